@@ -1,0 +1,1 @@
+//! Floor 2. Sends calls and stamps what comes back.

@@ -1,0 +1,1 @@
+//! Floor 1. Outcomes as a polars frame, and what is taken from it.

@@ -1,0 +1,1 @@
+//! Floor 1. A sample and a check give a verdict.

@@ -1,0 +1,201 @@
+//! Service-level objectives, and what was ruled about them.
+
+use crate::model::labels::Labels;
+use crate::model::metric::{Metric, Stat};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Op {
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `>`
+    More,
+    /// `>=`
+    AtLeast,
+    /// `==`
+    Equal,
+    /// `!=`
+    Unequal,
+}
+
+impl Op {
+    /// How it is written.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Op::Less => "<",
+            Op::AtMost => "<=",
+            Op::More => ">",
+            Op::AtLeast => ">=",
+            Op::Equal => "==",
+            Op::Unequal => "!=",
+        }
+    }
+
+    /// Whether `value` op `limit` holds. False for NaN, whatever the comparison.
+    pub fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Op::Less => value < limit,
+            Op::AtMost => value <= limit,
+            Op::More => value > limit,
+            Op::AtLeast => value >= limit,
+            Op::Equal => value == limit,
+            Op::Unequal => !value.is_nan() && value != limit,
+        }
+    }
+
+    /// Whether the limit is an upper bound (`<`, `<=`).
+    pub fn is_ceiling(self) -> bool {
+        matches!(self, Op::Less | Op::AtMost)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.symbol())
+    }
+}
+
+/// One limit on a single request, inside `goodput(…)`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestLimit {
+    /// A per-request metric; for `itl`, every gap of the request must hold.
+    pub metric: Metric,
+    /// Comparison.
+    pub op: Op,
+    /// Limit, in the metric's unit.
+    pub limit: f64,
+}
+
+/// What an assertion is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Subject {
+    /// A metric of the case, or a statistic of a distribution.
+    Metric {
+        /// The metric.
+        metric: Metric,
+        /// The statistic; None exactly where the metric has one value per case.
+        stat: Option<Stat>,
+        /// Only rows with these tags (`model`, `round`) count.
+        tags: Vec<(String, String)>,
+    },
+    /// The share of scheduled requests that are ok and meet every limit.
+    Goodput(Vec<RequestLimit>),
+}
+
+/// How sure a ruling must be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Confidence {
+    /// Compare the point estimate; then nothing is inconclusive.
+    Point,
+    /// At this level, 0.5 < level < 1.
+    Level(f64),
+}
+
+/// Which requests a quantile is taken over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// Those that succeeded.
+    #[default]
+    Ok,
+    /// All that were scheduled; one that failed counts as +∞.
+    Scheduled,
+}
+
+/// What no data means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NoData {
+    /// The limit is broken.
+    #[default]
+    Fail,
+    /// Nothing can be said.
+    Inconclusive,
+    /// The limit holds; the report says that it did so without data.
+    Pass,
+}
+
+/// One assertion of the scenario's `slo` list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// As the scenario wrote it.
+    pub expr: String,
+    /// Left side.
+    pub subject: Subject,
+    /// Comparison.
+    pub op: Op,
+    /// Right side, in the metric's unit; a goodput or rate of errors as a share 0..=1.
+    pub limit: f64,
+    /// Certainty wanted.
+    pub confidence: Confidence,
+    /// Cases it is about; empty: all.
+    pub when: Labels,
+    /// Rows it is about.
+    pub of: Of,
+    /// Ruling without data.
+    pub no_data: NoData,
+}
+
+/// The four rulings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ruling {
+    /// The limit holds at the stated confidence.
+    Pass,
+    /// It is broken at the stated confidence.
+    Fail,
+    /// Too few samples to say.
+    Inconclusive,
+    /// The load generator, not the server, was measured; or the run did not happen as planned.
+    Invalid,
+}
+
+impl Ruling {
+    /// The word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ruling::Pass => "pass",
+            Ruling::Fail => "fail",
+            Ruling::Inconclusive => "inconclusive",
+            Ruling::Invalid => "invalid",
+        }
+    }
+}
+
+/// What was ruled about one check of one case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The check.
+    pub check: Check,
+    /// The ruling.
+    pub ruling: Ruling,
+    /// Point estimate, in the metric's unit; None without data.
+    pub observed: Option<f64>,
+    /// The end of the one-sided confidence interval that the ruling rests on: the upper end for `<` and `<=`, the lower
+    /// for `>` and `>=`. None for `point`, or where the samples are too few for it to exist.
+    pub bound: Option<f64>,
+    /// Samples behind it.
+    pub n: u64,
+    /// Inconclusive: samples needed in all if what was seen so far goes on, where that can be said.
+    pub need: Option<u64>,
+    /// One line of reason where the numbers do not speak for themselves.
+    pub note: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_holds_for_nan() {
+        for op in [Op::Less, Op::AtMost, Op::More, Op::AtLeast, Op::Equal, Op::Unequal] {
+            assert!(!op.holds(f64::NAN, 1.0), "{op}");
+        }
+        assert!(Op::AtMost.holds(1.0, 1.0) && !Op::Less.holds(1.0, 1.0));
+        assert!(Op::Less.is_ceiling() && !Op::AtLeast.is_ceiling());
+    }
+}

@@ -1,0 +1,110 @@
+//! How hard a case pushes, and for how long.
+
+use crate::model::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// How open-loop arrivals are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrival {
+    /// Exponential gaps: independent users.
+    Poisson,
+    /// Equal gaps.
+    Constant,
+    /// Gamma gaps of the same mean. Burstiness is the shape: 1 is Poisson, below 1 clumps, above 1 evens out.
+    Gamma {
+        /// The gamma distribution's shape; the gaps' squared coefficient of variation is its inverse.
+        burstiness: f64,
+    },
+}
+
+/// The shape of the load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// Closed loop: so many users, each sending its next request when the last one ended.
+    Closed {
+        /// Requests in flight at once.
+        users: u32,
+    },
+    /// Open loop: requests leave when the arrival plan says, whatever the server does.
+    Open {
+        /// Mean arrivals per second.
+        rate: f64,
+        /// Their spacing.
+        arrival: Arrival,
+    },
+    /// Open loop, everything due at time zero.
+    Burst,
+}
+
+/// What is sent before measuring begins; the measured requests follow without a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warmup {
+    /// So many requests, on top of the measured ones.
+    Requests(u64),
+    /// Everything due in this first span.
+    Span(Nanos),
+}
+
+/// The load of a case. At least one of `requests` and `duration` stands; the first one reached ends it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Shape.
+    pub shape: Shape,
+    /// Measured requests at the most.
+    pub requests: Option<u64>,
+    /// Length of the sending phase, warm-up left out.
+    pub duration: Option<Nanos>,
+    /// Warm-up.
+    pub warmup: Warmup,
+    /// How long requests in flight may go on after sending ends by time or by a signal.
+    pub graceful_stop: Nanos,
+    /// Open loop: requests in flight at the most; an arrival over it is `dropped`.
+    pub max_in_flight: Option<u32>,
+}
+
+impl Load {
+    /// Requests that will be scheduled, warm-up included, where the scenario fixes or the rate implies the number.
+    pub fn planned(&self) -> Option<u64> {
+        let by_count = self.requests.map(|n| match self.warmup {
+            Warmup::Requests(extra) => n + extra,
+            Warmup::Span(span) => n + self.due_within(span).unwrap_or(0),
+        });
+        let by_time = self.duration.and_then(|duration| match self.warmup {
+            Warmup::Span(span) => self.due_within(span + duration),
+            Warmup::Requests(extra) => self.due_within(duration).map(|n| n + extra),
+        });
+        match (by_count, by_time) {
+            (Some(count), Some(time)) => Some(count.min(time)),
+            (count, time) => count.or(time),
+        }
+    }
+
+    fn due_within(&self, span: Nanos) -> Option<u64> {
+        match self.shape {
+            Shape::Open { rate, .. } => Some((rate * span.secs()).round() as u64),
+            Shape::Closed { .. } | Shape::Burst => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(shape: Shape, requests: Option<u64>, secs: Option<u64>, warmup: Warmup) -> Load {
+        let duration = secs.map(|s| Nanos::from_millis(s * 1000));
+        Load { shape, requests, duration, warmup, graceful_stop: Nanos::ZERO, max_in_flight: None }
+    }
+
+    #[test]
+    fn the_planned_count_is_the_first_limit_reached() {
+        let open = Shape::Open { rate: 10.0, arrival: Arrival::Poisson };
+        assert_eq!(load(open, Some(500), Some(20), Warmup::Requests(5)).planned(), Some(205));
+        assert_eq!(load(open, Some(50), Some(20), Warmup::Requests(5)).planned(), Some(55));
+        assert_eq!(load(open, None, Some(20), Warmup::Span(Nanos::from_millis(1000))).planned(), Some(210));
+        let closed = Shape::Closed { users: 4 };
+        assert_eq!(load(closed, None, Some(20), Warmup::Requests(0)).planned(), None);
+        assert_eq!(load(closed, Some(100), Some(20), Warmup::Requests(8)).planned(), Some(108));
+    }
+}

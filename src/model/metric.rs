@@ -1,0 +1,212 @@
+//! The metrics: one table of what exists, in which unit, over what, and which way is better.
+
+use crate::model::units::Unit;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Over what a metric is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Per {
+    /// A value per request: it has a distribution, and a limit needs a statistic (`.p99`).
+    Request,
+    /// Many values per request, pooled: likewise.
+    Gap,
+    /// One value per case: a limit stands on it alone.
+    Case,
+}
+
+/// What a case must do for the metric to exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// Streamed responses.
+    Stream,
+    /// `target.gpus`.
+    Gpus,
+    /// An open loop.
+    OpenLoop,
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $column:literal $unit:ident $per:ident $needs:ident $higher:literal;)*) => {
+        /// A metric, by its name in SLOs, columns and reports.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Metric { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
+
+        impl Metric {
+            /// Every metric, in the order of the tables.
+            pub const ALL: &[Metric] = &[$(Metric::$variant,)*];
+
+            /// Its name in an SLO: `ttft`.
+            pub fn name(self) -> &'static str { match self { $(Metric::$variant => $name,)* } }
+
+            /// Its name in tables and results: `ttft_ms`.
+            pub fn column(self) -> &'static str { match self { $(Metric::$variant => $column,)* } }
+
+            /// Its unit.
+            pub fn unit(self) -> Unit { match self { $(Metric::$variant => Unit::$unit,)* } }
+
+            /// Over what it is taken.
+            pub fn per(self) -> Per { match self { $(Metric::$variant => Per::$per,)* } }
+
+            /// What it takes to exist.
+            pub fn needs(self) -> Needs { match self { $(Metric::$variant => Needs::$needs,)* } }
+
+            /// Whether more of it is better, so that its bad tail is the low one.
+            pub fn higher_is_better(self) -> bool { match self { $(Metric::$variant => $higher,)* } }
+        }
+    };
+}
+
+metrics! {
+    /// first_token − intended.
+    Ttft "ttft" "ttft_ms" Millis Request Stream false;
+    /// first_token − sent.
+    TtftService "ttft_service" "ttft_service_ms" Millis Request Stream false;
+    /// first_chunk − sent.
+    Ttfc "ttfc" "ttfc_ms" Millis Request Nothing false;
+    /// Gaps between successive token events.
+    Itl "itl" "itl_ms" Millis Gap Stream false;
+    /// output_tokens / number of token events.
+    TokensPerEvent "tokens_per_event" "tokens_per_event" Tokens Request Stream false;
+    /// (last_token − first_token) / (output_tokens − 1).
+    Tpot "tpot" "tpot_ms" Millis Request Stream false;
+    /// e2e / output_tokens.
+    Ntpot "ntpot" "ntpot_ms" Millis Request Nothing false;
+    /// end − intended.
+    E2e "e2e" "e2e_ms" Millis Request Nothing false;
+    /// end − sent.
+    E2eService "e2e_service" "e2e_service_ms" Millis Request Nothing false;
+    /// sent − intended.
+    ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing false;
+    /// Tokens of the prompt.
+    PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing true;
+    /// Tokens generated.
+    OutputTokens "output_tokens" "output_tokens" Tokens Request Nothing true;
+    /// Reasoning tokens among them.
+    ReasoningTokens "reasoning_tokens" "reasoning_tokens" Tokens Request Nothing true;
+    /// Prompt tokens from the server's cache.
+    CachedTokens "cached_tokens" "cached_tokens" Tokens Request Nothing true;
+    /// prompt_tokens / ttft_service.
+    PrefillTps "prefill_tps" "prefill_tps" TokensPerSecond Request Stream true;
+    /// 1000 / tpot_ms.
+    DecodeTps "decode_tps" "decode_tps" TokensPerSecond Request Stream true;
+    /// ttft_ms / prompt_tokens.
+    TtftPerPromptToken "ttft_per_prompt_token" "ttft_ms_per_prompt_token" Millis Request Stream false;
+    /// ok / window.
+    RequestThroughput "request_throughput" "request_throughput" RequestsPerSecond Case Nothing true;
+    /// Output tokens of ok requests / window.
+    OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing true;
+    /// Prompt and output tokens of ok requests / window.
+    TotalTps "total_tps" "total_tps" TokensPerSecond Case Nothing true;
+    /// Mean over ok requests of output_tokens / e2e.
+    OutputTpsPerUser "output_tps_per_user" "output_tps_per_user" TokensPerSecond Case Nothing true;
+    /// output_tps / target.gpus.
+    OutputTpsPerGpu "output_tps_per_gpu" "output_tps_per_gpu" TokensPerSecond Case Gpus true;
+    /// Output tokens that arrived while in-flight stood at 90 % of its plateau or more, over that time.
+    OutputTpsSteady "output_tps_steady" "output_tps_steady" TokensPerSecond Case Stream true;
+    /// Requests in flight, time-weighted mean over the window.
+    ConcurrencyMean "concurrency_mean" "concurrency_mean" Count Case Nothing true;
+    /// Requests in flight at the most.
+    ConcurrencyMax "concurrency_max" "concurrency_max" Count Case Nothing true;
+    /// Arrivals per second that the plan asked for.
+    RateOffered "rate_offered" "rate_offered" RequestsPerSecond Case OpenLoop true;
+    /// Requests per second that were sent.
+    RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing true;
+    /// (scheduled − ok) / scheduled.
+    ErrorRate "error_rate" "error_rate" Share Case Nothing false;
+    /// Ok requests that meet every per-request limit, per second.
+    GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing true;
+    /// Length of the measured window.
+    Window "window" "window_s" Seconds Case Nothing true;
+}
+
+impl Metric {
+    /// The metric of that SLO name.
+    pub fn parse(name: &str) -> Option<Metric> {
+        Metric::ALL.iter().copied().find(|metric| metric.name() == name)
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A statistic of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Stat {
+    /// Quantile by nearest rank; the share as 0..=1, so `p99.9` is 0.999.
+    Quantile(f64),
+    /// Arithmetic mean.
+    Mean,
+    /// Least.
+    Min,
+    /// Greatest.
+    Max,
+    /// Number of values.
+    Count,
+    /// Sample standard deviation.
+    Sd,
+}
+
+impl Stat {
+    /// The statistic of that name: `p50`, `p99.9`, `mean`, `min`, `max`, `count`, `sd`.
+    pub fn parse(name: &str) -> Option<Stat> {
+        match name {
+            "mean" => Some(Stat::Mean),
+            "min" => Some(Stat::Min),
+            "max" => Some(Stat::Max),
+            "count" => Some(Stat::Count),
+            "sd" => Some(Stat::Sd),
+            _ => {
+                let digits = name.strip_prefix('p')?;
+                let plain =
+                    digits.starts_with(|c: char| c.is_ascii_digit()) && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
+                let percent: f64 = digits.parse().ok().filter(|_| plain)?;
+                (percent <= 100.0).then_some(Stat::Quantile(percent / 100.0))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stat::Quantile(share) => write!(f, "p{}", (share * 1e8).round() / 1e6),
+            Stat::Mean => f.write_str("mean"),
+            Stat::Min => f.write_str("min"),
+            Stat::Max => f.write_str("max"),
+            Stat::Count => f.write_str("count"),
+            Stat::Sd => f.write_str("sd"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_and_columns_are_unique_and_parse_back() {
+        let names: HashSet<_> = Metric::ALL.iter().map(|m| m.name()).collect();
+        let columns: HashSet<_> = Metric::ALL.iter().map(|m| m.column()).collect();
+        assert_eq!((names.len(), columns.len()), (Metric::ALL.len(), Metric::ALL.len()));
+        for &metric in Metric::ALL {
+            assert_eq!(Metric::parse(metric.name()), Some(metric));
+        }
+    }
+
+    #[test]
+    fn statistics_print_and_reparse_equal() {
+        for name in ["p0", "p50", "p99", "p99.9", "p100", "mean", "min", "max", "count", "sd"] {
+            assert_eq!(Stat::parse(name).unwrap().to_string(), name);
+        }
+        for bad in ["p101", "p", "p-1", "p+5", "pnan", "pinf", "p1e1", "median", ""] {
+            assert_eq!(Stat::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Floor 0. The words that everyone shares: plain data, no I/O, no clocks.
+//!
+//! What will run is a [`plan::Plan`] of [`plan::Case`]s; what happened to one request is an [`outcome::Outcome`];
+//! what is said about a case in the end is a [`report::CaseReport`].
+
+pub mod check;
+pub mod dataset;
+pub mod labels;
+pub mod load;
+pub mod metric;
+pub mod outcome;
+pub mod plan;
+pub mod prompt;
+pub mod report;
+pub mod request;
+pub mod sample;
+pub mod seed;
+pub mod simulator;
+pub mod target;
+pub mod units;

@@ -1,0 +1,260 @@
+//! What happened to one request: raw facts, never derived ones.
+
+use crate::model::units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Part of a case that a request belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Before measuring; left out of every figure.
+    Warmup,
+    /// Measured.
+    #[default]
+    Measured,
+}
+
+/// Why a request failed. The names are those of the `outcome` column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// No connection: name not found, refused, or closed before any byte of an answer.
+    Connect,
+    /// The TLS handshake failed.
+    Tls,
+    /// No connection within `timeouts.connect`.
+    TimeoutConnect,
+    /// No byte within `timeouts.read`.
+    TimeoutRead,
+    /// Not done within `timeouts.total`.
+    TimeoutTotal,
+    /// A status of 400 to 499, or an unexpected one under 400, but for 429.
+    #[serde(rename = "http_4xx")]
+    Http4xx,
+    /// Too many requests.
+    #[serde(rename = "http_429")]
+    Http429,
+    /// A status of 500 or above.
+    #[serde(rename = "http_5xx")]
+    Http5xx,
+    /// An error inside a response that began as a success.
+    StreamError,
+    /// The response ended before its end marker or finish reason, or the connection broke in mid-response.
+    Truncated,
+    /// A body that is not what the protocol says.
+    Decode,
+    /// A complete response without any content.
+    Empty,
+    /// Given up by this side: the case or the run was over.
+    Cancelled,
+    /// Never sent: `max_in_flight` was reached, or the case was over.
+    Dropped,
+}
+
+impl FailureKind {
+    /// All kinds, in the order of the tables.
+    pub const ALL: [FailureKind; 14] = [
+        FailureKind::Connect,
+        FailureKind::Tls,
+        FailureKind::TimeoutConnect,
+        FailureKind::TimeoutRead,
+        FailureKind::TimeoutTotal,
+        FailureKind::Http4xx,
+        FailureKind::Http429,
+        FailureKind::Http5xx,
+        FailureKind::StreamError,
+        FailureKind::Truncated,
+        FailureKind::Decode,
+        FailureKind::Empty,
+        FailureKind::Cancelled,
+        FailureKind::Dropped,
+    ];
+
+    /// The word in columns, reports and journals.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::Connect => "connect",
+            FailureKind::Tls => "tls",
+            FailureKind::TimeoutConnect => "timeout_connect",
+            FailureKind::TimeoutRead => "timeout_read",
+            FailureKind::TimeoutTotal => "timeout_total",
+            FailureKind::Http4xx => "http_4xx",
+            FailureKind::Http429 => "http_429",
+            FailureKind::Http5xx => "http_5xx",
+            FailureKind::StreamError => "stream_error",
+            FailureKind::Truncated => "truncated",
+            FailureKind::Decode => "decode",
+            FailureKind::Empty => "empty",
+            FailureKind::Cancelled => "cancelled",
+            FailureKind::Dropped => "dropped",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn parse(name: &str) -> Option<FailureKind> {
+        FailureKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The kind of an HTTP status that is not a success.
+    pub fn of_status(status: u16) -> FailureKind {
+        match status {
+            429 => FailureKind::Http429,
+            500.. => FailureKind::Http5xx,
+            _ => FailureKind::Http4xx,
+        }
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A failed request, as data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The kind.
+    pub kind: FailureKind,
+    /// The server's or the system's own words, at most [`Failure::MAX_MESSAGE`] characters, secrets removed.
+    pub message: String,
+    /// Where it happened: `connecting`, `after 12 events`, …; empty where there is nothing to say.
+    pub at: String,
+}
+
+impl Failure {
+    /// Characters of a message that are kept.
+    pub const MAX_MESSAGE: usize = 500;
+
+    /// A failure; the message is cut to its first 500 characters.
+    pub fn new(kind: FailureKind, message: impl AsRef<str>) -> Failure {
+        Failure { kind, message: message.as_ref().chars().take(Failure::MAX_MESSAGE).collect(), at: String::new() }
+    }
+
+    /// The same failure, with the place where it happened.
+    pub fn at(mut self, place: impl Into<String>) -> Failure {
+        self.at = place.into();
+        self
+    }
+}
+
+/// Why a good response ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finish {
+    /// The first choice's finish reason, as the server spelled it.
+    pub reason: String,
+}
+
+/// Token counts as the server reported them; absent is not zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt: Option<u64>,
+    /// Tokens generated, reasoning among them.
+    pub output: Option<u64>,
+    /// Tokens of reasoning among the output.
+    pub reasoning: Option<u64>,
+    /// Prompt tokens that came from the server's cache.
+    pub cached: Option<u64>,
+}
+
+/// Token counts made here with a tokenizer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Tokens of the prompt.
+    pub prompt: Option<u64>,
+    /// Tokens of the generated text.
+    pub output: Option<u64>,
+    /// The tokenizer is a stand-in, not the model's own.
+    pub approximate: bool,
+}
+
+/// The stamps of one request; see `docs/metrics.md`. Each is read once per socket read, before any parsing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// Open loop: when the plan says. Closed loop: when the slot became free.
+    pub intended: Nanos,
+    /// Just before the request was handed to the HTTP client; None: never sent.
+    pub sent: Option<Nanos>,
+    /// Status and headers are here.
+    pub headers: Option<Nanos>,
+    /// First byte of the body, or first event of a stream.
+    pub first_chunk: Option<Nanos>,
+    /// Every event that carried generated content, never decreasing. Equal stamps came in one socket read.
+    pub tokens: Vec<Nanos>,
+    /// The response was complete, or the failure was known.
+    pub end: Nanos,
+}
+
+/// One finished request. It is never an error: a failed call is an outcome too.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its number in the case, warm-up included; the same seed and number give the same request.
+    pub seq: u64,
+    /// Phase.
+    pub phase: Phase,
+    /// The model it named.
+    pub model: String,
+    /// Whether a stream was asked for.
+    pub streamed: bool,
+    /// Stamps.
+    pub timeline: Timeline,
+    /// HTTP status, where one arrived.
+    pub status: Option<u16>,
+    /// Socket reads that held bytes of the response body.
+    pub reads: u32,
+    /// Bytes of the request body.
+    pub bytes_out: u64,
+    /// Bytes of the response body.
+    pub bytes_in: u64,
+    /// Times the request was sent once more because a kept-alive connection turned out to be closed before any
+    /// byte of an answer. The clock is not restarted.
+    pub reconnects: u32,
+    /// The server's counts.
+    pub usage: Usage,
+    /// This side's counts.
+    pub counted: Counted,
+    /// The `max_tokens` that was asked for.
+    pub max_tokens: Option<u64>,
+    /// The server's id of the response, for joining with its logs.
+    pub response_id: Option<String>,
+    /// How it ended.
+    pub end: Result<Finish, Failure>,
+}
+
+impl Outcome {
+    /// The word in the `outcome` column: `ok` or the failure's kind.
+    pub fn word(&self) -> &'static str {
+        match &self.end {
+            Ok(_) => "ok",
+            Err(failure) => failure.kind.name(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back_and_match_serde() {
+        for kind in FailureKind::ALL {
+            assert_eq!(FailureKind::parse(kind.name()), Some(kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        assert_eq!(FailureKind::parse("ok"), None);
+    }
+
+    #[test]
+    fn statuses_are_told_apart() {
+        let kinds = [302, 400, 404, 429, 500, 503].map(FailureKind::of_status).map(FailureKind::name);
+        assert_eq!(kinds, ["http_4xx", "http_4xx", "http_4xx", "http_429", "http_5xx", "http_5xx"]);
+    }
+
+    #[test]
+    fn a_message_is_cut_by_characters_not_bytes() {
+        let failure = Failure::new(FailureKind::Decode, "é".repeat(600));
+        assert_eq!(failure.message.chars().count(), 500);
+    }
+}

@@ -1,0 +1,99 @@
+//! What will run.
+
+use crate::model::check::Check;
+use crate::model::dataset::DatasetSpec;
+use crate::model::labels::Labels;
+use crate::model::load::Load;
+use crate::model::request::RequestSpec;
+use crate::model::seed::Seed;
+use crate::model::target::Target;
+use crate::model::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// When the self-audit calls a case invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AuditLimits {
+    /// Schedule lag at p99 at the most.
+    pub lag_p99: Nanos,
+    /// Achieved over offered rate at the least, as a share.
+    pub achieved: f64,
+    /// CPU of one worker thread at the most, as a share of a core.
+    pub cpu: f64,
+    /// Lateness of the worker threads' ticker at p99 at the most.
+    pub stall_p99: Nanos,
+}
+
+impl Default for AuditLimits {
+    fn default() -> AuditLimits {
+        AuditLimits { lag_p99: Nanos::from_millis(5), achieved: 0.98, cpu: 0.90, stall_p99: Nanos::from_millis(5) }
+    }
+}
+
+/// A report format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// report.md
+    Md,
+    /// charts/*.png
+    Png,
+    /// junit.xml
+    Junit,
+    /// cases.csv
+    Csv,
+    /// results.json; always written
+    Json,
+}
+
+/// Which reports are written, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportSpec {
+    /// Formats; results.json and requests.parquet are always written.
+    pub formats: Vec<Format>,
+    /// Folder of all runs.
+    pub dir: String,
+}
+
+/// One point of the sweep: one target under one load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Stable, readable, unique in the plan: `concurrency=16,max_tokens=128`; `base` without a matrix.
+    pub id: String,
+    /// Its swept values.
+    pub labels: Labels,
+    /// Who is measured.
+    pub target: Target,
+    /// What is asked.
+    pub request: RequestSpec,
+    /// The prompts.
+    pub dataset: DatasetSpec,
+    /// The load.
+    pub load: Load,
+    /// The assertions that are about this case.
+    pub checks: Vec<Check>,
+}
+
+/// A scenario, compiled: every default spelled out, every case expanded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Hex digest of the resolved scenario: equal plans have equal ids.
+    pub id: String,
+    /// Name of the scenario.
+    pub name: String,
+    /// Its description.
+    pub description: Option<String>,
+    /// Seed of every random choice.
+    pub seed: Seed,
+    /// The cases, in the order in which they run.
+    pub cases: Vec<Case>,
+    /// Times that each case runs, interleaved.
+    pub rounds: u32,
+    /// Rest between cases.
+    pub pause: Nanos,
+    /// When a measurement is not sound.
+    pub audit: AuditLimits,
+    /// Reports.
+    pub report: ReportSpec,
+    /// The resolved scenario as YAML, secrets as `${NAME}`: running it again repeats the run.
+    pub resolved: String,
+}

@@ -1,0 +1,242 @@
+//! What a report says: every number in place, nothing left to compute but its form.
+
+use crate::model::check::Verdict;
+use crate::model::labels::Labels;
+use crate::model::metric::Metric;
+use crate::model::outcome::FailureKind;
+use crate::model::sample::{Counts, Distribution};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The machine that produced the load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// Operating system and its release.
+    pub os: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Processor's name.
+    pub cpu: String,
+    /// Cores this process may use.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory: u64,
+}
+
+/// What is known of a run besides its rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Unique id of the run.
+    pub run_id: String,
+    /// Version of the tool.
+    pub tool_version: String,
+    /// Name of the scenario.
+    pub name: String,
+    /// Hex digest of the plan.
+    pub plan_id: String,
+    /// Seed.
+    pub seed: u64,
+    /// Start in RFC 3339, UTC: the one reading of the wall clock.
+    pub started_at: String,
+    /// The same instant in nanoseconds since the Unix epoch; rows join server logs through it.
+    pub started_unix_ns: u64,
+    /// End minus start on the monotonic clock, seconds; None while running or after a crash.
+    pub elapsed_s: Option<f64>,
+    /// The machine.
+    pub machine: Machine,
+    /// What the target told of itself (server header, version), by target URL.
+    pub targets: BTreeMap<String, String>,
+    /// Ctrl-C, SIGTERM or a crash cut the run short.
+    pub interrupted: bool,
+    /// The parts of the run, in the order in which they ran.
+    pub parts: Vec<Part>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+/// One round of one case: when it ran, and what the tool saw of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Case id.
+    pub case: String,
+    /// Round, from 0.
+    pub round: u32,
+    /// Its time zero, in nanoseconds after the run's start.
+    pub origin_ns: u64,
+    /// First instant of measuring, in nanoseconds after `origin_ns`.
+    pub measured_from_ns: u64,
+    /// When sending ended, likewise; None after a crash.
+    pub sending_until_ns: Option<u64>,
+    /// Why it ended before its plan was done, if so.
+    pub cut_short: Option<String>,
+    /// Dataset rows left out by `prompt_tokens` or as unusable.
+    pub rows_dropped: u64,
+    /// What the worker threads saw of themselves; None after a crash.
+    pub vitals: Option<Vitals>,
+}
+
+/// The tool's own health during one part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Vitals {
+    /// Lateness of the 1 ms ticker over all worker threads, p99, milliseconds.
+    pub stall_ms_p99: f64,
+    /// The same, greatest.
+    pub stall_ms_max: f64,
+    /// CPU time of each worker thread over wall time, 0..=1.
+    pub cpu_shares: Vec<f64>,
+    /// Resident memory at its highest, bytes.
+    pub memory_peak: u64,
+    /// Token events per second of wall time.
+    pub events_per_s: f64,
+    /// Bytes received per second of wall time.
+    pub bytes_in_per_s: f64,
+    /// Bytes sent per second of wall time.
+    pub bytes_out_per_s: f64,
+}
+
+/// The self-audit of one case over its rounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Audit {
+    /// Whether the measurement is sound.
+    pub valid: bool,
+    /// Schedule lag, milliseconds.
+    pub schedule_lag_ms_p50: Option<f64>,
+    /// Schedule lag, milliseconds.
+    pub schedule_lag_ms_p99: Option<f64>,
+    /// Schedule lag, milliseconds.
+    pub schedule_lag_ms_max: Option<f64>,
+    /// Achieved over offered rate; None for a closed loop.
+    pub achieved_over_offered: Option<f64>,
+    /// Ticker lateness at p99, worst round.
+    pub stall_ms_p99: Option<f64>,
+    /// Ticker lateness at most.
+    pub stall_ms_max: Option<f64>,
+    /// Busiest worker's share of a core.
+    pub cpu_share_max: Option<f64>,
+    /// Resident memory of the tool at its highest, bytes.
+    pub memory_peak: Option<u64>,
+    /// Token events per second.
+    pub events_per_s: Option<f64>,
+    /// Bytes received per second.
+    pub bytes_in_per_s: Option<f64>,
+    /// Bytes sent per second.
+    pub bytes_out_per_s: Option<f64>,
+    /// Arrivals that found no room.
+    pub dropped: u64,
+    /// Why it is not valid; empty where it is.
+    pub reasons: Vec<String>,
+}
+
+/// Values over the time of one round: `(seconds since its start, value)`.
+pub type Series = Vec<(f64, f64)>;
+
+/// What the charts over time draw; the first round of the case.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timelines {
+    /// Requests in flight, as steps.
+    pub in_flight: Series,
+    /// Output tokens per second, in equal bins.
+    pub output_tps: Series,
+    /// TTFT in ms of each ok request, at its intended time, in order.
+    pub ttft_ms: Series,
+    /// Failed requests, at the time they ended; the value is 1.
+    pub failures: Series,
+    /// Where measuring began and ended, seconds.
+    pub measured: (f64, f64),
+}
+
+/// One kind of failure with an example.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailureExample {
+    /// Kind.
+    pub kind: FailureKind,
+    /// How often.
+    pub count: u64,
+    /// Words of the first one.
+    pub message: String,
+    /// Where it happened.
+    pub at: String,
+}
+
+/// Where a token count comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenSource {
+    /// The server's usage.
+    Usage,
+    /// A local tokenizer.
+    Tokenizer,
+    /// Content events counted: a lower bound, printed with `~`.
+    Events,
+}
+
+/// Everything that is said about one case.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CaseReport {
+    /// Case id.
+    pub id: String,
+    /// Swept values.
+    pub labels: Labels,
+    /// The load in words: `concurrency 16`, `8/s poisson`, `burst`.
+    pub load: String,
+    /// The load as a number for the horizontal axis: users, or arrivals per second; None for a burst.
+    pub load_value: Option<f64>,
+    /// `concurrency` or `rate`, the meaning of `load_value`.
+    pub load_axis: &'static str,
+    /// Rounds that ran.
+    pub rounds: u32,
+    /// Counts.
+    pub counts: Counts,
+    /// Case-level metrics; absent ones do not exist.
+    pub scalars: BTreeMap<Metric, f64>,
+    /// Distributions; absent ones do not exist.
+    pub distributions: BTreeMap<Metric, Distribution>,
+    /// `(value, share)` points of the CDFs that are drawn, at most a few hundred each.
+    pub cdfs: BTreeMap<Metric, Series>,
+    /// Source of the output token counts; None where no request succeeded.
+    pub token_source: Option<TokenSource>,
+    /// Self-audit.
+    pub audit: Audit,
+    /// Rulings.
+    pub verdicts: Vec<Verdict>,
+    /// One example per kind of failure, most frequent first.
+    pub failures: Vec<FailureExample>,
+    /// Over time.
+    pub timelines: Timelines,
+    /// Why values are missing or doubtful.
+    pub notes: Vec<String>,
+}
+
+/// The verdict on the whole run; the order of severity is that of the exit codes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunVerdict {
+    /// Every limit holds, or there was none.
+    #[default]
+    Pass,
+    /// A limit is broken.
+    Fail,
+    /// Too few samples for some limit.
+    Inconclusive,
+    /// Some measurement is not sound.
+    Invalid,
+    /// The run could not be carried out.
+    Error,
+}
+
+/// A whole report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The scenario's description.
+    pub description: Option<String>,
+    /// The run.
+    pub manifest: Manifest,
+    /// Verdict.
+    pub verdict: RunVerdict,
+    /// Exit code of the run.
+    pub exit_code: u8,
+    /// The cases, in plan order.
+    pub cases: Vec<CaseReport>,
+}

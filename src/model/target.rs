@@ -1,0 +1,131 @@
+//! Who is measured, and how it is reached.
+
+use crate::model::simulator::Simulator;
+use crate::model::units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The protocol spoken with the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Api {
+    /// OpenAI chat completions.
+    OpenaiChat,
+    /// OpenAI text completions.
+    OpenaiCompletions,
+}
+
+/// Text that must never reach a log, a report or a file: it prints as `[redacted]`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The secret itself; only for the wire, and for finding it in what a server echoes.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// Where the requests of a case go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Place {
+    /// A server that runs already, by the URL that requests are posted to.
+    Url(String),
+    /// The built-in simulator, started for the run on a loopback port.
+    Simulator(Box<Simulator>),
+}
+
+/// One of the models that requests name, and its share of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelShare {
+    /// The name placed in the request.
+    pub name: String,
+    /// Its weight among the models of the case; weights need not sum to one.
+    pub weight: f64,
+}
+
+/// How long each step of a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From asking for a connection to having it, TLS included.
+    pub connect: Nanos,
+    /// The longest silence while waiting for the next byte.
+    pub read: Nanos,
+    /// From `sent` to `end`.
+    pub total: Nanos,
+}
+
+/// How the target's certificate is checked, and what this side shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// A PEM file of further authorities to trust.
+    pub ca: Option<String>,
+    /// A PEM file with this client's certificate chain.
+    pub cert: Option<String>,
+    /// A PEM file with that certificate's key.
+    pub key: Option<String>,
+    /// Accept any certificate.
+    pub insecure: bool,
+}
+
+/// Whether connections outlive a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pool {
+    /// Connections are used again.
+    #[default]
+    KeepAlive,
+    /// Every request opens its own.
+    PerRequest,
+}
+
+/// The server under test, as a case sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// The protocol.
+    pub api: Api,
+    /// Where it is.
+    pub place: Place,
+    /// The models named in requests; never empty.
+    pub models: Vec<ModelShare>,
+    /// Sent as `Authorization: Bearer …`.
+    pub api_key: Option<Secret>,
+    /// Further headers, in order. Their values may be secrets.
+    pub headers: Vec<(String, Secret)>,
+    /// Limits in time.
+    pub timeouts: Timeouts,
+    /// Certificates.
+    pub tls: Tls,
+    /// Connection reuse.
+    pub pool: Pool,
+    /// GPUs behind the target, for per-GPU figures.
+    pub gpus: Option<u32>,
+}
+
+impl Target {
+    /// Every secret of this target, for the redaction of what a server echoes.
+    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.api_key.iter().chain(self.headers.iter().map(|(_, value)| value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_never_prints() {
+        assert_eq!(format!("{:?}", Secret::new("sk-123")), "[redacted]");
+    }
+}

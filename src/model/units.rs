@@ -1,0 +1,122 @@
+//! Quantities whose unit is their type, so that no field name needs a suffix.
+
+use serde::{Deserialize, Serialize};
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// An instant or a span on the one monotonic clock, in nanoseconds.
+///
+/// As an instant it counts from the start of its case; `Nanos(0)` is that start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The start of the case.
+    pub const ZERO: Nanos = Nanos(0);
+
+    /// Whole milliseconds as a span.
+    pub const fn from_millis(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    /// Seconds as a span; negative and non-finite values become zero.
+    pub fn from_secs_f64(secs: f64) -> Nanos {
+        Nanos((secs * 1e9).round() as u64)
+    }
+
+    /// This span in milliseconds.
+    pub fn millis(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// This span in seconds.
+    pub fn secs(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The span from `earlier` to `self`, or zero where `earlier` is the later one.
+    pub fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, other: Nanos) -> Nanos {
+        self.since(other)
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(span: Nanos) -> Duration {
+        Duration::from_nanos(span.0)
+    }
+}
+
+impl From<Duration> for Nanos {
+    fn from(span: Duration) -> Nanos {
+        Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The unit a metric is measured in and a limit may be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Milliseconds; limits may also be written in `ns us ms s m h`.
+    Millis,
+    /// A share of one, held as 0..=1 and written in `%`.
+    Share,
+    /// Tokens per second.
+    TokensPerSecond,
+    /// Requests per second.
+    RequestsPerSecond,
+    /// A count of tokens.
+    Tokens,
+    /// A plain number.
+    Count,
+    /// Seconds.
+    Seconds,
+}
+
+impl Unit {
+    /// How the unit is written after a number, empty for plain counts.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Unit::Millis => "ms",
+            Unit::Share => "%",
+            Unit::TokensPerSecond => "tok/s",
+            Unit::RequestsPerSecond => "req/s",
+            Unit::Tokens => "tok",
+            Unit::Count => "",
+            Unit::Seconds => "s",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_never_go_below_zero() {
+        assert_eq!(Nanos(3).since(Nanos(5)), Nanos::ZERO);
+        assert_eq!(Nanos::from_secs_f64(-1.0), Nanos::ZERO);
+        assert_eq!(Nanos::from_secs_f64(f64::NAN), Nanos::ZERO);
+    }
+
+    #[test]
+    fn a_millisecond_is_a_million_nanoseconds() {
+        assert_eq!(Nanos::from_millis(2), Nanos(2_000_000));
+        assert_eq!(Nanos(1_500_000).millis(), 1.5);
+        assert_eq!(Nanos::from_secs_f64(0.25), Nanos(250_000_000));
+    }
+}

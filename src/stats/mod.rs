@@ -1,0 +1,1 @@
+//! Floor 1. Small statistical functions, each with its source.

@@ -1,0 +1,1 @@
+//! Floor 2. The run folder and its files.

@@ -1,0 +1,1 @@
+//! Floor 1. Tokenizers: counting, and text of an exact length.

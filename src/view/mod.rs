@@ -1,0 +1,1 @@
+//! Floor 2. Renders reports: strings and PNG bytes.

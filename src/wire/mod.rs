@@ -1,0 +1,1 @@
+//! Floor 1. Protocols: bytes in, events out.
