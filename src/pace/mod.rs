@@ -1,1 +1,5 @@
-//! Floor 1. When requests are due: seeds in, due times out.
+//! Floor 1. When requests are due: seeds in, due times out. No clock, no runtime: an instant is always an argument.
+
+pub mod arrival;
+pub mod quota;
+pub mod schedule;

@@ -1,0 +1,26 @@
+//! One request, rendered ahead of its time.
+
+use crate::model::outcome::Phase;
+use crate::model::units::Nanos;
+
+/// A request that waits for its instant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Call {
+    /// Its number in the case, warm-up included.
+    pub seq: u64,
+    /// Open loop: when it must leave, and the phase it belongs to. None in a closed loop, where both are known only
+    /// when a slot becomes free.
+    pub due: Option<(Nanos, Phase)>,
+    /// The model it names.
+    pub model: String,
+    /// The serialised body.
+    pub body: Vec<u8>,
+    /// Whether the body asks for a stream.
+    pub streamed: bool,
+    /// The `max_tokens` it asks for.
+    pub max_tokens: Option<u64>,
+    /// Prompt tokens as counted here.
+    pub prompt_tokens: Option<u64>,
+    /// That count was made with a stand-in tokenizer.
+    pub approximate: bool,
+}
