@@ -1,1 +1,16 @@
 //! Floor 2. Sends calls and stamps what comes back.
+//!
+//! The timed path stands on hyper's connection, not on a client with a pool of its own: only there can the instant of
+//! each socket read be seen, before any parsing.
+
+pub mod clock;
+pub mod dial;
+pub mod exchange;
+pub mod gauges;
+pub mod http;
+pub mod pool;
+pub mod proxy;
+pub mod redact;
+pub mod route;
+pub mod stamp;
+pub mod tls;

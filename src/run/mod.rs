@@ -1,1 +1,18 @@
-//! Floor 3. Conducts a plan.
+//! Floor 3. Conducts a plan: prepares, drives, collects, reckons, publishes.
+
+pub mod audit;
+pub mod bench;
+pub mod collect;
+pub mod conduct;
+pub mod drive;
+pub mod error;
+pub mod event;
+pub mod feed;
+pub mod gate;
+pub mod lanes;
+pub mod meter;
+pub mod part;
+pub mod publish;
+pub mod reckon;
+pub mod stop;
+pub mod timer;

@@ -1,0 +1,208 @@
+//! One target over HTTP: the call that becomes an outcome, whatever happens.
+
+use crate::engine::clock::Clock;
+use crate::engine::dial::{Dialer, host_and_port};
+use crate::engine::exchange::{Exchange, Trace};
+use crate::engine::gauges::Gauges;
+use crate::engine::pool::Pool;
+use crate::engine::redact::Redactor;
+use crate::engine::route::Route;
+use crate::engine::tls::TlsError;
+use crate::model::call::Call;
+use crate::model::outcome::{Counted, Failure, FailureKind, Outcome, Phase};
+use crate::model::target::{Target, Timeouts};
+use crate::model::units::Nanos;
+use crate::wire::{Protocol, protocol};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use std::rc::Rc;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why a target cannot be spoken to at all.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The URL is not one.
+    #[error("the target's url `{url}` cannot be used: {reason}")]
+    Url {
+        /// The URL.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// A header cannot be sent. Its value is not shown: it may be a secret.
+    #[error("the header `{0}` cannot be sent: its name or value holds characters that HTTP forbids")]
+    Header(String),
+    /// TLS settings.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What an engine is given besides its target.
+pub struct Setting {
+    /// The case's clock.
+    pub clock: Clock,
+    /// Where the lane's running totals go.
+    pub gauges: Arc<Gauges>,
+    /// Keep the generated text, for a tokenizer to count.
+    pub keep_text: bool,
+}
+
+/// A finished call, and the text it generated where that was asked for.
+#[derive(Debug)]
+pub struct Finished {
+    /// What happened.
+    pub outcome: Outcome,
+    /// The generated text.
+    pub text: Option<String>,
+}
+
+/// One target, spoken to from one lane.
+pub struct Http {
+    pub(super) protocol: &'static dyn Protocol,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) pool: Rc<Pool>,
+    pub(super) timeouts: Timeouts,
+    pub(super) clock: Clock,
+    pub(super) gauges: Arc<Gauges>,
+    pub(super) keep_text: bool,
+    redactor: Redactor,
+}
+
+impl Http {
+    /// An engine for `target` at the end of `route`, with no connection yet.
+    pub fn new(target: &Target, route: &Route, setting: Setting) -> Result<Http, EngineError> {
+        let headers = headers(target, route)?;
+        let uri = if route.absolute_form() { route.uri.clone() } else { origin_form(&route.uri) };
+        let dialer = Dialer::new(route.clone(), setting.clock);
+        Ok(Http {
+            protocol: protocol(target.api),
+            uri,
+            headers,
+            pool: Rc::new(Pool::new(dialer, target.pool, target.timeouts.connect)),
+            timeouts: target.timeouts,
+            clock: setting.clock,
+            gauges: setting.gauges,
+            keep_text: setting.keep_text,
+            redactor: Redactor::of(target),
+        })
+    }
+
+    /// Opens one connection and closes it: whether the target is there, and what was tried where it is not.
+    pub async fn reach(&self) -> Result<(), Failure> {
+        self.pool.open().await.map(drop)
+    }
+
+    /// Sends a call and waits for its end. Never an error: what goes wrong is in the outcome.
+    ///
+    /// `cancelled` resolves when the call must be given up.
+    pub async fn call(&self, call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
+        let mut trace = Trace::default();
+        trace.timeline.intended = intended;
+        self.gauges.start(call.body.len() as u64);
+        let mut outcome = blank(&call, phase);
+        trace.timeline.sent = Some(self.clock.now());
+        let mut exchange = Exchange { http: self, trace: &mut trace };
+        let limit = self.timeouts.total;
+        let end = tokio::select! {
+            biased;
+            end = exchange.run(call.body.into(), call.streamed) => end,
+            () = cancelled => Err(Failure::new(FailureKind::Cancelled, "given up: the run was over")),
+            () = tokio::time::sleep(limit.into()) => {
+                Err(Failure::new(FailureKind::TimeoutTotal, format!("not done within {:?}", std::time::Duration::from(limit))))
+            }
+        };
+        self.gauges.finish();
+        outcome.end = end.map_err(|failure| self.placed(failure, &trace));
+        let known_end = trace.end.filter(|_| outcome.end.is_ok());
+        trace.timeline.end = known_end.unwrap_or_else(|| self.clock.now());
+        self.fill(outcome, trace)
+    }
+
+    fn fill(&self, mut outcome: Outcome, trace: Trace) -> Finished {
+        outcome.status = trace.status;
+        outcome.reads = trace.reads;
+        outcome.bytes_in = trace.bytes_in;
+        outcome.reconnects = trace.reconnects;
+        outcome.usage = trace.reply.usage;
+        outcome.response_id = trace.reply.id;
+        outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
+        outcome.timeline = trace.timeline;
+        Finished { outcome, text: trace.reply.text }
+    }
+
+    /// A failure with its place in the stream, and without the target's secrets.
+    fn placed(&self, failure: Failure, trace: &Trace) -> Failure {
+        let at = match (failure.at.is_empty(), trace.timeline.tokens.len(), trace.timeline.headers) {
+            (false, ..) => failure.at,
+            (_, 0, None) => "before the headers".into(),
+            (_, 0, Some(_)) => "before the first token".into(),
+            (_, n, _) => format!("after {n} token events"),
+        };
+        Failure::new(failure.kind, self.redactor.clean(&failure.message)).at(self.redactor.clean(&at))
+    }
+}
+
+/// The outcome of a call of which nothing has happened yet.
+fn blank(call: &Call, phase: Phase) -> Outcome {
+    Outcome {
+        seq: call.seq,
+        phase,
+        model: call.model.clone(),
+        streamed: call.streamed,
+        timeline: Default::default(),
+        status: None,
+        reads: 0,
+        bytes_out: call.body.len() as u64,
+        bytes_in: 0,
+        reconnects: 0,
+        usage: Default::default(),
+        counted: Counted { prompt: call.prompt_tokens, output: None, approximate: call.approximate },
+        max_tokens: call.max_tokens,
+        response_id: None,
+        end: Ok(Default::default()),
+    }
+}
+
+/// The outcome of an arrival that found no room: it was never sent.
+pub fn dropped(call: &Call, phase: Phase, at: Nanos, why: &str) -> Outcome {
+    let mut outcome = Outcome { end: Err(Failure::new(FailureKind::Dropped, why)), bytes_out: 0, ..blank(call, phase) };
+    outcome.timeline.intended = at;
+    outcome.timeline.end = at;
+    outcome
+}
+
+/// The path and query alone, as HTTP/1.1 sends them to the server itself.
+fn origin_form(uri: &Uri) -> Uri {
+    uri.path_and_query().map_or_else(Uri::default, |path| Uri::from(path.clone()))
+}
+
+fn headers(target: &Target, route: &Route) -> Result<HeaderMap, EngineError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("llmscen/", env!("CARGO_PKG_VERSION"))));
+    let (host, port) = host_and_port(&route.uri);
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let authority = if route.uri.port().is_some() { format!("{host}:{port}") } else { host };
+    headers.insert(HOST, HeaderValue::from_str(&authority).map_err(|_| EngineError::Header("host".into()))?);
+    if let Some(auth) = route.proxy.as_ref().and_then(|proxy| proxy.auth.as_ref()).filter(|_| route.absolute_form()) {
+        headers.insert(PROXY_AUTHORIZATION, auth.clone());
+    }
+    if let Some(key) = &target.api_key {
+        let value = format!("Bearer {}", key.expose());
+        headers.insert(AUTHORIZATION, secret_value(AUTHORIZATION.as_str(), &value)?);
+    }
+    for (name, value) in &target.headers {
+        let parsed: HeaderName = name.parse().map_err(|_| EngineError::Header(name.clone()))?;
+        headers.insert(parsed, secret_value(name, value.expose())?);
+    }
+    Ok(headers)
+}
+
+fn secret_value(name: &str, value: &str) -> Result<HeaderValue, EngineError> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| EngineError::Header(name.to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}

@@ -1,0 +1,58 @@
+//! The way to a target, settled once and shared by all lanes.
+
+use crate::engine::http::EngineError;
+use crate::engine::proxy::{Proxy, proxy_for};
+use crate::engine::tls::client_config;
+use crate::model::target::Tls;
+use http::Uri;
+use rustls::ClientConfig;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// URL, certificates and proxy of one target.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Where requests are posted to.
+    pub uri: Uri,
+    /// For https targets.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// The proxy in front of it.
+    pub proxy: Option<Proxy>,
+}
+
+impl Route {
+    /// The way to `url`; `env` holds the proxy variables.
+    pub fn new(url: &str, tls: &Tls, env: &BTreeMap<String, String>) -> Result<Route, EngineError> {
+        let uri = parse(url)?;
+        let tls = if uri.scheme_str() == Some("https") { Some(client_config(tls)?) } else { None };
+        let proxy = proxy_for(&uri, env);
+        Ok(Route { uri, tls, proxy })
+    }
+
+    /// Whether plain HTTP requests must carry the whole URI, for a proxy to read.
+    pub fn absolute_form(&self) -> bool {
+        self.proxy.is_some() && self.tls.is_none()
+    }
+}
+
+fn parse(url: &str) -> Result<Uri, EngineError> {
+    let refused = |reason: String| EngineError::Url { url: url.to_owned(), reason };
+    let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| refused(error.to_string()))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(_)) => Ok(uri),
+        _ => Err(refused("expected http://HOST[:PORT]/PATH or https://…".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_without_scheme_or_host_is_refused_with_an_example() {
+        for url in ["localhost:8000/v1", "ftp://a/b", "/v1/chat", "http://", "ht tp://a"] {
+            let error = Route::new(url, &Tls::default(), &BTreeMap::new()).unwrap_err().to_string();
+            assert!(error.contains(url), "{error}");
+        }
+    }
+}

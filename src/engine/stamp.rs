@@ -1,0 +1,96 @@
+//! The instant of the latest socket read, taken before anything looks at the bytes.
+
+use crate::engine::clock::Clock;
+use crate::model::units::Nanos;
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Shared by a connection and the request on it; both live on one lane.
+///
+/// hyper hands on one body frame and reads again only when that frame was taken, so the latest stamp is always that of
+/// the read which completed the frame in hand.
+#[derive(Clone, Debug, Default)]
+pub struct Stamp(Rc<Cell<Nanos>>);
+
+impl Stamp {
+    /// When bytes last arrived; zero before the first.
+    pub fn latest(&self) -> Nanos {
+        self.0.get()
+    }
+}
+
+/// A transport whose reads leave a stamp. It sits under TLS, so that decryption counts as parsing.
+pub struct Stamped<T> {
+    inner: T,
+    clock: Clock,
+    stamp: Stamp,
+}
+
+impl<T> Stamped<T> {
+    /// Wraps a transport; the second part tells of its reads.
+    pub fn new(inner: T, clock: Clock) -> (Stamped<T>, Stamp) {
+        let stamp = Stamp::default();
+        (Stamped { inner, clock, stamp: stamp.clone() }, stamp)
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Stamped<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.stamp.0.set(self.clock.now());
+        }
+        result
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Stamped<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, parts: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn reads_of_bytes_leave_a_stamp_and_the_end_does_not() {
+        let (mut far, near) = tokio::io::duplex(64);
+        let clock = Clock::starting(Instant::now());
+        let (mut near, stamp) = Stamped::new(near, clock);
+        assert_eq!(stamp.latest(), Nanos::ZERO);
+        let before = clock.now();
+        far.write_all(b"abc").await.unwrap();
+        let mut bytes = [0; 8];
+        assert_eq!(near.read(&mut bytes).await.unwrap(), 3);
+        let at = stamp.latest();
+        assert!(before < at && at < clock.now());
+        drop(far);
+        assert_eq!(near.read(&mut bytes).await.unwrap(), 0);
+        assert_eq!(stamp.latest(), at);
+    }
+}

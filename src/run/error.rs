@@ -1,0 +1,68 @@
+//! Why a run cannot go on.
+
+use crate::engine::http::EngineError;
+use crate::frame::FrameError;
+use crate::model::outcome::Failure;
+use crate::prompts::PromptError;
+use crate::scenario::render::RenderError;
+use crate::sim::SimError;
+use crate::store::StoreError;
+use crate::token::TokenError;
+use crate::view::ViewError;
+use thiserror::Error;
+
+/// What ends a run before its verdict. A failed request is none of these.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// Nobody answers at the target.
+    #[error("cannot reach the target {url}: {} ({})\n  tried {attempts} times within {seconds:.1} s; is the server up, and the url right?", failure.message, failure.kind)]
+    Unreachable {
+        /// The target.
+        url: String,
+        /// The last attempt's failure.
+        failure: Failure,
+        /// Attempts.
+        attempts: u32,
+        /// Seconds that they took.
+        seconds: f64,
+    },
+    /// The dataset ended before the requests did, and `on_exhausted: error` stands.
+    #[error("the dataset ran out after {rows} rows and `on_exhausted: error` stands; lower `load.requests` or use `cycle`")]
+    Exhausted {
+        /// Usable rows.
+        rows: u64,
+    },
+    /// The plan or the data gives not a single request.
+    #[error("there is nothing to send: the plan or the dataset holds no request")]
+    NothingToSend,
+    /// The system gives no thread or runtime.
+    #[error("cannot start a worker: {0}")]
+    Thread(std::io::Error),
+    /// A worker ended by a defect of this program.
+    #[error("the {0} thread ended unexpectedly; this is a defect of llmscen, and what was measured so far is in the journal")]
+    Panicked(&'static str),
+    /// The target cannot be spoken to.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A prompt cannot be had.
+    #[error(transparent)]
+    Prompts(#[from] PromptError),
+    /// A body cannot be rendered.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// The tokenizer cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The simulator cannot start.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    /// The run folder cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The rows cannot be analysed.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A report cannot be drawn.
+    #[error(transparent)]
+    View(#[from] ViewError),
+}

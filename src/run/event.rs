@@ -1,0 +1,65 @@
+//! What a run says while it goes on, for whoever shows it.
+
+use std::path::PathBuf;
+
+/// One thing that happened, or a state to show.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A file is being downloaded.
+    Download {
+        /// What.
+        url: String,
+        /// Bytes so far.
+        done: u64,
+        /// Bytes in all, where the server told.
+        total: Option<u64>,
+    },
+    /// The run folder is ready.
+    Folder(PathBuf),
+    /// A round of a case begins.
+    CaseStarted {
+        /// Case id.
+        case: String,
+        /// Its place among the parts of the run, from 0.
+        part: usize,
+        /// Parts of the run.
+        parts: usize,
+        /// Requests that it will schedule, where that is known.
+        total: Option<u64>,
+        /// Seconds that it will last, where a duration bounds it.
+        seconds: Option<f64>,
+    },
+    /// How it stands.
+    Progress(Progress),
+    /// A round of a case is over.
+    CaseEnded(Progress),
+    /// Something a person should know.
+    Note(String),
+    /// The signal was heard: requests in flight get their grace.
+    Draining,
+}
+
+/// The live figures of a case, warm-up included.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Requests that are over.
+    pub done: u64,
+    /// Requests in all, where that is known.
+    pub total: Option<u64>,
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests finished per second since the case began.
+    pub rate: f64,
+    /// Token events per second since the figure before.
+    pub tokens_per_s: f64,
+    /// TTFT so far, milliseconds.
+    pub ttft_ms_p50: Option<f64>,
+    /// TTFT so far, milliseconds.
+    pub ttft_ms_p99: Option<f64>,
+    /// Seconds since the case began.
+    pub elapsed_s: f64,
+    /// Seconds left, as far as can be told.
+    pub left_s: Option<f64>,
+}

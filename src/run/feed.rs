@@ -1,0 +1,127 @@
+//! Renders calls ahead of their time, in order, on a thread of its own.
+
+use crate::model::call::Call;
+use crate::model::dataset::OnExhausted;
+use crate::model::outcome::Phase;
+use crate::model::plan::Case;
+use crate::model::seed::Seed;
+use crate::model::units::Nanos;
+use crate::pace::schedule::Schedule;
+use crate::prompts::Prompts;
+use crate::run::error::RunError;
+use crate::scenario::render::Renderer;
+use async_channel::{Receiver, Sender, TrySendError, bounded};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+/// Bytes of rendered bodies that wait at the most, and how many calls, whatever their size.
+const AHEAD_BYTES: usize = 64 << 20;
+const AHEAD_CALLS: std::ops::RangeInclusive<usize> = 16..=65_536;
+
+/// What calls are made of.
+pub struct Recipe {
+    /// The prompts, by index.
+    pub prompts: Arc<dyn Prompts>,
+    /// The template.
+    pub renderer: Renderer,
+    /// The plan of an open loop; None: a closed one.
+    pub schedule: Option<Schedule>,
+    /// Seed of the case's round.
+    pub seed: Seed,
+    /// What happens at the end of the data.
+    pub on_exhausted: OnExhausted,
+    /// Calls at the most, where that is known.
+    pub most: Option<u64>,
+}
+
+impl Recipe {
+    /// The recipe of one round of a case.
+    pub fn new(case: &Case, prompts: Arc<dyn Prompts>, renderer: Renderer, seed: Seed) -> Recipe {
+        let schedule = Schedule::new(&case.load, seed);
+        let on_exhausted = case.dataset.on_exhausted;
+        // A warm-up span has no count of its own: the quota ends such a case, not the feed.
+        let counted = matches!(case.load.warmup, crate::model::load::Warmup::Requests(_));
+        let most = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
+        Recipe { prompts, renderer, schedule, seed, on_exhausted, most }
+    }
+
+    /// The next call; None at the end of the plan or the data.
+    fn call(&mut self, seq: u64) -> Result<Option<Call>, RunError> {
+        let due: Option<(Nanos, Phase)> = match &mut self.schedule {
+            Some(schedule) => match schedule.next() {
+                Some(due) => Some((due.at, due.phase)),
+                None => return Ok(None),
+            },
+            None if self.most.is_some_and(|most| seq >= most) => return Ok(None),
+            None => None,
+        };
+        let prompt = self.prompts.session(seq).and_then(|session| session.turns.into_iter().next());
+        let Some(prompt) = prompt else {
+            return match self.on_exhausted {
+                OnExhausted::Error => Err(RunError::Exhausted { rows: seq }),
+                OnExhausted::Cycle | OnExhausted::Stop => Ok(None),
+            };
+        };
+        let rendered = self.renderer.body(&prompt, seq, self.seed)?;
+        Ok(Some(Call {
+            seq,
+            due,
+            model: rendered.model,
+            body: rendered.bytes,
+            streamed: rendered.streamed,
+            max_tokens: rendered.max_tokens,
+            prompt_tokens: prompt.tokens,
+            approximate: prompt.approximate,
+        }))
+    }
+}
+
+/// A running feed: where lanes take their calls from.
+pub struct Feed {
+    /// A queue per lane; clones of one shared queue in a closed loop, so that a faster lane takes more.
+    pub queues: Vec<Receiver<Call>>,
+    thread: JoinHandle<Result<(), RunError>>,
+}
+
+impl Feed {
+    /// Starts rendering and returns when as much is ready as is kept ahead, or everything there is.
+    pub fn start(mut recipe: Recipe, lanes: usize) -> Result<Feed, RunError> {
+        let Some(first) = recipe.call(0)? else { return Err(RunError::NothingToSend) };
+        let fit = AHEAD_BYTES / first.body.len().max(1);
+        let ahead = fit.clamp(*AHEAD_CALLS.start(), *AHEAD_CALLS.end());
+        let queues = if recipe.schedule.is_some() { lanes } else { 1 };
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(ahead.div_ceil(queues))).unzip();
+        let (ready, wait) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("feed".into()).spawn(move || fill(recipe, first, &senders, ready));
+        let thread = thread.map_err(RunError::Thread)?;
+        // An error here only means that the thread ended first; `finish` tells how.
+        let _ = wait.recv();
+        Ok(Feed { queues: receivers.iter().cycle().take(lanes).cloned().collect(), thread })
+    }
+
+    /// Ends the feed, whatever it still had, and tells whether all that was asked for could be rendered.
+    pub fn finish(self) -> Result<(), RunError> {
+        drop(self.queues);
+        self.thread.join().map_err(|_| RunError::Panicked("feed"))?
+    }
+}
+
+fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::Sender<()>) -> Result<(), RunError> {
+    let mut ready = Some(ready);
+    let mut next = Some(first);
+    while let Some(call) = next {
+        let (queue, seq) = (&queues[call.seq as usize % queues.len()], call.seq);
+        match queue.try_send(call) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => return Ok(()),
+            Err(TrySendError::Full(call)) => {
+                ready.take();
+                if queue.send_blocking(call).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        next = recipe.call(seq + 1)?;
+    }
+    Ok(())
+}

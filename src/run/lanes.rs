@@ -1,0 +1,96 @@
+//! A lane is one thread with a runtime of its own: its connections, its timer, its share of the load.
+
+use crate::engine::clock::Clock;
+use crate::engine::gauges::{Gauges, Reading};
+use crate::model::units::Nanos;
+use crate::run::drive::Drive;
+use crate::run::error::RunError;
+use crate::run::meter::Spans;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::runtime;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+/// The tick by which a lane notices that its runtime was late.
+const TICK: Duration = Duration::from_millis(1);
+
+/// What a lane saw of itself.
+#[derive(Default)]
+pub struct LaneReport {
+    /// When it stopped sending.
+    pub sending_until: Nanos,
+    /// Lateness of its ticker.
+    pub stall: Spans,
+    /// CPU time of its thread over wall time, 0..=1.
+    pub cpu_share: f64,
+}
+
+/// A running lane.
+pub struct Lane {
+    thread: JoinHandle<Result<LaneReport, RunError>>,
+    /// Its running totals.
+    pub gauges: Arc<Gauges>,
+}
+
+impl Lane {
+    /// Starts a lane; `build` makes its part of the case on the lane's own thread.
+    pub fn start(
+        index: usize,
+        clock: Clock,
+        gauges: Arc<Gauges>,
+        build: impl FnOnce() -> Result<Drive, RunError> + Send + 'static,
+    ) -> Result<Lane, RunError> {
+        let thread = std::thread::Builder::new().name(format!("lane-{index}")).spawn(move || live(clock, build));
+        Ok(Lane { thread: thread.map_err(RunError::Thread)?, gauges })
+    }
+
+    /// Waits for its end.
+    pub fn finish(self) -> Result<LaneReport, RunError> {
+        self.thread.join().map_err(|_| RunError::Panicked("lane"))?
+    }
+}
+
+/// The totals of all lanes.
+pub fn reading(gauges: &[Arc<Gauges>]) -> Reading {
+    gauges.iter().fold(Reading::default(), |sum, lane| lane.add_to(sum))
+}
+
+fn live(clock: Clock, build: impl FnOnce() -> Result<Drive, RunError>) -> Result<LaneReport, RunError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
+    let stall = Rc::new(RefCell::new(Spans::default()));
+    let began = (std::time::Instant::now(), thread_cpu());
+    let sending_until = LocalSet::new().block_on(&runtime, async {
+        // Timers and sockets belong to the runtime, so the drive is made inside it.
+        let drive = Rc::new(build()?);
+        let ticker = tokio::task::spawn_local(tick(clock, stall.clone()));
+        let ended = drive.run().await;
+        ticker.abort();
+        Ok::<_, RunError>(ended)
+    })?;
+    let wall = began.0.elapsed().as_secs_f64();
+    let cpu_share = (thread_cpu() - began.1).as_secs_f64() / wall.max(1e-9);
+    Ok(LaneReport { sending_until, stall: stall.take(), cpu_share })
+}
+
+/// Records by how much each tick came late, from the start of the case. A tick is due on an absolute instant, and one that
+/// was missed is recorded too: a lane that hangs cannot hide it by ticking less. What the timer wheel's own millisecond
+/// adds is taken off.
+async fn tick(clock: Clock, stall: Rc<RefCell<Spans>>) {
+    let start = Instant::from_std(clock.instant(Nanos::ZERO));
+    let mut ticks = tokio::time::interval_at(start, TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    loop {
+        let due = ticks.tick().await;
+        let late = Instant::now().saturating_duration_since(due).saturating_sub(TICK);
+        stall.borrow_mut().record(late.into());
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+}

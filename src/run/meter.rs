@@ -1,0 +1,130 @@
+//! Histograms: the live figures, and the lateness of the lanes. Reports never use them; they read the rows.
+
+use crate::model::outcome::{FailureKind, Outcome};
+use crate::model::units::Nanos;
+use crate::run::event::Progress;
+use hdrhistogram::Histogram;
+use std::time::Instant;
+
+/// A histogram of spans: 1 µs to 1 h at three significant digits.
+pub struct Spans(Option<Histogram<u64>>);
+
+impl Default for Spans {
+    fn default() -> Spans {
+        Spans(Histogram::new_with_bounds(1, 3_600_000_000, 3).ok())
+    }
+}
+
+impl Spans {
+    /// Counts a span; one beyond the bounds counts as the bound.
+    pub fn record(&mut self, span: Nanos) {
+        if let Some(histogram) = &mut self.0 {
+            histogram.saturating_record(span.0 / 1000);
+        }
+    }
+
+    /// Adds another histogram's counts.
+    pub fn merge(&mut self, other: &Spans) {
+        if let (Some(own), Some(other)) = (&mut self.0, &other.0) {
+            // Equal bounds: adding cannot fail.
+            let _ = own.add(other);
+        }
+    }
+
+    /// The quantile at `share`, milliseconds; None without values.
+    pub fn millis_at(&self, share: f64) -> Option<f64> {
+        let histogram = self.0.as_ref().filter(|histogram| !histogram.is_empty())?;
+        Some(histogram.value_at_quantile(share) as f64 / 1000.0)
+    }
+}
+
+/// The live figures of one round of a case.
+pub struct Meter {
+    ttft: Spans,
+    done: u64,
+    errors: u64,
+    began: Instant,
+    last: (Instant, u64),
+    total: Option<u64>,
+    seconds: Option<f64>,
+}
+
+impl Meter {
+    /// A meter for so many requests or seconds, as far as they are known.
+    pub fn new(total: Option<u64>, seconds: Option<f64>) -> Meter {
+        let now = Instant::now();
+        Meter { ttft: Spans::default(), done: 0, errors: 0, began: now, last: (now, 0), total, seconds }
+    }
+
+    /// Takes in a finished request.
+    pub fn record(&mut self, outcome: &Outcome) {
+        self.done += 1;
+        match &outcome.end {
+            Ok(_) => {
+                if let Some(first) = outcome.timeline.tokens.first() {
+                    self.ttft.record(first.since(outcome.timeline.intended));
+                }
+            }
+            Err(failure) if failure.kind == FailureKind::Cancelled => {}
+            Err(_) => self.errors += 1,
+        }
+    }
+
+    /// The figures now, with what the lanes' gauges say.
+    pub fn progress(&mut self, in_flight: u64, events: u64) -> Progress {
+        let now = Instant::now();
+        let elapsed_s = (now - self.began).as_secs_f64();
+        let span = (now - self.last.0).as_secs_f64().max(1e-3);
+        let tokens_per_s = events.saturating_sub(self.last.1) as f64 / span;
+        self.last = (now, events);
+        let rate = self.done as f64 / elapsed_s.max(1e-3);
+        Progress {
+            done: self.done,
+            total: self.total,
+            in_flight,
+            errors: self.errors,
+            rate,
+            tokens_per_s,
+            ttft_ms_p50: self.ttft.millis_at(0.50),
+            ttft_ms_p99: self.ttft.millis_at(0.99),
+            elapsed_s,
+            left_s: self.left(elapsed_s, rate),
+        }
+    }
+
+    fn left(&self, elapsed: f64, rate: f64) -> Option<f64> {
+        let by_count = self.total.filter(|_| self.done > 0).map(|total| total.saturating_sub(self.done) as f64 / rate.max(1e-9));
+        let by_time = self.seconds.map(|seconds| (seconds - elapsed).max(0.0));
+        match (by_count, by_time) {
+            (Some(count), Some(time)) => Some(count.min(time)),
+            (count, time) => count.or(time),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_give_their_quantiles_within_a_thousandth() {
+        let mut spans = Spans::default();
+        assert_eq!(spans.millis_at(0.5), None);
+        let mut more = Spans::default();
+        (1..=50).for_each(|i| spans.record(Nanos::from_millis(i)));
+        (51..=100).for_each(|i| more.record(Nanos::from_millis(i)));
+        spans.merge(&more);
+        let p99 = spans.millis_at(0.99).unwrap();
+        assert!((p99 - 99.0).abs() < 0.1, "{p99}");
+    }
+
+    #[test]
+    fn time_left_is_the_nearer_of_count_and_duration() {
+        let mut meter = Meter::new(Some(100), Some(60.0));
+        meter.done = 50;
+        assert_eq!(meter.left(10.0, 5.0), Some(10.0));
+        assert_eq!(meter.left(55.0, 5.0), Some(5.0));
+        meter.done = 0;
+        assert_eq!(meter.left(20.0, 0.0), Some(40.0));
+    }
+}
