@@ -1,1 +1,70 @@
-//! Floor 4. The command line.
+//! Floor 4. The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
+
+mod args;
+mod exit;
+mod inspect;
+mod progress;
+mod report;
+mod run;
+mod signals;
+mod simulate;
+mod sources;
+mod terminal;
+
+pub use exit::Exit;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use std::collections::BTreeMap;
+use std::io::Write;
+use terminal::Terminal;
+
+/// What the program is given from outside.
+pub struct World<'a> {
+    /// The command line, the program's own name first.
+    pub args: Vec<String>,
+    /// Environment variables.
+    pub env: BTreeMap<String, String>,
+    /// Where data goes.
+    pub out: &'a mut (dyn Write + Send),
+    /// Where everything else goes.
+    pub err: &'a mut (dyn Write + Send),
+    /// Whether `out` and `err` are terminals.
+    pub terminals: (bool, bool),
+}
+
+/// Runs the program.
+pub fn main(world: World) -> Exit {
+    // One TLS provider for the whole process; a second call, in tests, finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let cli = match Cli::try_parse_from(&world.args) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(world, &error),
+    };
+    let mut terminal = Terminal::new(world.out, world.err, world.terminals, &world.env, &cli.look);
+    match cli.command {
+        Command::Run(args) => run::run(&args, &world.env, &mut terminal),
+        Command::Validate(args) => inspect::validate(&args, &world.env, &mut terminal),
+        Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
+        Command::Schema { results } => inspect::schema(results, &mut terminal),
+        Command::Report(args) => report::report(&args, &world.env, &mut terminal),
+        Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
+        Command::Init { path } => inspect::init(&path, &mut terminal),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "llmscen", &mut script);
+            terminal.data(&String::from_utf8_lossy(&script));
+            Exit::Pass
+        }
+    }
+}
+
+/// Help and version go to stdout with success; a wrong command line to stderr with exit code 2.
+fn refuse(world: World, error: &clap::Error) -> Exit {
+    let (wrong, colour) = (error.use_stderr(), if error.use_stderr() { world.terminals.1 } else { world.terminals.0 });
+    let text = if colour { error.render().ansi().to_string() } else { error.render().to_string() };
+    let to = if wrong { world.err } else { world.out };
+    // A closed pipe is no reason to fail twice.
+    let _ = to.write_all(text.as_bytes());
+    if wrong { Exit::Scenario } else { Exit::Pass }
+}

@@ -97,3 +97,10 @@ pub struct Plan {
     /// The resolved scenario as YAML, secrets as `${NAME}`: running it again repeats the run.
     pub resolved: String,
 }
+
+impl Plan {
+    /// Keeps the cases whose id holds one of these texts.
+    pub fn only(&mut self, texts: &[String]) {
+        self.cases.retain(|case| texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str())));
+    }
+}

@@ -48,6 +48,9 @@ pub struct Manifest {
     pub machine: Machine,
     /// What the target told of itself (server header, version), by target URL.
     pub targets: BTreeMap<String, String>,
+    /// `--only`: the texts that the ids of the chosen cases hold; empty: every case ran.
+    #[serde(default)]
+    pub only: Vec<String>,
     /// Ctrl-C, SIGTERM or a crash cut the run short.
     pub interrupted: bool,
     /// The parts of the run, in the order in which they ran.

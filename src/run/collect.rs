@@ -78,6 +78,7 @@ impl Desk {
             }
         }
         self.journal.flush()?;
+        self.meter.average();
         let last = self.progress();
         // Nobody may be listening; that is theirs to decide.
         let _ = self.events.send(Event::CaseEnded(last));

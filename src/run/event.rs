@@ -1,5 +1,6 @@
 //! What a run says while it goes on, for whoever shows it.
 
+use crate::run::stop::Level;
 use std::path::PathBuf;
 
 /// One thing that happened, or a state to show.
@@ -33,10 +34,12 @@ pub enum Event {
     Progress(Progress),
     /// A round of a case is over.
     CaseEnded(Progress),
+    /// The run is over; nothing more comes.
+    Done,
     /// Something a person should know.
     Note(String),
-    /// The signal was heard: requests in flight get their grace.
-    Draining,
+    /// A signal was heard: the switch stands so.
+    Stopping(Level),
 }
 
 /// The live figures of a case, warm-up included.

@@ -92,6 +92,11 @@ impl Meter {
         }
     }
 
+    /// Makes the next figure's token rate the average over the whole round.
+    pub fn average(&mut self) {
+        self.last = (self.began, 0);
+    }
+
     fn left(&self, elapsed: f64, rate: f64) -> Option<f64> {
         let by_count = self.total.filter(|_| self.done > 0).map(|total| total.saturating_sub(self.done) as f64 / rate.max(1e-9));
         let by_time = self.seconds.map(|seconds| (seconds - elapsed).max(0.0));

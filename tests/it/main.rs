@@ -1,1 +1,12 @@
-//! x
+//! Whole-program tests: they run the binary as a user does, against servers on loopback.
+
+mod bad_input;
+mod bad_servers;
+mod floors;
+mod lab;
+mod outputs;
+mod replay;
+mod signals;
+mod tls;
+mod truth;
+mod verdicts;

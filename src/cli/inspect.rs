@@ -1,0 +1,69 @@
+//! `validate`, `plan`, `schema`, `init`: everything that sends nothing.
+
+use crate::cli::args::Sources;
+use crate::cli::exit::Exit;
+use crate::cli::sources::{self, Source};
+use crate::cli::terminal::Terminal;
+use crate::run::forecast::{Forecast, forecast};
+use crate::scenario;
+use crate::view::{json, table};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
+    let Some(plans) = sources::load(args, env, terminal) else { return Exit::Scenario };
+    for Source { path, plan } in &plans {
+        let cases = plan.cases.len();
+        let checks: usize = plan.cases.iter().map(|case| case.checks.len()).sum();
+        let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+        terminal.data(&format!("{}: ok, {}, {}\n", path.display(), plural(cases, "case"), plural(checks, "assertion")));
+    }
+    Exit::Pass
+}
+
+pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
+    let Some(plans) = sources::load(args, env, terminal) else { return Exit::Scenario };
+    let hub = crate::cli::run::hub(env);
+    for source in &plans {
+        match forecast(&source.plan, &hub) {
+            Ok(forecast) => show(source, &forecast, terminal),
+            Err(error) => {
+                terminal.error(&error.to_string());
+                return Exit::Error;
+            }
+        }
+    }
+    Exit::Pass
+}
+
+fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
+    let plan = &source.plan;
+    terminal.data(&table::plan_table(plan, terminal.width, terminal.out_color));
+    terminal.data(&format!("\nrequests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
+    terminal.data(&format!("first request of `{}`:\n{}\n", plan.cases[0].id, forecast.first_body));
+    for warning in &forecast.undecidable {
+        terminal.warn(warning);
+    }
+}
+
+pub fn schema(results: bool, terminal: &mut Terminal) -> Exit {
+    let text = if results { json::results_schema().to_owned() } else { format!("{:#}\n", scenario::json_schema()) };
+    terminal.data(&text);
+    Exit::Pass
+}
+
+const FIRST: &str = include_str!("first.yaml");
+
+pub fn init(path: &Path, terminal: &mut Terminal) -> Exit {
+    let written = std::fs::File::create_new(path).and_then(|mut file| std::io::Write::write_all(&mut file, FIRST.as_bytes()));
+    match written {
+        Ok(()) => {
+            terminal.say(&format!("wrote {0}; try: llmscen run {0}", path.display()));
+            Exit::Pass
+        }
+        Err(error) => {
+            terminal.error(&format!("cannot write {}: {error}", path.display()));
+            Exit::Scenario
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Shows a run while it goes on: a bar per case on a terminal, plain lines elsewhere.
+
+use crate::cli::terminal::Terminal;
+use crate::run::event::{Event, Progress};
+use crate::run::stop::Level;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// Between two lines where there is no terminal.
+const PLAIN_BEAT: Duration = Duration::from_secs(5);
+
+/// What stands on the screen.
+pub struct Display<'a, 'b> {
+    terminal: &'a mut Terminal<'b>,
+    bar: Option<ProgressBar>,
+    title: String,
+    seconds: Option<f64>,
+    last_line: Instant,
+}
+
+impl<'a, 'b> Display<'a, 'b> {
+    /// A display on this terminal.
+    pub fn new(terminal: &'a mut Terminal<'b>) -> Display<'a, 'b> {
+        Display { terminal, bar: None, title: String::new(), seconds: None, last_line: Instant::now() }
+    }
+
+    /// Shows everything that is said until the run is done.
+    pub fn follow(mut self, events: &Receiver<Event>) {
+        while let Ok(event) = events.recv() {
+            if event == Event::Done {
+                break;
+            }
+            self.show(event);
+        }
+        self.clear();
+    }
+
+    fn show(&mut self, event: Event) {
+        match event {
+            Event::Download { url, done, total } => self.download(&url, done, total),
+            Event::Folder(path) => self.line(&format!("run folder: {}", path.display())),
+            Event::CaseStarted { case, part, parts, total, seconds } => {
+                self.begin(format!("[{}/{parts}] {case}", part + 1), total.map_or(0, |total| total), seconds);
+            }
+            Event::Progress(progress) => self.progress(&progress),
+            Event::CaseEnded(progress) => {
+                self.clear();
+                self.line(&format!("{}  {}", self.title, words(&progress)));
+            }
+            Event::Note(note) => self.line(&format!("note: {note}")),
+            Event::Stopping(Level::Now) => {
+                self.line("stopping at once: requests in flight are given up, what there is gets saved")
+            }
+            Event::Stopping(_) => self.line("stopping: no new requests; those in flight get their grace (again to stop at once)"),
+            Event::Done => {}
+        }
+    }
+
+    fn begin(&mut self, title: String, total: u64, seconds: Option<f64>) {
+        self.clear();
+        self.title = title;
+        self.seconds = seconds.filter(|_| total == 0);
+        self.last_line = Instant::now();
+        if self.terminal.live {
+            self.bar =
+                Some(bar(self.terminal.width, if total > 0 { total } else { self.seconds.map_or(0, |s| (s * 10.0) as u64) }));
+        } else {
+            let amount = if total > 0 { format!("{total} requests") } else { String::from("bounded by time") };
+            self.line(&format!("{}  {amount}", self.title));
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        match &self.bar {
+            Some(bar) => {
+                let position = if self.seconds.is_some() { (progress.elapsed_s * 10.0) as u64 } else { progress.done };
+                bar.set_position(position);
+                bar.set_prefix(self.title.clone());
+                bar.set_message(words(progress));
+            }
+            None if self.last_line.elapsed() >= PLAIN_BEAT => {
+                self.last_line = Instant::now();
+                self.line(&format!("{}  {}", self.title, words(progress)));
+            }
+            None => {}
+        }
+    }
+
+    fn download(&mut self, url: &str, done: u64, total: Option<u64>) {
+        if self.terminal.live {
+            let bar = self.bar.get_or_insert_with(|| bar(self.terminal.width, total.unwrap_or(0)));
+            bar.set_prefix(format!("downloading {url}"));
+            bar.set_position(done);
+            bar.set_message(format!("{:.1} MiB", done as f64 / 1048576.0));
+        } else if total == Some(done) {
+            self.line(&format!("downloaded {url} ({done} bytes)"));
+        }
+    }
+
+    /// A line above the bar.
+    fn line(&mut self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.terminal.say(text)),
+            None => self.terminal.say(text),
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(width: usize, length: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(8));
+    let template = if width >= 110 { "{prefix} {bar:24.cyan/dim} {wide_msg}" } else { "{prefix}\n{bar:24.cyan/dim} {wide_msg}" };
+    // The template is a constant that indicatif accepts; were it not, its own default would do.
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━─"))
+}
+
+/// `120/200  8 in flight  41.2 req/s  1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`
+fn words(progress: &Progress) -> String {
+    let total = progress.total.map_or(String::new(), |total| format!("/{total}"));
+    let ttft = match (progress.ttft_ms_p50, progress.ttft_ms_p99) {
+        (Some(p50), Some(p99)) => format!("  TTFT p50 {p50:.0} ms p99 {p99:.0} ms"),
+        _ => String::new(),
+    };
+    let tokens = match progress.tokens_per_s {
+        rate if rate >= 10_000.0 => format!("{:.1}k", rate / 1000.0),
+        rate => format!("{rate:.0}"),
+    };
+    let errors = if progress.errors == 1 { "error" } else { "errors" };
+    let left = progress.left_s.filter(|left| *left >= 0.5).map_or(String::new(), |left| format!("  {left:.0} s left"));
+    format!(
+        "{}{total}  {} in flight  {:.1} req/s  {tokens} tok/s{ttft}  {} {errors}{left}",
+        progress.done, progress.in_flight, progress.rate, progress.errors
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_progress_says_all_that_is_known() {
+        let mut progress = Progress {
+            done: 120,
+            total: Some(200),
+            in_flight: 8,
+            errors: 1,
+            rate: 41.23,
+            tokens_per_s: 12_345.0,
+            ..Progress::default()
+        };
+        assert_eq!(words(&progress), "120/200  8 in flight  41.2 req/s  12.3k tok/s  1 error");
+        progress.ttft_ms_p50 = Some(12.2);
+        progress.ttft_ms_p99 = Some(40.0);
+        progress.left_s = Some(3.0);
+        progress.total = None;
+        assert_eq!(words(&progress), "120  8 in flight  41.2 req/s  12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left");
+    }
+}

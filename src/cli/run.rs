@@ -1,0 +1,145 @@
+//! `llmscen run`: every scenario in turn, the worst exit code.
+
+use crate::cli::args::{Inconclusive, RunArgs};
+use crate::cli::exit::Exit;
+use crate::cli::progress::Display;
+use crate::cli::signals;
+use crate::cli::sources::{self, Source};
+use crate::cli::terminal::Terminal;
+use crate::model::report::Report;
+use crate::prompts::Hub;
+use crate::run::conduct::{Conducted, Context, conduct};
+use crate::run::event::Event;
+use crate::run::stop::{Level, Stop};
+use crate::view::table;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::{Instant, SystemTime};
+
+pub fn run(args: &RunArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
+    let Some(plans) = sources::load(&args.sources, env, terminal) else { return Exit::Scenario };
+    if args.output.is_some() && plans.len() > 1 {
+        terminal.error("--output names the folder of one run, but several scenarios were given");
+        return Exit::Scenario;
+    }
+    let watch = Watch::new();
+    if let Err(error) = signals::listen(watch.stop.clone(), watch.events.clone()) {
+        terminal.error(&format!("cannot listen for signals: {error}"));
+        return Exit::Error;
+    }
+    let mut worst = Exit::Pass;
+    for source in &plans {
+        worst = worst.worst(run_one(source, args, env, &watch, terminal));
+        if watch.stop.level() > Level::Run {
+            break;
+        }
+    }
+    worst
+}
+
+/// What all runs of one command share: the switch, and the line to the display.
+struct Watch {
+    stop: Stop,
+    events: mpsc::Sender<Event>,
+    inbox: mpsc::Receiver<Event>,
+}
+
+impl Watch {
+    fn new() -> Watch {
+        let (events, inbox) = mpsc::channel();
+        Watch { stop: Stop::default(), events, inbox }
+    }
+}
+
+fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watch: &Watch, terminal: &mut Terminal) -> Exit {
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let context = Context {
+        env: env.clone(),
+        hub: hub(env),
+        output: args.output.clone(),
+        only: args.sources.only.clone(),
+        force: args.force,
+        origin: Instant::now(),
+        wall_ns: wall.as_nanos() as u64,
+        stop: watch.stop.clone(),
+        events: watch.events.clone(),
+    };
+    terminal.say(&table::plan_table(&source.plan, terminal.width, terminal.err_color));
+    let result = std::thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            let result = conduct(&source.plan, &context);
+            // The display ends when nobody can say anything more; the signal thread never lets go of its end.
+            let _ = context.events.send(Event::Done);
+            result
+        });
+        Display::new(terminal).follow(&watch.inbox);
+        work.join()
+    });
+    match result {
+        Ok(Ok(conducted)) => conclude(&conducted, args.inconclusive, terminal),
+        Ok(Err(error)) => {
+            terminal.error(&error.to_string());
+            Exit::Error
+        }
+        Err(_) => {
+            terminal.error("the run ended unexpectedly; this is a defect of llmscen");
+            Exit::Error
+        }
+    }
+}
+
+fn conclude(conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Terminal) -> Exit {
+    show(&conducted.report, terminal);
+    terminal.say(&format!("report: {}", conducted.folder.join("report.md").display()));
+    exit_of(&conducted.report, inconclusive)
+}
+
+/// The tables at the end of a run.
+pub fn show(report: &Report, terminal: &mut Terminal) {
+    let (width, color) = (terminal.width, terminal.out_color);
+    terminal.data(&table::case_table(report, width, color));
+    terminal.data(&table::slo_table(report, width, color));
+}
+
+/// The exit code of a report, `--inconclusive` applied.
+pub fn exit_of(report: &Report, inconclusive: Inconclusive) -> Exit {
+    match Exit::of_code(report.exit_code) {
+        Exit::Inconclusive if inconclusive == Inconclusive::Pass => Exit::Pass,
+        exit => exit,
+    }
+}
+
+/// Where datasets come from (`LLMSCEN_HUB`) and are kept (`LLMSCEN_CACHE`, else `$XDG_CACHE_HOME/llmscen`, else
+/// `~/.cache/llmscen`).
+pub fn hub(env: &BTreeMap<String, String>) -> Hub {
+    let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
+    let cache = set("LLMSCEN_CACHE").map(PathBuf::from);
+    let xdg = || set("XDG_CACHE_HOME").map(|base| PathBuf::from(base).join("llmscen"));
+    let home = || set("HOME").map(|home| PathBuf::from(home).join(".cache/llmscen"));
+    let cache = cache.or_else(xdg).or_else(home).unwrap_or_else(|| PathBuf::from(".llmscen-cache"));
+    Hub { base: set("LLMSCEN_HUB").cloned(), cache }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::report::RunVerdict;
+
+    #[test]
+    fn inconclusive_may_be_mapped_to_pass_and_nothing_else_may() {
+        let report = |code| Report { exit_code: code, verdict: RunVerdict::Inconclusive, ..Report::default() };
+        assert_eq!(exit_of(&report(5), Inconclusive::Fail), Exit::Inconclusive);
+        assert_eq!(exit_of(&report(5), Inconclusive::Pass), Exit::Pass);
+        assert_eq!(exit_of(&report(4), Inconclusive::Pass), Exit::Invalid);
+    }
+
+    #[test]
+    fn the_cache_follows_the_environment() {
+        let of =
+            |pairs: &[(&str, &str)]| hub(&pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()).cache;
+        assert_eq!(of(&[("LLMSCEN_CACHE", "/c"), ("HOME", "/h")]), PathBuf::from("/c"));
+        assert_eq!(of(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), PathBuf::from("/x/llmscen"));
+        assert_eq!(of(&[("HOME", "/h")]), PathBuf::from("/h/.cache/llmscen"));
+    }
+}

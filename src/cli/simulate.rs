@@ -1,0 +1,71 @@
+//! `llmscen simulate`: the built-in server on a port, until a signal ends it.
+
+use crate::cli::args::SimulateArgs;
+use crate::cli::exit::Exit;
+use crate::cli::terminal::Terminal;
+use crate::model::seed::Seed;
+use crate::model::simulator::Simulator;
+use crate::model::target::Place;
+use crate::run::stop::{Level, Stop};
+use crate::scenario::{self, Input};
+use crate::sim;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Instant;
+
+/// Stands in where no scenario is given, so that `--set` works on it.
+const BARE: &str = "version: 1\nname: simulate\ntarget: { api: simulator }\ndataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
+
+pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
+    let Some((config, seed)) = configuration(args, env, terminal) else { return Exit::Scenario };
+    let server = match sim::start(&config, seed, args.listen, Instant::now()) {
+        Ok(server) => server,
+        Err(error) => {
+            terminal.error(&error.to_string());
+            return Exit::Error;
+        }
+    };
+    terminal.say(&format!("simulator listening on http://{} (Ctrl-C ends it)", server.addr()));
+    let stop = Stop::default();
+    let (events, heard) = mpsc::channel();
+    if let Err(error) = crate::cli::signals::listen(stop.clone(), events) {
+        terminal.error(&format!("cannot listen for signals: {error}"));
+        return Exit::Error;
+    }
+    while stop.level() == Level::Run && heard.recv().is_ok() {}
+    match &args.truth {
+        Some(path) => write_truth(&server, path, terminal),
+        None => Exit::Pass,
+    }
+}
+
+fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<(Simulator, Seed)> {
+    let text = args.scenario.is_none().then(|| BARE.to_owned());
+    let path = args.scenario.as_deref().unwrap_or(Path::new("simulate.yaml"));
+    let plan = match scenario::load(&Input { path, text, env, set: &args.set }) {
+        Ok(loaded) => loaded.plan,
+        Err(faults) => {
+            terminal.complain(&faults.render(terminal.err_color, terminal.width));
+            return None;
+        }
+    };
+    let found = plan.cases.iter().find_map(|case| match &case.target.place {
+        Place::Simulator(config) => Some((**config).clone()),
+        Place::Url(_) => None,
+    });
+    if found.is_none() {
+        terminal.error(&format!("{} has no case whose target is the simulator", path.display()));
+    }
+    found.map(|config| (config, plan.seed))
+}
+
+fn write_truth(server: &sim::Running, path: &Path, terminal: &mut Terminal) -> Exit {
+    match std::fs::write(path, server.truth().to_jsonl()) {
+        Ok(()) => Exit::Pass,
+        Err(error) => {
+            terminal.error(&format!("cannot write {}: {error}", path.display()));
+            Exit::Error
+        }
+    }
+}

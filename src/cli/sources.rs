@@ -1,0 +1,104 @@
+//! From the paths of the command line to plans, or to every fault in all of them.
+
+use crate::cli::args::Sources;
+use crate::cli::terminal::Terminal;
+use crate::model::plan::Plan;
+use crate::scenario::{self, Input, Loaded};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A plan and the file it came from.
+pub struct Source {
+    /// The file.
+    pub path: PathBuf,
+    /// The plan.
+    pub plan: Plan,
+}
+
+/// Loads every scenario named. None: something is wrong, and all of it has been said.
+pub fn load(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Vec<Source>> {
+    let mut files = Vec::new();
+    let mut good = true;
+    for path in &sources.paths {
+        match scenario_files(path) {
+            Ok(found) => files.extend(found),
+            Err(why) => {
+                terminal.error(&why);
+                good = false;
+            }
+        }
+    }
+    let mut plans = Vec::new();
+    for path in files {
+        match load_one(&path, &sources.set, env, terminal) {
+            Some(plan) => plans.push(Source { path, plan }),
+            None => good = false,
+        }
+    }
+    if good && !sources.only.is_empty() {
+        good = select(&mut plans, &sources.only, terminal);
+    }
+    good.then_some(plans)
+}
+
+/// Loads one scenario; its faults and warnings have been said.
+pub fn load_one(path: &Path, set: &[(String, String)], env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
+    match scenario::load(&Input { path, text: None, env, set }) {
+        Ok(Loaded { plan, warnings }) => {
+            warnings.iter().for_each(|warning| terminal.warn(&warning.to_string()));
+            Some(plan)
+        }
+        Err(faults) => {
+            terminal.complain(&faults.render(terminal.err_color, terminal.width));
+            None
+        }
+    }
+}
+
+fn scenario_files(path: &Path) -> Result<Vec<PathBuf>, String> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = std::fs::read_dir(path).map_err(|error| format!("cannot read the folder {}: {error}", path.display()))?;
+    let is_yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_yaml).collect();
+    files.sort();
+    match files.is_empty() {
+        true => Err(format!("{} holds no *.yaml or *.yml file", path.display())),
+        false => Ok(files),
+    }
+}
+
+/// Keeps the cases whose id holds one of the texts, in every plan; a plan left without cases goes.
+fn select(plans: &mut Vec<Source>, only: &[String], terminal: &mut Terminal) -> bool {
+    let ids: Vec<String> = plans.iter().flat_map(|source| source.plan.cases.iter().map(|case| case.id.clone())).collect();
+    for source in plans.iter_mut() {
+        source.plan.only(only);
+    }
+    plans.retain(|source| !source.plan.cases.is_empty());
+    if plans.is_empty() {
+        terminal.error(&format!("--only {}: no case has such an id; there are: {}", only.join(", "), ids.join("  ")));
+    }
+    !plans.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_gives_its_yaml_files_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.yaml", "a.yml", "note.txt"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let names: Vec<String> = scenario_files(folder.path())
+            .unwrap()
+            .iter()
+            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["a.yml", "b.yaml"]);
+        let empty = tempfile::tempdir().unwrap();
+        assert!(scenario_files(empty.path()).unwrap_err().contains("no *.yaml"));
+    }
+}

@@ -1,0 +1,85 @@
+//! The two streams, and what may be written to them.
+
+use crate::cli::args::Look;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Columns where the terminal does not tell.
+const WIDTH: usize = 100;
+
+/// stdout for data, stderr for everything else.
+pub struct Terminal<'a> {
+    out: &'a mut (dyn Write + Send),
+    err: &'a mut (dyn Write + Send),
+    /// Say nothing but errors.
+    pub quiet: bool,
+    /// Colours on stdout.
+    pub out_color: bool,
+    /// Colours on stderr.
+    pub err_color: bool,
+    /// stderr is a terminal: live display is possible.
+    pub live: bool,
+    /// Columns.
+    pub width: usize,
+}
+
+impl<'a> Terminal<'a> {
+    /// Streams with the look that flags and environment (`NO_COLOR`, `COLUMNS`, `TERM=dumb`) ask for.
+    pub fn new(
+        out: &'a mut (dyn Write + Send),
+        err: &'a mut (dyn Write + Send),
+        terminals: (bool, bool),
+        env: &BTreeMap<String, String>,
+        look: &Look,
+    ) -> Terminal<'a> {
+        let set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
+        let dumb = env.get("TERM").is_some_and(|term| term == "dumb");
+        let color = !look.no_color && !set("NO_COLOR") && !dumb;
+        let told = env.get("COLUMNS").and_then(|columns| columns.parse().ok());
+        let size = if terminals.0 || terminals.1 { terminal_columns() } else { None };
+        Terminal {
+            out,
+            err,
+            quiet: look.quiet,
+            out_color: color && terminals.0,
+            err_color: color && terminals.1,
+            live: terminals.1 && !dumb && !look.quiet,
+            width: told.or(size).unwrap_or(WIDTH),
+        }
+    }
+
+    /// Data, to stdout. A reader that has gone away is no error.
+    pub fn data(&mut self, text: &str) {
+        let _ = self.out.write_all(text.as_bytes());
+        let _ = self.out.flush();
+    }
+
+    /// A line for the person who watches, to stderr, unless they asked for quiet.
+    pub fn say(&mut self, text: &str) {
+        if !self.quiet {
+            self.complain(text);
+        }
+    }
+
+    /// A line that must be said, to stderr.
+    pub fn complain(&mut self, text: &str) {
+        let _ = writeln!(self.err, "{}", text.trim_end_matches('\n'));
+    }
+
+    /// `error: …` in red where there are colours.
+    pub fn error(&mut self, text: &str) {
+        let word = if self.err_color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" };
+        self.complain(&format!("{word}: {text}"));
+    }
+
+    /// `warning: …` in yellow where there are colours.
+    pub fn warn(&mut self, text: &str) {
+        let word = if self.err_color { "\u{1b}[1;33mwarning\u{1b}[0m" } else { "warning" };
+        self.say(&format!("{word}: {text}"));
+    }
+}
+
+fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}

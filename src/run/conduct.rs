@@ -1,0 +1,158 @@
+//! From a plan to its report, as a list of steps.
+
+use crate::frame::Table;
+use crate::model::dataset::OnExhausted;
+use crate::model::load::Shape;
+use crate::model::plan::{Case, Plan};
+use crate::model::report::{Manifest, Report};
+use crate::prompts::Hub;
+use crate::run::bench::{Bench, reach_all};
+use crate::run::error::RunError;
+use crate::run::event::Event;
+use crate::run::part::{Turn, play};
+use crate::run::publish::publish;
+use crate::run::stop::{Level, Stop};
+use crate::store::journal::Writer;
+use crate::store::manifest;
+use crate::store::rundir::{RunDir, Where};
+use crate::telemetry::machine::machine;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Cases whose length is not known beforehand get so many prompts for themselves.
+const UNKNOWN_LENGTH: u64 = 1_000_003;
+
+/// What a run is given from outside: nothing below reads the environment or the wall clock.
+pub struct Context {
+    /// Environment variables, for proxies.
+    pub env: BTreeMap<String, String>,
+    /// Where datasets are downloaded from and kept.
+    pub hub: Hub,
+    /// `--output`: the run folder itself.
+    pub output: Option<PathBuf>,
+    /// `--only`, for the record: the plan holds the chosen cases alone.
+    pub only: Vec<String>,
+    /// Write into a folder that holds another run.
+    pub force: bool,
+    /// The run's start on the monotonic clock.
+    pub origin: Instant,
+    /// The same instant on the wall clock, nanoseconds since the Unix epoch.
+    pub wall_ns: u64,
+    /// The switch.
+    pub stop: Stop,
+    /// Who watches.
+    pub events: mpsc::Sender<Event>,
+}
+
+/// A run that came to its end, whatever the verdict.
+pub struct Conducted {
+    /// The report.
+    pub report: Report,
+    /// The run folder.
+    pub folder: PathBuf,
+}
+
+/// Runs a plan.
+pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
+    let benches = Bench::of_plan(plan, context)?;
+    reach_all(plan, &benches, context)?;
+    let mut manifest = begin(plan, context);
+    let folder = open_folder(plan, &manifest, context)?;
+    let table = perform(plan, &benches, &folder, &mut manifest, context)?;
+    manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
+    let report = publish(plan, &table, &manifest, &folder)?;
+    Ok(Conducted { report, folder: folder.path().to_owned() })
+}
+
+fn begin(plan: &Plan, context: &Context) -> Manifest {
+    Manifest {
+        run_id: manifest::run_id(&plan.id, context.wall_ns),
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        name: plan.name.clone(),
+        plan_id: plan.id.clone(),
+        seed: plan.seed.0,
+        started_at: manifest::rfc3339(context.wall_ns),
+        started_unix_ns: context.wall_ns,
+        machine: machine(),
+        only: context.only.clone(),
+        ..Manifest::default()
+    }
+}
+
+fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<RunDir, RunError> {
+    let folder = RunDir::create(&Where {
+        explicit: context.output.clone(),
+        dir: PathBuf::from(&plan.report.dir),
+        name: plan.name.clone(),
+        started: manifest::folder_stamp(context.wall_ns),
+        force: context.force,
+    })?;
+    folder.write("plan.yaml", plan.resolved.as_bytes())?;
+    folder.write_manifest(manifest)?;
+    let _ = context.events.send(Event::Folder(folder.path().to_owned()));
+    Ok(folder)
+}
+
+/// Plays every round of every case, interleaved, and keeps the rows.
+fn perform(
+    plan: &Plan,
+    benches: &[Bench],
+    folder: &RunDir,
+    manifest: &mut Manifest,
+    context: &Context,
+) -> Result<Table, RunError> {
+    let mut journal = Writer::create(&folder.journal())?;
+    let mut played = Vec::new();
+    let parts = plan.cases.len() * plan.rounds as usize;
+    let mut first = 0;
+    for (number, (round, index)) in order(plan).enumerate() {
+        if context.stop.level() > Level::Run {
+            break;
+        }
+        if number > 0 {
+            rest(plan.pause.into(), &context.stop);
+        }
+        let case = &plan.cases[index];
+        announce(case, number, parts, context);
+        let seed = plan.seed.child(case.id.as_str()).child(u64::from(round));
+        let own = if case.dataset.on_exhausted == OnExhausted::Cycle { first } else { 0 };
+        let turn = Turn { case, index: index as u32, round, first: own, seed };
+        let done = play(&turn, &benches[index], journal, context)?;
+        first += case.load.planned().unwrap_or(UNKNOWN_LENGTH);
+        journal = done.journal;
+        manifest.parts.push(done.part);
+        played.push((index, round, done.outcomes));
+        folder.write_manifest(manifest)?;
+    }
+    manifest.interrupted = context.stop.level() > Level::Run;
+    played.sort_by_key(|(index, round, _)| (*index, *round));
+    let rows = played.iter().flat_map(|(index, round, outcomes)| {
+        let case = plan.cases[*index].id.as_str();
+        outcomes.iter().map(move |outcome| crate::frame::Tagged { case, round: *round, shard: 0, outcome })
+    });
+    Ok(Table::build(rows)?)
+}
+
+/// Rounds outside, cases inside: drift of the server strikes all cases alike.
+fn order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
+    let cases = plan.cases.len();
+    (0..plan.rounds).flat_map(move |round| (0..cases).map(move |index| (round, index)))
+}
+
+fn announce(case: &Case, part: usize, parts: usize, context: &Context) {
+    let total = case.load.planned().or(case.load.requests);
+    let seconds = match case.load.shape {
+        Shape::Closed { .. } | Shape::Open { .. } | Shape::Burst => case.load.duration.map(|span| span.secs()),
+    };
+    let _ = context.events.send(Event::CaseStarted { case: case.id.clone(), part, parts, total, seconds });
+}
+
+/// The pause between cases; a signal ends it.
+fn rest(pause: Duration, stop: &Stop) {
+    let until = Instant::now() + pause;
+    while stop.level() == Level::Run && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
+    }
+}

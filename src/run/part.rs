@@ -1,0 +1,242 @@
+//! One round of one case: warm up, drive, drain, collect.
+
+use crate::engine::clock::Clock;
+use crate::engine::gauges::Gauges;
+use crate::engine::http::{Finished, Http, Setting};
+use crate::engine::route::Route;
+use crate::model::load::{Shape, Warmup};
+use crate::model::outcome::{Outcome, Phase};
+use crate::model::plan::Case;
+use crate::model::report::{Part, Vitals};
+use crate::model::seed::Seed;
+use crate::model::target::Place;
+use crate::model::units::Nanos;
+use crate::pace::quota::Quota;
+use crate::run::bench::{Bench, Shifted};
+use crate::run::collect::{Collector, Desk};
+use crate::run::conduct::Context;
+use crate::run::drive::{Drive, Room};
+use crate::run::error::RunError;
+use crate::run::feed::{Feed, Recipe};
+use crate::run::gate::Gate;
+use crate::run::lanes::{Lane, LaneReport, reading};
+use crate::run::meter::{Meter, Spans};
+use crate::run::stop::Level;
+use crate::run::timer::Timer;
+use crate::sim;
+use crate::store::journal::Writer;
+use crate::telemetry::process::memory_peak;
+use async_channel::{Receiver, Sender, bounded};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+/// Finished calls that may wait for the collector.
+const RESULTS: usize = 65_536;
+/// Between the decision to start and time zero: lanes start meanwhile, so that none is late for the first instant.
+const LEAD: Duration = Duration::from_millis(3);
+
+/// Which round of which case.
+pub struct Turn<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// Its index in the plan.
+    pub index: u32,
+    /// Its round, from 0.
+    pub round: u32,
+    /// The index of its first prompt.
+    pub first: u64,
+    /// Its seed.
+    pub seed: Seed,
+}
+
+/// What a round leaves.
+pub struct Played {
+    /// When it ran and what the tool saw of itself.
+    pub part: Part,
+    /// Every request, by number.
+    pub outcomes: Vec<Outcome>,
+    /// The journal, for the next round.
+    pub journal: Writer,
+}
+
+/// Plays one round.
+pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
+    let prompts = Arc::new(Shifted { prompts: bench.prompts.clone(), first: turn.first });
+    let renderer = bench.renderer.clone();
+    let lanes = lane_count(turn.case);
+    let feed = Feed::start(Recipe::new(turn.case, prompts, renderer, turn.seed), lanes)?;
+    let origin = Instant::now() + LEAD;
+    let server = simulator(turn, origin)?;
+    let route = match (&bench.route, &server) {
+        (Some(route), _) => route.clone(),
+        (None, Some(server)) => Route::new(&server.url(turn.case.target.api), &Default::default(), &Default::default())?,
+        (None, None) => return Err(RunError::NothingToSend),
+    };
+    let mut part = Part { case: turn.case.id.clone(), round: turn.round, rows_dropped: bench.rows_dropped, ..Part::default() };
+    part.origin_ns = (origin - context.origin).as_nanos() as u64;
+    journal.started(&part)?;
+    let (sender, results) = bounded(RESULTS);
+    let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
+    let desk = stage.desk(journal);
+    let collector = Collector::start(desk, results)?;
+    let running = stage.start_lanes(&feed, sender)?;
+    let reports: Vec<LaneReport> = running.into_iter().map(Lane::finish).collect::<Result<_, _>>()?;
+    feed.finish()?;
+    let (outcomes, mut journal) = collector.finish()?;
+    drop(server);
+    stage.describe(&mut part, &outcomes, reports);
+    journal.ended(&part)?;
+    Ok(Played { part, outcomes, journal })
+}
+
+/// A lane per core, but never a lane without a user.
+fn lane_count(case: &Case) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match case.load.shape {
+        Shape::Closed { users } => cores.min(users as usize).max(1),
+        Shape::Open { .. } | Shape::Burst => cores,
+    }
+}
+
+fn simulator(turn: &Turn, origin: Instant) -> Result<Option<sim::Running>, RunError> {
+    match &turn.case.target.place {
+        Place::Url(_) => Ok(None),
+        Place::Simulator(config) => {
+            let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+            Ok(Some(sim::start(config, turn.seed.child("simulator"), loopback, origin)?))
+        }
+    }
+}
+
+/// What the lanes of one round share.
+struct Stage<'a> {
+    turn: &'a Turn<'a>,
+    bench: &'a Bench,
+    route: Route,
+    clock: Clock,
+    context: &'a Context,
+    gauges: Vec<Arc<Gauges>>,
+    quota: Option<Arc<Quota>>,
+    room: Option<Arc<Room>>,
+}
+
+impl<'a> Stage<'a> {
+    fn new(turn: &'a Turn, bench: &'a Bench, route: Route, clock: Clock, context: &'a Context) -> Stage<'a> {
+        let load = &turn.case.load;
+        let closed = matches!(load.shape, Shape::Closed { .. });
+        let room = load.max_in_flight.map(|most| Arc::new(Room { taken: AtomicU64::new(0), most: u64::from(most) }));
+        Stage {
+            turn,
+            bench,
+            route,
+            clock,
+            context,
+            gauges: (0..lane_count(turn.case)).map(|_| Arc::default()).collect(),
+            quota: closed.then(|| Arc::new(Quota::new(load))),
+            room,
+        }
+    }
+
+    fn desk(&self, journal: Writer) -> Desk {
+        let load = &self.turn.case.load;
+        Desk {
+            case: self.turn.index,
+            round: self.turn.round,
+            journal,
+            tokenizer: self.bench.tokenizer.clone(),
+            meter: Meter::new(load.planned(), load.duration.map(Nanos::secs)),
+            gauges: self.gauges.clone(),
+            events: self.context.events.clone(),
+        }
+    }
+
+    fn start_lanes(&self, feed: &Feed, results: Sender<Finished>) -> Result<Vec<Lane>, RunError> {
+        let pairs = self.gauges.iter().zip(&feed.queues).enumerate();
+        pairs.map(|(index, (gauges, queue))| self.start_lane(index, gauges.clone(), queue.clone(), results.clone())).collect()
+    }
+
+    fn start_lane(
+        &self,
+        index: usize,
+        gauges: Arc<Gauges>,
+        queue: Receiver<crate::model::call::Call>,
+        results: Sender<Finished>,
+    ) -> Result<Lane, RunError> {
+        let (target, load) = (self.turn.case.target.clone(), self.turn.case.load);
+        let (route, clock, stop) = (self.route.clone(), self.clock, self.context.stop.clone());
+        let (quota, room) = (self.quota.clone(), self.room.clone());
+        let setting = Setting { clock, gauges: gauges.clone(), keep_text: self.bench.tokenizer.is_some() };
+        let slots = match load.shape {
+            Shape::Closed { users } => share(users as usize, index, self.gauges.len()),
+            Shape::Open { .. } | Shape::Burst => 0,
+        };
+        Lane::start(index, clock, gauges, move || {
+            Ok(Drive {
+                engine: Http::new(&target, &route, setting)?,
+                gate: Gate::new(slots),
+                queue,
+                quota,
+                room,
+                results,
+                stop,
+                clock,
+                timer: Timer::new().map_err(RunError::Thread)?,
+                grace: load.graceful_stop,
+                timed: load.duration.is_some(),
+                cancel: tokio::sync::watch::Sender::new(false),
+            })
+        })
+    }
+
+    /// Fills in what is known only when the round is over.
+    fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
+        let warm = match self.turn.case.load.warmup {
+            Warmup::Span(span) => Some(span),
+            Warmup::Requests(_) => None,
+        };
+        let measured = outcomes.iter().filter(|outcome| outcome.phase == Phase::Measured);
+        let first = measured.map(|outcome| outcome.timeline.intended).min();
+        part.measured_from_ns = warm.or(first).unwrap_or_default().0;
+        part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();
+        if self.context.stop.level() > Level::Run {
+            part.cut_short = Some("interrupted".into());
+        }
+        part.vitals = Some(self.vitals(lanes));
+    }
+
+    fn vitals(&self, lanes: Vec<LaneReport>) -> Vitals {
+        let wall = self.clock.now().secs().max(1e-9);
+        let mut stall = Spans::default();
+        lanes.iter().for_each(|lane| stall.merge(&lane.stall));
+        let totals = reading(&self.gauges);
+        Vitals {
+            stall_ms_p99: stall.millis_at(0.99).unwrap_or(0.0),
+            stall_ms_max: stall.millis_at(1.0).unwrap_or(0.0),
+            cpu_shares: lanes.iter().map(|lane| lane.cpu_share).collect(),
+            memory_peak: memory_peak(),
+            events_per_s: totals.events as f64 / wall,
+            bytes_in_per_s: totals.bytes_in as f64 / wall,
+            bytes_out_per_s: totals.bytes_out as f64 / wall,
+        }
+    }
+}
+
+/// How many of `users` belong to one lane of `lanes`: as even as can be.
+fn share(users: usize, lane: usize, lanes: usize) -> usize {
+    users / lanes + usize::from(lane < users % lanes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_share_users_evenly_and_lose_none() {
+        for (users, lanes) in [(1, 1), (7, 2), (256, 3), (2, 2)] {
+            let shares: Vec<usize> = (0..lanes).map(|lane| share(users, lane, lanes)).collect();
+            assert_eq!(shares.iter().sum::<usize>(), users);
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! From rows to a report: everything that is said is recomputed from what is kept.
+
+use crate::frame::{self, CaseFacts, Table};
+use crate::judge;
+use crate::model::check::Verdict;
+use crate::model::load::{Arrival, Shape};
+use crate::model::plan::{Case, Plan};
+use crate::model::report::{CaseReport, Manifest, Part, Report};
+use crate::run::audit::audit;
+use crate::run::error::RunError;
+
+/// The report of a run from its rows and its manifest. The same input gives the same report.
+pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
+    let cases = plan.cases.iter().map(|case| reckon_case(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
+    let verdict = judge::overall(&cases);
+    let exit_code = judge::exit_code(verdict, manifest.interrupted);
+    Ok(Report { description: plan.description.clone(), manifest: manifest.clone(), verdict, exit_code, cases })
+}
+
+fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<CaseReport, RunError> {
+    let parts: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
+    let facts = CaseFacts { case, parts: &parts };
+    let sample = frame::sample(table, &facts)?;
+    let audit = audit(&parts, plan.rounds, &sample, &plan.audit);
+    let verdicts: Vec<Verdict> = case
+        .checks
+        .iter()
+        .map(|check| judge::rule(check, &sample, audit.valid, plan.seed.child(case.id.as_str()).child(check.expr.as_str())))
+        .collect();
+    let (load, load_value, load_axis) = load_words(case);
+    Ok(CaseReport {
+        id: case.id.clone(),
+        labels: case.labels.clone(),
+        load,
+        load_value,
+        load_axis,
+        rounds: parts.len() as u32,
+        cdfs: frame::cdfs(&sample),
+        token_source: frame::token_source(table, &case.id)?,
+        failures: frame::failures(table, &case.id)?,
+        timelines: frame::timelines(table, &facts)?,
+        notes: frame::notes(table, &facts)?,
+        counts: sample.counts,
+        scalars: sample.scalars,
+        distributions: sample.distributions,
+        audit,
+        verdicts,
+    })
+}
+
+/// The load in words, as a number, and what that number is.
+fn load_words(case: &Case) -> (String, Option<f64>, &'static str) {
+    match case.load.shape {
+        Shape::Closed { users } => (format!("concurrency {users}"), Some(f64::from(users)), "concurrency"),
+        Shape::Open { rate, arrival } => {
+            let arrival = match arrival {
+                Arrival::Poisson => "poisson".to_owned(),
+                Arrival::Constant => "constant".to_owned(),
+                Arrival::Gamma { burstiness } => format!("gamma {burstiness}"),
+            };
+            (format!("{rate}/s {arrival}"), Some(rate), "rate")
+        }
+        Shape::Burst => ("burst".into(), None, "rate"),
+    }
+}

@@ -1,0 +1,63 @@
+//! A run folder back to rows and manifest: whole, or as far as the journal of a killed run goes.
+
+use crate::frame::{Table, Tagged};
+use crate::model::outcome::Outcome;
+use crate::model::plan::Plan;
+use crate::model::report::{Manifest, Part};
+use crate::run::error::RunError;
+use crate::store::journal::{self, Record};
+use crate::store::rundir::RunDir;
+use std::collections::BTreeMap;
+
+const KILLED: &str = "the run was killed; rows up to its last second are here";
+
+/// The rows and the manifest of a stored run. A journal is there exactly where the run did not come to its end.
+pub fn recover(plan: &Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
+    let mut manifest = folder.read_manifest()?;
+    if !folder.journal().exists() {
+        return Ok((Table::read_parquet(folder.read("requests.parquet")?)?, manifest));
+    }
+    let read = journal::read(&folder.journal())?;
+    let (parts, rows) = replay(plan, read.records);
+    manifest.parts = parts;
+    manifest.interrupted = true;
+    manifest.notes.push(KILLED.into());
+    if read.torn > 0 {
+        manifest.notes.push(format!("{} bytes at the end of the journal were torn and are left out", read.torn));
+    }
+    let tagged = rows.iter().flat_map(|((index, round), outcomes)| {
+        let case = plan.cases.get(*index as usize).map_or("", |case| case.id.as_str());
+        outcomes.iter().map(move |outcome| Tagged { case, round: *round, shard: 0, outcome })
+    });
+    Ok((Table::build(tagged)?, manifest))
+}
+
+type Rows = BTreeMap<(u32, u32), Vec<Outcome>>;
+
+fn replay(plan: &Plan, records: Vec<Record>) -> (Vec<Part>, Rows) {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut rows = Rows::new();
+    for record in records {
+        match record {
+            Record::Started(part) => parts.push(Part { cut_short: Some(KILLED.into()), ..part }),
+            Record::Outcome { case, round, outcome } => rows.entry((case, round)).or_default().push(outcome),
+            Record::Ended(part) => {
+                parts.retain(|begun| (&begun.case, begun.round) != (&part.case, part.round));
+                parts.push(part);
+            }
+        }
+    }
+    for part in parts.iter_mut().filter(|part| part.sending_until_ns.is_none()) {
+        let index = plan.cases.iter().position(|case| case.id == part.case).unwrap_or(usize::MAX);
+        let own = rows.get(&(index as u32, part.round)).map_or(&[][..], Vec::as_slice);
+        part.measured_from_ns = measured_from(own);
+    }
+    rows.values_mut().for_each(|outcomes| outcomes.sort_by_key(|outcome| outcome.seq));
+    (parts, rows)
+}
+
+/// The first measured instant of a part whose own record of it was never written.
+fn measured_from(outcomes: &[Outcome]) -> u64 {
+    let measured = outcomes.iter().filter(|outcome| outcome.phase == crate::model::outcome::Phase::Measured);
+    measured.map(|outcome| outcome.timeline.intended.0).min().unwrap_or(0)
+}

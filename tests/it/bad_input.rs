@@ -1,0 +1,156 @@
+//! Bad input: each mistake is answered before anything is sent, with exit code 2 or 3 and the words to mend it.
+
+use crate::lab::*;
+use std::fs;
+
+const SIM: &str = "version: 1\nname: t\ntarget: { api: simulator }\nload: { concurrency: 1, requests: 1 }\n";
+
+/// The complaint about a scenario that must be refused with exit code 2.
+fn refused(lab: &Lab, scenario: &str) -> String {
+    lab.file("s.yaml", scenario);
+    let ran = lab.llmscen(&["validate", "s.yaml"]).expect(2);
+    assert_eq!(ran.out, "");
+    lab.run(scenario).expect(2);
+    assert!(!lab.path().join("out").exists(), "nothing may be written for a scenario that is wrong");
+    ran.err
+}
+
+#[track_caller]
+fn says(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "`{word}` is missing in:\n{text}");
+    }
+}
+
+#[test]
+fn an_empty_file() {
+    says(&refused(&Lab::new(), ""), &["s.yaml", "empty"]);
+    says(&refused(&Lab::new(), "# only a comment\n"), &["s.yaml", "empty"]);
+}
+
+#[test]
+fn wrong_types_unknown_and_duplicate_keys_are_all_told_at_once() {
+    let text = "version: 1\nname: t\ntarget: { api: simulator }\ndataset: openqa\nload: { concurency: 4, requests: many }\nseed: [1]\nseed: 2\n";
+    let said = refused(&Lab::new(), text);
+    says(&said, &["concurency", "concurrency", "s.yaml:5:9", "many", "s.yaml:6:7", "s.yaml:7:1", "duplicate"]);
+}
+
+#[test]
+fn cyclic_extends() {
+    let lab = Lab::new();
+    lab.file("a.yaml", "extends: s.yaml\nname: a\n");
+    says(&refused(&lab, &format!("extends: a.yaml\n{SIM}dataset: openqa\n")), &["extends", "s.yaml", "a.yaml"]);
+}
+
+#[test]
+fn a_matrix_key_that_does_not_exist() {
+    let said = refused(&Lab::new(), &format!("{SIM}dataset: openqa\nmatrix: {{ load.concurency: [1, 2] }}\n"));
+    says(&said, &["load.concurency", "load.concurrency", "s.yaml:6:"]);
+}
+
+#[test]
+fn an_slo_on_what_does_not_exist_or_cannot() {
+    let said = refused(&Lab::new(), &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nslo: [ \"ttfft.p99 < 1s\", \"ttft.p99 < 5 tok/s\" ]\n"));
+    says(&said, &["ttfft", "ttft", "tok/s", "s.yaml:6:"]);
+    let said = refused(&Lab::new(), &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nrequest: {{ stream: false }}\nslo: [ \"ttft.p99 < 1s\" ]\n"));
+    says(&said, &["ttft", "stream"]);
+}
+
+#[test]
+fn a_template_that_is_not_json() {
+    let lab = Lab::new();
+    lab.file("body.json", "{ \"model\": \"%m\", ");
+    says(&refused(&lab, &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nrequest: {{ template: body.json }}\n")), &["body.json"]);
+}
+
+#[test]
+fn datasets_that_are_missing_empty_misshapen_or_not_utf8() {
+    let lab = Lab::new();
+    let with = |dataset: &str| format!("{SIM}dataset: {dataset}\n");
+    says(&lab.run(&with("{ kind: line_by_line, path: nowhere.txt }")).err, &["nowhere.txt"]);
+    lab.file("empty.txt", "");
+    says(&lab.run(&with("{ kind: line_by_line, path: empty.txt }")).expect(3).err, &["empty.txt", "empty"]);
+    lab.file("shape.jsonl", "{\"question\": \"ok\"}\n{\"ask\": 1}\n");
+    says(&lab.run(&with("{ kind: openqa, path: shape.jsonl }")).expect(3).err, &["shape.jsonl", "2", "question"]);
+    lab.file("bytes.txt", b"good line\nbad \xff\xfe line\n");
+    says(&lab.run(&with("{ kind: line_by_line, path: bytes.txt }")).expect(3).err, &["bytes.txt", "2", "UTF-8"]);
+    lab.file("short.txt", "hi\n");
+    let filtered = "{ kind: line_by_line, path: short.txt, prompt_tokens: { min: 500 } }";
+    says(&lab.run(&with(filtered)).expect(3).err, &["short.txt"]);
+    assert!(!lab.path().join("out").exists(), "no run folder for a run that could not begin");
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_written() {
+    let lab = Lab::new();
+    lab.file("s.yaml", format!("{SIM}dataset: {{ kind: prompt, text: x }}\n"));
+    lab.file("blocked", "a file, not a folder");
+    let ran = lab.llmscen(&["run", "s.yaml", "--output", "blocked/run"]).expect(3);
+    says(&ran.err, &["blocked"]);
+}
+
+#[test]
+fn an_output_folder_that_holds_another_run() {
+    let lab = Lab::new();
+    lab.file("s.yaml", format!("{SIM}dataset: {{ kind: prompt, text: x }}\n"));
+    lab.llmscen(&["run", "s.yaml", "--output", "out"]).expect(0);
+    let before = lab.text("out/manifest.json");
+    says(&lab.llmscen(&["run", "s.yaml", "--output", "out"]).expect(3).err, &["out", "--force"]);
+    assert_eq!(lab.text("out/manifest.json"), before);
+    lab.llmscen(&["run", "s.yaml", "--output", "out", "--force"]).expect(0);
+    assert_ne!(lab.text("out/manifest.json"), before);
+}
+
+#[test]
+fn a_port_in_use() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    says(&Lab::new().llmscen(&["simulate", "--listen", &address]).expect(3).err, &[&address, "in use"]);
+}
+
+#[test]
+fn a_dataset_that_must_be_downloaded_says_what_to_do_offline() {
+    let lab = Lab::new();
+    lab.file("s.yaml", format!("{SIM}dataset: longalpaca\n"));
+    let output = lab.command(&["run", "s.yaml"]).env("LLMSCEN_HUB", "http://127.0.0.1:9").output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    says(&String::from_utf8_lossy(&output.stderr), &["http://127.0.0.1:9", "LLMSCEN_HUB", "path"]);
+}
+
+#[test]
+fn a_missing_file_and_a_wrong_command_line() {
+    let lab = Lab::new();
+    says(&lab.llmscen(&["run", "nowhere.yaml"]).expect(2).err, &["nowhere.yaml"]);
+    says(&lab.llmscen(&["run"]).expect(2).err, &["Usage"]);
+    says(&lab.llmscen(&["rum", "x"]).expect(2).err, &["run"]);
+    fs::create_dir(lab.path().join("empty")).unwrap();
+    says(&lab.llmscen(&["validate", "empty"]).expect(2).err, &["no *.yaml"]);
+    lab.file("s.yaml", format!("{SIM}dataset: {{ kind: prompt, text: x }}\n"));
+    says(&lab.llmscen(&["run", "s.yaml", "--set", "load.concurency=2"]).expect(2).err, &["concurrency"]);
+    says(&lab.llmscen(&["run", "s.yaml", "--only", "nothing"]).expect(2).err, &["base"]);
+    says(&lab.llmscen(&["report", "nowhere"]).expect(2).err, &["nowhere"]);
+}
+
+#[test]
+fn a_secret_reaches_no_file_and_no_output() {
+    let server = Server::start(|s, _| send(s, &whole("401 Unauthorized", "application/json", r#"{"error":{"message":"bad key sk-topsecret-1"}}"#)));
+    let lab = Lab::new();
+    let scenario = plain(&server.url(), 2).replace("model: m", "model: m, api_key: \"${MY_KEY}\", headers: { X-Api-Key: \"${OTHER_KEY}\" }");
+    lab.file("s.yaml", scenario);
+    let mut command = lab.command(&["run", "s.yaml", "--output", "out"]);
+    let output = command.env("MY_KEY", "sk-topsecret-1").env("OTHER_KEY", "topsecret-2").output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let mut texts = vec![output.stdout, output.stderr];
+    for entry in fs::read_dir(lab.path().join("out")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            texts.push(fs::read(path).unwrap());
+        }
+    }
+    assert!(texts.len() > 6);
+    for text in texts {
+        let text = String::from_utf8_lossy(&text);
+        assert!(!text.contains("topsecret"), "{text}");
+    }
+    says(&lab.text("out/plan.yaml"), &["${MY_KEY}", "${OTHER_KEY}"]);
+}

@@ -1,0 +1,158 @@
+//! The house rules that the compiler does not know: who may import whom, and through which door a heavy crate enters.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A room's floor. Code imports only from lower floors; rooms on one floor do not know each other.
+const FLOORS: &[(&str, u8)] = &[
+    ("model", 0),
+    ("stats", 1),
+    ("scenario", 2),
+    ("pace", 2),
+    ("wire", 2),
+    ("token", 2),
+    ("frame", 2),
+    ("judge", 2),
+    ("prompts", 3),
+    ("engine", 3),
+    ("sim", 3),
+    ("telemetry", 3),
+    ("store", 3),
+    ("view", 3),
+    ("run", 4),
+    ("cli", 5),
+];
+
+/// A heavy crate and the only places that may name it.
+const DOORS: &[(&str, &[&str])] = &[
+    ("serde_yaml", &["scenario/"]),
+    ("granit_parser", &["scenario/"]),
+    ("minijinja", &["scenario/", "view/"]),
+    ("tokenizers", &["token/"]),
+    ("polars", &["frame/"]),
+    ("plotters", &["view/"]),
+    ("resvg", &["view/"]),
+    ("hdrhistogram", &["run/meter.rs"]),
+    ("reqwest", &["prompts/fetch.rs"]),
+    ("hyper", &["engine/"]),
+    ("rustls", &["engine/", "cli/mod.rs", "prompts/fetch.rs"]),
+    ("clap", &["cli/"]),
+    ("indicatif", &["cli/"]),
+];
+
+/// Words that a room must never contain.
+const BANNED: &[(&str, &[&str])] = &[
+    ("model", &["tokio", "Instant", "SystemTime", "std::fs"]),
+    ("pace", &["tokio", "Instant", "SystemTime", "thread_rng", "std::fs"]),
+    ("scenario", &["tokio", "Instant", "SystemTime", "TcpStream"]),
+    ("wire", &["tokio", "Instant", "SystemTime", "std::fs"]),
+    ("stats", &["std::fs", "Instant", "SystemTime"]),
+    ("judge", &["std::fs", "Instant", "SystemTime"]),
+    ("frame", &["std::fs", "Instant", "SystemTime"]),
+    ("view", &["std::fs", "Instant", "SystemTime"]),
+];
+
+struct Source {
+    room: String,
+    path: String,
+    /// Without the test modules: tests may reach further.
+    code: String,
+}
+
+fn sources() -> Vec<Source> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    walk(&src, &mut files);
+    let sources = files.into_iter().filter_map(|file| {
+        let path = file.strip_prefix(&src).ok()?.to_str()?.to_owned();
+        let room = path.split('/').next()?.to_owned();
+        let text = fs::read_to_string(&file).ok()?;
+        let code = text.split("\n#[cfg(test)]").next()?.to_owned();
+        path.contains('/').then_some(Source { room, path, code })
+    });
+    sources.collect()
+}
+
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => walk(&path, files),
+            false if path.extension().is_some_and(|end| end == "rs") => files.push(path),
+            false => {}
+        }
+    }
+}
+
+/// The rooms that a text imports from: every `crate::room`.
+fn imports(code: &str) -> impl Iterator<Item = &str> {
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.flat_map(|line| line.split("crate::").skip(1)).map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(""))
+}
+
+fn code_lines(source: &Source) -> impl Iterator<Item = &str> {
+    source.code.lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn code_imports_only_from_floors_below() {
+    let floors: BTreeMap<&str, u8> = FLOORS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    let sources = sources();
+    assert!(sources.len() > 60, "the walk found {} files only", sources.len());
+    for source in &sources {
+        let own = floors.get(source.room.as_str()).unwrap_or_else(|| panic!("{} stands in no room of the plan", source.path));
+        for other in imports(&source.code).filter(|other| *other != source.room) {
+            match floors.get(other) {
+                Some(floor) if floor < own => {}
+                _ => wrong.push(format!("{} imports from {other}", source.path)),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn heavy_crates_come_in_by_their_own_door() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        for (name, doors) in DOORS {
+            let named = code_lines(&source).any(|line| line.contains(&format!("{name}::")) || line.contains(&format!("use {name};")));
+            if named && !doors.iter().any(|door| source.path.starts_with(door)) {
+                wrong.push(format!("{} names {name}", source.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn rooms_do_not_hold_what_they_must_never_contain() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        // Files are read in one place of the scenario room, and printing belongs to the command line.
+        let files = source.room == "scenario" && source.path != "scenario/source.rs";
+        let own = BANNED.iter().filter(|(room, _)| *room == source.room).flat_map(|(_, words)| words.iter().copied());
+        let everywhere: &[&str] = if source.room == "cli" { &[] } else { &["println!", "process::exit", "std::env::"] };
+        for word in own.chain(everywhere.iter().copied()).chain(files.then_some("std::fs")) {
+            if code_lines(&source).any(|line| line.contains(word)) {
+                wrong.push(format!("{} contains {word}", source.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn files_stay_small() {
+    let long: Vec<String> = sources()
+        .iter()
+        .filter_map(|source| {
+            let whole = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(&source.path)).unwrap();
+            let lines = whole.lines().count();
+            (lines > 300).then(|| format!("{}: {lines} lines", source.path))
+        })
+        .collect();
+    assert!(long.is_empty(), "{long:#?}");
+}

@@ -1,0 +1,89 @@
+//! Ctrl-C, SIGTERM, kill -9: what was measured is saved and reported as what it is.
+
+use crate::lab::*;
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// A long closed loop on the embedded simulator: 4 users, about 4 × 20 requests a second.
+const LONG: &str = "version: 1\nname: long\n\
+    target: { api: simulator, simulator: { alpha: 5ms } }\n\
+    request: { max_tokens: 8 }\ndataset: { kind: prompt, text: hello }\n\
+    load: { concurrency: 4, duration: 60s, graceful_stop: 5s }\n\
+    audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n";
+
+/// As `LONG`, but no request ever ends by itself.
+const HANGING: &str = "version: 1\nname: hanging\n\
+    target: { api: simulator, simulator: { alpha: 5ms, faults: { stall: 100%, stall_for: 100s } } }\n\
+    request: { max_tokens: 8 }\ndataset: { kind: prompt, text: hello }\n\
+    load: { concurrency: 4, duration: 60s, graceful_stop: 40s }\n";
+
+fn start(lab: &Lab, scenario: &str) -> Child {
+    lab.file("s.yaml", scenario);
+    let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
+    let journal = lab.path().join("out/journal.bin");
+    let began = Instant::now();
+    while !std::fs::metadata(&journal).is_ok_and(|file| file.len() > 30) {
+        assert!(began.elapsed() < Duration::from_secs(30), "no journal after 30 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("the child is there");
+}
+
+#[test]
+fn the_first_signal_drains_saves_and_reports() {
+    for which in [Signal::INT, Signal::TERM] {
+        let lab = Lab::new();
+        let child = start(&lab, LONG);
+        std::thread::sleep(Duration::from_millis(700));
+        signal(&child, which);
+        let began = Instant::now();
+        let ran = finish(child).expect(130);
+        assert!(began.elapsed() < Duration::from_secs(10));
+        let results = lab.results();
+        assert_eq!(results["interrupted"], true);
+        assert_eq!(results["exit_code"], 130);
+        let counts = &results["cases"][0]["counts"];
+        assert!(counts["ok"].as_u64().unwrap() > 4, "{counts}");
+        assert_eq!(counts["ok"], counts["scheduled"], "in-flight requests were drained: {counts}");
+        assert!(lab.text("out/report.md").contains("nterrupted"), "{}", ran.out);
+        assert!(!lab.path().join("out/journal.bin").exists());
+    }
+}
+
+#[test]
+fn the_second_signal_stops_at_once() {
+    let lab = Lab::new();
+    let child = start(&lab, HANGING);
+    signal(&child, Signal::INT);
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&child, Signal::INT);
+    let began = Instant::now();
+    finish(child).expect(130);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(lab.results()["cases"][0]["counts"]["failures"]["cancelled"], 4);
+}
+
+#[test]
+fn after_kill_9_the_journal_renders() {
+    let lab = Lab::new();
+    let child = start(&lab, LONG);
+    std::thread::sleep(Duration::from_millis(1500));
+    signal(&child, Signal::KILL);
+    let died = finish(child);
+    assert_eq!(died.code, -1);
+    assert!(lab.path().join("out/journal.bin").exists());
+    assert!(!lab.path().join("out/results.json").exists());
+    lab.llmscen(&["report", "out"]).expect(130);
+    let results = lab.results();
+    assert_eq!(results["interrupted"], true);
+    // Four users at 5 ms a step and 9 steps a request: about 80 a second, of which the last second may be missing.
+    assert!(results["cases"][0]["counts"]["ok"].as_u64().unwrap() >= 20, "{results:#}");
+    assert!(lab.path().join("out/requests.parquet").exists());
+    lab.llmscen(&["report", "out"]).expect(130);
+    assert_eq!(lab.results(), results, "rendering again from the tables says the same");
+}

@@ -1,0 +1,72 @@
+//! HTTPS targets: a custom authority, no trust at all, and any certificate on demand.
+
+use crate::lab::*;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+/// A server whose certificate nobody but the scratch folder's `ca.pem` vouches for.
+fn secure_server(lab: &Lab) -> SocketAddr {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()]).unwrap().self_signed(&key).unwrap();
+    lab.file("ca.pem", certificate.pem());
+    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let (listener, config) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(config));
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let config = config.clone();
+            std::thread::spawn(move || {
+                let mut session = rustls::ServerConnection::new(config).unwrap();
+                let mut stream = rustls::Stream::new(&mut session, &mut socket);
+                while read_request(&mut stream).is_some() {
+                    let answer = crate::lab::stream(&[TOKEN, FINISH, "[DONE]"], true);
+                    if std::io::Write::write_all(&mut stream, &answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+fn scenario(address: SocketAddr, tls: &str) -> String {
+    plain(&format!("https://localhost:{}/v1/chat/completions", address.port()), 3).replace("model: m,", &format!("model: m, tls: {{ {tls} }},"))
+}
+
+#[test]
+fn a_custom_authority_is_trusted() {
+    let lab = Lab::new();
+    let address = secure_server(&lab);
+    lab.run(&scenario(address, "ca: ca.pem")).expect(0);
+    assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 3);
+}
+
+#[test]
+fn an_unknown_authority_is_refused_as_tls() {
+    let lab = Lab::new();
+    let address = secure_server(&lab);
+    let other = Lab::new();
+    secure_server(&other);
+    let path = other.path().join("ca.pem");
+    let ran = lab.run(&scenario(address, &format!("ca: {}", path.display()))).expect(3);
+    assert!(ran.err.contains("(tls)"), "{}", ran.err);
+}
+
+#[test]
+fn insecure_accepts_any_certificate() {
+    let lab = Lab::new();
+    let address = secure_server(&lab);
+    lab.run(&scenario(address, "insecure: true")).expect(0);
+    assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 3);
+}
