@@ -1,1 +1,47 @@
 //! Floor 1. Outcomes as a polars frame, and what is taken from it.
+//!
+//! [`Table::build`] keeps the raw facts of every request, one row each; every figure is taken from those rows and nothing
+//! else, so a table that was written and read back gives the same ones. This room is the only door to polars.
+
+mod cdf;
+mod codec;
+mod csv;
+mod derive;
+mod distribution;
+mod error;
+mod facts;
+mod failures;
+mod flight;
+mod notes;
+mod rates;
+mod round;
+mod sample;
+mod scalars;
+mod schema;
+mod steady;
+mod table;
+mod timelines;
+
+pub use cdf::cdfs;
+pub use csv::cases_csv;
+pub use error::FrameError;
+pub use failures::failures;
+pub use notes::{notes, token_source};
+pub use sample::sample;
+pub use table::{Table, Tagged};
+pub use timelines::timelines;
+
+use crate::model::plan::Case;
+use crate::model::report::Part;
+
+/// What is known of a case besides its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct CaseFacts<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// Its parts; those of other cases are passed over.
+    pub parts: &'a [Part],
+}
+
+#[cfg(test)]
+mod fixture;

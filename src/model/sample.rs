@@ -1,5 +1,6 @@
 //! Numbers taken from the rows of one case: what judges and charts see.
 
+use crate::model::check::RequestLimit;
 use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
 use serde::{Deserialize, Serialize};
@@ -84,4 +85,81 @@ pub struct Sample {
     pub distributions: BTreeMap<Metric, Distribution>,
     /// Counts.
     pub counts: Counts,
+}
+
+impl Row {
+    /// What this request adds to a throughput: 1 to requests, its tokens to token rates, nothing where it failed. None where
+    /// its tokens are unknown, and for every other metric.
+    pub fn credit(&self, throughput: Metric) -> Option<f64> {
+        let amount = match throughput {
+            Metric::RequestThroughput => Some(1.0),
+            Metric::OutputTps | Metric::OutputTpsPerGpu => self.output_tokens,
+            Metric::TotalTps => self.prompt_tokens.zip(self.output_tokens).map(|(prompt, output)| prompt + output),
+            _ => return None,
+        };
+        if self.ok { amount } else { Some(0.0) }
+    }
+
+    /// Output tokens per second of the user's wait, from `intended` to `end`. None where either is unknown.
+    pub fn user_tps(&self) -> Option<f64> {
+        let wait = self.values.get(&Metric::E2e).filter(|&&wait| wait > 0.0 && self.ok)?;
+        self.output_tokens.map(|tokens| tokens * 1e3 / wait)
+    }
+
+    /// Whether the request is ok and meets every limit. A value that does not exist meets none; but an ok stream of one
+    /// token has no pace that could break a limit on `itl`, `tpot` or `decode_tps`.
+    pub fn meets(&self, limits: &[RequestLimit]) -> bool {
+        self.ok && limits.iter().all(|limit| self.meets_one(limit))
+    }
+
+    fn meets_one(&self, limit: &RequestLimit) -> bool {
+        let paceless = self.values.contains_key(&Metric::Ttft);
+        match (limit.metric, self.values.get(&limit.metric)) {
+            (Metric::Itl, _) if self.gaps.is_empty() => paceless,
+            (Metric::Itl, _) => self.gaps.iter().all(|&gap| limit.op.holds(gap, limit.limit)),
+            (Metric::Tpot | Metric::DecodeTps, None) => paceless,
+            (_, value) => value.is_some_and(|&value| limit.op.holds(value, limit.limit)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::check::Op;
+
+    fn row(ok: bool, values: &[(Metric, f64)], gaps: &[f64]) -> Row {
+        Row { ok, output_tokens: Some(50.0), values: values.iter().copied().collect(), gaps: gaps.to_vec(), ..Row::default() }
+    }
+
+    fn under(metric: Metric, limit: f64) -> [RequestLimit; 1] {
+        [RequestLimit { metric, op: Op::Less, limit }]
+    }
+
+    #[test]
+    fn a_request_meets_a_limit_only_with_a_value() {
+        assert!(row(true, &[(Metric::E2e, 4.0)], &[]).meets(&under(Metric::E2e, 5.0)));
+        assert!(!row(true, &[(Metric::E2e, 5.0)], &[]).meets(&under(Metric::E2e, 5.0)));
+        assert!(!row(false, &[(Metric::E2e, 4.0)], &[]).meets(&under(Metric::E2e, 5.0)));
+        assert!(!row(true, &[], &[]).meets(&under(Metric::E2e, 5.0)));
+        assert!(row(true, &[], &[]).meets(&[]));
+    }
+
+    #[test]
+    fn every_gap_counts_and_one_token_has_no_pace() {
+        let one_token = row(true, &[(Metric::Ttft, 9.0)], &[]);
+        assert!(one_token.meets(&under(Metric::Itl, 5.0)) && one_token.meets(&under(Metric::Tpot, 5.0)));
+        assert!(!row(true, &[], &[]).meets(&under(Metric::Itl, 5.0)));
+        assert!(row(true, &[], &[4.0, 4.9]).meets(&under(Metric::Itl, 5.0)));
+        assert!(!row(true, &[], &[4.0, 5.1]).meets(&under(Metric::Itl, 5.0)));
+    }
+
+    #[test]
+    fn a_failed_request_adds_nothing() {
+        let (good, bad) = (row(true, &[(Metric::E2e, 2000.0)], &[]), row(false, &[], &[]));
+        let credits = [&good, &bad].map(|row| (row.credit(Metric::RequestThroughput), row.credit(Metric::OutputTps)));
+        assert_eq!(credits, [(Some(1.0), Some(50.0)), (Some(0.0), Some(0.0))]);
+        assert_eq!((good.credit(Metric::TotalTps), good.credit(Metric::Window)), (None, None));
+        assert_eq!((good.user_tps(), bad.user_tps()), (Some(25.0), None));
+    }
 }

@@ -1,1 +1,9 @@
 //! Floor 1. Small statistical functions, each with its source.
+
+pub mod bootstrap;
+pub mod claim;
+pub mod ks;
+pub mod moments;
+pub mod quantile;
+pub mod share;
+pub mod tail;

@@ -1,0 +1,78 @@
+//! The table as a file: requests.parquet.
+
+use crate::frame::error::FrameError;
+use crate::frame::schema;
+use crate::frame::table::Table;
+use polars::prelude::*;
+use std::io::{Cursor, Read, Write};
+
+impl Table {
+    /// Writes the table as Parquet, compressed with zstd.
+    ///
+    /// # Errors
+    /// Where `out` cannot be written to.
+    pub fn write_parquet(&self, out: impl Write) -> Result<(), FrameError> {
+        ParquetWriter::new(out).with_compression(ParquetCompression::Zstd(None)).finish(&mut self.0.clone())?;
+        Ok(())
+    }
+
+    /// Reads a table that [`Table::write_parquet`] wrote. Further columns are left out.
+    ///
+    /// # Errors
+    /// Where `input` cannot be read, is no Parquet file, or lacks a column or has it with another type.
+    pub fn read_parquet(mut input: impl Read) -> Result<Table, FrameError> {
+        let mut bytes = Vec::new();
+        input.read_to_end(&mut bytes)?;
+        let frame = ParquetReader::new(Cursor::new(bytes)).set_rechunk(true).finish()?;
+        let mut frame = schema::checked(&frame)?;
+        frame.rechunk_mut();
+        Ok(Table(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::fixture::{case, facts, failed, outcome, stream, table, warmup};
+    use crate::frame::sample::sample;
+    use crate::model::load::Shape;
+    use crate::model::outcome::FailureKind;
+
+    fn written(table: &Table) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        table.write_parquet(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_table_read_back_gives_the_same_figures() {
+        let rows = [
+            warmup(outcome(0)),
+            stream(1, 100, &[150, 150, 190]),
+            failed(2, FailureKind::Dropped),
+            failed(3, FailureKind::StreamError),
+            outcome(4),
+        ];
+        let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
+        let read = Table::read_parquet(written(&table).as_slice()).unwrap();
+        assert!(read.0.equals_missing(&table.0));
+        assert_eq!(sample(&read, &facts(&case)).unwrap(), sample(&table, &facts(&case)).unwrap());
+    }
+
+    #[test]
+    fn an_empty_table_survives() {
+        assert!(Table::read_parquet(written(&table("a", &[])).as_slice()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_of_another_shape_is_an_error_that_names_the_column() {
+        let mut strange = table("a", &[outcome(0)]);
+        strange.0.with_column(Float64Chunked::from_slice("seq".into(), &[1.0]).into_column()).unwrap();
+        let error = Table::read_parquet(written(&strange).as_slice()).unwrap_err().to_string();
+        assert!(error.starts_with("column `seq` holds f64 where u64 was expected"), "{error}");
+        let short = Table(table("a", &[outcome(0)]).0.drop("ttft_ms").unwrap());
+        let error = Table::read_parquet(written(&short).as_slice()).unwrap_err().to_string();
+        assert!(error.starts_with("the table has no column `ttft_ms`"), "{error}");
+        assert!(Table::read_parquet(&b"not a table"[..]).is_err());
+    }
+}

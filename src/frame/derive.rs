@@ -1,0 +1,217 @@
+//! From the raw facts of one request to its metrics: the table of `docs/metrics.md`, section 2, as code.
+
+use crate::frame::facts::Fact;
+use crate::frame::schema::{self as s, Kind};
+use crate::model::metric::{Metric, Per};
+use crate::model::report::TokenSource;
+use crate::model::sample::Row;
+use polars::prelude::*;
+use std::collections::BTreeMap;
+
+/// From `earlier` to `later` in milliseconds.
+fn ms(earlier: u64, later: u64) -> f64 {
+    later.saturating_sub(earlier) as f64 / 1e6
+}
+
+impl Fact<'_> {
+    /// One per-request metric; None where it does not exist for this request.
+    pub(super) fn metric(&self, metric: Metric) -> Option<f64> {
+        let span = |from: Option<u64>, to: Option<u64>| Some(ms(from?, to?));
+        let over = |above: Option<f64>, below: Option<f64>| Some(above? / below.filter(|&below| below > 0.0)?);
+        let count = |tokens: Option<u64>| tokens.map(|tokens| tokens as f64);
+        let (intended, end) = (Some(self.intended), self.ok().then_some(self.end));
+        match metric {
+            Metric::Ttft => span(intended, self.answered()),
+            Metric::TtftService => span(self.sent, self.answered()),
+            Metric::Ttfc => span(self.sent, self.first_chunk),
+            Metric::TokensPerEvent => over(count(self.output_tokens()), Some(self.events.len() as f64)),
+            Metric::Tpot => self.tpot(),
+            Metric::Ntpot => over(self.metric(Metric::E2e), count(self.output_tokens())),
+            Metric::E2e => span(intended, end),
+            Metric::E2eService => span(self.sent, end),
+            Metric::ScheduleLag => span(intended, self.sent),
+            Metric::PromptTokens => count(self.prompt_tokens()),
+            Metric::OutputTokens => count(self.output_tokens()),
+            Metric::ReasoningTokens => count(self.usage.reasoning),
+            Metric::CachedTokens => count(self.usage.cached),
+            Metric::PrefillTps => over(count(self.prompt_tokens()), self.metric(Metric::TtftService)).map(|per_ms| per_ms * 1e3),
+            Metric::DecodeTps => over(Some(1e3), self.tpot()),
+            Metric::TtftPerPromptToken => over(self.metric(Metric::Ttft), count(self.prompt_tokens())),
+            _ => None,
+        }
+    }
+
+    /// The first token of an ok stream.
+    fn answered(&self) -> Option<u64> {
+        self.events.first().copied().filter(|_| self.ok())
+    }
+
+    /// Where a whole reply came in one read, its pace was not seen: that is no pace of 0 ms.
+    fn tpot(&self) -> Option<f64> {
+        let (first, last) = (self.events.first()?, self.events.last()?);
+        let steps = self.output_tokens()?.checked_sub(1).filter(|&steps| steps > 0)?;
+        (last > first).then(|| ms(*first, *last) / steps as f64)
+    }
+
+    /// The server's count, or else this side's.
+    pub(super) fn prompt_tokens(&self) -> Option<u64> {
+        self.usage.prompt.or(self.counted.prompt)
+    }
+
+    /// The server's count, or else this side's, or else the number of content events.
+    pub(super) fn output_tokens(&self) -> Option<u64> {
+        match self.token_source()? {
+            TokenSource::Usage => self.usage.output,
+            TokenSource::Tokenizer => self.counted.output,
+            TokenSource::Events => Some(self.events.len() as u64),
+        }
+    }
+
+    /// Where `output_tokens` comes from.
+    pub(super) fn token_source(&self) -> Option<TokenSource> {
+        match (self.usage.output, self.counted.output) {
+            (Some(_), _) => Some(TokenSource::Usage),
+            (None, Some(_)) => Some(TokenSource::Tokenizer),
+            (None, None) => (!self.events.is_empty()).then_some(TokenSource::Events),
+        }
+    }
+
+    /// Gaps between successive token events in milliseconds; those within one socket read are 0.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = f64> {
+        self.events.iter().zip(self.events.iter().skip(1)).map(|(earlier, later)| ms(*earlier, *later))
+    }
+
+    /// Output tokens that each token event stands for.
+    pub(super) fn event_weight(&self) -> f64 {
+        self.metric(Metric::TokensPerEvent).unwrap_or(0.0)
+    }
+
+    /// The request as statistics see it.
+    pub(super) fn row(&self) -> Row {
+        let metrics = Metric::ALL.iter().filter(|metric| metric.per() == Per::Request);
+        let values: BTreeMap<_, _> = metrics.filter_map(|&metric| Some((metric, self.metric(metric)?))).collect();
+        Row {
+            round: self.round,
+            model: self.model.to_owned(),
+            ok: self.ok(),
+            output_tokens: values.get(&Metric::OutputTokens).copied(),
+            prompt_tokens: values.get(&Metric::PromptTokens).copied(),
+            values,
+            gaps: if self.ok() { self.gaps().collect() } else { Vec::new() },
+        }
+    }
+}
+
+/// The derived columns of these rows.
+pub(super) fn columns(facts: &[Fact<'_>]) -> Vec<Column> {
+    let source = facts.iter().map(|fact| fact.token_source().map(source_word));
+    let source = StringChunked::from_iter_options(s::TOKEN_SOURCE.into(), source).into_column();
+    let metrics = Metric::ALL.iter().filter_map(|&metric| column(facts, metric, s::of_metric(metric)?));
+    std::iter::once(source).chain(metrics).collect()
+}
+
+fn column(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
+    let (name, values) = (PlSmallStr::from(metric.column()), facts.iter().map(|fact| fact.metric(metric)));
+    match kind {
+        Kind::F64 => Some(Float64Chunked::from_iter_options(name, values).into_column()),
+        Kind::U64 => Some(UInt64Chunked::from_iter_options(name, values.map(|value| value.map(|v| v as u64))).into_column()),
+        Kind::F64List => Some(gap_column(facts, name)),
+        _ => None,
+    }
+}
+
+fn gap_column(facts: &[Fact<'_>], name: PlSmallStr) -> Column {
+    let events = facts.iter().map(|fact| fact.events.len()).sum();
+    let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name, facts.len(), events, DataType::Float64);
+    for fact in facts {
+        if fact.events.len() < 2 { list.append_null() } else { list.append_values_iter(fact.gaps()) }
+    }
+    list.finish().into_column()
+}
+
+/// The word of the `token_source` column.
+pub(super) fn source_word(source: TokenSource) -> &'static str {
+    match source {
+        TokenSource::Usage => "usage",
+        TokenSource::Tokenizer => "tokenizer",
+        TokenSource::Events => "events",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::facts;
+    use crate::frame::fixture::{failed, outcome, stream, table};
+    use crate::model::outcome::{Counted, FailureKind, Outcome, Usage};
+
+    fn metrics(outcome: Outcome, metrics: &[Metric]) -> Vec<Option<f64>> {
+        let table = table("a", &[outcome]);
+        let facts = facts::of(&table, "a").unwrap();
+        metrics.iter().map(|&metric| facts[0].metric(metric)).collect()
+    }
+
+    #[test]
+    fn a_stream_has_every_metric() {
+        // Due at 98 ms, sent at 100, four tokens at 150, 160, 180, 190, ended at 190.
+        let mut late = stream(0, 100, &[150, 160, 180, 190]);
+        late.timeline.intended = crate::model::units::Nanos::from_millis(98);
+        use Metric::*;
+        let all =
+            [Ttft, TtftService, Ttfc, TokensPerEvent, Tpot, Ntpot, E2e, E2eService, ScheduleLag, PrefillTps, TtftPerPromptToken];
+        let known = [52.0, 50.0, 1.0, 1.0, 40.0 / 3.0, 23.0, 92.0, 90.0, 2.0, 200.0, 5.2];
+        assert_eq!(metrics(late.clone(), &all), known.map(Some));
+        assert!((metrics(late.clone(), &[DecodeTps])[0].unwrap() - 75.0).abs() < 1e-9);
+        assert_eq!(
+            metrics(late, &[PromptTokens, OutputTokens, ReasoningTokens, CachedTokens]),
+            [Some(10.0), Some(4.0), None, None]
+        );
+    }
+
+    #[test]
+    fn what_was_not_streamed_has_no_first_token() {
+        let seen = metrics(outcome(0), &[Metric::Ttft, Metric::Tpot, Metric::TokensPerEvent, Metric::E2e, Metric::Ntpot]);
+        assert_eq!(seen, [None, None, None, Some(82.0), Some(20.5)]);
+    }
+
+    #[test]
+    fn what_failed_keeps_only_its_lag_and_first_byte() {
+        let all = [Metric::Ttft, Metric::E2e, Metric::E2eService, Metric::Ntpot, Metric::ScheduleLag, Metric::Ttfc];
+        assert_eq!(metrics(failed(0, FailureKind::Truncated), &all), [None, None, None, None, Some(2.0), Some(79.0)]);
+        assert_eq!(metrics(failed(0, FailureKind::Dropped), &all), [None; 6]);
+    }
+
+    #[test]
+    fn one_token_and_one_read_have_no_pace() {
+        let pace = [Metric::Tpot, Metric::DecodeTps];
+        assert_eq!(metrics(stream(0, 0, &[50]), &pace), [None, None]);
+        assert_eq!(metrics(stream(0, 0, &[50, 50, 50]), &pace), [None, None]);
+        let mut none = stream(0, 0, &[50, 60]);
+        none.usage.output = Some(0);
+        assert_eq!(metrics(none, &[Metric::Tpot, Metric::Ntpot, Metric::TokensPerEvent]), [None, None, Some(0.0)]);
+    }
+
+    #[test]
+    fn counts_come_from_the_server_then_the_tokenizer_then_the_events() {
+        let mut reply = stream(0, 0, &[50, 60]);
+        reply.usage = Usage { output: Some(9), ..Usage::default() };
+        reply.counted = Counted { prompt: Some(7), output: Some(8), approximate: false };
+        let counts = |reply: &Outcome| metrics(reply.clone(), &[Metric::PromptTokens, Metric::OutputTokens]);
+        assert_eq!(counts(&reply), [Some(7.0), Some(9.0)]);
+        reply.usage = Usage::default();
+        assert_eq!(counts(&reply), [Some(7.0), Some(8.0)]);
+        reply.counted = Counted::default();
+        assert_eq!(counts(&reply), [None, Some(2.0)]);
+        reply.timeline.tokens.clear();
+        assert_eq!(counts(&reply), [None, None]);
+    }
+
+    #[test]
+    fn gaps_in_one_read_are_zero_and_stay() {
+        let table = table("a", &[stream(0, 0, &[50, 50, 80]), stream(1, 0, &[50])]);
+        let facts = facts::of(&table, "a").unwrap();
+        assert_eq!(facts[0].gaps().collect::<Vec<_>>(), [0.0, 30.0]);
+        let column = table.0.column("itl_ms").unwrap().list().unwrap();
+        assert_eq!((column.get_as_series(0).unwrap().len(), column.get_as_series(1)), (2, None));
+    }
+}

@@ -1,0 +1,48 @@
+//! One example of each kind of failure.
+
+use crate::frame::error::FrameError;
+use crate::frame::facts;
+use crate::frame::table::Table;
+use crate::model::outcome::FailureKind;
+use crate::model::report::FailureExample;
+use std::collections::BTreeMap;
+
+/// The kinds of failure among the measured requests of a case, most frequent first, each with the words of its first one.
+///
+/// # Errors
+/// Where the table holds a word that is not one of its column's.
+pub fn failures(table: &Table, case: &str) -> Result<Vec<FailureExample>, FrameError> {
+    let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
+    for fact in facts::of(table, case)?.iter().filter(|fact| fact.measured) {
+        let Some(kind) = fact.failure else { continue };
+        let first = || FailureExample { kind, count: 0, message: fact.message.into(), at: fact.at.into() };
+        kinds.entry(kind).or_insert_with(first).count += 1;
+    }
+    let mut examples: Vec<_> = kinds.into_values().collect();
+    examples.sort_by_key(|example| std::cmp::Reverse(example.count));
+    Ok(examples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::fixture::{failed, outcome, table, warmup};
+    use crate::model::outcome::Failure;
+
+    #[test]
+    fn the_most_frequent_comes_first_with_its_first_words() {
+        let mut second = failed(3, FailureKind::Http429);
+        second.end = Err(Failure::new(FailureKind::Http429, "later words"));
+        let rows = [
+            warmup(failed(0, FailureKind::Tls)),
+            failed(1, FailureKind::Connect),
+            failed(2, FailureKind::Http429),
+            second,
+            outcome(4),
+        ];
+        let seen = failures(&table("a", &rows), "a").unwrap();
+        let words: Vec<_> = seen.iter().map(|one| (one.kind, one.count, one.message.as_str(), one.at.as_str())).collect();
+        let at = "after headers";
+        assert_eq!(words, [(FailureKind::Http429, 2, "no luck", at), (FailureKind::Connect, 1, "no luck", at)]);
+    }
+}

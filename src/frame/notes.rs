@@ -1,0 +1,153 @@
+//! Where token counts come from, and what a reader must know about them and about the gaps.
+
+use crate::frame::CaseFacts;
+use crate::frame::error::FrameError;
+use crate::frame::facts::{self, Fact};
+use crate::frame::table::Table;
+use crate::model::report::TokenSource;
+
+/// Disagreement of two counts from which on it is said.
+const DISAGREEMENT: f64 = 0.02;
+/// Share of token events that came together with the one before them from which on it is said.
+const TOGETHER: f64 = 0.01;
+
+/// The source of a case's output token counts: the weakest among its ok requests. None without one, or without counts.
+///
+/// # Errors
+/// Where the table holds a word that is not one of its column's.
+pub fn token_source(table: &Table, case: &str) -> Result<Option<TokenSource>, FrameError> {
+    Ok(weakest(&succeeded(table, case)?))
+}
+
+/// What must be said about the counts and gaps of a case, a sentence each.
+///
+/// # Errors
+/// Where the table holds a word that is not one of its column's.
+pub fn notes(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<String>, FrameError> {
+    let ok = succeeded(table, &facts.case.id)?;
+    Ok([lower_bound(&ok), no_prompt_counts(&ok), approximate(&ok), disagreement(&ok), together(&ok)]
+        .into_iter()
+        .flatten()
+        .collect())
+}
+
+fn succeeded<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, FrameError> {
+    Ok(facts::of(table, case)?.into_iter().filter(|fact| fact.measured && fact.ok()).collect())
+}
+
+fn weakest(ok: &[Fact<'_>]) -> Option<TokenSource> {
+    let has = |source| ok.iter().any(|fact| fact.token_source() == Some(source));
+    [TokenSource::Events, TokenSource::Tokenizer, TokenSource::Usage].into_iter().find(|&source| has(source))
+}
+
+fn lower_bound(ok: &[Fact<'_>]) -> Option<String> {
+    let counted = ok.iter().filter(|fact| fact.token_source() == Some(TokenSource::Events)).count();
+    let whose = if counted == ok.len() { "all".into() } else { format!("{counted} of {}", ok.len()) };
+    (counted > 0).then(|| {
+        format!(
+            "Output tokens of {whose} responses are content events counted (`~`), a lower bound: the server reported no usage \
+             and no tokenizer counted. Set `dataset.tokenizer`, or have the server report usage."
+        )
+    })
+}
+
+fn no_prompt_counts(ok: &[Fact<'_>]) -> Option<String> {
+    let missing = ok.iter().filter(|fact| fact.prompt_tokens().is_none()).count();
+    (missing > 0).then(|| {
+        format!("Prompt tokens of {missing} of {} responses are unknown: neither usage nor a tokenizer gave them.", ok.len())
+    })
+}
+
+fn approximate(ok: &[Fact<'_>]) -> Option<String> {
+    let used = |fact: &&Fact<'_>| {
+        let output = fact.usage.output.is_none() && fact.counted.output.is_some();
+        let prompt = fact.usage.prompt.is_none() && fact.counted.prompt.is_some();
+        fact.approximate && (output || prompt)
+    };
+    let stand_in = ok.iter().any(|fact| used(&fact));
+    stand_in.then(|| {
+        "Token counts are approximate: a stand-in tokenizer made them. Set `dataset.tokenizer` to the model's own.".into()
+    })
+}
+
+/// One sentence for the kind that disagrees most.
+fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
+    let sums = |pair: fn(&Fact<'_>) -> Option<(u64, u64)>| {
+        let both = ok.iter().filter(|fact| !fact.approximate).filter_map(pair);
+        both.fold((0, 0), |sum, (usage, counted)| (sum.0 + usage, sum.1 + counted))
+    };
+    let output = sums(|fact| fact.usage.output.zip(fact.counted.output));
+    let prompt = sums(|fact| fact.usage.prompt.zip(fact.counted.prompt));
+    let off = |(usage, counted): (u64, u64)| (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
+    let (name, sums) = if off(output) >= off(prompt) { ("output", output) } else { ("prompt", prompt) };
+    let (usage, counted) = sums;
+    (off(sums) > DISAGREEMENT).then(|| {
+        let percent = off(sums) * 100.0;
+        format!(
+            "Usage and tokenizer differ by {percent:.1} % on {name} tokens: {usage} reported, {counted} counted. Usage is used."
+        )
+    })
+}
+
+fn together(ok: &[Fact<'_>]) -> Option<String> {
+    let followers: usize = ok.iter().map(|fact| fact.events.len().saturating_sub(1)).sum();
+    let same = |fact: &Fact<'_>| fact.events.windows(2).filter(|pair| pair.first() == pair.last()).count();
+    let share = ok.iter().map(same).sum::<usize>() as f64 / followers.max(1) as f64;
+    (share > TOGETHER).then(|| {
+        format!(
+            "{:.1} % of token events arrived in one socket read with the event before them, as gaps of 0 ms: something between \
+             the model and this client merges chunks, so judge the pace by `tpot` and not by `itl`.",
+            share * 100.0
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::fixture::{case, facts, outcome, stream, table};
+    use crate::model::load::Shape;
+    use crate::model::outcome::{Counted, Outcome, Usage};
+
+    fn said(rows: &[Outcome]) -> Vec<String> {
+        notes(&table("a", rows), &facts(&case(Shape::Burst))).unwrap()
+    }
+
+    fn counted(outcome: Outcome, prompt: u64, output: u64, approximate: bool) -> Outcome {
+        Outcome { counted: Counted { prompt: Some(prompt), output: Some(output), approximate }, ..outcome }
+    }
+
+    #[test]
+    fn counts_in_order_need_no_word() {
+        assert_eq!(said(&[stream(0, 0, &[10, 20]), outcome(1)]), [] as [String; 0]);
+        assert_eq!(said(&[counted(outcome(0), 10, 4, false)]), [] as [String; 0]);
+    }
+
+    #[test]
+    fn the_weakest_source_names_the_case() {
+        let bare = Outcome { usage: Usage::default(), ..stream(1, 0, &[10, 20]) };
+        let source = |rows: &[Outcome]| token_source(&table("a", rows), "a").unwrap();
+        assert_eq!(source(&[outcome(0)]), Some(TokenSource::Usage));
+        assert_eq!(source(&[outcome(0), counted(bare.clone(), 1, 1, false)]), Some(TokenSource::Tokenizer));
+        assert_eq!(source(&[outcome(0), bare.clone()]), Some(TokenSource::Events));
+        assert_eq!(source(&[]), None);
+        let notes = said(&[outcome(0), bare]);
+        assert!(notes[0].starts_with("Output tokens of 1 of 2 responses are content events counted (`~`)"), "{notes:?}");
+        assert!(notes[1].starts_with("Prompt tokens of 1 of 2 responses are unknown"), "{notes:?}");
+    }
+
+    #[test]
+    fn a_disagreement_is_said_once_and_a_stand_in_cannot_disagree() {
+        let rows = [counted(outcome(0), 12, 4, false), counted(outcome(1), 10, 4, false)];
+        let known = "Usage and tokenizer differ by 10.0 % on prompt tokens: 20 reported, 22 counted. Usage is used.";
+        assert_eq!(said(&rows), [known]);
+        assert_eq!(said(&[counted(outcome(0), 12, 4, true)]), [] as [String; 0]);
+        let guessed = Outcome { usage: Usage::default(), ..counted(outcome(0), 12, 4, true) };
+        assert!(said(&[guessed])[0].starts_with("Token counts are approximate"));
+    }
+
+    #[test]
+    fn merged_chunks_are_seen() {
+        assert!(said(&[stream(0, 0, &[10, 10, 20, 30, 40])])[0].starts_with("25.0 % of token events arrived in one socket read"));
+    }
+}

@@ -1,0 +1,135 @@
+//! Arrivals per second: what the plan asked for, and what was sent.
+//!
+//! Both are counts over their own length of sending. Where a sender falls behind, its sends take longer than the plan, so
+//! the achieved rate falls under the offered one even though every request is sent in the end.
+
+use crate::frame::round::Round;
+use crate::model::load::{Load, Shape};
+use crate::model::metric::Metric;
+use std::collections::BTreeMap;
+
+/// A count and the seconds it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Rate {
+    count: f64,
+    seconds: f64,
+}
+
+/// `rate_offered` of an open loop and `rate_achieved`, where they exist.
+pub(super) fn rates(rounds: &[Round<'_, '_>], load: &Load) -> BTreeMap<Metric, f64> {
+    let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| of_round(round, load)).unzip();
+    let offered = pooled(&offered).filter(|_| matches!(load.shape, Shape::Open { .. }));
+    let named = [(Metric::RateOffered, offered), (Metric::RateAchieved, pooled(&achieved))];
+    named.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
+}
+
+fn pooled(rates: &[Rate]) -> Option<f64> {
+    let seconds: f64 = rates.iter().map(|rate| rate.seconds).sum();
+    (seconds > 0.0).then(|| rates.iter().map(|rate| rate.count).sum::<f64>() / seconds)
+}
+
+fn of_round(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
+    let sent = round.measured().filter(|fact| fact.sent.is_some()).count() as f64;
+    match load.shape {
+        Shape::Open { .. } => open(round, load, sent),
+        Shape::Closed { .. } | Shape::Burst => (Rate::default(), Rate { count: sent, seconds: round.length() }),
+    }
+}
+
+fn open(round: &Round<'_, '_>, load: &Load, sent: f64) -> (Rate, Rate) {
+    let (Some((first, _)), Some(last)) = (round.window, round.measured().map(|fact| fact.intended).max()) else {
+        return Default::default();
+    };
+    let arrivals = round.measured().count() as u64;
+    let by_time = load.duration.filter(|_| load.requests.is_none_or(|most| arrivals < most));
+    let (start, length) = match by_time {
+        Some(duration) => {
+            let start = round.part.map_or(first, |part| part.measured_from_ns.min(first));
+            (start, duration.0.min(cut(round).map_or(u64::MAX, |until| until.saturating_sub(start))))
+        }
+        // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
+        None => (first, (last - first) / arrivals.saturating_sub(1).max(1) * arrivals),
+    };
+    let sent_until = round.measured().filter_map(|fact| fact.sent).max().unwrap_or(start);
+    let planned = round.measured().filter(|fact| fact.intended <= start.saturating_add(length)).count();
+    let taken = length.max(sent_until.saturating_sub(start));
+    (Rate { count: planned as f64, seconds: length as f64 / 1e9 }, Rate { count: sent, seconds: taken as f64 / 1e9 })
+}
+
+/// When sending ended, where that was before its plan was done.
+fn cut(round: &Round<'_, '_>) -> Option<u64> {
+    round.part.filter(|part| part.cut_short.is_some())?.sending_until_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::CaseFacts;
+    use crate::frame::fixture::{case, failed, stream, table};
+    use crate::frame::round::rounds;
+    use crate::model::load::Arrival;
+    use crate::model::outcome::{FailureKind, Outcome};
+    use crate::model::report::Part;
+    use crate::model::units::Nanos;
+
+    fn open_loop(secs: Option<u64>) -> Load {
+        let shape = Shape::Open { rate: 100.0, arrival: Arrival::Constant };
+        Load { duration: secs.map(|secs| Nanos::from_millis(secs * 1000)), ..case(shape).load }
+    }
+
+    fn rates_of(rows: &[Outcome], load: Load, part: Option<Part>) -> (Option<f64>, Option<f64>) {
+        let (table, mut case) = (table("a", rows), case(load.shape));
+        case.load = load;
+        let parts: Vec<Part> = part.into_iter().collect();
+        let rows = crate::frame::facts::of(&table, "a").unwrap();
+        let rates = rates(&rounds(&rows, &CaseFacts { case: &case, parts: &parts }), &load);
+        (rates.get(&Metric::RateOffered).copied(), rates.get(&Metric::RateAchieved).copied())
+    }
+
+    /// Due every 10 ms, sent every `step` ms.
+    fn arrivals(n: u64, step: u64) -> Vec<Outcome> {
+        let sent = |k: u64| {
+            let mut row = stream(k, k * step, &[k * step + 5]);
+            row.timeline.intended = Nanos::from_millis(k * 10);
+            row
+        };
+        (0..n).map(sent).collect()
+    }
+
+    #[test]
+    fn a_sender_that_keeps_up_achieves_what_is_offered() {
+        assert_eq!(rates_of(&arrivals(100, 10), open_loop(None), None), (Some(100.0), Some(100.0)));
+        assert_eq!(rates_of(&arrivals(100, 10), open_loop(Some(1)), None), (Some(100.0), Some(100.0)));
+        assert_eq!(rates_of(&arrivals(1, 10), open_loop(None), None), (None, None));
+    }
+
+    #[test]
+    fn a_sender_that_falls_behind_shows() {
+        let (offered, achieved) = rates_of(&arrivals(101, 20), open_loop(None), None);
+        assert_eq!((offered, achieved), (Some(100.0), Some(50.5)));
+    }
+
+    #[test]
+    fn dropped_arrivals_were_offered_and_not_achieved() {
+        let mut rows = arrivals(100, 10);
+        for (seq, row) in rows.iter_mut().enumerate().filter(|(seq, _)| seq % 2 == 1) {
+            let intended = row.timeline.intended;
+            *row = failed(seq as u64, FailureKind::Dropped);
+            row.timeline.intended = intended;
+        }
+        assert_eq!(rates_of(&rows, open_loop(Some(1)), None), (Some(100.0), Some(50.0)));
+    }
+
+    #[test]
+    fn a_cut_ends_the_plan_there() {
+        let part =
+            Part { case: "a".into(), cut_short: Some("ctrl-c".into()), sending_until_ns: Some(500_000_000), ..Part::default() };
+        assert_eq!(rates_of(&arrivals(50, 10), open_loop(Some(10)), Some(part)), (Some(100.0), Some(100.0)));
+    }
+
+    #[test]
+    fn a_closed_loop_offers_nothing() {
+        let load = case(Shape::Closed { users: 1 }).load;
+        assert_eq!(rates_of(&[stream(0, 0, &[500]), stream(1, 500, &[1000])], load, None), (None, Some(2.0)));
+    }
+}

@@ -1,0 +1,162 @@
+//! The metrics that a case has one value of. Rounds pool: a total over the sum of their windows, never a mean of rates.
+
+use crate::frame::CaseFacts;
+use crate::frame::flight::Flight;
+use crate::frame::rates::rates;
+use crate::frame::round::Round;
+use crate::frame::steady::{Steady, steady};
+use crate::model::check::{RequestLimit, Subject};
+use crate::model::metric::Metric;
+use crate::model::sample::Row;
+use crate::stats::moments;
+use std::collections::BTreeMap;
+
+/// All that exist.
+pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
+    let seconds: f64 = rounds.iter().map(Round::length).sum();
+    let mut scalars = rates(rounds, &facts.case.load);
+    let mut put = |metric, value: Option<f64>| {
+        if let Some(value) = value {
+            scalars.insert(metric, value);
+        }
+    };
+    put(Metric::Window, (seconds > 0.0).then_some(seconds));
+    for metric in [Metric::RequestThroughput, Metric::OutputTps, Metric::TotalTps] {
+        put(metric, throughput(rows, metric, seconds));
+    }
+    let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
+    put(Metric::OutputTpsPerGpu, throughput(rows, Metric::OutputTps, seconds).zip(gpus).map(|(tps, gpus)| tps / gpus));
+    put(Metric::OutputTpsPerUser, moments::mean(&rows.iter().filter_map(Row::user_tps).collect::<Vec<_>>()));
+    put(Metric::ErrorRate, error_rate(rows));
+    put(Metric::GoodputRate, goodput(rows, facts).filter(|_| seconds > 0.0).map(|good| good / seconds));
+    scalars.extend(in_flight(rounds, facts, seconds));
+    scalars
+}
+
+/// None where the rows hold no such amount; requests need no count of tokens, so theirs may be 0.
+fn throughput(rows: &[Row], metric: Metric, seconds: f64) -> Option<f64> {
+    let known = rows.iter().any(|row| row.ok && row.credit(metric).is_some());
+    let exists = seconds > 0.0 && (known || metric == Metric::RequestThroughput);
+    exists.then(|| rows.iter().filter_map(|row| row.credit(metric)).sum::<f64>() / seconds)
+}
+
+fn error_rate(rows: &[Row]) -> Option<f64> {
+    let errors = rows.iter().filter(|row| !row.ok).count();
+    (!rows.is_empty()).then(|| errors as f64 / rows.len() as f64)
+}
+
+/// Good requests by the first goodput check of the case.
+fn goodput(rows: &[Row], facts: &CaseFacts<'_>) -> Option<f64> {
+    let limits = facts.case.checks.iter().find_map(|check| match &check.subject {
+        Subject::Goodput(limits) => Some(limits.as_slice()),
+        Subject::Metric { .. } => None,
+    });
+    let count = |limits: &[RequestLimit]| rows.iter().filter(|row| row.meets(limits)).count() as f64;
+    limits.map(count)
+}
+
+fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {
+    let shape = facts.case.load.shape;
+    let (mut area, mut most, mut pooled) = (0.0, 0, Steady::default());
+    for (round, window) in rounds.iter().filter_map(|round| round.window.map(|window| (round, window))) {
+        let flight = Flight::of(round.rows);
+        let state = steady(round, &flight, shape);
+        pooled = Steady { tokens: pooled.tokens + state.tokens, seconds: pooled.seconds + state.seconds };
+        area += flight.area(window);
+        most = most.max(flight.max(window));
+    }
+    let streamed = rounds.iter().flat_map(|round| round.rows).any(|fact| fact.ok() && !fact.events.is_empty());
+    let mut found = Vec::new();
+    if seconds > 0.0 {
+        found.extend([(Metric::ConcurrencyMean, area / 1e9 / seconds), (Metric::ConcurrencyMax, f64::from(most))]);
+    }
+    if streamed && pooled.seconds > 0.0 {
+        found.push((Metric::OutputTpsSteady, pooled.tokens / pooled.seconds));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::frame::fixture::{case, facts, failed, outcome, stream, table, warmup};
+    use crate::frame::sample::sample;
+    use crate::frame::table::{Table, Tagged};
+    use crate::model::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
+    use crate::model::labels::Labels;
+    use crate::model::load::Shape;
+    use crate::model::metric::Metric;
+    use crate::model::outcome::FailureKind;
+
+    fn goodput_check() -> Check {
+        Check {
+            expr: "goodput(ttft < 60ms) >= 50%".into(),
+            subject: Subject::Goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 60.0 }]),
+            op: Op::AtLeast,
+            limit: 0.5,
+            confidence: Confidence::Point,
+            when: Labels::default(),
+            of: Of::Ok,
+            no_data: NoData::Fail,
+        }
+    }
+
+    #[test]
+    fn one_round_in_numbers() {
+        // Two users over 0 to 400 ms; the failed row is due at 300 and ends at 382, in the window.
+        let rows = [
+            stream(0, 0, &[50, 100, 200]),
+            stream(1, 0, &[70, 400]),
+            stream(2, 200, &[250, 300]),
+            failed(3, FailureKind::Decode),
+        ];
+        let mut case = case(Shape::Closed { users: 2 });
+        case.checks.push(goodput_check());
+        case.target.gpus = Some(2);
+        let seen = sample(&table("a", &rows), &facts(&case)).unwrap().scalars;
+        let of = |metric| seen.get(&metric).copied().map(|value| (value * 1e6_f64).round() / 1e6);
+        assert_eq!(of(Metric::Window), Some(0.4));
+        assert_eq!(of(Metric::RequestThroughput), Some(7.5));
+        assert_eq!((of(Metric::OutputTps), of(Metric::OutputTpsPerGpu)), (Some(17.5), Some(8.75)));
+        assert_eq!(of(Metric::TotalTps), Some(92.5));
+        // 3 / 0.2 s, 2 / 0.4 s, 2 / 0.1 s.
+        assert_eq!(of(Metric::OutputTpsPerUser), Some(13.333333));
+        assert_eq!((of(Metric::ErrorRate), of(Metric::GoodputRate)), (Some(0.25), Some(5.0)));
+        // 200 + 400 + 100 + 80 ms of flight over 400.
+        assert_eq!((of(Metric::ConcurrencyMean), of(Metric::ConcurrencyMax)), (Some(1.95), Some(2.0)));
+        assert_eq!((of(Metric::RateOffered), of(Metric::RateAchieved)), (None, Some(10.0)));
+    }
+
+    #[test]
+    fn rounds_pool_totals_and_windows() {
+        let (slow, fast) = (stream(0, 0, &[100, 300]), stream(0, 0, &[50, 100]));
+        let rows = [(0, &slow), (1, &fast)].map(|(round, outcome)| Tagged { case: "a", round, shard: 0, outcome });
+        let case = case(Shape::Closed { users: 1 });
+        let seen = sample(&Table::build(rows).unwrap(), &facts(&case)).unwrap();
+        assert_eq!(seen.windows, [0.3, 0.1]);
+        // 2 requests in 0.4 s; the mean of the rates would be 6.67.
+        assert_eq!(seen.scalars[&Metric::RequestThroughput], 5.0);
+        assert_eq!(seen.scalars[&Metric::OutputTpsSteady], 10.0);
+    }
+
+    #[test]
+    fn warmup_fills_the_server_but_not_the_figures() {
+        let case = case(Shape::Closed { users: 2 });
+        let rows = [warmup(stream(0, 0, &[100, 300])), stream(1, 100, &[200])];
+        let seen = sample(&table("a", &rows), &facts(&case)).unwrap();
+        assert_eq!((seen.rows.len(), seen.counts.warmup), (1, 1));
+        assert_eq!((seen.scalars[&Metric::ConcurrencyMean], seen.scalars[&Metric::Window]), (2.0, 0.1));
+        assert_eq!(seen.scalars[&Metric::OutputTps], 10.0);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_absent() {
+        let case = case(Shape::Closed { users: 1 });
+        let none = sample(&table("a", &[]), &facts(&case)).unwrap();
+        assert!(none.scalars.is_empty() && none.distributions.is_empty());
+        let lost = sample(&table("a", &[failed(0, FailureKind::Connect)]), &facts(&case)).unwrap().scalars;
+        assert_eq!((lost.get(&Metric::ErrorRate), lost.get(&Metric::RequestThroughput)), (Some(&1.0), Some(&0.0)));
+        assert_eq!((lost.get(&Metric::OutputTps), lost.get(&Metric::GoodputRate)), (None, None));
+        let whole = sample(&table("a", &[outcome(0)]), &facts(&case)).unwrap().scalars;
+        assert_eq!((whole.get(&Metric::OutputTpsSteady), whole.contains_key(&Metric::OutputTps)), (None, true));
+    }
+}

@@ -1,0 +1,93 @@
+//! Token throughput of the steady state: counted from token events while enough requests were in flight.
+//!
+//! ```text
+//! in flight        ________________            plateau
+//!            _____|................|___        90 % of it
+//!       ____|     |<--- steady --->|   |____
+//! ```
+//! Tokens credited when their request ends would count those of before the state in it, and show more than was possible.
+
+use crate::frame::facts::Fact;
+use crate::frame::flight::Flight;
+use crate::frame::round::Round;
+use crate::model::load::Shape;
+
+/// Tokens that arrived in the steady state, and its length in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Steady {
+    pub tokens: f64,
+    pub seconds: f64,
+}
+
+/// The steady state of one round.
+pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> Steady {
+    let Some(window) = round.window else { return Steady::default() };
+    let plateau = match shape {
+        Shape::Closed { users } => users.min(flight.max(window)),
+        Shape::Open { .. } | Shape::Burst => flight.median(window),
+    };
+    let high = flight.spans(window).filter(|span| f64::from(span.level) >= 0.9 * f64::from(plateau));
+    let spans: Vec<(u64, u64)> = joined(high.map(|span| (span.from, span.to)));
+    let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| events_in(fact, &spans) * fact.event_weight());
+    Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
+}
+
+fn joined(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+/// Events in the spans. What arrives at an instant was made before it: a span holds its end, not its beginning.
+fn events_in(fact: &Fact<'_>, spans: &[(u64, u64)]) -> f64 {
+    let (Some(&first), Some(&last)) = (fact.events.first(), fact.events.last()) else { return 0.0 };
+    let near = spans.iter().skip(spans.partition_point(|span| span.1 < first)).take_while(|span| span.0 < last);
+    let until = |at: u64| fact.events.partition_point(|&event| event <= at);
+    near.map(|&(from, to)| until(to) - until(from)).sum::<usize>() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::fixture::{case, facts, stream, table};
+    use crate::frame::round::rounds;
+    use crate::model::outcome::Outcome;
+
+    fn steady_of(rows: &[Outcome], shape: Shape) -> Steady {
+        let (table, case) = (table("a", rows), case(shape));
+        let rows = crate::frame::facts::of(&table, "a").unwrap();
+        let round = rounds(&rows, &facts(&case))[0];
+        steady(&round, &Flight::of(round.rows), shape)
+    }
+
+    #[test]
+    fn only_tokens_of_the_plateau_count() {
+        // Two users; both in flight from 10 to 40 ms. Events at 10 (made before), 20, 30, 40 of one, 30, 50 of the other.
+        let rows = [stream(0, 0, &[10, 20, 30, 40]), stream(1, 10, &[30, 50])];
+        let seen = steady_of(&rows, Shape::Closed { users: 2 });
+        assert_eq!(seen, Steady { tokens: 4.0, seconds: 0.030 });
+    }
+
+    #[test]
+    fn fewer_requests_than_users_have_the_plateau_they_reached() {
+        let seen = steady_of(&[stream(0, 0, &[10, 20])], Shape::Closed { users: 64 });
+        assert_eq!(seen, Steady { tokens: 2.0, seconds: 0.020 });
+    }
+
+    #[test]
+    fn an_event_weighs_the_tokens_it_carries() {
+        let mut rows = [stream(0, 0, &[10, 20])];
+        rows[0].usage.output = Some(6);
+        assert_eq!(steady_of(&rows, Shape::Closed { users: 1 }).tokens, 6.0);
+    }
+
+    #[test]
+    fn spans_that_touch_are_one() {
+        assert_eq!(joined([(0, 5), (5, 9), (12, 13)].into_iter()), [(0, 9), (12, 13)]);
+    }
+}
