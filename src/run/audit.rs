@@ -4,6 +4,7 @@ use crate::model::metric::Metric;
 use crate::model::plan::AuditLimits;
 use crate::model::report::{Audit, Part, Vitals};
 use crate::model::sample::Sample;
+use crate::stats::quantile;
 
 /// The audit of one case from its rounds' facts and its rows.
 ///
@@ -11,8 +12,8 @@ use crate::model::sample::Sample;
 /// round counting.
 pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits) -> Audit {
     let mut lags: Vec<f64> = sample.rows.iter().filter_map(|row| row.values.get(&Metric::ScheduleLag).copied()).collect();
-    lags.sort_by(f64::total_cmp);
-    let at = |share: f64| nearest_rank(&lags, share);
+    quantile::sort(&mut lags);
+    let at = |share: f64| quantile::nearest_rank(&lags, share);
     let offered = sample.scalars.get(&Metric::RateOffered).filter(|offered| **offered > 0.0);
     let achieved = sample.scalars.get(&Metric::RateAchieved);
     let worst =
@@ -76,12 +77,6 @@ fn reasons(audit: &Audit, parts: &[&Part], limits: &AuditLimits) -> Vec<String> 
         parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("the run did not happen as planned: {why}")),
     );
     reasons
-}
-
-/// The value at position ⌈share·n⌉ of sorted values.
-fn nearest_rank(sorted: &[f64], share: f64) -> Option<f64> {
-    let position = (share * sorted.len() as f64).ceil() as usize;
-    sorted.get(position.max(1) - 1).copied()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report,
 
 fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<CaseReport, RunError> {
     let parts: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
-    let facts = CaseFacts { case, parts: &parts };
+    let facts = CaseFacts { case, parts: &manifest.parts };
     let sample = frame::sample(table, &facts)?;
     let audit = audit(&parts, plan.rounds, &sample, &plan.audit);
     let verdicts: Vec<Verdict> = case
