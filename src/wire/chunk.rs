@@ -1,0 +1,204 @@
+//! The JSON of the OpenAI family: one event of a stream, or one whole reply. Fields that nobody reads are skipped.
+//!
+//! Values are kept as the raw text of the body: whether a text is empty is seen without decoding it, so that an event
+//! costs no allocation, and a token that is half a surrogate pair is still a token.
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A value as it stands in the body. `null` counts as absent.
+pub type Raw<'a> = Option<&'a RawValue>;
+
+/// One event, or one whole reply.
+#[derive(Deserialize)]
+pub struct Chunk<'a> {
+    /// The response's id.
+    #[serde(borrow)]
+    pub id: Raw<'a>,
+    /// `error` for an error in the shape of vLLM's older versions.
+    #[serde(borrow)]
+    pub object: Raw<'a>,
+    /// The choices; none in an event that only carries usage.
+    #[serde(borrow)]
+    pub choices: Option<Few<Choice<'a>>>,
+    /// Token counts.
+    #[serde(borrow)]
+    pub usage: Raw<'a>,
+    /// An error under status 200.
+    #[serde(borrow)]
+    pub error: Raw<'a>,
+}
+
+/// One of `n` answers.
+#[derive(Deserialize)]
+pub struct Choice<'a> {
+    /// Its number.
+    pub index: Option<u32>,
+    /// Chat, streamed.
+    #[serde(borrow)]
+    delta: Option<Message<'a>>,
+    /// Chat, whole.
+    #[serde(borrow)]
+    message: Option<Message<'a>>,
+    /// Text completions.
+    #[serde(borrow)]
+    text: Raw<'a>,
+    /// Why it ended; absent, null or empty before the end.
+    #[serde(borrow)]
+    pub finish_reason: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Raw<'a>,
+    #[serde(borrow)]
+    reasoning_content: Raw<'a>,
+    #[serde(borrow)]
+    reasoning: Raw<'a>,
+    #[serde(borrow)]
+    refusal: Raw<'a>,
+    #[serde(borrow)]
+    tool_calls: Option<Few<ToolCall<'a>>>,
+    #[serde(borrow)]
+    function_call: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ToolCall<'a> {
+    #[serde(borrow)]
+    function: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Raw<'a>,
+    #[serde(borrow)]
+    arguments: Raw<'a>,
+}
+
+impl<'a> Choice<'a> {
+    /// The generated texts in it that are not empty.
+    pub fn texts(&self) -> impl Iterator<Item = &'a RawValue> {
+        let message = self.delta.as_ref().or(self.message.as_ref());
+        self.text.into_iter().chain(message.into_iter().flat_map(Message::texts)).filter(|raw| has_text(raw))
+    }
+}
+
+impl<'a> Message<'a> {
+    fn texts(&self) -> impl Iterator<Item = &'a RawValue> {
+        // Some servers send the same reasoning under both names.
+        let reasoning = self.reasoning_content.filter(|raw| has_text(raw)).or(self.reasoning);
+        let calls = self.tool_calls.iter().flat_map(Few::iter).filter_map(|call| call.function.as_ref());
+        let functions = calls.chain(&self.function_call).flat_map(|function| [function.name, function.arguments]);
+        [reasoning, self.content, self.refusal].into_iter().chain(functions).flatten()
+    }
+}
+
+/// A string or a list of content parts that is not empty.
+fn has_text(raw: &RawValue) -> bool {
+    let json = raw.get();
+    json.len() > 2 && (json.starts_with('"') || json.starts_with('['))
+}
+
+/// The text of a JSON string. Broken escapes stay as they are written; anything but a string is empty.
+pub fn text_of(raw: &RawValue) -> Cow<'_, str> {
+    let Some(inner) = raw.get().strip_prefix('"').and_then(|json| json.strip_suffix('"')) else {
+        return Cow::Borrowed("");
+    };
+    match inner.contains('\\') {
+        true => serde_json::from_str(raw.get()).map_or(Cow::Borrowed(inner), Cow::Owned),
+        false => Cow::Borrowed(inner),
+    }
+}
+
+/// A list that allocates nothing while it has at most one element, as nearly all have here.
+pub struct Few<T> {
+    first: Option<T>,
+    rest: Vec<T>,
+}
+
+impl<T> Few<T> {
+    /// The elements in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.rest)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Few<T>, D::Error> {
+        deserializer.deserialize_seq(FewVisitor(PhantomData))
+    }
+}
+
+struct FewVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for FewVisitor<T> {
+    type Value = Few<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Few<T>, A::Error> {
+        let mut few = Few { first: list.next_element()?, rest: Vec::new() };
+        if few.first.is_some() {
+            while let Some(element) = list.next_element()? {
+                few.rest.push(element);
+            }
+        }
+        Ok(few)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(choice: &str) -> Vec<String> {
+        let choice: Choice = serde_json::from_str(choice).unwrap();
+        choice.texts().map(|raw| text_of(raw).into_owned()).collect()
+    }
+
+    #[test]
+    fn every_kind_of_generated_content_counts_and_empty_ones_do_not() {
+        for (choice, expected) in [
+            (r#"{"delta":{"role":"assistant","content":""}}"#, vec![]),
+            (r#"{"delta":{"content":null,"reasoning":null,"tool_calls":null}}"#, vec![]),
+            (r#"{"delta":{}, "logprobs":{"content":[{"token":"x"}]}}"#, vec![]),
+            (r#"{"delta":null,"text":""}"#, vec![]),
+            (r#"{"delta":{"content":" "}}"#, vec![" "]),
+            (r#"{"delta":{"reasoning":"a"}}"#, vec!["a"]),
+            (r#"{"delta":{"reasoning_content":"a","reasoning":"a"}}"#, vec!["a"]),
+            (r#"{"delta":{"reasoning_content":"","reasoning":"a","content":"b"}}"#, vec!["a", "b"]),
+            (r#"{"message":{"refusal":"no"}}"#, vec!["no"]),
+            (r#"{"text":"a"}"#, vec!["a"]),
+            (r#"{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":""}}]}}"#, vec!["f"]),
+            (
+                r#"{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\""}},{"function":{"arguments":"1"}}]}}"#,
+                vec!["{\"a\"", "1"],
+            ),
+            (r#"{"delta":{"function_call":{"name":"f","arguments":"{}"}}}"#, vec!["f", "{}"]),
+            (r#"{"delta":{"tool_calls":[{"index":0,"function":null}]}}"#, vec![]),
+        ] {
+            assert_eq!(texts(choice), expected, "{choice}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_parts_is_content_even_if_its_text_is_not_kept() {
+        assert_eq!(texts(r#"{"delta":{"content":[{"type":"text","text":"a"}]}}"#), [""]);
+        assert_eq!(texts(r#"{"delta":{"content":[]}}"#), [""; 0]);
+    }
+
+    #[test]
+    fn escapes_are_decoded_and_half_a_surrogate_pair_is_still_text() {
+        assert_eq!(texts(r#"{"text":"\n\u00e9 \ud83d\ude00"}"#), ["\n\u{e9} \u{1F600}"]);
+        assert_eq!(texts(r#"{"text":"\ud83d"}"#), [r"\ud83d"]);
+    }
+}

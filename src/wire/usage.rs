@@ -1,0 +1,103 @@
+//! Token counts, as the servers of the OpenAI family report them.
+
+use crate::model::outcome::Usage;
+use crate::wire::chunk::Raw;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+#[derive(Deserialize)]
+struct Counts<'a> {
+    #[serde(borrow)]
+    prompt_tokens: Raw<'a>,
+    #[serde(borrow)]
+    completion_tokens: Raw<'a>,
+    #[serde(borrow)]
+    completion_tokens_details: Option<Details<'a>>,
+    #[serde(borrow)]
+    prompt_tokens_details: Option<Details<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Details<'a> {
+    #[serde(borrow)]
+    reasoning_tokens: Raw<'a>,
+    #[serde(borrow)]
+    cached_tokens: Raw<'a>,
+}
+
+/// Reads a `usage` object. What is missing, null or no whole number is absent: bad counts never fail a good response.
+pub fn usage_of(raw: &RawValue) -> Usage {
+    let Ok(counts) = serde_json::from_str::<Counts>(raw.get()) else {
+        return Usage::default();
+    };
+    let number = |raw: Raw| raw?.get().parse().ok();
+    Usage {
+        prompt: number(counts.prompt_tokens),
+        output: number(counts.completion_tokens),
+        reasoning: counts.completion_tokens_details.and_then(|details| number(details.reasoning_tokens)),
+        cached: counts.prompt_tokens_details.and_then(|details| number(details.cached_tokens)),
+    }
+}
+
+/// What the later report says, and the earlier one where the later is silent: running counts replace each other.
+pub fn latest(earlier: Usage, later: Usage) -> Usage {
+    Usage {
+        prompt: later.prompt.or(earlier.prompt),
+        output: later.output.or(earlier.output),
+        reasoning: later.reasoning.or(earlier.reasoning),
+        cached: later.cached.or(earlier.cached),
+    }
+}
+
+/// The counts of two choices of one request together: what they generated adds up, their prompt is the same one.
+pub fn together(one: Usage, other: Usage) -> Usage {
+    let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    };
+    Usage { output: sum(one.output, other.output), reasoning: sum(one.reasoning, other.reasoning), ..latest(one, other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> [Option<u64>; 4] {
+        let usage = usage_of(serde_json::from_str(json).unwrap());
+        [usage.prompt, usage.output, usage.reasoning, usage.cached]
+    }
+
+    fn usage(prompt: u64, output: u64, reasoning: Option<u64>) -> Usage {
+        Usage { prompt: Some(prompt), output: Some(output), reasoning, cached: None }
+    }
+
+    #[test]
+    fn absent_is_not_zero() {
+        assert_eq!(
+            read(
+                r#"{"prompt_tokens":15,"completion_tokens":6,"total_tokens":21,
+                    "completion_tokens_details":{"reasoning_tokens":0},"prompt_tokens_details":{"cached_tokens":14}}"#
+            ),
+            [Some(15), Some(6), Some(0), Some(14)]
+        );
+        assert_eq!(
+            read(r#"{"prompt_tokens":15,"completion_tokens":0,"completion_tokens_details":null,"prompt_tokens_details":{}}"#),
+            [Some(15), Some(0), None, None]
+        );
+    }
+
+    #[test]
+    fn bad_counts_are_absent() {
+        assert_eq!(read(r#"{"prompt_tokens":"15","completion_tokens":6}"#), [None, Some(6), None, None]);
+        assert_eq!(read(r#"{"prompt_tokens":-1,"completion_tokens":2.5}"#), [None; 4]);
+        assert_eq!(read("[]"), [None; 4]);
+        assert_eq!(read("7"), [None; 4]);
+    }
+
+    #[test]
+    fn running_counts_replace_each_other_and_choices_add_up() {
+        assert_eq!(latest(usage(15, 1, Some(1)), usage(15, 2, None)), usage(15, 2, Some(1)));
+        assert_eq!(together(usage(15, 3, Some(1)), usage(15, 4, Some(2))), usage(15, 7, Some(3)));
+        assert_eq!(together(Usage::default(), usage(15, 4, None)), usage(15, 4, None));
+    }
+}
