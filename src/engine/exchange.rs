@@ -3,9 +3,9 @@
 use crate::engine::http::Http;
 use crate::engine::pool::Lease;
 use crate::engine::stamp::Stamp;
-use crate::model::outcome::{Failure, FailureKind, Finish, Timeline};
+use crate::model::outcome::{Failure, FailureKind, Finish, Timeline, Usage};
 use crate::model::units::Nanos;
-use crate::wire::{Decoder, Events, Reply, error_message, shape_of};
+use crate::wire::{Decoder, Events, Shape, error_message, shape_of};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response};
@@ -31,7 +31,9 @@ pub(super) struct Trace {
     pub bytes_in: u64,
     pub reconnects: u32,
     pub streamed: Option<bool>,
-    pub reply: Reply,
+    pub usage: Usage,
+    pub response_id: Option<String>,
+    pub text: Option<String>,
 }
 
 pub(super) struct Exchange<'a> {
@@ -50,7 +52,7 @@ impl Exchange<'_> {
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let shape = shape_of(content_type, streamed)?;
-        self.trace.streamed = Some(shape.is_stream());
+        self.trace.streamed = Some(matches!(shape, Shape::Stream));
         let decoder = self.http.protocol.decoder(shape, self.http.keep_text);
         self.receive(lease, response.into_body(), decoder).await
     }
@@ -114,23 +116,30 @@ impl Exchange<'_> {
 
     /// Takes the body to its end and gives the connection back where it can be used again.
     async fn receive(&mut self, lease: Lease, mut body: Incoming, mut decoder: Box<dyn Decoder>) -> Result<Finish, Failure> {
-        let ending = self.drain(&lease, &mut body, decoder.as_mut()).await;
-        let (reply, decoded) = decoder.finish();
-        self.trace.reply = reply;
-        match ending {
-            Ending::Marker => self.http.settle(lease, body).await,
-            Ending::Body => self.http.pool.give_back(lease),
-            Ending::Hopeless => {}
-            // The transport's own words say more than "ended early".
-            Ending::Broken(failure) => {
-                return Err(decoded.err().filter(|own| own.kind != FailureKind::Truncated).unwrap_or(failure));
+        let mut events = Events::default();
+        let ending = self.drain(&lease, &mut body, decoder.as_mut(), &mut events).await;
+        let broken = match ending {
+            Ending::Marker => {
+                self.http.settle(lease, body).await;
+                None
             }
-        }
-        decoded
+            Ending::Body => {
+                self.http.pool.give_back(lease);
+                None
+            }
+            Ending::Broken(failure) => Some(failure),
+        };
+        // What the body still held when it ended arrived with its last read.
+        let before = events.content;
+        let reply = decoder.finish(&mut events, broken);
+        self.record(&events, before, self.trace.end);
+        self.trace.usage = reply.usage;
+        self.trace.response_id = reply.id;
+        self.trace.text = reply.text;
+        reply.end
     }
 
-    async fn drain(&mut self, lease: &Lease, body: &mut Incoming, decoder: &mut dyn Decoder) -> Ending {
-        let mut events = Events::default();
+    async fn drain(&mut self, lease: &Lease, body: &mut Incoming, decoder: &mut dyn Decoder, events: &mut Events) -> Ending {
         let mut watch = Watch::new(self.http.timeouts.read);
         loop {
             let frame = tokio::select! {
@@ -141,14 +150,11 @@ impl Exchange<'_> {
             match frame {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        self.take(&data, lease.stamp.latest(), decoder, &mut events);
+                        self.take(&data, lease.stamp.latest(), decoder, events);
                     }
                 }
                 Some(Err(error)) => return Ending::Broken(body_failure(&error)),
                 None => return Ending::Body,
-            }
-            if events.hopeless {
-                return Ending::Hopeless;
             }
             if events.done {
                 return Ending::Marker;
@@ -158,19 +164,28 @@ impl Exchange<'_> {
 
     /// One body frame: everything in it carries the stamp of the socket read that completed it.
     fn take(&mut self, data: &[u8], at: Nanos, decoder: &mut dyn Decoder, events: &mut Events) {
-        let trace = &mut *self.trace;
-        *events = Events::default();
+        if self.trace.end != Some(at) {
+            self.trace.reads += 1;
+            self.trace.end = Some(at);
+        }
+        self.trace.bytes_in += data.len() as u64;
+        if self.trace.streamed == Some(false) {
+            self.trace.timeline.first_chunk.get_or_insert(at);
+        }
+        let before = events.content;
         decoder.push(data, events);
-        if trace.end != Some(at) {
-            trace.reads += 1;
+        self.record(events, before, Some(at));
+        self.http.gauges.receive(data.len() as u64, u64::from(events.content - before));
+    }
+
+    /// Stamps the events that came since there were `before` with content.
+    fn record(&mut self, events: &Events, before: u32, at: Option<Nanos>) {
+        let Some(at) = at else { return };
+        let timeline = &mut self.trace.timeline;
+        if events.seen > 0 {
+            timeline.first_chunk.get_or_insert(at);
         }
-        trace.end = Some(at);
-        trace.bytes_in += data.len() as u64;
-        if trace.timeline.first_chunk.is_none() && (events.seen > 0 || trace.streamed == Some(false)) {
-            trace.timeline.first_chunk = Some(at);
-        }
-        trace.timeline.tokens.extend(std::iter::repeat_n(at, events.content as usize));
-        self.http.gauges.receive(data.len() as u64, u64::from(events.content));
+        timeline.tokens.extend(std::iter::repeat_n(at, (events.content - before) as usize));
     }
 
     fn silence(&self) -> Failure {
@@ -185,8 +200,6 @@ enum Ending {
     Marker,
     /// The end of the body.
     Body,
-    /// The decoder wants no more of it.
-    Hopeless,
     /// Neither: the transport failed.
     Broken(Failure),
 }

@@ -125,11 +125,11 @@ impl Http {
         outcome.reads = trace.reads;
         outcome.bytes_in = trace.bytes_in;
         outcome.reconnects = trace.reconnects;
-        outcome.usage = trace.reply.usage;
-        outcome.response_id = trace.reply.id;
+        outcome.usage = trace.usage;
+        outcome.response_id = trace.response_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
-        Finished { outcome, text: trace.reply.text }
+        Finished { outcome, text: trace.text }
     }
 
     /// A failure with its place in the stream, and without the target's secrets.
