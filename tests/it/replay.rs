@@ -1,0 +1,150 @@
+//! Recorded responses of real servers, replayed over a socket: however the bytes arrive, the outcome is the same.
+
+use crate::lab::{Server, send};
+use llmscen::engine::clock::Clock;
+use llmscen::engine::gauges::Gauges;
+use llmscen::engine::http::{Http, Setting};
+use llmscen::engine::route::Route;
+use llmscen::model::call::Call;
+use llmscen::model::outcome::{Failure, Finish, Outcome, Phase, Usage};
+use llmscen::model::target::{Api, ModelShare, Place, Pool, Target, Timeouts, Tls};
+use llmscen::model::units::Nanos;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The raw bytes of every recording: status line to the last byte of the body.
+fn recordings() -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire");
+    let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "txt"))
+        .map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), response(&std::fs::read(&path).unwrap())))
+        .collect();
+    all.sort();
+    assert!(all.len() > 60, "{} recordings", all.len());
+    all
+}
+
+/// A recording without the `###` lines around it.
+fn response(file: &[u8]) -> Vec<u8> {
+    let position = |needle: &[u8]| file.windows(needle.len()).position(|window| window == needle);
+    let start = position(b"HTTP/1.1 ").unwrap();
+    let end = file[start..].windows(4).rposition(|window| window == b"### ").map_or(file.len(), |at| start + at);
+    file[start..end].to_vec()
+}
+
+fn target(api: Api, url: String) -> Target {
+    Target {
+        api,
+        place: Place::Url(url),
+        models: vec![ModelShare { name: "tiny".into(), weight: 1.0 }],
+        api_key: None,
+        headers: Vec::new(),
+        timeouts: Timeouts { connect: Nanos::from_millis(2000), read: Nanos::from_millis(5000), total: Nanos::from_millis(20_000) },
+        tls: Tls::default(),
+        pool: Pool::PerRequest,
+        gpus: None,
+    }
+}
+
+/// What must not depend on how the bytes were split.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    status: Option<u16>,
+    usage: Usage,
+    events: usize,
+    end: Result<Finish, Failure>,
+    id: Option<String>,
+    bytes: u64,
+}
+
+impl From<Outcome> for Seen {
+    fn from(outcome: Outcome) -> Seen {
+        // Whether the end of a cut connection is seen as a reset or an early end is up to the kernel.
+        let end = outcome.end.map_err(|failure| Failure { message: String::new(), ..failure });
+        let (usage, id, bytes) = (outcome.usage, outcome.response_id, outcome.bytes_in);
+        Seen { status: outcome.status, usage, events: outcome.timeline.tokens.len(), end, id, bytes }
+    }
+}
+
+/// One request to a server that sends `pieces`, each by a write of its own, and closes.
+fn replay(name: &str, pieces: Vec<Vec<u8>>) -> Outcome {
+    let server = Server::start(move |stream, _| {
+        stream.set_nodelay(true).unwrap();
+        pieces.iter().for_each(|piece| {
+            send(stream, piece);
+        });
+        false
+    });
+    let api = if name.contains("completions") { Api::OpenaiCompletions } else { Api::OpenaiChat };
+    let target = target(api, server.url());
+    let route = Route::new(&server.url(), &target.tls, &Default::default()).unwrap();
+    let clock = Clock::starting(Instant::now());
+    let setting = Setting { clock, gauges: Arc::new(Gauges::default()), keep_text: false };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let streamed = !name.contains("nonstream");
+    let call = Call { streamed, body: b"{}".to_vec(), ..Call::default() };
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, async {
+        let engine = Http::new(&target, &route, setting).unwrap();
+        engine.call(call, Nanos::ZERO, Phase::Measured, std::future::pending()).await.outcome
+    });
+    check_order(name, &outcome);
+    outcome
+}
+
+fn check_order(name: &str, outcome: &Outcome) {
+    let line = &outcome.timeline;
+    let mut stamps: Vec<Nanos> = vec![line.intended];
+    stamps.extend(line.sent.into_iter().chain(line.headers).chain(line.first_chunk));
+    stamps.extend(&line.tokens);
+    stamps.push(line.end);
+    assert!(stamps.is_sorted(), "{name}: {line:?}");
+    assert!(line.headers.is_some(), "{name}");
+}
+
+#[test]
+fn every_recording_decodes_alike_in_one_piece_and_in_any_split() {
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    for (name, bytes) in recordings() {
+        let whole: Seen = replay(&name, vec![bytes.clone()]).into();
+        for _ in 0..4 {
+            let mut pieces = Vec::new();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(random.random_range(1..=rest.len().min(200)));
+                pieces.push(piece.to_vec());
+                rest = after;
+            }
+            let split: Seen = replay(&name, pieces).into();
+            assert_eq!(split, whole, "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_recording_decodes_byte_by_byte() {
+    for (name, bytes) in recordings().into_iter().filter(|(_, bytes)| bytes.len() < 6000) {
+        let whole: Seen = replay(&name, vec![bytes.clone()]).into();
+        let single: Seen = replay(&name, bytes.iter().map(|byte| vec![*byte]).collect()).into();
+        assert_eq!(single, whole, "{name}");
+    }
+}
+
+#[test]
+fn the_recordings_mean_what_the_servers_meant() {
+    let ends = |name: &str| {
+        let (_, bytes) = recordings().into_iter().find(|(own, _)| own == name).unwrap();
+        let outcome = replay(name, vec![bytes]);
+        (outcome.word(), outcome.timeline.tokens.len(), outcome.usage.output)
+    };
+    assert_eq!(ends("vllm_cpu.chat_stream_usage"), ("ok", 5, Some(5)));
+    assert_eq!(ends("vllm_cpu.killed_midstream_term").0, "stream_error");
+    assert_eq!(ends("llama_server.killed_midstream_kill9").0, "truncated");
+    assert_eq!(ends("llamacpp_python.err_too_long").0, "truncated");
+    assert_eq!(ends("vllm_cpu.err_badmodel").0, "http_4xx");
+    assert_eq!(ends("transformers_serve.chat_stream_nousage").0, "ok");
+}
