@@ -1,0 +1,254 @@
+//! Downloaded files, kept and checked.
+//!
+//! Beside each file lies `<file>.sha256`, in the format of `sha256sum`, written when the file first arrived: checked
+//! then against the hub's own digest where it sends one, and at every later use. A file that has changed is fetched
+//! again and must be what it was, so that a dataset stays the same for as long as its digest is kept.
+
+use super::Progress;
+use super::fetch::{self, FetchError, Problem};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// The hub where none is named.
+pub const DEFAULT_HUB: &str = "https://www.modelscope.cn/datasets";
+/// The environment variable that names another one, as errors and the command line call it.
+pub const HUB_VARIABLE: &str = "LLMSCEN_HUB";
+
+/// Where downloads are kept and come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDir {
+    /// The folder; it is made when first needed.
+    pub dir: PathBuf,
+    /// Base address of the hub's datasets: [`DEFAULT_HUB`], `https://huggingface.co/datasets`, or a mirror of either.
+    pub hub: String,
+}
+
+/// A file on a hub.
+pub struct Remote {
+    /// Its path in the cache.
+    pub file: &'static str,
+    /// Its paths under a hub's base address, the first that exists wins: hubs name owners and branches differently.
+    pub homes: &'static [&'static str],
+}
+
+/// A file from the cache.
+#[derive(Debug)]
+pub struct Cached {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What it holds.
+    pub bytes: Vec<u8>,
+    /// What a reader of the report must know.
+    pub note: Option<String>,
+}
+
+/// The file, from the cache if it is there and whole, otherwise from the hub.
+pub fn obtain(remote: &Remote, cache: &CacheDir, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
+    let path = cache.dir.join(remote.file);
+    let known = recorded(&path);
+    let present = std::fs::read(&path).ok();
+    let damaged = present.is_some() && known.is_some();
+    if let (Some(bytes), Some(digest)) = (present, &known)
+        && hex(&bytes) == *digest
+    {
+        return Ok(Cached { path, bytes, note: None });
+    }
+    let urls: Vec<String> = remote.homes.iter().map(|home| format!("{}/{home}", cache.hub.trim_end_matches('/'))).collect();
+    let state = if damaged { " (the copy there is damaged)" } else { "" };
+    let failed = |url, problem| FetchError { url, file: path.clone(), state, problem };
+    let bytes = fetch::download(&urls, progress).map_err(|(url, problem)| failed(url, problem))?;
+    let digest = hex(&bytes);
+    if let Some(known) = known.filter(|known| *known != digest) {
+        return Err(failed(urls.join(" or "), Problem::Changed { known, digest }));
+    }
+    keep(&path, &bytes, &digest).map_err(|error| failed(urls.join(" or "), Problem::Disk(error)))?;
+    let note = damaged.then(|| format!("{} was damaged and has been downloaded again", path.display()));
+    Ok(Cached { path, bytes, note })
+}
+
+fn sidecar(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".sha256");
+    name.into()
+}
+
+fn recorded(path: &Path) -> Option<String> {
+    let line = std::fs::read_to_string(sidecar(path)).ok()?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
+/// Both files appear whole or not at all; the digest first, so that a file without one is never trusted.
+fn keep(path: &Path, bytes: &[u8], digest: &str) -> std::io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    replace(&sidecar(path), format!("{digest}  {name}\n").as_bytes())?;
+    replace(path, bytes)
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}
+
+/// SHA-256 in hex.
+pub fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    const REMOTE: Remote = Remote { file: "kind/data.jsonl", homes: &["first/data.jsonl", "second/data.jsonl"] };
+    const DATA: &str = "{\"question\": \"Why?\"}\n";
+
+    /// A hub that gives each path its answer, and the list of paths that were asked for.
+    fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/datasets/", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = asked.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let mut request = String::new();
+                while stream.read_line(&mut request).unwrap_or(0) > 2 {}
+                let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+                let reply = answer(&path);
+                log.lock().unwrap().push(path);
+                let _ = stream.get_mut().write_all(reply.as_bytes());
+            }
+        });
+        (address, asked)
+    }
+
+    fn reply(status: &str, headers: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len())
+    }
+
+    struct Home {
+        _dir: tempfile::TempDir,
+        cache: CacheDir,
+    }
+
+    fn home(hub: &str) -> Home {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = CacheDir { dir: dir.path().join("cache"), hub: hub.to_owned() };
+        Home { _dir: dir, cache }
+    }
+
+    fn failure(home: &Home) -> String {
+        obtain(&REMOTE, &home.cache, &|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_file_is_downloaded_once_and_its_digest_kept_beside_it() {
+        let (address, asked) = hub(|_| reply("200 OK", "", DATA));
+        let home = home(&address);
+        let told = RefCell::new(Vec::new());
+        let first = obtain(&REMOTE, &home.cache, &|step| told.borrow_mut().push(step)).unwrap();
+        let again = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
+        assert_eq!((first.bytes.as_slice(), again.bytes.as_slice()), (DATA.as_bytes(), DATA.as_bytes()));
+        assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl"]);
+        let total = DATA.len() as u64;
+        assert_eq!(told.into_inner(), [Progress::Download { bytes: total, total: Some(total) }]);
+        let kept = std::fs::read_to_string(sidecar(&first.path)).unwrap();
+        assert_eq!(kept, format!("{}  data.jsonl\n", hex(DATA.as_bytes())));
+        let names = std::fs::read_dir(first.path.parent().unwrap()).unwrap().count();
+        assert_eq!(names, 2, "nothing else is left behind");
+    }
+
+    #[test]
+    fn the_second_home_is_tried_and_redirects_are_followed() {
+        let (address, asked) = hub(|path| match path {
+            "/datasets/second/data.jsonl" => reply("302 Found", "location: /elsewhere\r\n", ""),
+            "/elsewhere" => reply("200 OK", "", DATA),
+            _ => reply("404 Not Found", "", "no"),
+        });
+        assert_eq!(obtain(&REMOTE, &home(&address).cache, &|_| ()).unwrap().bytes, DATA.as_bytes());
+        assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl", "/datasets/second/data.jsonl", "/elsewhere"]);
+    }
+
+    #[test]
+    fn a_damaged_copy_is_fetched_again_and_must_be_what_it_was() {
+        let served = Arc::new(Mutex::new(DATA.to_owned()));
+        let source = served.clone();
+        let (address, _) = hub(move |_| reply("200 OK", "", &source.lock().unwrap()));
+        let home = home(&address);
+        let path = obtain(&REMOTE, &home.cache, &|_| ()).unwrap().path;
+        std::fs::write(&path, "damaged").unwrap();
+        let healed = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
+        assert_eq!(healed.bytes, DATA.as_bytes());
+        assert_eq!(healed.note.unwrap(), format!("{} was damaged and has been downloaded again", path.display()));
+        std::fs::write(&path, "damaged").unwrap();
+        *served.lock().unwrap() = "other".into();
+        let error = failure(&home);
+        assert!(error.contains("(the copy there is damaged): the hub now has another file"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "damaged", "an unexpected file replaces nothing");
+    }
+
+    #[test]
+    fn the_digest_that_a_hub_announces_is_checked() {
+        let announce = |digest: String| reply("200 OK", &format!("x-linked-etag: \"{digest}\"\r\n"), DATA);
+        let (good, _) = hub(move |_| announce(hex(DATA.as_bytes())));
+        assert!(obtain(&REMOTE, &home(&good).cache, &|_| ()).is_ok());
+        let (bad, _) = hub(move |_| announce("0".repeat(64)));
+        let error = failure(&home(&bad));
+        assert!(error.contains(&format!("have the SHA-256 {}, but the server announced 000", hex(DATA.as_bytes()))), "{error}");
+    }
+
+    #[test]
+    fn answers_that_are_not_the_file_are_not_kept() {
+        let page = reply("200 OK", "content-type: text/html\r\n", "<html>");
+        let short = reply("200 OK", "", DATA).replace("content-length: 21", "content-length: 99");
+        assert_ne!(short, reply("200 OK", "", DATA));
+        let gone = reply("404 Not Found", "", "");
+        let cases = [
+            (page, "the server sent a web page instead of the file"),
+            (short, "end of file before message length reached"),
+            (gone, "second/data.jsonl to "),
+            (reply("503 Busy", "", ""), "the server answered 503"),
+        ];
+        for (answer, expected) in cases {
+            let (address, _) = hub(move |_| answer.clone());
+            let home = home(&address);
+            let error = failure(&home);
+            assert!(error.contains(expected), "{expected}: {error}");
+            assert!(!home.cache.dir.join(REMOTE.file).exists());
+        }
+    }
+
+    #[test]
+    fn offline_fails_in_seconds_and_names_the_ways_around_it() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let home = home(&format!("http://127.0.0.1:{port}"));
+        let start = Instant::now();
+        let error = failure(&home);
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let url = format!("http://127.0.0.1:{port}/first/data.jsonl");
+        let file = home.cache.dir.join(REMOTE.file);
+        assert!(error.starts_with(&format!("cannot download {url} to {}: Connection refused", file.display())), "{error}");
+        for way in ["`path`", "`path: builtin`", "LLMSCEN_HUB"] {
+            assert!(error.contains(way), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_download_works_from_inside_a_runtime() {
+        let (address, _) = hub(|_| reply("200 OK", "", DATA));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(async { obtain(&REMOTE, &home(&address).cache, &|_| ()) }).is_ok());
+    }
+}

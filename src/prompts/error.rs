@@ -1,0 +1,94 @@
+//! What can be wrong with a dataset.
+
+use super::fetch::FetchError;
+use crate::token::TokenError;
+use std::path::PathBuf;
+
+/// Why a dataset cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    /// The file cannot be read.
+    #[error("cannot read the dataset {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The file holds nothing.
+    #[error("the dataset {path} is empty")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is in a format that is not read.
+    #[error("the dataset {path} is {format}, which is not read; convert it to {instead}")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        format: &'static str,
+        /// What to convert it to.
+        instead: &'static str,
+    },
+    /// The file is not text.
+    #[error("the dataset {path} is not UTF-8: line {line}, byte {byte} of the file; convert it with `iconv -t utf-8`")]
+    Utf8 {
+        /// The file.
+        path: PathBuf,
+        /// Line of the first bad byte, from 1.
+        line: usize,
+        /// Its offset in the file (uncompressed), from 0.
+        byte: usize,
+    },
+    /// A row has the wrong shape.
+    #[error("{path}:{line}: {problem}; expected {expected}")]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// Line where the row begins, from 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// Nothing is left to send.
+    #[error("the dataset {path} has no usable row: {dropped} of {dropped} are blank or outside `prompt_tokens`")]
+    NoRows {
+        /// The file.
+        path: PathBuf,
+        /// Rows that were left out.
+        dropped: u64,
+    },
+    /// The kind reads a file, and none is named.
+    #[error("a `{kind}` dataset needs a `path`")]
+    NoPath {
+        /// The kind.
+        kind: &'static str,
+    },
+    /// `path: builtin` for a kind that ships without data.
+    #[error("no `{kind}` data ships with this tool; `path: builtin` is for openqa")]
+    NoBuiltin {
+        /// The kind.
+        kind: &'static str,
+    },
+    /// The one prompt does not fit the filter.
+    #[error("the prompt has {tokens} tokens, outside `prompt_tokens`")]
+    Filtered {
+        /// Its tokens.
+        tokens: u64,
+    },
+    /// A prompt length that cannot be drawn.
+    #[error("`tokens` of a random dataset: {reason}")]
+    Length {
+        /// Why not.
+        reason: String,
+    },
+    /// The tokenizer cannot be used.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenError),
+    /// The download failed.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+}

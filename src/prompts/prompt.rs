@@ -1,0 +1,75 @@
+//! `prompt`: the same prompt for every request.
+
+use super::error::PromptError;
+use super::{Prompts, Setting, text};
+use crate::model::prompt::{Prompt, Session};
+
+struct Same(Prompt);
+
+/// Takes the text as it stands, or reads the file that `@file` names.
+pub fn open(text: &str, setting: &Setting<'_>) -> Result<impl Prompts + use<>, PromptError> {
+    let text = match text.strip_prefix('@') {
+        Some(file) => text::read(file.as_ref())?.trim_end().to_owned(),
+        None => text.to_owned(),
+    };
+    let tokens = setting.tokenizer.as_ref().and_then(|tokenizer| tokenizer.count(&text));
+    if !setting.admits(tokens) {
+        return Err(PromptError::Filtered { tokens: tokens.unwrap_or(0) });
+    }
+    let approximate = setting.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
+    Ok(Same(Prompt { text, tokens, approximate, ..Prompt::default() }))
+}
+
+impl Prompts for Same {
+    fn session(&self, _seq: u64) -> Option<Session> {
+        Some(Session { turns: vec![self.0.clone()] })
+    }
+
+    fn len(&self) -> Option<u64> {
+        None
+    }
+
+    fn dropped(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::dataset::{DatasetSpec, OnExhausted, Order, Source};
+    use crate::model::seed::Seed;
+    use crate::prompts::{CacheDir, Opened, PromptError, open};
+
+    fn opened(text: &str, max_tokens: Option<u64>) -> Result<Opened, PromptError> {
+        let (path, tokenizer, min_tokens, system) = (None, None, None, None);
+        let (order, on_exhausted) = (Order::Sequential, OnExhausted::Stop);
+        let source = Source::Prompt(text.to_owned());
+        let spec = DatasetSpec { source, path, tokenizer, min_tokens, max_tokens, order, on_exhausted, system };
+        open(&spec, Seed(1), 0, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
+    }
+
+    #[test]
+    fn every_request_gets_the_same_prompt() {
+        let prompts = opened("Write a haiku.", None).unwrap().prompts;
+        assert_eq!(prompts.session(0), prompts.session(1_000_000));
+        assert_eq!(prompts.session(0).unwrap().turns[0].text, "Write a haiku.");
+        assert_eq!((prompts.len(), prompts.dropped()), (None, 0));
+    }
+
+    #[test]
+    fn an_at_sign_names_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.txt");
+        std::fs::write(&path, "Two\nlines.\n").unwrap();
+        let prompts = opened(&format!("@{}", path.display()), None).unwrap().prompts;
+        assert_eq!(prompts.session(0).unwrap().turns[0].text, "Two\nlines.");
+        assert!(matches!(opened("@/nowhere/p.txt", None), Err(PromptError::Read { .. })));
+    }
+
+    #[test]
+    fn a_prompt_outside_the_filter_is_an_error_not_an_empty_dataset() {
+        let error = opened("the sky is blue", Some(3)).unwrap_err().to_string();
+        assert_eq!(error, "the prompt has 4 tokens, outside `prompt_tokens`");
+        assert_eq!(opened("the sky is blue", Some(4)).unwrap().prompts.session(0).unwrap().turns[0].tokens, Some(4));
+    }
+}

@@ -1,0 +1,272 @@
+//! Text of exactly N tokens.
+//!
+//! Decoding and encoding again is not the identity: neighbours merge, spaces move, normalisers rewrite. So random whole
+//! words are drawn, decoded and counted as the server would count them, and the difference is drawn or dropped until
+//! none is left.
+
+use super::{TokenError, Tokenizer};
+use rand::{Rng, RngExt};
+
+/// Texts that are begun before giving up.
+const ATTEMPTS: usize = 12;
+/// Corrections of one text.
+const ROUNDS: usize = 12;
+/// Characters that may be cut from the end of a text whose words come in too coarse steps.
+const CUTS: usize = 48;
+/// Whole words that make a vocabulary worth drawing them from; below, any printable token will do.
+const ENOUGH: usize = 64;
+
+/// The tokens that random text is drawn from.
+#[derive(Debug)]
+pub struct Pool(Vec<u32>);
+
+impl Pool {
+    /// Whole words where the vocabulary has them: tokens that decode to a space and letters behind another token.
+    /// Otherwise, every token that decodes to printable text. Special and added tokens never.
+    fn of(tokenizer: &Tokenizer) -> Pool {
+        let added = tokenizer.inner.get_added_tokens_decoder();
+        let mut ids: Vec<u32> = tokenizer.inner.get_vocab(false).into_values().filter(|id| !added.contains_key(id)).collect();
+        ids.sort_unstable();
+        let decoded = |ids: &[u32]| tokenizer.inner.decode(ids, false).unwrap_or_default();
+        let unknown = tokenizer.unknown();
+        ids.retain(|&id| Some(id) != unknown && printable(&decoded(&[id])));
+        let anchor = ids.iter().copied().find(|&id| decoded(&[id]).chars().all(char::is_alphanumeric));
+        let words: Vec<u32> = match anchor {
+            None => Vec::new(),
+            Some(anchor) => {
+                let head = decoded(&[anchor]);
+                let is_word = |id: &u32| decoded(&[anchor, *id]).strip_prefix(&head).is_some_and(spaced_word);
+                ids.iter().copied().filter(is_word).collect()
+            }
+        };
+        Pool(if words.len() >= ENOUGH { words } else { ids })
+    }
+
+    fn draw(&self, n: usize, rng: &mut impl Rng) -> Vec<u32> {
+        (0..n).map(|_| self.0[rng.random_range(0..self.0.len())]).collect()
+    }
+}
+
+fn printable(text: &str) -> bool {
+    !text.trim().is_empty() && !text.contains(|c: char| c.is_control() || c == '\u{fffd}')
+}
+
+fn spaced_word(text: &str) -> bool {
+    text.strip_prefix(' ').is_some_and(|word| !word.is_empty() && word.chars().all(char::is_alphabetic))
+}
+
+impl Tokenizer {
+    /// Random text that tokenizes to exactly `n` tokens, special tokens not counted: whole words where the vocabulary
+    /// has them, neither control characters nor blanks at its ends (chat templates trim those, and the count would
+    /// change). Equal generators give equal text.
+    ///
+    /// # Errors
+    /// [`TokenError::NoFit`] where no such text turned up in a bounded number of tries.
+    pub fn exactly(&self, n: u64, rng: &mut impl Rng) -> Result<String, TokenError> {
+        let pool = self.pool.get_or_init(|| Pool::of(self));
+        let mut nearest = 0u64;
+        if n == 0 {
+            return Ok(String::new());
+        }
+        if !pool.0.is_empty() {
+            for _ in 0..ATTEMPTS {
+                match self.attempt(n, pool, rng) {
+                    Ok(text) => return Ok(text),
+                    Err(seen) if seen.abs_diff(n) < nearest.abs_diff(n) => nearest = seen,
+                    Err(_) => {}
+                }
+            }
+        }
+        Err(TokenError::NoFit { wanted: n, nearest })
+    }
+
+    /// One text, corrected until it fits; the error is the length it came to.
+    fn attempt(&self, n: u64, pool: &Pool, rng: &mut impl Rng) -> Result<String, u64> {
+        let mut ids = pool.draw(n as usize, rng);
+        for _ in 0..ROUNDS {
+            let (text, seen) = self.plain(&ids).ok_or(0u64)?;
+            if seen == n {
+                return Ok(text);
+            }
+            let off = seen.abs_diff(n) as usize;
+            if seen < n {
+                ids.extend(pool.draw(off, rng));
+            } else {
+                // A word may cost several tokens: drop as many words as the excess is worth.
+                let surplus = (off * ids.len() / seen as usize).max(1);
+                ids.truncate(ids.len().saturating_sub(surplus).max(1));
+            }
+        }
+        ids.extend(pool.draw(2, rng));
+        let (text, seen) = self.plain(&ids).ok_or(0u64)?;
+        self.cut(&text, n).ok_or(seen)
+    }
+
+    /// The longest beginning of `text` that has `n` tokens, where one is found near its end.
+    fn cut(&self, text: &str, n: u64) -> Option<String> {
+        let ends = text.char_indices().rev().take(CUTS).map(|(end, _)| text[..end].trim_end());
+        ends.filter(|head| !head.is_empty()).find(|head| self.count(head) == Some(n)).map(str::to_owned)
+    }
+
+    fn plain(&self, ids: &[u32]) -> Option<(String, u64)> {
+        let text = self.inner.decode(ids, false).ok()?.trim().to_owned();
+        let seen = self.count(&text)?;
+        Some((text, seen))
+    }
+
+    /// The unknown token's id: text drawn from it would hold its name.
+    fn unknown(&self) -> Option<u32> {
+        use tokenizers::ModelWrapper;
+        match self.inner.get_model() {
+            ModelWrapper::BPE(model) => model.unk_token.as_ref().and_then(|name| self.inner.token_to_id(name)),
+            ModelWrapper::WordPiece(model) => self.inner.token_to_id(&model.unk_token),
+            ModelWrapper::WordLevel(model) => self.inner.token_to_id(&model.unk_token),
+            ModelWrapper::Unigram(_) => self.inner.token_to_id("<unk>"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+    use std::sync::LazyLock;
+    use tokenizers::models::bpe::{BPE, BpeTrainer};
+    use tokenizers::models::unigram::{Unigram, UnigramTrainer};
+    use tokenizers::models::wordpiece::{WordPiece, WordPieceTrainer};
+    use tokenizers::normalizers::BertNormalizer;
+    use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+    use tokenizers::pre_tokenizers::metaspace::Metaspace;
+    use tokenizers::pre_tokenizers::whitespace::Whitespace;
+    use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer as Inner, Trainer};
+
+    const TEXT: &str = include_str!("../../scenarios/data/openqa.jsonl");
+
+    fn special(name: &str) -> AddedToken {
+        AddedToken::from(name, true)
+    }
+
+    fn train<T: Trainer>(inner: &mut Inner, mut trainer: T, wrap: impl Fn(T::Model) -> ModelWrapper, mut model: T::Model)
+    where
+        T::Model: Model,
+    {
+        let words = |line: &str| {
+            let mut text = tokenizers::PreTokenizedString::from(line);
+            if let Some(split) = inner.get_pre_tokenizer() {
+                tokenizers::PreTokenizer::pre_tokenize(split, &mut text).unwrap();
+            }
+            let parts = text.get_splits(tokenizers::OffsetReferential::Original, tokenizers::OffsetType::Byte);
+            Ok(parts.into_iter().map(|(part, ..)| part.to_owned()).collect())
+        };
+        trainer.feed(TEXT.lines(), words).unwrap();
+        let special = trainer.train(&mut model).unwrap();
+        inner.with_model(wrap(model));
+        inner.add_special_tokens(special).unwrap();
+    }
+
+    fn empty() -> Inner {
+        Inner::new(BPE::default())
+    }
+
+    fn byte_level() -> Inner {
+        let mut inner = empty();
+        let bytes = ByteLevel::new(false, true, true);
+        inner.with_pre_tokenizer(Some(bytes)).with_decoder(Some(bytes));
+        let trainer = BpeTrainer::builder().vocab_size(900).show_progress(false);
+        let trainer = trainer.initial_alphabet(ByteLevel::alphabet().into_iter().collect());
+        train(&mut inner, trainer.special_tokens(vec![special("<|end|>")]).build(), ModelWrapper::BPE, BPE::default());
+        inner
+    }
+
+    /// No decoder: tokens come back joined by blanks, so that pieces of words fall apart.
+    fn plain_bpe() -> Inner {
+        let mut inner = empty();
+        inner.with_pre_tokenizer(Some(Whitespace {}));
+        let model = BPE::builder().unk_token("<unk>".into()).build().unwrap();
+        let trainer = BpeTrainer::builder().vocab_size(400).show_progress(false).special_tokens(vec![special("<unk>")]);
+        train(&mut inner, trainer.build(), ModelWrapper::BPE, model);
+        inner
+    }
+
+    fn unigram() -> Inner {
+        let mut inner = empty();
+        inner.with_pre_tokenizer(Some(Metaspace::default())).with_decoder(Some(Metaspace::default()));
+        let trainer = UnigramTrainer::builder()
+            .vocab_size(600)
+            .show_progress(false)
+            .unk_token(Some("<unk>".into()))
+            .special_tokens(vec![special("<unk>")])
+            .build()
+            .unwrap();
+        train(&mut inner, trainer, ModelWrapper::Unigram, Unigram::default());
+        inner
+    }
+
+    fn wordpiece() -> Inner {
+        let mut inner = empty();
+        inner.with_normalizer(Some(BertNormalizer::default())).unwrap();
+        inner
+            .with_pre_tokenizer(Some(BertPreTokenizer))
+            .with_decoder(Some(tokenizers::decoders::wordpiece::WordPiece::default()));
+        let special = ["[UNK]", "[CLS]"].map(special).to_vec();
+        let trainer = WordPieceTrainer::builder().vocab_size(700).show_progress(false).special_tokens(special).build();
+        train(&mut inner, trainer, ModelWrapper::WordPiece, WordPiece::default());
+        inner
+    }
+
+    static ALL: LazyLock<Vec<(&str, Tokenizer)>> = LazyLock::new(|| {
+        let trained = [("byte-level", byte_level()), ("bpe", plain_bpe()), ("unigram", unigram()), ("wordpiece", wordpiece())];
+        let trained = trained.into_iter().map(|(name, inner)| (name, Tokenizer::over(inner, false)));
+        trained.chain([("builtin", Tokenizer::builtin())]).collect()
+    });
+
+    fn rng(seed: u64) -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(seed)
+    }
+
+    #[test]
+    fn whole_words_are_drawn_where_there_are_any() {
+        let words: Vec<usize> = ALL.iter().map(|(_, tokenizer)| Pool::of(tokenizer).0.len()).collect();
+        for ((name, tokenizer), words) in ALL.iter().zip(words) {
+            let text = tokenizer.exactly(40, &mut rng(1)).unwrap();
+            assert!(words >= ENOUGH, "{name}: {words}");
+            assert!(text.chars().all(|c| c == ' ' || c.is_alphabetic()), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn equal_generators_give_equal_text_and_others_do_not() {
+        let builtin = Tokenizer::builtin();
+        assert_eq!(builtin.exactly(0, &mut rng(1)).unwrap(), "");
+        let [a, b, c] = [1, 1, 2].map(|seed| builtin.exactly(32, &mut rng(seed)).unwrap());
+        assert_eq!(a, b);
+        assert_ne!(a, c);
+    }
+
+    #[test]
+    fn a_vocabulary_that_cannot_fit_says_how_near_it_came() {
+        let vocab = [("ab".to_owned(), 0), ("[UNK]".to_owned(), 1)];
+        let model =
+            tokenizers::models::wordlevel::WordLevel::builder().vocab(vocab.into()).unk_token("[UNK]".into()).build().unwrap();
+        let single = Tokenizer::over(Inner::new(model), false);
+        assert_eq!(single.exactly(1, &mut rng(1)).unwrap(), "ab");
+        let error = single.exactly(3, &mut rng(1)).unwrap_err();
+        assert!(matches!(error, TokenError::NoFit { wanted: 3, nearest: 1 }), "{error}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        #[test]
+        fn the_text_has_exactly_as_many_tokens_as_asked(n in 1u64..300, seed: u64) {
+            for (name, tokenizer) in ALL.iter() {
+                let text = tokenizer.exactly(n, &mut rng(seed)).unwrap();
+                prop_assert_eq!(tokenizer.count(&text), Some(n), "{}: {}", name, &text);
+                prop_assert_eq!(text.trim(), &text);
+                prop_assert!(printable(&text), "{}: {}", name, &text);
+            }
+        }
+    }
+}
