@@ -23,9 +23,9 @@ pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut T
 
 pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     let Some(plans) = sources::load(args, env, terminal) else { return Exit::Scenario };
-    let hub = crate::cli::run::hub(env);
+    let cache = crate::cli::run::cache(env);
     for source in &plans {
-        match forecast(&source.plan, &hub) {
+        match forecast(&source.plan, &cache) {
             Ok(forecast) => show(source, &forecast, terminal),
             Err(error) => {
                 terminal.error(&error.to_string());

@@ -1,7 +1,7 @@
 //! Shows a run while it goes on: a bar per case on a terminal, plain lines elsewhere.
 
 use crate::cli::terminal::Terminal;
-use crate::run::event::{Event, Progress};
+use crate::run::event::{Event, Preparing, Progress};
 use crate::run::stop::Level;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::mpsc::Receiver;
@@ -38,7 +38,7 @@ impl<'a, 'b> Display<'a, 'b> {
 
     fn show(&mut self, event: Event) {
         match event {
-            Event::Download { url, done, total } => self.download(&url, done, total),
+            Event::Preparing(step) => self.prepare(&step),
             Event::Folder(path) => self.line(&format!("run folder: {}", path.display())),
             Event::CaseStarted { case, part, parts, total, seconds } => {
                 self.begin(format!("[{}/{parts}] {case}", part + 1), total.map_or(0, |total| total), seconds);
@@ -87,14 +87,23 @@ impl<'a, 'b> Display<'a, 'b> {
         }
     }
 
-    fn download(&mut self, url: &str, done: u64, total: Option<u64>) {
+    fn prepare(&mut self, step: &Preparing) {
+        let amount = match step.unit {
+            "bytes" => format!("{:.1} MiB", step.done as f64 / 1_048_576.0),
+            unit => format!("{} {unit}", step.done),
+        };
         if self.terminal.live {
-            let bar = self.bar.get_or_insert_with(|| bar(self.terminal.width, total.unwrap_or(0)));
-            bar.set_prefix(format!("downloading {url}"));
-            bar.set_position(done);
-            bar.set_message(format!("{:.1} MiB", done as f64 / 1048576.0));
-        } else if total == Some(done) {
-            self.line(&format!("downloaded {url} ({done} bytes)"));
+            let width = self.terminal.width;
+            let bar = self.bar.get_or_insert_with(|| bar(width, 0));
+            bar.set_length(step.total.unwrap_or(0));
+            bar.set_prefix(format!("{} the dataset", step.what));
+            bar.set_position(step.done);
+            bar.set_message(amount);
+        } else if step.total == Some(step.done) && step.unit == "bytes" {
+            self.line(&format!("downloaded the dataset ({amount})"));
+        }
+        if step.total == Some(step.done) {
+            self.clear();
         }
     }
 

@@ -7,7 +7,7 @@ use crate::cli::signals;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::model::report::Report;
-use crate::prompts::Hub;
+use crate::prompts::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use crate::run::conduct::{Conducted, Context, conduct};
 use crate::run::event::Event;
 use crate::run::stop::{Level, Stop};
@@ -56,7 +56,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let context = Context {
         env: env.clone(),
-        hub: hub(env),
+        cache: cache(env),
         output: args.output.clone(),
         only: args.sources.only.clone(),
         force: args.force,
@@ -112,13 +112,13 @@ pub fn exit_of(report: &Report, inconclusive: Inconclusive) -> Exit {
 
 /// Where datasets come from (`LLMSCEN_HUB`) and are kept (`LLMSCEN_CACHE`, else `$XDG_CACHE_HOME/llmscen`, else
 /// `~/.cache/llmscen`).
-pub fn hub(env: &BTreeMap<String, String>) -> Hub {
+pub fn cache(env: &BTreeMap<String, String>) -> CacheDir {
     let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
     let cache = set("LLMSCEN_CACHE").map(PathBuf::from);
     let xdg = || set("XDG_CACHE_HOME").map(|base| PathBuf::from(base).join("llmscen"));
     let home = || set("HOME").map(|home| PathBuf::from(home).join(".cache/llmscen"));
     let cache = cache.or_else(xdg).or_else(home).unwrap_or_else(|| PathBuf::from(".llmscen-cache"));
-    Hub { base: set("LLMSCEN_HUB").cloned(), cache }
+    CacheDir { dir: cache, hub: set(HUB_VARIABLE).cloned().unwrap_or_else(|| DEFAULT_HUB.into()) }
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_cache_follows_the_environment() {
         let of =
-            |pairs: &[(&str, &str)]| hub(&pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()).cache;
+            |pairs: &[(&str, &str)]| hub(&pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()).dir;
         assert_eq!(of(&[("LLMSCEN_CACHE", "/c"), ("HOME", "/h")]), PathBuf::from("/c"));
         assert_eq!(of(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), PathBuf::from("/x/llmscen"));
         assert_eq!(of(&[("HOME", "/h")]), PathBuf::from("/h/.cache/llmscen"));

@@ -9,10 +9,10 @@ use crate::model::outcome::Failure;
 use crate::model::plan::{Case, Plan};
 use crate::model::prompt::Session;
 use crate::model::target::{Place, Target};
-use crate::prompts::{self, Prompts};
+use crate::prompts::{self, Progress, Prompts};
 use crate::run::conduct::Context;
 use crate::run::error::RunError;
-use crate::run::event::Event;
+use crate::run::event::{Event, Preparing};
 use crate::scenario::render::Renderer;
 use crate::token::Tokenizer;
 use crate::wire::protocol;
@@ -41,7 +41,7 @@ pub struct Bench {
 impl Bench {
     /// Readies every case of a plan. Datasets, templates and certificates are read here, so that their faults come first.
     pub fn of_plan(plan: &Plan, context: &Context) -> Result<Vec<Bench>, RunError> {
-        let mut opened: Vec<(&DatasetSpec, prompts::Opened)> = Vec::new();
+        let mut opened: Vec<(&DatasetSpec, Dataset)> = Vec::new();
         let mut benches = Vec::with_capacity(plan.cases.len());
         for case in &plan.cases {
             // Cases of a sweep that share a dataset share its rows in memory.
@@ -59,7 +59,7 @@ impl Bench {
         Ok(benches)
     }
 
-    fn new(case: &Case, dataset: prompts::Opened, context: &Context) -> Result<Bench, RunError> {
+    fn new(case: &Case, dataset: Dataset, context: &Context) -> Result<Bench, RunError> {
         let route = match &case.target.place {
             Place::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
             Place::Simulator(_) => None,
@@ -70,14 +70,24 @@ impl Bench {
     }
 }
 
-fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<prompts::Opened, RunError> {
-    let opened = prompts::open(spec, plan.seed, &context.hub, &|download| {
-        let _ = context.events.send(Event::Download { url: download.url.clone(), done: download.done, total: download.total });
+/// An opened dataset, shared by the cases that name it.
+#[derive(Clone)]
+struct Dataset {
+    prompts: Arc<dyn Prompts>,
+    tokenizer: Option<Arc<Tokenizer>>,
+}
+
+fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
+    let opened = prompts::open(spec, plan.seed, 0, &context.cache, &|progress| {
+        let _ = context.events.send(Event::Preparing(match progress {
+            Progress::Download { bytes, total } => Preparing { what: "downloading", unit: "bytes", done: bytes, total },
+            Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total: Some(total) },
+        }));
     })?;
-    for note in &opened.notes {
-        let _ = context.events.send(Event::Note(note.clone()));
+    for note in opened.notes {
+        let _ = context.events.send(Event::Note(note));
     }
-    Ok(opened)
+    Ok(Dataset { prompts: opened.prompts.into(), tokenizer: opened.tokenizer })
 }
 
 /// Prompts from another first row on, so that the cases of a sweep do not repeat each other's.

@@ -88,7 +88,7 @@ impl Desk {
     fn take(&mut self, finished: Finished) -> Result<Outcome, RunError> {
         let Finished { mut outcome, text } = finished;
         if let (Some(tokenizer), Some(text)) = (&self.tokenizer, text) {
-            outcome.counted.output = Some(tokenizer.count(&text));
+            outcome.counted.output = tokenizer.count(&text);
         }
         self.journal.outcome(self.case, self.round, &outcome)?;
         self.meter.record(&outcome);

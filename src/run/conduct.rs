@@ -5,7 +5,7 @@ use crate::model::dataset::OnExhausted;
 use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{Manifest, Report};
-use crate::prompts::Hub;
+use crate::prompts::CacheDir;
 use crate::run::bench::{Bench, reach_all};
 use crate::run::error::RunError;
 use crate::run::event::Event;
@@ -29,7 +29,7 @@ pub struct Context {
     /// Environment variables, for proxies.
     pub env: BTreeMap<String, String>,
     /// Where datasets are downloaded from and kept.
-    pub hub: Hub,
+    pub cache: CacheDir,
     /// `--output`: the run folder itself.
     pub output: Option<PathBuf>,
     /// `--only`, for the record: the plan holds the chosen cases alone.

@@ -6,15 +6,8 @@ use std::path::PathBuf;
 /// One thing that happened, or a state to show.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A file is being downloaded.
-    Download {
-        /// What.
-        url: String,
-        /// Bytes so far.
-        done: u64,
-        /// Bytes in all, where the server told.
-        total: Option<u64>,
-    },
+    /// A dataset is being made ready.
+    Preparing(Preparing),
     /// The run folder is ready.
     Folder(PathBuf),
     /// A round of a case begins.
@@ -40,6 +33,19 @@ pub enum Event {
     Note(String),
     /// A signal was heard: the switch stands so.
     Stopping(Level),
+}
+
+/// A long step before the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preparing {
+    /// `downloading` or `counting`.
+    pub what: &'static str,
+    /// `bytes` or `rows`.
+    pub unit: &'static str,
+    /// How many so far.
+    pub done: u64,
+    /// How many in all, where that is known.
+    pub total: Option<u64>,
 }
 
 /// The live figures of a case, warm-up included.

@@ -3,7 +3,7 @@
 use crate::judge;
 use crate::model::load::{Shape, Warmup};
 use crate::model::plan::{Case, Plan};
-use crate::prompts::{self, Hub, Prompts};
+use crate::prompts::{self, CacheDir};
 use crate::run::error::RunError;
 use crate::scenario::render::Renderer;
 use crate::wire::protocol;
@@ -21,11 +21,11 @@ pub struct Forecast {
 }
 
 /// The outlook of a plan. Datasets are opened for the first body; nothing is sent.
-pub fn forecast(plan: &Plan, hub: &Hub) -> Result<Forecast, RunError> {
+pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
     Ok(Forecast {
         requests: requests(plan),
         time: time(plan),
-        first_body: first_body(plan, hub)?,
+        first_body: first_body(plan, cache)?,
         undecidable: undecidable(plan),
     })
 }
@@ -73,9 +73,9 @@ fn span(seconds: f64) -> String {
     }
 }
 
-fn first_body(plan: &Plan, hub: &Hub) -> Result<String, RunError> {
+fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
     let Some(case) = plan.cases.first() else { return Err(RunError::NothingToSend) };
-    let opened = prompts::open(&case.dataset, plan.seed, hub, &|_| {})?;
+    let opened = prompts::open(&case.dataset, plan.seed, 0, cache, &|_| {})?;
     let renderer = Renderer::new(case, &protocol(case.target.api).body(case.request.stream))?;
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
     let prompt = opened.prompts.session(0).and_then(|session| session.turns.into_iter().next()).ok_or(RunError::NothingToSend)?;
