@@ -3,10 +3,11 @@
 use crate::model::check::Ruling;
 use crate::model::report::{CaseReport, RunVerdict};
 
-/// The worst of all cases: an error where no request of the run succeeded, else invalid, fail, inconclusive, pass. A case
-/// whose audit failed is invalid even without a check.
+/// The worst of all cases: an error where no request of the run succeeded, or none of a case that has no check to say so;
+/// else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check.
 pub fn overall(cases: &[CaseReport]) -> RunVerdict {
-    if cases.iter().all(|case| case.counts.ok == 0) {
+    let lost = |case: &CaseReport| case.counts.ok == 0;
+    if cases.iter().all(lost) || cases.iter().any(|case| lost(case) && case.verdicts.is_empty()) {
         return RunVerdict::Error;
     }
     let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| of_ruling(verdict.ruling));
@@ -88,6 +89,7 @@ mod tests {
         assert_eq!(overall(&[lost.clone(), lost.clone()]), RunVerdict::Error);
         assert_eq!(overall(&[]), RunVerdict::Error);
         assert_eq!(overall(&[lost, case(&[], true, 1)]), RunVerdict::Fail);
+        assert_eq!(overall(&[case(&[], true, 0), case(&[], true, 1)]), RunVerdict::Error);
     }
 
     #[test]
