@@ -44,4 +44,6 @@ pub struct CaseFacts<'a> {
 }
 
 #[cfg(test)]
+mod example;
+#[cfg(test)]
 mod fixture;

@@ -1,1 +1,23 @@
 //! Floor 1. A sample and a check give a verdict.
+//!
+//! Three kinds of evidence, each with its own test (see `docs/metrics.md`): quantiles and shares by the exact binomial rule,
+//! means and throughputs by the bootstrap, all else as a point.
+
+mod evidence;
+mod need;
+mod opinion;
+mod overall;
+mod point;
+mod quantile;
+mod ratio;
+mod rule;
+mod share;
+mod units;
+
+pub use evidence::goodput_flags;
+pub use need::needed;
+pub use overall::{exit_code, overall};
+pub use rule::rule;
+
+#[cfg(test)]
+mod fixture;

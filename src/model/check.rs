@@ -43,7 +43,7 @@ impl Op {
             Op::More => value > limit,
             Op::AtLeast => value >= limit,
             Op::Equal => value == limit,
-            Op::Unequal => !value.is_nan() && value != limit,
+            Op::Unequal => value.partial_cmp(&limit).is_some_and(std::cmp::Ordering::is_ne),
         }
     }
 
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn nothing_holds_for_nan() {
         for op in [Op::Less, Op::AtMost, Op::More, Op::AtLeast, Op::Equal, Op::Unequal] {
-            assert!(!op.holds(f64::NAN, 1.0), "{op}");
+            assert!(!op.holds(f64::NAN, 1.0) && !op.holds(1.0, f64::NAN), "{op}");
         }
         assert!(Op::AtMost.holds(1.0, 1.0) && !Op::Less.holds(1.0, 1.0));
         assert!(Op::Less.is_ceiling() && !Op::AtLeast.is_ceiling());

@@ -1,0 +1,128 @@
+//! What a check is judged by, taken from the rows of a sample.
+
+use crate::judge::units::{self, Units};
+use crate::model::check::{Check, Of, RequestLimit, Subject};
+use crate::model::metric::{Metric, Per, Stat};
+use crate::model::sample::{Row, Sample};
+
+/// The evidence for one check.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Evidence {
+    /// Values whose quantile or extreme is limited, in no order.
+    Values(Vec<f64>, Stat),
+    /// A share of requests.
+    Share {
+        /// Requests that count towards it.
+        hits: u64,
+        /// Requests.
+        n: u64,
+    },
+    /// A ratio of sums.
+    Ratio(Units),
+    /// A figure of the whole case, and the requests behind it; None where it does not exist.
+    Figure(Option<f64>, u64),
+}
+
+impl Evidence {
+    /// The evidence for a check in a sample.
+    pub(super) fn of(check: &Check, sample: &Sample) -> Evidence {
+        match &check.subject {
+            Subject::Goodput(limits) => share(goodput_flags(&sample.rows, limits).into_iter()),
+            Subject::Metric { metric, stat, tags } => {
+                let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
+                match (metric, stat) {
+                    (_, Some(Stat::Mean)) => Evidence::Ratio(units::mean(&rows, *metric)),
+                    (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
+                    (Metric::ErrorRate, None) => share(rows.iter().map(|row| !row.ok)),
+                    (metric, None) => figure(&rows, *metric, sample, tags.is_empty()),
+                }
+            }
+        }
+    }
+}
+
+/// Which rows are ok and meet every limit, in the order of the rows.
+pub fn goodput_flags(rows: &[Row], limits: &[RequestLimit]) -> Vec<bool> {
+    rows.iter().map(|row| row.meets(limits)).collect()
+}
+
+fn share(flags: impl Iterator<Item = bool>) -> Evidence {
+    let (hits, n) = flags.fold((0, 0), |(hits, n), flag| (hits + u64::from(flag), n + 1));
+    Evidence::Share { hits, n }
+}
+
+/// Whether a row carries every tag; one that no row can carry leaves none.
+fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
+    tags.iter().all(|(tag, value)| match tag.as_str() {
+        "model" => row.model == *value,
+        "round" => value.parse() == Ok(row.round),
+        _ => false,
+    })
+}
+
+/// Values of ok rows; of all that were scheduled where the check says so, and then a failed one breaks any limit.
+fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
+    let ok = rows.iter().filter(|row| row.ok);
+    let mut values: Vec<f64> = match metric.per() {
+        Per::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
+        Per::Request | Per::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
+    };
+    if check.of == Of::Scheduled {
+        let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
+        values.extend(rows.iter().filter(|row| !row.ok).map(|_| worst));
+    }
+    values
+}
+
+fn figure(rows: &[&Row], metric: Metric, sample: &Sample, whole: bool) -> Evidence {
+    let known = sample.scalars.get(&metric).copied();
+    match units::throughput(rows, metric, sample) {
+        Some(units) => Evidence::Ratio(Units { observed: known.filter(|_| whole).or(units.observed), ..units }),
+        // Other figures are of the case as a whole and not of some of its rows.
+        None => Evidence::Figure(known.filter(|_| whole), rows.len() as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::fixture::{check, failed, ok, sample};
+    use crate::model::check::Op;
+
+    fn of(check: &Check, rows: Vec<Row>) -> Evidence {
+        Evidence::of(check, &sample(rows))
+    }
+
+    #[test]
+    fn failed_rows_break_any_limit_where_all_scheduled_count() {
+        let mut wanted = check(Metric::Ttft, Some(Stat::Max), Op::Less, 5.0);
+        let rows = || vec![ok(Metric::Ttft, 4.0), failed()];
+        assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0], Stat::Max));
+        wanted.of = Of::Scheduled;
+        assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Max));
+        wanted.op = Op::More;
+        assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::NEG_INFINITY], Stat::Max));
+    }
+
+    #[test]
+    fn tags_leave_out_the_other_rows() {
+        let mut wanted = check(Metric::ErrorRate, None, Op::Less, 0.1);
+        let rows = || vec![Row { model: "a".into(), ..failed() }, Row { round: 1, model: "b".into(), ..ok(Metric::Ttft, 1.0) }];
+        let mut with = |tag: &str, value: &str| {
+            let Subject::Metric { tags, .. } = &mut wanted.subject else { unreachable!() };
+            *tags = vec![(tag.into(), value.into())];
+            of(&wanted, rows())
+        };
+        assert_eq!(with("model", "a"), Evidence::Share { hits: 1, n: 1 });
+        assert_eq!(with("round", "1"), Evidence::Share { hits: 0, n: 1 });
+        assert_eq!(with("colour", "red"), Evidence::Share { hits: 0, n: 0 });
+    }
+
+    #[test]
+    fn gaps_pool_over_requests() {
+        let row = |gaps: &[f64]| Row { gaps: gaps.to_vec(), ..ok(Metric::Ttft, 1.0) };
+        let wanted = check(Metric::Itl, Some(Stat::Quantile(0.5)), Op::Less, 5.0);
+        let seen = of(&wanted, vec![row(&[1.0, 2.0]), row(&[]), row(&[3.0])]);
+        assert_eq!(seen, Evidence::Values(vec![1.0, 2.0, 3.0], Stat::Quantile(0.5)));
+    }
+}

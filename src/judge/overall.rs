@@ -1,0 +1,101 @@
+//! The verdict on a whole run, and its exit code.
+
+use crate::model::check::Ruling;
+use crate::model::report::{CaseReport, RunVerdict};
+
+/// The worst of all cases: an error where no request of the run succeeded, or none of a case that has no check to say so;
+/// else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check.
+pub fn overall(cases: &[CaseReport]) -> RunVerdict {
+    let lost = |case: &CaseReport| case.counts.ok == 0;
+    if cases.iter().all(lost) || cases.iter().any(|case| lost(case) && case.verdicts.is_empty()) {
+        return RunVerdict::Error;
+    }
+    let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| of_ruling(verdict.ruling));
+    let audits = cases.iter().map(|case| if case.audit.valid { RunVerdict::Pass } else { RunVerdict::Invalid });
+    rulings.chain(audits).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
+}
+
+fn of_ruling(ruling: Ruling) -> RunVerdict {
+    match ruling {
+        Ruling::Pass => RunVerdict::Pass,
+        Ruling::Fail => RunVerdict::Fail,
+        Ruling::Inconclusive => RunVerdict::Inconclusive,
+        Ruling::Invalid => RunVerdict::Invalid,
+    }
+}
+
+fn severity(verdict: RunVerdict) -> u8 {
+    match verdict {
+        RunVerdict::Pass => 0,
+        RunVerdict::Inconclusive => 1,
+        RunVerdict::Fail => 2,
+        RunVerdict::Invalid => 3,
+        RunVerdict::Error => 4,
+    }
+}
+
+/// The exit code of a run: 130 where it was interrupted, whatever was ruled on what there is. 2 belongs to a scenario or a
+/// command line that is wrong, and then there is no verdict.
+pub fn exit_code(verdict: RunVerdict, interrupted: bool) -> u8 {
+    match verdict {
+        _ if interrupted => 130,
+        RunVerdict::Pass => 0,
+        RunVerdict::Fail => 1,
+        RunVerdict::Error => 3,
+        RunVerdict::Invalid => 4,
+        RunVerdict::Inconclusive => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::fixture::{check, ok, sample};
+    use crate::judge::rule;
+    use crate::model::check::{Op, Verdict};
+    use crate::model::metric::Metric;
+    use crate::model::report::Audit;
+    use crate::model::sample::Counts;
+    use crate::model::seed::Seed;
+
+    fn case(rulings: &[Ruling], valid: bool, succeeded: u64) -> CaseReport {
+        let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
+        let verdict = rule(&wanted, &sample(vec![ok(Metric::Ttft, 1.0)]), true, Seed(1));
+        CaseReport {
+            verdicts: rulings.iter().map(|&ruling| Verdict { ruling, ..verdict.clone() }).collect(),
+            audit: Audit { valid, ..Audit::default() },
+            counts: Counts { ok: succeeded, ..Counts::default() },
+            ..CaseReport::default()
+        }
+    }
+
+    #[test]
+    fn the_worst_wins() {
+        use Ruling::{Fail, Inconclusive, Invalid, Pass};
+        let of = |rulings: &[Ruling]| overall(&[case(&[Pass], true, 5), case(rulings, true, 5)]);
+        let all = [of(&[]), of(&[Pass]), of(&[Inconclusive, Pass]), of(&[Fail, Inconclusive]), of(&[Fail, Invalid, Pass])];
+        let known = [RunVerdict::Pass, RunVerdict::Pass, RunVerdict::Inconclusive, RunVerdict::Fail, RunVerdict::Invalid];
+        assert_eq!(all, known);
+    }
+
+    #[test]
+    fn an_unsound_case_needs_no_check_to_be_invalid() {
+        assert_eq!(overall(&[case(&[], false, 5)]), RunVerdict::Invalid);
+    }
+
+    #[test]
+    fn a_run_without_one_success_could_not_be_carried_out() {
+        let lost = case(&[Ruling::Fail], true, 0);
+        assert_eq!(overall(&[lost.clone(), lost.clone()]), RunVerdict::Error);
+        assert_eq!(overall(&[]), RunVerdict::Error);
+        assert_eq!(overall(&[lost, case(&[], true, 1)]), RunVerdict::Fail);
+        assert_eq!(overall(&[case(&[], true, 0), case(&[], true, 1)]), RunVerdict::Error);
+    }
+
+    #[test]
+    fn every_verdict_has_its_code() {
+        use RunVerdict::{Error, Fail, Inconclusive, Invalid, Pass};
+        assert_eq!([Pass, Fail, Error, Invalid, Inconclusive].map(|verdict| exit_code(verdict, false)), [0, 1, 3, 4, 5]);
+        assert_eq!([Pass, Fail, Error].map(|verdict| exit_code(verdict, true)), [130; 3]);
+    }
+}
