@@ -1,1 +1,15 @@
-//! Floor 2. Renders reports: strings and PNG bytes.
+//! Floor 2. Renders reports: strings and PNG bytes, never files.
+//!
+//! Every renderer is a pure function of a [`crate::model::report::Report`]: the same report gives the same bytes.
+
+mod absent;
+pub mod chart;
+mod error;
+mod escape;
+#[cfg(test)]
+mod fixture;
+pub mod format;
+mod headline;
+
+pub use chart::{Chart, charts};
+pub use error::ViewError;
