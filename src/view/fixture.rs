@@ -118,7 +118,7 @@ fn timelines(users: u32, ttft: &[f64], window: f64) -> Timelines {
     let tail = (0..=users).map(|down| (warm + window * (1.0 + 0.03 * f64::from(down) / f64::from(users)), f64::from(users - down)));
     Timelines {
         in_flight: ramp.chain((0..REQUESTS).map(|i| (at(i), level(i).ceil()))).chain(tail).collect(),
-        output_tps: (0..60).map(|bin| (f64::from(bin) * window / 55.0, f64::from(users) * (40.0 + f64::from(bin * 7 % 5)))).collect(),
+        output_tps: (0..60).map(|bin| (f64::from(bin) * window / 55.0, 128.0 * REQUESTS as f64 / window * (0.96 + 0.02 * f64::from(bin * 7 % 5)))).collect(),
         ttft_ms: ttft.iter().enumerate().map(|(index, &v)| (at(index), v)).collect(),
         failures: Vec::new(),
         measured: (warm, warm + window),
@@ -243,4 +243,25 @@ pub fn sweep(count: u32) -> Report {
         users = vec![1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128];
     }
     report_of(users.into_iter().map(case).collect(), RunVerdict::Inconclusive, 5)
+}
+
+/// An open loop swept over rate and so many lengths, with ids that no legend has room for.
+pub fn grid(lengths: u32) -> Report {
+    let cell = |index: u32| {
+        let (users, length) = (1 << (index % 6), index / 6);
+        let mut case = case(users);
+        let slower = 1.0 + f64::from(length) * 0.4;
+        for distribution in case.distributions.values_mut() {
+            distribution.quantiles.iter_mut().for_each(|value| *value *= slower);
+        }
+        case.scalars.values_mut().for_each(|value| *value /= slower);
+        case.labels = Labels(vec![
+            ("load.rate".into(), Scalar::Text(format!("{users}/s"))),
+            ("request.max_tokens".into(), Scalar::Int(128 << length)),
+        ]);
+        case.id = format!("rate={users}/s,max_tokens={},model=an-organisation/a-long-model-name-70b-instruct", 128 << length);
+        (case.load_axis, case.load, case.load_value) = ("rate", format!("{users}/s poisson"), Some(f64::from(users)));
+        case
+    };
+    report_of((0..6 * lengths).map(cell).collect(), RunVerdict::Fail, 1)
 }

@@ -10,6 +10,8 @@ mod escape;
 mod fixture;
 pub mod format;
 mod headline;
+pub mod json;
+pub mod junit;
 
 pub use chart::{Chart, charts};
 pub use error::ViewError;

@@ -2,6 +2,9 @@
 
 use crate::view::format::thousands;
 
+/// How far an axis reaches over the greatest value at the least, so that no line runs along the edge.
+const HEADROOM: f64 = 1.04;
+
 /// One axis of a panel, in data units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
@@ -18,14 +21,15 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From zero to the next round number over the greatest value.
+    /// From zero to the next round number over the greatest value, or a little over it.
     pub fn from_zero(title: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Axis {
         let greatest = values.into_iter().fold(0.0, f64::max);
         let span = if greatest > 0.0 { greatest } else { 1.0 };
         let step = round_step(span, 5);
         let count = (span / step - 1e-9).ceil().max(1.0) as u32;
         let ticks = (0..=count).map(|index| labelled(f64::from(index) * step)).collect();
-        Axis { title: title.into(), low: 0.0, high: f64::from(count) * step, log: false, ticks }
+        let high = (f64::from(count) * step).max(span * HEADROOM);
+        Axis { title: title.into(), low: 0.0, high, log: false, ticks }
     }
 
     /// As [`Axis::from_zero`], for counts: no tick lies between whole numbers.
@@ -35,10 +39,10 @@ impl Axis {
         axis
     }
 
-    /// From zero to `high` itself, for time.
+    /// From zero to hardly more than `high`, for time.
     pub fn until(title: impl Into<String>, high: f64) -> Axis {
         let mut axis = Axis::from_zero(title, [high]);
-        axis.high = if high > 0.0 { high } else { axis.high };
+        axis.high = if high > 0.0 { high * 1.01 } else { axis.high };
         axis.ticks.retain(|(value, _)| *value <= axis.high * (1.0 + 1e-9));
         axis
     }
@@ -58,7 +62,7 @@ impl Axis {
 
     /// Logarithmic, out to the tick values that enclose the data.
     pub fn log(title: impl Into<String>, low: f64, high: f64) -> Axis {
-        let wide = high / low >= 50.0;
+        let wide = high / low >= 1000.0;
         let steps: &[f64] = if wide { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let first = low.log10().floor() as i32;
         let last = high.log10().ceil() as i32;
@@ -66,9 +70,8 @@ impl Axis {
         let below = all.iter().rposition(|value| *value <= low * (1.0 + 1e-9)).unwrap_or(0);
         let above = all.iter().position(|value| *value >= high * (1.0 - 1e-9)).unwrap_or(all.len() - 1);
         let ticks: Vec<(f64, String)> = all[below..=above.max(below)].iter().map(|value| labelled(*value)).collect();
-        let pad = if wide { (low / 1.15, high * 1.15) } else { (low, high) };
-        let (low, high) = (pad.0.min(low), pad.1.max(high));
-        Axis { title: title.into(), low, high, log: true, ticks }.trimmed()
+        let pad = (high / low).powf(0.03).max(1.01);
+        Axis { title: title.into(), low: low / pad, high: high * pad, log: true, ticks }.trimmed()
     }
 
     /// Loads: their own values are the ticks while they are few, logarithmic where they span a factor of 8 or more.
@@ -79,10 +82,9 @@ impl Axis {
         let (low, high) = (own.first().copied().unwrap_or(0.0), own.last().copied().unwrap_or(1.0));
         let log = low > 0.0 && high / low >= 8.0;
         let mut axis = if log { Axis::log(title, low, high) } else { Axis::from_zero(title, [high]) };
-        if log {
-            (axis.low, axis.high) = (low / (high / low).powf(0.03), high * (high / low).powf(0.03));
-        } else {
-            axis.high = high * 1.03;
+        if !log && high > low {
+            let pad = (high - low) * 0.06;
+            (axis.low, axis.high) = (low - pad, high + pad);
         }
         if own.len() <= 12 {
             axis.ticks = own.iter().map(|value| labelled(*value)).collect();
@@ -145,6 +147,7 @@ mod tests {
         assert_eq!(labels(&Axis::from_zero("", [24_000.0])), ["0", "5000", "10k", "15k", "20k", "25k"]);
         assert_eq!(labels(&Axis::from_zero("", [])), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(labels(&Axis::log("", 3.0, 4_000.0)), ["10", "100", "1000"]);
+        assert_eq!(labels(&Axis::log("", 30.0, 1_500.0)), ["50", "100", "200", "500", "1000"]);
         assert_eq!(labels(&Axis::log("", 12.0, 90.0)), ["20", "50"]);
         assert_eq!(labels(&Axis::until("", 83.0)), ["0", "20", "40", "60", "80"]);
     }
@@ -154,7 +157,7 @@ mod tests {
         let axis = Axis::loads("", &[64.0, 1.0, 16.0, 16.0]);
         assert_eq!((labels(&axis), axis.log), (vec!["1", "16", "64"], true));
         let many: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!(labels(&Axis::loads("", &many)), ["1", "10", "100"]);
+        assert_eq!(labels(&Axis::loads("", &many)), ["1", "2", "5", "10", "20", "50", "100"]);
         assert!(!Axis::loads("", &[2.0, 4.0]).log);
     }
 

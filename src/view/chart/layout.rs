@@ -14,10 +14,12 @@ pub const SWATCH: f64 = 32.0;
 const ENTRY_GAP: f64 = 22.0;
 /// Above a plot, for the panel's title.
 const HEADER: f64 = 30.0;
-/// Under a plot, for tick labels and the axis title.
-const FOOTER: f64 = 46.0;
+/// Under a plot, for tick labels.
+const TICKS: f64 = 26.0;
+/// Under the tick labels of the lowest plots, for the axis title.
+const AXIS_TITLE: f64 = 20.0;
 /// Between panels.
-const GAP: (f64, f64) = (26.0, 14.0);
+const GAP: (f64, f64) = (26.0, 10.0);
 /// The widest that the words of a legend at the right get.
 const LEGEND_ROOM: f64 = 210.0;
 
@@ -64,7 +66,8 @@ pub fn layout(figure: &Figure, ruler: &Canvas) -> Result<Layout, String> {
     }
     let columns = figure.columns.min(figure.panels.len()).max(1);
     let rows = figure.panels.len().div_ceil(columns);
-    let body = (columns as f64 * (plot.0 + gutter + GAP.0) - GAP.0, rows as f64 * (plot.1 + HEADER + FOOTER + GAP.1) - GAP.1);
+    let pitch = plot.1 + HEADER + TICKS + GAP.1;
+    let body = (columns as f64 * (plot.0 + gutter + GAP.0) - GAP.0, rows as f64 * pitch - GAP.1 + AXIS_TITLE);
     let widths = figure.legend.iter().map(|entry| ruler.width(&entry.label, LEGEND)).collect::<Result<Vec<f64>, _>>()?;
     let top = MARGIN + 58.0;
     let legend = legend(&figure.legend, &widths, figure.side, (body.0, top));
@@ -72,7 +75,7 @@ pub fn layout(figure: &Figure, ruler: &Canvas) -> Result<Layout, String> {
     let frame = |index: usize| {
         let (row, column) = ((index / columns) as f64, (index % columns) as f64);
         let left = MARGIN + gutter + column * (plot.0 + gutter + GAP.0);
-        let top = body_top + HEADER + row * (plot.1 + HEADER + FOOTER + GAP.1);
+        let top = body_top + HEADER + row * pitch;
         Frame { left, top, right: left + plot.0, bottom: top + plot.1 }
     };
     let size = (2.0 * MARGIN + body.0 + legend.width, MARGIN + body_top + body.1.max(legend.least) - 8.0);
@@ -153,7 +156,7 @@ mod tests {
         for (panels, columns, side) in [(1, 1, Side::Right), (3, 3, Side::Top), (12, 4, Side::Top), (12, 4, Side::Right), (2, 2, Side::Top)] {
             let laid = laid(panels, columns, side);
             for (index, plot) in laid.plots.iter().enumerate() {
-                assert!(plot.left > MARGIN && plot.right <= laid.size.0 - MARGIN && plot.bottom + FOOTER <= laid.size.1);
+                assert!(plot.left > MARGIN && plot.right <= laid.size.0 - MARGIN && plot.bottom + TICKS + AXIS_TITLE <= laid.size.1);
                 for other in &laid.plots[..index] {
                     assert!(plot.left >= other.right || plot.top - HEADER >= other.bottom, "{plot:?} {other:?}");
                 }

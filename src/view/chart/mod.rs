@@ -56,7 +56,7 @@ fn render(figure: &Figure) -> Result<Chart, ViewError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture::{failing, no_data, report_of, sweep};
+    use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
 
     fn names(report: &Report) -> Vec<&'static str> {
         figures(report).iter().map(|figure| figure.name).collect()
@@ -89,7 +89,8 @@ mod tests {
     fn gallery() {
         let dir = std::env::temp_dir().join("llmscen-gallery");
         let failures = report_of(vec![failing()], Default::default(), 1);
-        for (folder, report) in [("1", sweep(1)), ("2", sweep(2)), ("12", sweep(12)), ("100", sweep(100)), ("failing", failures)] {
+        let sweeps = [("1", sweep(1)), ("2", sweep(2)), ("5", sweep(5)), ("12", sweep(12)), ("100", sweep(100))];
+        for (folder, report) in sweeps.into_iter().chain([("failing", failures), ("grid", grid(10)), ("rates", grid(2))]) {
             let dir = dir.join(folder);
             std::fs::create_dir_all(&dir).unwrap();
             for figure in figures(&report) {

@@ -17,6 +17,8 @@ const POINTS: usize = 2000;
 struct Topic {
     name: &'static str,
     title: &'static str,
+    /// What the vertical axis shows; it heads the panel of a single case.
+    quantity: &'static str,
     main: Entry,
     remark: String,
     has: fn(&CaseReport) -> bool,
@@ -28,12 +30,13 @@ pub fn in_flight(report: &Report) -> Option<Figure> {
     grid(report, Topic {
         name: "in_flight",
         title: "Requests in flight over time",
+        quantity: "Requests in flight",
         main: Entry::new("requests in flight", Swatch::Line(Stroke::solid(MAIN))),
         remark: String::new(),
         has: |case| !case.timelines.in_flight.is_empty(),
         panel: |case| {
             let points = thin(&case.timelines.in_flight, POINTS);
-            (Axis::counts("requests", points.iter().map(|point| point.1)), vec![Mark::Steps(points, Stroke::solid(MAIN).thin())])
+            (Axis::counts("", points.iter().map(|point| point.1)), vec![Mark::Steps(points, Stroke::solid(MAIN).thin())])
         },
     })
 }
@@ -43,6 +46,7 @@ pub fn tokens_per_second(report: &Report) -> Option<Figure> {
     grid(report, Topic {
         name: "tokens_per_second",
         title: "Output tokens per second over time",
+        quantity: "Output tokens",
         main: Entry::new("output tokens per second", Swatch::Line(Stroke::solid(MAIN))),
         remark: token_remark(report),
         has: |case| !case.timelines.output_tps.is_empty(),
@@ -61,6 +65,7 @@ pub fn ttft(report: &Report) -> Option<Figure> {
     grid(report, Topic {
         name: "ttft_over_time",
         title: "Time to first token over time",
+        quantity: "TTFT",
         main: Entry::new("TTFT of a request, at its intended time", Swatch::Dot(MAIN)),
         remark: String::new(),
         has: |case| !case.timelines.ttft_ms.is_empty() || !case.timelines.failures.is_empty(),
@@ -77,7 +82,10 @@ pub fn ttft(report: &Report) -> Option<Figure> {
 
 fn grid(report: &Report, topic: Topic) -> Option<Figure> {
     let (picked, found) = pick(report, ROOM, topic.has);
-    let panels: Vec<Panel> = picked.iter().map(|picked| panel(picked.case, &topic)).collect();
+    let mut panels: Vec<Panel> = picked.iter().map(|picked| panel(picked.case, &topic)).collect();
+    if let [only] = panels.as_mut_slice() {
+        only.title = topic.quantity.to_owned();
+    }
     let own = if panels.len() > 1 { "each panel has its own scale" } else { "" };
     let remarks = [shown(panels.len(), found, "cases"), own.to_owned(), topic.remark.clone()];
     (!panels.is_empty()).then(|| Figure {

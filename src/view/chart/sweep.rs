@@ -8,15 +8,15 @@ use crate::view::chart::pick::{shown, spread};
 use crate::view::chart::style::{Stroke, category};
 
 /// Lines of one chart at the most.
-const ROOM: usize = 8;
+const ROOM: usize = 6;
 
 /// The cases that lie on one load axis.
 pub struct Sweep<'a> {
     /// `concurrency` or `rate`.
     pub axis: &'static str,
-    /// Cases alike but for their load; at most eight groups.
+    /// Cases alike but for their load; at most six groups.
     pub groups: Vec<Group<'a>>,
-    /// `8 of 20 groups shown`, or empty.
+    /// `6 of 20 groups shown`, or empty.
     pub remark: String,
 }
 
