@@ -1,7 +1,7 @@
 //! Why a value is not there, and which values are doubtful.
 
 use crate::model::metric::{Metric, Needs, Per};
-use crate::model::report::{CaseReport, TokenSource};
+use crate::model::report::{CaseReport, Report, TokenSource};
 use crate::view::format::counts_output;
 
 /// The case's own notes, and after them a line for every reason that leaves metrics without a value.
@@ -24,6 +24,20 @@ pub fn notes(case: &CaseReport) -> Vec<String> {
     }
     lines.extend(reasons.into_iter().map(|(why, names)| format!("n/a: {}: {why}.", names.join(", "))));
     lines
+}
+
+/// The notes of all cases, each once with the ids of the cases it is about.
+pub fn grouped(report: &Report) -> Vec<(String, Vec<&str>)> {
+    let mut about: Vec<(String, Vec<&str>)> = Vec::new();
+    for case in &report.cases {
+        for note in notes(case) {
+            match about.iter_mut().find(|(known, _)| *known == note) {
+                Some((_, cases)) => cases.push(&case.id),
+                None => about.push((note, vec![&case.id])),
+            }
+        }
+    }
+    about
 }
 
 fn reason(case: &CaseReport, metric: Metric) -> &'static str {
@@ -78,6 +92,9 @@ mod tests {
 
     #[test]
     fn without_a_success_one_line_says_it_all() {
-        assert_eq!(notes(&fixture::no_data()), ["every request failed: connect", "No request succeeded, so most figures do not exist."]);
+        assert_eq!(
+            notes(&fixture::no_data()),
+            ["every request failed: connect", "No request succeeded, so most figures do not exist."]
+        );
     }
 }

@@ -22,7 +22,7 @@ fn longest_run(text: &str, wanted: char) -> usize {
 pub fn prose(text: &str) -> String {
     let text = plain(text);
     let parts: Vec<&str> = text.split('`').collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return markless(&text);
     }
     let render = |(index, part): (usize, &&str)| if index % 2 == 1 { code(part) } else { markless(part) };

@@ -115,10 +115,15 @@ fn timelines(users: u32, ttft: &[f64], window: f64) -> Timelines {
     let at = |index: usize| warm + window * index as f64 / REQUESTS as f64;
     let level = |index: usize| f64::from(users) - if index % 9 == 4 { f64::from(users.min(2)) / 2.0 } else { 0.0 };
     let ramp = (0..=users).map(|up| (0.02 * f64::from(up) / f64::from(users), f64::from(up)));
-    let tail = (0..=users).map(|down| (warm + window * (1.0 + 0.03 * f64::from(down) / f64::from(users)), f64::from(users - down)));
+    let tail =
+        (0..=users).map(|down| (warm + window * (1.0 + 0.03 * f64::from(down) / f64::from(users)), f64::from(users - down)));
     Timelines {
         in_flight: ramp.chain((0..REQUESTS).map(|i| (at(i), level(i).ceil()))).chain(tail).collect(),
-        output_tps: (0..60).map(|bin| (f64::from(bin) * window / 55.0, 128.0 * REQUESTS as f64 / window * (0.96 + 0.02 * f64::from(bin * 7 % 5)))).collect(),
+        output_tps: (0..60)
+            .map(|bin| {
+                (f64::from(bin) * window / 55.0, 128.0 * REQUESTS as f64 / window * (0.96 + 0.02 * f64::from(bin * 7 % 5)))
+            })
+            .collect(),
         ttft_ms: ttft.iter().enumerate().map(|(index, &v)| (at(index), v)).collect(),
         failures: Vec::new(),
         measured: (warm, warm + window),
@@ -232,7 +237,14 @@ pub fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: u8) -> 
         targets: [("http://127.0.0.1:8000/v1/chat/completions".to_owned(), "uvicorn".to_owned())].into(),
         ..Manifest::default()
     };
-    Report { description: Some("Interactive chat, nightly gate".into()), manifest, verdict, exit_code, cases }
+    Report {
+        description: Some("Interactive chat, nightly gate".into()),
+        manifest,
+        verdict,
+        exit_code,
+        cases,
+        ..Report::default()
+    }
 }
 
 /// A sweep of so many loads: powers of two up to twelve, every load beyond that.

@@ -7,6 +7,9 @@ use crate::model::units::Unit;
 /// What stands where a value does not exist.
 pub const ABSENT: &str = "n/a";
 
+/// What differs from zero only by the arithmetic of floats.
+const DUST: f64 = 1e-9;
+
 /// Three significant digits below 1000, whole numbers above; trailing zeros are kept, for they are digits too.
 pub fn number(value: f64) -> String {
     digits(value, 3)
@@ -17,7 +20,7 @@ fn digits(value: f64, significant: i32) -> String {
     if !value.is_finite() {
         return ABSENT.to_owned();
     }
-    if value == 0.0 {
+    if value.abs() < DUST {
         return "0".to_owned();
     }
     let places = (significant - 1 - magnitude(value, significant)).clamp(0, 12) as usize;
@@ -42,7 +45,7 @@ fn span(value: f64, significant: i32) -> String {
     if !value.is_finite() {
         return ABSENT.to_owned();
     }
-    let exponent = if value == 0.0 { 0 } else { magnitude(value, significant) };
+    let exponent = if value.abs() < DUST { 0 } else { magnitude(value, significant) };
     match exponent {
         3.. => format!("{} s", digits(value / 1e3, significant)),
         0..3 => format!("{} ms", digits(value, significant)),
@@ -151,7 +154,8 @@ pub fn counts_output(metric: Metric) -> bool {
 
 /// One line without control characters, so that a server's words can move no cursor and break no row.
 pub fn plain(text: &str) -> String {
-    let visible = |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
+    let visible =
+        |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
     text.chars().map(visible).collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -171,6 +175,7 @@ mod tests {
     fn three_digits_carry_the_meaning() {
         let table = [
             (0.0, "0"),
+            (5.6e-17, "0"),
             (0.001234, "0.00123"),
             (0.5, "0.500"),
             (1.0, "1"),
@@ -179,7 +184,7 @@ mod tests {
             (999.4, "999"),
             (999.6, "1000"),
             (12345.6, "12346"),
-            (-3.14159, "-3.14"),
+            (-2.34567, "-2.35"),
             (f64::NAN, "n/a"),
             (f64::INFINITY, "n/a"),
         ];
@@ -190,7 +195,8 @@ mod tests {
 
     #[test]
     fn units_follow_the_size() {
-        let table = [(0.0, "0 ms"), (0.0873, "87.3 µs"), (0.9996, "1.00 ms"), (87.34, "87.3 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s")];
+        let table =
+            [(0.0, "0 ms"), (0.0873, "87.3 µs"), (0.9996, "1.00 ms"), (87.34, "87.3 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s")];
         for (value, text) in table {
             assert_eq!(millis(value), text, "{value}");
         }

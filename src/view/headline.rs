@@ -141,7 +141,10 @@ mod tests {
                 report_of(vec![case(4), failing()], RunVerdict::Fail, 1),
                 "2 of 4 limits broken; worst: `ttft.p99 < 500ms` at `concurrency=64`, observed 1.33 s.",
             ),
-            (sweep(1), "1 of 2 limits undecided; `error_rate < 1%` at `concurrency=1` has 240 samples and needs about 299: raise `load.requests`."),
+            (
+                sweep(1),
+                "1 of 2 limits undecided; `error_rate < 1%` at `concurrency=1` has 240 samples and needs about 299: raise `load.requests`.",
+            ),
             (
                 report_of(vec![no_data()], RunVerdict::Invalid, 4),
                 "1 of 1 cases measured the load generator, not the server; `base`: schedule lag p99 8.1 ms is over 5 ms. Give the tool more cores or less load.",
@@ -151,7 +154,10 @@ mod tests {
                 "the run could not be carried out; at `base` 8 of 8 requests ended in `connect`: connection refused.",
             ),
             (report_of(vec![], RunVerdict::Pass, 0), "no case ran, so there is nothing to judge."),
-            (report_of(vec![no_data()], RunVerdict::Fail, 1), "1 of 1 limits broken: `ttft.p99 < 500ms` at `base`, there is no data for it."),
+            (
+                report_of(vec![no_data()], RunVerdict::Fail, 1),
+                "1 of 1 limits broken: `ttft.p99 < 500ms` at `base`, there is no data for it.",
+            ),
         ];
         for (report, line) in table {
             assert_eq!(reason(&report), line);

@@ -48,8 +48,12 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
 }
 
 fn case(case: &CaseReport) -> Result<Value, ViewError> {
-    let labels: Map<String, Value> =
-        case.labels.0.iter().map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?))).collect::<Result<_, ViewError>>()?;
+    let labels: Map<String, Value> = case
+        .labels
+        .0
+        .iter()
+        .map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)))
+        .collect::<Result<_, ViewError>>()?;
     Ok(json!({
         "id": case.id,
         "labels": labels,
@@ -120,7 +124,8 @@ mod tests {
         let odd = report_of(vec![failing(), no_data()], Default::default(), 1);
         for report in [sweep(1), sweep(12), grid(2), odd, report_of(Vec::new(), Default::default(), 0), Report::default()] {
             let results = rendered(&report);
-            let faults: Vec<String> = validator.iter_errors(&results).map(|fault| format!("{} {fault}", fault.instance_path())).collect();
+            let faults: Vec<String> =
+                validator.iter_errors(&results).map(|fault| format!("{} {fault}", fault.instance_path())).collect();
             assert_eq!(faults, [""; 0]);
         }
     }
@@ -130,7 +135,13 @@ mod tests {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         let validator = jsonschema::draft202012::new(&schema).unwrap();
         let whole = rendered(&sweep(1));
-        for pointer in ["/verdict", "/cases/0/metrics/ttft_ms", "/cases/0/slo/0/need", "/cases/0/metrics/ttft_ms/p99.9", "/cases/0/audit/valid"] {
+        for pointer in [
+            "/verdict",
+            "/cases/0/metrics/ttft_ms",
+            "/cases/0/slo/0/need",
+            "/cases/0/metrics/ttft_ms/p99.9",
+            "/cases/0/audit/valid",
+        ] {
             let mut broken = whole.clone();
             let (parent, key) = pointer.rsplit_once('/').unwrap();
             broken.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(key).unwrap();
@@ -145,7 +156,10 @@ mod tests {
     fn every_metric_has_its_key_and_what_is_missing_is_null() {
         let results = rendered(&sweep(1));
         let metrics = results["cases"][0]["metrics"].as_object().unwrap();
-        assert_eq!(metrics.keys().map(String::as_str).collect::<Vec<_>>(), Metric::ALL.iter().map(|m| m.column()).collect::<Vec<_>>());
+        assert_eq!(
+            metrics.keys().map(String::as_str).collect::<Vec<_>>(),
+            Metric::ALL.iter().map(|m| m.column()).collect::<Vec<_>>()
+        );
         assert_eq!((&metrics["output_tps_per_gpu"], &metrics["cached_tokens"]), (&Value::Null, &Value::Null));
         assert_eq!(metrics["ttft_ms"]["n"], json!(240));
         let keys: Vec<&str> = metrics["ttft_ms"].as_object().unwrap().keys().map(String::as_str).collect();

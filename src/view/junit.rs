@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn a_failure_says_what_was_seen_and_what_is_missing() {
         let xml = junit(&sweep(1), Inconclusive::Failure).unwrap();
-        let line = r#"<failure message="observed 0%, bound 1.24%, limit 1%, n 240, needs about 299 samples" type="inconclusive"/>"#;
+        let line =
+            r#"<failure message="observed 0%, bound 1.24%, limit 1%, n 240, needs about 299 samples" type="inconclusive"/>"#;
         assert!(xml.contains(line), "{xml}");
         assert!(xml.contains(r#"<testcase name="ttft.p99 &lt; 500ms" classname="chat.concurrency=1"#), "{xml}");
         assert!(xml.contains(r#"timestamp="2026-01-02T03:04:05.000+00:00""#), "{xml}");

@@ -12,6 +12,15 @@ pub mod format;
 mod headline;
 pub mod json;
 pub mod junit;
+pub mod markdown;
+mod sheet;
+mod table;
+pub mod terminal;
 
 pub use chart::{Chart, charts};
 pub use error::ViewError;
+pub use headline::{interruption, reason, word};
+pub use json::{json, results_schema};
+pub use junit::{Inconclusive, junit};
+pub use markdown::markdown;
+pub use terminal::{case_table, plan_table, slo_table};

@@ -21,7 +21,13 @@ struct Topic {
 }
 
 const TOPICS: [Topic; 3] = [
-    Topic { name: "cdf_ttft", metric: Metric::Ttft, title: "Time to first token, distribution", x: "TTFT", y: "share of requests" },
+    Topic {
+        name: "cdf_ttft",
+        metric: Metric::Ttft,
+        title: "Time to first token, distribution",
+        x: "TTFT",
+        y: "share of requests",
+    },
     Topic { name: "cdf_itl", metric: Metric::Itl, title: "Inter-token latency, distribution", x: "ITL", y: "share of gaps" },
     Topic { name: "cdf_e2e", metric: Metric::E2e, title: "End-to-end latency, distribution", x: "E2E", y: "share of requests" },
 ];
@@ -53,7 +59,8 @@ fn panel(picked: &[Picked], limits: &[Limit], topic: &Topic) -> Option<Panel> {
     let all: Vec<f64> = values.iter().copied().chain(limits.iter().map(|limit| limit.value)).collect();
     let unit = (!values.is_empty()).then(|| SpanUnit::of(all.iter().copied()))?;
     let all: Vec<f64> = all.iter().map(|value| value * unit.factor).collect();
-    let mut marks: Vec<Mark> = limits.iter().map(|limit| Mark::Upright(limit.value * unit.factor, Stroke::dashed(ALARM))).collect();
+    let mut marks: Vec<Mark> =
+        limits.iter().map(|limit| Mark::Upright(limit.value * unit.factor, Stroke::dashed(ALARM))).collect();
     marks.extend(curves.map(|(points, color)| Mark::Steps(risen(&scaled(points, unit.factor, 1.0)), Stroke::solid(color))));
     let knots = limits.iter().map(|limit| (limit.value * unit.factor, limit.share)).collect::<Vec<_>>();
     if !knots.is_empty() {

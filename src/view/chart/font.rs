@@ -32,8 +32,7 @@ mod tests {
     #[test]
     fn both_weights_are_one_family() {
         let fonts = database().unwrap();
-        let mut faces: Vec<(String, u16)> =
-            fonts.faces().map(|face| (face.families[0].0.clone(), face.weight.0)).collect();
+        let mut faces: Vec<(String, u16)> = fonts.faces().map(|face| (face.families[0].0.clone(), face.weight.0)).collect();
         faces.sort();
         assert_eq!(faces, [("Inter".to_owned(), 400), ("Inter".to_owned(), 600)]);
     }

@@ -32,7 +32,11 @@ pub fn figure(report: &Report) -> Option<Figure> {
 
 fn lines(sweep: &Sweep, metric: Metric) -> Vec<(Vec<(f64, f64)>, Stroke)> {
     if let [only] = sweep.groups.as_slice() {
-        return SHARES.iter().zip(QUANTILES).map(|((share, _), color)| (only.quantile(metric, *share), Stroke::solid(color))).collect();
+        return SHARES
+            .iter()
+            .zip(QUANTILES)
+            .map(|((share, _), color)| (only.quantile(metric, *share), Stroke::solid(color)))
+            .collect();
     }
     let both = |(index, group): (usize, &crate::view::chart::sweep::Group)| {
         let stroke = sweep.stroke(index);
@@ -69,8 +73,10 @@ fn legend(sweep: &Sweep) -> (Vec<Entry>, Side) {
         let entry = |((_, name), color): (&(f64, &str), _)| Entry::new(*name, Swatch::Line(Stroke::solid(color)));
         return (SHARES.iter().zip(QUANTILES).map(entry).collect(), Side::Top);
     }
-    let groups = sweep.groups.iter().enumerate().map(|(index, group)| Entry::new(&group.label, Swatch::Line(sweep.stroke(index))));
-    let key = [Entry::new("p99", Swatch::Line(Stroke::solid(MUTED))), Entry::new("p50", Swatch::Line(faint(Stroke::solid(MUTED))))];
+    let groups =
+        sweep.groups.iter().enumerate().map(|(index, group)| Entry::new(&group.label, Swatch::Line(sweep.stroke(index))));
+    let key =
+        [Entry::new("p99", Swatch::Line(Stroke::solid(MUTED))), Entry::new("p50", Swatch::Line(faint(Stroke::solid(MUTED))))];
     (groups.chain(key).collect(), Side::Top)
 }
 
@@ -84,7 +90,11 @@ mod tests {
         let figure = figure(&sweep(12)).unwrap();
         let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
         assert_eq!(titles, ["TTFT", "ITL", "E2E"]);
-        let lines: Vec<usize> = figure.panels[0].marks.iter().filter_map(|mark| if let Mark::Line(p, _) = mark { Some(p.len()) } else { None }).collect();
+        let lines: Vec<usize> = figure.panels[0]
+            .marks
+            .iter()
+            .filter_map(|mark| if let Mark::Line(p, _) = mark { Some(p.len()) } else { None })
+            .collect();
         assert_eq!(lines, [12, 12, 12]);
         assert_eq!(figure.panels[2].y.title, "s");
     }

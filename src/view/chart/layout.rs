@@ -153,10 +153,14 @@ mod tests {
 
     #[test]
     fn nothing_overlaps_and_nothing_is_cut_off() {
-        for (panels, columns, side) in [(1, 1, Side::Right), (3, 3, Side::Top), (12, 4, Side::Top), (12, 4, Side::Right), (2, 2, Side::Top)] {
+        for (panels, columns, side) in
+            [(1, 1, Side::Right), (3, 3, Side::Top), (12, 4, Side::Top), (12, 4, Side::Right), (2, 2, Side::Top)]
+        {
             let laid = laid(panels, columns, side);
             for (index, plot) in laid.plots.iter().enumerate() {
-                assert!(plot.left > MARGIN && plot.right <= laid.size.0 - MARGIN && plot.bottom + TICKS + AXIS_TITLE <= laid.size.1);
+                assert!(
+                    plot.left > MARGIN && plot.right <= laid.size.0 - MARGIN && plot.bottom + TICKS + AXIS_TITLE <= laid.size.1
+                );
                 for other in &laid.plots[..index] {
                     assert!(plot.left >= other.right || plot.top - HEADER >= other.bottom, "{plot:?} {other:?}");
                 }

@@ -58,7 +58,9 @@ pub fn limits(report: &Report, metric: Metric) -> Vec<Limit> {
 
 fn quantile(subject: &Subject, wanted: Metric) -> Option<f64> {
     match subject {
-        Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags } if *metric == wanted && tags.is_empty() => Some(*share),
+        Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags } if *metric == wanted && tags.is_empty() => {
+            Some(*share)
+        }
         _ => None,
     }
 }

@@ -94,9 +94,7 @@ mod tests {
             let dir = dir.join(folder);
             std::fs::create_dir_all(&dir).unwrap();
             for figure in figures(&report) {
-                let start = std::time::Instant::now();
                 let chart = render(&figure).unwrap();
-                println!("{folder}/{} {:?} {} KiB", chart.name, start.elapsed(), chart.png.len() / 1024);
                 std::fs::write(dir.join(format!("{}.png", chart.name)), chart.png).unwrap();
             }
         }

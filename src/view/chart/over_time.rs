@@ -27,57 +27,66 @@ struct Topic {
 
 /// Requests in flight over time; None without data.
 pub fn in_flight(report: &Report) -> Option<Figure> {
-    grid(report, Topic {
-        name: "in_flight",
-        title: "Requests in flight over time",
-        quantity: "Requests in flight",
-        main: Entry::new("requests in flight", Swatch::Line(Stroke::solid(MAIN))),
-        remark: String::new(),
-        has: |case| !case.timelines.in_flight.is_empty(),
-        panel: |case| {
-            let points = thin(&case.timelines.in_flight, POINTS);
-            (Axis::counts("", points.iter().map(|point| point.1)), vec![Mark::Steps(points, Stroke::solid(MAIN).thin())])
+    grid(
+        report,
+        Topic {
+            name: "in_flight",
+            title: "Requests in flight over time",
+            quantity: "Requests in flight",
+            main: Entry::new("requests in flight", Swatch::Line(Stroke::solid(MAIN))),
+            remark: String::new(),
+            has: |case| !case.timelines.in_flight.is_empty(),
+            panel: |case| {
+                let points = thin(&case.timelines.in_flight, POINTS);
+                (Axis::counts("", points.iter().map(|point| point.1)), vec![Mark::Steps(points, Stroke::solid(MAIN).thin())])
+            },
         },
-    })
+    )
 }
 
 /// Output tokens per second over time; None without data.
 pub fn tokens_per_second(report: &Report) -> Option<Figure> {
-    grid(report, Topic {
-        name: "tokens_per_second",
-        title: "Output tokens per second over time",
-        quantity: "Output tokens",
-        main: Entry::new("output tokens per second", Swatch::Line(Stroke::solid(MAIN))),
-        remark: token_remark(report),
-        has: |case| !case.timelines.output_tps.is_empty(),
-        panel: |case| {
-            let points = thin(&case.timelines.output_tps, POINTS);
-            let mean = case.scalars.get(&Metric::OutputTps).copied();
-            let y = Axis::from_zero("tok/s", points.iter().map(|point| point.1).chain(mean));
-            let level = mean.map(|mean| Mark::Level(mean, Stroke::dashed(INK).thin()));
-            (y, [Mark::Line(points, Stroke::solid(MAIN).thin())].into_iter().chain(level).collect())
+    grid(
+        report,
+        Topic {
+            name: "tokens_per_second",
+            title: "Output tokens per second over time",
+            quantity: "Output tokens",
+            main: Entry::new("output tokens per second", Swatch::Line(Stroke::solid(MAIN))),
+            remark: token_remark(report),
+            has: |case| !case.timelines.output_tps.is_empty(),
+            panel: |case| {
+                let points = thin(&case.timelines.output_tps, POINTS);
+                let mean = case.scalars.get(&Metric::OutputTps).copied();
+                let y = Axis::from_zero("tok/s", points.iter().map(|point| point.1).chain(mean));
+                let level = mean.map(|mean| Mark::Level(mean, Stroke::dashed(INK).thin()));
+                (y, [Mark::Line(points, Stroke::solid(MAIN).thin())].into_iter().chain(level).collect())
+            },
         },
-    })
+    )
 }
 
 /// TTFT of each request over time, failures marked; None without data.
 pub fn ttft(report: &Report) -> Option<Figure> {
-    grid(report, Topic {
-        name: "ttft_over_time",
-        title: "Time to first token over time",
-        quantity: "TTFT",
-        main: Entry::new("TTFT of a request, at its intended time", Swatch::Dot(MAIN)),
-        remark: String::new(),
-        has: |case| !case.timelines.ttft_ms.is_empty() || !case.timelines.failures.is_empty(),
-        panel: |case| {
-            let points = thin(&case.timelines.ttft_ms, POINTS);
-            let unit = SpanUnit::of(points.iter().map(|point| point.1));
-            let points = scaled(&points, 1.0, unit.factor);
-            let values: Vec<f64> = points.iter().map(|point| point.1).collect();
-            let failures = thin(&case.timelines.failures, POINTS).iter().map(|point| point.0).collect();
-            (Axis::fit(unit.name, &values, 30.0), vec![Mark::Dots(points, MAIN, 1.75), Mark::Crosses(failures, ALARM)])
+    grid(
+        report,
+        Topic {
+            name: "ttft_over_time",
+            title: "Time to first token over time",
+            quantity: "TTFT",
+            main: Entry::new("TTFT of a request, at its intended time", Swatch::Dot(MAIN)),
+            remark: String::new(),
+            has: |case| !case.timelines.ttft_ms.is_empty() || !case.timelines.failures.is_empty(),
+            panel: |case| {
+                let points = thin(&case.timelines.ttft_ms, POINTS);
+                let unit = SpanUnit::of(points.iter().map(|point| point.1));
+                let points = scaled(&points, 1.0, unit.factor);
+                let values: Vec<f64> = points.iter().map(|point| point.1).collect();
+                let failures = thin(&case.timelines.failures, POINTS).iter().map(|point| point.0).collect();
+                (Axis::fit(unit.name, &values, 30.0), vec![Mark::Dots(points, MAIN, 1.75), Mark::Crosses(failures, ALARM)])
+            },
         },
-    })
+    )
 }
 
 fn grid(report: &Report, topic: Topic) -> Option<Figure> {
@@ -118,8 +127,10 @@ fn times(mark: &Mark) -> Vec<f64> {
 
 fn legend(main: Entry, panels: &[Panel]) -> Vec<Entry> {
     let any = |wanted: fn(&Mark) -> bool| panels.iter().any(|panel| panel.marks.iter().any(wanted));
-    let level = any(|mark| matches!(mark, Mark::Level(..))).then(|| Entry::new("mean over the window", Swatch::Line(Stroke::dashed(INK).thin())));
-    let failed = any(|mark| matches!(mark, Mark::Crosses(times, _) if !times.is_empty())).then(|| Entry::new("failed request, at its end", Swatch::Cross(ALARM)));
+    let level = any(|mark| matches!(mark, Mark::Level(..)))
+        .then(|| Entry::new("mean over the window", Swatch::Line(Stroke::dashed(INK).thin())));
+    let failed = any(|mark| matches!(mark, Mark::Crosses(times, _) if !times.is_empty()))
+        .then(|| Entry::new("failed request, at its end", Swatch::Cross(ALARM)));
     let warm = any(|mark| matches!(mark, Mark::Band(..))).then(|| Entry::new("warm-up, not measured", Swatch::Shade(SHADE)));
     [Some(main), level, failed, warm].into_iter().flatten().collect()
 }
@@ -143,7 +154,10 @@ mod tests {
         let figure = ttft(&report_of(vec![failing()], Default::default(), 1)).unwrap();
         let words: Vec<&str> = figure.legend.iter().map(|entry| entry.label.as_str()).collect();
         assert_eq!(words, ["TTFT of a request, at its intended time", "failed request, at its end", "warm-up, not measured"]);
-        let crosses = figure.panels[0].marks.iter().find_map(|mark| if let Mark::Crosses(times, _) = mark { Some(times.len()) } else { None });
+        let crosses = figure.panels[0]
+            .marks
+            .iter()
+            .find_map(|mark| if let Mark::Crosses(times, _) = mark { Some(times.len()) } else { None });
         assert_eq!(crosses, Some(11));
     }
 

@@ -17,7 +17,8 @@ pub struct Picked<'a> {
 /// At most `room` of the cases that pass `has`, by rising load and evenly spread over it, and how many there were.
 pub fn pick(report: &Report, room: usize, has: impl Fn(&CaseReport) -> bool) -> (Vec<Picked<'_>>, usize) {
     let mut cases: Vec<&CaseReport> = report.cases.iter().filter(|case| has(case)).collect();
-    let ordered = cases.iter().all(|case| case.load_value.is_some()) && cases.windows(2).any(|p| p[0].load_value != p[1].load_value);
+    let ordered =
+        cases.iter().all(|case| case.load_value.is_some()) && cases.windows(2).any(|p| p[0].load_value != p[1].load_value);
     if ordered {
         cases.sort_by(|a, b| a.load_value.unwrap_or(0.0).total_cmp(&b.load_value.unwrap_or(0.0)));
     }
@@ -49,7 +50,8 @@ pub fn subtitle(report: &Report, remarks: &[String]) -> String {
         [only] => only.load.clone(),
         cases => format!("{} cases", cases.len()),
     };
-    let parts = [report.manifest.name.clone(), scope].into_iter().chain(remarks.iter().filter(|remark| !remark.is_empty()).cloned());
+    let parts =
+        [report.manifest.name.clone(), scope].into_iter().chain(remarks.iter().filter(|remark| !remark.is_empty()).cloned());
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ·  ")
 }
 

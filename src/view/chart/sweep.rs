@@ -31,7 +31,9 @@ pub struct Group<'a> {
 impl<'a> Sweep<'a> {
     /// The axis with the most cases; None where fewer than two loads lie on it, for then there is no line.
     pub fn of(report: &'a Report) -> Option<Sweep<'a>> {
-        let on = |axis| report.cases.iter().filter(move |case| case.load_axis == axis && case.load_value.is_some() && case.counts.ok > 0);
+        let on = |axis| {
+            report.cases.iter().filter(move |case| case.load_axis == axis && case.load_value.is_some() && case.counts.ok > 0)
+        };
         let axis = ["concurrency", "rate"].into_iter().max_by_key(|axis| (on(*axis).count(), *axis == "concurrency"))?;
         let mut loads: Vec<f64> = on(axis).filter_map(|case| case.load_value).collect();
         loads.sort_by(f64::total_cmp);
@@ -42,7 +44,8 @@ impl<'a> Sweep<'a> {
         let all = grouped(on(axis));
         let found = all.len();
         let kept = spread(found, ROOM);
-        let groups: Vec<Group> = all.into_iter().enumerate().filter(|(index, _)| kept.contains(index)).map(|(_, group)| group).collect();
+        let groups: Vec<Group> =
+            all.into_iter().enumerate().filter(|(index, _)| kept.contains(index)).map(|(_, group)| group).collect();
         let remark = shown(groups.len(), found, "groups");
         Some(Sweep { axis, groups, remark })
     }

@@ -54,7 +54,12 @@ fn offers(sweep: &Sweep) -> bool {
 fn legend(sweep: &Sweep) -> Vec<Entry> {
     let mut entries: Vec<Entry> = match sweep.groups.len() {
         1 => Vec::new(),
-        _ => sweep.groups.iter().enumerate().map(|(index, group)| Entry::new(&group.label, Swatch::Line(sweep.stroke(index)))).collect(),
+        _ => sweep
+            .groups
+            .iter()
+            .enumerate()
+            .map(|(index, group)| Entry::new(&group.label, Swatch::Line(sweep.stroke(index))))
+            .collect(),
     };
     if offers(sweep) {
         entries.push(Entry::new("offered", Swatch::Line(Stroke::dashed(MUTED))));
