@@ -2,6 +2,7 @@
 
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// How open-loop arrivals are spaced.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,19 @@ pub enum Shape {
     },
     /// Open loop, everything due at time zero.
     Burst,
+}
+
+impl fmt::Display for Shape {
+    /// The load in words: `concurrency 16`, `8/s poisson`, `8/s gamma 0.5`, `burst`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shape::Closed { users } => write!(f, "concurrency {users}"),
+            Shape::Open { rate, arrival: Arrival::Poisson } => write!(f, "{rate}/s poisson"),
+            Shape::Open { rate, arrival: Arrival::Constant } => write!(f, "{rate}/s constant"),
+            Shape::Open { rate, arrival: Arrival::Gamma { burstiness } } => write!(f, "{rate}/s gamma {burstiness}"),
+            Shape::Burst => f.write_str("burst"),
+        }
+    }
 }
 
 /// What is sent before measuring begins; the measured requests follow without a barrier.
@@ -95,6 +109,17 @@ mod tests {
     fn load(shape: Shape, requests: Option<u64>, secs: Option<u64>, warmup: Warmup) -> Load {
         let duration = secs.map(|s| Nanos::from_millis(s * 1000));
         Load { shape, requests, duration, warmup, graceful_stop: Nanos::ZERO, max_in_flight: None }
+    }
+
+    #[test]
+    fn a_shape_reads_as_words() {
+        let open = |arrival| Shape::Open { rate: 0.5, arrival }.to_string();
+        assert_eq!(Shape::Closed { users: 16 }.to_string(), "concurrency 16");
+        assert_eq!((open(Arrival::Poisson), open(Arrival::Constant)), ("0.5/s poisson".into(), "0.5/s constant".into()));
+        assert_eq!(
+            (open(Arrival::Gamma { burstiness: 0.25 }), Shape::Burst.to_string()),
+            ("0.5/s gamma 0.25".into(), "burst".into())
+        );
     }
 
     #[test]

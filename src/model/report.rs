@@ -4,6 +4,7 @@ use crate::model::check::Verdict;
 use crate::model::labels::Labels;
 use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
+use crate::model::plan::AuditLimits;
 use crate::model::sample::{Counts, Distribution};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -242,4 +243,6 @@ pub struct Report {
     pub exit_code: u8,
     /// The cases, in plan order.
     pub cases: Vec<CaseReport>,
+    /// What the self-audits were held against.
+    pub audit: AuditLimits,
 }

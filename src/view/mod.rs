@@ -1,1 +1,26 @@
-//! Floor 2. Renders reports: strings and PNG bytes.
+//! Floor 2. Renders reports: strings and PNG bytes, never files.
+//!
+//! Every renderer is a pure function of a [`crate::model::report::Report`]: the same report gives the same bytes.
+
+mod absent;
+pub mod chart;
+mod error;
+mod escape;
+#[cfg(test)]
+mod fixture;
+pub mod format;
+mod headline;
+pub mod json;
+pub mod junit;
+pub mod markdown;
+mod sheet;
+mod table;
+pub mod terminal;
+
+pub use chart::{Chart, charts};
+pub use error::ViewError;
+pub use headline::{interruption, reason, word};
+pub use json::{json, results_schema};
+pub use junit::{Inconclusive, junit};
+pub use markdown::markdown;
+pub use terminal::{case_table, plan_table, slo_table};

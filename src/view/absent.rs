@@ -1,0 +1,100 @@
+//! Why a value is not there, and which values are doubtful.
+
+use crate::model::metric::{Metric, Needs, Per};
+use crate::model::report::{CaseReport, Report, TokenSource};
+use crate::view::format::counts_output;
+
+/// The case's own notes, and after them a line for every reason that leaves metrics without a value.
+pub fn notes(case: &CaseReport) -> Vec<String> {
+    let mut lines = case.notes.clone();
+    if case.token_source == Some(TokenSource::Events) {
+        lines.push("Output tokens are content events counted, a lower bound; figures that rest on them carry a ~.".to_owned());
+    }
+    if case.counts.ok == 0 {
+        lines.push("No request succeeded, so most figures do not exist.".to_owned());
+        return lines;
+    }
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for metric in missing(case) {
+        let why = reason(case, metric);
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(metric.column()),
+            None => reasons.push((why, vec![metric.column()])),
+        }
+    }
+    lines.extend(reasons.into_iter().map(|(why, names)| format!("n/a: {}: {why}.", names.join(", "))));
+    lines
+}
+
+/// The notes of all cases, each once with the ids of the cases it is about.
+pub fn grouped(report: &Report) -> Vec<(String, Vec<&str>)> {
+    let mut about: Vec<(String, Vec<&str>)> = Vec::new();
+    for case in &report.cases {
+        for note in notes(case) {
+            match about.iter_mut().find(|(known, _)| *known == note) {
+                Some((_, cases)) => cases.push(&case.id),
+                None => about.push((note, vec![&case.id])),
+            }
+        }
+    }
+    about
+}
+
+fn reason(case: &CaseReport, metric: Metric) -> &'static str {
+    match metric.needs() {
+        _ if metric == Metric::GoodputRate => "needs a `goodput(…)` limit",
+        Needs::Gpus => "needs `target.gpus`",
+        Needs::OpenLoop => "needs an open loop (`load.rate`)",
+        Needs::Stream if !case.distributions.contains_key(&Metric::Ttft) => "needs streamed responses",
+        Needs::Stream => "too few tokens, or their number is not known",
+        Needs::Nothing => "not reported by the server, and not countable",
+    }
+}
+
+fn missing(case: &CaseReport) -> impl Iterator<Item = Metric> {
+    Metric::ALL.iter().copied().filter(|metric| match metric.per() {
+        Per::Case => !case.scalars.contains_key(metric),
+        Per::Request | Per::Gap => !case.distributions.contains_key(metric),
+    })
+}
+
+/// `~` in front of a figure of this metric, where its output tokens were only counted from events.
+pub fn mark(case: &CaseReport, metric: Metric) -> &'static str {
+    if case.token_source == Some(TokenSource::Events) && counts_output(metric) { "~" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::fixture;
+
+    #[test]
+    fn every_absent_metric_is_accounted_for() {
+        let case = fixture::case(4);
+        assert_eq!(
+            notes(&case),
+            [
+                "n/a: reasoning_tokens, cached_tokens: not reported by the server, and not countable.",
+                "n/a: output_tps_per_gpu: needs `target.gpus`.",
+                "n/a: rate_offered: needs an open loop (`load.rate`).",
+                "n/a: goodput_rate: needs a `goodput(…)` limit.",
+            ]
+        );
+    }
+
+    #[test]
+    fn counted_events_mark_only_what_rests_on_them() {
+        let case = CaseReport { token_source: Some(TokenSource::Events), ..fixture::case(4) };
+        assert_eq!((mark(&case, Metric::OutputTps), mark(&case, Metric::Ttft)), ("~", ""));
+        assert_eq!(mark(&fixture::case(4), Metric::OutputTps), "");
+        assert!(notes(&case)[0].contains("lower bound"));
+    }
+
+    #[test]
+    fn without_a_success_one_line_says_it_all() {
+        assert_eq!(
+            notes(&fixture::no_data()),
+            ["every request failed: connect", "No request succeeded, so most figures do not exist."]
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! Draws a figure as SVG.
+
+use crate::model::report::Series;
+use crate::view::chart::axis::Axis;
+use crate::view::chart::canvas::{Anchor, Canvas, Point};
+use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Swatch};
+use crate::view::chart::layout::{ENTRY, Frame, Layout, MARGIN, SWATCH, layout};
+use crate::view::chart::style::{AXIS, FRAME, GRID, LEGEND, PANEL, SUBTITLE, Stroke, TICK, TITLE};
+
+/// Room that a tick label leaves to its neighbour.
+const TICK_GAP: f64 = 8.0;
+
+/// The SVG of a figure; its user unit is a quarter of a logical pixel.
+pub fn svg(figure: &Figure) -> Result<String, String> {
+    let mut scrap = String::new();
+    let plan = layout(figure, &Canvas::new(&mut scrap, (1.0, 1.0))?)?;
+    let mut svg = String::new();
+    let canvas = Canvas::new(&mut svg, plan.size)?;
+    heading(&canvas, figure, &plan)?;
+    for (index, (panel, frame)) in figure.panels.iter().zip(&plan.plots).enumerate() {
+        let lowest = index + figure.columns >= figure.panels.len();
+        Plot { canvas: &canvas, panel, frame: *frame }.draw(lowest)?;
+    }
+    for (entry, (at, room)) in figure.legend.iter().zip(&plan.entries) {
+        legend_entry(&canvas, entry, *at, *room)?;
+    }
+    canvas.finish()?;
+    Ok(svg)
+}
+
+fn heading(canvas: &Canvas, figure: &Figure, plan: &Layout) -> Result<(), String> {
+    let room = plan.size.0 - 2.0 * MARGIN;
+    canvas.text(&canvas.fitting(&figure.title, TITLE, room)?, (MARGIN, MARGIN + 9.0), TITLE, Anchor::Left)?;
+    canvas.text(&canvas.fitting(&figure.subtitle, SUBTITLE, room)?, (MARGIN, MARGIN + 34.0), SUBTITLE, Anchor::Left)
+}
+
+fn legend_entry(canvas: &Canvas, entry: &Entry, (left, top): Point, room: f64) -> Result<(), String> {
+    let y = top + ENTRY / 2.0;
+    let middle = (left + 11.0, y);
+    match entry.swatch {
+        Swatch::Line(stroke) => canvas.line(&[(left, y), (left + 22.0, y)], stroke)?,
+        Swatch::Dot(color) => canvas.dot(middle, 4.0, color)?,
+        Swatch::Cross(color) => canvas.cross(middle, 4.0, color)?,
+        Swatch::Shade(color) => canvas.fill([(left, y - 6.0), (left + 22.0, y + 6.0)], color)?,
+    }
+    canvas.text(&canvas.fitting(&entry.label, LEGEND, room)?, (left + SWATCH, y), LEGEND, Anchor::Left)
+}
+
+struct Plot<'a, 'b> {
+    canvas: &'a Canvas<'b>,
+    panel: &'a Panel,
+    frame: Frame,
+}
+
+impl Plot<'_, '_> {
+    fn draw(&self, lowest: bool) -> Result<(), String> {
+        for mark in self.panel.marks.iter().filter(|mark| matches!(mark, Mark::Band(..))) {
+            self.mark(mark)?;
+        }
+        self.vertical_axis()?;
+        self.horizontal_axis(lowest)?;
+        self.header()?;
+        for mark in self.panel.marks.iter().filter(|mark| !matches!(mark, Mark::Band(..))) {
+            self.mark(mark)?;
+        }
+        Ok(())
+    }
+
+    fn header(&self) -> Result<(), String> {
+        let (left, y) = (self.frame.left, self.frame.top - 15.0);
+        let unit = &self.panel.y.title;
+        let room = self.frame.right - left - self.canvas.width(unit, AXIS)? - 8.0;
+        let title = self.canvas.fitting(&self.panel.title, PANEL, room)?;
+        self.canvas.text(&title, (left, y), PANEL, Anchor::Left)?;
+        let after = if title.is_empty() { left } else { left + self.canvas.width(&title, PANEL)? + 8.0 };
+        self.canvas.text(unit, (after, y), AXIS, Anchor::Left)
+    }
+
+    fn vertical_axis(&self) -> Result<(), String> {
+        let mut last = f64::INFINITY;
+        for (value, label) in &self.panel.y.ticks {
+            let y = self.at(0.0, *value).1;
+            self.canvas.line(&[(self.frame.left, y), (self.frame.right, y)], Stroke::solid(GRID).hair())?;
+            if last - y >= TICK.size + 2.0 {
+                self.canvas.text(label, (self.frame.left - 8.0, y), TICK, Anchor::Right)?;
+                last = y;
+            }
+        }
+        Ok(())
+    }
+
+    fn horizontal_axis(&self, lowest: bool) -> Result<(), String> {
+        let Frame { left, right, bottom, .. } = self.frame;
+        self.canvas.line(&[(left, bottom), (right, bottom)], Stroke::solid(FRAME).hair())?;
+        for (x, label) in self.labels_that_fit()? {
+            self.canvas.line(&[(x, bottom), (x, bottom + 4.0)], Stroke::solid(FRAME).hair())?;
+            self.canvas.text(&label, (x, bottom + 14.0), TICK, Anchor::Center)?;
+        }
+        if !lowest {
+            return Ok(());
+        }
+        self.canvas.text(&self.panel.x.title, ((left + right) / 2.0, bottom + 34.0), AXIS, Anchor::Center)
+    }
+
+    /// Labels from the right, for the greatest load is the one to be read; those that would touch a neighbour are left out.
+    fn labels_that_fit(&self) -> Result<Vec<(f64, String)>, String> {
+        let (mut kept, mut edge) = (Vec::new(), f64::INFINITY);
+        for (value, label) in self.panel.x.ticks.iter().rev() {
+            let (x, half) = (self.at(*value, 0.0).0, self.canvas.width(label, TICK)? / 2.0);
+            if x + half + TICK_GAP <= edge {
+                kept.push((x, label.clone()));
+                edge = x - half;
+            }
+        }
+        Ok(kept)
+    }
+
+    fn mark(&self, mark: &Mark) -> Result<(), String> {
+        let Frame { left, top, right, bottom } = self.frame;
+        match mark {
+            Mark::Line(points, stroke) => self.canvas.line(&self.all(points), *stroke),
+            Mark::Steps(points, stroke) => self.canvas.line(&steps(&self.all(points)), *stroke),
+            Mark::Dots(points, color, radius) => {
+                self.all(points).into_iter().try_for_each(|at| self.canvas.dot(at, *radius, *color))
+            }
+            Mark::Crosses(times, color) => {
+                times.iter().try_for_each(|time| self.canvas.cross((self.at(*time, 0.0).0, top + 7.0), 3.5, *color))
+            }
+            Mark::Band(from, to, color) => {
+                let (from, to) = (self.at(*from, 0.0).0, self.at(*to, 0.0).0);
+                self.canvas.fill([(from, top), (to, bottom)], *color)
+            }
+            Mark::Upright(value, stroke) => {
+                let x = self.at(*value, 0.0).0;
+                self.canvas.line(&[(x, bottom), (x, top)], *stroke)
+            }
+            Mark::Level(value, stroke) => {
+                let y = self.at(0.0, *value).1;
+                self.canvas.line(&[(left, y), (right, y)], *stroke)
+            }
+        }
+    }
+
+    fn at(&self, x: f64, y: f64) -> Point {
+        let Frame { left, top, right, bottom } = self.frame;
+        let along = |axis: &Axis, value, from, to| from + axis.place(value) * (to - from);
+        (along(&self.panel.x, x, left, right), along(&self.panel.y, y, bottom, top))
+    }
+
+    fn all(&self, points: &Series) -> Vec<Point> {
+        points.iter().map(|(x, y)| self.at(*x, *y)).collect()
+    }
+}
+
+/// Each value held until the next one begins.
+fn steps(points: &[Point]) -> Vec<Point> {
+    let corners = points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
+    corners.chain(points.last().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_holds_its_value_until_the_next() {
+        assert_eq!(steps(&[(0.0, 1.0), (2.0, 3.0)]), [(0.0, 1.0), (2.0, 1.0), (2.0, 3.0)]);
+        assert_eq!(steps(&[]), []);
+    }
+}

@@ -1,0 +1,102 @@
+//! Charts: a report becomes figures (data), a figure becomes SVG, an SVG becomes a PNG.
+//!
+//! A chart without data is not produced. The same report gives the same bytes.
+
+mod axis;
+mod canvas;
+mod distribution;
+mod draw;
+mod figure;
+mod font;
+mod latency_over_load;
+mod layout;
+mod limit;
+mod over_time;
+mod pick;
+mod raster;
+mod style;
+mod sweep;
+mod throughput_over_load;
+
+use crate::model::report::Report;
+use crate::view::ViewError;
+use figure::Figure;
+
+/// One picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chart {
+    /// File stem: `ttft_over_time`.
+    pub name: &'static str,
+    /// Title, for the text around the picture.
+    pub title: String,
+    /// The picture, two dots to a logical pixel.
+    pub png: Vec<u8>,
+}
+
+/// Every chart that the report has data for, in the order in which a reader wants them.
+///
+/// # Errors
+/// [`ViewError::Chart`] where drawing fails, which no report should bring about.
+pub fn charts(report: &Report) -> Result<Vec<Chart>, ViewError> {
+    figures(report).iter().map(render).collect()
+}
+
+fn figures(report: &Report) -> Vec<Figure> {
+    let over_load = [latency_over_load::figure(report), throughput_over_load::figure(report)];
+    let over_time = [over_time::ttft(report), over_time::in_flight(report), over_time::tokens_per_second(report)];
+    over_load.into_iter().flatten().chain(distribution::figures(report)).chain(over_time.into_iter().flatten()).collect()
+}
+
+fn render(figure: &Figure) -> Result<Chart, ViewError> {
+    let png = draw::svg(figure).and_then(|svg| raster::png(&svg));
+    let png = png.map_err(|reason| ViewError::Chart { name: figure.name, reason })?;
+    Ok(Chart { name: figure.name, title: figure.title.clone(), png })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
+
+    fn names(report: &Report) -> Vec<&'static str> {
+        figures(report).iter().map(|figure| figure.name).collect()
+    }
+
+    #[test]
+    fn one_case_has_no_chart_over_load() {
+        let over_time = ["cdf_ttft", "cdf_itl", "cdf_e2e", "ttft_over_time", "in_flight", "tokens_per_second"];
+        assert_eq!(names(&sweep(1)), over_time);
+        let all = [["latency_over_load", "throughput_over_load"].as_slice(), &over_time].concat();
+        assert_eq!(names(&sweep(2)), all);
+    }
+
+    #[test]
+    fn no_data_draws_nothing() {
+        assert_eq!(names(&report_of(vec![no_data()], Default::default(), 3)), [""; 0]);
+        assert_eq!(names(&report_of(Vec::new(), Default::default(), 0)), [""; 0]);
+    }
+
+    #[test]
+    fn the_same_report_gives_the_same_bytes() {
+        let report = report_of(vec![failing()], Default::default(), 1);
+        let once = charts(&report).unwrap();
+        assert_eq!(once, charts(&report).unwrap());
+        assert!(once.iter().all(|chart| chart.png.starts_with(b"\x89PNG") && chart.png.len() > 10_000));
+    }
+
+    #[test]
+    #[ignore = "writes pictures to look at into a temporary folder"]
+    fn gallery() {
+        let dir = std::env::temp_dir().join("llmscen-gallery");
+        let failures = report_of(vec![failing()], Default::default(), 1);
+        let sweeps = [("1", sweep(1)), ("2", sweep(2)), ("5", sweep(5)), ("12", sweep(12)), ("100", sweep(100))];
+        for (folder, report) in sweeps.into_iter().chain([("failing", failures), ("grid", grid(10)), ("rates", grid(2))]) {
+            let dir = dir.join(folder);
+            std::fs::create_dir_all(&dir).unwrap();
+            for figure in figures(&report) {
+                let chart = render(&figure).unwrap();
+                std::fs::write(dir.join(format!("{}.png", chart.name)), chart.png).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Which cases a chart shows, in which order and colour, and what it says about the rest.
+
+use crate::model::report::{CaseReport, Report, TokenSource};
+use crate::view::chart::style::{category, ramp};
+use plotters::style::RGBColor;
+
+/// A case on a chart.
+pub struct Picked<'a> {
+    /// The case.
+    pub case: &'a CaseReport,
+    /// Its name in the legend.
+    pub label: String,
+    /// Its colour: a ramp where the cases are levels of load.
+    pub color: RGBColor,
+}
+
+/// At most `room` of the cases that pass `has`, by rising load and evenly spread over it, and how many there were.
+pub fn pick(report: &Report, room: usize, has: impl Fn(&CaseReport) -> bool) -> (Vec<Picked<'_>>, usize) {
+    let mut cases: Vec<&CaseReport> = report.cases.iter().filter(|case| has(case)).collect();
+    let ordered =
+        cases.iter().all(|case| case.load_value.is_some()) && cases.windows(2).any(|p| p[0].load_value != p[1].load_value);
+    if ordered {
+        cases.sort_by(|a, b| a.load_value.unwrap_or(0.0).total_cmp(&b.load_value.unwrap_or(0.0)));
+    }
+    let found = cases.len();
+    let shown: Vec<&CaseReport> = spread(found, room).into_iter().map(|index| cases[index]).collect();
+    let color = |index| if ordered { ramp(index, shown.len()) } else { category(index, shown.len()) };
+    let picked = shown.iter().enumerate().map(|(index, case)| Picked { case, label: name(case), color: color(index) });
+    (picked.collect(), found)
+}
+
+/// The name of a case on a chart: its id, or its load where the id says nothing.
+pub fn name(case: &CaseReport) -> String {
+    if case.labels.0.is_empty() { case.load.clone() } else { case.id.clone() }
+}
+
+/// At most `room` indices below `count`, first and last among them, evenly spread.
+pub fn spread(count: usize, room: usize) -> Vec<usize> {
+    match (count, room) {
+        (count, room) if count <= room => (0..count).collect(),
+        (_, 0) => Vec::new(),
+        (_, 1) => vec![0],
+        _ => (0..room).map(|step| (step * (count - 1) + (room - 1) / 2) / (room - 1)).collect(),
+    }
+}
+
+/// The line under a title: scenario, its size, and what else must be said.
+pub fn subtitle(report: &Report, remarks: &[String]) -> String {
+    let scope = match report.cases.as_slice() {
+        [only] => only.load.clone(),
+        cases => format!("{} cases", cases.len()),
+    };
+    let parts =
+        [report.manifest.name.clone(), scope].into_iter().chain(remarks.iter().filter(|remark| !remark.is_empty()).cloned());
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ·  ")
+}
+
+/// `12 of 100 cases shown`, or nothing where all are.
+pub fn shown(count: usize, of: usize, what: &str) -> String {
+    if count == of { String::new() } else { format!("{count} of {of} {what} shown") }
+}
+
+/// What a chart of output tokens must say where they were only counted from events.
+pub fn token_remark(report: &Report) -> String {
+    let counted = report.cases.iter().any(|case| case.token_source == Some(TokenSource::Events));
+    if counted { "~ tokens counted from events, a lower bound".to_owned() } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::fixture::sweep;
+
+    #[test]
+    fn the_ends_are_always_shown_and_no_case_twice() {
+        for count in 1..=120 {
+            let indices = spread(count, 12);
+            assert_eq!((indices[0], indices[indices.len() - 1], indices.len()), (0, count - 1, count.min(12)));
+            assert!(indices.windows(2).all(|pair| pair[0] < pair[1]), "{indices:?}");
+        }
+        assert_eq!(spread(0, 12), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn a_sweep_is_shown_by_rising_load_and_says_what_is_left_out() {
+        let mut report = sweep(100);
+        report.cases.reverse();
+        let (picked, found) = pick(&report, 12, |_| true);
+        let loads: Vec<f64> = picked.iter().filter_map(|picked| picked.case.load_value).collect();
+        assert_eq!(loads, [1.0, 10.0, 19.0, 28.0, 37.0, 46.0, 55.0, 64.0, 73.0, 82.0, 91.0, 100.0]);
+        assert_eq!(picked[0].label, "concurrency=1");
+        assert_eq!(subtitle(&report, &[shown(picked.len(), found, "cases")]), "chat  ·  100 cases  ·  12 of 100 cases shown");
+        assert_eq!(subtitle(&sweep(1), &[shown(1, 1, "cases")]), "chat  ·  concurrency 1");
+    }
+}

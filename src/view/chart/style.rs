@@ -1,0 +1,131 @@
+//! One look for every chart: sizes, colours, strokes. Lengths are in logical pixels; a PNG has two dots a pixel.
+
+use plotters::style::RGBColor;
+
+/// Text and axes.
+pub const INK: RGBColor = RGBColor(0x22, 0x26, 0x2b);
+/// Titles of lesser rank and tick labels.
+pub const MUTED: RGBColor = RGBColor(0x5f, 0x67, 0x70);
+/// Grid lines.
+pub const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xea);
+/// Axis lines.
+pub const FRAME: RGBColor = RGBColor(0xa7, 0xae, 0xb5);
+/// Warm-up.
+pub const SHADE: RGBColor = RGBColor(0xee, 0xf0, 0xf3);
+/// Limits and failures.
+pub const ALARM: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
+/// A single series, and the first of several.
+pub const MAIN: RGBColor = RGBColor(0x00, 0x72, 0xb2);
+
+/// Okabe and Ito, "Color Universal Design" (2008), without its yellow, which white swallows, and without the red that
+/// limits and failures own.
+const CATEGORIES: [RGBColor; 6] = [
+    MAIN,
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x22, 0x26, 0x2b),
+];
+
+/// Viridis (Smith and van der Walt, 2015) up to the last shade that stands out from white.
+const RAMP: [(f64, f64, f64); 5] =
+    [(68.0, 1.0, 84.0), (59.0, 82.0, 139.0), (33.0, 145.0, 140.0), (94.0, 201.0, 98.0), (170.0, 205.0, 40.0)];
+
+/// Colours for the quantiles p50, p90, p99.
+pub const QUANTILES: [RGBColor; 3] = [MAIN, CATEGORIES[1], CATEGORIES[3]];
+
+/// Colour `index` of `count` things without an order: distinct hues while they last, then a ramp.
+pub fn category(index: usize, count: usize) -> RGBColor {
+    if count <= CATEGORIES.len() { CATEGORIES[index % CATEGORIES.len()] } else { ramp(index, count) }
+}
+
+/// Colour `index` of `count` things in an order, dark to light; equal in lightness steps for the colour-blind too.
+pub fn ramp(index: usize, count: usize) -> RGBColor {
+    let place = if count < 2 { 0.0 } else { index as f64 / (count - 1) as f64 } * (RAMP.len() - 1) as f64;
+    let from = (place.floor() as usize).min(RAMP.len() - 2);
+    let (a, b, t) = (RAMP[from], RAMP[from + 1], place - from as f64);
+    let mix = |a: f64, b: f64| (a + (b - a) * t).round() as u8;
+    RGBColor(mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2))
+}
+
+/// How a line is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stroke {
+    /// Colour.
+    pub color: RGBColor,
+    /// Width.
+    pub width: f64,
+    /// Lengths of dash and gap; None: solid.
+    pub dash: Option<(f64, f64)>,
+}
+
+impl Stroke {
+    /// A solid line of data.
+    pub fn solid(color: RGBColor) -> Stroke {
+        Stroke { color, width: 2.0, dash: None }
+    }
+
+    /// A dashed line beside the data, such as a limit.
+    pub fn dashed(color: RGBColor) -> Stroke {
+        Stroke { color, width: 1.5, dash: Some((5.0, 4.0)) }
+    }
+
+    /// The same line, as fine as a grid.
+    pub fn hair(self) -> Stroke {
+        Stroke { width: 1.0, ..self }
+    }
+
+    /// The same line, thinner.
+    pub fn thin(self) -> Stroke {
+        Stroke { width: 1.25, ..self }
+    }
+}
+
+/// How a text is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Face {
+    /// Size of an em.
+    pub size: f64,
+    /// Semi-bold instead of regular.
+    pub bold: bool,
+    /// Colour.
+    pub color: RGBColor,
+}
+
+/// The title of a figure.
+pub const TITLE: Face = Face { size: 19.0, bold: true, color: INK };
+/// The line below it.
+pub const SUBTITLE: Face = Face { size: 13.0, bold: false, color: MUTED };
+/// The title of a panel.
+pub const PANEL: Face = Face { size: 13.0, bold: true, color: INK };
+/// Axis titles and what follows a panel's title.
+pub const AXIS: Face = Face { size: 12.5, bold: false, color: MUTED };
+/// Tick labels.
+pub const TICK: Face = Face { size: 12.0, bold: false, color: MUTED };
+/// Legend entries.
+pub const LEGEND: Face = Face { size: 12.5, bold: false, color: INK };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_of_one_chart_differ() {
+        for count in 1..=12 {
+            let colours: Vec<RGBColor> = (0..count).map(|index| category(index, count)).collect();
+            for (index, colour) in colours.iter().enumerate() {
+                assert!(!colours[..index].contains(colour), "{index} of {count}");
+                assert_ne!(*colour, ALARM);
+            }
+        }
+    }
+
+    #[test]
+    fn the_ramp_runs_from_dark_to_light() {
+        let lightness = |c: RGBColor| 0.2126 * f64::from(c.0) + 0.7152 * f64::from(c.1) + 0.0722 * f64::from(c.2);
+        let steps: Vec<f64> = (0..12).map(|index| lightness(ramp(index, 12))).collect();
+        assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "{steps:?}");
+        assert_eq!((ramp(0, 1), ramp(0, 5)), (RGBColor(68, 1, 84), RGBColor(68, 1, 84)));
+    }
+}

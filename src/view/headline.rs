@@ -1,0 +1,176 @@
+//! The verdict on a run as one line that a person can act on.
+
+use crate::model::check::{Ruling, Verdict};
+use crate::model::report::{CaseReport, Report, RunVerdict};
+use crate::view::format::{against, plain, unit_of};
+
+/// The verdict as a word, in capitals.
+pub fn word(verdict: RunVerdict) -> &'static str {
+    match verdict {
+        RunVerdict::Pass => "PASS",
+        RunVerdict::Fail => "FAIL",
+        RunVerdict::Inconclusive => "INCONCLUSIVE",
+        RunVerdict::Invalid => "INVALID",
+        RunVerdict::Error => "ERROR",
+    }
+}
+
+/// What it rests on, and what to do where there is something to do.
+pub fn reason(report: &Report) -> String {
+    if report.cases.is_empty() {
+        return "no case ran, so there is nothing to judge.".to_owned();
+    }
+    match report.verdict {
+        RunVerdict::Pass if rulings(report).next().is_none() => format!("{}; no limit was set.", extent(report)),
+        RunVerdict::Pass => format!("{} held over {}.", limits(rulings(report).count()), extent(report)),
+        RunVerdict::Fail => failed(report),
+        RunVerdict::Inconclusive => undecided(report),
+        RunVerdict::Invalid => invalid(report),
+        RunVerdict::Error => error(report),
+    }
+}
+
+fn rulings(report: &Report) -> impl Iterator<Item = (&CaseReport, &Verdict)> {
+    report.cases.iter().flat_map(|case| case.verdicts.iter().map(move |verdict| (case, verdict)))
+}
+
+fn of_ruling(report: &Report, ruling: Ruling) -> Vec<(&CaseReport, &Verdict)> {
+    rulings(report).filter(|(_, verdict)| verdict.ruling == ruling).collect()
+}
+
+fn limits(count: usize) -> String {
+    if count == 1 { "the one limit".to_owned() } else { format!("all {count} limits") }
+}
+
+fn extent(report: &Report) -> String {
+    let ok: u64 = report.cases.iter().map(|case| case.counts.ok).sum();
+    let scheduled: u64 = report.cases.iter().map(|case| case.counts.scheduled).sum();
+    let plural = if report.cases.len() == 1 { "" } else { "s" };
+    format!("{} case{plural}, {ok} of {scheduled} requests ok", report.cases.len())
+}
+
+fn failed(report: &Report) -> String {
+    let broken = of_ruling(report, Ruling::Fail);
+    let Some((case, verdict)) = broken.iter().max_by(|a, b| excess(a.1).total_cmp(&excess(b.1))) else {
+        return format!("{}; the run failed without a broken limit.", extent(report));
+    };
+    let (check, unit) = (&verdict.check, unit_of(verdict));
+    let seen = match verdict.observed {
+        Some(_) => format!("observed {}", against(verdict.observed, check.limit, unit)),
+        None => "there is no data for it".to_owned(),
+    };
+    let others = if broken.len() > 1 { "; worst: " } else { ": " };
+    format!("{} of {} limits broken{others}`{}` at `{}`, {seen}.", broken.len(), rulings(report).count(), check.expr, case.id)
+}
+
+/// By how much a limit is missed, as a ratio; missing data is the worst of all.
+fn excess(verdict: &Verdict) -> f64 {
+    match verdict.observed {
+        None => f64::INFINITY,
+        Some(_) if verdict.check.limit == 0.0 => f64::MAX,
+        Some(seen) => ((seen - verdict.check.limit) / verdict.check.limit).abs(),
+    }
+}
+
+fn undecided(report: &Report) -> String {
+    let open = of_ruling(report, Ruling::Inconclusive);
+    let Some((case, verdict)) = open.iter().max_by_key(|(_, verdict)| verdict.need) else {
+        return format!("{}; too little data to rule.", extent(report));
+    };
+    let (have, name) = (verdict.n, &verdict.check.expr);
+    let advice = match verdict.need {
+        Some(need) => format!("has {have} samples and needs about {need}: raise `load.requests`"),
+        None => format!("has {have} samples, too few to say: raise `load.requests`"),
+    };
+    format!("{} of {} limits undecided; `{name}` at `{}` {advice}.", open.len(), rulings(report).count(), case.id)
+}
+
+fn invalid(report: &Report) -> String {
+    let unsound: Vec<&CaseReport> = report.cases.iter().filter(|case| !case.audit.valid).collect();
+    let Some(first) = unsound.first() else {
+        return "the run did not happen as planned; see the notes.".to_owned();
+    };
+    let why = first.audit.reasons.first().map_or("no reason was given", String::as_str);
+    format!(
+        "{} of {} cases measured the load generator, not the server; `{}`: {}. Give the tool more cores or less load.",
+        unsound.len(),
+        report.cases.len(),
+        first.id,
+        plain(why).trim_end_matches('.')
+    )
+}
+
+fn error(report: &Report) -> String {
+    let dead = report.cases.iter().find(|case| case.counts.ok == 0).and_then(|case| Some((case, case.failures.first()?)));
+    match dead {
+        Some((case, failure)) => format!(
+            "the run could not be carried out; at `{}` {} of {} requests ended in `{}`: {}.",
+            case.id,
+            failure.count,
+            case.counts.scheduled,
+            failure.kind,
+            plain(&failure.message).trim_end_matches('.')
+        ),
+        None => format!("the run could not be carried out; {}.", extent(report)),
+    }
+}
+
+/// The first lines of a report: that it was cut short, where it was.
+pub fn interruption(report: &Report) -> Option<String> {
+    let cut = report.manifest.parts.iter().filter_map(|part| part.cut_short.as_deref()).next();
+    let why = cut.map(|why| format!(" ({})", plain(why))).unwrap_or_default();
+    report.manifest.interrupted.then(|| format!("The run was cut short{why}; every figure covers only what had ended by then."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::report::Part;
+    use crate::view::fixture::{case, failing, no_data, report_of, sweep};
+
+    #[test]
+    fn each_verdict_says_what_to_look_at() {
+        let pass = |ruling| {
+            let mut case = case(4);
+            case.verdicts.iter_mut().for_each(|verdict| verdict.ruling = ruling);
+            case
+        };
+        let table = [
+            (report_of(vec![pass(Ruling::Pass)], RunVerdict::Pass, 0), "all 2 limits held over 1 case, 240 of 240 requests ok."),
+            (
+                report_of(vec![case(4), failing()], RunVerdict::Fail, 1),
+                "2 of 4 limits broken; worst: `ttft.p99 < 500ms` at `concurrency=64`, observed 1.33 s.",
+            ),
+            (
+                sweep(1),
+                "1 of 2 limits undecided; `error_rate < 1%` at `concurrency=1` has 240 samples and needs about 299: raise `load.requests`.",
+            ),
+            (
+                report_of(vec![no_data()], RunVerdict::Invalid, 4),
+                "1 of 1 cases measured the load generator, not the server; `base`: schedule lag p99 8.1 ms is over 5 ms. Give the tool more cores or less load.",
+            ),
+            (
+                report_of(vec![no_data()], RunVerdict::Error, 3),
+                "the run could not be carried out; at `base` 8 of 8 requests ended in `connect`: connection refused.",
+            ),
+            (report_of(vec![], RunVerdict::Pass, 0), "no case ran, so there is nothing to judge."),
+            (
+                report_of(vec![no_data()], RunVerdict::Fail, 1),
+                "1 of 1 limits broken: `ttft.p99 < 500ms` at `base`, there is no data for it.",
+            ),
+        ];
+        for (report, line) in table {
+            assert_eq!(reason(&report), line);
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_says_why() {
+        let mut report = sweep(1);
+        assert_eq!(interruption(&report), None);
+        report.manifest.interrupted = true;
+        report.manifest.parts = vec![Part { cut_short: Some("Ctrl-C".into()), ..Part::default() }];
+        let text = interruption(&report).unwrap();
+        assert_eq!(text, "The run was cut short (Ctrl-C); every figure covers only what had ended by then.");
+    }
+}

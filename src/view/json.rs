@@ -1,0 +1,178 @@
+//! results.json: the machine's copy of a report. Its keys are a promise; `results.schema.json` states it.
+//!
+//! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
+
+use crate::model::check::Verdict;
+use crate::model::metric::{Metric, Per, Stat};
+use crate::model::report::{CaseReport, Report};
+use crate::model::sample::Distribution;
+use crate::model::units::Unit;
+use crate::view::{ViewError, absent, format};
+use serde_json::{Map, Value, json};
+
+/// The format's name and version, the value of `schema`.
+pub const SCHEMA_NAME: &str = "llmscen/results/1";
+
+/// The JSON Schema (draft 2020-12) that every results.json holds.
+pub fn results_schema() -> &'static str {
+    include_str!("results.schema.json")
+}
+
+/// results.json of a report, indented, with a final newline.
+///
+/// # Errors
+/// [`ViewError::Json`] where a value cannot be written.
+pub fn json(report: &Report) -> Result<String, ViewError> {
+    let manifest = &report.manifest;
+    let cases: Vec<Value> = report.cases.iter().map(case).collect::<Result<_, _>>()?;
+    let document = json!({
+        "schema": SCHEMA_NAME,
+        "name": manifest.name,
+        "description": report.description,
+        "run_id": manifest.run_id,
+        "tool_version": manifest.tool_version,
+        "plan_id": manifest.plan_id,
+        "seed": manifest.seed,
+        "verdict": report.verdict,
+        "exit_code": report.exit_code,
+        "started_at": manifest.started_at,
+        "elapsed_s": manifest.elapsed_s,
+        "interrupted": manifest.interrupted,
+        "machine": manifest.machine,
+        "targets": manifest.targets,
+        "notes": manifest.notes,
+        "cases": cases,
+        "search": null,
+    });
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn case(case: &CaseReport) -> Result<Value, ViewError> {
+    let labels: Map<String, Value> = case
+        .labels
+        .0
+        .iter()
+        .map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)))
+        .collect::<Result<_, ViewError>>()?;
+    Ok(json!({
+        "id": case.id,
+        "labels": labels,
+        "load": case.load,
+        "rounds": case.rounds,
+        "token_source": case.token_source,
+        "counts": case.counts,
+        "metrics": metrics(case),
+        "audit": case.audit,
+        "slo": case.verdicts.iter().map(slo).collect::<Vec<_>>(),
+        "failures": case.failures,
+        "notes": absent::notes(case),
+    }))
+}
+
+fn metrics(case: &CaseReport) -> Map<String, Value> {
+    let value = |metric: &Metric| match metric.per() {
+        Per::Case => json!(case.scalars.get(metric)),
+        Per::Request | Per::Gap => json!(case.distributions.get(metric).map(distribution)),
+    };
+    Metric::ALL.iter().map(|metric| (metric.column().to_owned(), value(metric))).collect()
+}
+
+fn distribution(distribution: &Distribution) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert("n".to_owned(), json!(distribution.n));
+    out.insert("mean".to_owned(), json!(distribution.mean));
+    out.insert("sd".to_owned(), json!(distribution.sd));
+    out.insert("min".to_owned(), json!(distribution.min));
+    for share in Distribution::SHARES {
+        out.insert(Stat::Quantile(share).to_string(), json!(distribution.quantile(share)));
+    }
+    out.insert("max".to_owned(), json!(distribution.max));
+    out
+}
+
+fn slo(verdict: &Verdict) -> Value {
+    let unit = match format::unit_of(verdict) {
+        Unit::Share => "share",
+        unit => unit.symbol(),
+    };
+    json!({
+        "expr": verdict.check.expr,
+        "verdict": verdict.ruling,
+        "observed": verdict.observed,
+        "bound": verdict.bound,
+        "limit": verdict.check.limit,
+        "unit": unit,
+        "n": verdict.n,
+        "need": verdict.need,
+        "note": verdict.note,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
+
+    fn rendered(report: &Report) -> Value {
+        serde_json::from_str(&json(report).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn results_hold_the_shipped_schema() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let odd = report_of(vec![failing(), no_data()], Default::default(), 1);
+        for report in [sweep(1), sweep(12), grid(2), odd, report_of(Vec::new(), Default::default(), 0), Report::default()] {
+            let results = rendered(&report);
+            let faults: Vec<String> =
+                validator.iter_errors(&results).map(|fault| format!("{} {fault}", fault.instance_path())).collect();
+            assert_eq!(faults, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn the_schema_refuses_what_it_should() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let whole = rendered(&sweep(1));
+        for pointer in [
+            "/verdict",
+            "/cases/0/metrics/ttft_ms",
+            "/cases/0/slo/0/need",
+            "/cases/0/metrics/ttft_ms/p99.9",
+            "/cases/0/audit/valid",
+        ] {
+            let mut broken = whole.clone();
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            broken.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(key).unwrap();
+            assert!(!validator.is_valid(&broken), "{pointer}");
+        }
+        let mut renamed = whole;
+        renamed["verdict"] = json!("maybe");
+        assert!(!validator.is_valid(&renamed));
+    }
+
+    #[test]
+    fn every_metric_has_its_key_and_what_is_missing_is_null() {
+        let results = rendered(&sweep(1));
+        let metrics = results["cases"][0]["metrics"].as_object().unwrap();
+        assert_eq!(
+            metrics.keys().map(String::as_str).collect::<Vec<_>>(),
+            Metric::ALL.iter().map(|m| m.column()).collect::<Vec<_>>()
+        );
+        assert_eq!((&metrics["output_tps_per_gpu"], &metrics["cached_tokens"]), (&Value::Null, &Value::Null));
+        assert_eq!(metrics["ttft_ms"]["n"], json!(240));
+        let keys: Vec<&str> = metrics["ttft_ms"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys.join(" "), "n mean sd min p1 p5 p10 p25 p50 p66 p75 p80 p90 p95 p98 p99 p99.9 max");
+    }
+
+    #[test]
+    fn a_verdict_is_written_in_the_unit_it_names() {
+        let slo = &rendered(&sweep(1))["cases"][0]["slo"];
+        let errors = json!({
+            "expr": "error_rate < 1%", "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,
+            "unit": "share", "n": 240, "need": 299, "note": null
+        });
+        assert_eq!((&slo[1], &slo[0]["unit"], &slo[0]["limit"]), (&errors, &json!("ms"), &json!(500.0)));
+    }
+}

@@ -1,0 +1,161 @@
+//! junit.xml: a test suite per case, a test case per SLO.
+//!
+//! | ruling | becomes |
+//! |---|---|
+//! | pass | a success |
+//! | fail | a `failure` of type `fail` |
+//! | inconclusive | a `failure` of type `inconclusive`, or `skipped` where the caller says so: CI must not turn green unasked |
+//! | invalid | an `error` of type `invalid`: the load generator, not the server, was measured |
+//!
+//! What no SLO can carry gets a test case of its own: an unsound case without a ruling that says so (`self-audit`), and a
+//! run that was cut short or could not be carried out (suite `run`).
+
+use crate::model::check::{Ruling, Verdict};
+use crate::model::report::{CaseReport, Report, RunVerdict};
+use crate::view::format::{against, plain, unit_of};
+use crate::view::{ViewError, headline};
+use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
+use std::time::Duration;
+
+/// What an inconclusive ruling becomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inconclusive {
+    /// A failure of type `inconclusive`.
+    #[default]
+    Failure,
+    /// A skipped test, for those who pass `--inconclusive=pass`.
+    Skipped,
+}
+
+/// junit.xml of a report.
+///
+/// # Errors
+/// [`ViewError::Junit`] where the XML cannot be written.
+pub fn junit(report: &Report, inconclusive: Inconclusive) -> Result<String, ViewError> {
+    let mut document = Document::new(format!("llmscen {}", report.manifest.name));
+    document.timestamp = report.manifest.started_at.parse().ok();
+    document.time = report.manifest.elapsed_s.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
+    document.add_test_suites(report.cases.iter().map(|case| suite(&report.manifest.name, case, inconclusive)));
+    document.add_test_suites(run_suite(report));
+    Ok(document.to_string()?)
+}
+
+fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestSuite {
+    let mut suite = TestSuite::new(plain(&case.id));
+    let class = plain(&format!("{scenario}.{}", case.id));
+    for verdict in &case.verdicts {
+        let mut test = TestCase::new(plain(&verdict.check.expr), status(verdict, inconclusive));
+        test.set_classname(class.clone());
+        suite.add_test_case(test);
+    }
+    let said = case.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Invalid);
+    if !case.audit.valid && !said {
+        let mut test = TestCase::new("self-audit", broken(NonSuccessKind::Error, "invalid", &case.audit.reasons.join("; ")));
+        test.set_classname(class);
+        suite.add_test_case(test);
+    }
+    suite
+}
+
+fn status(verdict: &Verdict, inconclusive: Inconclusive) -> TestCaseStatus {
+    let message = message(verdict);
+    match (verdict.ruling, inconclusive) {
+        (Ruling::Pass, _) => TestCaseStatus::success(),
+        (Ruling::Fail, _) => broken(NonSuccessKind::Failure, "fail", &message),
+        (Ruling::Invalid, _) => broken(NonSuccessKind::Error, "invalid", &message),
+        (Ruling::Inconclusive, Inconclusive::Failure) => broken(NonSuccessKind::Failure, "inconclusive", &message),
+        (Ruling::Inconclusive, Inconclusive::Skipped) => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_type("inconclusive").set_message(message);
+            status
+        }
+    }
+}
+
+fn broken(kind: NonSuccessKind, name: &str, message: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_type(name).set_message(plain(message));
+    status
+}
+
+fn message(verdict: &Verdict) -> String {
+    let (limit, unit) = (verdict.check.limit, unit_of(verdict));
+    let seen = format!("observed {}", against(verdict.observed, limit, unit));
+    let bound = verdict.bound.map(|bound| format!("bound {}", against(Some(bound), limit, unit)));
+    let set = format!("limit {}, n {}", against(Some(limit), limit, unit), verdict.n);
+    let need = verdict.need.map(|need| format!("needs about {need} samples"));
+    let parts = [Some(seen), bound, Some(set), need, verdict.note.clone()];
+    plain(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+fn run_suite(report: &Report) -> Option<TestSuite> {
+    let mut suite = TestSuite::new("run");
+    if let Some(text) = headline::interruption(report) {
+        suite.add_test_case(TestCase::new("ran to its end", broken(NonSuccessKind::Error, "interrupted", &text)));
+    }
+    if report.verdict == RunVerdict::Error {
+        let text = headline::reason(report);
+        suite.add_test_case(TestCase::new("was carried out", broken(NonSuccessKind::Error, "error", &text)));
+    }
+    (suite.tests > 0).then_some(suite)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::fixture::{failing, no_data, report_of, sweep};
+
+    fn parsed(report: &Report, inconclusive: Inconclusive) -> Document {
+        Document::deserialize_from_str(&junit(report, inconclusive).unwrap()).unwrap()
+    }
+
+    fn types(document: &Document) -> Vec<String> {
+        let cases = document.test_suites.iter().flat_map(|suite| &suite.test_cases);
+        let word = |test: &TestCase| match &test.status {
+            TestCaseStatus::Success { .. } => "success".to_owned(),
+            TestCaseStatus::NonSuccess { kind, ty, .. } => format!("{kind:?} {}", ty.as_deref().unwrap_or_default()),
+            TestCaseStatus::Skipped { ty, .. } => format!("skipped {}", ty.as_deref().unwrap_or_default()),
+        };
+        cases.map(word).collect()
+    }
+
+    #[test]
+    fn each_ruling_has_its_element() {
+        let mut report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
+        report.cases[0].verdicts[1].ruling = Ruling::Inconclusive;
+        let document = parsed(&report, Inconclusive::Failure);
+        assert_eq!(types(&document), ["Failure fail", "Failure inconclusive", "Failure fail", "Error invalid"]);
+        assert_eq!((document.tests, document.failures, document.errors), (4, 3, 1));
+        assert_eq!(types(&parsed(&report, Inconclusive::Skipped))[1], "skipped inconclusive");
+        assert_eq!(types(&parsed(&sweep(1), Inconclusive::Skipped)), ["success", "skipped inconclusive"]);
+    }
+
+    #[test]
+    fn a_failure_says_what_was_seen_and_what_is_missing() {
+        let xml = junit(&sweep(1), Inconclusive::Failure).unwrap();
+        let line =
+            r#"<failure message="observed 0%, bound 1.24%, limit 1%, n 240, needs about 299 samples" type="inconclusive"/>"#;
+        assert!(xml.contains(line), "{xml}");
+        assert!(xml.contains(r#"<testcase name="ttft.p99 &lt; 500ms" classname="chat.concurrency=1"#), "{xml}");
+        assert!(xml.contains(r#"timestamp="2026-01-02T03:04:05.000+00:00""#), "{xml}");
+    }
+
+    #[test]
+    fn hostile_words_stay_well_formed() {
+        let mut report = report_of(vec![failing()], RunVerdict::Fail, 1);
+        report.cases[0].id = "a\u{0}<&\"'\u{1b}[31m\u{fffe}\u{8}]]>".into();
+        report.cases[0].verdicts[0].note = Some("\u{1}\u{b}]]><x>\n& \u{ffff}".into());
+        let document = parsed(&report, Inconclusive::Failure);
+        assert_eq!(document.test_suites[0].name.as_str(), "a <&\"' [31m ]]>");
+    }
+
+    #[test]
+    fn a_run_that_broke_off_is_an_error_of_the_run() {
+        let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);
+        report.manifest.interrupted = true;
+        let document = parsed(&report, Inconclusive::Failure);
+        assert_eq!(document.test_suites[1].name.as_str(), "run");
+        assert_eq!(types(&document)[2..], ["Error interrupted", "Error error"]);
+        assert_eq!(parsed(&report_of(Vec::new(), RunVerdict::Pass, 0), Inconclusive::Failure).tests, 0);
+    }
+}

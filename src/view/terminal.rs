@@ -1,0 +1,199 @@
+//! What a run prints in the end, and a plan before it: tables for a terminal, plain lines elsewhere.
+
+use crate::model::check::{Ruling, Verdict};
+use crate::model::load::{Load, Warmup};
+use crate::model::metric::Metric;
+use crate::model::plan::{Case, Plan};
+use crate::model::report::{CaseReport, Report};
+use crate::model::units::Unit;
+use crate::view::absent::mark;
+use crate::view::format::{ABSENT, against, millis, percent, unit_of, value};
+use crate::view::sheet::{remark, subject_mark};
+use crate::view::table::{Cell, Column, Screen, Tint, render};
+
+const SLO: [Column; 7] = [
+    Column::words("VERDICT", 0),
+    Column::words("CASE", 1),
+    Column::words("SLO", 0),
+    Column::numbers("OBSERVED", 0),
+    Column::numbers("BOUND", 3),
+    Column::numbers("N", 2),
+    Column::words("NOTE", 4),
+];
+
+const CASES: [Column; 12] = [
+    Column::words("CASE", 0),
+    Column::numbers("OK", 0),
+    Column::numbers("ERRORS", 2),
+    Column::numbers("REQ/S", 3),
+    Column::numbers("OUT TOK/S", 0),
+    Column::numbers("TTFT P50", 4),
+    Column::numbers("TTFT P99", 0),
+    Column::numbers("ITL P50", 6),
+    Column::numbers("ITL P99", 1),
+    Column::numbers("TPOT P50", 8),
+    Column::numbers("E2E P50", 7),
+    Column::numbers("E2E P99", 5),
+];
+
+const PLAN: [Column; 5] = [
+    Column::words("CASE", 0),
+    Column::words("LOAD", 0),
+    Column::numbers("REQUESTS", 0),
+    Column::numbers("WARM-UP", 1),
+    Column::numbers("SLOS", 2),
+];
+
+/// Every ruling, one a line. `width`: columns of the terminal, None where there is none.
+pub fn slo_table(report: &Report, width: Option<usize>, color: bool) -> String {
+    let all = report.cases.iter().flat_map(|case| case.verdicts.iter().map(move |verdict| slo_row(case, verdict)));
+    render(&SLO, &all.collect::<Vec<_>>(), Screen { width, color })
+}
+
+fn slo_row(case: &CaseReport, verdict: &Verdict) -> Vec<Cell> {
+    let (limit, unit, mark) = (verdict.check.limit, unit_of(verdict), subject_mark(case, verdict));
+    let figure =
+        |value: Option<f64>| value.map_or_else(|| ABSENT.to_owned(), |_| format!("{mark}{}", against(value, limit, unit)));
+    vec![
+        (verdict.ruling.name().to_uppercase(), tint(verdict.ruling)),
+        dull(case.id.clone()),
+        dull(verdict.check.expr.clone()),
+        (figure(verdict.observed), tint(verdict.ruling)),
+        dull(figure(verdict.bound)),
+        dull(verdict.n.to_string()),
+        dull(remark(verdict)),
+    ]
+}
+
+fn tint(ruling: Ruling) -> Tint {
+    match ruling {
+        Ruling::Pass => Tint::Green,
+        Ruling::Fail => Tint::Red,
+        Ruling::Inconclusive | Ruling::Invalid => Tint::Yellow,
+    }
+}
+
+fn dull(text: String) -> Cell {
+    (text, Tint::None)
+}
+
+/// Every case, one a line. `width`: columns of the terminal, None where there is none.
+pub fn case_table(report: &Report, width: Option<usize>, color: bool) -> String {
+    render(&CASES, &report.cases.iter().map(case_row).collect::<Vec<_>>(), Screen { width, color })
+}
+
+fn case_row(case: &CaseReport) -> Vec<Cell> {
+    let show = |metric: Metric, found: Option<f64>| {
+        let text =
+            |found| format!("{}{}", mark(case, metric), value(found, metric.unit()).replace(" tok/s", "").replace(" req/s", ""));
+        dull(found.map_or_else(|| ABSENT.to_owned(), text))
+    };
+    let scalar = |metric| show(metric, case.scalars.get(&metric).copied());
+    let quantile = |metric, share| show(metric, case.distributions.get(&metric).and_then(|own| own.quantile(share)));
+    let errors = case.scalars.get(&Metric::ErrorRate).copied();
+    let bad = if errors.unwrap_or(0.0) > 0.0 { Tint::Red } else { Tint::None };
+    vec![
+        dull(case.id.clone()),
+        dull(format!("{}/{}", case.counts.ok, case.counts.scheduled)),
+        (errors.map_or_else(|| ABSENT.to_owned(), percent), bad),
+        scalar(Metric::RequestThroughput),
+        scalar(Metric::OutputTps),
+        quantile(Metric::Ttft, 0.50),
+        quantile(Metric::Ttft, 0.99),
+        quantile(Metric::Itl, 0.50),
+        quantile(Metric::Itl, 0.99),
+        quantile(Metric::Tpot, 0.50),
+        quantile(Metric::E2e, 0.50),
+        quantile(Metric::E2e, 0.99),
+    ]
+}
+
+/// The cases of a plan, one a line. `width`: columns of the terminal, None where there is none.
+pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
+    render(&PLAN, &plan.cases.iter().map(plan_row).collect::<Vec<_>>(), Screen { width, color })
+}
+
+fn plan_row(case: &Case) -> Vec<Cell> {
+    let cells = [case.id.clone(), load_words(&case.load), extent(&case.load), warmup(&case.load), case.checks.len().to_string()];
+    cells.map(dull).to_vec()
+}
+
+fn load_words(load: &Load) -> String {
+    let cap = load.max_in_flight.map(|cap| format!(", at most {cap} in flight")).unwrap_or_default();
+    format!("{}{cap}", load.shape)
+}
+
+/// How much is measured: a count, a span, or the first of both.
+fn extent(load: &Load) -> String {
+    let count = load.requests.map(|count| count.to_string());
+    let span = load.duration.map(|span| millis(span.millis()));
+    count.into_iter().chain(span).collect::<Vec<_>>().join(" or ")
+}
+
+fn warmup(load: &Load) -> String {
+    match load.warmup {
+        Warmup::Requests(count) => count.to_string(),
+        Warmup::Span(span) => value(span.secs(), Unit::Seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::load::{Arrival, Shape};
+    use crate::model::report::RunVerdict;
+    use crate::model::units::Nanos;
+    use crate::view::fixture::{failing, no_data, report_of, sweep};
+
+    #[test]
+    fn rulings_in_a_wide_terminal() {
+        let report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
+        insta::assert_snapshot!(slo_table(&report, Some(120), false), @r"
+        VERDICT  CASE            SLO               OBSERVED   BOUND    N  NOTE
+        ─────────────────────────────────────────────────────────────────────────────────────────
+        FAIL     concurrency=64  ttft.p99 < 500ms    1.33 s  1.41 s  240
+        FAIL     concurrency=64  error_rate < 1%         0%   1.24%  240  needs about 299 samples
+        FAIL     base            ttft.p99 < 500ms       n/a     n/a    0  no data
+        ");
+    }
+
+    #[test]
+    fn cases_elsewhere_than_in_a_terminal() {
+        let report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
+        insta::assert_snapshot!(case_table(&report, None, false), @r"
+        CASE                 OK  ERRORS  REQ/S  OUT TOK/S  TTFT P50  TTFT P99  ITL P50  ITL P99  TPOT P50  E2E P50  E2E P99
+        concurrency=64  229/240   4.58%   11.5       1475    703 ms    1.33 s  37.0 ms  56.8 ms   37.0 ms   5.42 s   7.95 s
+        base                0/8    100%    n/a        n/a       n/a       n/a      n/a      n/a       n/a      n/a      n/a
+        ");
+    }
+
+    #[test]
+    fn every_width_is_kept() {
+        let report = sweep(12);
+        for width in 60..=160 {
+            for table in [slo_table(&report, Some(width), false), case_table(&report, Some(width), false)] {
+                assert!(table.lines().all(|line| line.chars().count() <= width), "{width}\n{table}");
+            }
+        }
+        assert!(slo_table(&report, Some(80), true).contains("\u{1b}[32mPASS\u{1b}[0m"));
+    }
+
+    #[test]
+    fn a_load_says_how_much_and_how_long() {
+        let shape = Shape::Open { rate: 8.0, arrival: Arrival::Poisson };
+        let load = Load {
+            shape,
+            requests: Some(200),
+            duration: Some(Nanos::from_millis(60_000)),
+            warmup: Warmup::Span(Nanos::from_millis(5000)),
+            graceful_stop: Nanos::ZERO,
+            max_in_flight: Some(64),
+        };
+        assert_eq!(
+            (load_words(&load), extent(&load), warmup(&load)),
+            ("8/s poisson, at most 64 in flight".into(), "200 or 60 s".into(), "5 s".into())
+        );
+        let closed = Load { shape: Shape::Burst, duration: None, warmup: Warmup::Requests(16), max_in_flight: None, ..load };
+        assert_eq!((load_words(&closed), extent(&closed), warmup(&closed)), ("burst".into(), "200".into(), "16".into()));
+    }
+}
