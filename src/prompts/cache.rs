@@ -105,6 +105,7 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prompts::{longalpaca, openqa};
     use std::cell::RefCell;
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
@@ -250,5 +251,26 @@ mod tests {
         let (address, _) = hub(|_| reply("200 OK", "", DATA));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert!(runtime.block_on(async { obtain(&REMOTE, &home(&address).cache, &|_| ()) }).is_ok());
+    }
+
+    #[test]
+    fn a_dataset_without_a_path_comes_from_the_hub() {
+        use crate::model::dataset::{DatasetSpec, OnExhausted, Order, Source};
+        let (address, asked) = hub(|path| match path.contains("Hello-SimpleAI") || path.contains("LongAlpaca") {
+            true => reply("200 OK", "", "[{\"question\": \"Why?\", \"instruction\": \"Sum it up.\"}]"),
+            false => reply("404 Not Found", "", ""),
+        });
+        let home = home(&address);
+        let (path, tokenizer, min_tokens, max_tokens, system) = (None, None, None, None, None);
+        let (source, order, on_exhausted) = (Source::Openqa, Order::Sequential, OnExhausted::Cycle);
+        let mut spec = DatasetSpec { source, path, tokenizer, min_tokens, max_tokens, order, on_exhausted, system };
+        for (source, text) in [(Source::Openqa, "Why?"), (Source::Longalpaca, "Sum it up.")] {
+            spec.source = source;
+            let opened = crate::prompts::open(&spec, crate::model::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();
+            assert_eq!(opened.prompts.session(3).unwrap().turns[0].text, text);
+        }
+        let paths = [openqa::KIND, longalpaca::KIND].map(|kind| kind.remote.unwrap().homes);
+        let expected = [paths[0][0], paths[0][1], paths[1][0]].map(|home| format!("/datasets/{home}"));
+        assert_eq!(*asked.lock().unwrap(), expected);
     }
 }

@@ -1,1 +1,15 @@
 //! Floor 2. The run folder and its files.
+//!
+//! While a run goes on its outcomes lie in an append-only journal ([`journal`]); every other file is written whole, or
+//! not at all ([`RunDir::write`]).
+
+mod atomic;
+mod error;
+pub mod journal;
+pub mod manifest;
+mod record;
+mod rundir;
+
+pub use error::StoreError;
+pub use record::Record;
+pub use rundir::{RunDir, Where};

@@ -1,0 +1,68 @@
+//! What can go wrong with a run folder.
+
+use std::path::PathBuf;
+
+/// Why a run cannot be kept or read back.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The folder belongs to another run.
+    #[error("{path} holds another run; name another folder, or overwrite it with --force")]
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Something cannot be written.
+    #[error("cannot write {path}: {source}; name a folder that can be written with --output or `report.dir`")]
+    Write {
+        /// File or folder.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// Something cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The folder is not that of a run.
+    #[error("{path} is not the folder of a run: {missing}")]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+        /// What it lacks.
+        missing: String,
+    },
+    /// The manifest does not parse.
+    #[error("{path} is not a manifest of this version of llmscen: {reason}")]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        reason: String,
+    },
+    /// The file is not a journal.
+    #[error("{path} is not a journal of llmscen")]
+    NotAJournal {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The journal was written by another version.
+    #[error("{path} is a journal of version {found}, this llmscen reads version {known}; use the llmscen that wrote it")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The one that is read.
+        known: u32,
+    },
+    /// A record cannot be encoded.
+    #[error("a record cannot be written to the journal: {reason}")]
+    Encode {
+        /// What the encoder said.
+        reason: String,
+    },
+}

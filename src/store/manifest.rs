@@ -1,0 +1,69 @@
+//! manifest.json: what is known of a run besides its rows.
+
+use super::error::StoreError;
+use super::rundir::RunDir;
+use crate::model::report::Manifest;
+
+/// Name of the file in a run folder.
+pub const FILE: &str = "manifest.json";
+
+/// Writes the manifest, over the one that is there.
+///
+/// # Errors
+/// The folder cannot be written.
+pub fn write(run: &RunDir, manifest: &Manifest) -> Result<(), StoreError> {
+    let mut text = serde_json::to_vec_pretty(manifest).map_err(|error| StoreError::Encode { reason: error.to_string() })?;
+    text.push(b'\n');
+    run.write(FILE, &text)
+}
+
+/// Reads it back.
+///
+/// # Errors
+/// It is missing, or not a manifest.
+pub fn read(run: &RunDir) -> Result<Manifest, StoreError> {
+    let bytes = run.read(FILE)?;
+    serde_json::from_slice(&bytes).map_err(|error| StoreError::Manifest { path: run.file(FILE), reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::report::{Machine, Part, Vitals};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_manifest_comes_back_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::at(dir.path());
+        let part =
+            Part { case: "base".into(), vitals: Some(Vitals { cpu_shares: vec![0.5], ..Vitals::default() }), ..Part::default() };
+        let manifest = Manifest {
+            run_id: "r1".into(),
+            seed: u64::MAX,
+            elapsed_s: Some(1.5),
+            machine: Machine { host: "h".into(), cores: 2, ..Machine::default() },
+            targets: BTreeMap::from([("http://x".into(), "vllm 0.9".into())]),
+            parts: vec![part],
+            ..Manifest::default()
+        };
+        write(&run, &manifest).unwrap();
+        assert_eq!(read(&run).unwrap(), manifest);
+        let text = String::from_utf8(run.read(FILE).unwrap()).unwrap();
+        assert!(text.starts_with("{\n  \"run_id\": \"r1\",\n") && text.ends_with("}\n"), "{text}");
+    }
+
+    #[test]
+    fn a_broken_or_missing_manifest_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::at(dir.path());
+        let path = dir.path().join("manifest.json").display().to_string();
+        assert!(read(&run).unwrap_err().to_string().starts_with(&format!("cannot read {path}: No such file")));
+        run.write(FILE, b"{}").unwrap();
+        let error = read(&run).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("{path} is not a manifest of this version of llmscen: missing field `run_id`")),
+            "{error}"
+        );
+    }
+}

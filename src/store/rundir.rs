@@ -1,0 +1,260 @@
+//! The folder of one run.
+
+use super::atomic::{gone, point, replace};
+use super::error::StoreError;
+use super::{journal, manifest};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Files of a run, next to its charts. Any of the first four says that a folder holds one.
+const FILES: [&str; 8] =
+    ["plan.yaml", manifest::FILE, journal::FILE, "results.json", "requests.parquet", "cases.csv", "report.md", "junit.xml"];
+const MARKS: usize = 4;
+const CHARTS: &str = "charts";
+/// Runs of one scenario that may begin in the same second.
+const TWINS: u32 = 1000;
+
+/// Where a run is to be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Where<'a> {
+    /// Exactly this folder (`--output`); None: a new one under `dir`.
+    pub explicit: Option<&'a Path>,
+    /// Folder of all runs.
+    pub dir: &'a Path,
+    /// Name of the scenario.
+    pub name: &'a str,
+    /// Start of the run, `yyyymmddThhmmssZ`.
+    pub started: &'a str,
+    /// Use `explicit` even if it holds another run, whose files are removed.
+    pub force: bool,
+}
+
+/// The folder of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// Makes the folder: `explicit` itself, or `dir/name/started`, which `dir/name/latest` then points to. A second run
+    /// in the same second becomes `started-2`.
+    ///
+    /// # Errors
+    /// The folder holds another run and `force` is not set, or it cannot be made or written.
+    pub fn create(place: &Where<'_>) -> Result<RunDir, StoreError> {
+        let run = match place.explicit {
+            Some(path) => RunDir::exactly(path, place.force)?,
+            None => RunDir::under(&place.dir.join(place.name), place.started)?,
+        };
+        // Found out now rather than when the first result is to be saved.
+        run.write(".writable", b"")?;
+        fs::remove_file(run.file(".writable")).map_err(|source| StoreError::Write { path: run.path.clone(), source })?;
+        Ok(run)
+    }
+
+    fn exactly(path: &Path, force: bool) -> Result<RunDir, StoreError> {
+        let run = RunDir { path: path.to_owned() };
+        let occupied = FILES[..MARKS].iter().any(|name| run.file(name).exists());
+        if occupied && !force {
+            return Err(StoreError::Occupied { path: path.to_owned() });
+        }
+        fs::create_dir_all(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
+        if occupied {
+            run.clear().map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
+        }
+        Ok(run)
+    }
+
+    fn under(runs: &Path, started: &str) -> Result<RunDir, StoreError> {
+        let failed = |source| StoreError::Write { path: runs.to_owned(), source };
+        fs::create_dir_all(runs).map_err(failed)?;
+        for twin in 1..=TWINS {
+            let name = if twin == 1 { started.to_owned() } else { format!("{started}-{twin}") };
+            match fs::create_dir(runs.join(&name)) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(error)),
+                Ok(()) => {
+                    point(&runs.join("latest"), &name).map_err(failed)?;
+                    return Ok(RunDir { path: runs.join(name) });
+                }
+            }
+        }
+        Err(failed(io::Error::from(ErrorKind::AlreadyExists)))
+    }
+
+    /// Opens the folder of an earlier run, to report on it again.
+    ///
+    /// # Errors
+    /// Names what is missing.
+    pub fn open(path: &Path) -> Result<RunDir, StoreError> {
+        let run = RunDir { path: path.to_owned() };
+        let not = |missing: String| Err(StoreError::NotARun { path: path.to_owned(), missing });
+        if !path.is_dir() {
+            return not(if path.exists() { "it is a file; name its folder".into() } else { "it does not exist".into() });
+        }
+        let mut missing: Vec<&str> = FILES[..2].iter().copied().filter(|name| !run.file(name).exists()).collect();
+        if !run.file(journal::FILE).exists() && !run.file("requests.parquet").exists() {
+            missing.push("requests.parquet or journal.bin");
+        }
+        if missing.is_empty() { Ok(run) } else { not(format!("it has no {}", missing.join(", no "))) }
+    }
+
+    /// A folder as it stands.
+    #[cfg(test)]
+    pub(super) fn at(path: &Path) -> RunDir {
+        RunDir { path: path.to_owned() }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Path of one of its files, such as `report.md` or `charts/ttft_cdf.png`.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file, whole or not at all. Folders in its name are made.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write_with(name, |out| out.write_all(bytes))
+    }
+
+    /// The same for what is produced piece by piece.
+    ///
+    /// # Errors
+    /// The file cannot be written, or `fill` fails.
+    pub fn write_with(&self, name: &str, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), StoreError> {
+        let path = self.file(name);
+        replace(&path, fill).map_err(|source| StoreError::Write { path, source })
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, StoreError> {
+        let path = self.file(name);
+        fs::read(&path).map_err(|source| StoreError::Read { path, source })
+    }
+
+    /// Removes a file; one that is not there is no error.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let path = self.file(name);
+        gone(&path).map_err(|source| StoreError::Write { path, source })
+    }
+
+    /// Removes the files of a run, and nothing else that may lie here.
+    fn clear(&self) -> io::Result<()> {
+        FILES.iter().try_for_each(|name| gone(&self.file(name)))?;
+        let charts = match fs::read_dir(self.file(CHARTS)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            charts => charts?,
+        };
+        for chart in charts {
+            let path = chart?.path();
+            if path.extension().is_some_and(|extension| extension == "png") {
+                gone(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place<'a>(explicit: Option<&'a Path>, dir: &'a Path, force: bool) -> Where<'a> {
+        Where { explicit, dir, name: "chat", started: "20260102T030405Z", force }
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn runs_lie_under_their_name_and_latest_points_to_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = dir.path().join("chat");
+        let made: Vec<PathBuf> = (0..3).map(|_| RunDir::create(&place(None, dir.path(), false)).unwrap().path).collect();
+        let expected = ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"];
+        assert_eq!(made, expected.map(|name| runs.join(name)));
+        assert_eq!(fs::read_link(runs.join("latest")).unwrap(), Path::new(expected[2]));
+        assert_eq!(names(&runs), [expected.as_slice(), &["latest"]].concat(), "nothing else is left behind");
+        assert!(names(&made[0]).is_empty());
+    }
+
+    #[test]
+    fn an_explicit_folder_is_taken_as_it_is_unless_it_holds_a_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let run = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
+        assert_eq!((run.path(), names(dir.path())), (path.as_path(), vec!["a".to_owned()]));
+        run.write("notes.txt", b"mine").unwrap();
+        RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
+        for name in ["plan.yaml", "report.md", "charts/old.png", "charts/mine.svg"] {
+            run.write(name, b"x").unwrap();
+        }
+        let error = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap_err().to_string();
+        let remedy = "holds another run; name another folder, or overwrite it with --force";
+        assert_eq!(error, format!("{} {remedy}", path.display()));
+        RunDir::create(&place(Some(&path), dir.path(), true)).unwrap();
+        assert_eq!(names(&path), ["charts", "notes.txt"], "only files of a run are removed");
+        assert_eq!(names(&path.join("charts")), ["mine.svg"]);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let inside = file.join("run");
+        for (explicit, runs, named) in [(Some(inside.as_path()), dir.path(), &inside), (None, &file, &file.join("chat"))] {
+            let error = RunDir::create(&place(explicit, runs, false)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("cannot write {}: Not a directory", named.display())), "{error}");
+            assert!(error.ends_with("name a folder that can be written with --output or `report.dir`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_are_written_read_and_removed_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::at(dir.path());
+        run.write("charts/a.png", b"png").unwrap();
+        assert_eq!(run.read("charts/a.png").unwrap(), b"png");
+        let error = run.write_with("charts/a.png", |_| Err(io::Error::other("no more"))).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot write {}: no more", run.file("charts/a.png").display())), "{error}");
+        run.remove("charts/a.png").unwrap();
+        run.remove("charts/a.png").unwrap();
+        assert!(run.read("charts/a.png").is_err());
+    }
+
+    #[test]
+    fn opening_names_what_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = |path: &Path| match RunDir::open(path) {
+            Err(StoreError::NotARun { missing, .. }) => missing,
+            other => panic!("{other:?}"),
+        };
+        let run = RunDir::at(dir.path());
+        assert_eq!(missing(&dir.path().join("gone")), "it does not exist");
+        assert_eq!(missing(dir.path()), "it has no plan.yaml, no manifest.json, no requests.parquet or journal.bin");
+        run.write("plan.yaml", b"").unwrap();
+        assert_eq!(missing(&dir.path().join("plan.yaml")), "it is a file; name its folder");
+        run.write("journal.bin", b"").unwrap();
+        assert_eq!(missing(dir.path()), "it has no manifest.json");
+        run.write("manifest.json", b"").unwrap();
+        assert_eq!(RunDir::open(dir.path()).unwrap(), run);
+    }
+}
