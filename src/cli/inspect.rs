@@ -6,7 +6,7 @@ use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::run::forecast::{Forecast, forecast};
 use crate::scenario;
-use crate::view::{json, table};
+use crate::view;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Termi
 
 fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
     let plan = &source.plan;
-    terminal.data(&table::plan_table(plan, terminal.width, terminal.out_color));
+    terminal.data(&view::plan_table(plan, terminal.out_width(), terminal.out_color));
     terminal.data(&format!("\nrequests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
     terminal.data(&format!("first request of `{}`:\n{}\n", plan.cases[0].id, forecast.first_body));
     for warning in &forecast.undecidable {
@@ -47,7 +47,7 @@ fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
 }
 
 pub fn schema(results: bool, terminal: &mut Terminal) -> Exit {
-    let text = if results { json::results_schema().to_owned() } else { format!("{:#}\n", scenario::json_schema()) };
+    let text = if results { view::results_schema().to_owned() } else { format!("{:#}\n", scenario::json_schema()) };
     terminal.data(&text);
     Exit::Pass
 }

@@ -11,7 +11,7 @@ use crate::run::error::RunError;
 use crate::run::publish::{publish, render};
 use crate::run::reckon::reckon;
 use crate::run::recover::recover;
-use crate::store::rundir::RunDir;
+use crate::store::{RunDir, journal};
 use std::collections::BTreeMap;
 
 pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
@@ -44,9 +44,8 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
 
 /// A killed run is brought to its end: its rows are written as tables. A whole one is only rendered again.
 fn again(plan: &mut Plan, folder: &RunDir) -> Result<Report, RunError> {
-    let killed = folder.journal().exists();
+    let killed = folder.file(journal::FILE).exists();
     let (table, manifest) = recover(plan, folder)?;
-    plan.only(&manifest.only);
     if killed {
         return publish(plan, &table, &manifest, folder);
     }

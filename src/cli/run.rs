@@ -11,7 +11,7 @@ use crate::prompts::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use crate::run::conduct::{Conducted, Context, conduct};
 use crate::run::event::Event;
 use crate::run::stop::{Level, Stop};
-use crate::view::table;
+use crate::view;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -65,7 +65,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
         stop: watch.stop.clone(),
         events: watch.events.clone(),
     };
-    terminal.say(&table::plan_table(&source.plan, terminal.width, terminal.err_color));
+    terminal.say(&view::plan_table(&source.plan, Some(terminal.width), terminal.err_color));
     let result = std::thread::scope(|scope| {
         let work = scope.spawn(|| {
             let result = conduct(&source.plan, &context);
@@ -97,9 +97,9 @@ fn conclude(conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Te
 
 /// The tables at the end of a run.
 pub fn show(report: &Report, terminal: &mut Terminal) {
-    let (width, color) = (terminal.width, terminal.out_color);
-    terminal.data(&table::case_table(report, width, color));
-    terminal.data(&table::slo_table(report, width, color));
+    let (width, color) = (terminal.out_width(), terminal.out_color);
+    terminal.data(&view::case_table(report, width, color));
+    terminal.data(&view::slo_table(report, width, color));
 }
 
 /// The exit code of a report, `--inconclusive` applied.

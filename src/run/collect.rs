@@ -90,9 +90,13 @@ impl Desk {
         if let (Some(tokenizer), Some(text)) = (&self.tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
-        self.journal.outcome(self.case, self.round, &outcome)?;
         self.meter.record(&outcome);
-        Ok(outcome)
+        let record = Record::Outcome { case: self.case, round: self.round, outcome };
+        self.journal.append(&record)?;
+        match record {
+            Record::Outcome { outcome, .. } => Ok(outcome),
+            Record::Started { .. } | Record::Ended { .. } => Err(RunError::Panicked("collector")),
+        }
     }
 
     fn progress(&mut self) -> crate::run::event::Progress {

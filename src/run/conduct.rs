@@ -7,17 +7,17 @@ use crate::model::plan::{Case, Plan};
 use crate::model::report::{Manifest, Report};
 use crate::prompts::CacheDir;
 use crate::run::bench::{Bench, reach_all};
+use crate::run::calendar;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::part::{Turn, play};
 use crate::run::publish::publish;
 use crate::run::stop::{Level, Stop};
 use crate::store::journal::Writer;
-use crate::store::manifest;
-use crate::store::rundir::{RunDir, Where};
+use crate::store::{RunDir, Where, journal, manifest};
 use crate::telemetry::machine::machine;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -68,12 +68,12 @@ pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
 
 fn begin(plan: &Plan, context: &Context) -> Manifest {
     Manifest {
-        run_id: manifest::run_id(&plan.id, context.wall_ns),
+        run_id: calendar::run_id(&plan.id, context.wall_ns),
         tool_version: env!("CARGO_PKG_VERSION").into(),
         name: plan.name.clone(),
         plan_id: plan.id.clone(),
         seed: plan.seed.0,
-        started_at: manifest::rfc3339(context.wall_ns),
+        started_at: calendar::rfc3339(context.wall_ns),
         started_unix_ns: context.wall_ns,
         machine: machine(),
         only: context.only.clone(),
@@ -83,14 +83,14 @@ fn begin(plan: &Plan, context: &Context) -> Manifest {
 
 fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<RunDir, RunError> {
     let folder = RunDir::create(&Where {
-        explicit: context.output.clone(),
-        dir: PathBuf::from(&plan.report.dir),
-        name: plan.name.clone(),
-        started: manifest::folder_stamp(context.wall_ns),
+        explicit: context.output.as_deref(),
+        dir: Path::new(&plan.report.dir),
+        name: &plan.name,
+        started: &calendar::folder_name(context.wall_ns),
         force: context.force,
     })?;
     folder.write("plan.yaml", plan.resolved.as_bytes())?;
-    folder.write_manifest(manifest)?;
+    manifest::write(&folder, manifest)?;
     let _ = context.events.send(Event::Folder(folder.path().to_owned()));
     Ok(folder)
 }
@@ -103,7 +103,7 @@ fn perform(
     manifest: &mut Manifest,
     context: &Context,
 ) -> Result<Table, RunError> {
-    let mut journal = Writer::create(&folder.journal())?;
+    let mut journal = Writer::create(&folder.file(journal::FILE))?;
     let mut played = Vec::new();
     let parts = plan.cases.len() * plan.rounds as usize;
     let mut first = 0;
@@ -124,7 +124,7 @@ fn perform(
         journal = done.journal;
         manifest.parts.push(done.part);
         played.push((index, round, done.outcomes));
-        folder.write_manifest(manifest)?;
+        manifest::write(folder, manifest)?;
     }
     manifest.interrupted = context.stop.level() > Level::Run;
     played.sort_by_key(|(index, round, _)| (*index, *round));

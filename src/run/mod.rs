@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod bench;
+pub mod calendar;
 pub mod collect;
 pub mod conduct;
 pub mod drive;

@@ -24,6 +24,7 @@ use crate::run::meter::{Meter, Spans};
 use crate::run::stop::Level;
 use crate::run::timer::Timer;
 use crate::sim;
+use crate::store::Record;
 use crate::store::journal::Writer;
 use crate::telemetry::process::memory_peak;
 use async_channel::{Receiver, Sender, bounded};
@@ -75,7 +76,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     };
     let mut part = Part { case: turn.case.id.clone(), round: turn.round, rows_dropped: bench.rows_dropped, ..Part::default() };
     part.origin_ns = (origin - context.origin).as_nanos() as u64;
-    journal.started(&part)?;
+    journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns, measured_from_ns: 0 })?;
     let (sender, results) = bounded(RESULTS);
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
     let desk = stage.desk(journal);
@@ -86,7 +87,8 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let (outcomes, mut journal) = collector.finish()?;
     drop(server);
     stage.describe(&mut part, &outcomes, reports);
-    journal.ended(&part)?;
+    journal.append(&Record::Ended { part: part.clone() })?;
+    journal.flush()?;
     Ok(Played { part, outcomes, journal })
 }
 

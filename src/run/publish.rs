@@ -5,34 +5,34 @@ use crate::model::plan::{Format, Plan};
 use crate::model::report::{Manifest, Report};
 use crate::run::error::RunError;
 use crate::run::reckon::reckon;
-use crate::store::rundir::RunDir;
+use crate::store::{RunDir, journal, manifest};
 use crate::view;
 
 /// Reckons the report of a run and writes it into its folder. When all is written the journal goes.
-pub fn publish(plan: &Plan, table: &Table, manifest: &Manifest, folder: &RunDir) -> Result<Report, RunError> {
+pub fn publish(plan: &Plan, table: &Table, facts: &Manifest, folder: &RunDir) -> Result<Report, RunError> {
     let mut rows = Vec::new();
     table.write_parquet(&mut rows)?;
     folder.write("requests.parquet", &rows)?;
-    folder.write_manifest(manifest)?;
-    let report = reckon(plan, table, manifest)?;
+    manifest::write(folder, facts)?;
+    let report = reckon(plan, table, facts)?;
     render(plan, &report, folder)?;
-    folder.remove_journal()?;
+    folder.remove(journal::FILE)?;
     Ok(report)
 }
 
 /// Renders the formats that the plan asks for.
 pub fn render(plan: &Plan, report: &Report, folder: &RunDir) -> Result<(), RunError> {
     let wanted = |format| plan.report.formats.contains(&format);
-    folder.write("results.json", view::json::render(report).as_bytes())?;
-    let charts = if wanted(Format::Png) { view::chart::charts(report)? } else { Vec::new() };
+    folder.write("results.json", view::json(report)?.as_bytes())?;
+    let charts = if wanted(Format::Png) { view::charts(report)? } else { Vec::new() };
     for chart in &charts {
         folder.write(&format!("charts/{}.png", chart.name), &chart.png)?;
     }
     if wanted(Format::Md) {
-        folder.write("report.md", view::markdown::render(report, &charts)?.as_bytes())?;
+        folder.write("report.md", view::markdown(report, &charts)?.as_bytes())?;
     }
     if wanted(Format::Junit) {
-        folder.write("junit.xml", view::junit::render(report)?.as_bytes())?;
+        folder.write("junit.xml", view::junit(report, view::Inconclusive::Failure)?.as_bytes())?;
     }
     if wanted(Format::Csv) {
         let mut csv = Vec::new();

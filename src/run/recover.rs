@@ -5,25 +5,28 @@ use crate::model::outcome::Outcome;
 use crate::model::plan::Plan;
 use crate::model::report::{Manifest, Part};
 use crate::run::error::RunError;
-use crate::store::journal::{self, Record};
-use crate::store::rundir::RunDir;
+use crate::store::{Record, RunDir, journal, manifest};
 use std::collections::BTreeMap;
 
 const KILLED: &str = "the run was killed; rows up to its last second are here";
 
-/// The rows and the manifest of a stored run. A journal is there exactly where the run did not come to its end.
-pub fn recover(plan: &Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
-    let mut manifest = folder.read_manifest()?;
-    if !folder.journal().exists() {
-        return Ok((Table::read_parquet(folder.read("requests.parquet")?)?, manifest));
+/// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. A journal is there exactly where the run did not come to its end.
+pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
+    let mut manifest = manifest::read(folder)?;
+    let file = folder.file(journal::FILE);
+    plan.only(&manifest.only);
+    if !file.exists() {
+        return Ok((Table::read_parquet(folder.read("requests.parquet")?.as_slice())?, manifest));
     }
-    let read = journal::read(&folder.journal())?;
-    let (parts, rows) = replay(plan, read.records);
+    let mut reader = journal::Reader::open(&file)?;
+    let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
+    let (parts, rows) = replay(plan, records);
     manifest.parts = parts;
     manifest.interrupted = true;
     manifest.notes.push(KILLED.into());
-    if read.torn > 0 {
-        manifest.notes.push(format!("{} bytes at the end of the journal were torn and are left out", read.torn));
+    let torn = reader.left_out();
+    if torn > 0 {
+        manifest.notes.push(format!("{torn} bytes at the end of the journal were torn and are left out"));
     }
     let tagged = rows.iter().flat_map(|((index, round), outcomes)| {
         let case = plan.cases.get(*index as usize).map_or("", |case| case.id.as_str());
@@ -39,9 +42,12 @@ fn replay(plan: &Plan, records: Vec<Record>) -> (Vec<Part>, Rows) {
     let mut rows = Rows::new();
     for record in records {
         match record {
-            Record::Started(part) => parts.push(Part { cut_short: Some(KILLED.into()), ..part }),
+            Record::Started { case, round, origin_ns, .. } => {
+                let case = plan.cases.get(case as usize).map_or_else(String::new, |case| case.id.clone());
+                parts.push(Part { case, round, origin_ns, cut_short: Some(KILLED.into()), ..Part::default() });
+            }
             Record::Outcome { case, round, outcome } => rows.entry((case, round)).or_default().push(outcome),
-            Record::Ended(part) => {
+            Record::Ended { part } => {
                 parts.retain(|begun| (&begun.case, begun.round) != (&part.case, part.round));
                 parts.push(part);
             }
