@@ -5,7 +5,7 @@ use crate::model::report::{CaseReport, Report};
 use crate::model::units::Unit;
 use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
-use crate::view::format::{bytes, millis, percent, value};
+use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
 use crate::view::{ViewError, absent, headline};
 use minijinja::Environment;
@@ -97,7 +97,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
 
 fn percentiles(case: &CaseReport) -> Percentiles {
     let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let summary = format!("<code>{}</code>", crate::view::format::plain(&html));
+    let summary = format!("<code>{}</code>", plain(&html));
     Percentiles { title: code(&case.id), summary, low: sheet::low_is_better(case), high: sheet::high_is_better(case) }
 }
 

@@ -9,17 +9,16 @@ mod escape;
 #[cfg(test)]
 mod fixture;
 pub mod format;
-mod headline;
-pub mod json;
-pub mod junit;
-pub mod markdown;
+pub mod headline;
+mod json;
+mod junit;
+mod markdown;
 mod sheet;
 mod table;
-pub mod terminal;
+mod terminal;
 
 pub use chart::{Chart, charts};
 pub use error::ViewError;
-pub use headline::{interruption, reason, word};
 pub use json::{json, results_schema};
 pub use junit::{Inconclusive, junit};
 pub use markdown::markdown;

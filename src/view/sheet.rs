@@ -1,8 +1,8 @@
 //! The tables of a report as text cells, before any of them is laid out.
 
-use crate::model::check::{Ruling, Verdict};
+use crate::model::check::{Ruling, Subject, Verdict};
 use crate::model::metric::{Metric, Per};
-use crate::model::report::{CaseReport, Report};
+use crate::model::report::{CaseReport, FailureExample, Report};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
 use crate::view::absent::mark;
@@ -58,7 +58,6 @@ fn slo_row(case: &CaseReport, verdict: &Verdict) -> Vec<String> {
 
 /// `~` where the verdict rests on counted events.
 pub fn subject_mark(case: &CaseReport, verdict: &Verdict) -> &'static str {
-    use crate::model::check::Subject;
     match &verdict.check.subject {
         Subject::Metric { metric, .. } => mark(case, *metric),
         Subject::Goodput(limits) => limits.iter().map(|limit| mark(case, limit.metric)).max().unwrap_or(""),
@@ -76,7 +75,7 @@ fn symbol(ruling: Ruling) -> &'static str {
 
 /// What is missing for a decision, and the verdict's own note.
 pub fn remark(verdict: &Verdict) -> String {
-    let need = verdict.need.map(|need| format!("needs about {need} samples"));
+    let need = verdict.need.map(|need| format!("needs {need} samples"));
     need.into_iter().chain(verdict.note.clone()).collect::<Vec<_>>().join("; ")
 }
 
@@ -153,7 +152,7 @@ pub fn failures(report: &Report) -> Sheet {
     let heads = ["Case", "Kind", ">Count", "First message", "Where"];
     let row = |case: &CaseReport| {
         let id = code(&case.id);
-        let row = move |failure: &crate::model::report::FailureExample| {
+        let row = move |failure: &FailureExample| {
             vec![id.clone(), code(failure.kind.name()), failure.count.to_string(), code(&failure.message), prose(&failure.at)]
         };
         case.failures.iter().map(row).collect::<Vec<_>>()

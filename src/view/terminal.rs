@@ -16,9 +16,9 @@ const SLO: [Column; 7] = [
     Column::words("CASE", 1),
     Column::words("SLO", 0),
     Column::numbers("OBSERVED", 0),
-    Column::numbers("BOUND", 3),
-    Column::numbers("N", 2),
-    Column::words("NOTE", 4),
+    Column::numbers("BOUND", 4),
+    Column::numbers("N", 3),
+    Column::words("NOTE", 2),
 ];
 
 const CASES: [Column; 12] = [
@@ -150,9 +150,9 @@ mod tests {
         let report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
         insta::assert_snapshot!(slo_table(&report, Some(120), false), @r"
         VERDICT  CASE            SLO               OBSERVED   BOUND    N  NOTE
-        ─────────────────────────────────────────────────────────────────────────────────────────
+        ───────────────────────────────────────────────────────────────────────────────────
         FAIL     concurrency=64  ttft.p99 < 500ms    1.33 s  1.41 s  240
-        FAIL     concurrency=64  error_rate < 1%         0%   1.24%  240  needs about 299 samples
+        FAIL     concurrency=64  error_rate < 1%         0%   1.24%  240  needs 299 samples
         FAIL     base            ttft.p99 < 500ms       n/a     n/a    0  no data
         ");
     }

@@ -23,7 +23,7 @@ pub struct Axis {
 impl Axis {
     /// From zero to the next round number over the greatest value, or a little over it.
     pub fn from_zero(title: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Axis {
-        let greatest = values.into_iter().fold(0.0, f64::max);
+        let greatest = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
         let span = if greatest > 0.0 { greatest } else { 1.0 };
         let step = round_step(span, 5);
         let count = (span / step - 1e-9).ceil().max(1.0) as u32;
@@ -42,7 +42,7 @@ impl Axis {
     /// From zero to hardly more than `high`, for time.
     pub fn until(title: impl Into<String>, high: f64) -> Axis {
         let mut axis = Axis::from_zero(title, [high]);
-        axis.high = if high > 0.0 { high * 1.01 } else { axis.high };
+        axis.high = if high > 0.0 && high.is_finite() { high * 1.01 } else { axis.high };
         axis.ticks.retain(|(value, _)| *value <= axis.high * (1.0 + 1e-9));
         axis
     }
@@ -55,8 +55,8 @@ impl Axis {
 
     /// Logarithmic where the positive values span a factor of `spread` or more, else from zero.
     pub fn fit(title: impl Into<String>, values: &[f64], spread: f64) -> Axis {
-        let low = values.iter().copied().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
-        let high = values.iter().copied().fold(0.0, f64::max);
+        let positive = || values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
+        let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
         if low.is_finite() && high / low >= spread { Axis::log(title, low, high) } else { Axis::from_zero(title, [high]) }
     }
 
@@ -76,7 +76,7 @@ impl Axis {
 
     /// Loads: their own values are the ticks while they are few, logarithmic where they span a factor of 8 or more.
     pub fn loads(title: impl Into<String>, values: &[f64]) -> Axis {
-        let mut own: Vec<f64> = values.to_vec();
+        let mut own: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         own.sort_by(f64::total_cmp);
         own.dedup();
         let (low, high) = (own.first().copied().unwrap_or(0.0), own.last().copied().unwrap_or(1.0));

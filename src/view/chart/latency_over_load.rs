@@ -7,7 +7,7 @@ use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::view::chart::limit::{SpanUnit, scaled};
 use crate::view::chart::pick::subtitle;
 use crate::view::chart::style::{MUTED, QUANTILES, Stroke};
-use crate::view::chart::sweep::Sweep;
+use crate::view::chart::sweep::{Group, Sweep};
 
 const METRICS: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL"), (Metric::E2e, "E2E")];
 const SHARES: [(f64, &str); 3] = [(0.50, "p50"), (0.90, "p90"), (0.99, "p99")];
@@ -38,7 +38,7 @@ fn lines(sweep: &Sweep, metric: Metric) -> Vec<(Vec<(f64, f64)>, Stroke)> {
             .map(|((share, _), color)| (only.quantile(metric, *share), Stroke::solid(color)))
             .collect();
     }
-    let both = |(index, group): (usize, &crate::view::chart::sweep::Group)| {
+    let both = |(index, group): (usize, &Group)| {
         let stroke = sweep.stroke(index);
         PAIR.map(|(share, name)| (group.quantile(metric, share), if name == "p99" { stroke } else { faint(stroke) }))
     };

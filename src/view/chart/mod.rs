@@ -85,6 +85,43 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_drawn_outside_the_picture() {
+        let fontdb = font::database().unwrap();
+        let options = resvg::usvg::Options { fontdb, ..Default::default() };
+        for report in [sweep(1), sweep(5), sweep(100), grid(10), report_of(vec![failing()], Default::default(), 1)] {
+            for figure in figures(&report) {
+                let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure).unwrap(), &options).unwrap();
+                let (ink, size) = (tree.root().abs_stroke_bounding_box(), tree.size());
+                let inside = ink.x() >= -2.0
+                    && ink.y() >= -2.0
+                    && ink.right() <= size.width() + 2.0
+                    && ink.bottom() <= size.height() + 2.0;
+                assert!(inside, "{} {ink:?} {size:?}", figure.name);
+            }
+        }
+    }
+
+    #[test]
+    fn odd_values_are_drawn_or_left_out_but_never_fatal() {
+        for odd in [0.0, -1.0, 1e-9, 1e12, f64::NAN, f64::INFINITY] {
+            let mut report = sweep(2);
+            for case in &mut report.cases {
+                case.load_value = case.load_value.map(|load| load * odd);
+                case.distributions.values_mut().for_each(|own| own.quantiles.fill(odd));
+                case.cdfs.values_mut().for_each(|points| *points = vec![(odd, 1.0)]);
+                case.scalars.values_mut().for_each(|value| *value = odd);
+                case.timelines.ttft_ms = vec![(odd, odd)];
+                case.timelines.in_flight = vec![(0.0, odd)];
+                case.timelines.measured = (odd, odd);
+            }
+            for figure in figures(&report) {
+                let svg = draw::svg(&figure).unwrap();
+                assert!(svg.len() < 200_000 && !svg.contains("NaN"), "{} {odd}", figure.name);
+            }
+        }
+    }
+
+    #[test]
     #[ignore = "writes pictures to look at into a temporary folder"]
     fn gallery() {
         let dir = std::env::temp_dir().join("llmscen-gallery");
