@@ -65,7 +65,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
         stop: watch.stop.clone(),
         events: watch.events.clone(),
     };
-    terminal.say(&view::plan_table(&source.plan, Some(terminal.width), terminal.err_color));
+    terminal.say(&view::plan_table(&source.plan, terminal.err_width(), terminal.err_color));
     let result = std::thread::scope(|scope| {
         let work = scope.spawn(|| {
             let result = conduct(&source.plan, &context);
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_cache_follows_the_environment() {
         let of =
-            |pairs: &[(&str, &str)]| hub(&pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()).dir;
+            |pairs: &[(&str, &str)]| cache(&pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()).dir;
         assert_eq!(of(&[("LLMSCEN_CACHE", "/c"), ("HOME", "/h")]), PathBuf::from("/c"));
         assert_eq!(of(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), PathBuf::from("/x/llmscen"));
         assert_eq!(of(&[("HOME", "/h")]), PathBuf::from("/h/.cache/llmscen"));

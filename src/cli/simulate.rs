@@ -8,7 +8,8 @@ use crate::model::simulator::Simulator;
 use crate::model::target::Place;
 use crate::run::stop::{Level, Stop};
 use crate::scenario::{self, Input};
-use crate::sim;
+use crate::sim::truth::write_jsonl;
+use crate::sim::{self, Truth};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
@@ -19,7 +20,8 @@ const BARE: &str = "version: 1\nname: simulate\ntarget: { api: simulator }\ndata
 
 pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     let Some((config, seed)) = configuration(args, env, terminal) else { return Exit::Scenario };
-    let server = match sim::start(&config, seed, args.listen, Instant::now()) {
+    let truth = if args.truth.is_some() { Truth::since(Instant::now()) } else { Truth::off() };
+    let server = match sim::start(&config, seed, args.listen, truth) {
         Ok(server) => server,
         Err(error) => {
             terminal.error(&error.to_string());
@@ -61,7 +63,8 @@ fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: 
 }
 
 fn write_truth(server: &sim::Running, path: &Path, terminal: &mut Terminal) -> Exit {
-    match std::fs::write(path, server.truth().to_jsonl()) {
+    let written = std::fs::File::create(path).and_then(|file| write_jsonl(&server.truth().all(), std::io::BufWriter::new(file)));
+    match written {
         Ok(()) => Exit::Pass,
         Err(error) => {
             terminal.error(&format!("cannot write {}: {error}", path.display()));

@@ -21,6 +21,7 @@ pub struct Terminal<'a> {
     pub live: bool,
     /// Columns.
     pub width: usize,
+    terminals: (bool, bool),
 }
 
 impl<'a> Terminal<'a> {
@@ -45,7 +46,18 @@ impl<'a> Terminal<'a> {
             err_color: color && terminals.1,
             live: terminals.1 && !dumb && !look.quiet,
             width: told.or(size).unwrap_or(WIDTH),
+            terminals,
         }
+    }
+
+    /// Columns of stdout; None where it is no terminal, and tables keep their natural width.
+    pub fn out_width(&self) -> Option<usize> {
+        self.terminals.0.then_some(self.width)
+    }
+
+    /// The same of stderr.
+    pub fn err_width(&self) -> Option<usize> {
+        self.terminals.1.then_some(self.width)
     }
 
     /// Data, to stdout. A reader that has gone away is no error.

@@ -7,6 +7,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::lanes::reading;
 use crate::run::meter::Meter;
+use crate::store::Record;
 use crate::store::journal::Writer;
 use crate::token::Tokenizer;
 use async_channel::Receiver;
@@ -91,12 +92,8 @@ impl Desk {
             outcome.counted.output = tokenizer.count(&text);
         }
         self.meter.record(&outcome);
-        let record = Record::Outcome { case: self.case, round: self.round, outcome };
-        self.journal.append(&record)?;
-        match record {
-            Record::Outcome { outcome, .. } => Ok(outcome),
-            Record::Started { .. } | Record::Ended { .. } => Err(RunError::Panicked("collector")),
-        }
+        self.journal.append(&Record::Outcome { case: self.case, round: self.round, outcome: outcome.clone() })?;
+        Ok(outcome)
     }
 
     fn progress(&mut self) -> crate::run::event::Progress {

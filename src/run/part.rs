@@ -9,7 +9,7 @@ use crate::model::outcome::{Outcome, Phase};
 use crate::model::plan::Case;
 use crate::model::report::{Part, Vitals};
 use crate::model::seed::Seed;
-use crate::model::target::Place;
+use crate::model::target::{Api, Place};
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::run::bench::{Bench, Shifted};
@@ -23,11 +23,12 @@ use crate::run::lanes::{Lane, LaneReport, reading};
 use crate::run::meter::{Meter, Spans};
 use crate::run::stop::Level;
 use crate::run::timer::Timer;
-use crate::sim;
+use crate::sim::{self, Truth};
 use crate::store::Record;
 use crate::store::journal::Writer;
 use crate::telemetry::process::memory_peak;
 use async_channel::{Receiver, Sender, bounded};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -67,11 +68,13 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let renderer = bench.renderer.clone();
     let lanes = lane_count(turn.case);
     let feed = Feed::start(Recipe::new(turn.case, prompts, renderer, turn.seed), lanes)?;
+    let server = simulator(turn)?;
     let origin = Instant::now() + LEAD;
-    let server = simulator(turn, origin)?;
     let route = match (&bench.route, &server) {
         (Some(route), _) => route.clone(),
-        (None, Some(server)) => Route::new(&server.url(turn.case.target.api), &Default::default(), &Default::default())?,
+        (None, Some(server)) => {
+            Route::new(&simulator_url(server.addr(), turn.case.target.api), &Default::default(), &Default::default())?
+        }
         (None, None) => return Err(RunError::NothingToSend),
     };
     let mut part = Part { case: turn.case.id.clone(), round: turn.round, rows_dropped: bench.rows_dropped, ..Part::default() };
@@ -101,14 +104,22 @@ fn lane_count(case: &Case) -> usize {
     }
 }
 
-fn simulator(turn: &Turn, origin: Instant) -> Result<Option<sim::Running>, RunError> {
+fn simulator(turn: &Turn) -> Result<Option<sim::Running>, RunError> {
     match &turn.case.target.place {
         Place::Url(_) => Ok(None),
         Place::Simulator(config) => {
             let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            Ok(Some(sim::start(config, turn.seed.child("simulator"), loopback, origin)?))
+            Ok(Some(sim::start(config, turn.seed.child("simulator"), loopback, Truth::off())?))
         }
     }
+}
+
+fn simulator_url(address: SocketAddr, api: Api) -> String {
+    let path = match api {
+        Api::OpenaiChat => "chat/completions",
+        Api::OpenaiCompletions => "completions",
+    };
+    format!("http://{address}/v1/{path}")
 }
 
 /// What the lanes of one round share.

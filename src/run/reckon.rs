@@ -14,7 +14,7 @@ pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report,
     let cases = plan.cases.iter().map(|case| reckon_case(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
     let verdict = judge::overall(&cases);
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
-    Ok(Report { description: plan.description.clone(), manifest: manifest.clone(), verdict, exit_code, cases })
+    Ok(Report { description: plan.description.clone(), manifest: manifest.clone(), verdict, exit_code, audit: plan.audit, cases })
 }
 
 fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<CaseReport, RunError> {

@@ -26,6 +26,7 @@ mod imp {
     use std::io;
     use std::os::fd::OwnedFd;
     use std::time::Instant;
+    use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
     pub struct Timer(AsyncFd<OwnedFd>);
@@ -33,7 +34,9 @@ mod imp {
     impl Timer {
         pub fn new() -> io::Result<Timer> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-            Ok(Timer(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
+            let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            #[expect(deprecated, reason = "its successor is unsafe for types that swap their descriptor; an OwnedFd cannot")]
+            AsyncFd::with_interest(fd, Interest::READABLE).map(Timer)
         }
 
         pub async fn until(&self, instant: Instant) {

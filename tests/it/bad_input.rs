@@ -50,9 +50,15 @@ fn a_matrix_key_that_does_not_exist() {
 
 #[test]
 fn an_slo_on_what_does_not_exist_or_cannot() {
-    let said = refused(&Lab::new(), &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nslo: [ \"ttfft.p99 < 1s\", \"ttft.p99 < 5 tok/s\" ]\n"));
+    let said = refused(
+        &Lab::new(),
+        &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nslo: [ \"ttfft.p99 < 1s\", \"ttft.p99 < 5 tok/s\" ]\n"),
+    );
     says(&said, &["ttfft", "ttft", "tok/s", "s.yaml:6:"]);
-    let said = refused(&Lab::new(), &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nrequest: {{ stream: false }}\nslo: [ \"ttft.p99 < 1s\" ]\n"));
+    let said = refused(
+        &Lab::new(),
+        &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nrequest: {{ stream: false }}\nslo: [ \"ttft.p99 < 1s\" ]\n"),
+    );
     says(&said, &["ttft", "stream"]);
 }
 
@@ -60,7 +66,10 @@ fn an_slo_on_what_does_not_exist_or_cannot() {
 fn a_template_that_is_not_json() {
     let lab = Lab::new();
     lab.file("body.json", "{ \"model\": \"%m\", ");
-    says(&refused(&lab, &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nrequest: {{ template: body.json }}\n")), &["body.json"]);
+    says(
+        &refused(&lab, &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nrequest: {{ template: body.json }}\n")),
+        &["body.json"],
+    );
 }
 
 #[test]
@@ -133,9 +142,12 @@ fn a_missing_file_and_a_wrong_command_line() {
 
 #[test]
 fn a_secret_reaches_no_file_and_no_output() {
-    let server = Server::start(|s, _| send(s, &whole("401 Unauthorized", "application/json", r#"{"error":{"message":"bad key sk-topsecret-1"}}"#)));
+    let server = Server::start(|s, _| {
+        send(s, &whole("401 Unauthorized", "application/json", r#"{"error":{"message":"bad key sk-topsecret-1"}}"#))
+    });
     let lab = Lab::new();
-    let scenario = plain(&server.url(), 2).replace("model: m", "model: m, api_key: \"${MY_KEY}\", headers: { X-Api-Key: \"${OTHER_KEY}\" }");
+    let scenario =
+        plain(&server.url(), 2).replace("model: m", "model: m, api_key: \"${MY_KEY}\", headers: { X-Api-Key: \"${OTHER_KEY}\" }");
     lab.file("s.yaml", scenario);
     let mut command = lab.command(&["run", "s.yaml", "--output", "out"]);
     let output = command.env("MY_KEY", "sk-topsecret-1").env("OTHER_KEY", "topsecret-2").output().unwrap();

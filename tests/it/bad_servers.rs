@@ -93,8 +93,11 @@ fn a_hundred_megabytes_in_one_event_do_not_fill_the_memory() {
 
 #[test]
 fn statuses_are_told_apart_and_keep_the_servers_words() {
-    for (status, kind) in [("400 Bad Request", "http_4xx"), ("429 Too Many Requests", "http_429"), ("503 Service Unavailable", "http_5xx")] {
-        let server = Server::start(move |s, _| send(s, &whole(status, "application/json", r#"{"error":{"message":"the very reason"}}"#)));
+    for (status, kind) in
+        [("400 Bad Request", "http_4xx"), ("429 Too Many Requests", "http_429"), ("503 Service Unavailable", "http_5xx")]
+    {
+        let server =
+            Server::start(move |s, _| send(s, &whole(status, "application/json", r#"{"error":{"message":"the very reason"}}"#)));
         let (lab, seen) = three_failures(&server, 3);
         assert_eq!(seen, kind);
         assert!(lab.text("out/report.md").contains("the very reason"));

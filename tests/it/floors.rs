@@ -88,7 +88,9 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
 /// The rooms that a text imports from: every `crate::room`.
 fn imports(code: &str) -> impl Iterator<Item = &str> {
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    lines.flat_map(|line| line.split("crate::").skip(1)).map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(""))
+    lines
+        .flat_map(|line| line.split("crate::").skip(1))
+        .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(""))
 }
 
 fn code_lines(source: &Source) -> impl Iterator<Item = &str> {
@@ -118,7 +120,8 @@ fn heavy_crates_come_in_by_their_own_door() {
     let mut wrong = Vec::new();
     for source in sources() {
         for (name, doors) in DOORS {
-            let named = code_lines(&source).any(|line| line.contains(&format!("{name}::")) || line.contains(&format!("use {name};")));
+            let named =
+                code_lines(&source).any(|line| line.contains(&format!("{name}::")) || line.contains(&format!("use {name};")));
             if named && !doors.iter().any(|door| source.path.starts_with(door)) {
                 wrong.push(format!("{} names {name}", source.path));
             }

@@ -10,3 +10,4 @@ mod signals;
 mod tls;
 mod truth;
 mod verdicts;
+mod witness;

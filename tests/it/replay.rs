@@ -44,7 +44,11 @@ fn target(api: Api, url: String) -> Target {
         models: vec![ModelShare { name: "tiny".into(), weight: 1.0 }],
         api_key: None,
         headers: Vec::new(),
-        timeouts: Timeouts { connect: Nanos::from_millis(2000), read: Nanos::from_millis(5000), total: Nanos::from_millis(20_000) },
+        timeouts: Timeouts {
+            connect: Nanos::from_millis(2000),
+            read: Nanos::from_millis(5000),
+            total: Nanos::from_millis(20_000),
+        },
         tls: Tls::default(),
         pool: Pool::PerRequest,
         gpus: None,

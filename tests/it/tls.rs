@@ -41,7 +41,8 @@ fn secure_server(lab: &Lab) -> SocketAddr {
 }
 
 fn scenario(address: SocketAddr, tls: &str) -> String {
-    plain(&format!("https://localhost:{}/v1/chat/completions", address.port()), 3).replace("model: m,", &format!("model: m, tls: {{ {tls} }},"))
+    plain(&format!("https://localhost:{}/v1/chat/completions", address.port()), 3)
+        .replace("model: m,", &format!("model: m, tls: {{ {tls} }},"))
 }
 
 #[test]

@@ -60,7 +60,9 @@ fn an_unsound_measurement_is_4_whatever_the_slo_says() {
 #[test]
 fn a_tiny_max_in_flight_drops_counts_and_invalidates() {
     let lab = Lab::new();
-    let scenario = sim("{ rate: 300/s, requests: 150, max_in_flight: 1 }", "").replace("achieved: 1%", "achieved: 98%").replace("alpha: 2ms", "alpha: 20ms");
+    let scenario = sim("{ rate: 300/s, requests: 150, max_in_flight: 1 }", "")
+        .replace("achieved: 1%", "achieved: 98%")
+        .replace("alpha: 2ms", "alpha: 20ms");
     lab.run(&scenario).expect(4);
     let case = &lab.results()["cases"][0];
     let dropped = case["counts"]["dropped"].as_u64().unwrap();

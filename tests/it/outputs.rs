@@ -1,0 +1,173 @@
+//! What a run leaves, and what the other commands print.
+
+use crate::lab::*;
+use std::path::Path;
+
+/// A shipped scenario, run from the repository as the README does, into a scratch folder.
+fn shipped(lab: &Lab, name: &str, more: &[&str]) -> Ran {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let (file, out) = (format!("{root}/scenarios/{name}"), lab.path().join("out"));
+    let mut args = vec!["run", &file, "--output", out.to_str().unwrap(), "--force"];
+    // A debug build on a busy machine is not what the audit's defaults are about.
+    for relaxed in ["audit.lag_p99=10s", "audit.stall_p99=10s", "audit.cpu=100%", "audit.achieved=1%"] {
+        args.extend(["--set", relaxed]);
+    }
+    args.extend(more);
+    lab.llmscen(&args)
+}
+
+fn valid(schema: &str, instance: &serde_json::Value) {
+    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator.iter_errors(instance).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
+#[test]
+fn quickstart_passes_and_leaves_every_file() {
+    let lab = Lab::new();
+    let ran = shipped(&lab, "quickstart.yaml", &[]).expect(0);
+    assert!(ran.out.contains("PASS"), "{}", ran.out);
+    for name in ["report.md", "junit.xml", "results.json", "requests.parquet", "cases.csv", "plan.yaml", "manifest.json"] {
+        assert!(lab.path().join("out").join(name).metadata().unwrap().len() > 100, "{name}");
+    }
+    let charts: Vec<_> = std::fs::read_dir(lab.path().join("out/charts")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(charts.len() >= 4, "{charts:?}");
+    for chart in charts {
+        assert!(std::fs::read(&chart).unwrap().starts_with(b"\x89PNG\r\n"), "{chart:?}");
+        let name = chart.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(lab.text("out/report.md").contains(&format!("charts/{name}")), "{name} is not shown in the report");
+    }
+    let results = lab.results();
+    assert_eq!((results["verdict"].as_str(), results["exit_code"].as_u64()), (Some("pass"), Some(0)));
+    valid(&lab.llmscen(&["schema", "--results"]).expect(0).out, &results);
+}
+
+#[test]
+fn every_shipped_scenario_is_valid_by_the_schema_and_plans() {
+    let lab = Lab::new();
+    let schema = lab.llmscen(&["schema"]).expect(0).out;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|end| end != "yaml") {
+            continue;
+        }
+        count += 1;
+        let scenario: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        valid(&schema, &scenario);
+        let planned = lab.llmscen(&["plan", path.to_str().unwrap()]).expect(0);
+        assert!(planned.out.contains("\"model\""), "the first body is shown: {}", planned.out);
+    }
+    assert!(count >= 5);
+}
+
+#[test]
+fn the_failing_gate_fails() {
+    let lab = Lab::new();
+    let ran = shipped(&lab, "slo-fail.yaml", &[]).expect(1);
+    assert!(ran.out.contains("FAIL"), "{}", ran.out);
+    assert!(lab.text("out/junit.xml").contains("<failure"));
+}
+
+#[test]
+fn chat_without_a_server_is_answered_by_the_simulator() {
+    let lab = Lab::new();
+    shipped(&lab, "chat.yaml", &[]).expect(0);
+    assert_eq!(lab.results()["name"], "chat");
+}
+
+#[test]
+fn the_resolved_plan_runs_again_and_asks_the_same() {
+    let scenario = "version: 1\nname: again\ntarget: { api: simulator, simulator: { alpha: 1ms } }\n\
+        request: { max_tokens: { uniform: [2, 9] } }\ndataset: { kind: random, tokens: { uniform: [5, 40] } }\n\
+        load: { concurrency: 2, requests: 30 }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n";
+    let lab = Lab::new();
+    lab.run(scenario).expect(0);
+    let first = (lab.results(), lab.text("out/plan.yaml"));
+    let copy = lab.file("copy.yaml", &first.1);
+    lab.llmscen(&["run", copy.to_str().unwrap(), "--output", "out2"]).expect(0);
+    assert_eq!(lab.text("out2/plan.yaml"), first.1);
+    let (one, two) = (&first.0["cases"][0], &lab.json("out2/results.json")["cases"][0]);
+    for metric in ["prompt_tokens", "output_tokens"] {
+        assert_eq!(one["metrics"][metric], two["metrics"][metric], "{metric}: the same seed asks the same");
+        assert!(one["metrics"][metric]["sd"].as_f64().unwrap() > 0.5, "{metric} varies");
+    }
+}
+
+#[test]
+fn a_report_from_stored_rows_is_the_same_report() {
+    let lab = Lab::new();
+    shipped(&lab, "quickstart.yaml", &[]).expect(0);
+    let (results, report) = (lab.results(), lab.text("out/report.md"));
+    lab.llmscen(&["report", "out"]).expect(0);
+    assert_eq!(lab.results(), results);
+    assert_eq!(lab.text("out/report.md"), report);
+}
+
+#[test]
+fn completions_are_measured_streamed_and_whole() {
+    for streamed in [true, false] {
+        let lab = Lab::new();
+        let scenario = format!(
+            "version: 1\nname: t\ntarget: {{ api: openai-completions, url: simulator }}\nrequest: {{ max_tokens: 5, stream: {streamed} }}\n\
+             dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 2, requests: 10 }}\n\
+             audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n"
+        );
+        lab.run(&scenario).expect(0);
+        let metrics = lab.results()["cases"][0]["metrics"].clone();
+        assert_eq!(metrics["output_tokens"]["p50"], 5.0);
+        assert_eq!(metrics["ttft_ms"].is_null(), !streamed, "a whole reply has no first token");
+        assert_eq!(metrics["itl_ms"].is_null(), !streamed);
+        assert_eq!(metrics["e2e_ms"]["n"], 10);
+    }
+}
+
+#[test]
+fn whole_bodies_and_messages_of_a_file_are_sent_as_they_stand() {
+    let bodies = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = bodies.clone();
+    let server = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                while let Some(body) = read_request(&mut stream) {
+                    if !body.is_empty() {
+                        seen.lock().unwrap().push(serde_json::from_slice::<serde_json::Value>(&body).unwrap());
+                    }
+                    if !send(&mut stream, &crate::lab::stream(&[TOKEN, FINISH, "[DONE]"], true)) {
+                        break;
+                    }
+                }
+            }
+        });
+        address
+    };
+    let lab = Lab::new();
+    lab.file("lines.txt", "plain \"text\" {{ x }}\n[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"}]\n{\"model\":\"own\",\"messages\":[],\"top_k\":3}\n");
+    let scenario = plain(&format!("http://{server}/v1/chat/completions"), 3)
+        .replace("{ kind: prompt, text: hello }", "{ kind: line_by_line, path: lines.txt }");
+    lab.run(&scenario).expect(0);
+    let bodies = bodies.lock().unwrap();
+    assert_eq!(bodies[0]["messages"], serde_json::json!([{"role": "user", "content": "plain \"text\" {{ x }}"}]));
+    assert_eq!(bodies[1]["messages"][0]["content"], "s");
+    assert_eq!((bodies[2]["model"].as_str(), bodies[2]["top_k"].as_u64()), (Some("own"), Some(3)));
+}
+
+#[test]
+fn help_version_and_completions_go_to_stdout() {
+    let lab = Lab::new();
+    assert!(lab.llmscen(&["--help"]).expect(0).out.contains("Exit codes"));
+    assert_eq!(lab.llmscen(&["--version"]).expect(0).out, format!("llmscen {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(lab.llmscen(&["completions", "bash"]).expect(0).out.contains("llmscen"));
+}
+
+#[test]
+fn init_writes_a_scenario_that_runs() {
+    let lab = Lab::new();
+    lab.llmscen(&["init", "mine.yaml"]).expect(0);
+    lab.llmscen(&["validate", "mine.yaml"]).expect(0);
+    lab.llmscen(&["init", "mine.yaml"]).expect(2);
+}
