@@ -1,5 +1,6 @@
 //! One client: its requests one after the other, and what each path answers.
 
+use crate::model::units::Nanos;
 use crate::sim::ask::{Api, Refusal};
 use crate::sim::http::{self, Framing, Request, Unread};
 use crate::sim::live::After;
@@ -94,7 +95,10 @@ impl Connection {
 
     async fn refuse(&mut self, refused: Refused, close: bool) -> After {
         let Refused { id, entry, refusal } = refused;
-        tokio::time::sleep(self.server.config.faults.slow_headers.into()).await;
+        let pause = self.server.config.faults.slow_headers;
+        if pause > Nanos::ZERO {
+            tokio::time::sleep(pause.into()).await;
+        }
         let mut out = Vec::new();
         http::json(&mut out, refusal.status, &reply::error(&refusal), (Some(&id), close));
         {

@@ -112,3 +112,45 @@ fn try_write(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
         written => written,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+    use tokio::net::TcpListener;
+
+    /// A socket of ours, and what is at the other end of it.
+    async fn pair(split: u32) -> (Socket, Socket) {
+        let clock = Clock::since(Instant::now());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (theirs, _) = listener.accept().await.unwrap();
+        (Socket::new(ours, clock, split), Socket::new(theirs, clock, 0))
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_split_write_leaves_in_two_pieces_and_what_follows_keeps_its_place() {
+        let (ours, theirs) = pair(3).await;
+        let mut seen = Vec::new();
+        let sent = ours.send(b"one two");
+        assert!(!sent.blocked && sent.at <= sent.done);
+        assert_eq!((theirs.read(&mut seen).await.unwrap(), seen.as_slice()), (3, &b"one"[..]));
+        assert!(ours.send(b" three").blocked);
+        ours.drain().await.unwrap();
+        while seen.len() < 13 {
+            theirs.read(&mut seen).await.unwrap();
+        }
+        assert_eq!(seen, b"one two three");
+        assert!(!ours.send(b"ok").blocked);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_reader_learns_that_the_other_side_is_gone_and_a_writer_need_not() {
+        let (ours, theirs) = pair(0).await;
+        theirs.reset().unwrap();
+        drop(theirs);
+        assert!(ours.read(&mut Vec::new()).await.is_err());
+        assert!(!ours.send(b"into the void").blocked);
+        ours.drain().await.unwrap();
+    }
+}

@@ -73,6 +73,12 @@ impl Entry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A copy, where it is the record of that number.
+    fn of(&self, number: u64) -> Option<Record> {
+        let record = self.lock();
+        (record.number == number).then(|| record.clone())
+    }
+
     /// Marks the end; the first one counts.
     pub(super) fn end(&self, end: End, at: Nanos) {
         let mut record = self.lock();
@@ -110,7 +116,8 @@ impl Truth {
 
     /// The record of a request, as it stands.
     pub fn get(&self, number: u64) -> Option<Record> {
-        self.all().into_iter().find(|record| record.number == number)
+        let found = self.entries(|log| log.iter().find_map(|entry| entry.of(number)).into_iter().collect());
+        found.into_iter().next()
     }
 
     /// All records, as they stand, in order of arrival.

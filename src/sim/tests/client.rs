@@ -39,8 +39,6 @@ impl Answer {
 pub(super) struct Client {
     pub(super) stream: TcpStream,
     buffer: Vec<u8>,
-    /// Bytes of each read.
-    pub(super) reads: Vec<usize>,
 }
 
 impl Client {
@@ -48,7 +46,7 @@ impl Client {
         let stream = TcpStream::connect(server.addr()).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Client { stream, buffer: Vec::new(), reads: Vec::new() }
+        Client { stream, buffer: Vec::new() }
     }
 
     pub(super) fn get(&mut self, path: &str) -> Answer {
@@ -117,7 +115,6 @@ impl Client {
     fn fill(&mut self) -> io::Result<()> {
         let mut bytes = [0; 16 << 10];
         let read = self.stream.read(&mut bytes)?;
-        self.reads.push(read);
         self.buffer.extend_from_slice(&bytes[..read]);
         if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }

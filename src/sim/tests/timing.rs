@@ -6,7 +6,8 @@ use crate::model::simulator::Simulator;
 use crate::model::units::Nanos;
 use crate::sim::truth::{End, Record};
 use crate::sim::{Truth, start};
-use std::time::Instant;
+use std::io::Write;
+use std::time::{Duration, Instant};
 
 fn served(config: &Simulator, clients: usize, tokens: usize) -> (Vec<Record>, Vec<(Nanos, Nanos)>) {
     let origin = Instant::now();
@@ -47,6 +48,26 @@ fn no_write_is_early_and_lateness_does_not_add_up() {
     assert!(lateness.iter().all(|&late| late >= 0), "{lateness:?}");
     // Were each step to start at the actual end of the one before, lateness could only grow.
     assert!(!lateness.is_sorted(), "{lateness:?}");
+}
+
+#[test]
+fn a_client_that_does_not_read_loses_nothing_and_is_told_apart_in_the_log() {
+    // Every event names the model, so that a long name fills any socket.
+    let (tokens, model) = (20_000, "m".repeat(2_000));
+    let server =
+        start(&Simulator { alpha: Nanos::ZERO, ..fast() }, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now()))
+            .unwrap();
+    let body = format!(r#"{{"model":"{model}","prompt":"x","stream":true,"max_tokens":{tokens}}}"#);
+    let mut client = Client::of(&server);
+    write!(client.stream, "POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    while server.truth().get(0).is_none_or(|record| record.end.is_none()) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let answer = client.answer();
+    let texts = answer.chunks.iter().filter(|chunk| chunk.contains(r#""text":" "#)).count();
+    assert_eq!((texts, answer.broken, answer.chunks.last().map(String::as_str)), (tokens, None, Some("data: [DONE]\n\n")));
+    let record = server.truth().get(0).unwrap();
+    assert!(record.blocked > 0 && record.end == Some(End::Done));
 }
 
 #[test]
