@@ -124,7 +124,7 @@ impl<'a, 'b> Display<'a, 'b> {
 
 fn bar(width: usize, length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(8));
-    let template = if width >= 110 { "{prefix} {bar:24.cyan/dim} {wide_msg}" } else { "{prefix}\n{bar:24.cyan/dim} {wide_msg}" };
+    let template = if width >= 150 { "{prefix} {bar:24.cyan/dim} {wide_msg}" } else { "{prefix}\n{bar:24.cyan/dim} {wide_msg}" };
     // The template is a constant that indicatif accepts; were it not, its own default would do.
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━─"))
 }

@@ -3,7 +3,7 @@
 use crate::cli::args::ReportArgs;
 use crate::cli::exit::Exit;
 use crate::cli::run::{exit_of, show};
-use crate::cli::sources::load_one;
+use crate::cli::sources::{load_one, load_stored};
 use crate::cli::terminal::Terminal;
 use crate::model::plan::Plan;
 use crate::model::report::Report;
@@ -22,7 +22,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
             return Exit::Scenario;
         }
     };
-    let Some(mut plan) = load_one(&folder.path().join("plan.yaml"), &[], env, terminal) else { return Exit::Scenario };
+    let Some(mut plan) = load_stored(&folder.path().join("plan.yaml"), env, terminal) else { return Exit::Scenario };
     if let Some(other) = &args.slo {
         let Some(judges) = load_one(other, &[], env, terminal) else { return Exit::Scenario };
         if !judge_by(&mut plan, &judges, terminal) {

@@ -3,7 +3,7 @@
 use crate::cli::args::Sources;
 use crate::cli::terminal::Terminal;
 use crate::model::plan::Plan;
-use crate::scenario::{self, Input, Loaded};
+use crate::scenario::{self, Faults, Input, Loaded};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,16 @@ pub fn load(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Te
 
 /// Loads one scenario; its faults and warnings have been said.
 pub fn load_one(path: &Path, set: &[(String, String)], env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    match scenario::load(&Input { path, text: None, env, set }) {
+    say(scenario::load(&Input { path, text: None, env, set }), terminal)
+}
+
+/// Loads the stored plan of a run, whose secrets need not be set any more.
+pub fn load_stored(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
+    say(scenario::reload(&Input { path, text: None, env, set: &[] }), terminal)
+}
+
+fn say(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> {
+    match loaded {
         Ok(Loaded { plan, warnings }) => {
             warnings.iter().for_each(|warning| terminal.warn(&warning.to_string()));
             Some(plan)

@@ -33,7 +33,7 @@ pub struct Bench {
     /// Counts generated text, where the scenario names a tokenizer.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Renders its bodies.
-    pub renderer: Renderer,
+    pub renderer: Arc<Renderer>,
     /// The way to its target; None for the simulator, which is started with each round.
     pub route: Option<Route>,
 }
@@ -64,7 +64,7 @@ impl Bench {
             Place::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
             Place::Simulator(_) => None,
         };
-        let renderer = Renderer::new(case, &protocol(case.target.api).body(case.request.stream))?;
+        let renderer = Arc::new(Renderer::new(case, &protocol(case.target.api).body(case.request.stream))?);
         let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
         Ok(Bench { rows_dropped: dataset.prompts.dropped(), prompts: dataset.prompts, tokenizer, renderer, route })
     }

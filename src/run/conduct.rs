@@ -16,6 +16,7 @@ use crate::run::stop::{Level, Stop};
 use crate::store::journal::Writer;
 use crate::store::{RunDir, Where, journal, manifest};
 use crate::telemetry::machine::machine;
+use crate::telemetry::process::allow_open_files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -23,6 +24,9 @@ use std::time::{Duration, Instant};
 
 /// Cases whose length is not known beforehand get so many prompts for themselves.
 const UNKNOWN_LENGTH: u64 = 1_000_003;
+
+/// Open files besides connections.
+const SPARE_FILES: u64 = 128;
 
 /// What a run is given from outside: nothing below reads the environment or the wall clock.
 pub struct Context {
@@ -58,12 +62,26 @@ pub struct Conducted {
 pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
     let benches = Bench::of_plan(plan, context)?;
     reach_all(plan, &benches, context)?;
+    make_room(plan)?;
     let mut manifest = begin(plan, context);
     let folder = open_folder(plan, &manifest, context)?;
     let table = perform(plan, &benches, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     let report = publish(plan, &table, &manifest, &folder)?;
     Ok(Conducted { report, folder: folder.path().to_owned() })
+}
+
+/// Connections need open files: one each, two with the simulator in this process.
+fn make_room(plan: &Plan) -> Result<(), RunError> {
+    let in_flight = plan.cases.iter().map(|case| match (case.load.shape, case.load.max_in_flight) {
+        (Shape::Closed { users }, _) => u64::from(users),
+        (Shape::Burst, None) => case.load.requests.unwrap_or(0),
+        (Shape::Open { .. } | Shape::Burst, most) => u64::from(most.unwrap_or(0)),
+    });
+    let connections = in_flight.max().unwrap_or(0);
+    let wanted = connections * 2 + SPARE_FILES;
+    let allowed = allow_open_files(wanted);
+    if allowed >= wanted { Ok(()) } else { Err(RunError::OpenFiles { connections, wanted, allowed }) }
 }
 
 fn begin(plan: &Plan, context: &Context) -> Manifest {

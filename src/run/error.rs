@@ -35,6 +35,18 @@ pub enum RunError {
     /// The plan or the data gives not a single request.
     #[error("there is nothing to send: the plan or the dataset holds no request")]
     NothingToSend,
+    /// The limit on open files is too low for the load.
+    #[error(
+        "{connections} requests in flight need {wanted} open files, but this process may open {allowed}; raise the limit with `ulimit -n {wanted}`"
+    )]
+    OpenFiles {
+        /// Requests in flight at the most.
+        connections: u64,
+        /// Open files that they need.
+        wanted: u64,
+        /// Open files that the system allows.
+        allowed: u64,
+    },
     /// The system gives no thread or runtime.
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),

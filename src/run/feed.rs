@@ -23,7 +23,7 @@ pub struct Recipe {
     /// The prompts, by index.
     pub prompts: Arc<dyn Prompts>,
     /// The template.
-    pub renderer: Renderer,
+    pub renderer: Arc<Renderer>,
     /// The plan of an open loop; None: a closed one.
     pub schedule: Option<Schedule>,
     /// Seed of the case's round.
@@ -36,7 +36,7 @@ pub struct Recipe {
 
 impl Recipe {
     /// The recipe of one round of a case.
-    pub fn new(case: &Case, prompts: Arc<dyn Prompts>, renderer: Renderer, seed: Seed) -> Recipe {
+    pub fn new(case: &Case, prompts: Arc<dyn Prompts>, renderer: Arc<Renderer>, seed: Seed) -> Recipe {
         let schedule = Schedule::new(&case.load, seed);
         let on_exhausted = case.dataset.on_exhausted;
         // A warm-up span has no count of its own: the quota ends such a case, not the feed.

@@ -3,7 +3,7 @@
 use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
 use crate::model::check::Verdict;
-use crate::model::load::{Arrival, Shape};
+use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, Manifest, Part, Report};
 use crate::run::audit::audit;
@@ -27,11 +27,11 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         .iter()
         .map(|check| judge::rule(check, &sample, audit.valid, plan.seed.child(case.id.as_str()).child(check.expr.as_str())))
         .collect();
-    let (load, load_value, load_axis) = load_words(case);
+    let (load_value, load_axis) = load_axis(case);
     Ok(CaseReport {
         id: case.id.clone(),
         labels: case.labels.clone(),
-        load,
+        load: case.load.shape.to_string(),
         load_value,
         load_axis,
         rounds: parts.len() as u32,
@@ -48,18 +48,11 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
     })
 }
 
-/// The load in words, as a number, and what that number is.
-fn load_words(case: &Case) -> (String, Option<f64>, &'static str) {
+/// The load as a number for the horizontal axis, and what that number is.
+fn load_axis(case: &Case) -> (Option<f64>, &'static str) {
     match case.load.shape {
-        Shape::Closed { users } => (format!("concurrency {users}"), Some(f64::from(users)), "concurrency"),
-        Shape::Open { rate, arrival } => {
-            let arrival = match arrival {
-                Arrival::Poisson => "poisson".to_owned(),
-                Arrival::Constant => "constant".to_owned(),
-                Arrival::Gamma { burstiness } => format!("gamma {burstiness}"),
-            };
-            (format!("{rate}/s {arrival}"), Some(rate), "rate")
-        }
-        Shape::Burst => ("burst".into(), None, "rate"),
+        Shape::Closed { users } => (Some(f64::from(users)), "concurrency"),
+        Shape::Open { rate, .. } => (Some(rate), "rate"),
+        Shape::Burst => (None, "rate"),
     }
 }

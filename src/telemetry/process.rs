@@ -1,9 +1,25 @@
 //! What this process takes of the machine.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// Resident memory at its highest so far, in bytes; 0 where the system does not tell.
 pub fn memory_peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     peak_in(&status).unwrap_or(0)
+}
+
+/// Raises this process's limit on open files to `wanted`, as far as the system lets it; returns what it is then.
+pub fn allow_open_files(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let now = limit.current.unwrap_or(u64::MAX);
+    if now >= wanted {
+        return now;
+    }
+    let raised = wanted.min(limit.maximum.unwrap_or(u64::MAX));
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }) {
+        Ok(()) => raised,
+        Err(_) => now,
+    }
 }
 
 /// The `VmHWM` line of a Linux process status.
@@ -16,6 +32,13 @@ fn peak_in(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_on_open_files_is_never_lowered() {
+        let now = allow_open_files(0);
+        assert!(allow_open_files(now) >= now);
+        assert_eq!(allow_open_files(1), now);
+    }
 
     #[test]
     fn the_high_water_mark_is_read_in_kib() {

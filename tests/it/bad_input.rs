@@ -3,7 +3,8 @@
 use crate::lab::*;
 use std::fs;
 
-const SIM: &str = "version: 1\nname: t\ntarget: { api: simulator }\nload: { concurrency: 1, requests: 1 }\n";
+const SIM: &str = "version: 1\nname: t\ntarget: { api: simulator }\nload: { concurrency: 1, requests: 1 }\n\
+    audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n";
 
 /// The complaint about a scenario that must be refused with exit code 2.
 fn refused(lab: &Lab, scenario: &str) -> String {
@@ -32,7 +33,7 @@ fn an_empty_file() {
 fn wrong_types_unknown_and_duplicate_keys_are_all_told_at_once() {
     let text = "version: 1\nname: t\ntarget: { api: simulator }\ndataset: openqa\nload: { concurency: 4, requests: many }\nseed: [1]\nseed: 2\n";
     let said = refused(&Lab::new(), text);
-    says(&said, &["concurency", "concurrency", "s.yaml:5:9", "many", "s.yaml:6:7", "s.yaml:7:1", "duplicate"]);
+    says(&said, &["concurency", "concurrency", "s.yaml:5:9", "many", "s.yaml:6:7", "s.yaml:7:1", "there twice", "4 mistakes"]);
 }
 
 #[test]
@@ -45,7 +46,7 @@ fn cyclic_extends() {
 #[test]
 fn a_matrix_key_that_does_not_exist() {
     let said = refused(&Lab::new(), &format!("{SIM}dataset: openqa\nmatrix: {{ load.concurency: [1, 2] }}\n"));
-    says(&said, &["load.concurency", "load.concurrency", "s.yaml:6:"]);
+    says(&said, &["load.concurency", "load.concurrency", "s.yaml:7:"]);
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn an_slo_on_what_does_not_exist_or_cannot() {
         &Lab::new(),
         &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nslo: [ \"ttfft.p99 < 1s\", \"ttft.p99 < 5 tok/s\" ]\n"),
     );
-    says(&said, &["ttfft", "ttft", "tok/s", "s.yaml:6:"]);
+    says(&said, &["ttfft", "ttft", "tok/s", "s.yaml:7:"]);
     let said = refused(
         &Lab::new(),
         &format!("{SIM}dataset: {{ kind: prompt, text: x }}\nrequest: {{ stream: false }}\nslo: [ \"ttft.p99 < 1s\" ]\n"),

@@ -64,14 +64,25 @@ fn sources() -> Vec<Source> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     walk(&src, &mut files);
-    let sources = files.into_iter().filter_map(|file| {
+    let tests: Vec<PathBuf> = files.iter().flat_map(|file| test_modules(file)).collect();
+    let sources = files.into_iter().filter(|file| !tests.iter().any(|test| file.starts_with(test))).filter_map(|file| {
         let path = file.strip_prefix(&src).ok()?.to_str()?.to_owned();
         let room = path.split('/').next()?.to_owned();
         let text = fs::read_to_string(&file).ok()?;
-        let code = text.split("\n#[cfg(test)]").next()?.to_owned();
+        let code = text.split("\n#[cfg(test)]\nmod tests {").next()?.to_owned();
         path.contains('/').then_some(Source { room, path, code })
     });
     sources.collect()
+}
+
+/// The files and folders of modules that a file declares for tests only.
+fn test_modules(file: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(file).unwrap();
+    let stem = file.file_stem().unwrap();
+    let folder = if stem == "mod" { file.parent().unwrap().to_owned() } else { file.with_extension("") };
+    let names = text.split("#[cfg(test)]").skip(1).filter_map(|rest| rest.trim_start().strip_prefix("mod ")?.split_once(';'));
+    let names = names.filter(|(name, _)| !name.contains('{'));
+    names.flat_map(|(name, _)| [folder.join(format!("{name}.rs")), folder.join(name)]).collect()
 }
 
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
