@@ -163,10 +163,11 @@ impl Stat {
             "sd" => Some(Stat::Sd),
             _ => {
                 let digits = name.strip_prefix('p')?;
+                // The decimal point is moved in the text: 99.9 / 100 is not 0.999, and a rank would be one too far.
                 let plain =
                     digits.starts_with(|c: char| c.is_ascii_digit()) && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
-                let percent: f64 = digits.parse().ok().filter(|_| plain)?;
-                (percent <= 100.0).then_some(Stat::Quantile(percent / 100.0))
+                let share: f64 = format!("{digits}e-2").parse().ok().filter(|_| plain)?;
+                (share <= 1.0).then_some(Stat::Quantile(share))
             }
         }
     }

@@ -1,1 +1,147 @@
 //! Floor 1. A YAML text becomes a plan, or a list of everything that is wrong with it.
+//!
+//! ```text
+//! text ─parse─▶ tree ─merge─▶ one tree ─vars─▶ values ─shape─▶ sound ─fill─▶ defaults ─sweep─▶ points ─expand─▶ cases
+//! ```
+//!
+//! Every step files what it finds in one [`fault::Review`] and goes on, so a reader learns of all his mistakes at once. What may
+//! stand in a file is said once, in the tables of `sections`.
+
+pub(crate) mod block;
+pub mod check;
+pub(crate) mod expand;
+pub mod fault;
+pub(crate) mod fill;
+pub(crate) mod leaf;
+pub(crate) mod merge;
+pub(crate) mod near;
+pub(crate) mod parse;
+pub mod render;
+pub(crate) mod resolve;
+pub mod schema;
+pub(crate) mod sections;
+pub(crate) mod shape;
+pub(crate) mod source;
+pub(crate) mod sweep;
+pub(crate) mod template;
+pub(crate) mod tree;
+pub(crate) mod vars;
+
+pub use fault::{Fault, Faults, Warning};
+pub use schema::json_schema;
+
+use crate::model::plan::Plan;
+use crate::scenario::fault::Review;
+use crate::scenario::sections::scenario::SCENARIO;
+use crate::scenario::sections::target::SIMULATOR;
+use crate::scenario::tree::{Data, Node, Span};
+use crate::scenario::vars::World;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A scenario and what it is read with.
+#[derive(Clone, Debug)]
+pub struct Input<'a> {
+    /// The file; paths in it are relative to its folder, or else to the working directory.
+    pub path: &'a Path,
+    /// Its text, where it is not to be read from the file.
+    pub text: Option<String>,
+    /// The environment, for `${NAME}`.
+    pub env: &'a BTreeMap<String, String>,
+    /// Settings by dotted path, values in YAML; they win over everything.
+    pub set: &'a [(String, String)],
+}
+
+/// A scenario that is sound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The plan.
+    pub plan: Plan,
+    /// What is allowed and probably not meant.
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads a scenario and compiles it to a plan.
+///
+/// # Errors
+/// Everything that is wrong with it, at once.
+pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
+    compile(input, Review::default())
+}
+
+/// Reads the stored plan of a run in order to report on it: variables that are not set and files that are gone are no faults,
+/// for nothing will be sent.
+///
+/// # Errors
+/// Everything that is wrong with it, at once.
+pub fn reload(input: &Input<'_>) -> Result<Loaded, Faults> {
+    let mut review = Review::default();
+    review.sources.stored = true;
+    compile(input, review)
+}
+
+fn compile(input: &Input<'_>, mut review: Review) -> Result<Loaded, Faults> {
+    let plan = merge::gather(input, &mut review).and_then(|tree| {
+        let root = settle(&tree, input.env, &mut review);
+        let plan = expand::plan(&root, input.env, &mut review)?;
+        let resolved = resolve::resolve(&root, &SCENARIO, &mut review);
+        Some(Plan { id: resolve::digest(&resolved), resolved, ..plan })
+    });
+    match plan.filter(|_| review.is_clean()) {
+        Some(plan) => Ok(Loaded { plan, warnings: review.into_warnings() }),
+        None => Err(review.faults()),
+    }
+}
+
+/// Variables replaced, the template in place, held against the tables, defaults spelled out.
+fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Node {
+    let swept = sweep::paths(tree);
+    let world = World { env, root: tree, swept: &swept };
+    let mut root = world.scenario(review);
+    simulate(&mut root);
+    shape::scenario(&root, &SCENARIO, review);
+    if !swept.iter().any(|path| path.starts_with("request.template")) {
+        inline(&mut root, &world, review);
+    }
+    simulated(&mut root, &swept);
+    fill::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
+    root
+}
+
+/// `api: simulator` is another way to say `url: simulator`.
+fn simulate(root: &mut Node) {
+    let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(SIMULATOR)).cloned() else { return };
+    let url = root.get("target.url").and_then(Node::text);
+    if url.is_none_or(|url| url == SIMULATOR) {
+        let protocol = Node::new(api.value.at, Data::Text("openai-chat".to_owned()));
+        root.set("target.url", api.key_at, api.value);
+        root.set("target.api", api.key_at, protocol);
+    }
+}
+
+/// What the built-in server needs besides the defaults of the tables: its block, and a model to answer to.
+fn simulated(root: &mut Node, swept: &BTreeSet<String>) {
+    let always = root.get("target.url").and_then(Node::text).as_deref() == Some(SIMULATOR) && !swept.contains("target.url");
+    let at = Span { end: root.at.start, ..root.at };
+    if (always || swept.contains("target.url")) && root.get("target.simulator").is_none() {
+        root.set("target.simulator", at, Node::new(at, Data::Map(Vec::new())));
+    }
+    if always && root.get("target.model").is_none() && !swept.contains("target.model") {
+        root.set("target.model", at, Node::new(at, Data::Text("sim".to_owned())));
+    }
+}
+
+/// Reads the template's file into the tree, so that the resolved plan holds the template itself.
+fn inline(root: &mut Node, world: &World<'_>, review: &mut Review) {
+    let Some(entry) = root.entry_at("request.template").cloned() else { return };
+    review.section = "request".to_owned();
+    if let (Data::Text(_), Some(body)) = (&entry.value.data, template::body(&entry.value, review)) {
+        root.set("request.template", entry.key_at, world.body(&body, review));
+    }
+    review.section.clear();
+}
+
+#[cfg(test)]
+mod faulty;
+#[cfg(test)]
+mod tests;

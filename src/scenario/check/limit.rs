@@ -1,0 +1,123 @@
+//! The right side of a comparison: a number with its unit, turned into the metric's own unit.
+
+use super::CheckError;
+use super::cursor::Cursor;
+use crate::model::units::Unit;
+use crate::scenario::leaf::share::percent;
+
+/// The units of time: name, power of ten in seconds, factor.
+const TIMES: [(&str, i32, f64); 7] =
+    [("ns", -9, 1.0), ("us", -6, 1.0), ("µs", -6, 1.0), ("ms", -3, 1.0), ("s", 0, 1.0), ("m", 0, 60.0), ("h", 0, 3600.0)];
+
+/// Reads a value for `subject`, which is measured in `unit`.
+pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result<f64, CheckError> {
+    let (text, at) = cursor.number();
+    if text.is_empty() {
+        return Err(no_number(cursor, at.start, subject, unit));
+    }
+    let number = at.clone();
+    let (word, unit_at) = cursor.unit();
+    if cursor.peek() == Some('*') {
+        return Err(later(cursor, at.start));
+    }
+    let bad = |_| CheckError::new(number.clone(), format!("`{text}` is not a number"), "expected a number");
+    let value: f64 = text.parse().map_err(bad)?;
+    let whole = at.start..if word.is_empty() { at.end } else { unit_at.end };
+    let limit = match convert(text, value, word, unit) {
+        Some(limit) => limit,
+        None if word.is_empty() => {
+            let error = CheckError::new(at, "a limit without its unit", format!("{text} what?"));
+            return Err(error.help(format!("`{subject}` is measured in {}: write for example `{}`.", name(unit), example(text, unit))));
+        }
+        None => {
+            let error = CheckError::new(unit_at, format!("`{word}` is no unit of `{subject}`"), format!("expected {}", units(unit)));
+            return Err(error.help(format!("`{subject}` is measured in {}.", name(unit))));
+        }
+    };
+    match unit {
+        _ if limit < 0.0 => Err(CheckError::new(whole, "a limit below zero", format!("`{subject}` is never negative"))),
+        Unit::Share if limit > 1.0 => Err(CheckError::new(whole, "a share above 100 %", "expected 0 % to 100 %")),
+        _ => Ok(limit),
+    }
+}
+
+/// `0.95 * reference` and `1.10 * baseline` are words of a later version.
+fn later(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
+    cursor.eat('*');
+    let (word, at) = cursor.word();
+    let error = match word {
+        "reference" | "baseline" => CheckError::new(start..at.end, format!("`{word}` is not available yet"), "planned for a later version"),
+        _ => CheckError::new(start..at.end.max(start + 1), "a limit is one number", "this is a product"),
+    };
+    error.help("Today a limit is a number with its unit.")
+}
+
+fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -> CheckError {
+    let (word, at) = cursor.word();
+    if word == "reference" || word == "baseline" {
+        let error = CheckError::new(at, format!("`{word}` is not available yet"), "planned for a later version");
+        return error.help("Today a limit is a number with its unit.");
+    }
+    let range = cursor.visible(start..at.end);
+    CheckError::new(range, "the limit is missing", format!("expected a number{}", if unit.symbol().is_empty() { "" } else { " with its unit" }))
+        .help(format!("For example `{}` for `{subject}`.", example("500", unit)))
+}
+
+fn convert(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
+    let spelled = |power: i32| format!("{text}e{power}").parse::<f64>().ok();
+    match unit {
+        Unit::Millis | Unit::Seconds => {
+            let own = if unit == Unit::Millis { 3 } else { 0 };
+            let (_, power, factor) = TIMES.iter().find(|(name, ..)| *name == word)?;
+            // The decimal point is moved in the text, so that 0.3s is 300 ms to the last bit.
+            spelled(power + own).map(|scaled| scaled * factor)
+        }
+        Unit::Share => (word == "%").then(|| percent(text)).flatten(),
+        _ => (word.is_empty() || word == unit.symbol()).then_some(value),
+    }
+}
+
+/// The value with its unit, so that it reads back equal.
+pub(super) fn print(limit: f64, unit: Unit) -> String {
+    let number = match unit {
+        Unit::Share => hundredfold(limit),
+        _ => limit,
+    };
+    let space = if unit.symbol().contains('/') || unit == Unit::Tokens { " " } else { "" };
+    format!("{number}{space}{}", unit.symbol())
+}
+
+/// A hundred times as much, by its digits.
+fn hundredfold(share: f64) -> f64 {
+    let text = format!("{share:e}");
+    let moved = text.split_once('e').and_then(|(digits, power)| format!("{digits}e{}", power.parse::<i32>().ok()? + 2).parse().ok());
+    moved.unwrap_or(share * 100.0)
+}
+
+fn name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Millis | Unit::Seconds => "time",
+        Unit::Share => "percent",
+        Unit::TokensPerSecond => "tokens per second",
+        Unit::RequestsPerSecond => "requests per second",
+        Unit::Tokens => "tokens",
+        Unit::Count => "plain numbers",
+    }
+}
+
+fn units(unit: Unit) -> String {
+    match unit {
+        Unit::Millis | Unit::Seconds => "`ns`, `us`, `ms`, `s`, `m` or `h`".to_owned(),
+        Unit::Count => "no unit".to_owned(),
+        _ => format!("`{}`", unit.symbol()),
+    }
+}
+
+fn example(number: &str, unit: Unit) -> String {
+    match unit {
+        Unit::Share => "1%".to_owned(),
+        Unit::Tokens | Unit::Count => number.to_owned(),
+        _ if unit.symbol().contains('/') => format!("{number} {}", unit.symbol()),
+        _ => format!("{number}{}", unit.symbol()),
+    }
+}

@@ -1,0 +1,206 @@
+//! The language of limits.
+//!
+//! ```text
+//! assertion := metric [ tags ] [ "." stat ] op value [ unit ]
+//!            | "goodput" "(" limit { "," limit } ")" op percent
+//! limit     := metric op value [ unit ]
+//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round"
+//! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
+//! op        := "<" | "<=" | ">" | ">=" | "==" | "!="
+//! unit      := "ns" "us" "ms" "s" "m" "h" | "%" | "tok/s" | "req/s" | "tok"
+//! ```
+//!
+//! A time and a share need their unit, for a bare 500 could be anything; throughputs and counts have but one.
+
+mod cursor;
+mod limit;
+
+use crate::model::check::{Check, Op, RequestLimit, Subject};
+use crate::model::metric::{Metric, Per, Stat};
+use crate::model::units::Unit;
+use crate::scenario::near::{list, near};
+use cursor::Cursor;
+use std::ops::Range;
+
+/// Names of the format that are measured from a later version on.
+const LATER: [&str; 5] = ["server", "gpu", "process", "startup_s", "startup"];
+
+/// What an assertion says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Assertion {
+    /// Left side.
+    pub subject: Subject,
+    /// Comparison.
+    pub op: Op,
+    /// Right side, in the unit of the left one.
+    pub limit: f64,
+}
+
+/// What is wrong with an assertion, and where in its text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CheckError {
+    /// Bytes of the text.
+    pub range: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// Words under the underline.
+    pub label: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+impl CheckError {
+    fn new(range: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> CheckError {
+        CheckError { range, message: message.into(), label: label.into(), help: None }
+    }
+
+    fn help(self, help: impl Into<String>) -> CheckError {
+        CheckError { help: Some(help.into()), ..self }
+    }
+}
+
+/// Reads an assertion.
+pub(crate) fn parse(text: &str) -> Result<Assertion, CheckError> {
+    let mut cursor = Cursor::new(text);
+    let (name, at) = cursor.word();
+    let assertion = if name == "goodput" && cursor.peek() == Some('(') { goodput(&mut cursor)? } else { plain(&mut cursor, name, at)? };
+    match cursor.rest() {
+        None => Ok(assertion),
+        Some(range) => Err(CheckError::new(range, "text after the end of the limit", "does not belong here")),
+    }
+}
+
+fn plain(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Assertion, CheckError> {
+    let metric = metric(name, at.clone(), cursor)?;
+    let tags = tags(cursor)?;
+    let stat = stat(cursor, metric, at.end)?;
+    let op = cursor.op()?;
+    let unit = if stat == Some(Stat::Count) { Unit::Count } else { metric.unit() };
+    let limit = limit::read(cursor, metric.name(), unit)?;
+    Ok(Assertion { subject: Subject::Metric { metric, stat, tags }, op, limit })
+}
+
+fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, CheckError> {
+    if let Some(metric) = Metric::parse(name) {
+        return Ok(metric);
+    }
+    let exist = format!("Metrics are {}.", list(Metric::ALL.iter().map(|metric| metric.name()).chain(["goodput(…)"]), "and"));
+    if name.is_empty() {
+        let at = at.start..at.start + cursor.width();
+        return Err(CheckError::new(at, "a limit begins with a metric", "expected a metric").help(exist));
+    }
+    if name == "goodput" {
+        let error = CheckError::new(at, "`goodput` needs its limits", "which requests are good?");
+        return Err(error.help("Write goodput(ttft < 500ms, tpot < 40ms) >= 99%; the rate of good requests is `goodput_rate`."));
+    }
+    if LATER.contains(&name) && (name.starts_with("startup") || cursor.peek() == Some('.')) {
+        return Err(CheckError::new(at, format!("`{name}` is not measured yet"), "planned for a later version").help(exist));
+    }
+    // Columns carry their unit (`ttft_ms`), metrics do not.
+    let column = Metric::ALL.iter().find(|metric| metric.column() == name).map(|metric| metric.name());
+    let meant = column.or_else(|| near(name, Metric::ALL.iter().map(|metric| metric.name())));
+    let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    Err(CheckError::new(at, format!("unknown metric `{name}`"), label).help(exist))
+}
+
+fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
+    let mut tags: Vec<(String, String)> = Vec::new();
+    if !cursor.eat('{') {
+        return Ok(tags);
+    }
+    loop {
+        let (tag, at) = cursor.word();
+        if !["model", "round"].contains(&tag) {
+            let label = near(tag, ["model", "round"]).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            return Err(CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label).help("Tags are `model` and `round`."));
+        }
+        cursor.expect('=', "between a tag and its value")?;
+        let (value, at) = cursor.until(&[',', '}']);
+        if value.is_empty() {
+            return Err(CheckError::new(cursor.visible(at), format!("`{tag}` has no value"), "expected a value"));
+        }
+        tags.push((tag.to_owned(), value.to_owned()));
+        if !cursor.eat(',') {
+            cursor.expect('}', "after the tags")?;
+            return Ok(tags);
+        }
+    }
+}
+
+fn stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Option<Stat>, CheckError> {
+    const EXIST: &str = "Statistics are `p0` to `p100` (`p99.9` too), `mean`, `min`, `max`, `count` and `sd`.";
+    if !cursor.eat('.') {
+        if metric.per() == Per::Case {
+            return Ok(None);
+        }
+        let error = CheckError::new(end - metric.name().len()..end, format!("`{metric}` has a value per request"), "needs a statistic");
+        return Err(error.help(format!("Write for example `{metric}.p99`. {EXIST}")));
+    }
+    let (name, at) = cursor.stat();
+    match Stat::parse(name) {
+        Some(_) if metric.per() == Per::Case => {
+            let error = CheckError::new(at, format!("`{metric}` is one value per case"), "has no statistics");
+            Err(error.help(format!("Write `{metric}` alone.")))
+        }
+        Some(stat) => Ok(Some(stat)),
+        None => {
+            let label = near(name, ["mean", "min", "max", "count", "sd"]).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            let label = if ["median", "avg"].contains(&name) { format!("did you mean `{}`?", if name == "avg" { "mean" } else { "p50" }) } else { label };
+            Err(CheckError::new(cursor.visible(at), format!("unknown statistic `{name}`"), label).help(EXIST))
+        }
+    }
+}
+
+fn goodput(cursor: &mut Cursor<'_>) -> Result<Assertion, CheckError> {
+    cursor.eat('(');
+    let mut limits = Vec::new();
+    loop {
+        limits.push(request_limit(cursor)?);
+        if !cursor.eat(',') {
+            break;
+        }
+    }
+    cursor.expect(')', "after the limits")?;
+    let op = cursor.op()?;
+    let limit = limit::read(cursor, "goodput", Unit::Share)?;
+    Ok(Assertion { subject: Subject::Goodput(limits), op, limit })
+}
+
+fn request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckError> {
+    let (name, at) = cursor.word();
+    let metric = metric(name, at.clone(), cursor)?;
+    if metric.per() == Per::Case {
+        let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Per::Case).map(|metric| metric.name());
+        let error = CheckError::new(at, format!("`{metric}` is one value per case"), "a single request has none");
+        return Err(error.help(format!("A request has {}.", list(per_request, "and"))));
+    }
+    if cursor.peek() == Some('.') {
+        cursor.eat('.');
+        let (_, at) = cursor.stat();
+        let error = CheckError::new(cursor.visible(at), "a statistic inside of goodput", "a single request has no statistics");
+        return Err(error.help(format!("Write `{metric}` alone: every request is held against the limit.")));
+    }
+    let op = cursor.op()?;
+    Ok(RequestLimit { metric, op, limit: limit::read(cursor, metric.name(), metric.unit())? })
+}
+
+/// Prints a check so that it reads back equal.
+pub fn print(check: &Check) -> String {
+    match &check.subject {
+        Subject::Metric { metric, stat, tags } => {
+            let tags: Vec<String> = tags.iter().map(|(tag, value)| format!("{tag}={value}")).collect();
+            let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
+            let unit = if *stat == Some(Stat::Count) { Unit::Count } else { metric.unit() };
+            let stat = stat.map_or(String::new(), |stat| format!(".{stat}"));
+            format!("{metric}{tags}{stat} {} {}", check.op, limit::print(check.limit, unit))
+        }
+        Subject::Goodput(limits) => {
+            let limits: Vec<String> =
+                limits.iter().map(|own| format!("{} {} {}", own.metric, own.op, limit::print(own.limit, own.metric.unit()))).collect();
+            format!("goodput({}) {} {}", limits.join(", "), check.op, limit::print(check.limit, Unit::Share))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

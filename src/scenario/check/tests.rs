@@ -1,0 +1,137 @@
+use super::*;
+use crate::model::check::{Confidence, NoData, Of};
+use crate::model::labels::Labels;
+use proptest::prelude::*;
+
+fn check(assertion: Assertion) -> Check {
+    Check {
+        expr: String::new(),
+        subject: assertion.subject,
+        op: assertion.op,
+        limit: assertion.limit,
+        confidence: Confidence::Point,
+        when: Labels::default(),
+        of: Of::Ok,
+        no_data: NoData::Fail,
+    }
+}
+
+fn metric(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Assertion {
+    Assertion { subject: Subject::Metric { metric, stat, tags: vec![] }, op, limit }
+}
+
+#[test]
+fn limits_are_read_into_the_unit_of_their_metric() {
+    use Metric::*;
+    let p = |share| Some(Stat::Quantile(share));
+    for (text, assertion) in [
+        ("ttft.p99 < 500ms", metric(Ttft, p(0.99), Op::Less, 500.0)),
+        ("ttft.p99.9<=0.3s", metric(Ttft, p(0.999), Op::AtMost, 300.0)),
+        (" itl.max < 2 m ", metric(Itl, Some(Stat::Max), Op::Less, 120_000.0)),
+        ("tpot.mean < 500us", metric(Tpot, Some(Stat::Mean), Op::Less, 0.5)),
+        ("error_rate < 1%", metric(ErrorRate, None, Op::Less, 0.01)),
+        ("error_rate == 0%", metric(ErrorRate, None, Op::Equal, 0.0)),
+        ("output_tps >= 1000", metric(OutputTps, None, Op::AtLeast, 1000.0)),
+        ("output_tps >= 1000 tok/s", metric(OutputTps, None, Op::AtLeast, 1000.0)),
+        ("request_throughput > 2.5 req/s", metric(RequestThroughput, None, Op::More, 2.5)),
+        ("ttft.count >= 100", metric(Ttft, Some(Stat::Count), Op::AtLeast, 100.0)),
+        ("output_tokens.p50 != 7 tok", metric(OutputTokens, p(0.5), Op::Unequal, 7.0)),
+        ("window < 1h", metric(Window, None, Op::Less, 3600.0)),
+    ] {
+        assert_eq!(parse(text), Ok(assertion), "{text}");
+    }
+}
+
+#[test]
+fn tags_and_goodput_are_read() {
+    let tagged = parse("ttft{ model = meta/llama-3, round=2 }.p95 < 1s").unwrap();
+    let tags = vec![("model".to_owned(), "meta/llama-3".to_owned()), ("round".to_owned(), "2".to_owned())];
+    assert_eq!(tagged.subject, Subject::Metric { metric: Metric::Ttft, stat: Some(Stat::Quantile(0.95)), tags });
+    let goodput = parse("goodput(ttft < 500ms, tpot <= 40ms) >= 99%").unwrap();
+    let limits = vec![
+        RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 500.0 },
+        RequestLimit { metric: Metric::Tpot, op: Op::AtMost, limit: 40.0 },
+    ];
+    assert_eq!(goodput, Assertion { subject: Subject::Goodput(limits), op: Op::AtLeast, limit: 0.99 });
+}
+
+#[test]
+fn every_mistake_is_pointed_at() {
+    for (text, underlined, message, label) in [
+        ("tftt.p99 < 500ms", "tftt", "unknown metric `tftt`", "did you mean `ttft`?"),
+        ("ttft_ms.p99 < 500ms", "ttft_ms", "unknown metric `ttft_ms`", "did you mean `ttft`?"),
+        ("< 5ms", "<", "a limit begins with a metric", "expected a metric"),
+        ("ttft < 500ms", "ttft", "`ttft` has a value per request", "needs a statistic"),
+        ("ttft.p101 < 500ms", "p101", "unknown statistic `p101`", "does not exist"),
+        ("ttft.median < 5ms", "median", "unknown statistic `median`", "did you mean `p50`?"),
+        ("error_rate.p99 < 1%", "p99", "`error_rate` is one value per case", "has no statistics"),
+        ("error_rate < 1", "1", "a limit without its unit", "1 what?"),
+        ("ttft.p99 < 500", "500", "a limit without its unit", "500 what?"),
+        ("ttft.p99 < 5%", "%", "`%` is no unit of `ttft`", "expected `ns`, `us`, `ms`, `s`, `m` or `h`"),
+        ("output_tps > 5 req/s", "req/s", "`req/s` is no unit of `output_tps`", "expected `tok/s`"),
+        ("ttft.count > 5ms", "ms", "`ms` is no unit of `ttft`", "expected no unit"),
+        ("error_rate < 101%", "101%", "a share above 100 %", "expected 0 % to 100 %"),
+        ("ttft.p99 < -5ms", "-5ms", "a limit below zero", "`ttft` is never negative"),
+        ("ttft.p99 = 5ms", "=", "a comparison is missing", "expected `<`, `<=`, `>`, `>=`, `==` or `!=`"),
+        ("ttft.p99", "9", "a comparison is missing", "expected `<`, `<=`, `>`, `>=`, `==` or `!=`"),
+        ("ttft.p99 <", "<", "the limit is missing", "expected a number with its unit"),
+        ("ttft.p99 < 1.2.3ms", "1.2.3", "`1.2.3` is not a number", "expected a number"),
+        ("ttft.p99 < 5ms or so", "or so", "text after the end of the limit", "does not belong here"),
+        ("ttft{modl=a}.p99 < 5ms", "modl", "unknown tag `modl`", "did you mean `model`?"),
+        ("ttft{model=a.p99 < 5ms", "s", "`}` is missing after the tags", "expected `}`"),
+        ("goodput >= 99%", "goodput", "`goodput` needs its limits", "which requests are good?"),
+        ("goodput(ttft.p99 < 5ms) >= 99%", "p99", "a statistic inside of goodput", "a single request has no statistics"),
+        ("goodput(error_rate < 5%) >= 99%", "error_rate", "`error_rate` is one value per case", "a single request has none"),
+        ("goodput(ttft < 5ms) >= 99", "99", "a limit without its unit", "99 what?"),
+        ("output_tps >= 0.95 * reference", "0.95 * reference", "`reference` is not available yet", "planned for a later version"),
+        ("ttft.p95 <= baseline", "baseline", "`baseline` is not available yet", "planned for a later version"),
+        ("server.kv_cache_usage.max < 95%", "server", "`server` is not measured yet", "planned for a later version"),
+        ("startup_s < 60s", "startup_s", "`startup_s` is not measured yet", "planned for a later version"),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert_eq!((&text[error.range.clone()], error.message.as_str(), error.label.as_str()), (underlined, message, label), "{text}");
+    }
+}
+
+fn limits() -> impl Strategy<Value = RequestLimit> {
+    let metrics: Vec<Metric> = Metric::ALL.iter().copied().filter(|metric| metric.per() != Per::Case).collect();
+    (proptest::sample::select(metrics), ops(), values()).prop_map(|(metric, op, limit)| RequestLimit { metric, op, limit })
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    proptest::sample::select(vec![Op::Less, Op::AtMost, Op::More, Op::AtLeast, Op::Equal, Op::Unequal])
+}
+
+fn values() -> impl Strategy<Value = f64> {
+    (0..10_000_000_u32).prop_map(|n| f64::from(n) / 1000.0)
+}
+
+fn assertions() -> impl Strategy<Value = Assertion> {
+    let stats = prop_oneof![
+        (0..=1000_u32).prop_map(|n| Stat::parse(&format!("p{}", f64::from(n) / 10.0)).unwrap()),
+        proptest::sample::select(vec![Stat::Mean, Stat::Min, Stat::Max, Stat::Count, Stat::Sd]),
+    ];
+    let tags = proptest::collection::vec((proptest::sample::select(vec!["model", "round"]), "[a-z0-9][a-z0-9/.-]{0,8}"), 0..3);
+    let plain = (proptest::sample::select(Metric::ALL), stats, tags, ops(), values()).prop_map(|(metric, stat, tags, op, value)| {
+        let stat = (metric.per() != Per::Case).then_some(stat);
+        let limit = if metric.unit() == Unit::Share { value / 10_000.0 } else { value };
+        let tags = tags.into_iter().map(|(tag, value)| (tag.to_owned(), value)).collect();
+        Assertion { subject: Subject::Metric { metric, stat, tags }, op, limit }
+    });
+    let goodput = (proptest::collection::vec(limits(), 1..4), ops(), 0..=10_000_u32)
+        .prop_map(|(limits, op, n)| Assertion { subject: Subject::Goodput(limits), op, limit: f64::from(n) / 10_000.0 });
+    prop_oneof![plain, goodput]
+}
+
+proptest! {
+    #[test]
+    fn a_check_prints_and_reparses_equal(assertion in assertions()) {
+        let printed = print(&check(assertion.clone()));
+        prop_assert_eq!(parse(&printed), Ok(assertion), "{}", printed);
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "\\PC{0,40}") {
+        let _ = parse(&text).map_err(|error| text[error.range].len());
+    }
+}

@@ -1,0 +1,110 @@
+//! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
+
+use crate::model::labels::Labels;
+use crate::model::plan::{AuditLimits, Case, Plan, ReportSpec};
+use crate::model::seed::Seed;
+use crate::model::units::Nanos;
+use crate::scenario::fault::Review;
+use crate::scenario::leaf::duration::duration;
+use crate::scenario::sections::{Draft, audit, dataset, load, report, request, request::last, slo, target};
+use crate::scenario::sweep::{Point, points};
+use crate::scenario::tree::Node;
+use crate::scenario::vars::World;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The sections that are decoded once per case. One that is known to be wrong is not looked at again: what follows from a
+/// mistake is no news.
+struct Sound {
+    target: bool,
+    request: bool,
+    dataset: bool,
+    load: bool,
+}
+
+/// The plan of a checked scenario, without its resolved text. None where something is wrong; the review says what.
+pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
+    let sound = |section: &str| review.clean(section) && review.clean("") && root.get(section).is_some();
+    let sound = Sound { target: sound("target"), request: sound("request"), dataset: sound("dataset"), load: sound("load") };
+    let axes = crate::scenario::sweep::paths(root);
+    let points = if review.clean("matrix") {
+        review.section = "matrix".to_owned();
+        points(root.get("matrix"), review)
+    } else {
+        Vec::new()
+    };
+    review.section = "slo".to_owned();
+    let limits = slo::decode(root, &axes, review);
+    let names = names(&points);
+    let drafts = points.iter().map(|point| case(root, point, &names, (env, &sound), review));
+    let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
+    let rounds = root.get("rounds").and_then(Node::whole).and_then(|n| u32::try_from(n).ok());
+    if cases.len() == points.len() {
+        review.section = "slo".to_owned();
+        slo::assign(&limits, &mut cases, rounds.unwrap_or(1), review);
+    }
+    let frame = frame(root);
+    let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
+    Some(Plan {
+        id: String::new(),
+        name: root.get("name")?.text()?.into_owned(),
+        description: root.get("description").and_then(Node::text).map(|text| text.into_owned()),
+        seed,
+        cases,
+        rounds: rounds?,
+        pause,
+        audit,
+        report,
+        resolved: String::new(),
+    })
+}
+
+/// What all cases share.
+fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
+    let draft = Draft { root, labels: &Labels::default() };
+    let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
+    Some((Seed(seed), root.get("pause").and_then(duration)?, audit::decode(&draft)?, report::decode(&draft)?))
+}
+
+type Given<'a> = (&'a BTreeMap<String, String>, &'a Sound);
+
+fn case(root: &Node, point: &Point, names: &BTreeMap<String, String>, (env, sound): Given<'_>, review: &mut Review) -> Option<Case> {
+    let mut tree = root.clone();
+    for setting in point {
+        tree.set(&setting.path, setting.path_at, setting.value.clone());
+    }
+    let tree = World { env, root: &tree, swept: &BTreeSet::new() }.scenario(review);
+    let labels = Labels(point.iter().filter_map(|own| Some((own.path.clone(), own.value.scalar()?))).collect());
+    let draft = Draft { root: &tree, labels: &labels };
+    let target = decode("target", sound.target, &draft, review, target::decode);
+    let dataset = decode("dataset", sound.dataset, &draft, review, dataset::decode);
+    let load = decode("load", sound.load, &draft, review, load::decode);
+    let request = decode("request", sound.request, &draft, review, request::decode);
+    let (target, request, dataset, load) = (target?, request?, dataset?, load?);
+    Some(Case { id: id(&labels, names), labels, target, request, dataset, load, checks: Vec::new() })
+}
+
+fn decode<T>(
+    section: &str,
+    sound: bool,
+    draft: &Draft<'_>,
+    review: &mut Review,
+    act: fn(&Draft<'_>, &mut Review) -> Option<T>,
+) -> Option<T> {
+    review.section = section.to_owned();
+    sound.then(|| act(draft, review)).flatten()
+}
+
+/// How each swept path is called in case ids: by its last segment, or in full where two of them would be the same.
+fn names(points: &[Point]) -> BTreeMap<String, String> {
+    let paths: BTreeSet<&str> = points.iter().flatten().map(|setting| setting.path.as_str()).collect();
+    let alone = |path: &str| paths.iter().filter(|other| last(other) == last(path)).count() == 1;
+    paths.iter().map(|path| ((*path).to_owned(), if alone(path) { last(path) } else { path }.to_owned())).collect()
+}
+
+fn id(labels: &Labels, names: &BTreeMap<String, String>) -> String {
+    if labels.0.is_empty() {
+        return "base".to_owned();
+    }
+    let pairs = labels.0.iter().map(|(path, value)| format!("{}={value}", names.get(path).unwrap_or(path)));
+    pairs.collect::<Vec<_>>().join(",")
+}

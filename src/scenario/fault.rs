@@ -1,0 +1,223 @@
+//! Everything that is wrong with a scenario, each with its place, what was expected and what to type instead.
+
+use crate::scenario::source::Sources;
+use crate::scenario::tree::Span;
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
+use std::fmt;
+use std::sync::Arc;
+
+/// One mistake, before it is given its text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Mistake {
+    message: String,
+    at: Span,
+    label: String,
+    also: Vec<(Span, String)>,
+    help: Option<String>,
+    section: String,
+}
+
+impl Mistake {
+    /// A mistake at a place, and the words under the underline.
+    pub fn new(at: Span, message: impl Into<String>, label: impl Into<String>) -> Mistake {
+        Mistake { message: message.into(), at, label: label.into(), also: Vec::new(), help: None, section: String::new() }
+    }
+
+    /// What to do about it.
+    pub fn help(mut self, help: impl Into<String>) -> Mistake {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// A second place that belongs to it.
+    pub fn also(mut self, at: Span, label: impl Into<String>) -> Mistake {
+        self.also.push((at, label.into()));
+        self
+    }
+}
+
+/// What a load finds on its way: texts, mistakes, warnings.
+#[derive(Debug, Default)]
+pub(crate) struct Review {
+    /// The texts read so far.
+    pub sources: Sources,
+    /// Paths that settings of the command line fixed.
+    pub fixed: Vec<String>,
+    /// The top-level key that is being looked at; mistakes are filed under it.
+    pub section: String,
+    mistakes: Vec<Mistake>,
+    warnings: Vec<Warning>,
+}
+
+impl Review {
+    /// Files a mistake.
+    pub fn push(&mut self, mistake: Mistake) {
+        self.mistakes.push(Mistake { section: self.section.clone(), ..mistake });
+    }
+
+    /// Files a warning.
+    pub fn warn(&mut self, at: Span, message: impl Into<String>) {
+        let (line, column) = self.sources.place(at);
+        let warning = Warning { file: self.sources.name(at.file).to_owned(), line, column, message: message.into() };
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Whether nothing is known to be wrong with a section.
+    pub fn clean(&self, section: &str) -> bool {
+        self.mistakes.iter().all(|mistake| mistake.section != section)
+    }
+
+    /// Whether nothing is known to be wrong at all.
+    pub fn is_clean(&self) -> bool {
+        self.mistakes.is_empty()
+    }
+
+    /// The faults in the order of the text, each once.
+    pub fn faults(self) -> Faults {
+        let mut mistakes = self.mistakes;
+        mistakes.sort_by(|a, b| (a.at, &a.message).cmp(&(b.at, &b.message)));
+        mistakes.dedup_by(|a, b| a.at == b.at && a.message == b.message);
+        Faults { faults: mistakes.into_iter().map(|mistake| Fault::new(mistake, &self.sources)).collect() }
+    }
+
+    /// The warnings, in the order of their finding.
+    pub fn into_warnings(self) -> Vec<Warning> {
+        self.warnings
+    }
+}
+
+/// Something that is allowed and probably not meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What to know.
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
+    }
+}
+
+/// One mistake with its text: a diagnostic that points at the line.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    message: String,
+    labels: Vec<LabeledSpan>,
+    help: Option<String>,
+    text: NamedSource<Arc<str>>,
+    line: usize,
+    column: usize,
+}
+
+impl Fault {
+    fn new(mistake: Mistake, sources: &Sources) -> Fault {
+        let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| at.file == mistake.at.file);
+        let first = LabeledSpan::new_primary_with_span(Some(mistake.label), mistake.at.range());
+        let labels = std::iter::once(first).chain(here.into_iter().map(|(at, label)| LabeledSpan::new_with_span(Some(label), at.range())));
+        let remote = elsewhere.into_iter().map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.place(at).0));
+        let help: Vec<String> = mistake.help.into_iter().chain(remote).collect();
+        let (line, column) = sources.place(mistake.at);
+        Fault {
+            message: mistake.message,
+            labels: labels.collect(),
+            help: (!help.is_empty()).then(|| help.join("\n")),
+            text: NamedSource::new(sources.name(mistake.at.file), sources.text(mistake.at.file)),
+            line,
+            column,
+        }
+    }
+
+    /// What is wrong, in one sentence without its place.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The file, as it was named.
+    pub fn file(&self) -> &str {
+        self.text.name()
+    }
+
+    /// Line, from 1.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// Column in characters, from 1.
+    pub fn column(&self) -> usize {
+        self.column
+    }
+}
+
+impl Diagnostic for Fault {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&self.text)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.labels.iter().cloned()))
+    }
+}
+
+/// All that is wrong with a scenario, in the order of its text; never empty.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    faults: Vec<Fault>,
+}
+
+impl Faults {
+    /// The faults one by one.
+    pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
+        self.faults.iter()
+    }
+
+    /// How many there are.
+    #[expect(clippy::len_without_is_empty, reason = "a list of faults is never empty")]
+    pub fn len(&self) -> usize {
+        self.faults.len()
+    }
+
+    /// All of them as text for a terminal of `width` columns, one after another, and a last line that counts them.
+    pub fn render(&self, color: bool, width: usize) -> String {
+        let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(1);
+        let mut text = String::new();
+        for fault in &self.faults {
+            // Writing to a String cannot fail, and a snippet that cannot be drawn must not hide the message.
+            if handler.render_report(&mut text, fault).is_err() {
+                text.push_str(&format!("  × {fault}\n"));
+            }
+            text.push('\n');
+        }
+        text + &self.count_line() + "\n"
+    }
+
+    fn count_line(&self) -> String {
+        let mut files: Vec<&str> = self.faults.iter().map(Fault::file).collect();
+        files.dedup();
+        let noun = if self.len() == 1 { "mistake" } else { "mistakes" };
+        format!("{} {noun} in {}. Nothing was run.", self.len(), files.join(", "))
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.faults.iter().map(|fault| format!("{}:{}:{}: {fault}", fault.file(), fault.line, fault.column));
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl std::error::Error for Faults {}

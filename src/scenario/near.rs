@@ -1,0 +1,53 @@
+//! "Did you mean": the nearest of the words that exist, and lists of them for a reader.
+
+/// The candidate that `word` was probably meant to be: one that contains it as a dotted segment, or that is within a third of
+/// its length in edits (Damerau–Levenshtein); letter case, `-` and `_` do not count.
+pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let wanted = plain(word);
+    let rank = |candidate: &'a str| {
+        let own = plain(candidate);
+        let last = own.rsplit('.').next().unwrap_or(&own);
+        let whole = strsim::damerau_levenshtein(&wanted, &own);
+        let tail = 1 + strsim::damerau_levenshtein(&wanted, last);
+        (whole.min(tail), candidate)
+    };
+    let room = 1 + wanted.chars().count() / 3;
+    candidates.into_iter().map(rank).min_by_key(|(distance, _)| *distance).filter(|(d, _)| *d <= room).map(|(_, found)| found)
+}
+
+fn plain(word: &str) -> String {
+    word.to_lowercase().replace('-', "_")
+}
+
+/// `` `a`, `b` and `c` ``, with the conjunction of choice.
+pub(crate) fn list<'a>(words: impl IntoIterator<Item = &'a str>, conjunction: &str) -> String {
+    let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        None => "none".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, rest)) => format!("{} {conjunction} {last}", rest.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_found_or_none() {
+        let words = ["concurrency", "rate", "max_in_flight", "load.concurrency"];
+        assert_eq!(near("concurency", words), Some("concurrency"));
+        assert_eq!(near("Max-In-Flight", words), Some("max_in_flight"));
+        assert_eq!(near("rtae", words), Some("rate"));
+        assert_eq!(near("banana", words), None);
+        assert_eq!(near("concurrency", ["load.concurrency", "load.rate"]), Some("load.concurrency"));
+        assert_eq!(near("x", []), None);
+    }
+
+    #[test]
+    fn lists_read_as_prose() {
+        assert_eq!(list(["a"], "or"), "`a`");
+        assert_eq!(list(["a", "b", "c"], "or"), "`a`, `b` or `c`");
+        assert_eq!(list([], "or"), "none");
+    }
+}

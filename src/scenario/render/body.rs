@@ -1,0 +1,141 @@
+//! A compiled body, and what its variables stand for in one request.
+
+use super::RenderError;
+use super::leaf::{self, Leaf};
+use crate::model::prompt::Prompt;
+use minijinja::Value as Jinja;
+use minijinja::value::Serde;
+use serde_json::{Map, Value, json};
+use std::cell::OnceCell;
+
+/// A JSON value whose texts are compiled.
+pub(super) enum Body {
+    /// The same in every request.
+    Constant(Value),
+    /// A text with variables, and its path.
+    Leaf(Leaf, String),
+    /// A list.
+    List(Vec<Body>),
+    /// A mapping.
+    Map(Vec<(String, Body)>),
+}
+
+impl Body {
+    /// Compiles a value that stands at `path`.
+    pub fn compile(value: &Value, path: &str) -> Result<Body, RenderError> {
+        let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        let body = match value {
+            Value::String(text) => match leaf::compile(text) {
+                Ok(Leaf::Constant(text)) => Body::Constant(Value::String(text)),
+                Ok(leaf) => Body::Leaf(leaf, path.to_owned()),
+                Err(message) => return Err(RenderError::Leaf { at: path.to_owned(), message }),
+            },
+            Value::Array(items) => {
+                let items = items.iter().enumerate().map(|(index, item)| Body::compile(item, &below(&index.to_string())));
+                Body::List(items.collect::<Result<_, _>>()?)
+            }
+            Value::Object(map) => {
+                let pairs = map.iter().map(|(key, value)| Ok((key.clone(), Body::compile(value, &below(key))?)));
+                Body::Map(pairs.collect::<Result<_, _>>()?)
+            }
+            constant => Body::Constant(constant.clone()),
+        };
+        Ok(body)
+    }
+
+    /// The value in one request.
+    pub fn eval(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
+        match self {
+            Body::Constant(value) => Ok(value.clone()),
+            Body::Leaf(leaf, at) => {
+                let value = leaf.eval(|path| scope.lookup(path), || scope.context());
+                value.map_err(|message| RenderError::Leaf { at: at.clone(), message })
+            }
+            Body::List(items) => Ok(Value::Array(items.iter().map(|item| item.eval(scope)).collect::<Result<_, _>>()?)),
+            Body::Map(pairs) => {
+                let pairs = pairs.iter().map(|(key, value)| Ok((key.clone(), value.eval(scope)?)));
+                Ok(Value::Object(pairs.collect::<Result<_, _>>()?))
+            }
+        }
+    }
+}
+
+/// What the variables of a template stand for in one request.
+pub(super) struct Scope<'a> {
+    model: &'a str,
+    seq: u64,
+    max_tokens: Option<u64>,
+    prompt: &'a Prompt,
+    labels: &'a Map<String, Value>,
+    system: Option<&'a str>,
+    context: OnceCell<Jinja>,
+}
+
+impl<'a> Scope<'a> {
+    /// The scope of one request: its model, number and `max_tokens`, its prompt, its case's labels, the system message.
+    pub fn new((model, seq, max_tokens): (&'a str, u64, Option<u64>), prompt: &'a Prompt, labels: &'a Map<String, Value>, system: Option<&'a str>) -> Scope<'a> {
+        Scope { model, seq, max_tokens, prompt, labels, system, context: OnceCell::new() }
+    }
+
+    fn lookup(&self, path: &[String]) -> Option<Value> {
+        let (root, rest) = path.split_first()?;
+        let found = match (root.as_str(), rest.split_first()) {
+            ("model", _) => json!(self.model),
+            ("prompt", _) => json!(self.prompt.text),
+            ("messages", _) => self.messages(),
+            ("seq", _) => json!(self.seq),
+            ("item", Some((field, deeper))) => {
+                return deeper.iter().try_fold(self.prompt.fields.get(field)?, |value, key| value.get(key)).cloned();
+            }
+            ("item", None) => Value::Object(self.prompt.fields.clone()),
+            ("case", Some((key, _))) => return self.case().get(key).cloned(),
+            ("case", None) => Value::Object(self.case()),
+            _ => return None,
+        };
+        rest.is_empty().then_some(found)
+    }
+
+    fn case(&self) -> Map<String, Value> {
+        let mut case = self.labels.clone();
+        if let Some(max_tokens) = self.max_tokens {
+            case.insert("max_tokens".to_owned(), json!(max_tokens));
+        }
+        case
+    }
+
+    /// The data's messages, or the prompt as one; the system message goes in front unless the data brings its own.
+    fn messages(&self) -> Value {
+        let user = || vec![json!({ "role": "user", "content": self.prompt.text })];
+        let mut messages = self.prompt.messages.clone().unwrap_or_else(user);
+        let own = messages.first().and_then(|first| first.get("role")).is_some_and(|role| role == "system");
+        if let Some(system) = self.system.filter(|_| !own) {
+            messages.insert(0, json!({ "role": "system", "content": system }));
+        }
+        Value::Array(messages)
+    }
+
+    fn context(&self) -> Jinja {
+        let make = || {
+            let all = json!({ "model": self.model, "prompt": self.prompt.text, "messages": self.messages(),
+                "item": self.prompt.fields, "case": self.case(), "seq": self.seq });
+            Jinja::from(Serde(&all))
+        };
+        self.context.get_or_init(make).clone()
+    }
+}
+
+/// Merges `over` into `body`: mappings merge, `null` removes, everything else replaces.
+pub(super) fn merge(body: &mut Map<String, Value>, over: Map<String, Value>) {
+    for (key, value) in over {
+        match (body.get_mut(&key), value) {
+            (_, Value::Null) => _ = body.shift_remove(&key),
+            (Some(Value::Object(own)), Value::Object(value)) => merge(own, value),
+            (_, Value::Object(value)) => {
+                let mut fresh = Map::new();
+                merge(&mut fresh, value);
+                body.insert(key, Value::Object(fresh));
+            }
+            (_, value) => _ = body.insert(key, value),
+        }
+    }
+}

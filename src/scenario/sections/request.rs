@@ -1,0 +1,107 @@
+//! `request`: what each request says.
+
+use crate::model::request::RequestSpec;
+use crate::scenario::block::{Block, Kind, field, planned};
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::quantity::{QUANTITY, quantity};
+use crate::scenario::leaf::word::{FLAG_OR_COUNT, TEXTS};
+use crate::scenario::near::{list, near};
+use crate::scenario::render::leaf::{self, Leaf, ROOTS};
+use crate::scenario::sections::{Draft, simulator::flag};
+use crate::scenario::template;
+use crate::scenario::tree::{Data, Node};
+use serde_json::{Map, Value};
+
+const MOST: i64 = u32::MAX as i64;
+
+/// The keys of `request`.
+pub(crate) static REQUEST: Block = Block {
+    doc: "What each request says. What the template says wins; the other fields fill in what it leaves out; `extra` wins over all.",
+    short: None,
+    fields: &[
+        field("template", Kind::Template, "The body: a JSON or YAML file, or the body itself, with `%m`, `%p` or `{{ … }}` in its texts.").example("templates/openai-chat.json"),
+        field("stream", Kind::Bool, "Ask for a stream.").default("true"),
+        field("max_tokens", Kind::Leaf(&QUANTITY), "Output tokens allowed: a number or a distribution.").example("256"),
+        field("min_tokens", Kind::Whole(0, MOST), "Output tokens at the least."),
+        field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy."),
+        field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling."),
+        field("top_k", Kind::Whole(-1, MOST), "Sampling among the k likeliest tokens; -1 for all."),
+        field("frequency_penalty", Kind::Number(-2.0, 2.0), "Penalty by frequency."),
+        field("presence_penalty", Kind::Number(-2.0, 2.0), "Penalty by presence."),
+        field("repetition_penalty", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "Penalty for repetition; 1 is none."),
+        field("stop", Kind::Leaf(&TEXTS), "Texts that end the output."),
+        field("stop_token_ids", Kind::List(&Kind::Whole(0, MOST)), "Tokens that end the output."),
+        field("n", Kind::Whole(1, 1024), "Choices per request."),
+        field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Ask for log-probabilities."),
+        field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed."),
+        field("ignore_eos", Kind::Bool, "Go on to `max_tokens` whatever the model says."),
+        field("extra", Kind::Map(&Kind::Json), "Merged into the body last, over everything; `null` removes a key.").example("{ response_format: { type: json_object } }"),
+        planned("extract"),
+    ],
+};
+
+/// Keys of the block that are no sampling parameters.
+const OWN: [&str; 4] = ["template", "stream", "max_tokens", "extra"];
+
+/// The request of a case. Files what is wrong with its templates.
+pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
+    let template = match draft.get("request.template") {
+        Some(node) => Some(template::body(node, review)?),
+        None => None,
+    };
+    let extra = draft.get("request.extra");
+    for node in template.iter().chain(extra) {
+        leaves(node, draft, review);
+    }
+    let section = draft.get("request")?;
+    let sampling = REQUEST.names().filter(|name| !OWN.contains(name));
+    let sampling = sampling.filter_map(|name| Some((name.to_owned(), section.get(name)?.json()))).collect();
+    Some(RequestSpec {
+        template: template.map(|node| node.json()),
+        stream: flag(draft.root, "request.stream")?,
+        max_tokens: draft.get("request.max_tokens").and_then(quantity),
+        sampling,
+        extra: extra.map(object).unwrap_or_default(),
+    })
+}
+
+fn object(node: &Node) -> Map<String, Value> {
+    node.entries().iter().map(|entry| (entry.key.clone(), entry.value.json())).collect()
+}
+
+/// Compiles every text of a body once, so that a mistake in it is known before the first request.
+fn leaves(node: &Node, draft: &Draft<'_>, review: &mut Review) {
+    node.items().iter().for_each(|item| leaves(item, draft, review));
+    node.entries().iter().for_each(|entry| leaves(&entry.value, draft, review));
+    let Data::Text(text) = &node.data else { return };
+    match leaf::compile(text) {
+        Err(error) => review.push(Mistake::new(node.at, "this template does not parse", error)),
+        Ok(leaf) => variables(&leaf, node, draft, review),
+    }
+}
+
+fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
+    let cases: Vec<&str> = std::iter::once("max_tokens").chain(draft.labels.0.iter().map(|(path, _)| last(path))).collect();
+    for path in leaf.variables() {
+        let (root, rest) = path.split_once('.').unwrap_or((&path, ""));
+        let (word, known): (&str, &[&str]) = match (root, rest) {
+            ("case", name) if !name.is_empty() && !cases.contains(&name) => (name, &cases),
+            (root, _) if !ROOTS.contains(&root) => (root, &ROOTS),
+            _ => continue,
+        };
+        let label = near(word, known.iter().copied()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let written = match &node.data {
+            Data::Text(text) => text.as_str(),
+            _ => "",
+        };
+        let found = written.find(path.as_str()).map(|start| start..start + path.len());
+        let at = found.map_or(node.at, |range| review.sources.part(node, written, range));
+        let owner = if root == "case" { "`case` has" } else { "A template knows" };
+        review.push(Mistake::new(at, format!("unknown variable `{path}`"), label).help(format!("{owner} {}.", list(known.iter().copied(), "and"))));
+    }
+}
+
+/// The last segment of a dotted path.
+pub(crate) fn last(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}

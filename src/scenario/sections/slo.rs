@@ -1,0 +1,185 @@
+//! `slo`: the limits that the run is judged by, and whether a case can produce what they are about.
+
+use crate::model::check::{Check, NoData, Of, Subject};
+use crate::model::labels::Labels;
+use crate::model::load::Shape;
+use crate::model::metric::{Metric, Needs};
+use crate::model::plan::Case;
+use crate::scenario::block::{Block, Kind, Leaf, field, planned};
+use crate::scenario::check;
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::expect;
+use crate::scenario::leaf::word::{CONFIDENCE, confidence};
+use crate::scenario::near::{list, near};
+use crate::scenario::render;
+use crate::scenario::tree::Node;
+use std::collections::BTreeSet;
+
+const OF: Kind = Kind::Choice(&[("ok", "Requests that succeeded"), ("scheduled", "All of them; a failed one counts as infinitely slow")], &[]);
+
+const NO_DATA: Kind = Kind::Choice(
+    &[("fail", "The limit is broken"), ("inconclusive", "Nothing can be said"), ("pass", "The limit holds; the report says so")],
+    &[],
+);
+
+static EXPR: Leaf = Leaf { expected: "a limit such as `ttft.p95 < 500ms`", sweepable: false, schema, check: check_expr };
+
+/// The keys of an entry of `slo`.
+pub(crate) static SLO: Block = Block {
+    doc: "A limit. A plain text is short for `{ expr: … }`.",
+    short: Some("expr"),
+    fields: &[
+        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent.").required().example("ttft.p95 < 500ms"),
+        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values.").example("{ load.concurrency: 64 }"),
+        field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.").default("0.95"),
+        field("of", OF, "Which requests a quantile is taken over.").default("ok"),
+        field("no_data", NO_DATA, "What no data means.").default("fail"),
+        planned("abort"),
+        planned("preset"),
+    ],
+};
+
+/// A limit and the places of its parts.
+pub(crate) struct Limit<'a> {
+    check: Check,
+    node: &'a Node,
+}
+
+/// The limits of a checked scenario, conditions resolved.
+pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
+    let items = root.get("slo").map(Node::items).unwrap_or_default();
+    items.iter().filter_map(|node| limit(node, axes, review)).collect()
+}
+
+fn limit<'a>(node: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
+    let expr = node.get("expr")?.text()?.into_owned();
+    let assertion = check::parse(&expr).ok()?;
+    let check = Check {
+        expr,
+        subject: assertion.subject,
+        op: assertion.op,
+        limit: assertion.limit,
+        confidence: node.get("confidence").and_then(confidence)?,
+        when: condition(node, axes, review)?,
+        of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
+        no_data: match node.get("no_data")?.text()?.as_ref() {
+            "inconclusive" => NoData::Inconclusive,
+            "pass" => NoData::Pass,
+            _ => NoData::Fail,
+        },
+    };
+    Some(Limit { check, node })
+}
+
+fn condition(node: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
+    let entries = node.get("when").map(Node::entries).unwrap_or_default();
+    let mut labels = Vec::new();
+    for entry in entries {
+        let Some(value) = entry.value.scalar() else {
+            expect(&entry.value, "one value of the matrix", review);
+            return None;
+        };
+        if !axes.contains(&entry.key) {
+            let label = near(&entry.key, axes.iter().map(String::as_str));
+            let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let swept = list(axes.iter().map(String::as_str), "and");
+            let mistake = Mistake::new(entry.key_at, format!("`{}` does not tell cases apart", entry.key), label);
+            review.push(mistake.help(format!("`when` names paths of the matrix; it sweeps {swept}.")));
+            return None;
+        }
+        labels.push((entry.key.clone(), value));
+    }
+    Some(Labels(labels))
+}
+
+/// Gives every case the limits that are about it. Files limits that no case can meet or produce.
+pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, review: &mut Review) {
+    for limit in limits {
+        let mut about = cases.iter_mut().filter(|case| case.labels.covers(&limit.check.when)).peekable();
+        if about.peek().is_none() {
+            nowhere(limit, cases, review);
+            continue;
+        }
+        for case in about {
+            possible(limit, case, rounds, review);
+            case.checks.push(limit.check.clone());
+        }
+    }
+}
+
+fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
+    let Some(when) = limit.node.entry_at("when") else { return };
+    let fixed = when.value.entries().iter().any(|entry| review.fixed.contains(&entry.key));
+    if fixed {
+        return review.warn(when.value.at, "no case meets this condition, for a setting of the command line replaced an axis");
+    }
+    let mistake = Mistake::new(when.value.at, "this `when` matches no case", "no case has these values");
+    review.push(mistake.help(format!("Cases are {}.", list(cases.iter().take(12).map(|case| case.id.as_str()), "and"))));
+}
+
+fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut Review) {
+    let metrics: Vec<Metric> = match &limit.check.subject {
+        Subject::Metric { metric, tags, .. } => {
+            tags.iter().for_each(|(tag, value)| known_tag(limit, case, (tag, value, rounds), review));
+            vec![*metric]
+        }
+        Subject::Goodput(limits) => limits.iter().map(|limit| limit.metric).collect(),
+    };
+    for metric in metrics {
+        if let Some((because, remedy)) = lacks(metric.needs(), case) {
+            let at = underline(limit, metric.name(), review);
+            let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && lacks(own.needs(), case).is_none());
+            let exist = list(others.map(|own| own.name()), "and");
+            let mistake = Mistake::new(at, format!("`{metric}` cannot exist: {because}"), format!("{} has none", case_name(case)));
+            review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`. There are {exist}.")));
+        }
+    }
+}
+
+fn case_name(case: &Case) -> String {
+    if case.labels.0.is_empty() { "this scenario".to_owned() } else { format!("case {}", case.id) }
+}
+
+fn lacks(needs: Needs, case: &Case) -> Option<(&'static str, &'static str)> {
+    match needs {
+        Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
+        Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
+        Needs::OpenLoop if matches!(case.load.shape, Shape::Closed { .. }) => Some(("a closed loop offers no rate", "Set `load.rate`")),
+        _ => None,
+    }
+}
+
+fn known_tag(limit: &Limit<'_>, case: &Case, (tag, value, rounds): (&str, &str, u32), review: &mut Review) {
+    let (known, exist) = if tag == "model" {
+        let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
+        (names.contains(&value), format!("Models are {}.", list(names, "and")))
+    } else {
+        (value.parse::<u32>().is_ok_and(|round| round < rounds), format!("Rounds are 0 to {}.", rounds.saturating_sub(1)))
+    };
+    if !known {
+        let at = underline(limit, value, review);
+        review.push(Mistake::new(at, format!("there is no {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
+    }
+}
+
+fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::scenario::tree::Span {
+    let node = limit.node.get("expr").unwrap_or(limit.node);
+    let text = &limit.check.expr;
+    let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
+    let whole = |start: &usize| is_edge(text[..*start].chars().next_back()) && is_edge(text[start + word.len()..].chars().next());
+    let found = text.match_indices(word).map(|(start, _)| start).find(whole);
+    found.map_or(node.at, |start| review.sources.part(node, text, start..start + word.len()))
+}
+
+fn check_expr(node: &Node, review: &mut Review) {
+    let Some(text) = node.text() else { return expect(node, EXPR.expected, review) };
+    if let Err(error) = check::parse(&text) {
+        let at = review.sources.part(node, &text, error.range);
+        let mistake = Mistake::new(at, error.message, error.label);
+        review.push(error.help.into_iter().fold(mistake, Mistake::help));
+    }
+}
+
+fn schema() -> serde_json::Value {
+    serde_json::json!({ "type": "string", "pattern": "^\\s*[a-z_]+.*[<>=].*$" })
+}

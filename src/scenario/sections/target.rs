@@ -1,0 +1,174 @@
+//! `target`: the server under test.
+
+use crate::model::target::{Api, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
+use crate::scenario::block::{Block, Default, Kind, field, planned};
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::duration::{SPAN, duration};
+use crate::scenario::leaf::models::{MODELS, models};
+use crate::scenario::sections::{Draft, simulator};
+use crate::scenario::tree::Node;
+
+/// The word that stands for the built-in server.
+pub(crate) const SIMULATOR: &str = "simulator";
+
+const API: Kind = Kind::Choice(
+    &[
+        ("openai-chat", "OpenAI chat completions"),
+        ("openai-completions", "OpenAI text completions"),
+        (SIMULATOR, "The built-in server; the same as `url: simulator`"),
+    ],
+    &["openai-responses", "openai-embeddings", "rerank", "dashscope", "anthropic", "ollama", "custom", "local"],
+);
+
+const POOL: Kind =
+    Kind::Choice(&[("keep-alive", "Connections are used again"), ("per-request", "Every request opens its own")], &[]);
+
+static TIMEOUTS: Block = Block {
+    doc: "How long each step of a request may take.",
+    short: None,
+    fields: &[
+        field("connect", Kind::Leaf(&SPAN), "From asking for a connection to having it, TLS included.").default("10s"),
+        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte.").default("120s"),
+        field("total", Kind::Leaf(&SPAN), "From the send to the end of the response.").default("600s"),
+    ],
+};
+
+static TLS: Block = Block {
+    doc: "How the server's certificate is checked, and what this side shows.",
+    short: None,
+    fields: &[
+        field("ca", Kind::File, "A PEM file of further authorities to trust."),
+        field("cert", Kind::File, "A PEM file with this client's certificate chain."),
+        field("key", Kind::File, "A PEM file with that certificate's key."),
+        field("insecure", Kind::Bool, "Accept any certificate.").default("false"),
+    ],
+};
+
+static HTTP: Block = Block {
+    doc: "How HTTP is spoken.",
+    short: None,
+    fields: &[field("pool", POOL, "Whether connections outlive a request.").default("keep-alive"), planned("version")],
+};
+
+/// The keys of `target`.
+pub(crate) static TARGET: Block = Block {
+    doc: "The server under test.",
+    short: None,
+    fields: &[
+        field("api", API, "The protocol spoken with it.").default("openai-chat"),
+        field("url", Kind::Text, "The URL that requests are posted to, path and all; or `simulator` for the built-in server.").required().example("http://127.0.0.1:8000/v1/chat/completions"),
+        field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.").example("qwen2.5"),
+        field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.").example("\"${OPENAI_API_KEY}\""),
+        field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }"),
+        field("timeouts", Kind::Block(&TIMEOUTS), "How long each step may take.").defaults(Default::Empty),
+        field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty),
+        field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty),
+        field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
+        field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`."),
+        planned("server"),
+        planned("metrics"),
+    ],
+};
+
+/// The target of a case. Files what contradicts itself.
+pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
+    let simulated = draft.text("target.url").as_deref() == Some(SIMULATOR);
+    let place = place(draft, simulated, review);
+    let models = shares(draft, simulated, review);
+    let headers = headers(draft, review);
+    let tls = tls(draft, review);
+    let api = match draft.text("target.api")?.as_ref() {
+        "openai-completions" => Api::OpenaiCompletions,
+        _ => Api::OpenaiChat,
+    };
+    Some(Target {
+        api,
+        place: place?,
+        models: models?,
+        api_key: draft.text("target.api_key").filter(|key| !key.is_empty()).map(Secret::new),
+        headers,
+        timeouts: timeouts(draft.get("target.timeouts")?)?,
+        tls: tls?,
+        pool: if draft.text("target.http.pool").as_deref() == Some("per-request") { Pool::PerRequest } else { Pool::KeepAlive },
+        gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
+    })
+}
+
+fn place(draft: &Draft<'_>, simulated: bool, review: &mut Review) -> Option<Place> {
+    let entry = draft.entry("target.url")?;
+    let url = entry.value.text()?;
+    if simulated {
+        return draft.get("target.simulator").and_then(simulator::decode).map(|model| Place::Simulator(Box::new(model)));
+    }
+    if draft.text("target.api").as_deref() == Some(SIMULATOR) {
+        let mistake = Mistake::new(entry.value.at, "`api: simulator` brings its own server", "this address is not used");
+        review.push(mistake.help("Remove `url`, or name the protocol: `api: openai-chat`."));
+        return None;
+    }
+    if let Some(entry) = draft.entry("target.simulator").filter(|_| !draft.swept("target.url")) {
+        let mistake = Mistake::new(entry.key_at, "`simulator` without the simulator", "describes a server that is not used");
+        review.push(mistake.also(draft.place("target.url"), "this server is").help("Remove it, or write `url: simulator`."));
+    }
+    address(&url, entry.value.at, review)
+}
+
+fn address(url: &str, at: crate::scenario::tree::Span, review: &mut Review) -> Option<Place> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find('/').unwrap_or(rest.len())));
+    let host = host.rsplit('@').next().unwrap_or("");
+    if host.is_empty() || host.starts_with(':') || url.contains(char::is_whitespace) {
+        let mistake = Mistake::new(at, "this is not a URL", "expected `http://…`, `https://…` or `simulator`");
+        review.push(mistake.help("Write the whole URL, for example http://127.0.0.1:8000/v1/chat/completions."));
+        return None;
+    }
+    if path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1" {
+        review.warn(at, "requests are posted to this URL as it stands; a chat server usually wants /v1/chat/completions at its end");
+    }
+    Some(Place::Url(url.to_owned()))
+}
+
+fn shares(draft: &Draft<'_>, simulated: bool, review: &mut Review) -> Option<Vec<ModelShare>> {
+    match draft.get("target.model") {
+        Some(node) => models(node),
+        None if simulated => Some(vec![ModelShare { name: "sim".to_owned(), weight: 1.0 }]),
+        None => {
+            let mistake = Mistake::new(draft.place("target"), "`target` needs `model`", "`model` is missing");
+            review.push(mistake.help("The model that requests name, for example `model: qwen2.5`."));
+            None
+        }
+    }
+}
+
+fn headers(draft: &Draft<'_>, review: &mut Review) -> Vec<(String, Secret)> {
+    let entries = draft.get("target.headers").map(Node::entries).unwrap_or_default();
+    for entry in entries {
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if entry.key.is_empty() || !entry.key.bytes().all(token) {
+            review.push(Mistake::new(entry.key_at, format!("`{}` is not a header name", entry.key), "has characters that HTTP does not allow"));
+        }
+        if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
+            review.push(Mistake::new(entry.value.at, "this header value has control characters in it", "must be one line"));
+        }
+    }
+    entries.iter().filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?)))).collect()
+}
+
+fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
+    let file = |path: &str| {
+        let node = draft.get(path)?;
+        let found = review.sources.find(node.at.file, &node.text()?)?;
+        Some(found.display().to_string())
+    };
+    let (ca, cert, key) = (file("target.tls.ca"), file("target.tls.cert"), file("target.tls.key"));
+    if cert.is_some() != key.is_some() {
+        let (given, missing) = if cert.is_some() { ("cert", "key") } else { ("key", "cert") };
+        let at = draft.place(&format!("target.tls.{given}"));
+        review.push(Mistake::new(at, format!("`{given}` without `{missing}`"), "a certificate and its key go together"));
+    }
+    Some(Tls { ca, cert, key, insecure: simulator::flag(draft.root, "target.tls.insecure")? })
+}
+
+fn timeouts(node: &Node) -> Option<Timeouts> {
+    let span = |path| node.get(path).and_then(duration);
+    Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
+}

@@ -1,0 +1,193 @@
+//! A tree held against the tables: unknown keys, wrong types, values out of range, things left out. Everything is looked at;
+//! nothing stops at the first mistake.
+
+use crate::scenario::block::{Block, Field, Kind};
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::near::{list, near};
+use crate::scenario::sweep;
+use crate::scenario::tree::{Data, Entry, Node, Span};
+
+/// Holds the whole scenario against its table.
+pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
+    for entry in root.entries() {
+        review.section.clone_from(&entry.key);
+        key(entry, table, "a scenario", review);
+    }
+    review.section.clear();
+    let top = Span { end: root.at.start, ..root.at };
+    missing(root, table, ("a scenario", top), review);
+    // The matrix comes last, for it is held against all the other tables.
+    if let Some(matrix) = root.get("matrix") {
+        review.section = "matrix".to_owned();
+        sweep::check(matrix, table, review);
+        review.section.clear();
+    }
+}
+
+fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
+    let owner = format!("`{}`", entry.key);
+    let Data::Map(entries) = &entry.value.data else {
+        let label = format!("expected a mapping, found {}", entry.value.noun());
+        let help = format!("{owner} has {}.", list(table.names(), "and"));
+        return review.push(Mistake::new(entry.value.at, format!("{owner} is a mapping"), label).help(help));
+    };
+    entries.iter().for_each(|entry| key(entry, table, &owner, review));
+    missing(&entry.value, table, (&owner, entry.key_at), review);
+}
+
+fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
+    let Some(field) = table.fields.iter().find(|field| field.name == entry.key) else {
+        return review.push(unknown_key(entry, table, owner));
+    };
+    if !entry.value.is_null() {
+        value(entry, &field.kind, review);
+    } else if field.required {
+        review.push(Mistake::new(entry.key_at, format!("`{}` is empty", field.name), "has no value").help(field.doc));
+    }
+}
+
+fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
+    let message = format!("unknown key `{}` in {owner}", entry.key);
+    let names = list(table.names(), "and");
+    let owner = if owner.starts_with('`') { owner.to_owned() } else { "A scenario".to_owned() };
+    let mistake = match near(&entry.key, table.names()) {
+        Some(meant) => Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?")),
+        None => Mistake::new(entry.key_at, message, "does not exist"),
+    };
+    mistake.help(format!("{owner} has {names}."))
+}
+
+fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review: &mut Review) {
+    for field in table.fields.iter().filter(|field| field.required && node.entry(field.name).is_none()) {
+        // A key that was probably meant to be this one is reported already.
+        let meant = |entry: &Entry| table.field(&entry.key).is_none() && near(&entry.key, table.names()) == Some(field.name);
+        if !node.entries().iter().any(meant) {
+            review.push(Mistake::new(at, format!("{owner} needs `{}`", field.name), format!("`{}` is missing", field.name)).help(help(field)));
+        }
+    }
+}
+
+fn help(field: &Field) -> String {
+    match field.example {
+        Some(example) => format!("{} Write for example `{}: {example}`.", field.doc, field.name),
+        None => field.doc.to_owned(),
+    }
+}
+
+/// Holds one value against its kind.
+pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+    let node = &entry.value;
+    let expected = match kind {
+        Kind::Bool if !matches!(node.data, Data::Bool(_)) => "`true` or `false`".to_owned(),
+        Kind::Whole(low, high) if !node.whole().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
+        Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => range(*low, *high),
+        Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
+        Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => "a file name, or the body as a mapping".to_owned(),
+        Kind::File => return file(entry, review),
+        Kind::Choice(known, later) => return choice(entry, known, later, review),
+        Kind::Leaf(leaf) => return (leaf.check)(node, review),
+        Kind::List(kind) => return items(entry, kind, review),
+        Kind::Block(table) => return block(entry, table, review),
+        Kind::Map(kind) => return map(entry, kind, review),
+        Kind::Planned => return review.push(not_yet(entry.key_at, &entry.key)),
+        _ => return,
+    };
+    review.push(Mistake::new(node.at, format!("`{}` is {expected}", entry.key), found(node, &expected)));
+}
+
+/// "expected …, found …", for the words under the underline.
+pub(crate) fn found(node: &Node, expected: &str) -> String {
+    match &node.data {
+        Data::Text(text) if text == "yes" || text == "no" => format!("expected {expected}; `{text}` is text in YAML 1.2"),
+        Data::Int(value) => format!("expected {expected}, found {value}"),
+        Data::Float(value) => format!("expected {expected}, found {value}"),
+        Data::Bool(value) => format!("expected {expected}, found `{value}`"),
+        _ => format!("expected {expected}, found {}", node.noun()),
+    }
+}
+
+fn not_text(entry: &Entry) -> Mistake {
+    let mistake = Mistake::new(entry.value.at, format!("`{}` is text", entry.key), found(&entry.value, "text"));
+    match entry.value.scalar() {
+        Some(value) => mistake.help(format!("Quote it: \"{value}\".")),
+        None => mistake,
+    }
+}
+
+fn whole_range(low: i64, high: i64) -> String {
+    if low == high {
+        format!("{low}")
+    } else if high >= i64::from(u32::MAX) {
+        format!("a whole number, {low} or more")
+    } else {
+        format!("a whole number from {low} to {high}")
+    }
+}
+
+fn range(low: f64, high: f64) -> String {
+    match (low.is_finite(), high.is_finite()) {
+        (true, true) => format!("a number from {low} to {high}"),
+        (true, false) if low == f64::MIN_POSITIVE => "a number above 0".to_owned(),
+        (true, false) => format!("a number, {low} or more"),
+        _ => "a number".to_owned(),
+    }
+}
+
+fn file(entry: &Entry, review: &mut Review) {
+    let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
+    if review.sources.find(entry.value.at.file, &named).is_none() {
+        let mistake = no_file(entry.value.at, &named, review);
+        review.push(mistake);
+    }
+}
+
+/// The mistake of naming a file that is not there.
+pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
+    let names = review.sources.siblings(at.file, named);
+    let label = match near(named, names.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "there is no such file".to_owned(),
+    };
+    let help = "A path is relative to the file that names it, or else to the working directory.";
+    Mistake::new(at, format!("`{named}` is not there"), label).help(help)
+}
+
+fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: &'static [&'static str], review: &mut Review) {
+    let words = || known.iter().map(|(word, _)| *word);
+    let Some(text) = entry.value.text() else {
+        let expected = list(words(), "or");
+        return review.push(Mistake::new(entry.value.at, format!("`{}` is {expected}", entry.key), found(&entry.value, &expected)));
+    };
+    if words().any(|word| word == text) {
+        return;
+    }
+    let exist = format!("`{}` is {}.", entry.key, list(words(), "or"));
+    if later.contains(&text.as_ref()) {
+        return review.push(not_yet(entry.value.at, &text).help(format!("Today {exist}")));
+    }
+    let label = near(&text, words()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    review.push(Mistake::new(entry.value.at, format!("unknown {} `{text}`", entry.key), label).help(exist));
+}
+
+/// The mistake of asking for something that a later version will know.
+pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
+    Mistake::new(at, format!("`{word}` is not available yet"), "planned for a later version")
+}
+
+fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+    if !matches!(entry.value.data, Data::List(_)) {
+        return review.push(Mistake::new(entry.value.at, format!("`{}` is a list", entry.key), found(&entry.value, "a list")));
+    }
+    for item in entry.value.items() {
+        value(&Entry { key: entry.key.clone(), key_at: item.at, value: item.clone() }, kind, review);
+    }
+}
+
+fn map(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+    if !matches!(entry.value.data, Data::Map(_)) {
+        return review.push(Mistake::new(entry.value.at, format!("`{}` is a mapping", entry.key), found(&entry.value, "a mapping")));
+    }
+    for entry in entry.value.entries() {
+        value(entry, kind, review);
+    }
+}

@@ -1,0 +1,149 @@
+//! The texts of a scenario: the only place here that reads files.
+
+use crate::scenario::tree::{Node, Span};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Debug)]
+struct Text {
+    name: String,
+    text: Arc<str>,
+    folder: PathBuf,
+    path: Option<PathBuf>,
+    bad: Option<Span>,
+}
+
+/// The texts read so far, each under the name it was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    texts: Vec<Text>,
+    /// A stored plan is read to report on it: files it names may be gone.
+    pub stored: bool,
+}
+
+/// Why a file gave no text.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    /// It could not be read.
+    Io(io::Error),
+    /// It is not UTF-8; the place of the first bad byte in the text that was kept.
+    NotUtf8(Span),
+}
+
+impl Sources {
+    /// Takes in a text that is already here; names in it are relative to `folder`.
+    pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>, folder: PathBuf) -> usize {
+        self.texts.push(Text { name: name.into(), text: text.into(), folder, path: None, bad: None });
+        self.texts.len() - 1
+    }
+
+    /// Reads a file, once; faults call it `name`.
+    pub fn read(&mut self, path: &Path, name: &str) -> Result<usize, ReadError> {
+        let known = self.texts.iter().position(|text| text.path.as_deref() == Some(path));
+        let file = match known {
+            Some(file) => file,
+            None => {
+                let bytes = std::fs::read(path).map_err(ReadError::Io)?;
+                let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+                let file = self.add(name, String::from_utf8_lossy(&bytes), folder);
+                let start = std::str::from_utf8(&bytes).err().map(|error| error.valid_up_to());
+                self.texts[file].bad = start.map(|start| Span { file, start, end: start + '\u{fffd}'.len_utf8() });
+                self.texts[file].path = Some(path.to_path_buf());
+                file
+            }
+        };
+        self.texts[file].bad.map_or(Ok(file), |at| Err(ReadError::NotUtf8(at)))
+    }
+
+    /// The name of a text.
+    pub fn name(&self, file: usize) -> &str {
+        self.texts.get(file).map_or("", |text| &text.name)
+    }
+
+    /// A text.
+    pub fn text(&self, file: usize) -> Arc<str> {
+        self.texts.get(file).map_or_else(|| Arc::from(""), |text| text.text.clone())
+    }
+
+    /// Line and column of a span's start, both from 1; columns count characters.
+    pub fn place(&self, at: Span) -> (usize, usize) {
+        let text = self.text(at.file);
+        let before = text.get(..at.start).unwrap_or(&text);
+        let line = before.rsplit('\n').next().unwrap_or("");
+        (before.matches('\n').count() + 1, line.chars().count() + 1)
+    }
+
+    /// The place of a part of a node's text; the whole node where the source writes it differently (escapes, folding).
+    pub fn part(&self, node: &Node, written: &str, range: Range<usize>) -> Span {
+        let text = self.text(node.at.file);
+        let slice = text.get(node.at.range()).unwrap_or("");
+        let shift = if slice == written {
+            0
+        } else if slice.len() == written.len() + 2 && slice.get(1..slice.len() - 1) == Some(written) {
+            1
+        } else {
+            return node.at;
+        };
+        let start = node.at.start + shift + range.start;
+        Span { file: node.at.file, start, end: start + range.len() }
+    }
+
+    /// The file that a text names: relative to its own folder, or else to the working directory. As an absolute path, so that
+    /// a plan stored elsewhere still finds it. None where there is no such file.
+    pub fn find(&self, file: usize, named: &str) -> Option<PathBuf> {
+        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
+        let tried = [folder.join(named), PathBuf::from(named)];
+        let found = tried.iter().find_map(|path| path.canonicalize().ok());
+        found.or_else(|| self.stored.then(|| tried.first().and_then(|path| std::path::absolute(path).ok())).flatten())
+    }
+
+    /// File names beside the one that was not found, for a "did you mean".
+    pub fn siblings(&self, file: usize, named: &str) -> Vec<String> {
+        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
+        let sub = Path::new(named).parent().unwrap_or(Path::new(""));
+        let names = [folder.join(sub), Path::new(".").join(sub)].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
+        let mut names: Vec<String> = names.flatten().flatten().map(|entry| sub.join(entry.file_name()).display().to_string()).collect();
+        names.sort();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::tree::Data;
+
+    #[test]
+    fn places_count_characters() {
+        let mut sources = Sources::default();
+        let file = sources.add("a", "é: ü\nz: y\n", PathBuf::new());
+        assert_eq!(sources.place(Span { file, start: 4, end: 6 }), (1, 4));
+        assert_eq!(sources.place(Span { file, start: 10, end: 11 }), (2, 4));
+    }
+
+    #[test]
+    fn parts_are_found_in_plain_and_quoted_text_only() {
+        let mut sources = Sources::default();
+        let file = sources.add("a", "abc 'abc' \"a\\x62c\"", PathBuf::new());
+        let node = |start, end| Node::new(Span { file, start, end }, Data::Text("abc".into()));
+        assert_eq!(sources.part(&node(0, 3), "abc", 1..2), Span { file, start: 1, end: 2 });
+        assert_eq!(sources.part(&node(4, 9), "abc", 1..2), Span { file, start: 6, end: 7 });
+        assert_eq!(sources.part(&node(10, 18), "abc", 1..2), Span { file, start: 10, end: 18 });
+    }
+
+    #[test]
+    fn files_are_found_beside_the_text_that_names_them() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("x.txt"), [b'a', 0xff]).unwrap();
+        let mut sources = Sources::default();
+        let file = sources.add("a", "", folder.path().to_path_buf());
+        assert_eq!(sources.find(file, "x.txt"), Some(folder.path().canonicalize().unwrap().join("x.txt")));
+        assert_eq!(sources.find(file, "Cargo.toml"), Some(Path::new("Cargo.toml").canonicalize().unwrap()));
+        assert_eq!(sources.find(file, "y.txt"), None);
+        assert_eq!(sources.siblings(file, "y.txt").iter().filter(|name| *name == "x.txt").count(), 1);
+        let error = sources.read(&folder.path().join("x.txt"), "x").unwrap_err();
+        assert!(matches!(error, ReadError::NotUtf8(Span { file: 1, start: 1, end: 4 })), "{error:?}");
+    }
+}

@@ -1,0 +1,189 @@
+//! `${ENV}`, `${ENV:-default}` and `{{ vars.x }}`, replaced wherever they stand in a text of the file.
+//!
+//! `$${` is `${` itself and `{{ "{{" }}` is `{{` itself. A text that is one variable and nothing else takes its value's type.
+//! In request bodies only `{{ vars.x }}` and fields of the scenario (`{{ target.model }}`) are replaced; the rest is for the
+//! renderer. A reference to a swept field stays until its case is made.
+
+mod pieces;
+
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::near::near;
+use crate::scenario::tree::{Data, Entry, Node, Part, joined};
+use pieces::{Meaning, Piece};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A reference may lead to another one, so many times at the most: further ones go round in circles.
+const MOST_STEPS: usize = 16;
+
+/// What texts are expanded with.
+pub(crate) struct World<'a> {
+    /// The environment.
+    pub env: &'a BTreeMap<String, String>,
+    /// The scenario that references look into.
+    pub root: &'a Node,
+    /// Paths that the matrix sets.
+    pub swept: &'a BTreeSet<String>,
+}
+
+/// Whose `{{ … }}` a text holds.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// The scenario's.
+    Plain,
+    /// The renderer's, but for references to the scenario.
+    Body,
+}
+
+impl World<'_> {
+    /// The whole scenario with its variables replaced; `vars` itself stays as it is.
+    pub fn scenario(&self, review: &mut Review) -> Node {
+        let mut root = self.root.clone();
+        if let Data::Map(entries) = &mut root.data {
+            for entry in entries.iter_mut().filter(|entry| entry.key != "vars") {
+                review.section.clone_from(&entry.key);
+                *entry = self.entry(entry, "", review);
+            }
+        }
+        review.section.clear();
+        root
+    }
+
+    /// A request body with its references to the scenario replaced.
+    pub fn body(&self, node: &Node, review: &mut Review) -> Node {
+        self.node(node, Mode::Body, 0, review)
+    }
+
+    /// One text.
+    pub fn text(&self, node: &Node, review: &mut Review) -> Node {
+        self.node(node, Mode::Plain, 0, review)
+    }
+
+    fn entry(&self, entry: &Entry, prefix: &str, review: &mut Review) -> Entry {
+        let path = format!("{prefix}{}", entry.key);
+        let is_body = |path: &str| path.starts_with("request.template") || path.starts_with("request.extra");
+        let value = match &entry.value.data {
+            Data::Map(_) if path == "request" || path == "matrix" => {
+                let prefix = if path == "request" { "request." } else { "" };
+                let entries = entry.value.entries().iter().map(|inner| self.entry(inner, prefix, review)).collect();
+                Node { data: Data::Map(entries), ..entry.value.clone() }
+            }
+            _ => self.node(&entry.value, if is_body(&path) { Mode::Body } else { Mode::Plain }, 0, review),
+        };
+        Entry { value, ..entry.clone() }
+    }
+
+    fn node(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {
+        let data = match &node.data {
+            Data::List(items) => Data::List(items.iter().map(|item| self.node(item, mode, step, review)).collect()),
+            Data::Map(entries) => {
+                let inner = |entry: &Entry| Entry { value: self.node(&entry.value, mode, step, review), ..entry.clone() };
+                Data::Map(entries.iter().map(inner).collect())
+            }
+            Data::Text(text) => return self.leaf(node, text, mode, step, review),
+            _ => return node.clone(),
+        };
+        Node { data, ..node.clone() }
+    }
+
+    fn leaf(&self, node: &Node, text: &str, mode: Mode, step: usize, review: &mut Review) -> Node {
+        let pieces = match &node.parts {
+            Some(parts) => pieces::of_parts(parts),
+            None => pieces::of_text(text, mode == Mode::Body),
+        };
+        if let [Piece { meaning: Meaning::Ref(path), .. }] = pieces.as_slice()
+            && !self.swept.contains(path)
+        {
+            let found = self.refer(path, node, &pieces[0], step, review);
+            return found.map_or(node.clone(), |found| Node { at: node.at, ..found });
+        }
+        if node.parts.is_none() && pieces.iter().all(|piece| piece.meaning == Meaning::AsIs) {
+            return node.clone();
+        }
+        let alone = matches!(pieces.as_slice(), [Piece { meaning: Meaning::Env { .. }, .. }]);
+        let parts: Vec<Part> = pieces.iter().flat_map(|piece| self.parts(piece, node, text, step, review)).collect();
+        let text = joined(&parts);
+        let data = if alone { Data::plain(&text) } else { Data::Text(text) };
+        Node { at: node.at, data, parts: Some(parts.into()) }
+    }
+
+    fn parts(&self, piece: &Piece, node: &Node, text: &str, step: usize, review: &mut Review) -> Vec<Part> {
+        match &piece.meaning {
+            Meaning::AsIs => vec![Part::Literal(text[piece.range.clone()].to_owned())],
+            Meaning::Literal(text) => vec![Part::Literal(text.clone())],
+            Meaning::Known(part) => vec![part.clone()],
+            Meaning::Wrong(message, help) => {
+                let at = review.sources.part(node, text, piece.range.clone());
+                review.push(Mistake::new(at, message.clone(), "cannot be replaced").help(help.clone()));
+                Vec::new()
+            }
+            Meaning::Env { name, default } => self.variable(name, default.as_deref(), (node, text, piece), review),
+            Meaning::Ref(path) if self.swept.contains(path) => vec![Part::Ref(path.clone())],
+            Meaning::Ref(path) => {
+                let found = self.refer(path, node, piece, step, review);
+                found.map_or(Vec::new(), |found| self.inline(path, found, (node, text, piece), review))
+            }
+        }
+    }
+
+    /// `:-` holds for a variable that is empty, too, as in a shell and in Compose.
+    fn variable(&self, name: &str, default: Option<&str>, (node, text, piece): Site<'_>, review: &mut Review) -> Vec<Part> {
+        let value = self.env.get(name).filter(|value| default.is_none() || !value.is_empty());
+        if let Some(value) = value {
+            return vec![Part::Env { name: name.to_owned(), value: value.clone() }];
+        }
+        if let Some(default) = default {
+            let inner = Node::new(node.at, Data::Text(default.to_owned()));
+            let inner = self.leaf(&inner, default, Mode::Body, 0, review);
+            return inner.parts.map_or(vec![Part::Literal(default.to_owned())], |parts| parts.to_vec());
+        }
+        if review.sources.stored {
+            return vec![Part::Env { name: name.to_owned(), value: format!("${{{name}}}") }];
+        }
+        let at = review.sources.part(node, text, piece.range.clone());
+        let label = near(name, self.env.keys().map(String::as_str)).filter(|near| *near != name);
+        let label = label.map_or("is not set".to_owned(), |near| format!("did you mean `{near}`?"));
+        let mistake = Mistake::new(at, format!("the environment has no `{name}`"), label);
+        review.push(mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
+        Vec::new()
+    }
+
+    fn refer(&self, path: &str, node: &Node, piece: &Piece, step: usize, review: &mut Review) -> Option<Node> {
+        let text = if let Data::Text(text) = &node.data { text.as_str() } else { "" };
+        let at = review.sources.part(node, text, piece.range.clone());
+        if step == MOST_STEPS {
+            review.push(Mistake::new(at, format!("`{path}` leads back to itself"), "this reference never ends"));
+            return None;
+        }
+        if let Some(found) = self.root.get(path) {
+            return Some(self.node(found, Mode::Plain, step + 1, review));
+        }
+        let names: Vec<String> = self.names();
+        let label = near(path, names.iter().map(String::as_str)).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+        let mistake = Mistake::new(at, format!("unknown reference `{path}`"), label);
+        review.push(mistake.help("A text may refer to `vars` and to fields that this file sets; {{ \"{{\" }} is two braces."));
+        None
+    }
+
+    fn names(&self) -> Vec<String> {
+        let own = self.root.entries().iter().flat_map(|section| {
+            let inner = section.value.entries().iter().map(|entry| format!("{}.{}", section.key, entry.key));
+            inner.chain(std::iter::once(section.key.clone())).collect::<Vec<_>>()
+        });
+        own.collect()
+    }
+
+    fn inline(&self, path: &str, found: Node, (node, text, piece): Site<'_>, review: &mut Review) -> Vec<Part> {
+        match (found.parts, found.data) {
+            (_, Data::List(_) | Data::Map(_)) => {
+                let at = review.sources.part(node, text, piece.range.clone());
+                review.push(Mistake::new(at, format!("`{path}` does not fit into a text"), "is a list or a mapping"));
+                Vec::new()
+            }
+            (Some(parts), _) => parts.to_vec(),
+            (None, Data::Text(text)) => vec![Part::Literal(text)],
+            (None, data) => vec![Part::Literal(Node::new(node.at, data).json().to_string())],
+        }
+    }
+}
+
+type Site<'a> = (&'a Node, &'a str, &'a Piece);
