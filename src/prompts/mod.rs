@@ -129,13 +129,17 @@ pub fn open(
 }
 
 fn tokenizer(spec: &DatasetSpec, notes: &mut Vec<String>) -> Result<Option<Arc<Tokenizer>>, PromptError> {
-    if let Some(path) = &spec.tokenizer {
+    if let Some(path) = spec.tokenizer.as_deref().filter(|path| *path != "builtin") {
         return Ok(Some(Arc::new(Tokenizer::load(Path::new(path))?)));
     }
-    let needed = matches!(spec.source, Source::Random { .. }) || spec.min_tokens.or(spec.max_tokens).is_some();
+    let needed =
+        spec.tokenizer.is_some() || matches!(spec.source, Source::Random { .. }) || spec.min_tokens.or(spec.max_tokens).is_some();
     if !needed {
         return Ok(None);
     }
-    notes.push("no `dataset.tokenizer` was given: prompt lengths come from the built-in stand-in and are approximate".into());
+    notes.push(
+        "prompt lengths come from the built-in stand-in tokenizer and are approximate; `dataset.tokenizer` names the model's own"
+            .into(),
+    );
     Ok(Some(Arc::new(Tokenizer::builtin())))
 }

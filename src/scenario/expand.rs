@@ -67,7 +67,13 @@ fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
 
 type Given<'a> = (&'a BTreeMap<String, String>, &'a Sound);
 
-fn case(root: &Node, point: &Point, names: &BTreeMap<String, String>, (env, sound): Given<'_>, review: &mut Review) -> Option<Case> {
+fn case(
+    root: &Node,
+    point: &Point,
+    names: &BTreeMap<String, String>,
+    (env, sound): Given<'_>,
+    review: &mut Review,
+) -> Option<Case> {
     let mut tree = root.clone();
     for setting in point {
         tree.set(&setting.path, setting.path_at, setting.value.clone());

@@ -123,8 +123,10 @@ impl Fault {
     fn new(mistake: Mistake, sources: &Sources) -> Fault {
         let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| at.file == mistake.at.file);
         let first = LabeledSpan::new_primary_with_span(Some(mistake.label), mistake.at.range());
-        let labels = std::iter::once(first).chain(here.into_iter().map(|(at, label)| LabeledSpan::new_with_span(Some(label), at.range())));
-        let remote = elsewhere.into_iter().map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.place(at).0));
+        let labels =
+            std::iter::once(first).chain(here.into_iter().map(|(at, label)| LabeledSpan::new_with_span(Some(label), at.range())));
+        let remote =
+            elsewhere.into_iter().map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.place(at).0));
         let help: Vec<String> = mistake.help.into_iter().chain(remote).collect();
         let (line, column) = sources.place(mistake.at);
         Fault {

@@ -54,7 +54,12 @@ fn layer(file: usize, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, 
     })
 }
 
-fn base(extends: &Entry, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, String)>, review: &mut Review) -> Option<Node> {
+fn base(
+    extends: &Entry,
+    env: &BTreeMap<String, String>,
+    chain: &mut Vec<(PathBuf, String)>,
+    review: &mut Review,
+) -> Option<Node> {
     let at = extends.value.at;
     let world = World { env, root: &Node::new(at, Data::Null), swept: &BTreeSet::new() };
     let value = world.text(&extends.value, review);
@@ -138,7 +143,10 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
             let paths: Vec<String> = SCENARIO.scalar_paths().into_iter().map(|(path, _)| path).collect();
             let near = near(path, paths.iter().map(String::as_str));
             let label = near.map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-            review.push(Mistake::new(at, format!("unknown path `{path}`"), label).help("A setting is a path into the scenario and its value."));
+            review.push(
+                Mistake::new(at, format!("unknown path `{path}`"), label)
+                    .help("A setting is a path into the scenario and its value."),
+            );
             continue;
         }
         let Some(value) = parse(file, path.len() + 1, value, review) else { continue };
@@ -159,5 +167,6 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
 }
 
 fn known(path: &str) -> bool {
-    path.starts_with("matrix.") || (path != "extends" && SCENARIO.kind_at(path).is_some_and(|kind| !matches!(kind, Kind::Planned)))
+    path.starts_with("matrix.")
+        || (path != "extends" && SCENARIO.kind_at(path).is_some_and(|kind| !matches!(kind, Kind::Planned)))
 }

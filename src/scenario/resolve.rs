@@ -77,7 +77,9 @@ impl Writer<'_> {
         let pairs = node.entries().iter().map(|own| {
             let value = match (own.key.as_str(), &own.value.data) {
                 ("zip", Data::Map(_)) => self.matrix(&own.value),
-                ("zip" | "include" | "exclude", Data::List(rows)) => Value::Sequence(rows.iter().map(|row| self.matrix(row)).collect()),
+                ("zip" | "include" | "exclude", Data::List(rows)) => {
+                    Value::Sequence(rows.iter().map(|row| self.matrix(row)).collect())
+                }
                 (path, Data::List(items)) => Value::Sequence(items.iter().map(|item| self.swept(item, path)).collect()),
                 (path, _) => self.swept(&own.value, path),
             };
@@ -201,7 +203,8 @@ fn by_name(part: &Part) -> String {
 fn named(parts: &[Part]) -> Option<String> {
     let scheme = |text: &str| ["", "bearer", "basic", "token", "apikey", "digest"].contains(&text.trim().to_lowercase().as_str());
     let bare = parts.iter().all(|part| !matches!(part, Part::Literal(text) if !scheme(text)));
-    (bare && parts.iter().any(|part| matches!(part, Part::Env { .. } | Part::Ref(_)))).then(|| parts.iter().map(by_name).collect())
+    (bare && parts.iter().any(|part| matches!(part, Part::Env { .. } | Part::Ref(_))))
+        .then(|| parts.iter().map(by_name).collect())
 }
 
 fn from_env(node: &Node) -> bool {
@@ -235,7 +238,9 @@ fn escaped(text: &str, place: Place) -> String {
 
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_lowercase();
-    ["authorization", "key", "token", "secret", "passw", "cookie", "credential", "signature"].iter().any(|word| name.contains(word))
+    ["authorization", "key", "token", "secret", "passw", "cookie", "credential", "signature"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 /// Keys of a request body: `max_tokens` is no secret there.

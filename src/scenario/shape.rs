@@ -62,7 +62,10 @@ fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review
         // A key that was probably meant to be this one is reported already.
         let meant = |entry: &Entry| table.field(&entry.key).is_none() && near(&entry.key, table.names()) == Some(field.name);
         if !node.entries().iter().any(meant) {
-            review.push(Mistake::new(at, format!("{owner} needs `{}`", field.name), format!("`{}` is missing", field.name)).help(help(field)));
+            review.push(
+                Mistake::new(at, format!("{owner} needs `{}`", field.name), format!("`{}` is missing", field.name))
+                    .help(help(field)),
+            );
         }
     }
 }
@@ -82,7 +85,9 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
         Kind::Whole(low, high) if !node.whole().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
         Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => range(*low, *high),
         Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
-        Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => "a file name, or the body as a mapping".to_owned(),
+        Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => {
+            "a file name, or the body as a mapping".to_owned()
+        }
         Kind::File => return file(entry, review),
         Kind::Choice(known, later) => return choice(entry, known, later, review),
         Kind::Leaf(leaf) => return (leaf.check)(node, review),
@@ -156,7 +161,11 @@ fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: 
     let words = || known.iter().map(|(word, _)| *word);
     let Some(text) = entry.value.text() else {
         let expected = list(words(), "or");
-        return review.push(Mistake::new(entry.value.at, format!("`{}` is {expected}", entry.key), found(&entry.value, &expected)));
+        return review.push(Mistake::new(
+            entry.value.at,
+            format!("`{}` is {expected}", entry.key),
+            found(&entry.value, &expected),
+        ));
     };
     if words().any(|word| word == text) {
         return;
@@ -185,7 +194,11 @@ fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
 
 fn map(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     if !matches!(entry.value.data, Data::Map(_)) {
-        return review.push(Mistake::new(entry.value.at, format!("`{}` is a mapping", entry.key), found(&entry.value, "a mapping")));
+        return review.push(Mistake::new(
+            entry.value.at,
+            format!("`{}` is a mapping", entry.key),
+            found(&entry.value, "a mapping"),
+        ));
     }
     for entry in entry.value.entries() {
         value(entry, kind, review);

@@ -15,6 +15,9 @@ struct Text {
     bad: Option<Span>,
 }
 
+/// Names data that ships with the tool.
+const BUILTIN: &str = "builtin";
+
 /// The texts read so far, each under the name it was asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
@@ -91,11 +94,13 @@ impl Sources {
     }
 
     /// The file that a text names: relative to its own folder, or else to the working directory. As an absolute path, so that
-    /// a plan stored elsewhere still finds it. None where there is no such file.
+    /// a plan stored elsewhere still finds it. None where there is no such file. The word `builtin` is what ships with the
+    /// tool, unless there is a file of that name.
     pub fn find(&self, file: usize, named: &str) -> Option<PathBuf> {
         let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
         let tried = [folder.join(named), PathBuf::from(named)];
         let found = tried.iter().find_map(|path| path.canonicalize().ok());
+        let found = found.or_else(|| (named == BUILTIN).then(|| PathBuf::from(BUILTIN)));
         found.or_else(|| self.stored.then(|| tried.first().and_then(|path| std::path::absolute(path).ok())).flatten())
     }
 
@@ -104,7 +109,8 @@ impl Sources {
         let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
         let sub = Path::new(named).parent().unwrap_or(Path::new(""));
         let names = [folder.join(sub), Path::new(".").join(sub)].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
-        let mut names: Vec<String> = names.flatten().flatten().map(|entry| sub.join(entry.file_name()).display().to_string()).collect();
+        let mut names: Vec<String> =
+            names.flatten().flatten().map(|entry| sub.join(entry.file_name()).display().to_string()).collect();
         names.sort();
         names
     }

@@ -97,7 +97,8 @@ impl Data {
             return Data::Int(value);
         }
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let numeric = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && digits.contains(|c: char| c.is_ascii_digit());
+        let numeric =
+            digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && digits.contains(|c: char| c.is_ascii_digit());
         if let Some(value) = numeric.then(|| text.parse().ok()).flatten() {
             return Data::Int(value);
         }

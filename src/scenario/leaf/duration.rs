@@ -9,14 +9,23 @@ use serde_json::json;
 const EXPECTED: &str = "a duration such as `30s`, `1m30s` or `5ms`";
 
 /// The units and their length in nanoseconds.
-pub(crate) const UNITS: [(&str, u64); 7] =
-    [("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("m", 60_000_000_000), ("h", 3_600_000_000_000)];
+pub(crate) const UNITS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
 
 /// A span, zero among them.
-pub(crate) static DURATION: Leaf = Leaf { expected: EXPECTED, sweepable: true, schema, check: |node, review| check(node, true, review) };
+pub(crate) static DURATION: Leaf =
+    Leaf { expected: EXPECTED, sweepable: true, schema, check: |node, review| check(node, true, review) };
 
 /// A span above zero.
-pub(crate) static SPAN: Leaf = Leaf { expected: EXPECTED, sweepable: true, schema, check: |node, review| check(node, false, review) };
+pub(crate) static SPAN: Leaf =
+    Leaf { expected: EXPECTED, sweepable: true, schema, check: |node, review| check(node, false, review) };
 
 /// The span that a node holds.
 pub(crate) fn duration(node: &Node) -> Option<Nanos> {

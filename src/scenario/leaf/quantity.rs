@@ -65,7 +65,8 @@ fn shape_mistake(only: &Entry) -> Mistake {
         "from" => "`from` takes a field of the dataset's rows, such as `item.output_tokens`",
         key => {
             let label = near(key, SHAPES).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
-            return Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label).help(format!("Expected {EXPECTED}."));
+            return Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label)
+                .help(format!("Expected {EXPECTED}."));
         }
     };
     Mistake::new(only.value.at, takes, "is something else")

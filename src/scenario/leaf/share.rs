@@ -43,7 +43,9 @@ mod tests {
 
     #[test]
     fn percents_are_exact() {
-        for (text, share) in [("7", Some(0.07)), ("99.9", Some(0.999)), ("-1", Some(-0.01)), ("1e3", None), ("x", None), ("inf", None)] {
+        for (text, share) in
+            [("7", Some(0.07)), ("99.9", Some(0.999)), ("-1", Some(-0.01)), ("1e3", None), ("x", None), ("inf", None)]
+        {
             assert_eq!(percent(text), share, "{text}");
         }
     }

@@ -20,7 +20,8 @@ pub(crate) enum Times {
 }
 
 /// The number of measured requests.
-pub(crate) static REQUESTS_LEAF: Leaf = Leaf { expected: REQUESTS, sweepable: true, schema: requests_schema, check: check_requests };
+pub(crate) static REQUESTS_LEAF: Leaf =
+    Leaf { expected: REQUESTS, sweepable: true, schema: requests_schema, check: check_requests };
 
 /// The warm-up.
 pub(crate) static WARMUP_LEAF: Leaf = Leaf { expected: WARMUP, sweepable: true, schema: warmup_schema, check: check_warmup };

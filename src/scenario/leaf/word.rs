@@ -37,7 +37,8 @@ pub(crate) static TEXTS: Leaf = Leaf {
     sweepable: true,
     schema: || json!({ "type": ["string", "array"], "items": { "type": "string" } }),
     check: |node, review| {
-        let fits = node.text().is_some() || (matches!(node.data, Data::List(_)) && node.items().iter().all(|item| item.text().is_some()));
+        let fits = node.text().is_some()
+            || (matches!(node.data, Data::List(_)) && node.items().iter().all(|item| item.text().is_some()));
         if !fits {
             expect(node, "text or a list of texts", review);
         }

@@ -27,7 +27,8 @@ pub(crate) fn check(matrix: &Node, table: &'static Block, review: &mut Review) {
 fn axis(entry: &Entry, table: &'static Block, review: &mut Review) {
     let Some(kind) = kind(entry, table, review) else { return };
     if !matches!(entry.value.data, Data::List(_)) {
-        let mistake = Mistake::new(entry.value.at, "an axis is a list of values", found(&entry.value, "a list such as `[1, 8, 64]`"));
+        let mistake =
+            Mistake::new(entry.value.at, "an axis is a list of values", found(&entry.value, "a list such as `[1, 8, 64]`"));
         return review.push(match entry.value.scalar() {
             Some(one) => mistake.help(format!("For one value set `{}: {one}` outside of the matrix.", entry.key)),
             None => mistake,
@@ -60,7 +61,11 @@ fn kind(entry: &Entry, table: &'static Block, review: &mut Review) -> Option<&'s
 fn cell(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     match entry.value.data {
         Data::List(_) | Data::Map(_) | Data::Null => {
-            review.push(Mistake::new(entry.value.at, "a swept value is text, a number, `true` or `false`", found(&entry.value, "one value")));
+            review.push(Mistake::new(
+                entry.value.at,
+                "a swept value is text, a number, `true` or `false`",
+                found(&entry.value, "one value"),
+            ));
         }
         _ => value(entry, kind, review),
     }
