@@ -2,6 +2,7 @@
 
 use crate::model::call::Call;
 use crate::model::dataset::OnExhausted;
+use crate::model::load::{Shape, Warmup};
 use crate::model::outcome::Phase;
 use crate::model::plan::Case;
 use crate::model::seed::Seed;
@@ -11,12 +12,16 @@ use crate::prompts::Prompts;
 use crate::run::error::RunError;
 use crate::scenario::render::Renderer;
 use async_channel::{Receiver, Sender, TrySendError, bounded};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-/// Bytes of rendered bodies that wait at the most, and how many calls, whatever their size.
+/// Bytes of rendered bodies that wait at the most.
 const AHEAD_BYTES: usize = 64 << 20;
-const AHEAD_CALLS: std::ops::RangeInclusive<usize> = 16..=65_536;
+/// Calls that wait at the least and at the most, whatever their size.
+const AHEAD_CALLS: RangeInclusive<usize> = 16..=4096;
+/// A burst is due all at once, so all of it waits, up to this.
+const BURST_CALLS: usize = 65_536;
 
 /// What calls are made of.
 pub struct Recipe {
@@ -32,6 +37,8 @@ pub struct Recipe {
     pub on_exhausted: OnExhausted,
     /// Calls at the most, where that is known.
     pub most: Option<u64>,
+    /// Everything is due at time zero.
+    pub burst: bool,
 }
 
 impl Recipe {
@@ -40,9 +47,9 @@ impl Recipe {
         let schedule = Schedule::new(&case.load, seed);
         let on_exhausted = case.dataset.on_exhausted;
         // A warm-up span has no count of its own: the quota ends such a case, not the feed.
-        let counted = matches!(case.load.warmup, crate::model::load::Warmup::Requests(_));
+        let counted = matches!(case.load.warmup, Warmup::Requests(_));
         let most = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
-        Recipe { prompts, renderer, schedule, seed, on_exhausted, most }
+        Recipe { prompts, renderer, schedule, seed, on_exhausted, most, burst: case.load.shape == Shape::Burst }
     }
 
     /// The next call; None at the end of the plan or the data.
@@ -88,7 +95,8 @@ impl Feed {
     pub fn start(mut recipe: Recipe, lanes: usize) -> Result<Feed, RunError> {
         let Some(first) = recipe.call(0)? else { return Err(RunError::NothingToSend) };
         let fit = AHEAD_BYTES / first.body.len().max(1);
-        let ahead = fit.clamp(*AHEAD_CALLS.start(), *AHEAD_CALLS.end());
+        let most = if recipe.burst { BURST_CALLS } else { *AHEAD_CALLS.end() };
+        let ahead = fit.clamp(*AHEAD_CALLS.start(), most);
         let queues = if recipe.schedule.is_some() { lanes } else { 1 };
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(ahead.div_ceil(queues))).unzip();
         let (ready, wait) = mpsc::channel();
