@@ -157,7 +157,14 @@ impl Kind {
     /// Whether a matrix may sweep it.
     pub fn is_scalar(&self) -> bool {
         match self {
-            Kind::Bool | Kind::Whole(..) | Kind::Number(..) | Kind::Text | Kind::File | Kind::Choice(..) | Kind::Template | Kind::Json => true,
+            Kind::Bool
+            | Kind::Whole(..)
+            | Kind::Number(..)
+            | Kind::Text
+            | Kind::File
+            | Kind::Choice(..)
+            | Kind::Template
+            | Kind::Json => true,
             Kind::Leaf(leaf) => leaf.sweepable,
             Kind::Secret | Kind::List(_) | Kind::Block(_) | Kind::Map(_) | Kind::Matrix | Kind::Planned => false,
         }
@@ -201,7 +208,9 @@ mod tests {
     #[test]
     fn only_scalars_are_swept() {
         let paths: Vec<String> = SCENARIO.scalar_paths().into_iter().map(|(path, _)| path).collect();
-        for path in ["load.concurrency", "load.rate", "request.max_tokens", "dataset.tokens", "target.model", "target.simulator.alpha"] {
+        for path in
+            ["load.concurrency", "load.rate", "request.max_tokens", "dataset.tokens", "target.model", "target.simulator.alpha"]
+        {
             assert!(paths.iter().any(|own| own == path), "{path}");
         }
         for path in ["slo", "target.api_key", "matrix", "load", "search"] {

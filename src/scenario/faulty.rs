@@ -28,7 +28,7 @@ fn six_mistakes_are_six_faults_each_in_its_place() {
         places,
         [
             (4, 1, "unknown key `sede` in a scenario"),
-            (7, 21, "this is not a duration"),
+            (7, 21, "`read` must be a duration such as `30s`"),
             (8, 10, "unknown kind `openq`"),
             (12, 3, "`requests` is there twice"),
             (14, 3, "`load.concurency` is no path to sweep"),

@@ -22,7 +22,9 @@ fn fill_at(node: &mut Node, table: &'static Block, prefix: &str, swept: &dyn Fn(
         let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) else { continue };
         match (&field.kind, &mut entry.value.data) {
             (Kind::Block(inner), Data::Map(_)) => fill_at(&mut entry.value, inner, &format!("{prefix}{}.", field.name), swept),
-            (Kind::List(Kind::Block(inner)), Data::List(items)) => items.iter_mut().for_each(|item| fill_at(item, inner, "", swept)),
+            (Kind::List(Kind::Block(inner)), Data::List(items)) => {
+                items.iter_mut().for_each(|item| fill_at(item, inner, "", swept))
+            }
             _ => {}
         }
     }

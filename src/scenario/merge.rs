@@ -50,11 +50,19 @@ fn layer(file: usize, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, 
     let base = base(&extends, env, chain, review);
     Some(match base {
         Some(base) => merge(base, node),
-        None => node,
+        None => {
+            review.partial = true;
+            node
+        }
     })
 }
 
-fn base(extends: &Entry, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, String)>, review: &mut Review) -> Option<Node> {
+fn base(
+    extends: &Entry,
+    env: &BTreeMap<String, String>,
+    chain: &mut Vec<(PathBuf, String)>,
+    review: &mut Review,
+) -> Option<Node> {
     let at = extends.value.at;
     let world = World { env, root: &Node::new(at, Data::Null), swept: &BTreeSet::new() };
     let value = world.text(&extends.value, review);
@@ -68,22 +76,16 @@ fn base(extends: &Entry, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBu
         review.push(mistake);
         return None;
     };
+    let shown = review.sources.shown(at.file, &named, &path);
     if let Some(first) = chain.iter().position(|(own, _)| *own == path) {
-        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([named.as_ref()]).collect();
+        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
         let mistake = Mistake::new(at, "`extends` goes round in a circle", "leads back to a file above");
         review.push(mistake.help(names.join(" → ")));
         return None;
     }
-    let file = template::load(at, &path, &shown(&path, at, &named, review), review)?;
-    chain.push((path, named.into_owned()));
+    let file = template::load(at, &path, &shown, review)?;
+    chain.push((path, shown));
     layer(file, env, chain, review)
-}
-
-/// The path as a reader of the extending file would write it from where he stands.
-fn shown(path: &Path, at: Span, named: &str, review: &Review) -> String {
-    let beside = Path::new(review.sources.name(at.file)).parent().map(|folder| folder.join(named));
-    let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|own| own == path));
-    beside.map_or(named.to_owned(), |beside| beside.display().to_string())
 }
 
 /// Mappings merge, everything else is replaced.
@@ -138,7 +140,10 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
             let paths: Vec<String> = SCENARIO.scalar_paths().into_iter().map(|(path, _)| path).collect();
             let near = near(path, paths.iter().map(String::as_str));
             let label = near.map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-            review.push(Mistake::new(at, format!("unknown path `{path}`"), label).help("A setting is a path into the scenario and its value."));
+            review.push(
+                Mistake::new(at, format!("unknown path `{path}`"), label)
+                    .help("A setting is a path into the scenario and its value."),
+            );
             continue;
         }
         let Some(value) = parse(file, path.len() + 1, value, review) else { continue };
@@ -159,5 +164,6 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
 }
 
 fn known(path: &str) -> bool {
-    path.starts_with("matrix.") || (path != "extends" && SCENARIO.kind_at(path).is_some_and(|kind| !matches!(kind, Kind::Planned)))
+    path.starts_with("matrix.")
+        || (path != "extends" && SCENARIO.kind_at(path).is_some_and(|kind| !matches!(kind, Kind::Planned)))
 }

@@ -110,7 +110,9 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
 
 /// `api: simulator` is another way to say `url: simulator`.
 fn simulate(root: &mut Node) {
-    let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(SIMULATOR)).cloned() else { return };
+    let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(SIMULATOR)).cloned() else {
+        return;
+    };
     let url = root.get("target.url").and_then(Node::text);
     if url.is_none_or(|url| url == SIMULATOR) {
         let protocol = Node::new(api.value.at, Data::Text("openai-chat".to_owned()));

@@ -74,7 +74,8 @@ impl<'t> Builder<'t, '_> {
         let offset = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
         let length = self.text[offset..].chars().next().map_or(0, char::len_utf8);
         let at = Span { file: self.file, start: self.shift + offset, end: self.shift + offset + length };
-        let mistake = Mistake::new(at, format!("this is not YAML: {}", error.info()), "the reader stopped here");
+        let language = if self.review.sources.name(self.file).ends_with(".json") { "JSON" } else { "YAML" };
+        let mistake = Mistake::new(at, format!("this is not {language}: {}", error.info()), "the reader stopped here");
         match error.kind() {
             ErrorKind::TabInBlockIndentation => mistake.help("Indent with spaces; YAML does not allow tabs there."),
             ErrorKind::UnexpectedCharacter { character } => mistake.help(format!("Quote text that begins with `{character}`.")),
@@ -159,7 +160,9 @@ impl<'t> Builder<'t, '_> {
                     let merging = key == "<<" && style == ScalarStyle::Plain;
                     (key.into_owned(), merging)
                 }
-                Event::MappingStart(..) if self.text[..key_at.start - self.shift].ends_with('{') => return self.bare_template(open, key_at),
+                Event::MappingStart(..) if self.text[..key_at.start - self.shift].ends_with('{') => {
+                    return self.bare_template(open, key_at);
+                }
                 _ => return self.stop(Mistake::new(key_at, "a key must be text", "is not text")),
             };
             let (event, at) = self.next()?;
@@ -170,7 +173,8 @@ impl<'t> Builder<'t, '_> {
             if merging {
                 self.merge(value, &mut merges);
             } else if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-                let mistake = Mistake::new(key_at, format!("`{key}` is there twice"), "a second time").also(first.key_at, "first here");
+                let mistake =
+                    Mistake::new(key_at, format!("`{key}` is there twice"), "a second time").also(first.key_at, "first here");
                 self.review.push(mistake.help("Keep one of the two."));
             } else {
                 entries.push(Entry { key, key_at, value });
@@ -181,7 +185,9 @@ impl<'t> Builder<'t, '_> {
     fn merge(&mut self, value: Node, merges: &mut Vec<Node>) {
         match &value.data {
             Data::Map(_) => merges.push(value),
-            Data::List(items) if items.iter().all(|item| matches!(item.data, Data::Map(_))) => merges.extend(items.iter().cloned()),
+            Data::List(items) if items.iter().all(|item| matches!(item.data, Data::Map(_))) => {
+                merges.extend(items.iter().cloned())
+            }
             _ => self.review.push(Mistake::new(value.at, "`<<` takes a mapping", format!("found {}", value.noun()))),
         }
     }
@@ -238,14 +244,21 @@ mod tests {
         let mut review = Review::default();
         let file = review.sources.add("t.yaml", text, PathBuf::new());
         let node = parse(file, 0, text, &mut review);
-        let faults = if review.is_clean() { Vec::new() } else { review.faults().iter().map(|f| format!("{}:{} {f}", f.line(), f.column())).collect() };
+        let faults = if review.is_clean() {
+            Vec::new()
+        } else {
+            review.faults().iter().map(|f| format!("{}:{} {f}", f.line(), f.column())).collect()
+        };
         (node, faults)
     }
 
     #[test]
     fn anchors_and_merge_keys_are_followed() {
         let (node, faults) = read("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\ne: *x\nf:\n");
-        assert_eq!(node.unwrap().json(), json!({ "a": { "b": 1, "c": 2 }, "d": { "c": 3, "b": 1 }, "e": { "b": 1, "c": 2 }, "f": null }));
+        assert_eq!(
+            node.unwrap().json(),
+            json!({ "a": { "b": 1, "c": 2 }, "d": { "c": 3, "b": 1 }, "e": { "b": 1, "c": 2 }, "f": null })
+        );
         assert!(faults.is_empty());
     }
 

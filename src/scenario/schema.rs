@@ -24,7 +24,8 @@ pub fn json_schema() -> Value {
 fn block(table: &'static Block) -> Value {
     let fields = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
     let properties: Map<String, Value> = fields.clone().map(|own| (own.name.to_owned(), field(own))).collect();
-    let mut schema = json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false });
+    let mut schema =
+        json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false });
     let required: Vec<&str> = fields.filter(|field| field.required).map(|field| field.name).collect();
     // Inner blocks of a file that extends another one may be incomplete, so only the outermost says what it needs.
     if std::ptr::eq(table, &SCENARIO) {
@@ -97,16 +98,24 @@ fn scalar(kind: &'static Kind) -> Value {
 /// Any path of a value, with a list of what may stand there.
 fn matrix() -> Value {
     let paths = SCENARIO.scalar_paths();
-    let list = |field: &'static Field| json!({ "type": "array", "minItems": 1, "items": kind(&field.kind), "description": field.doc });
+    let list =
+        |field: &'static Field| json!({ "type": "array", "minItems": 1, "items": kind(&field.kind), "description": field.doc });
     let axes: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), list(field))).collect();
     let cells: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), kind(&field.kind))).collect();
     let free = r"^(vars|request\.extra|request\.template)\.";
     let row = json!({ "type": "object", "minProperties": 1, "properties": cells, "patternProperties": { free: {} }, "additionalProperties": false });
     let group = json!({ "type": "object", "properties": axes, "patternProperties": { free: { "type": "array" } }, "additionalProperties": false });
     let mut properties = axes;
-    properties.insert("zip".to_owned(), json!({ "description": "Lists of equal length that go in step.", "anyOf": [group, { "type": "array", "items": group }] }));
-    properties.insert("include".to_owned(), json!({ "description": "Rows that extend matching cases, or are cases of their own.", "type": "array", "items": row }));
-    properties.insert("exclude".to_owned(), json!({ "description": "Rows whose cases are left out.", "type": "array", "items": row }));
+    properties.insert(
+        "zip".to_owned(),
+        json!({ "description": "Lists of equal length that go in step.", "anyOf": [group, { "type": "array", "items": group }] }),
+    );
+    properties.insert(
+        "include".to_owned(),
+        json!({ "description": "Rows that extend matching cases, or are cases of their own.", "type": "array", "items": row }),
+    );
+    properties
+        .insert("exclude".to_owned(), json!({ "description": "Rows whose cases are left out.", "type": "array", "items": row }));
     json!({ "type": "object", "properties": properties, "patternProperties": { free: { "type": "array" } }, "additionalProperties": false })
 }
 
@@ -121,7 +130,8 @@ mod tests {
         jsonschema::validator_for(&json_schema()).unwrap().is_valid(&tree)
     }
 
-    const SMALLEST: &str = "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
+    const SMALLEST: &str =
+        "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
 
     #[test]
     fn every_shipped_scenario_is_valid() {
@@ -130,7 +140,11 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             let tree = parse(0, 0, &text, &mut Review::default()).unwrap().json();
             let schema = json_schema();
-            let errors: Vec<String> = jsonschema::validator_for(&schema).unwrap().iter_errors(&tree).map(|e| format!("{} {e}", e.instance_path())).collect();
+            let errors: Vec<String> = jsonschema::validator_for(&schema)
+                .unwrap()
+                .iter_errors(&tree)
+                .map(|e| format!("{} {e}", e.instance_path()))
+                .collect();
             assert!(errors.is_empty(), "{}: {errors:?}", path.display());
         }
     }
@@ -161,6 +175,8 @@ mod tests {
     fn variables_may_stand_for_any_value() {
         assert!(valid(&SMALLEST.replace("concurrency: 8", "concurrency: \"${N:-8}\"")));
         assert!(valid("extends: base.yaml\nload: {duration: 5s}\n"));
-        assert!(valid(&format!("{SMALLEST}matrix: {{load.rate: [8/s, burst], zip: {{dataset.tokens: [1, 2], vars.x: [a, b]}}}}\n")));
+        assert!(valid(&format!(
+            "{SMALLEST}matrix: {{load.rate: [8/s, burst], zip: {{dataset.tokens: [1, 2], vars.x: [a, b]}}}}\n"
+        )));
     }
 }

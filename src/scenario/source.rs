@@ -99,12 +99,20 @@ impl Sources {
         found.or_else(|| self.stored.then(|| tried.first().and_then(|path| std::path::absolute(path).ok())).flatten())
     }
 
+    /// A found file as a reader of `file` would write it from where he stands.
+    pub fn shown(&self, file: usize, named: &str, found: &Path) -> String {
+        let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));
+        let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|own| own == found));
+        beside.map_or(named.to_owned(), |beside| beside.display().to_string())
+    }
+
     /// File names beside the one that was not found, for a "did you mean".
     pub fn siblings(&self, file: usize, named: &str) -> Vec<String> {
         let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
         let sub = Path::new(named).parent().unwrap_or(Path::new(""));
         let names = [folder.join(sub), Path::new(".").join(sub)].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
-        let mut names: Vec<String> = names.flatten().flatten().map(|entry| sub.join(entry.file_name()).display().to_string()).collect();
+        let mut names: Vec<String> =
+            names.flatten().flatten().map(|entry| sub.join(entry.file_name()).display().to_string()).collect();
         names.sort();
         names
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A range of bytes in one of the texts that were read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Span {
     /// Index of the text.
     pub file: usize,
@@ -97,7 +97,8 @@ impl Data {
             return Data::Int(value);
         }
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let numeric = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && digits.contains(|c: char| c.is_ascii_digit());
+        let numeric =
+            digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && digits.contains(|c: char| c.is_ascii_digit());
         if let Some(value) = numeric.then(|| text.parse().ok()).flatten() {
             return Data::Int(value);
         }
@@ -129,6 +130,11 @@ impl Node {
     /// Whether there is nothing.
     pub fn is_null(&self) -> bool {
         self.data == Data::Null
+    }
+
+    /// Whether it waits for the value of a swept field.
+    pub fn is_open(&self) -> bool {
+        self.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Ref(_))))
     }
 
     /// The text; a number that a variable held counts as text too, for nobody could have quoted it.

@@ -27,10 +27,15 @@ pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result
         Some(limit) => limit,
         None if word.is_empty() => {
             let error = CheckError::new(at, "a limit without its unit", format!("{text} what?"));
-            return Err(error.help(format!("`{subject}` is measured in {}: write for example `{}`.", name(unit), example(text, unit))));
+            return Err(error.help(format!(
+                "`{subject}` is measured in {}: write for example `{}`.",
+                name(unit),
+                example(text, unit)
+            )));
         }
         None => {
-            let error = CheckError::new(unit_at, format!("`{word}` is no unit of `{subject}`"), format!("expected {}", units(unit)));
+            let error =
+                CheckError::new(unit_at, format!("`{word}` is no unit of `{subject}`"), format!("expected {}", units(unit)));
             return Err(error.help(format!("`{subject}` is measured in {}.", name(unit))));
         }
     };
@@ -46,7 +51,9 @@ fn later(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
     cursor.eat('*');
     let (word, at) = cursor.word();
     let error = match word {
-        "reference" | "baseline" => CheckError::new(start..at.end, format!("`{word}` is not available yet"), "planned for a later version"),
+        "reference" | "baseline" => {
+            CheckError::new(start..at.end, format!("`{word}` is not available yet"), "planned for a later version")
+        }
         _ => CheckError::new(start..at.end.max(start + 1), "a limit is one number", "this is a product"),
     };
     error.help("Today a limit is a number with its unit.")
@@ -59,8 +66,12 @@ fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -
         return error.help("Today a limit is a number with its unit.");
     }
     let range = cursor.visible(start..at.end);
-    CheckError::new(range, "the limit is missing", format!("expected a number{}", if unit.symbol().is_empty() { "" } else { " with its unit" }))
-        .help(format!("For example `{}` for `{subject}`.", example("500", unit)))
+    CheckError::new(
+        range,
+        "the limit is missing",
+        format!("expected a number{}", if unit.symbol().is_empty() { "" } else { " with its unit" }),
+    )
+    .help(format!("For example `{}` for `{subject}`.", example("500", unit)))
 }
 
 fn convert(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
@@ -90,7 +101,8 @@ pub(super) fn print(limit: f64, unit: Unit) -> String {
 /// A hundred times as much, by its digits.
 fn hundredfold(share: f64) -> f64 {
     let text = format!("{share:e}");
-    let moved = text.split_once('e').and_then(|(digits, power)| format!("{digits}e{}", power.parse::<i32>().ok()? + 2).parse().ok());
+    let moved =
+        text.split_once('e').and_then(|(digits, power)| format!("{digits}e{}", power.parse::<i32>().ok()? + 2).parse().ok());
     moved.unwrap_or(share * 100.0)
 }
 

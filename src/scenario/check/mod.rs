@@ -63,7 +63,8 @@ impl CheckError {
 pub(crate) fn parse(text: &str) -> Result<Assertion, CheckError> {
     let mut cursor = Cursor::new(text);
     let (name, at) = cursor.word();
-    let assertion = if name == "goodput" && cursor.peek() == Some('(') { goodput(&mut cursor)? } else { plain(&mut cursor, name, at)? };
+    let assertion =
+        if name == "goodput" && cursor.peek() == Some('(') { goodput(&mut cursor)? } else { plain(&mut cursor, name, at)? };
     match cursor.rest() {
         None => Ok(assertion),
         Some(range) => Err(CheckError::new(range, "text after the end of the limit", "does not belong here")),
@@ -111,8 +112,11 @@ fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     loop {
         let (tag, at) = cursor.word();
         if !["model", "round"].contains(&tag) {
-            let label = near(tag, ["model", "round"]).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-            return Err(CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label).help("Tags are `model` and `round`."));
+            let label =
+                near(tag, ["model", "round"]).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            return Err(
+                CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label).help("Tags are `model` and `round`.")
+            );
         }
         cursor.expect('=', "between a tag and its value")?;
         let (value, at) = cursor.until(&[',', '}']);
@@ -133,7 +137,8 @@ fn stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Option<St
         if metric.per() == Per::Case {
             return Ok(None);
         }
-        let error = CheckError::new(end - metric.name().len()..end, format!("`{metric}` has a value per request"), "needs a statistic");
+        let error =
+            CheckError::new(end - metric.name().len()..end, format!("`{metric}` has a value per request"), "needs a statistic");
         return Err(error.help(format!("Write for example `{metric}.p99`. {EXIST}")));
     }
     let (name, at) = cursor.stat();
@@ -144,8 +149,13 @@ fn stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Option<St
         }
         Some(stat) => Ok(Some(stat)),
         None => {
-            let label = near(name, ["mean", "min", "max", "count", "sd"]).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-            let label = if ["median", "avg"].contains(&name) { format!("did you mean `{}`?", if name == "avg" { "mean" } else { "p50" }) } else { label };
+            let label = near(name, ["mean", "min", "max", "count", "sd"])
+                .map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            let label = if ["median", "avg"].contains(&name) {
+                format!("did you mean `{}`?", if name == "avg" { "mean" } else { "p50" })
+            } else {
+                label
+            };
             Err(CheckError::new(cursor.visible(at), format!("unknown statistic `{name}`"), label).help(EXIST))
         }
     }
@@ -195,8 +205,10 @@ pub fn print(check: &Check) -> String {
             format!("{metric}{tags}{stat} {} {}", check.op, limit::print(check.limit, unit))
         }
         Subject::Goodput(limits) => {
-            let limits: Vec<String> =
-                limits.iter().map(|own| format!("{} {} {}", own.metric, own.op, limit::print(own.limit, own.metric.unit()))).collect();
+            let limits: Vec<String> = limits
+                .iter()
+                .map(|own| format!("{} {} {}", own.metric, own.op, limit::print(own.limit, own.metric.unit())))
+                .collect();
             format!("goodput({}) {} {}", limits.join(", "), check.op, limit::print(check.limit, Unit::Share))
         }
     }

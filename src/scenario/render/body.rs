@@ -73,7 +73,12 @@ pub(super) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// The scope of one request: its model, number and `max_tokens`, its prompt, its case's labels, the system message.
-    pub fn new((model, seq, max_tokens): (&'a str, u64, Option<u64>), prompt: &'a Prompt, labels: &'a Map<String, Value>, system: Option<&'a str>) -> Scope<'a> {
+    pub fn new(
+        (model, seq, max_tokens): (&'a str, u64, Option<u64>),
+        prompt: &'a Prompt,
+        labels: &'a Map<String, Value>,
+        system: Option<&'a str>,
+    ) -> Scope<'a> {
         Scope { model, seq, max_tokens, prompt, labels, system, context: OnceCell::new() }
     }
 

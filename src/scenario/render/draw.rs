@@ -47,7 +47,8 @@ mod tests {
     use super::*;
 
     fn moments(quantity: &Quantity) -> (f64, f64) {
-        let draws: Vec<f64> = (0..20_000u64).map(|seq| length(quantity, Seed(1).child(seq), &Map::new()).unwrap() as f64).collect();
+        let draws: Vec<f64> =
+            (0..20_000u64).map(|seq| length(quantity, Seed(1).child(seq), &Map::new()).unwrap() as f64).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / draws.len() as f64;
         (mean, variance.sqrt())

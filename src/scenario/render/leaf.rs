@@ -80,7 +80,8 @@ impl Leaf {
 }
 
 fn is_name(segment: &str) -> bool {
-    segment.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && segment.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    segment.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && segment.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 fn message(error: &Error) -> String {

@@ -78,7 +78,13 @@ impl Renderer {
         }
         let labels = case.labels.0.iter().map(|(path, value)| (last(path).to_owned(), json!(value))).collect();
         let extra = Value::Object(case.request.extra.clone());
-        Ok(Renderer { case: case.clone(), body: Body::compile(&template, "")?, extra: Body::compile(&extra, "")?, labels, stream_options })
+        Ok(Renderer {
+            case: case.clone(),
+            body: Body::compile(&template, "")?,
+            extra: Body::compile(&extra, "")?,
+            labels,
+            stream_options,
+        })
     }
 
     /// The body of request `seq`. Equal seeds, numbers and prompts give equal bodies.

@@ -2,7 +2,8 @@ use super::*;
 use crate::scenario::tests::plan;
 use proptest::prelude::*;
 
-const CHAT: &str = r#"{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}"#;
+const CHAT: &str =
+    r#"{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}"#;
 
 fn render(request: &str, prompt: &Prompt) -> Result<Rendered, RenderError> {
     let yaml = format!(
@@ -42,7 +43,11 @@ fn the_template_wins_over_the_fields_and_extra_over_all() {
 
 #[test]
 fn what_is_asked_for_is_read_from_the_body() {
-    let rendered = render(r#"{template: {model: fixed, prompt: "%p", stream: false, max_completion_tokens: 9}, max_tokens: 5}"#, &prompt("x")).unwrap();
+    let rendered = render(
+        r#"{template: {model: fixed, prompt: "%p", stream: false, max_completion_tokens: 9}, max_tokens: 5}"#,
+        &prompt("x"),
+    )
+    .unwrap();
     assert_eq!((rendered.model.as_str(), rendered.streamed, rendered.max_tokens), ("fixed", false, Some(9)));
     let body: Value = serde_json::from_slice(&rendered.bytes).unwrap();
     assert_eq!(body.get("max_tokens"), None);
@@ -72,6 +77,8 @@ fn a_row_without_the_field_is_an_error() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn no_prompt_breaks_the_json(text in "\\PC{0,60}|[{}%\"'\\\\\n]{0,20}") {
         let request = r#"{template: {a: "%p", b: "x %p y", c: "{{ messages }}"}}"#;

@@ -38,7 +38,8 @@ static PROMPT_TOKENS: Block = Block {
     ],
 };
 
-const ORDER: Kind = Kind::Choice(&[("sequential", "As they stand in the file"), ("shuffle", "A permutation drawn from the seed")], &[]);
+const ORDER: Kind =
+    Kind::Choice(&[("sequential", "As they stand in the file"), ("shuffle", "A permutation drawn from the seed")], &[]);
 
 const ON_EXHAUSTED: Kind = Kind::Choice(
     &[("cycle", "Start again from the first row"), ("stop", "End the case there"), ("error", "End the case there as an error")],
@@ -53,7 +54,8 @@ pub(crate) static DATASET: Block = Block {
         field("kind", KIND, "What the data looks like.").required().example("openqa"),
         field("path", Kind::File, "The file: .jsonl, .json or .txt.").example("data/prompts.jsonl"),
         field("text", Kind::Text, "`kind: prompt`: the prompt, or `@file`.").example("Write a haiku."),
-        field("tokens", Kind::Leaf(&QUANTITY), "`kind: random`: the prompt's length, a number or a distribution.").example("1024"),
+        field("tokens", Kind::Leaf(&QUANTITY), "`kind: random`: the prompt's length, a number or a distribution.")
+            .example("1024"),
         field("tokenizer", Kind::File, "A tokenizer.json, or the folder that holds one; without it counts are approximate."),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Which lengths are taken.").example("{ min: 16, max: 4096 }"),
         field("order", ORDER, "In which order rows are taken.").default("sequential"),
@@ -75,7 +77,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         let at = draft.get("dataset.prompt_tokens.min")?.at;
         review.push(Mistake::new(at, format!("no prompt has {min} tokens or more and {max} or fewer"), "is above `max`"));
     }
-    if let Some(entry) = draft.entry("dataset.system").filter(|_| draft.text("target.api").as_deref() == Some("openai-completions")) {
+    if let Some(entry) =
+        draft.entry("dataset.system").filter(|_| draft.text("target.api").as_deref() == Some("openai-completions"))
+    {
         let mistake = Mistake::new(entry.key_at, "`system` needs messages", "openai-completions has none");
         review.push(mistake.help("Put it into `request.template`, in front of `{{ prompt }}`."));
     }
@@ -106,7 +110,9 @@ fn fits(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         if let Some(entry) = draft.entry(&format!("dataset.{key}")) {
             let users = KINDS.iter().filter(|(_, _, others)| !others.contains(key)).map(|(name, ..)| *name);
             let mistake = Mistake::new(entry.key_at, format!("`kind: {kind}` has no use for `{key}`"), "is not read");
-            review.push(mistake.also(draft.place("dataset.kind"), "this kind").help(format!("`{key}` goes with {}.", list(users, "or"))));
+            review.push(
+                mistake.also(draft.place("dataset.kind"), "this kind").help(format!("`{key}` goes with {}.", list(users, "or"))),
+            );
         }
     }
 }

@@ -16,14 +16,23 @@ pub(crate) static LOAD: Block = Block {
     doc: "How hard to push, and for how long. Exactly one of `concurrency` and `rate`; `requests`, `duration` or both.",
     short: None,
     fields: &[
-        field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.").example("16"),
-        field("rate", Kind::Leaf(&RATE), "Open loop: requests leave at this mean rate, whatever the server does. `burst`: all at time 0.").example("8/s"),
-        field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: how arrivals are spaced.").defaults(Default::With("rate", "poisson")),
+        field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.")
+            .example("16"),
+        field(
+            "rate",
+            Kind::Leaf(&RATE),
+            "Open loop: requests leave at this mean rate, whatever the server does. `burst`: all at time 0.",
+        )
+        .example("8/s"),
+        field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: how arrivals are spaced.")
+            .defaults(Default::With("rate", "poisson")),
         field("max_in_flight", Kind::Whole(1, MOST), "Open loop: an arrival over it is dropped, and counted."),
         field("requests", Kind::Leaf(&REQUESTS_LEAF), "Measured requests, or `10x` the concurrency.").example("200"),
         field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s"),
-        field("warmup", Kind::Leaf(&WARMUP_LEAF), "Sent first and not measured: requests, `1x` the concurrency, or a duration.").default("0"),
-        field("graceful_stop", Kind::Leaf(&DURATION), "How long requests in flight may go on after the sending ended.").default("30s"),
+        field("warmup", Kind::Leaf(&WARMUP_LEAF), "Sent first and not measured: requests, `1x` the concurrency, or a duration.")
+            .default("0"),
+        field("graceful_stop", Kind::Leaf(&DURATION), "How long requests in flight may go on after the sending ended.")
+            .default("30s"),
         planned("stages"),
         planned("trace"),
         planned("static"),
@@ -64,7 +73,9 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<Shape> {
         },
         (Some(users), Some(rate)) => {
             let mistake = Mistake::new(rate.key_at, "two load shapes", "open loop here").also(users.key_at, "closed loop here");
-            review.push(mistake.help("Keep one of them; `max_in_flight` caps an open loop."));
+            review.push(
+                mistake.help("Keep one of them; `concurrency: null` drops an inherited one, `max_in_flight` caps an open loop."),
+            );
             None
         }
         (None, None) => {
@@ -77,8 +88,11 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<Shape> {
 
 fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     let (wrong, because): (&[&str], &str) = match shape {
-        Shape::Closed { .. } => (&["arrivals", "max_in_flight"], "`concurrency` makes a closed loop: requests follow one another"),
-        Shape::Burst if !draft.swept("load.rate") => (&["arrivals"], "`rate: burst` sends everything at time 0"),
+        _ if draft.swept("load.rate") => return,
+        Shape::Closed { .. } => {
+            (&["arrivals", "max_in_flight"], "`concurrency` makes a closed loop: requests follow one another")
+        }
+        Shape::Burst => (&["arrivals"], "`rate: burst` sends everything at time 0"),
         _ => return,
     };
     for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
@@ -95,11 +109,14 @@ fn ends(draft: &Draft<'_>, load: &Load, review: &mut Review) {
         } else {
             ("this load has no end", "needs `requests` or `duration`")
         };
-        review.push(Mistake::new(draft.place("load"), message, label).help("For example `requests: 200`, `duration: 60s`, or both."));
+        review.push(
+            Mistake::new(draft.place("load"), message, label).help("For example `requests: 200`, `duration: 60s`, or both."),
+        );
     }
     if burst && matches!(load.warmup, Warmup::Span(_)) {
         let at = draft.place("load.warmup");
-        review.push(Mistake::new(at, "a burst has no warm-up span", "everything is due at time 0").help("Write a number of requests."));
+        review.push(
+            Mistake::new(at, "a burst has no warm-up span", "everything is due at time 0").help("Write a number of requests."),
+        );
     }
 }
-

@@ -19,7 +19,12 @@ pub(crate) static REQUEST: Block = Block {
     doc: "What each request says. What the template says wins; the other fields fill in what it leaves out; `extra` wins over all.",
     short: None,
     fields: &[
-        field("template", Kind::Template, "The body: a JSON or YAML file, or the body itself, with `%m`, `%p` or `{{ … }}` in its texts.").example("templates/openai-chat.json"),
+        field(
+            "template",
+            Kind::Template,
+            "The body: a JSON or YAML file, or the body itself, with `%m`, `%p` or `{{ … }}` in its texts.",
+        )
+        .example("templates/openai-chat.json"),
         field("stream", Kind::Bool, "Ask for a stream.").default("true"),
         field("max_tokens", Kind::Leaf(&QUANTITY), "Output tokens allowed: a number or a distribution.").example("256"),
         field("min_tokens", Kind::Whole(0, MOST), "Output tokens at the least."),
@@ -35,7 +40,8 @@ pub(crate) static REQUEST: Block = Block {
         field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Ask for log-probabilities."),
         field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed."),
         field("ignore_eos", Kind::Bool, "Go on to `max_tokens` whatever the model says."),
-        field("extra", Kind::Map(&Kind::Json), "Merged into the body last, over everything; `null` removes a key.").example("{ response_format: { type: json_object } }"),
+        field("extra", Kind::Map(&Kind::Json), "Merged into the body last, over everything; `null` removes a key.")
+            .example("{ response_format: { type: json_object } }"),
         planned("extract"),
     ],
 };
@@ -89,7 +95,8 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
             (root, _) if !ROOTS.contains(&root) => (root, &ROOTS),
             _ => continue,
         };
-        let label = near(word, known.iter().copied()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let label =
+            near(word, known.iter().copied()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
         let written = match &node.data {
             Data::Text(text) => text.as_str(),
             _ => "",
@@ -97,7 +104,10 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
         let found = written.find(path.as_str()).map(|start| start..start + path.len());
         let at = found.map_or(node.at, |range| review.sources.part(node, written, range));
         let owner = if root == "case" { "`case` has" } else { "A template knows" };
-        review.push(Mistake::new(at, format!("unknown variable `{path}`"), label).help(format!("{owner} {}.", list(known.iter().copied(), "and"))));
+        review.push(
+            Mistake::new(at, format!("unknown variable `{path}`"), label)
+                .help(format!("{owner} {}.", list(known.iter().copied(), "and"))),
+        );
     }
 }
 

@@ -23,7 +23,8 @@ pub(crate) static SIMULATOR: Block = Block {
         field("max_num_seqs", Kind::Whole(1, MOST), "Sequences that run at once at the most.").default("256"),
         field("kv_blocks", Kind::Whole(1, MOST), "KV cache blocks in all.").default("8192"),
         field("block_tokens", Kind::Whole(1, MOST), "Tokens that one KV block holds.").default("16"),
-        field("default_output_tokens", Kind::Whole(1, MOST), "Output tokens where the request sets no `max_tokens`.").default("64"),
+        field("default_output_tokens", Kind::Whole(1, MOST), "Output tokens where the request sets no `max_tokens`.")
+            .default("64"),
         field("faults", Kind::Block(&FAULTS), "Faults that it commits on the seed.").defaults(Default::Empty),
     ],
 };

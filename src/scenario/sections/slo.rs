@@ -15,7 +15,8 @@ use crate::scenario::render;
 use crate::scenario::tree::Node;
 use std::collections::BTreeSet;
 
-const OF: Kind = Kind::Choice(&[("ok", "Requests that succeeded"), ("scheduled", "All of them; a failed one counts as infinitely slow")], &[]);
+const OF: Kind =
+    Kind::Choice(&[("ok", "Requests that succeeded"), ("scheduled", "All of them; a failed one counts as infinitely slow")], &[]);
 
 const NO_DATA: Kind = Kind::Choice(
     &[("fail", "The limit is broken"), ("inconclusive", "Nothing can be said"), ("pass", "The limit holds; the report says so")],
@@ -29,9 +30,12 @@ pub(crate) static SLO: Block = Block {
     doc: "A limit. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
     fields: &[
-        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent.").required().example("ttft.p95 < 500ms"),
+        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent.")
+            .required()
+            .example("ttft.p95 < 500ms"),
         field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values.").example("{ load.concurrency: 64 }"),
-        field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.").default("0.95"),
+        field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.")
+            .default("0.95"),
         field("of", OF, "Which requests a quantile is taken over.").default("ok"),
         field("no_data", NO_DATA, "What no data means.").default("fail"),
         planned("abort"),
@@ -76,7 +80,8 @@ fn condition(node: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Optio
     let mut labels = Vec::new();
     for entry in entries {
         let Some(value) = entry.value.scalar() else {
-            expect(&entry.value, "one value of the matrix", review);
+            review.key.clone_from(&entry.key);
+            expect(&entry.value, "one value of the matrix", "", review);
             return None;
         };
         if !axes.contains(&entry.key) {
@@ -130,7 +135,8 @@ fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut Review) {
             let at = underline(limit, metric.name(), review);
             let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && lacks(own.needs(), case).is_none());
             let exist = list(others.map(|own| own.name()), "and");
-            let mistake = Mistake::new(at, format!("`{metric}` cannot exist: {because}"), format!("{} has none", case_name(case)));
+            let mistake =
+                Mistake::new(at, format!("`{metric}` cannot exist: {because}"), format!("{} has none", case_name(case)));
             review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`. There are {exist}.")));
         }
     }
@@ -144,7 +150,9 @@ fn lacks(needs: Needs, case: &Case) -> Option<(&'static str, &'static str)> {
     match needs {
         Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
         Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
-        Needs::OpenLoop if matches!(case.load.shape, Shape::Closed { .. }) => Some(("a closed loop offers no rate", "Set `load.rate`")),
+        Needs::OpenLoop if matches!(case.load.shape, Shape::Closed { .. }) => {
+            Some(("a closed loop offers no rate", "Set `load.rate`"))
+        }
         _ => None,
     }
 }
@@ -158,7 +166,8 @@ fn known_tag(limit: &Limit<'_>, case: &Case, (tag, value, rounds): (&str, &str, 
     };
     if !known {
         let at = underline(limit, value, review);
-        review.push(Mistake::new(at, format!("there is no {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
+        review
+            .push(Mistake::new(at, format!("there is no {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
     }
 }
 
@@ -172,7 +181,7 @@ fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::scenario:
 }
 
 fn check_expr(node: &Node, review: &mut Review) {
-    let Some(text) = node.text() else { return expect(node, EXPR.expected, review) };
+    let Some(text) = node.text() else { return expect(node, EXPR.expected, "", review) };
     if let Err(error) = check::parse(&text) {
         let at = review.sources.part(node, &text, error.range);
         let mistake = Mistake::new(at, error.message, error.label);

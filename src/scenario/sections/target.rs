@@ -56,9 +56,13 @@ pub(crate) static TARGET: Block = Block {
     short: None,
     fields: &[
         field("api", API, "The protocol spoken with it.").default("openai-chat"),
-        field("url", Kind::Text, "The URL that requests are posted to, path and all; or `simulator` for the built-in server.").required().example("http://127.0.0.1:8000/v1/chat/completions"),
-        field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.").example("qwen2.5"),
-        field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.").example("\"${OPENAI_API_KEY}\""),
+        field("url", Kind::Text, "The URL that requests are posted to, path and all; or `simulator` for the built-in server.")
+            .required()
+            .example("http://127.0.0.1:8000/v1/chat/completions"),
+        field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
+            .example("qwen2.5"),
+        field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.")
+            .example("\"${OPENAI_API_KEY}\""),
         field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }"),
         field("timeouts", Kind::Block(&TIMEOUTS), "How long each step may take.").defaults(Default::Empty),
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty),
@@ -122,7 +126,10 @@ fn address(url: &str, at: crate::scenario::tree::Span, review: &mut Review) -> O
         return None;
     }
     if path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1" {
-        review.warn(at, "requests are posted to this URL as it stands; a chat server usually wants /v1/chat/completions at its end");
+        review.warn(
+            at,
+            "requests are posted to this URL as it stands; a chat server usually wants /v1/chat/completions at its end",
+        );
     }
     Some(Place::Url(url.to_owned()))
 }
@@ -144,7 +151,11 @@ fn headers(draft: &Draft<'_>, review: &mut Review) -> Vec<(String, Secret)> {
     for entry in entries {
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if entry.key.is_empty() || !entry.key.bytes().all(token) {
-            review.push(Mistake::new(entry.key_at, format!("`{}` is not a header name", entry.key), "has characters that HTTP does not allow"));
+            review.push(Mistake::new(
+                entry.key_at,
+                format!("`{}` is not a header name", entry.key),
+                "has characters that HTTP does not allow",
+            ));
         }
         if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
             review.push(Mistake::new(entry.value.at, "this header value has control characters in it", "must be one line"));

@@ -37,7 +37,10 @@ pub(crate) fn points(matrix: Option<&Node>, review: &mut Review) -> Vec<Point> {
         points.retain(|point| !row.iter().all(|wanted| holds(point, wanted)));
         if points.len() == before && !settled(&row, review) {
             let at = whole(&row);
-            review.push(Mistake::new(at, "this `exclude` matches no case", "no case has these values").help("Remove it, or compare it with the axes above."));
+            review.push(
+                Mistake::new(at, "this `exclude` matches no case", "no case has these values")
+                    .help("Remove it, or compare it with the axes above."),
+            );
         }
     }
     include(&mut points, rows(matrix, "include"));
@@ -60,7 +63,8 @@ fn axes(entry: &Entry) -> Vec<Vec<Point>> {
 
 fn zipped(group: &Node) -> Vec<Point> {
     let length = group.entries().first().map_or(0, |entry| entry.value.items().len());
-    let row = |index: usize| group.entries().iter().filter_map(|entry| Some(setting(entry, entry.value.items().get(index)?))).collect();
+    let row =
+        |index: usize| group.entries().iter().filter_map(|entry| Some(setting(entry, entry.value.items().get(index)?))).collect();
     (0..length).map(row).collect()
 }
 
@@ -108,7 +112,9 @@ fn holds(point: &Point, wanted: &Setting) -> bool {
 
 fn same(a: Option<Scalar>, b: Option<Scalar>) -> bool {
     match (&a, &b) {
-        (Some(Scalar::Int(_) | Scalar::Float(_)), Some(Scalar::Int(_) | Scalar::Float(_))) => a.and_then(|a| a.number()) == b.and_then(|b| b.number()),
+        (Some(Scalar::Int(_) | Scalar::Float(_)), Some(Scalar::Int(_) | Scalar::Float(_))) => {
+            a.and_then(|a| a.number()) == b.and_then(|b| b.number())
+        }
         _ => a == b,
     }
 }
@@ -128,7 +134,11 @@ fn unique(points: &[Point], review: &mut Review) {
         let equal = |other: &&Point| other.len() == point.len() && point.iter().all(|setting| holds(other, setting));
         if let Some(first) = points[..index].iter().find(equal) {
             // Of equal cases the values that stand elsewhere are the ones that were written twice.
-            let again = point.iter().zip(first).find(|(own, other)| own.value.at != other.value.at).map(|(own, other)| (own.value.at, other.value.at));
+            let again = point
+                .iter()
+                .zip(first)
+                .find(|(own, other)| own.value.at != other.value.at)
+                .map(|(own, other)| (own.value.at, other.value.at));
             let (at, other) = again.unwrap_or((whole(point), whole(first)));
             review.push(Mistake::new(at, "the same case twice", "this value again").also(other, "first here"));
         }

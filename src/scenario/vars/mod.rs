@@ -158,7 +158,8 @@ impl World<'_> {
             return Some(self.node(found, Mode::Plain, step + 1, review));
         }
         let names: Vec<String> = self.names();
-        let label = near(path, names.iter().map(String::as_str)).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+        let label = near(path, names.iter().map(String::as_str))
+            .map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
         let mistake = Mistake::new(at, format!("unknown reference `{path}`"), label);
         review.push(mistake.help("A text may refer to `vars` and to fields that this file sets; {{ \"{{\" }} is two braces."));
         None

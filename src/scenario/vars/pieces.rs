@@ -89,7 +89,8 @@ fn variable(text: &str) -> (usize, Meaning) {
         Some((name, default)) => (name, Some(default.to_owned())),
         None => (inner, None),
     };
-    let fits = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let fits = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let meaning = if fits {
         Meaning::Env { name: name.to_owned(), default }
     } else {
@@ -118,7 +119,10 @@ fn reference(text: &str, body: bool) -> Option<(usize, Meaning)> {
         return (!body).then(|| (text.len(), Meaning::Wrong("`{{` without `}}`".to_owned(), help)));
     };
     let inner = text[2..end].trim();
-    let path = !inner.is_empty() && inner.split('.').all(|segment| !segment.is_empty() && segment.chars().all(|c| c.is_alphanumeric() || "_-".contains(c)));
+    let path = !inner.is_empty()
+        && inner
+            .split('.')
+            .all(|segment| !segment.is_empty() && segment.chars().all(|c| c.is_alphanumeric() || "_-".contains(c)));
     let meaning = if body {
         let (root, rest) = inner.split_once('.')?;
         let ours = path && !rest.is_empty() && SECTIONS.contains(&root);
