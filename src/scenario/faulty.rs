@@ -50,3 +50,10 @@ fn colour_adds_nothing_but_colour() {
     }
     assert_eq!(stripped, plain);
 }
+
+#[test]
+fn a_file_that_is_not_there_is_a_fault_of_the_command_line() {
+    let faults = load_file("tests/faults/nowhere.yaml".as_ref()).unwrap_err();
+    let [fault] = faults.iter().as_slice() else { panic!("{faults}") };
+    assert_eq!((fault.file(), fault.message()), ("command line", "cannot read `tests/faults/nowhere.yaml`"));
+}

@@ -19,6 +19,7 @@ pub(crate) mod parse;
 pub mod render;
 pub(crate) mod resolve;
 pub mod schema;
+pub(crate) mod secret;
 pub(crate) mod sections;
 pub(crate) mod shape;
 pub(crate) mod source;

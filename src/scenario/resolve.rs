@@ -3,6 +3,9 @@
 
 use crate::scenario::block::{Block, Kind};
 use crate::scenario::fault::Review;
+use crate::scenario::secret::{
+    Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, keeps_name, named, written, written_part,
+};
 use crate::scenario::tree::{Data, Node, Part, joined};
 use serde_yaml::{Mapping, Value};
 use sha2::{Digest, Sha256};
@@ -12,15 +15,6 @@ use std::ops::Range;
 struct Writer<'r> {
     review: &'r mut Review,
     unnamed: usize,
-}
-
-/// What a text is, besides text.
-#[derive(Clone, Copy, PartialEq)]
-enum Place {
-    /// A text of the scenario: braces are references.
-    Text,
-    /// A text of a request body: braces are the renderer's.
-    Body,
 }
 
 /// The resolved plan of a scenario that is sound.
@@ -185,90 +179,11 @@ impl Writer<'_> {
     }
 }
 
-/// Byte ranges of a URL that must not be shown: a password, or a token in its place, and parameters that are called secrets.
-fn hidden(url: &str) -> Vec<Range<usize>> {
-    let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
-    let user = url[start..end].rfind('@').map(|at| start..start + at);
-    let password =
-        user.map(|range| url[range.clone()].find(':').map_or(range.clone(), |colon| range.start + colon + 1..range.end));
-    let mut at = url.find('?').map_or(url.len(), |at| at + 1);
-    let mut ranges: Vec<_> = password.into_iter().filter(|range| !range.is_empty()).collect();
-    for pair in url[at..].split('&') {
-        if let Some((name, value)) = pair.split_once('=').filter(|(name, value)| is_secret_name(name) && !value.is_empty()) {
-            ranges.push(at + name.len() + 1..at + name.len() + 1 + value.len());
-        }
-        at += pair.len() + 1;
-    }
-    ranges
-}
-
-fn by_name(part: &Part) -> String {
-    match part {
-        Part::Literal(text) => escaped(text, Place::Text),
-        Part::Env { name, .. } => format!("${{{name}}}"),
-        Part::Ref(path) => format!("{{{{ {path} }}}}"),
-    }
-}
-
-/// A text by its variables, where nothing but a scheme such as `Bearer` stands beside them.
-fn named(parts: &[Part]) -> Option<String> {
-    let scheme = |text: &str| ["", "bearer", "basic", "token", "apikey", "digest"].contains(&text.trim().to_lowercase().as_str());
-    let bare = parts.iter().all(|part| !matches!(part, Part::Literal(text) if !scheme(text)));
-    (bare && parts.iter().any(|part| matches!(part, Part::Env { .. } | Part::Ref(_))))
-        .then(|| parts.iter().map(by_name).collect())
-}
-
-fn from_env(node: &Node) -> bool {
-    node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { .. })))
-}
-
-/// Whether a variable in it is called a secret, so that its name is written and not its value.
-fn keeps_name(node: &Node) -> bool {
-    node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { name, .. } if is_secret_name(name))))
-}
-
-fn written(node: &Node, place: Place) -> String {
-    match (&node.parts, &node.data) {
-        (Some(parts), _) => parts.iter().map(|part| written_part(part, place)).collect(),
-        (None, Data::Text(text)) => text.clone(),
-        (None, _) => node.json().to_string(),
-    }
-}
-
-fn written_part(part: &Part, place: Place) -> String {
-    match part {
-        Part::Literal(text) => escaped(text, place),
-        Part::Env { name, .. } if is_secret_name(name) => by_name(part),
-        Part::Env { value, .. } => escaped(value, place),
-        Part::Ref(_) => by_name(part),
-    }
-}
-
-/// A text that is read back as it stands.
-fn escaped(text: &str, place: Place) -> String {
-    let text = text.replace("${", "$${");
-    if place == Place::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
-}
-
-fn is_secret_name(name: &str) -> bool {
-    let name = name.to_lowercase();
-    ["authorization", "key", "token", "secret", "passw", "cookie", "credential", "signature"]
-        .iter()
-        .any(|word| name.contains(word))
-}
-
-/// Whether a value of a request body is a secret by its key; `max_tokens` is none.
-fn is_hidden(key: &str, value: &Node) -> bool {
-    let key = key.to_lowercase().replace('-', "_");
-    let secret =
-        ["api_key", "apikey", "access_token", "auth_token", "secret", "password", "authorization"].contains(&key.as_str());
-    secret && matches!(value.data, Data::Text(_) | Data::Int(_))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::scenario::{Input, Loaded, load, reload};
+    use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::path::Path;
 
@@ -353,5 +268,16 @@ mod tests {
             "{}",
             loaded.plan.resolved
         );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_text_is_written_so_that_it_reads_back_equal(text in "[0-9a-fxoXOeE+._~:/-]{0,6}|[tT][rR][uU][eE]|[nN]ull|\\.(inf|nan)|[ \\PC\n\t#&*!|>'\"%@`{}\\[\\],?-]{0,16}") {
+            let yaml = serde_yaml::to_string(&serde_yaml::Value::from(BTreeMap::from([("k", text.as_str())]).into_iter().map(|(k, v)| (k.into(), v.into())).collect::<serde_yaml::Mapping>())).unwrap();
+            let node = crate::scenario::parse::parse(0, 0, &yaml, &mut Review::default()).unwrap();
+            prop_assert_eq!(node.get("k").map(|node| &node.data), Some(&Data::Text(text)), "{}", yaml);
+        }
     }
 }

@@ -116,7 +116,9 @@ fn must_be(entry: &Entry, expected: &str) -> Mistake {
 pub(crate) fn found(node: &Node, expected: &str) -> String {
     match &node.data {
         Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
+        Data::Float(_) if expected.contains("whole") => "this is not a whole number".to_owned(),
         Data::Int(_) | Data::Float(_) if expected.contains("number") => "out of range".to_owned(),
+        Data::Text(text) if expected.contains("share") && text.ends_with('%') => "out of range".to_owned(),
         _ => format!("this is {}", node.noun()),
     }
 }
