@@ -27,6 +27,7 @@ pub(crate) mod sweep;
 pub(crate) mod template;
 pub(crate) mod tree;
 pub(crate) mod vars;
+pub(crate) mod yaml;
 
 pub use fault::{Fault, Faults, Warning};
 pub use schema::json_schema;

@@ -7,7 +7,8 @@ use crate::scenario::secret::{
     Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, keeps_name, named, written, written_part,
 };
 use crate::scenario::tree::{Data, Node, Part, joined};
-use serde_yaml::{Mapping, Value};
+use crate::scenario::yaml;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
@@ -20,8 +21,8 @@ struct Writer<'r> {
 /// The resolved plan of a scenario that is sound.
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
     let mut writer = Writer { review, unnamed: 0 };
-    let value = Value::Mapping(writer.block(root, table));
-    serde_yaml::to_string(&value).unwrap_or_default()
+    let value = Value::Object(writer.block(root, table));
+    yaml::write(&value)
 }
 
 /// The first 16 hex digits of a text's SHA-256.
@@ -31,12 +32,12 @@ pub(crate) fn digest(text: &str) -> String {
 }
 
 impl Writer<'_> {
-    fn block(&mut self, node: &Node, table: &'static Block) -> Mapping {
-        let mut mapping = Mapping::new();
+    fn block(&mut self, node: &Node, table: &'static Block) -> Map<String, Value> {
+        let mut mapping = Map::new();
         for field in table.fields.iter().filter(|field| !["extends", "vars"].contains(&field.name)) {
             if let Some(entry) = node.entry_at(field.name) {
                 let value = self.value(&entry.value, &field.kind, field.name);
-                mapping.insert(field.name.into(), value);
+                mapping.insert(field.name.to_owned(), value);
             }
         }
         mapping
@@ -44,8 +45,8 @@ impl Writer<'_> {
 
     fn value(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         match kind {
-            Kind::Block(table) => Value::Mapping(self.block(node, table)),
-            Kind::List(kind) => Value::Sequence(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
+            Kind::Block(table) => Value::Object(self.block(node, table)),
+            Kind::List(kind) => Value::Array(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
             Kind::Map(kind) => self.map(node, kind),
             Kind::Matrix => self.matrix(node),
             Kind::File => self.file(node),
@@ -65,8 +66,8 @@ impl Writer<'_> {
             Kind::Json if is_hidden(key, value) => writer.secret(value, key),
             kind => writer.value(value, kind, key),
         };
-        let pairs = node.entries().iter().map(|own| (Value::from(own.key.as_str()), entry(self, &own.key, &own.value)));
-        Value::Mapping(pairs.collect())
+        let pairs = node.entries().iter().map(|own| (own.key.clone(), entry(self, &own.key, &own.value)));
+        Value::Object(pairs.collect())
     }
 
     fn matrix(&mut self, node: &Node) -> Value {
@@ -74,14 +75,14 @@ impl Writer<'_> {
             let value = match (own.key.as_str(), &own.value.data) {
                 ("zip", Data::Map(_)) => self.matrix(&own.value),
                 ("zip" | "include" | "exclude", Data::List(rows)) => {
-                    Value::Sequence(rows.iter().map(|row| self.matrix(row)).collect())
+                    Value::Array(rows.iter().map(|row| self.matrix(row)).collect())
                 }
-                (path, Data::List(items)) => Value::Sequence(items.iter().map(|item| self.swept(item, path)).collect()),
+                (path, Data::List(items)) => Value::Array(items.iter().map(|item| self.swept(item, path)).collect()),
                 (path, _) => self.swept(&own.value, path),
             };
-            (Value::from(own.key.as_str()), value)
+            (own.key.clone(), value)
         });
-        Value::Mapping(pairs.collect())
+        Value::Object(pairs.collect())
     }
 
     fn swept(&mut self, node: &Node, path: &str) -> Value {
@@ -98,7 +99,7 @@ impl Writer<'_> {
             Data::Bool(value) => Value::from(*value),
             Data::Int(value) if !keeps_name(node) => Value::from(*value),
             Data::Float(value) if !keeps_name(node) => Value::from(*value),
-            Data::List(items) => Value::Sequence(items.iter().map(|item| self.free(item, place)).collect()),
+            Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, place)).collect()),
             Data::Map(entries) => {
                 let pairs = entries.iter().map(|own| {
                     let value = if is_hidden(&own.key, &own.value) {
@@ -106,9 +107,9 @@ impl Writer<'_> {
                     } else {
                         self.free(&own.value, place)
                     };
-                    (Value::from(own.key.as_str()), value)
+                    (own.key.clone(), value)
                 });
-                Value::Mapping(pairs.collect())
+                Value::Object(pairs.collect())
             }
             _ => Value::from(written(node, place)),
         }
@@ -181,9 +182,7 @@ impl Writer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::scenario::{Input, Loaded, load, reload};
-    use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::path::Path;
 
@@ -268,16 +267,5 @@ mod tests {
             "{}",
             loaded.plan.resolved
         );
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn any_text_is_written_so_that_it_reads_back_equal(text in "[0-9a-fxoXOeE+._~:/-]{0,6}|[tT][rR][uU][eE]|[nN]ull|\\.(inf|nan)|[ \\PC\n\t#&*!|>'\"%@`{}\\[\\],?-]{0,16}") {
-            let yaml = serde_yaml::to_string(&serde_yaml::Value::from(BTreeMap::from([("k", text.as_str())]).into_iter().map(|(k, v)| (k.into(), v.into())).collect::<serde_yaml::Mapping>())).unwrap();
-            let node = crate::scenario::parse::parse(0, 0, &yaml, &mut Review::default()).unwrap();
-            prop_assert_eq!(node.get("k").map(|node| &node.data), Some(&Data::Text(text)), "{}", yaml);
-        }
     }
 }
