@@ -22,7 +22,7 @@ fn closed(streams: u32) {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let scenario = format!(
         "version: 1\nname: b\ntarget: {{ url: \"{{url}}\", model: m }}\nrequest: {{ max_tokens: 100 }}\n\
-         dataset: {{ kind: prompt, text: \"{}\" }}\nload: {{ concurrency: {streams}, requests: {} }}\n\
+         dataset: {{ kind: prompt, text: \"{}\" }}\nload: {{ concurrency: {streams}, requests: {}, warmup: 1x }}\n\
          report: {{ formats: [json] }}\n",
         "word ".repeat(64),
         (streams * 4).max(8)
