@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 /// `alpha + beta × prefill tokens + gamma × decoding sequences + delta × context tokens`, times a jitter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Simulator {
+    /// Between a request's arrival and its place in the queue: tokenisation and the like.
+    pub admission: Nanos,
     /// Step time that does not depend on the batch.
     pub alpha: Nanos,
     /// Added per prefill token of the step.
@@ -34,6 +36,7 @@ pub struct Simulator {
 impl Default for Simulator {
     fn default() -> Simulator {
         Simulator {
+            admission: Nanos::ZERO,
             alpha: Nanos(4_000_000),
             beta: Nanos(20_000),
             gamma: Nanos(50_000),

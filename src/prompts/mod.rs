@@ -11,7 +11,6 @@ mod longalpaca;
 mod message;
 mod openqa;
 mod prompt;
-mod quantity;
 mod random;
 mod rows;
 mod table;
@@ -20,7 +19,6 @@ mod text;
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
 pub use fetch::FetchError;
-pub use quantity::draw;
 
 use crate::model::dataset::{DatasetSpec, Source};
 use crate::model::prompt::Session;

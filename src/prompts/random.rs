@@ -1,10 +1,11 @@
 //! `random`: text of an exact length, drawn anew for every request.
 
 use super::error::PromptError;
-use super::{Prompts, Setting, quantity};
+use super::{Prompts, Setting};
 use crate::model::prompt::{Prompt, Session};
 use crate::model::request::Quantity;
 use crate::model::seed::Seed;
+use crate::stats::quantity::draw;
 use crate::token::Tokenizer;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -55,12 +56,12 @@ impl Random {
     /// A length inside `prompt_tokens`: one outside is drawn again.
     fn length(&self, rng: &mut ChaCha8Rng) -> Option<u64> {
         let (low, high) = self.bounds;
-        let mut n = quantity::draw(&self.tokens, &Map::new(), rng)?;
+        let mut n = draw(&self.tokens, &Map::new(), rng)?;
         for _ in 0..REDRAWS {
             if (low..=high).contains(&n) {
                 break;
             }
-            n = quantity::draw(&self.tokens, &Map::new(), rng)?;
+            n = draw(&self.tokens, &Map::new(), rng)?;
         }
         Some(n.clamp(low, high))
     }

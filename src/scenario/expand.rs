@@ -23,7 +23,7 @@ struct Sound {
 
 /// The plan of a checked scenario, without its resolved text. None where something is wrong; the review says what.
 pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
-    let sound = |section: &str| review.clean(section) && review.clean("") && root.get(section).is_some();
+    let sound = |section: &str| !review.partial && review.clean(section) && root.get(section).is_some();
     let sound = Sound { target: sound("target"), request: sound("request"), dataset: sound("dataset"), load: sound("load") };
     let axes = crate::scenario::sweep::paths(root);
     let points = if review.clean("matrix") {
@@ -35,7 +35,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
     let names = names(&points);
-    let drafts = points.iter().map(|point| case(root, point, &names, (env, &sound), review));
+    let given = Given { env, names: &names, axes: &axes, sound: &sound };
+    let drafts = points.iter().map(|point| case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
     let rounds = root.get("rounds").and_then(Node::whole).and_then(|n| u32::try_from(n).ok());
     if cases.len() == points.len() {
@@ -60,33 +61,33 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
 
 /// What all cases share.
 fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
-    let draft = Draft { root, labels: &Labels::default() };
+    let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
     let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
     Some((Seed(seed), root.get("pause").and_then(duration)?, audit::decode(&draft)?, report::decode(&draft)?))
 }
 
-type Given<'a> = (&'a BTreeMap<String, String>, &'a Sound);
+/// What all cases are made with.
+struct Given<'a> {
+    env: &'a BTreeMap<String, String>,
+    names: &'a BTreeMap<String, String>,
+    axes: &'a BTreeSet<String>,
+    sound: &'a Sound,
+}
 
-fn case(
-    root: &Node,
-    point: &Point,
-    names: &BTreeMap<String, String>,
-    (env, sound): Given<'_>,
-    review: &mut Review,
-) -> Option<Case> {
+fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> Option<Case> {
     let mut tree = root.clone();
     for setting in point {
         tree.set(&setting.path, setting.path_at, setting.value.clone());
     }
-    let tree = World { env, root: &tree, swept: &BTreeSet::new() }.scenario(review);
+    let tree = World { env: given.env, root: &tree, swept: &BTreeSet::new() }.scenario(review);
     let labels = Labels(point.iter().filter_map(|own| Some((own.path.clone(), own.value.scalar()?))).collect());
-    let draft = Draft { root: &tree, labels: &labels };
-    let target = decode("target", sound.target, &draft, review, target::decode);
-    let dataset = decode("dataset", sound.dataset, &draft, review, dataset::decode);
-    let load = decode("load", sound.load, &draft, review, load::decode);
-    let request = decode("request", sound.request, &draft, review, request::decode);
+    let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
+    let target = decode("target", given.sound.target, &draft, review, target::decode);
+    let dataset = decode("dataset", given.sound.dataset, &draft, review, dataset::decode);
+    let load = decode("load", given.sound.load, &draft, review, load::decode);
+    let request = decode("request", given.sound.request, &draft, review, request::decode);
     let (target, request, dataset, load) = (target?, request?, dataset?, load?);
-    Some(Case { id: id(&labels, names), labels, target, request, dataset, load, checks: Vec::new() })
+    Some(Case { id: id(&labels, given.names), labels, target, request, dataset, load, checks: Vec::new() })
 }
 
 fn decode<T>(

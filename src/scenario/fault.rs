@@ -3,6 +3,7 @@
 use crate::scenario::source::Sources;
 use crate::scenario::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -45,6 +46,10 @@ pub(crate) struct Review {
     pub fixed: Vec<String>,
     /// The top-level key that is being looked at; mistakes are filed under it.
     pub section: String,
+    /// The key whose value is being looked at.
+    pub key: String,
+    /// A file that others extend is not there: what is missing may stand in it.
+    pub partial: bool,
     mistakes: Vec<Mistake>,
     warnings: Vec<Warning>,
 }
@@ -77,8 +82,9 @@ impl Review {
     /// The faults in the order of the text, each once.
     pub fn faults(self) -> Faults {
         let mut mistakes = self.mistakes;
-        mistakes.sort_by(|a, b| (a.at, &a.message).cmp(&(b.at, &b.message)));
-        mistakes.dedup_by(|a, b| a.at == b.at && a.message == b.message);
+        mistakes.sort_by_key(|mistake| mistake.at);
+        let mut seen = HashSet::new();
+        mistakes.retain(|mistake| seen.insert((mistake.at, mistake.message.clone())));
         Faults { faults: mistakes.into_iter().map(|mistake| Fault::new(mistake, &self.sources)).collect() }
     }
 

@@ -28,7 +28,7 @@ fn six_mistakes_are_six_faults_each_in_its_place() {
         places,
         [
             (4, 1, "unknown key `sede` in a scenario"),
-            (7, 21, "this is not a duration"),
+            (7, 21, "`read` must be a duration such as `30s`"),
             (8, 10, "unknown kind `openq`"),
             (12, 3, "`requests` is there twice"),
             (14, 3, "`load.concurency` is no path to sweep"),
@@ -49,4 +49,11 @@ fn colour_adds_nothing_but_colour() {
         stripped += if index == 0 { piece } else { piece.split_once('m').unwrap().1 };
     }
     assert_eq!(stripped, plain);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_fault_of_the_command_line() {
+    let faults = load_file("tests/faults/nowhere.yaml".as_ref()).unwrap_err();
+    let [fault] = faults.iter().as_slice() else { panic!("{faults}") };
+    assert_eq!((fault.file(), fault.message()), ("command line", "cannot read `tests/faults/nowhere.yaml`"));
 }

@@ -50,7 +50,10 @@ fn layer(file: usize, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, 
     let base = base(&extends, env, chain, review);
     Some(match base {
         Some(base) => merge(base, node),
-        None => node,
+        None => {
+            review.partial = true;
+            node
+        }
     })
 }
 
@@ -73,22 +76,16 @@ fn base(
         review.push(mistake);
         return None;
     };
+    let shown = review.sources.shown(at.file, &named, &path);
     if let Some(first) = chain.iter().position(|(own, _)| *own == path) {
-        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([named.as_ref()]).collect();
+        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
         let mistake = Mistake::new(at, "`extends` goes round in a circle", "leads back to a file above");
         review.push(mistake.help(names.join(" → ")));
         return None;
     }
-    let file = template::load(at, &path, &shown(&path, at, &named, review), review)?;
-    chain.push((path, named.into_owned()));
+    let file = template::load(at, &path, &shown, review)?;
+    chain.push((path, shown));
     layer(file, env, chain, review)
-}
-
-/// The path as a reader of the extending file would write it from where he stands.
-fn shown(path: &Path, at: Span, named: &str, review: &Review) -> String {
-    let beside = Path::new(review.sources.name(at.file)).parent().map(|folder| folder.join(named));
-    let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|own| own == path));
-    beside.map_or(named.to_owned(), |beside| beside.display().to_string())
 }
 
 /// Mappings merge, everything else is replaced.

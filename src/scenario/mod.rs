@@ -19,6 +19,7 @@ pub(crate) mod parse;
 pub mod render;
 pub(crate) mod resolve;
 pub mod schema;
+pub(crate) mod secret;
 pub(crate) mod sections;
 pub(crate) mod shape;
 pub(crate) mod source;
@@ -26,6 +27,7 @@ pub(crate) mod sweep;
 pub(crate) mod template;
 pub(crate) mod tree;
 pub(crate) mod vars;
+pub(crate) mod yaml;
 
 pub use fault::{Fault, Faults, Warning};
 pub use schema::json_schema;

@@ -1,7 +1,7 @@
 //! "Did you mean": the nearest of the words that exist, and lists of them for a reader.
 
 /// The candidate that `word` was probably meant to be: one that contains it as a dotted segment, or that is within a third of
-/// its length in edits (Damerau–Levenshtein); letter case, `-` and `_` do not count.
+/// its length in edits (Damerau–Levenshtein), or one that begins like it; letter case, `-` and `_` do not count.
 pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = plain(word);
     let rank = |candidate: &'a str| {
@@ -9,9 +9,10 @@ pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>
         let last = own.rsplit('.').next().unwrap_or(&own);
         let whole = strsim::damerau_levenshtein(&wanted, &own);
         let tail = 1 + strsim::damerau_levenshtein(&wanted, last);
-        (whole.min(tail), candidate)
+        let begins = wanted.len() > 2 && (own.starts_with(&wanted) || wanted.starts_with(&own) && own.len() > 2);
+        (whole.min(tail).min(if begins { 1 } else { usize::MAX }), candidate)
     };
-    let room = 1 + wanted.chars().count() / 3;
+    let room = (wanted.chars().count() / 3).max(1);
     candidates.into_iter().map(rank).min_by_key(|(distance, _)| *distance).filter(|(d, _)| *d <= room).map(|(_, found)| found)
 }
 
@@ -40,6 +41,8 @@ mod tests {
         assert_eq!(near("Max-In-Flight", words), Some("max_in_flight"));
         assert_eq!(near("rtae", words), Some("rate"));
         assert_eq!(near("banana", words), None);
+        assert_eq!(near("pdf", ["md", "png"]), None);
+        assert_eq!(near("minimum", ["min", "max"]), Some("min"));
         assert_eq!(near("concurrency", ["load.concurrency", "load.rate"]), Some("load.concurrency"));
         assert_eq!(near("x", []), None);
     }

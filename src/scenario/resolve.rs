@@ -3,9 +3,14 @@
 
 use crate::scenario::block::{Block, Kind};
 use crate::scenario::fault::Review;
-use crate::scenario::tree::{Data, Node, Part};
-use serde_yaml::{Mapping, Value};
+use crate::scenario::secret::{
+    Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, keeps_name, named, written, written_part,
+};
+use crate::scenario::tree::{Data, Node, Part, joined};
+use crate::scenario::yaml;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use std::ops::Range;
 
 /// Writes a tree; counts the secrets that had no name of their own.
 struct Writer<'r> {
@@ -13,20 +18,11 @@ struct Writer<'r> {
     unnamed: usize,
 }
 
-/// What a text is, besides text.
-#[derive(Clone, Copy, PartialEq)]
-enum Place {
-    /// A text of the scenario: braces are references.
-    Text,
-    /// A text of a request body: braces are the renderer's.
-    Body,
-}
-
 /// The resolved plan of a scenario that is sound.
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
     let mut writer = Writer { review, unnamed: 0 };
-    let value = Value::Mapping(writer.block(root, table));
-    serde_yaml::to_string(&value).unwrap_or_default()
+    let value = Value::Object(writer.block(root, table));
+    yaml::write(&value)
 }
 
 /// The first 16 hex digits of a text's SHA-256.
@@ -36,12 +32,12 @@ pub(crate) fn digest(text: &str) -> String {
 }
 
 impl Writer<'_> {
-    fn block(&mut self, node: &Node, table: &'static Block) -> Mapping {
-        let mut mapping = Mapping::new();
+    fn block(&mut self, node: &Node, table: &'static Block) -> Map<String, Value> {
+        let mut mapping = Map::new();
         for field in table.fields.iter().filter(|field| !["extends", "vars"].contains(&field.name)) {
             if let Some(entry) = node.entry_at(field.name) {
                 let value = self.value(&entry.value, &field.kind, field.name);
-                mapping.insert(field.name.into(), value);
+                mapping.insert(field.name.to_owned(), value);
             }
         }
         mapping
@@ -49,8 +45,8 @@ impl Writer<'_> {
 
     fn value(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         match kind {
-            Kind::Block(table) => Value::Mapping(self.block(node, table)),
-            Kind::List(kind) => Value::Sequence(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
+            Kind::Block(table) => Value::Object(self.block(node, table)),
+            Kind::List(kind) => Value::Array(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
             Kind::Map(kind) => self.map(node, kind),
             Kind::Matrix => self.matrix(node),
             Kind::File => self.file(node),
@@ -67,10 +63,11 @@ impl Writer<'_> {
     fn map(&mut self, node: &Node, kind: &'static Kind) -> Value {
         let entry = |writer: &mut Self, key: &str, value: &Node| match kind {
             Kind::Secret if !is_secret_name(key) && !from_env(value) => writer.text(value),
+            Kind::Json if is_hidden(key, value) => writer.secret(value, key),
             kind => writer.value(value, kind, key),
         };
-        let pairs = node.entries().iter().map(|own| (Value::from(own.key.as_str()), entry(self, &own.key, &own.value)));
-        Value::Mapping(pairs.collect())
+        let pairs = node.entries().iter().map(|own| (own.key.clone(), entry(self, &own.key, &own.value)));
+        Value::Object(pairs.collect())
     }
 
     fn matrix(&mut self, node: &Node) -> Value {
@@ -78,14 +75,14 @@ impl Writer<'_> {
             let value = match (own.key.as_str(), &own.value.data) {
                 ("zip", Data::Map(_)) => self.matrix(&own.value),
                 ("zip" | "include" | "exclude", Data::List(rows)) => {
-                    Value::Sequence(rows.iter().map(|row| self.matrix(row)).collect())
+                    Value::Array(rows.iter().map(|row| self.matrix(row)).collect())
                 }
-                (path, Data::List(items)) => Value::Sequence(items.iter().map(|item| self.swept(item, path)).collect()),
+                (path, Data::List(items)) => Value::Array(items.iter().map(|item| self.swept(item, path)).collect()),
                 (path, _) => self.swept(&own.value, path),
             };
-            (Value::from(own.key.as_str()), value)
+            (own.key.clone(), value)
         });
-        Value::Mapping(pairs.collect())
+        Value::Object(pairs.collect())
     }
 
     fn swept(&mut self, node: &Node, path: &str) -> Value {
@@ -102,14 +99,17 @@ impl Writer<'_> {
             Data::Bool(value) => Value::from(*value),
             Data::Int(value) if !keeps_name(node) => Value::from(*value),
             Data::Float(value) if !keeps_name(node) => Value::from(*value),
-            Data::List(items) => Value::Sequence(items.iter().map(|item| self.free(item, place)).collect()),
+            Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, place)).collect()),
             Data::Map(entries) => {
                 let pairs = entries.iter().map(|own| {
-                    let hidden = is_secret_key(&own.key) && matches!(own.value.data, Data::Text(_) | Data::Int(_));
-                    let value = if hidden { self.secret(&own.value, &own.key) } else { self.free(&own.value, place) };
-                    (Value::from(own.key.as_str()), value)
+                    let value = if is_hidden(&own.key, &own.value) {
+                        self.secret(&own.value, &own.key)
+                    } else {
+                        self.free(&own.value, place)
+                    };
+                    (own.key.clone(), value)
                 });
-                Value::Mapping(pairs.collect())
+                Value::Object(pairs.collect())
             }
             _ => Value::from(written(node, place)),
         }
@@ -145,106 +145,127 @@ impl Writer<'_> {
         format!("${{{variable}}}")
     }
 
-    /// A URL with what is before `@`, and parameters such as `key=`, hidden.
+    /// A URL with the password before `@`, and parameters such as `key=`, hidden.
     fn address(&mut self, node: &Node) -> Value {
         let Some(text) = node.text() else { return self.free(node, Place::Text) };
-        if let Some([Part::Env { name, .. }]) = node.parts.as_deref().filter(|_| hides(&text).next().is_some()) {
-            return Value::from(format!("${{{name}}}"));
+        let hidden = hidden(&text);
+        let whole = [Part::Literal(text.to_string())];
+        let mut shown = String::new();
+        let mut start = 0;
+        for part in node.parts.as_deref().unwrap_or(&whole) {
+            let length = joined(std::slice::from_ref(part)).len();
+            let own = start..start + length;
+            start += length;
+            let touches = hidden.iter().any(|range| range.start < own.end && own.start < range.end);
+            shown += &match part {
+                Part::Env { .. } if touches => by_name(part),
+                Part::Literal(text) if touches => self.veiled(node, (text, own.start), &hidden),
+                part => written_part(part, Place::Text),
+            };
         }
-        if let Some(named) = node.parts.as_deref().and_then(named_credentials) {
-            return Value::from(named);
-        }
+        Value::from(shown)
+    }
+
+    /// A stretch of a URL that begins at byte `start` of it, with a name in place of what must be hidden.
+    fn veiled(&mut self, node: &Node, (text, start): (&str, usize), hidden: &[Range<usize>]) -> String {
         let mut shown = String::new();
         let mut done = 0;
-        for range in hides(&text).collect::<Vec<_>>() {
-            shown += &escaped(&text[done..range.start], Place::Text);
+        for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {
+            let (from, to) = (range.start.saturating_sub(start), (range.end - start).min(text.len()));
+            shown += &escaped(&text[done..from], Place::Text);
             shown += &self.name(node, "url");
-            done = range.end;
+            done = to;
         }
-        let rest = if done == 0 { written(node, Place::Text) } else { escaped(&text[done..], Place::Text) };
-        Value::from(shown + &rest)
+        shown + &escaped(&text[done..], Place::Text)
     }
 }
 
-/// Byte ranges of a URL that must not be shown.
-fn hides(url: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
-    let user = url[start..end].rfind('@').map(|at| start..start + at).filter(|range| !range.is_empty());
-    let query = url.find('?').map_or(url.len(), |at| at + 1);
-    let mut at = query;
-    let mut ranges: Vec<_> = user.into_iter().collect();
-    for pair in url[query..].split('&') {
-        if let Some((name, value)) = pair.split_once('=').filter(|(name, value)| is_secret_name(name) && !value.is_empty()) {
-            ranges.push(at + name.len() + 1..at + name.len() + 1 + value.len());
+#[cfg(test)]
+mod tests {
+    use crate::scenario::{Input, Loaded, load, reload};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn read(target: &str, env: &[(&str, &str)]) -> Loaded {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        load(&Input { path: Path::new("t.yaml"), text: Some(text(target)), env: &env, set: &[] }).unwrap()
+    }
+
+    fn text(target: &str) -> String {
+        format!(
+            "version: 1\nname: t\nvars: {{key: \"${{API_KEY}}\"}}\ntarget: {target}\ndataset: openqa\nload: {{concurrency: 1, requests: 1}}\n"
+        )
+    }
+
+    #[test]
+    fn secrets_are_written_by_name() {
+        let target = "{url: \"http://u:${PW}@h/v1/chat/completions?api-key=${Q}&v=1\", model: a, api_key: \"{{ vars.key }}\", headers: {Authorization: \"Bearer ${TOK}\", X-Team: \"${TEAM}\", X-Plain: infra}}";
+        let env = [("API_KEY", "sk-1"), ("PW", "p4ss"), ("Q", "q5"), ("TOK", "t0k"), ("TEAM", "blue")];
+        let loaded = read(target, &env);
+        for secret in ["sk-1", "p4ss", "q5", "t0k", "blue"] {
+            assert!(!loaded.plan.resolved.contains(secret), "{secret} in {}", loaded.plan.resolved);
         }
-        at += pair.len() + 1;
+        for written in [
+            "http://u:${PW}@h/v1/",
+            "api_key: ${API_KEY}",
+            "Authorization: Bearer ${TOK}",
+            "X-Team: ${TEAM}",
+            "X-Plain: infra",
+            "api-key=${Q}&v=1",
+        ] {
+            assert!(loaded.plan.resolved.contains(written), "{written} not in {}", loaded.plan.resolved);
+        }
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        let whole = read("{url: \"${LLM}\", model: a}", &[("API_KEY", ""), ("LLM", "http://t0k@h/v1/x")]);
+        assert!(whole.plan.resolved.contains("url: ${LLM}"), "{}", whole.plan.resolved);
     }
-    ranges.into_iter()
-}
 
-/// A URL put together from variables, where its secret ranges are variables and nothing else.
-fn named_credentials(parts: &[Part]) -> Option<String> {
-    let literal: String = parts.iter().map(|part| if let Part::Literal(text) = part { text.as_str() } else { "" }).collect();
-    let holds_env = parts.iter().any(|part| matches!(part, Part::Env { .. }));
-    let bare = hides(&literal).all(|range| literal[range].chars().all(|c| c == ':'));
-    (holds_env && bare).then(|| parts.iter().map(by_name).collect())
-}
-
-fn by_name(part: &Part) -> String {
-    match part {
-        Part::Literal(text) => escaped(text, Place::Text),
-        Part::Env { name, .. } => format!("${{{name}}}"),
-        Part::Ref(path) => format!("{{{{ {path} }}}}"),
+    #[test]
+    fn a_secret_in_plain_text_gets_a_name_and_a_warning() {
+        let loaded = read(
+            "{url: \"http://u:p4ss@h/v1/chat/completions\", model: a, api_key: sk-1, headers: {X-Api-Key: k3y}}",
+            &[("API_KEY", "")],
+        );
+        let resolved = &loaded.plan.resolved;
+        assert!(!["sk-1", "k3y", "p4ss"].iter().any(|secret| resolved.contains(secret)), "{resolved}");
+        assert!(resolved.contains("url: http://u:${LLMSCEN_SECRET_1}@h/v1/chat/completions"), "{resolved}");
+        assert!(
+            resolved.contains("api_key: ${LLMSCEN_SECRET_2}") && resolved.contains("X-Api-Key: ${LLMSCEN_SECRET_3}"),
+            "{resolved}"
+        );
+        let warnings: Vec<_> = loaded.warnings.iter().map(|warning| (warning.line, warning.message.as_str())).collect();
+        assert_eq!(warnings[1], (4, "`api_key` holds a secret in plain text; the stored plan calls it ${LLMSCEN_SECRET_2}"));
+        let env: BTreeMap<String, String> = [("1", "p4ss"), ("2", "sk-1"), ("3", "k3y")]
+            .iter()
+            .map(|(n, v)| (format!("LLMSCEN_SECRET_{n}"), v.to_string()))
+            .collect();
+        let again = load(&Input { path: Path::new("p.yaml"), text: Some(resolved.clone()), env: &env, set: &[] }).unwrap();
+        assert_eq!(again.plan, loaded.plan);
     }
-}
 
-/// A text by its variables, where nothing but a scheme such as `Bearer` stands beside them.
-fn named(parts: &[Part]) -> Option<String> {
-    let scheme = |text: &str| ["", "bearer", "basic", "token", "apikey", "digest"].contains(&text.trim().to_lowercase().as_str());
-    let bare = parts.iter().all(|part| !matches!(part, Part::Literal(text) if !scheme(text)));
-    (bare && parts.iter().any(|part| matches!(part, Part::Env { .. } | Part::Ref(_))))
-        .then(|| parts.iter().map(by_name).collect())
-}
-
-fn from_env(node: &Node) -> bool {
-    node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { .. })))
-}
-
-/// Whether a variable in it is called a secret, so that its name is written and not its value.
-fn keeps_name(node: &Node) -> bool {
-    node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { name, .. } if is_secret_name(name))))
-}
-
-fn written(node: &Node, place: Place) -> String {
-    let part = |part: &Part| match part {
-        Part::Literal(text) => escaped(text, place),
-        Part::Env { name, .. } if is_secret_name(name) => by_name(part),
-        Part::Env { value, .. } => escaped(value, place),
-        Part::Ref(_) => by_name(part),
-    };
-    match (&node.parts, &node.data) {
-        (Some(parts), _) => parts.iter().map(part).collect(),
-        (None, Data::Text(text)) => text.clone(),
-        (None, _) => node.json().to_string(),
+    #[test]
+    fn a_stored_plan_is_read_without_its_secrets_and_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, "x").unwrap();
+        let target =
+            format!("{{url: \"https://h/v1/chat/completions\", model: a, api_key: \"${{K}}\", tls: {{ca: {}}}}}", ca.display());
+        let plan = read(&target, &[("API_KEY", ""), ("K", "sk-1")]).plan;
+        drop(folder);
+        let input = Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &BTreeMap::new(), set: &[] };
+        assert_eq!(load(&input).unwrap_err().len(), 2);
+        let again = reload(&input).unwrap().plan;
+        assert_eq!((again.id, again.resolved), (plan.id, plan.resolved));
     }
-}
 
-/// A text that is read back as it stands.
-fn escaped(text: &str, place: Place) -> String {
-    let text = text.replace("${", "$${");
-    if place == Place::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
-}
-
-fn is_secret_name(name: &str) -> bool {
-    let name = name.to_lowercase();
-    ["authorization", "key", "token", "secret", "passw", "cookie", "credential", "signature"]
-        .iter()
-        .any(|word| name.contains(word))
-}
-
-/// Keys of a request body: `max_tokens` is no secret there.
-fn is_secret_key(key: &str) -> bool {
-    let key = key.to_lowercase().replace('-', "_");
-    ["api_key", "apikey", "access_token", "auth_token", "secret", "password", "authorization"].contains(&key.as_str())
+    #[test]
+    fn keys_that_only_sound_like_secrets_are_written_as_they_are() {
+        let text = text("{url: simulator}") + "request: {max_tokens: 5, extra: {max_completion_tokens: 7, api_key: abc}}\n";
+        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap();
+        assert!(
+            loaded.plan.resolved.contains("max_completion_tokens: 7") && !loaded.plan.resolved.contains("abc"),
+            "{}",
+            loaded.plan.resolved
+        );
+    }
 }

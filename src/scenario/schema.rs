@@ -12,8 +12,7 @@ pub fn json_schema() -> Value {
     if let Value::Object(map) = &mut schema {
         map.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
         map.insert("title".to_owned(), json!("llmscen scenario"));
-        let variable = json!({ "type": "string", "pattern": r"\$\{|\{\{", "description": "A variable: ${ENV}, ${ENV:-default} or {{ vars.x }}." });
-        map.insert("$defs".to_owned(), json!({ "variable": variable }));
+        map.insert("$defs".to_owned(), definitions());
         // A file that extends another one may leave anything to it.
         let required = map.remove("required").unwrap_or(json!([]));
         map.insert("anyOf".to_owned(), json!([{ "required": ["extends"] }, { "required": required }]));
@@ -65,6 +64,7 @@ fn kind(kind: &'static Kind) -> Value {
         Kind::Json => json!({}),
         Kind::Matrix => matrix(),
         Kind::Planned => json!(false),
+        Kind::Text | Kind::Secret | Kind::File => scalar(kind),
         _ => json!({ "anyOf": [scalar(kind), { "$ref": "#/$defs/variable" }] }),
     }
 }
@@ -95,28 +95,43 @@ fn scalar(kind: &'static Kind) -> Value {
     }
 }
 
+/// Free keys that a matrix may sweep, too.
+const FREE: &str = r"^(vars|request\.extra|request\.template)\.";
+
 /// Any path of a value, with a list of what may stand there.
 fn matrix() -> Value {
+    let mut properties = axes();
+    let list = |doc: &str, items: &str| json!({ "description": doc, "type": "array", "items": { "$ref": items } });
+    let group = json!({ "$ref": "#/$defs/group" });
+    let groups = json!([group, { "type": "array", "items": group }]);
+    properties.insert("zip".to_owned(), json!({ "description": "Lists of equal length that go in step.", "anyOf": groups }));
+    properties.insert("include".to_owned(), list("Rows that extend matching cases, or are cases of their own.", "#/$defs/row"));
+    properties.insert("exclude".to_owned(), list("Rows whose cases are left out.", "#/$defs/row"));
+    free(properties, json!({ "type": "array" }))
+}
+
+fn axes() -> Map<String, Value> {
+    let list = |path: &str| json!({ "type": "array", "minItems": 1, "items": cell(path) });
+    SCENARIO.scalar_paths().into_iter().map(|(path, _)| (path.clone(), list(&path))).collect()
+}
+
+fn cell(path: &str) -> Value {
+    json!({ "$ref": format!("#/$defs/{path}") })
+}
+
+fn free(properties: Map<String, Value>, other: Value) -> Value {
+    json!({ "type": "object", "properties": properties, "patternProperties": { FREE: other }, "additionalProperties": false })
+}
+
+/// What is used more than once: a variable, the value at each path, the rows and groups of a matrix.
+fn definitions() -> Value {
     let paths = SCENARIO.scalar_paths();
-    let list =
-        |field: &'static Field| json!({ "type": "array", "minItems": 1, "items": kind(&field.kind), "description": field.doc });
-    let axes: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), list(field))).collect();
-    let cells: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), kind(&field.kind))).collect();
-    let free = r"^(vars|request\.extra|request\.template)\.";
-    let row = json!({ "type": "object", "minProperties": 1, "properties": cells, "patternProperties": { free: {} }, "additionalProperties": false });
-    let group = json!({ "type": "object", "properties": axes, "patternProperties": { free: { "type": "array" } }, "additionalProperties": false });
-    let mut properties = axes;
-    properties.insert(
-        "zip".to_owned(),
-        json!({ "description": "Lists of equal length that go in step.", "anyOf": [group, { "type": "array", "items": group }] }),
-    );
-    properties.insert(
-        "include".to_owned(),
-        json!({ "description": "Rows that extend matching cases, or are cases of their own.", "type": "array", "items": row }),
-    );
-    properties
-        .insert("exclude".to_owned(), json!({ "description": "Rows whose cases are left out.", "type": "array", "items": row }));
-    json!({ "type": "object", "properties": properties, "patternProperties": { free: { "type": "array" } }, "additionalProperties": false })
+    let mut defs: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), kind(&field.kind))).collect();
+    let doc = "A variable: ${ENV}, ${ENV:-default} or {{ vars.x }}.";
+    defs.insert("variable".to_owned(), json!({ "type": "string", "pattern": r"\$\{|\{\{", "description": doc }));
+    defs.insert("row".to_owned(), free(paths.iter().map(|(path, _)| (path.clone(), cell(path))).collect(), json!({})));
+    defs.insert("group".to_owned(), free(axes(), json!({ "type": "array" })));
+    Value::Object(defs)
 }
 
 #[cfg(test)]
@@ -132,6 +147,12 @@ mod tests {
 
     const SMALLEST: &str =
         "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
+
+    #[test]
+    fn a_bad_plan_with_unknown_keys_is_not_valid() {
+        assert!(!valid(&std::fs::read_to_string("tests/faults/unknown-keys.yaml").unwrap()));
+        assert!(!valid(&std::fs::read_to_string("tests/faults/six.yaml").unwrap().replace("  requests: 100\n", "")));
+    }
 
     #[test]
     fn every_shipped_scenario_is_valid() {
@@ -172,6 +193,13 @@ mod tests {
             let rest: Vec<&str> = SMALLEST.lines().filter(|line| !line.starts_with(&format!("{key}:"))).collect();
             assert!(!valid(&format!("{}\n{bad}\n", rest.join("\n"))), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_schema_of_the_documentation_is_current() {
+        let written = std::fs::read_to_string("docs/scenario.schema.json").unwrap();
+        let current = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
+        assert!(written == current, "write it again: llmscen schema > docs/scenario.schema.json");
     }
 
     #[test]

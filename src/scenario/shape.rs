@@ -27,9 +27,8 @@ pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) 
 fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
     let owner = format!("`{}`", entry.key);
     let Data::Map(entries) = &entry.value.data else {
-        let label = format!("expected a mapping, found {}", entry.value.noun());
         let help = format!("{owner} has {}.", list(table.names(), "and"));
-        return review.push(Mistake::new(entry.value.at, format!("{owner} is a mapping"), label).help(help));
+        return review.push(must_be(entry, "a mapping").help(help));
     };
     entries.iter().for_each(|entry| key(entry, table, &owner, review));
     missing(&entry.value, table, (&owner, entry.key_at), review);
@@ -58,21 +57,26 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
 }
 
 fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review: &mut Review) {
-    for field in table.fields.iter().filter(|field| field.required && node.entry(field.name).is_none()) {
-        // A key that was probably meant to be this one is reported already.
-        let meant = |entry: &Entry| table.field(&entry.key).is_none() && near(&entry.key, table.names()) == Some(field.name);
-        if !node.entries().iter().any(meant) {
-            review.push(
-                Mistake::new(at, format!("{owner} needs `{}`", field.name), format!("`{}` is missing", field.name))
-                    .help(help(field)),
-            );
-        }
+    // A key that was probably meant to be the missing one is reported already.
+    let meant = |field: &Field| {
+        let strange = node.entries().iter().filter(|entry| table.field(&entry.key).is_none());
+        strange.map(|entry| near(&entry.key, table.names())).any(|meant| meant == Some(field.name))
+    };
+    let absent = |field: &&Field| field.required && node.entry(field.name).is_none() && !meant(field);
+    let fields: Vec<&Field> = table.fields.iter().filter(absent).collect();
+    if fields.is_empty() || review.partial {
+        return;
     }
+    let names = list(fields.iter().map(|field| field.name), "and");
+    let label = if fields.len() == 1 { format!("{names} is missing") } else { format!("{names} are missing") };
+    let help: Vec<String> = fields.iter().map(|field| help(field)).collect();
+    review.push(Mistake::new(at, format!("{owner} needs {names}"), label).help(help.join("\n")));
 }
 
 fn help(field: &Field) -> String {
     match field.example {
-        Some(example) => format!("{} Write for example `{}: {example}`.", field.doc, field.name),
+        Some(example) if field.doc.len() < 50 => format!("{} For example `{}: {example}`.", field.doc, field.name),
+        Some(example) => format!("For example `{}: {example}`.", field.name),
         None => field.doc.to_owned(),
     }
 }
@@ -81,6 +85,7 @@ fn help(field: &Field) -> String {
 pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     let node = &entry.value;
     let expected = match kind {
+        _ if node.is_open() => return,
         Kind::Bool if !matches!(node.data, Data::Bool(_)) => "`true` or `false`".to_owned(),
         Kind::Whole(low, high) if !node.whole().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
         Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => range(*low, *high),
@@ -90,29 +95,36 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
         }
         Kind::File => return file(entry, review),
         Kind::Choice(known, later) => return choice(entry, known, later, review),
-        Kind::Leaf(leaf) => return (leaf.check)(node, review),
+        Kind::Leaf(leaf) => {
+            review.key.clone_from(&entry.key);
+            return (leaf.check)(node, review);
+        }
         Kind::List(kind) => return items(entry, kind, review),
         Kind::Block(table) => return block(entry, table, review),
         Kind::Map(kind) => return map(entry, kind, review),
         Kind::Planned => return review.push(not_yet(entry.key_at, &entry.key)),
         _ => return,
     };
-    review.push(Mistake::new(node.at, format!("`{}` is {expected}", entry.key), found(node, &expected)));
+    review.push(must_be(entry, &expected));
 }
 
-/// "expected …, found …", for the words under the underline.
+fn must_be(entry: &Entry, expected: &str) -> Mistake {
+    Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), found(&entry.value, expected))
+}
+
+/// What stands there instead, for the words under the underline.
 pub(crate) fn found(node: &Node, expected: &str) -> String {
     match &node.data {
-        Data::Text(text) if text == "yes" || text == "no" => format!("expected {expected}; `{text}` is text in YAML 1.2"),
-        Data::Int(value) => format!("expected {expected}, found {value}"),
-        Data::Float(value) => format!("expected {expected}, found {value}"),
-        Data::Bool(value) => format!("expected {expected}, found `{value}`"),
-        _ => format!("expected {expected}, found {}", node.noun()),
+        Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
+        Data::Float(_) if expected.contains("whole") => "this is not a whole number".to_owned(),
+        Data::Int(_) | Data::Float(_) if expected.contains("number") => "out of range".to_owned(),
+        Data::Text(text) if expected.contains("share") && text.ends_with('%') => "out of range".to_owned(),
+        _ => format!("this is {}", node.noun()),
     }
 }
 
 fn not_text(entry: &Entry) -> Mistake {
-    let mistake = Mistake::new(entry.value.at, format!("`{}` is text", entry.key), found(&entry.value, "text"));
+    let mistake = must_be(entry, "text");
     match entry.value.scalar() {
         Some(value) => mistake.help(format!("Quote it: \"{value}\".")),
         None => mistake,
@@ -159,23 +171,18 @@ pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
 
 fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: &'static [&'static str], review: &mut Review) {
     let words = || known.iter().map(|(word, _)| *word);
-    let Some(text) = entry.value.text() else {
-        let expected = list(words(), "or");
-        return review.push(Mistake::new(
-            entry.value.at,
-            format!("`{}` is {expected}", entry.key),
-            found(&entry.value, &expected),
-        ));
-    };
+    let exist = list(words(), "or");
+    let Some(text) = entry.value.text() else { return review.push(must_be(entry, &exist)) };
     if words().any(|word| word == text) {
         return;
     }
-    let exist = format!("`{}` is {}.", entry.key, list(words(), "or"));
+    let key = entry.key.rsplit('.').next().unwrap_or(&entry.key);
     if later.contains(&text.as_ref()) {
-        return review.push(not_yet(entry.value.at, &text).help(format!("Today {exist}")));
+        return review.push(not_yet(entry.value.at, &text).help(format!("Today `{key}` may be {exist}.")));
     }
     let label = near(&text, words()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
-    review.push(Mistake::new(entry.value.at, format!("unknown {} `{text}`", entry.key), label).help(exist));
+    let message = format!("unknown {} `{text}`", key.strip_suffix('s').unwrap_or(key));
+    review.push(Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")));
 }
 
 /// The mistake of asking for something that a later version will know.
@@ -185,7 +192,7 @@ pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
 
 fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     if !matches!(entry.value.data, Data::List(_)) {
-        return review.push(Mistake::new(entry.value.at, format!("`{}` is a list", entry.key), found(&entry.value, "a list")));
+        return review.push(must_be(entry, "a list"));
     }
     for item in entry.value.items() {
         value(&Entry { key: entry.key.clone(), key_at: item.at, value: item.clone() }, kind, review);
@@ -194,11 +201,7 @@ fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
 
 fn map(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     if !matches!(entry.value.data, Data::Map(_)) {
-        return review.push(Mistake::new(
-            entry.value.at,
-            format!("`{}` is a mapping", entry.key),
-            found(&entry.value, "a mapping"),
-        ));
+        return review.push(must_be(entry, "a mapping"));
     }
     for entry in entry.value.entries() {
         value(entry, kind, review);

@@ -104,6 +104,13 @@ impl Sources {
         found.or_else(|| self.stored.then(|| tried.first().and_then(|path| std::path::absolute(path).ok())).flatten())
     }
 
+    /// A found file as a reader of `file` would write it from where he stands.
+    pub fn shown(&self, file: usize, named: &str, found: &Path) -> String {
+        let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));
+        let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|own| own == found));
+        beside.map_or(named.to_owned(), |beside| beside.display().to_string())
+    }
+
     /// File names beside the one that was not found, for a "did you mean".
     pub fn siblings(&self, file: usize, named: &str) -> Vec<String> {
         let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();

@@ -41,7 +41,8 @@ fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
         review.push(mistake);
         return None;
     };
-    load(at, &path, named, review)
+    let shown = review.sources.shown(at.file, named, &path);
+    load(at, &path, &shown, review)
 }
 
 /// Reads a file that is called `named` at `at`.

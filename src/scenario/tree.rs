@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A range of bytes in one of the texts that were read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Span {
     /// Index of the text.
     pub file: usize,
@@ -130,6 +130,11 @@ impl Node {
     /// Whether there is nothing.
     pub fn is_null(&self) -> bool {
         self.data == Data::Null
+    }
+
+    /// Whether it waits for the value of a swept field.
+    pub fn is_open(&self) -> bool {
+        self.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Ref(_))))
     }
 
     /// The text; a number that a variable held counts as text too, for nobody could have quoted it.

@@ -93,7 +93,7 @@ impl Engine {
 
     /// Puts a sequence at the end of the queue. Both counts are taken as at least 1; `now` must not decrease.
     pub fn submit(&mut self, id: u64, prompt: u64, output: u64, now: Nanos) -> Result<(), TooLong> {
-        let sequence = Sequence::new(id, prompt.max(1), output.max(1), now);
+        let sequence = Sequence::new(id, prompt.max(1), output.max(1), now + self.config.admission);
         let (needs, has) = (sequence.most_blocks(self.block()), u64::from(self.config.kv_blocks));
         if needs > has {
             return Err(TooLong { needs, has, block_tokens: self.block() });
@@ -122,7 +122,7 @@ impl Engine {
         let preempted = self.plan_decodes(&mut work);
         self.plan_prefills(&mut work);
         if !preempted {
-            self.admit(&mut work);
+            self.admit(&mut work, start);
         }
         Some(start + self.duration(work))
     }
@@ -186,11 +186,11 @@ impl Engine {
         }
     }
 
-    /// New sequences, in order of arrival, while there is room of every kind.
-    fn admit(&mut self, work: &mut Work) {
+    /// New sequences that stand in the queue at `start`, in order of arrival, while there is room of every kind.
+    fn admit(&mut self, work: &mut Work, start: Nanos) {
         let most = self.config.max_num_seqs.max(1) as usize;
         while work.budget > 0 && self.free() > 0 && self.running.len() < most {
-            let Some(sequence) = self.waiting.pop_front() else { return };
+            let Some(sequence) = self.waiting.pop_front_if(|sequence| sequence.arrived <= start) else { return };
             self.running.push(sequence);
             self.plan_chunk(self.running.len() - 1, work);
         }

@@ -5,5 +5,6 @@ pub mod claim;
 pub mod ks;
 pub mod moments;
 pub mod quantile;
+pub mod quantity;
 pub mod share;
 pub mod tail;

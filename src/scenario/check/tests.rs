@@ -116,13 +116,14 @@ fn assertions() -> impl Strategy<Value = Assertion> {
         proptest::sample::select(vec![Stat::Mean, Stat::Min, Stat::Max, Stat::Count, Stat::Sd]),
     ];
     let tags = proptest::collection::vec((proptest::sample::select(vec!["model", "round"]), "[a-z0-9][a-z0-9/.-]{0,8}"), 0..3);
-    let plain =
-        (proptest::sample::select(Metric::ALL), stats, tags, ops(), values()).prop_map(|(metric, stat, tags, op, value)| {
+    let plain = (proptest::sample::select(Metric::ALL), stats, tags, ops(), values(), 0..=10_000_u32).prop_map(
+        |(metric, stat, tags, op, value, hundredths)| {
             let stat = (metric.per() != Per::Case).then_some(stat);
-            let limit = if metric.unit() == Unit::Share { value / 10_000.0 } else { value };
+            let limit = if metric.unit() == Unit::Share { f64::from(hundredths) / 10_000.0 } else { value };
             let tags = tags.into_iter().map(|(tag, value)| (tag.to_owned(), value)).collect();
             Assertion { subject: Subject::Metric { metric, stat, tags }, op, limit }
-        });
+        },
+    );
     let goodput = (proptest::collection::vec(limits(), 1..4), ops(), 0..=10_000_u32).prop_map(|(limits, op, n)| Assertion {
         subject: Subject::Goodput(limits),
         op,
@@ -132,6 +133,8 @@ fn assertions() -> impl Strategy<Value = Assertion> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn a_check_prints_and_reparses_equal(assertion in assertions()) {
         let printed = print(&check(assertion.clone()));

@@ -3,10 +3,12 @@
 use crate::model::units::Nanos;
 use crate::scenario::block::Leaf;
 use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::expect;
+use crate::scenario::shape::found;
 use crate::scenario::tree::{Data, Node};
 use serde_json::json;
 
-const EXPECTED: &str = "a duration such as `30s`, `1m30s` or `5ms`";
+const EXPECTED: &str = "a duration such as `30s`";
 
 /// The units and their length in nanoseconds.
 pub(crate) const UNITS: [(&str, u64); 7] = [
@@ -54,13 +56,15 @@ pub(crate) fn parse(text: &str) -> Option<Nanos> {
 
 fn check(node: &Node, zero: bool, review: &mut Review) {
     match duration(node) {
-        Some(Nanos::ZERO) if !zero => review.push(Mistake::new(node.at, "this span must be above zero", "is zero")),
+        Some(Nanos::ZERO) if !zero => expect(node, "a duration above zero", "", review),
         Some(_) => {}
         None => {
-            let mistake = Mistake::new(node.at, "this is not a duration", format!("expected {EXPECTED}"));
+            let mistake = Mistake::new(node.at, format!("`{}` must be {EXPECTED}", review.key), found(node, "a duration"));
             review.push(match node.number() {
-                Some(number) => mistake.help(format!("Say the unit: `{number}s` is seconds, `{number}ms` milliseconds.")),
-                None => mistake.help("Units are `ns`, `us`, `ms`, `s`, `m` and `h`."),
+                Some(number) if number > 0.0 => {
+                    mistake.help(format!("Say the unit: `{number}s` is seconds, `{number}ms` milliseconds."))
+                }
+                _ => mistake.help("Units are `ns`, `us`, `ms`, `s`, `m` and `h`; `1m30s` is fine, too."),
             });
         }
     }

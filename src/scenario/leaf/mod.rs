@@ -12,7 +12,8 @@ use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::shape::found;
 use crate::scenario::tree::Node;
 
-/// Files that `node` is not what was expected.
-pub(crate) fn expect(node: &Node, expected: &str, review: &mut Review) {
-    review.push(Mistake::new(node.at, format!("this is not {expected}"), found(node, expected)));
+/// Files that a value is not `noun`, with examples of what is.
+pub(crate) fn expect(node: &Node, noun: &str, examples: &str, review: &mut Review) {
+    let mistake = Mistake::new(node.at, format!("`{}` must be {noun}", review.key), found(node, noun));
+    review.push(if examples.is_empty() { mistake } else { mistake.help(format!("For example {examples}.")) });
 }

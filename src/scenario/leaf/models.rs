@@ -7,10 +7,10 @@ use crate::scenario::leaf::expect;
 use crate::scenario::tree::{Data, Node};
 use serde_json::json;
 
-const EXPECTED: &str = "a model's name, a list of names, or names with weights such as `{ base: 3, lora-a: 1 }`";
+const EXAMPLES: &str = "`qwen2.5`, `[base, lora-a]` or `{ base: 3, lora-a: 1 }`";
 
 /// The models that requests name.
-pub(crate) static MODELS: Leaf = Leaf { expected: EXPECTED, sweepable: true, schema, check };
+pub(crate) static MODELS: Leaf = Leaf { expected: "a model's name, or several", sweepable: true, schema, check };
 
 /// The models that a node holds, each with its weight; never empty.
 pub(crate) fn models(node: &Node) -> Option<Vec<ModelShare>> {
@@ -41,7 +41,7 @@ fn weight(node: &Node) -> Option<f64> {
 
 fn check(node: &Node, review: &mut Review) {
     if models(node).is_none() {
-        expect(node, EXPECTED, review);
+        expect(node, "one or more different model names, weights above 0", EXAMPLES, review);
     }
 }
 

@@ -8,7 +8,9 @@ use crate::scenario::near::near;
 use crate::scenario::tree::{Data, Entry, Node};
 use serde_json::json;
 
-const EXPECTED: &str = "a number of tokens, or one of `{ uniform: [low, high] }`, `{ normal: { mean, sd } }`, `{ lognormal: { mean, sd } }`, `{ from: item.field }`";
+const EXPECTED: &str = "a number of tokens, or a distribution of it";
+const EXAMPLES: &str =
+    "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } }`, `lognormal` likewise, `{ from: item.output_tokens }`";
 const SHAPES: [&str; 4] = ["uniform", "normal", "lognormal", "from"];
 
 /// A length that may differ from request to request.
@@ -53,8 +55,8 @@ fn check(node: &Node, review: &mut Review) {
     }
     match node.entries() {
         [only] => review.push(shape_mistake(only)),
-        _ if node.whole().is_some() => expect(node, "a number of tokens, 1 or more", review),
-        _ => expect(node, EXPECTED, review),
+        _ if node.number().is_some() => expect(node, "a whole number of tokens, 1 or more", "", review),
+        _ => expect(node, EXPECTED, EXAMPLES, review),
     }
 }
 
@@ -66,10 +68,10 @@ fn shape_mistake(only: &Entry) -> Mistake {
         key => {
             let label = near(key, SHAPES).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
             return Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label)
-                .help(format!("Expected {EXPECTED}."));
+                .help(format!("For example {EXAMPLES}."));
         }
     };
-    Mistake::new(only.value.at, takes, "is something else")
+    Mistake::new(only.value.at, takes, "does not fit")
 }
 
 fn schema() -> serde_json::Value {
@@ -92,6 +94,7 @@ mod tests {
 
     fn read(text: &str) -> (Option<Quantity>, Vec<String>) {
         let mut review = Review::default();
+        review.key = "max_tokens".to_owned();
         let file = review.sources.add("t", text, Default::default());
         let node = parse(file, 0, text, &mut review).unwrap();
         check(&node, &mut review);
@@ -115,7 +118,7 @@ mod tests {
     #[test]
     fn each_mistake_is_pointed_at() {
         for (text, fault) in [
-            ("0", "1 this is not a number of tokens, 1 or more"),
+            ("0", "1 `max_tokens` must be a whole number of tokens, 1 or more"),
             ("{uniform: [9, 1]}", "11 `uniform` takes `[low, high]`, two whole numbers above 0 with low ≤ high"),
             ("{unifrom: [1, 9]}", "2 unknown distribution `unifrom`"),
             ("{from: output_tokens}", "8 `from` takes a field of the dataset's rows, such as `item.output_tokens`"),

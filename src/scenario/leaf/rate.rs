@@ -4,10 +4,11 @@ use crate::model::load::Arrival;
 use crate::scenario::block::Leaf;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::expect;
+use crate::scenario::shape::found;
 use crate::scenario::tree::{Data, Node};
 use serde_json::json;
 
-const RATES: &str = "a rate such as `8/s` or `480/m`, or `burst`";
+const RATES: &str = "a rate such as `8/s`, or `burst`";
 const SPACINGS: &str = "`poisson`, `constant` or `{ gamma: burstiness }`";
 
 /// How often requests arrive.
@@ -60,7 +61,7 @@ pub(crate) fn arrivals(node: &Node) -> Option<Arrival> {
 
 fn check_rate(node: &Node, review: &mut Review) {
     if rate(node).is_none() {
-        let mistake = Mistake::new(node.at, "this is not a rate", format!("expected {RATES}"));
+        let mistake = Mistake::new(node.at, format!("`{}` must be {RATES}", review.key), found(node, "a rate"));
         review.push(match node.number() {
             Some(number) if number > 0.0 => mistake.help(format!("Say per what: `{number}/s` or `{number}/m`.")),
             _ => mistake.help("A rate is a number above 0 over `s`, `m` or `h`."),
@@ -70,7 +71,7 @@ fn check_rate(node: &Node, review: &mut Review) {
 
 fn check_arrivals(node: &Node, review: &mut Review) {
     if arrivals(node).is_none() {
-        expect(node, SPACINGS, review);
+        expect(node, SPACINGS, "`{ gamma: 0.5 }` for clumps; the burstiness is above 0", review);
     }
 }
 

@@ -6,10 +6,8 @@ use crate::scenario::leaf::expect;
 use crate::scenario::tree::Node;
 use serde_json::json;
 
-const EXPECTED: &str = "a share such as `98%` or 0.98";
-
 /// A share of one.
-pub(crate) static SHARE: Leaf = Leaf { expected: EXPECTED, sweepable: true, schema, check };
+pub(crate) static SHARE: Leaf = Leaf { expected: "a share such as `98%` or 0.98", sweepable: true, schema, check };
 
 /// The share that a node holds, 0..=1.
 pub(crate) fn share(node: &Node) -> Option<f64> {
@@ -29,7 +27,7 @@ pub(crate) fn percent(text: &str) -> Option<f64> {
 
 fn check(node: &Node, review: &mut Review) {
     if share(node).is_none() {
-        expect(node, EXPECTED, review);
+        expect(node, "a share from 0% to 100%", "`98%` or 0.98", review);
     }
 }
 

@@ -54,13 +54,13 @@ impl Times {
 
 fn check_requests(node: &Node, review: &mut Review) {
     if !matches!(times(node), Some(Times::Count(1..) | Times::Concurrency(1..))) {
-        expect(node, REQUESTS, review);
+        expect(node, "a number of requests, 1 or more", "200, or `10x` for ten times the concurrency", review);
     }
 }
 
 fn check_warmup(node: &Node, review: &mut Review) {
     if warmup(node, Some(1)).is_none() {
-        expect(node, WARMUP, review);
+        expect(node, "a number of requests, or a duration", "16, `1x` for the concurrency, or `10s`", review);
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) static CONFIDENCE: Leaf = Leaf {
     schema: || json!({ "anyOf": [{ "const": "point" }, { "type": "number", "exclusiveMinimum": 0.5, "exclusiveMaximum": 1 }, { "type": "string", "pattern": "^[0-9.]+%$" }] }),
     check: |node, review| {
         if confidence(node).is_none() {
-            expect(node, LEVEL_EXPECTED, review);
+            expect(node, LEVEL_EXPECTED, "", review);
         }
     },
 };
@@ -40,7 +40,7 @@ pub(crate) static TEXTS: Leaf = Leaf {
         let fits = node.text().is_some()
             || (matches!(node.data, Data::List(_)) && node.items().iter().all(|item| item.text().is_some()));
         if !fits {
-            expect(node, "text or a list of texts", review);
+            expect(node, "text or a list of texts", "", review);
         }
     },
 };
@@ -52,7 +52,7 @@ pub(crate) static FLAG_OR_COUNT: Leaf = Leaf {
     schema: || json!({ "type": ["boolean", "integer"], "minimum": 0 }),
     check: |node, review| {
         if !matches!(node.data, Data::Bool(_) | Data::Int(0..)) {
-            expect(node, "`true`, `false` or a whole number", review);
+            expect(node, "`true`, `false` or a whole number, 0 or more", "", review);
         }
     },
 };
@@ -76,11 +76,11 @@ fn check_name(node: &Node, review: &mut Review) {
         Some(text) if fits(&text) => {}
         Some(text) => {
             let slug: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-            let mistake = Mistake::new(node.at, "this name does not fit a folder", format!("expected {NAME_EXPECTED}"));
+            let mistake = Mistake::new(node.at, format!("`{}` must be {NAME_EXPECTED}", review.key), "does not fit a folder");
             let slug = slug.trim_matches('-');
             review.push(if slug.is_empty() { mistake } else { mistake.help(format!("Write `{slug}`.")) });
         }
-        None => expect(node, NAME_EXPECTED, review),
+        None => expect(node, NAME_EXPECTED, "`nightly-chat`", review),
     }
 }
 

@@ -69,6 +69,12 @@ fn messages_of_the_data_keep_their_own_system_message() {
 }
 
 #[test]
+fn a_renderer_is_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Renderer>();
+}
+
+#[test]
 fn a_row_without_the_field_is_an_error() {
     let error = render("{template: {q: \"{{ item.q }}\"}}", &prompt("x")).unwrap_err();
     assert_eq!(error, RenderError::Leaf { at: "q".into(), message: "`item.q` has no value".into() });
@@ -77,6 +83,8 @@ fn a_row_without_the_field_is_an_error() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn no_prompt_breaks_the_json(text in "\\PC{0,60}|[{}%\"'\\\\\n]{0,20}") {
         let request = r#"{template: {a: "%p", b: "x %p y", c: "{{ messages }}"}}"#;

@@ -73,7 +73,9 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<Shape> {
         },
         (Some(users), Some(rate)) => {
             let mistake = Mistake::new(rate.key_at, "two load shapes", "open loop here").also(users.key_at, "closed loop here");
-            review.push(mistake.help("Keep one of them; `max_in_flight` caps an open loop."));
+            review.push(
+                mistake.help("Keep one of them; `concurrency: null` drops an inherited one, `max_in_flight` caps an open loop."),
+            );
             None
         }
         (None, None) => {
@@ -86,10 +88,11 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<Shape> {
 
 fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     let (wrong, because): (&[&str], &str) = match shape {
+        _ if draft.swept("load.rate") => return,
         Shape::Closed { .. } => {
             (&["arrivals", "max_in_flight"], "`concurrency` makes a closed loop: requests follow one another")
         }
-        Shape::Burst if !draft.swept("load.rate") => (&["arrivals"], "`rate: burst` sends everything at time 0"),
+        Shape::Burst => (&["arrivals"], "`rate: burst` sends everything at time 0"),
         _ => return,
     };
     for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {

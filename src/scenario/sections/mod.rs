@@ -13,6 +13,7 @@ pub(crate) mod target;
 use crate::model::labels::Labels;
 use crate::scenario::tree::{Entry, Node, Span};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// A case before it is decoded: the scenario with the values of one point of its matrix in place.
 pub(crate) struct Draft<'a> {
@@ -20,6 +21,8 @@ pub(crate) struct Draft<'a> {
     pub root: &'a Node,
     /// The values of the point.
     pub labels: &'a Labels,
+    /// The paths that the matrix sets, in this point or another.
+    pub axes: &'a BTreeSet<String>,
 }
 
 impl<'a> Draft<'a> {
@@ -38,9 +41,9 @@ impl<'a> Draft<'a> {
         self.get(path).and_then(Node::text)
     }
 
-    /// Whether the matrix sets that path.
+    /// Whether the matrix sets that path, in this case or another: then what belongs to the others may stand beside it.
     pub fn swept(&self, path: &str) -> bool {
-        self.labels.get(path).is_some()
+        self.axes.contains(path)
     }
 
     /// Where a section's key stands, or where the scenario begins.

@@ -14,6 +14,7 @@ pub(crate) static SIMULATOR: Block = Block {
     doc: "The built-in server, a batching engine. One step lasts alpha + beta × prefill tokens + gamma × decoding sequences + delta × context tokens.",
     short: None,
     fields: &[
+        field("admission", Kind::Leaf(&DURATION), "Between a request's arrival and its place in the queue.").default("0s"),
         field("alpha", Kind::Leaf(&DURATION), "Step time that does not depend on the batch.").default("4ms"),
         field("beta", Kind::Leaf(&DURATION), "Added per prefill token of the step.").default("20us"),
         field("gamma", Kind::Leaf(&DURATION), "Added per decoding sequence of the step.").default("50us"),
@@ -55,6 +56,7 @@ static FAULTS: Block = Block {
 pub(crate) fn decode(node: &Node) -> Option<Simulator> {
     let (span, count) = (|path| span(node, path), |path| count(node, path));
     Some(Simulator {
+        admission: span("admission")?,
         alpha: span("alpha")?,
         beta: span("beta")?,
         gamma: span("gamma")?,

@@ -80,7 +80,8 @@ fn condition(node: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Optio
     let mut labels = Vec::new();
     for entry in entries {
         let Some(value) = entry.value.scalar() else {
-            expect(&entry.value, "one value of the matrix", review);
+            review.key.clone_from(&entry.key);
+            expect(&entry.value, "one value of the matrix", "", review);
             return None;
         };
         if !axes.contains(&entry.key) {
@@ -180,7 +181,7 @@ fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::scenario:
 }
 
 fn check_expr(node: &Node, review: &mut Review) {
-    let Some(text) = node.text() else { return expect(node, EXPR.expected, review) };
+    let Some(text) = node.text() else { return expect(node, EXPR.expected, "", review) };
     if let Err(error) = check::parse(&text) {
         let at = review.sources.part(node, &text, error.range);
         let mistake = Mistake::new(at, error.message, error.label);

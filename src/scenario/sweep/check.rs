@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 pub(crate) fn check(matrix: &Node, table: &'static Block, review: &mut Review) {
     let Data::Map(entries) = &matrix.data else {
         let help = "For example `load.concurrency: [1, 8, 64]`.";
-        return review.push(Mistake::new(matrix.at, "`matrix` is a mapping", found(matrix, "paths and lists")).help(help));
+        return review.push(Mistake::new(matrix.at, "`matrix` must be a mapping", found(matrix, "a mapping")).help(help));
     };
     for entry in entries {
         match entry.key.as_str() {
@@ -28,7 +28,7 @@ fn axis(entry: &Entry, table: &'static Block, review: &mut Review) {
     let Some(kind) = kind(entry, table, review) else { return };
     if !matches!(entry.value.data, Data::List(_)) {
         let mistake =
-            Mistake::new(entry.value.at, "an axis is a list of values", found(&entry.value, "a list such as `[1, 8, 64]`"));
+            Mistake::new(entry.value.at, format!("`{}` must be a list of values here", entry.key), found(&entry.value, "a list"));
         return review.push(match entry.value.scalar() {
             Some(one) => mistake.help(format!("For one value set `{}: {one}` outside of the matrix.", entry.key)),
             None => mistake,
@@ -63,7 +63,7 @@ fn cell(entry: &Entry, kind: &'static Kind, review: &mut Review) {
         Data::List(_) | Data::Map(_) | Data::Null => {
             review.push(Mistake::new(
                 entry.value.at,
-                "a swept value is text, a number, `true` or `false`",
+                "a swept value must be text, a number, `true` or `false`",
                 found(&entry.value, "one value"),
             ));
         }
@@ -73,8 +73,7 @@ fn cell(entry: &Entry, kind: &'static Kind, review: &mut Review) {
 
 fn in_step(group: &Node, table: &'static Block, review: &mut Review) {
     if !matches!(group.data, Data::Map(_)) {
-        let label = found(group, "lists of equal length by path");
-        return review.push(Mistake::new(group.at, "`zip` is a mapping, or a list of mappings", label));
+        return review.push(Mistake::new(group.at, "`zip` must be a mapping, or a list of mappings", found(group, "a mapping")));
     }
     group.entries().iter().for_each(|entry| axis(entry, table, review));
     let Some(first) = group.entries().first() else { return };
@@ -89,12 +88,12 @@ fn in_step(group: &Node, table: &'static Block, review: &mut Review) {
 
 fn rows(list: &Entry, table: &'static Block, review: &mut Review) {
     let Data::List(items) = &list.value.data else {
-        let label = found(&list.value, "a list of mappings");
-        return review.push(Mistake::new(list.value.at, format!("`{}` is a list", list.key), label));
+        let message = format!("`{}` must be a list of mappings", list.key);
+        return review.push(Mistake::new(list.value.at, message, found(&list.value, "a list")));
     };
     for item in items {
         if item.entries().is_empty() {
-            review.push(Mistake::new(item.at, format!("an empty row of `{}`", list.key), found(item, "paths and their values")));
+            review.push(Mistake::new(item.at, format!("an empty row of `{}`", list.key), "expected paths and their values"));
         }
         for entry in item.entries() {
             if let Some(kind) = kind(entry, table, review) {

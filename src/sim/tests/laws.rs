@@ -87,6 +87,16 @@ fn what_can_never_fit_is_rejected_and_a_cancelled_sequence_gives_its_blocks_back
 }
 
 #[test]
+fn admission_delays_the_first_token_and_no_other() {
+    let config =
+        Simulator { admission: Nanos(90), alpha: Nanos(10), beta: Nanos(0), gamma: Nanos(0), delta: Nanos(0), ..exact() };
+    let arrivals = [Arrival { at: Nanos(0), prompt: 1, output: 3 }, Arrival { at: Nanos(5), prompt: 1, output: 2 }];
+    let served = run(&config, Seed(1), &arrivals);
+    assert_eq!(served[0].tokens, [Nanos(100), Nanos(110), Nanos(120)]);
+    assert_eq!(served[1].tokens, [Nanos(110), Nanos(120)], "due at 95, it joins the step that begins at 100");
+}
+
+#[test]
 fn jitter_has_mean_one_and_the_asked_spread() {
     let config = Simulator { alpha: Nanos(1_000_000), beta: Nanos(0), gamma: Nanos(0), delta: Nanos(0), jitter: 0.2, ..exact() };
     let ends = &run(&Simulator { kv_blocks: 10_000, ..config }, Seed(3), &[Arrival { at: Nanos(0), prompt: 1, output: 20_001 }])

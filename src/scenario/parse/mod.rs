@@ -1,9 +1,11 @@
 //! YAML text to tree, from the parser's events, because only they know where things stand and which keys are there twice.
 //! Anchors, aliases and merge keys (`<<`) are followed here.
 
+mod scan;
+
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::tree::{Data, Entry, Node, Span};
-use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, StrInput, Tag};
+use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput, Tag};
 use std::collections::HashMap;
 
 /// Nodes in one file at the most, aliases counted by what they stand for: nine lines of nested aliases must not fill the memory.
@@ -59,7 +61,7 @@ impl<'t> Builder<'t, '_> {
                 Some((event, Span { file: self.file, start: self.shift + range.start, end: self.shift + range.end }))
             }
             Err(error) => {
-                let mistake = self.scan_mistake(&error);
+                let mistake = scan::mistake(&error, (self.file, self.shift, self.text), self.review);
                 self.stop(mistake)
             }
         }
@@ -68,20 +70,6 @@ impl<'t> Builder<'t, '_> {
     fn stop<T>(&mut self, mistake: Mistake) -> Option<T> {
         self.review.push(mistake);
         None
-    }
-
-    fn scan_mistake(&self, error: &ScanError) -> Mistake {
-        let offset = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
-        let length = self.text[offset..].chars().next().map_or(0, char::len_utf8);
-        let at = Span { file: self.file, start: self.shift + offset, end: self.shift + offset + length };
-        let mistake = Mistake::new(at, format!("this is not YAML: {}", error.info()), "the reader stopped here");
-        match error.kind() {
-            ErrorKind::TabInBlockIndentation => mistake.help("Indent with spaces; YAML does not allow tabs there."),
-            ErrorKind::UnexpectedCharacter { character } => mistake.help(format!("Quote text that begins with `{character}`.")),
-            ErrorKind::MappingValueNotAllowed => mistake.help("Quote text that holds `: `."),
-            ErrorKind::UnknownAnchor => mistake.help("An alias `*name` needs an anchor `&name` above it."),
-            _ => mistake,
-        }
     }
 
     fn node(&mut self, event: Event<'t>, at: Span) -> Option<Node> {

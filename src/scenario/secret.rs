@@ -1,0 +1,137 @@
+//! What must not be written down, and what is written in its place.
+
+use crate::scenario::tree::{Data, Node, Part};
+use std::ops::Range;
+
+/// What a text is, besides text.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Place {
+    /// A text of the scenario: braces are references.
+    Text,
+    /// A text of a request body: braces are the renderer's.
+    Body,
+}
+
+/// Byte ranges of a URL that must not be shown: a password, or a token in its place, and parameters that are called secrets.
+pub(crate) fn hidden(url: &str) -> Vec<Range<usize>> {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
+    let user = url[start..end].rfind('@').map(|at| start..start + at);
+    let password =
+        user.map(|range| url[range.clone()].find(':').map_or(range.clone(), |colon| range.start + colon + 1..range.end));
+    let mut at = url.find('?').map_or(url.len(), |at| at + 1);
+    let mut ranges: Vec<_> = password.into_iter().filter(|range| !range.is_empty()).collect();
+    for pair in url[at..].split('&') {
+        if let Some((name, value)) = pair.split_once('=').filter(|(name, value)| is_secret_name(name) && !value.is_empty()) {
+            ranges.push(at + name.len() + 1..at + name.len() + 1 + value.len());
+        }
+        at += pair.len() + 1;
+    }
+    ranges
+}
+
+/// A part by its variable's name instead of its value.
+pub(crate) fn by_name(part: &Part) -> String {
+    match part {
+        Part::Literal(text) => escaped(text, Place::Text),
+        Part::Env { name, .. } => format!("${{{name}}}"),
+        Part::Ref(path) => format!("{{{{ {path} }}}}"),
+    }
+}
+
+/// A text by its variables, where nothing but a scheme such as `Bearer` stands beside them.
+pub(crate) fn named(parts: &[Part]) -> Option<String> {
+    let scheme = |text: &str| ["", "bearer", "basic", "token", "apikey", "digest"].contains(&text.trim().to_lowercase().as_str());
+    let bare = parts.iter().all(|part| !matches!(part, Part::Literal(text) if !scheme(text)));
+    (bare && parts.iter().any(|part| matches!(part, Part::Env { .. } | Part::Ref(_))))
+        .then(|| parts.iter().map(by_name).collect())
+}
+
+/// Whether a variable of the environment is in it.
+pub(crate) fn from_env(node: &Node) -> bool {
+    node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { .. })))
+}
+
+/// Whether a number in it came from a variable that is called a secret, so that its name is written and not its value.
+pub(crate) fn keeps_name(node: &Node) -> bool {
+    node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { name, .. } if is_secret_name(name))))
+}
+
+/// A value as text that is read back as it stands, secrets by name.
+pub(crate) fn written(node: &Node, place: Place) -> String {
+    match (&node.parts, &node.data) {
+        (Some(parts), _) => parts.iter().map(|part| written_part(part, place)).collect(),
+        (None, Data::Text(text)) => text.clone(),
+        (None, _) => node.json().to_string(),
+    }
+}
+
+/// One part of such a text.
+pub(crate) fn written_part(part: &Part, place: Place) -> String {
+    match part {
+        Part::Literal(text) => escaped(text, place),
+        Part::Env { name, .. } if is_secret_name(name) => by_name(part),
+        Part::Env { value, .. } => escaped(value, place),
+        Part::Ref(_) => by_name(part),
+    }
+}
+
+/// A text that is read back as it stands.
+pub(crate) fn escaped(text: &str, place: Place) -> String {
+    let text = text.replace("${", "$${");
+    if place == Place::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
+}
+
+/// Whether a name is that of a secret: `X-Api-Key` and `HF_TOKEN` are, `MAX_TOKENS` is not.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    const ENDS: [&str; 9] =
+        ["authorization", "key", "token", "secret", "password", "passwd", "cookie", "credentials", "signature"];
+    let name = name.to_lowercase();
+    name.split(|c: char| !c.is_ascii_alphanumeric()).any(|segment| ENDS.iter().any(|end| segment.ends_with(end)))
+}
+
+/// Whether a value of a request body is a secret by its key; `max_tokens` is none.
+pub(crate) fn is_hidden(key: &str, value: &Node) -> bool {
+    let key = key.to_lowercase().replace('-', "_");
+    let secret =
+        ["api_key", "apikey", "access_token", "auth_token", "secret", "password", "authorization"].contains(&key.as_str());
+    secret && matches!(value.data, Data::Text(_) | Data::Int(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_tokens_and_secret_parameters_of_a_url_are_hidden() {
+        for (url, secrets) in [
+            ("http://h/v1/chat/completions", vec![]),
+            ("http://user:pw@h/v1", vec!["pw"]),
+            ("http://t0k@h", vec!["t0k"]),
+            ("https://h/v1?api-version=1&key=abc&x=@", vec!["abc"]),
+            ("https://h/a@b", vec![]),
+            ("http://user:@h", vec![]),
+        ] {
+            let found: Vec<&str> = hidden(url).into_iter().map(|range| &url[range]).collect();
+            assert_eq!(found, secrets, "{url}");
+        }
+    }
+
+    #[test]
+    fn names_of_secrets_end_like_one() {
+        for name in
+            ["Authorization", "X-Api-Key", "OPENAI_API_KEY", "HF_TOKEN", "accessToken", "Set-Cookie", "apikey", "db_password"]
+        {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in ["MAX_TOKENS", "TOKENIZER", "X-Team", "KEYS_DIR", "LLM_URL"] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn escaped_text_holds_no_variable() {
+        assert_eq!(escaped("${A} {{ b }}", Place::Text), "$${A} {{ \"{{\" }} b }}");
+        assert_eq!(escaped("${A} {{ b }}", Place::Body), "$${A} {{ b }}");
+    }
+}
