@@ -9,6 +9,7 @@ use crate::cli::terminal::Terminal;
 use crate::model::report::Report;
 use crate::prompts::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use crate::run::conduct::{Conducted, Context, conduct};
+use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::stop::{Level, Stop};
 use crate::view;
@@ -80,7 +81,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
         Ok(Ok(conducted)) => conclude(&conducted, args.inconclusive, terminal),
         Ok(Err(error)) => {
             terminal.error(&error.to_string());
-            Exit::Error
+            if matches!(error, RunError::Interrupted) { Exit::Interrupted } else { Exit::Error }
         }
         Err(_) => {
             terminal.error("the run ended unexpectedly; this is a defect of llmscen");
@@ -91,6 +92,9 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
 
 fn conclude(conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Terminal) -> Exit {
     show(&conducted.report, terminal);
+    if let Some(fault) = &conducted.fault {
+        terminal.error(&fault.to_string());
+    }
     terminal.say(&format!("report: {}", conducted.folder.join("report.md").display()));
     exit_of(&conducted.report, inconclusive)
 }

@@ -22,6 +22,16 @@ use tokio_rustls::TlsConnector;
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Transport for T {}
 
+/// A new connection and what is known of its reads.
+pub struct Line {
+    /// The connection.
+    pub transport: Box<dyn Transport>,
+    /// When bytes last arrived at the socket.
+    pub stamp: Stamp,
+    /// When bytes of an answer last arrived: those that TLS needs for itself, such as its farewell, are none.
+    pub heard: Stamp,
+}
+
 /// Opens connections to one target.
 pub struct Dialer {
     route: Route,
@@ -37,20 +47,23 @@ impl Dialer {
         Dialer { route, host, port, clock }
     }
 
-    /// A new connection and the stamp of its reads. Without a bound in time: the caller sets one.
-    pub async fn dial(&self) -> Result<(Box<dyn Transport>, Stamp), Failure> {
+    /// A new connection. Without a bound in time: the caller sets one.
+    pub async fn dial(&self) -> Result<Line, Failure> {
         let (host, port) = match &self.route.proxy {
             Some(proxy) => host_and_port(&proxy.uri),
             None => (self.host.clone(), self.port),
         };
         let socket = connect(&host, port).await?;
         let (socket, stamp) = Stamped::new(socket, self.clock);
-        let Some(tls) = &self.route.tls else { return Ok((Box::new(socket), stamp)) };
+        let Some(tls) = &self.route.tls else {
+            return Ok(Line { transport: Box::new(socket), heard: stamp.clone(), stamp });
+        };
         let socket = match &self.route.proxy {
             Some(proxy) => self.tunnel(socket, proxy).await?,
             None => socket,
         };
-        Ok((Box::new(handshake(tls, &self.host, socket).await?), stamp))
+        let (socket, heard) = Stamped::new(handshake(tls, &self.host, socket).await?, self.clock);
+        Ok(Line { transport: Box::new(socket), stamp, heard })
     }
 
     /// Asks the proxy to pass everything through to the target (RFC 9110, section 9.3.6).

@@ -65,14 +65,14 @@ impl Exchange<'_> {
             None => self.http.pool.open().await?,
         };
         loop {
-            let before = lease.stamp.latest();
+            let before = lease.heard.latest();
             let sending = lease.sender.send_request(self.request(body.clone()));
             let error = match tokio::time::timeout(self.http.timeouts.read.into(), sending).await {
                 Ok(Ok(response)) => return Ok((lease, response)),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(self.silence()),
             };
-            let answered = lease.stamp.latest() != before;
+            let answered = lease.heard.latest() != before;
             if !lease.reused || answered {
                 return Err(send_failure(&error, answered));
             }

@@ -1,6 +1,6 @@
 //! The kept-alive connections of one lane.
 
-use crate::engine::dial::Dialer;
+use crate::engine::dial::{Dialer, Line};
 use crate::engine::stamp::Stamp;
 use crate::model::outcome::{Failure, FailureKind};
 use crate::model::target::Pool as Policy;
@@ -17,6 +17,8 @@ pub struct Lease {
     pub sender: SendRequest<Full<Bytes>>,
     /// When bytes last arrived on it.
     pub stamp: Stamp,
+    /// When bytes of an answer last arrived on it.
+    pub heard: Stamp,
     /// It has carried a request before.
     pub reused: bool,
 }
@@ -45,7 +47,7 @@ impl Pool {
     pub async fn open(&self) -> Result<Lease, Failure> {
         let limit = self.connect_timeout.into();
         let late = |_| Failure::new(FailureKind::TimeoutConnect, format!("no connection within {limit:?}")).at("connecting");
-        let (transport, stamp) = tokio::time::timeout(limit, self.dialer.dial()).await.map_err(late)??;
+        let Line { transport, stamp, heard } = tokio::time::timeout(limit, self.dialer.dial()).await.map_err(late)??;
         let shaken = Builder::new().handshake(TokioIo::new(transport)).await;
         let (sender, connection) =
             shaken.map_err(|error| Failure::new(FailureKind::Connect, error.to_string()).at("connecting"))?;
@@ -53,7 +55,7 @@ impl Pool {
             // What ends a connection is seen by the request on it.
             let _ = connection.await;
         });
-        Ok(Lease { sender, stamp, reused: false })
+        Ok(Lease { sender, stamp, heard, reused: false })
     }
 
     /// Takes a connection back for the next request, where connections are kept and this one is still open.

@@ -4,6 +4,7 @@ use crate::model::target::{Secret, Target};
 
 /// Secrets shorter than this are not looked for: they would strike innocent text.
 const SHORTEST: usize = 4;
+const REDACTED: &str = "[redacted]";
 
 /// Knows the secrets of one target.
 #[derive(Clone, Debug, Default)]
@@ -24,15 +25,33 @@ impl Redactor {
         Redactor { secrets: secrets.into_iter().map(Secret::new).collect() }
     }
 
-    /// The text without the secrets.
+    /// The text without the secrets, nor the beginning of one where the text was cut inside it.
     pub fn clean(&self, text: &str) -> String {
-        self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.expose(), "[redacted]"))
+        let clean = self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.expose(), REDACTED));
+        match self.secrets.iter().filter_map(|secret| cut_at_the_end(&clean, secret.expose())).min() {
+            Some(start) => clean[..start].to_owned() + REDACTED,
+            None => clean,
+        }
     }
+}
+
+/// Where in `text` a beginning of `secret` starts that runs to the end of the text.
+fn cut_at_the_end(text: &str, secret: &str) -> Option<usize> {
+    let beginnings = secret.char_indices().map(|(end, _)| &secret[..end]).filter(|beginning| beginning.len() >= SHORTEST);
+    beginnings.rev().find(|beginning| text.ends_with(beginning)).map(|beginning| text.len() - beginning.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_was_cut_is_removed_too() {
+        let redactor = Redactor { secrets: vec![Secret::new("sk-12345678")] };
+        assert_eq!(redactor.clean("bad key sk-12345"), "bad key [redacted]");
+        assert_eq!(redactor.clean("bad key sk-"), "bad key sk-");
+        assert_eq!(redactor.clean("sk-12345 is bad"), "sk-12345 is bad");
+    }
 
     #[test]
     fn an_echoed_key_is_removed() {

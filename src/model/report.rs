@@ -54,6 +54,9 @@ pub struct Manifest {
     pub only: Vec<String>,
     /// Ctrl-C, SIGTERM or a crash cut the run short.
     pub interrupted: bool,
+    /// Why the run could not go on, where something else cut it short.
+    #[serde(default)]
+    pub error: Option<String>,
     /// The parts of the run, in the order in which they ran.
     pub parts: Vec<Part>,
     /// What a reader must know.

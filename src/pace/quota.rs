@@ -1,4 +1,4 @@
-//! What a closed loop may still send, shared by all lanes without a lock.
+//! What a closed loop may still send, and when the time of any loop is up; shared by all lanes without a lock.
 
 use crate::model::load::{Load, Warmup};
 use crate::model::outcome::Phase;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const UNSET: u64 = u64::MAX;
 
-/// The remaining allowance of a closed loop.
+/// The remaining allowance of a case.
 pub struct Quota {
     load: Load,
     measured: AtomicU64,
@@ -29,7 +29,7 @@ impl Quota {
         if warm {
             return Some(Phase::Warmup);
         }
-        self.measured_from.fetch_min(now.0, Ordering::Relaxed);
+        self.begin(now);
         if self.deadline().is_some_and(|end| now >= end) {
             return None;
         }
@@ -37,10 +37,16 @@ impl Quota {
         self.load.requests.is_none_or(|most| earlier < most).then_some(Phase::Measured)
     }
 
+    /// Measuring has begun by `at` at the latest.
+    pub fn begin(&self, at: Nanos) {
+        self.measured_from.fetch_min(at.0, Ordering::Relaxed);
+    }
+
     /// When sending ends, where a duration sets it and measuring has begun.
     pub fn deadline(&self) -> Option<Nanos> {
         let from = match self.load.warmup {
             Warmup::Span(span) => span,
+            Warmup::Requests(0) => Nanos::ZERO,
             Warmup::Requests(_) => Nanos(Some(self.measured_from.load(Ordering::Relaxed)).filter(|&from| from != UNSET)?),
         };
         Some(from + self.load.duration?)

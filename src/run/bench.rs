@@ -5,7 +5,7 @@ use crate::engine::gauges::Gauges;
 use crate::engine::http::{Http, Setting};
 use crate::engine::route::Route;
 use crate::model::dataset::DatasetSpec;
-use crate::model::outcome::Failure;
+use crate::model::outcome::{Failure, FailureKind};
 use crate::model::plan::{Case, Plan};
 use crate::model::prompt::Session;
 use crate::model::target::{Place, Target};
@@ -13,16 +13,20 @@ use crate::prompts::{self, Progress, Prompts};
 use crate::run::conduct::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
+use crate::run::stop::Level;
 use crate::scenario::render::Renderer;
 use crate::token::Tokenizer;
 use crate::wire::protocol;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 
 /// Attempts to reach a target before the run is given up, and the rest between them.
 const ATTEMPTS: u32 = 3;
 const REST: Duration = Duration::from_millis(500);
+/// While a dataset is opened, the switch is looked at this often.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// One case, ready to run.
 pub struct Bench {
@@ -77,13 +81,28 @@ struct Dataset {
     tokenizer: Option<Arc<Tokenizer>>,
 }
 
+/// Opens a dataset on a thread of its own: a download can take long, and the switch must not wait for it.
 fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
-    let opened = prompts::open(spec, plan.seed, 0, &context.cache, &|progress| {
-        let _ = context.events.send(Event::Preparing(match progress {
-            Progress::Download { bytes, total } => Preparing { what: "downloading", unit: "bytes", done: bytes, total },
-            Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total: Some(total) },
-        }));
-    })?;
+    let (spec, seed, cache, events) = (spec.clone(), plan.seed, context.cache.clone(), context.events.clone());
+    let (sender, receiver) = mpsc::channel();
+    let work = move || {
+        let opened = prompts::open(&spec, seed, 0, &cache, &|progress| {
+            let _ = events.send(Event::Preparing(match progress {
+                Progress::Download { bytes, total } => Preparing { what: "downloading", unit: "bytes", done: bytes, total },
+                Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total: Some(total) },
+            }));
+        });
+        let _ = sender.send(opened);
+    };
+    std::thread::Builder::new().name("dataset".into()).spawn(work).map_err(RunError::Thread)?;
+    let opened = loop {
+        match receiver.recv_timeout(LOOK) {
+            Ok(opened) => break opened?,
+            Err(RecvTimeoutError::Disconnected) => return Err(RunError::Panicked("dataset")),
+            Err(RecvTimeoutError::Timeout) if context.stop.level() > Level::Run => return Err(RunError::Interrupted),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    };
     for note in opened.notes {
         let _ = context.events.send(Event::Note(note));
     }
@@ -114,12 +133,19 @@ impl Prompts for Shifted {
 
 /// Opens a connection to every distinct target and closes it again. Nothing is posted.
 pub fn reach_all(plan: &Plan, benches: &[Bench], context: &Context) -> Result<(), RunError> {
-    let mut reached: Vec<&str> = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
+    let reached = LocalSet::new().block_on(&runtime, reach_each(plan, benches, context));
+    // A name that is still being resolved must not be waited for.
+    runtime.shutdown_background();
+    reached
+}
+
+async fn reach_each(plan: &Plan, benches: &[Bench], context: &Context) -> Result<(), RunError> {
+    let mut reached: Vec<&str> = Vec::new();
     for (case, bench) in plan.cases.iter().zip(benches) {
         let (Place::Url(url), Some(route)) = (&case.target.place, &bench.route) else { continue };
         if !reached.contains(&url.as_str()) {
-            LocalSet::new().block_on(&runtime, reach(&case.target, url, route, context))?;
+            reach(&case.target, url, route, context).await?;
             reached.push(url);
         }
     }
@@ -130,16 +156,29 @@ async fn reach(target: &Target, url: &str, route: &Route, context: &Context) -> 
     let began = Instant::now();
     let setting = Setting { clock: Clock::starting(began), gauges: Arc::new(Gauges::default()), keep_text: false };
     let engine = Http::new(target, route, setting)?;
-    let mut last = None;
-    for attempt in 1..=ATTEMPTS {
+    let tried = tokio::select! {
+        biased;
+        () = context.stop.reached(Level::Drain) => return Err(RunError::Interrupted),
+        tried = attempt(&engine) => tried,
+    };
+    tried.map_err(|(attempts, failure)| RunError::Unreachable {
+        url: url.to_owned(),
+        failure,
+        attempts,
+        seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+/// Tries to open a connection; the error is the last attempt's, with its number. Where nobody answers within the
+/// connect timeout, another attempt would only take as long again.
+async fn attempt(engine: &Http) -> Result<(), (u32, Failure)> {
+    let mut number = 1;
+    loop {
         match engine.reach().await {
             Ok(()) => return Ok(()),
-            Err(failure) => last = Some((attempt, failure)),
+            Err(failure) if number == ATTEMPTS || failure.kind == FailureKind::TimeoutConnect => return Err((number, failure)),
+            Err(_) => tokio::time::sleep(REST).await,
         }
-        if attempt < ATTEMPTS && context.stop.level() == Default::default() {
-            tokio::time::sleep(REST).await;
-        }
+        number += 1;
     }
-    let (attempts, failure) = last.unwrap_or((0, Failure::new(crate::model::outcome::FailureKind::Connect, "not tried")));
-    Err(RunError::Unreachable { url: url.to_owned(), failure, attempts, seconds: began.elapsed().as_secs_f64() })
 }

@@ -7,8 +7,9 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::lanes::reading;
 use crate::run::meter::Meter;
-use crate::store::Record;
+use crate::run::stop::Stop;
 use crate::store::journal::Writer;
+use crate::store::{Record, StoreError};
 use crate::token::Tokenizer;
 use async_channel::Receiver;
 use std::sync::{Arc, mpsc};
@@ -35,10 +36,22 @@ pub struct Desk {
     pub gauges: Vec<Arc<Gauges>>,
     /// Who shows them.
     pub events: mpsc::Sender<Event>,
+    /// Pressed where the journal cannot be written: nothing more is sent then.
+    pub halt: Stop,
+}
+
+/// What the collector hands back.
+pub struct Collected {
+    /// Every outcome of the round, by number.
+    pub outcomes: Vec<Outcome>,
+    /// The journal.
+    pub journal: Writer,
+    /// Why the journal is not whole; the outcomes are.
+    pub fault: Option<StoreError>,
 }
 
 /// A running collector.
-pub struct Collector(JoinHandle<Result<(Vec<Outcome>, Writer), RunError>>);
+pub struct Collector(JoinHandle<Result<Collected, RunError>>);
 
 impl Collector {
     /// Starts collecting what arrives on `results`, until every lane has dropped its end.
@@ -47,57 +60,106 @@ impl Collector {
         thread.map(Collector).map_err(RunError::Thread)
     }
 
-    /// Every outcome of the round, by number, and the journal.
-    pub fn finish(self) -> Result<(Vec<Outcome>, Writer), RunError> {
+    /// What was collected.
+    pub fn finish(self) -> Result<Collected, RunError> {
         self.0.join().map_err(|_| RunError::Panicked("collector"))?
     }
 }
 
-fn work(mut desk: Desk, results: Receiver<Finished>) -> Result<(Vec<Outcome>, Writer), RunError> {
+fn work(mut desk: Desk, results: Receiver<Finished>) -> Result<Collected, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
-    let mut outcomes = runtime.block_on(desk.collect(results))?;
+    let (mut outcomes, fault) = runtime.block_on(desk.collect(results));
     outcomes.sort_by_key(|outcome| outcome.seq);
-    Ok((outcomes, desk.journal))
+    Ok(Collected { outcomes, journal: desk.journal, fault })
 }
 
 impl Desk {
-    async fn collect(&mut self, results: Receiver<Finished>) -> Result<Vec<Outcome>, RunError> {
-        let mut outcomes = Vec::new();
+    async fn collect(&mut self, results: Receiver<Finished>) -> (Vec<Outcome>, Option<StoreError>) {
+        let (mut outcomes, mut fault) = (Vec::new(), None);
         let mut beat = tokio::time::interval(BEAT);
         loop {
             tokio::select! {
                 biased;
                 _ = beat.tick() => {
-                    self.journal.flush()?;
+                    self.keep(&mut fault, Writer::flush);
                     let progress = self.progress();
                     let _ = self.events.send(Event::Progress(progress));
                 }
                 finished = results.recv() => match finished {
-                    Ok(finished) => outcomes.push(self.take(finished)?),
+                    Ok(finished) => outcomes.push(self.take(finished, &mut fault)),
                     Err(_) => break,
                 },
             }
         }
-        self.journal.flush()?;
+        self.keep(&mut fault, Writer::flush);
         self.meter.average();
         let last = self.progress();
         // Nobody may be listening; that is theirs to decide.
         let _ = self.events.send(Event::CaseEnded(last));
-        Ok(outcomes)
+        (outcomes, fault)
     }
 
-    fn take(&mut self, finished: Finished) -> Result<Outcome, RunError> {
+    /// Does something with the journal, until that fails for the first time: then the round is halted, and what is in
+    /// flight is still collected.
+    fn keep(&mut self, fault: &mut Option<StoreError>, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) {
+        if fault.is_none() {
+            *fault = work(&mut self.journal).inspect_err(|_| self.halt.press()).err();
+        }
+    }
+
+    fn take(&mut self, finished: Finished, fault: &mut Option<StoreError>) -> Outcome {
         let Finished { mut outcome, text } = finished;
         if let (Some(tokenizer), Some(text)) = (&self.tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
         self.meter.record(&outcome);
-        self.journal.append(&Record::Outcome { case: self.case, round: self.round, outcome: outcome.clone() })?;
-        Ok(outcome)
+        let record = Record::Outcome { case: self.case, round: self.round, outcome: outcome.clone() };
+        self.keep(fault, |journal| journal.append(&record));
+        outcome
     }
 
     fn progress(&mut self) -> crate::run::event::Progress {
         let totals = reading(&self.gauges);
         self.meter.progress(totals.in_flight, totals.events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::http::dropped;
+    use crate::model::call::Call;
+    use crate::model::outcome::Phase;
+    use crate::model::units::Nanos;
+    use crate::run::stop::Level;
+    use std::io::Read;
+
+    #[test]
+    fn a_journal_that_fails_halts_the_round_and_costs_no_outcome() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.bin");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Whoever reads the pipe goes away after the journal's header: every later write fails.
+        let header = {
+            let path = path.clone();
+            std::thread::spawn(move || std::fs::File::open(path).unwrap().read_exact(&mut [0; 12]))
+        };
+        let journal = Writer::create(&path).unwrap();
+        header.join().unwrap().unwrap();
+        let halt = Stop::default();
+        let (meter, events) = (Meter::new(None, None), mpsc::channel().0);
+        let desk = Desk { case: 0, round: 0, journal, tokenizer: None, meter, gauges: Vec::new(), events, halt: halt.clone() };
+        let (sender, results) = async_channel::bounded(1);
+        let collector = Collector::start(desk, results).unwrap();
+        for seq in 0..2000 {
+            let call = Call { seq, ..Call::default() };
+            let outcome = dropped(&call, Phase::Measured, Nanos::ZERO, &"x".repeat(100));
+            sender.send_blocking(Finished { outcome, text: None }).unwrap();
+        }
+        drop(sender);
+        let collected = collector.finish().unwrap();
+        assert_eq!(collected.outcomes.len(), 2000);
+        assert!(collected.fault.is_some());
+        assert_eq!(halt.level(), Level::Drain);
     }
 }

@@ -5,6 +5,7 @@ use crate::model::dataset::OnExhausted;
 use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{Manifest, Report};
+use crate::model::target::Place;
 use crate::prompts::CacheDir;
 use crate::run::bench::{Bench, reach_all};
 use crate::run::calendar;
@@ -56,6 +57,8 @@ pub struct Conducted {
     pub report: Report,
     /// The run folder.
     pub folder: PathBuf,
+    /// Why the run could not go on; the report holds what was measured by then.
+    pub fault: Option<RunError>,
 }
 
 /// Runs a plan.
@@ -65,23 +68,35 @@ pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
     make_room(plan)?;
     let mut manifest = begin(plan, context);
     let folder = open_folder(plan, &manifest, context)?;
-    let table = perform(plan, &benches, &folder, &mut manifest, context)?;
+    let (table, fault) = perform(plan, &benches, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
-    let report = publish(plan, &table, &manifest, &folder)?;
-    Ok(Conducted { report, folder: folder.path().to_owned() })
+    manifest.error = fault.as_ref().map(RunError::to_string);
+    match (publish(plan, &table, &manifest, &folder), fault) {
+        (Ok(report), fault) => Ok(Conducted { report, folder: folder.path().to_owned(), fault }),
+        // A full disk also stops the report: what came first is the reason.
+        (Err(_), Some(fault)) | (Err(fault), None) => Err(fault),
+    }
 }
 
-/// Connections need open files: one each, two with the simulator in this process.
 fn make_room(plan: &Plan) -> Result<(), RunError> {
-    let in_flight = plan.cases.iter().map(|case| match (case.load.shape, case.load.max_in_flight) {
-        (Shape::Closed { users }, _) => u64::from(users),
-        (Shape::Burst, None) => case.load.requests.unwrap_or(0),
-        (Shape::Open { .. } | Shape::Burst, most) => u64::from(most.unwrap_or(0)),
-    });
-    let connections = in_flight.max().unwrap_or(0);
-    let wanted = connections * 2 + SPARE_FILES;
+    let (wanted, connections) = plan.cases.iter().map(open_files).max().unwrap_or_default();
     let allowed = allow_open_files(wanted);
     if allowed >= wanted { Ok(()) } else { Err(RunError::OpenFiles { connections, wanted, allowed }) }
+}
+
+/// Open files that a case needs at the most, and the connections among them: one file each, two where the simulator in
+/// this process holds the other end.
+fn open_files(case: &Case) -> (u64, u64) {
+    let connections = match (case.load.shape, case.load.max_in_flight) {
+        (Shape::Closed { users }, _) => u64::from(users),
+        (Shape::Burst, None) => case.load.planned().unwrap_or(0),
+        (Shape::Open { .. } | Shape::Burst, most) => u64::from(most.unwrap_or(0)),
+    };
+    let ends = match case.target.place {
+        Place::Url(_) => 1,
+        Place::Simulator(_) => 2,
+    };
+    (connections * ends + SPARE_FILES, connections)
 }
 
 fn begin(plan: &Plan, context: &Context) -> Manifest {
@@ -113,36 +128,46 @@ fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<Ru
     Ok(folder)
 }
 
-/// Plays every round of every case, interleaved, and keeps the rows.
+/// Plays every round of every case, interleaved, and keeps the rows, up to the fault that ends the run before its plan.
 fn perform(
     plan: &Plan,
     benches: &[Bench],
     folder: &RunDir,
     manifest: &mut Manifest,
     context: &Context,
-) -> Result<Table, RunError> {
+) -> Result<(Table, Option<RunError>), RunError> {
     let mut journal = Writer::create(&folder.file(journal::FILE))?;
-    let mut played = Vec::new();
+    let (mut played, mut fault) = (Vec::new(), None);
     let parts = plan.cases.len() * plan.rounds as usize;
     let mut first = 0;
     for (number, (round, index)) in order(plan).enumerate() {
-        if context.stop.level() > Level::Run {
-            break;
-        }
         if number > 0 {
             rest(plan.pause.into(), &context.stop);
+        }
+        if context.stop.level() > Level::Run {
+            break;
         }
         let case = &plan.cases[index];
         announce(case, number, parts, context);
         let seed = plan.seed.child(case.id.as_str()).child(u64::from(round));
         let own = if case.dataset.on_exhausted == OnExhausted::Cycle { first } else { 0 };
         let turn = Turn { case, index: index as u32, round, first: own, seed };
-        let done = play(&turn, &benches[index], journal, context)?;
+        let done = match play(&turn, &benches[index], journal, context) {
+            Ok(done) => done,
+            Err(error) => {
+                fault = Some(error);
+                break;
+            }
+        };
         first += case.load.planned().unwrap_or(UNKNOWN_LENGTH);
         journal = done.journal;
         manifest.parts.push(done.part);
         played.push((index, round, done.outcomes));
         manifest::write(folder, manifest)?;
+        fault = done.fault;
+        if fault.is_some() {
+            break;
+        }
     }
     manifest.interrupted = context.stop.level() > Level::Run;
     played.sort_by_key(|(index, round, _)| (*index, *round));
@@ -150,7 +175,7 @@ fn perform(
         let case = plan.cases[*index].id.as_str();
         outcomes.iter().map(move |outcome| crate::frame::Tagged { case, round: *round, shard: 0, outcome })
     });
-    Ok(Table::build(rows)?)
+    Ok((Table::build(rows)?, fault))
 }
 
 /// Rounds outside, cases inside: drift of the server strikes all cases alike.

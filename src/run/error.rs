@@ -15,7 +15,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum RunError {
     /// Nobody answers at the target.
-    #[error("cannot reach the target {url}: {} ({})\n  tried {attempts} times within {seconds:.1} s; is the server up, and the url right?", failure.message, failure.kind)]
+    #[error("cannot reach the target {url}: {} ({})\n  tried {attempts} time{} within {seconds:.1} s; is the server up, and the url right?", failure.message, failure.kind, if *attempts == 1 { "" } else { "s" })]
     Unreachable {
         /// The target.
         url: String,
@@ -26,6 +26,9 @@ pub enum RunError {
         /// Seconds that they took.
         seconds: f64,
     },
+    /// A signal came before there was anything to save.
+    #[error("interrupted before the first request; nothing was measured")]
+    Interrupted,
     /// The dataset ended before the requests did, and `on_exhausted: error` stands.
     #[error("the dataset ran out after {rows} rows and `on_exhausted: error` stands; lower `load.requests` or use `cycle`")]
     Exhausted {

@@ -10,11 +10,14 @@ use crate::model::units::Nanos;
 use crate::pace::schedule::Schedule;
 use crate::prompts::Prompts;
 use crate::run::error::RunError;
+use crate::run::stop::{Level, Stop};
 use crate::scenario::render::Renderer;
 use async_channel::{Receiver, Sender, TrySendError, bounded};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Bytes of rendered bodies that wait at the most.
 const AHEAD_BYTES: usize = 64 << 20;
@@ -22,6 +25,8 @@ const AHEAD_BYTES: usize = 64 << 20;
 const AHEAD_CALLS: RangeInclusive<usize> = 16..=4096;
 /// A burst is due all at once, so all of it waits, up to this.
 const BURST_CALLS: usize = 65_536;
+/// While calls are made ready, the switch is looked at this often.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What calls are made of.
 pub struct Recipe {
@@ -91,8 +96,9 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Starts rendering and returns when as much is ready as is kept ahead, or everything there is.
-    pub fn start(mut recipe: Recipe, lanes: usize) -> Result<Feed, RunError> {
+    /// Starts rendering and returns when as much is ready as is kept ahead, or everything there is, or the switch is
+    /// pressed.
+    pub fn start(mut recipe: Recipe, lanes: usize, stop: &Stop) -> Result<Feed, RunError> {
         let Some(first) = recipe.call(0)? else { return Err(RunError::NothingToSend) };
         let fit = AHEAD_BYTES / first.body.len().max(1);
         let most = if recipe.burst { BURST_CALLS } else { *AHEAD_CALLS.end() };
@@ -102,8 +108,8 @@ impl Feed {
         let (ready, wait) = mpsc::channel();
         let thread = std::thread::Builder::new().name("feed".into()).spawn(move || fill(recipe, first, &senders, ready));
         let thread = thread.map_err(RunError::Thread)?;
-        // An error here only means that the thread ended first; `finish` tells how.
-        let _ = wait.recv();
+        // The other end is dropped when enough is ready, or when the thread ended; `finish` tells how.
+        while stop.level() == Level::Run && wait.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
         Ok(Feed { queues: receivers.iter().cycle().take(lanes).cloned().collect(), thread })
     }
 

@@ -37,10 +37,14 @@ impl Gate {
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
-    /// A request is over: its slot is free since `at`.
-    pub fn leave(&self, at: Nanos) {
+    /// A request has ended: its slot is free since `at`.
+    pub fn free(&self, at: Nanos) {
         self.free.borrow_mut().push_back(at);
         self.freed.notify_one();
+    }
+
+    /// A request is over, its outcome in the collector's hands.
+    pub fn leave(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
         if self.in_flight.get() == 0 {
             self.idle.notify_one();
@@ -73,9 +77,11 @@ mod tests {
                 async move { gate.slot().await }
             });
             tokio::task::yield_now().await;
-            waiting.leave(Nanos(7));
+            waiting.free(Nanos(7));
+            let slot = waiter.await.unwrap();
+            waiting.leave();
             waiting.empty().await;
-            waiter.await.unwrap()
+            slot
         });
         assert_eq!(slot.await, Nanos(7));
     }

@@ -6,6 +6,7 @@ use crate::model::units::Nanos;
 use crate::run::drive::Drive;
 use crate::run::error::RunError;
 use crate::run::meter::Spans;
+use crate::run::stop::Stop;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,15 +38,21 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Starts a lane; `build` makes its part of the case on the lane's own thread.
+    /// Starts a lane; `build` makes its part of the case on the lane's own thread. Where that fails `halt` is pressed, so
+    /// that no other lane goes on alone.
     pub fn start(
         index: usize,
         clock: Clock,
         gauges: Arc<Gauges>,
+        halt: Stop,
         build: impl FnOnce() -> Result<Drive, RunError> + Send + 'static,
     ) -> Result<Lane, RunError> {
-        let thread = std::thread::Builder::new().name(format!("lane-{index}")).spawn(move || live(clock, build));
-        Ok(Lane { thread: thread.map_err(RunError::Thread)?, gauges })
+        let alarm = halt.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("lane-{index}"))
+            .spawn(move || live(clock, build).inspect_err(|_| halt.press()));
+        let thread = thread.inspect_err(|_| alarm.press()).map_err(RunError::Thread)?;
+        Ok(Lane { thread, gauges })
     }
 
     /// Waits for its end.
@@ -70,10 +77,12 @@ fn live(clock: Clock, build: impl FnOnce() -> Result<Drive, RunError>) -> Result
         let ended = drive.run().await;
         ticker.abort();
         Ok::<_, RunError>(ended)
-    })?;
+    });
+    // A name that is still being resolved for a request that was given up must not be waited for.
+    runtime.shutdown_background();
     let wall = began.0.elapsed().as_secs_f64();
     let cpu_share = (thread_cpu() - began.1).as_secs_f64() / wall.max(1e-9);
-    Ok(LaneReport { sending_until, stall: stall.take(), cpu_share })
+    Ok(LaneReport { sending_until: sending_until?, stall: stall.take(), cpu_share })
 }
 
 /// Records by how much each tick came late, from the start of the case. A tick is due on an absolute instant, and one that

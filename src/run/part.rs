@@ -13,7 +13,7 @@ use crate::model::target::{Api, Place};
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::run::bench::{Bench, Shifted};
-use crate::run::collect::{Collector, Desk};
+use crate::run::collect::{Collected, Collector, Desk};
 use crate::run::conduct::Context;
 use crate::run::drive::{Drive, Room};
 use crate::run::error::RunError;
@@ -21,7 +21,7 @@ use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::lanes::{Lane, LaneReport, reading};
 use crate::run::meter::{Meter, Spans};
-use crate::run::stop::Level;
+use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
 use crate::sim::{self, Truth};
 use crate::store::Record;
@@ -60,14 +60,16 @@ pub struct Played {
     pub outcomes: Vec<Outcome>,
     /// The journal, for the next round.
     pub journal: Writer,
+    /// Why the run cannot go on; what was measured by then is here all the same.
+    pub fault: Option<RunError>,
 }
 
-/// Plays one round.
+/// Plays one round. An error means that nothing of it was measured.
 pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
     let prompts = Arc::new(Shifted { prompts: bench.prompts.clone(), first: turn.first });
     let renderer = bench.renderer.clone();
     let lanes = lane_count(turn.case);
-    let feed = Feed::start(Recipe::new(turn.case, prompts, renderer, turn.seed), lanes)?;
+    let feed = Feed::start(Recipe::new(turn.case, prompts, renderer, turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
     let origin = Instant::now() + LEAD;
     let route = match (&bench.route, &server) {
@@ -84,15 +86,19 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
     let desk = stage.desk(journal);
     let collector = Collector::start(desk, results)?;
-    let running = stage.start_lanes(&feed, sender)?;
-    let reports: Vec<LaneReport> = running.into_iter().map(Lane::finish).collect::<Result<_, _>>()?;
-    feed.finish()?;
-    let (outcomes, mut journal) = collector.finish()?;
+    let running = stage.start_lanes(&feed, sender);
+    let lanes: Vec<Result<LaneReport, RunError>> = running.into_iter().map(|lane| lane.and_then(Lane::finish)).collect();
+    let fed = feed.finish();
+    let Collected { outcomes, mut journal, fault } = collector.finish()?;
     drop(server);
-    stage.describe(&mut part, &outcomes, reports);
-    journal.append(&Record::Ended { part: part.clone() })?;
-    journal.flush()?;
-    Ok(Played { part, outcomes, journal })
+    let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
+    stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
+    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err());
+    if let Some(fault) = &fault {
+        part.cut_short = Some(fault.to_string());
+    }
+    let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
+    Ok(Played { part, outcomes, journal, fault: fault.or(closed.err().map(RunError::from)) })
 }
 
 /// A lane per core, but never a lane without a user.
@@ -130,14 +136,14 @@ struct Stage<'a> {
     clock: Clock,
     context: &'a Context,
     gauges: Vec<Arc<Gauges>>,
-    quota: Option<Arc<Quota>>,
+    quota: Arc<Quota>,
     room: Option<Arc<Room>>,
+    halt: Stop,
 }
 
 impl<'a> Stage<'a> {
     fn new(turn: &'a Turn, bench: &'a Bench, route: Route, clock: Clock, context: &'a Context) -> Stage<'a> {
         let load = &turn.case.load;
-        let closed = matches!(load.shape, Shape::Closed { .. });
         let room = load.max_in_flight.map(|most| Arc::new(Room { taken: AtomicU64::new(0), most: u64::from(most) }));
         Stage {
             turn,
@@ -146,8 +152,9 @@ impl<'a> Stage<'a> {
             clock,
             context,
             gauges: (0..lane_count(turn.case)).map(|_| Arc::default()).collect(),
-            quota: closed.then(|| Arc::new(Quota::new(load))),
+            quota: Arc::new(Quota::new(load)),
             room,
+            halt: Stop::default(),
         }
     }
 
@@ -161,10 +168,11 @@ impl<'a> Stage<'a> {
             meter: Meter::new(load.planned(), load.duration.map(Nanos::secs)),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
+            halt: self.halt.clone(),
         }
     }
 
-    fn start_lanes(&self, feed: &Feed, results: Sender<Finished>) -> Result<Vec<Lane>, RunError> {
+    fn start_lanes(&self, feed: &Feed, results: Sender<Finished>) -> Vec<Result<Lane, RunError>> {
         let pairs = self.gauges.iter().zip(&feed.queues).enumerate();
         pairs.map(|(index, (gauges, queue))| self.start_lane(index, gauges.clone(), queue.clone(), results.clone())).collect()
     }
@@ -179,20 +187,23 @@ impl<'a> Stage<'a> {
         let (target, load) = (self.turn.case.target.clone(), self.turn.case.load);
         let (route, clock, stop) = (self.route.clone(), self.clock, self.context.stop.clone());
         let (quota, room) = (self.quota.clone(), self.room.clone());
+        let halt = self.halt.clone();
         let setting = Setting { clock, gauges: gauges.clone(), keep_text: self.bench.tokenizer.is_some() };
         let slots = match load.shape {
             Shape::Closed { users } => share(users as usize, index, self.gauges.len()),
             Shape::Open { .. } | Shape::Burst => 0,
         };
-        Lane::start(index, clock, gauges, move || {
+        Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {
                 engine: Http::new(&target, &route, setting)?,
                 gate: Gate::new(slots),
                 queue,
                 quota,
+                closed: matches!(load.shape, Shape::Closed { .. }),
                 room,
                 results,
                 stop,
+                halt,
                 clock,
                 timer: Timer::new().map_err(RunError::Thread)?,
                 grace: load.graceful_stop,

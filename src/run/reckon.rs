@@ -5,14 +5,14 @@ use crate::judge;
 use crate::model::check::Verdict;
 use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
-use crate::model::report::{CaseReport, Manifest, Part, Report};
+use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict};
 use crate::run::audit::audit;
 use crate::run::error::RunError;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
     let cases = plan.cases.iter().map(|case| reckon_case(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
-    let verdict = judge::overall(&cases);
+    let verdict = if manifest.error.is_some() { RunVerdict::Error } else { judge::overall(&cases) };
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
     Ok(Report { description: plan.description.clone(), manifest: manifest.clone(), verdict, exit_code, audit: plan.audit, cases })
 }

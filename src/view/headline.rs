@@ -101,6 +101,9 @@ fn invalid(report: &Report) -> String {
 }
 
 fn error(report: &Report) -> String {
+    if let Some(why) = &report.manifest.error {
+        return format!("the run could not go on; {}.", plain(why).trim_end_matches('.'));
+    }
     let dead = report.cases.iter().find(|case| case.counts.ok == 0).and_then(|case| Some((case, case.failures.first()?)));
     match dead {
         Some((case, failure)) => format!(

@@ -191,3 +191,13 @@ fn proxy_variables_never_apply_to_loopback() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 2);
 }
+
+#[test]
+fn a_target_that_accepts_and_says_nothing_is_given_up_after_one_connect_timeout() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let lab = Lab::new();
+    let url = format!("https://{}/v1/chat/completions", silent.local_addr().unwrap());
+    let ran = lab.run(&plain(&url, 1).replace("connect: 2s", "connect: 1s")).expect(3);
+    assert!(ran.err.contains("no connection within 1s (timeout_connect)"), "{}", ran.err);
+    assert!(ran.err.contains("tried 1 time within"), "{}", ran.err);
+}

@@ -171,3 +171,23 @@ fn init_writes_a_scenario_that_runs() {
     lab.llmscen(&["validate", "mine.yaml"]).expect(0);
     lab.llmscen(&["init", "mine.yaml"]).expect(2);
 }
+
+#[test]
+fn a_run_that_cannot_go_on_keeps_and_reports_what_was_measured() {
+    let lab = Lab::new();
+    lab.file("p.txt", "one\ntwo\nthree\nfour\nfive\n");
+    let scenario = "version: 1\nname: t\ntarget: { api: simulator, simulator: { alpha: 1ms } }\nrequest: { max_tokens: 2 }\n\
+        dataset: { kind: line_by_line, path: p.txt, on_exhausted: error }\nload: { concurrency: 2, requests: 3 }\n\
+        matrix: { load.requests: [3, 9, 4] }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n";
+    let why = "the dataset ran out after 5 rows";
+    let ran = lab.run(scenario).expect(3);
+    assert!(ran.err.contains(why), "{}", ran.err);
+    let first = lab.results();
+    let ok: Vec<u64> = first["cases"].as_array().unwrap().iter().map(|case| case["counts"]["ok"].as_u64().unwrap()).collect();
+    assert_eq!(ok, [3, 5, 0], "the first case is whole, the second as far as the data went, the third never ran");
+    assert_eq!((&first["verdict"], &first["exit_code"], &first["interrupted"]), (&"error".into(), &3.into(), &false.into()));
+    assert_eq!((&first["cases"][0]["audit"]["valid"], &first["cases"][1]["audit"]["valid"]), (&true.into(), &false.into()));
+    assert!(lab.text("out/report.md").contains(why));
+    lab.llmscen(&["report", "out"]).expect(3);
+    assert_eq!(lab.results(), first);
+}

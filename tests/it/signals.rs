@@ -2,6 +2,7 @@
 
 use crate::lab::*;
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::Read;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -86,4 +87,21 @@ fn after_kill_9_the_journal_renders() {
     assert!(lab.path().join("out/requests.parquet").exists());
     lab.llmscen(&["report", "out"]).expect(130);
     assert_eq!(lab.results(), results, "rendering again from the tables says the same");
+}
+
+#[test]
+fn a_signal_ends_the_search_for_the_target() {
+    let lab = Lab::new();
+    // Connections are made, but no one ever shakes hands on them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/v1/chat/completions", silent.local_addr().unwrap());
+    lab.file("s.yaml", plain(&url, 1).replace("connect: 2s", "connect: 60s"));
+    let mut child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
+    // What it says first, it says when it listens for signals.
+    child.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let began = Instant::now();
+    signal(&child, Signal::INT);
+    let ran = finish(child).expect(130);
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(ran.err.contains("interrupted before the first request"), "{}", ran.err);
 }

@@ -6,8 +6,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// A server whose certificate nobody but the scratch folder's `ca.pem` vouches for.
-fn secure_server(lab: &Lab) -> SocketAddr {
+/// A server whose certificate nobody but the scratch folder's `ca.pem` vouches for. On each connection it gives so many
+/// answers; to the next request it only says farewell.
+fn secure_server(lab: &Lab, answers: usize) -> SocketAddr {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()]).unwrap().self_signed(&key).unwrap();
     lab.file("ca.pem", certificate.pem());
@@ -28,7 +29,15 @@ fn secure_server(lab: &Lab) -> SocketAddr {
             std::thread::spawn(move || {
                 let mut session = rustls::ServerConnection::new(config).unwrap();
                 let mut stream = rustls::Stream::new(&mut session, &mut socket);
-                while read_request(&mut stream).is_some() {
+                for number in 0..=answers {
+                    if read_request(&mut stream).is_none() {
+                        return;
+                    }
+                    if number == answers {
+                        stream.conn.send_close_notify();
+                        let _ = stream.conn.complete_io(stream.sock);
+                        return;
+                    }
                     let answer = crate::lab::stream(&[TOKEN, FINISH, "[DONE]"], true);
                     if std::io::Write::write_all(&mut stream, &answer).is_err() {
                         return;
@@ -48,7 +57,7 @@ fn scenario(address: SocketAddr, tls: &str) -> String {
 #[test]
 fn a_custom_authority_is_trusted() {
     let lab = Lab::new();
-    let address = secure_server(&lab);
+    let address = secure_server(&lab, 9);
     lab.run(&scenario(address, "ca: ca.pem")).expect(0);
     assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 3);
 }
@@ -56,9 +65,9 @@ fn a_custom_authority_is_trusted() {
 #[test]
 fn an_unknown_authority_is_refused_as_tls() {
     let lab = Lab::new();
-    let address = secure_server(&lab);
+    let address = secure_server(&lab, 9);
     let other = Lab::new();
-    secure_server(&other);
+    secure_server(&other, 9);
     let path = other.path().join("ca.pem");
     let ran = lab.run(&scenario(address, &format!("ca: {}", path.display()))).expect(3);
     assert!(ran.err.contains("(tls)"), "{}", ran.err);
@@ -67,7 +76,16 @@ fn an_unknown_authority_is_refused_as_tls() {
 #[test]
 fn insecure_accepts_any_certificate() {
     let lab = Lab::new();
-    let address = secure_server(&lab);
+    let address = secure_server(&lab, 9);
     lab.run(&scenario(address, "insecure: true")).expect(0);
     assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 3);
+}
+
+#[test]
+fn a_tls_farewell_is_no_byte_of_an_answer() {
+    let lab = Lab::new();
+    let address = secure_server(&lab, 1);
+    lab.run(&scenario(address, "ca: ca.pem")).expect(0);
+    let counts = &lab.results()["cases"][0]["counts"];
+    assert_eq!((&counts["ok"], &counts["reconnects"]), (&3.into(), &2.into()), "{counts}");
 }

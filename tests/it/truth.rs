@@ -1,5 +1,6 @@
 //! What the client measures against what the server knows that it did.
 
+use crate::lab::Lab;
 use crate::witness::*;
 
 const AUDIT: &str = "audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
@@ -76,4 +77,17 @@ fn an_open_loop_sends_what_the_plan_says_when_it_says() {
     let intended: Vec<u64> = pairs.iter().map(|pair| pair.intended - origin).collect();
     assert_eq!(intended, plan, "the intended times are the plan's, to the nanosecond");
     assert!(send_lags(&pairs)[0] >= 0.0, "none leaves early");
+}
+
+#[test]
+fn the_grace_counts_from_the_end_of_the_duration_not_from_the_last_arrival() {
+    let lab = Lab::new();
+    lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {{ alpha: 1500ms, beta: 0s, gamma: 0s, delta: 0s }} }}\n\
+         request: {{ max_tokens: 1 }}\ndataset: {{ kind: prompt, text: hello }}\n\
+         load: {{ rate: 0.1/s, arrivals: constant, duration: 8s, graceful_stop: 10ms }}\n{AUDIT}"
+    ))
+    .expect(0);
+    let counts = &lab.results()["cases"][0]["counts"];
+    assert_eq!((&counts["ok"], &counts["scheduled"]), (&1.into(), &1.into()), "{counts}");
 }
