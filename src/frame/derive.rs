@@ -98,6 +98,7 @@ impl Fact<'_> {
             prompt_tokens: values.get(&Metric::PromptTokens).copied(),
             values,
             gaps: if self.ok() { self.gaps().collect() } else { Vec::new() },
+            busy_ms: self.sent.map_or(0.0, |sent| ms(sent, self.end)),
         }
     }
 }

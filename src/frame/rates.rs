@@ -48,7 +48,7 @@ fn open(round: &Round<'_, '_>, load: &Load, sent: f64) -> (Rate, Rate) {
             (start, duration.0.min(cut(round).map_or(u64::MAX, |until| until.saturating_sub(start))))
         }
         // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
-        None => (first, (last - first) / arrivals.saturating_sub(1).max(1) * arrivals),
+        None => (first, ((last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64).round() as u64),
     };
     let sent_until = round.measured().filter_map(|fact| fact.sent).max().unwrap_or(start);
     let planned = round.measured().filter(|fact| fact.intended <= start.saturating_add(length)).count();
@@ -101,6 +101,14 @@ mod tests {
         assert_eq!(rates_of(&arrivals(100, 10), open_loop(None), None), (Some(100.0), Some(100.0)));
         assert_eq!(rates_of(&arrivals(100, 10), open_loop(Some(1)), None), (Some(100.0), Some(100.0)));
         assert_eq!(rates_of(&arrivals(1, 10), open_loop(None), None), (None, None));
+    }
+
+    #[test]
+    fn a_mean_gap_of_no_whole_nanoseconds_is_not_cut() {
+        let mut rows = arrivals(4, 10);
+        rows[3].timeline.intended = Nanos(20_000_002);
+        // Three gaps of 6 666 667.33 ns, four of which are 26 666 669.33.
+        assert_eq!(rates_of(&rows, open_loop(None), None).0, Some(4.0 / 0.026_666_669));
     }
 
     #[test]

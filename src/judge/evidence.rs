@@ -31,7 +31,10 @@ impl Evidence {
             Subject::Metric { metric, stat, tags } => {
                 let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
                 match (metric, stat) {
-                    (_, Some(Stat::Mean)) => Evidence::Ratio(units::mean(&rows, *metric)),
+                    // One request without an end has no finite mean with any others, and nothing is there to draw from.
+                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok) => {
+                        Evidence::Ratio(units::mean(&rows, *metric))
+                    }
                     (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
                     (Metric::ErrorRate, None) => share(rows.iter().map(|row| !row.ok)),
                     (metric, None) => figure(&rows, *metric, sample, tags.is_empty()),
@@ -102,6 +105,13 @@ mod tests {
         assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Max));
         wanted.op = Op::More;
         assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::NEG_INFINITY], Stat::Max));
+    }
+
+    #[test]
+    fn a_mean_over_all_scheduled_knows_of_the_failed_ones() {
+        let wanted = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0) };
+        assert_eq!(of(&wanted, vec![ok(Metric::Ttft, 4.0), failed()]), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Mean));
+        assert!(matches!(of(&wanted, vec![ok(Metric::Ttft, 4.0)]), Evidence::Ratio(_)));
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use crate::model::check::Ruling;
 use crate::model::report::{CaseReport, RunVerdict};
 
-/// The worst of all cases: an error where no request of the run succeeded, or none of a case that has no check to say so;
-/// else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check.
+/// The worst of all cases: an error where no request of the run succeeded, or none of a case that was sent some and has no
+/// check to say so; else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check, and
+/// so is one that was never reached.
 pub fn overall(cases: &[CaseReport]) -> RunVerdict {
     let lost = |case: &CaseReport| case.counts.ok == 0;
-    if cases.iter().all(lost) || cases.iter().any(|case| lost(case) && case.verdicts.is_empty()) {
+    let unsaid = |case: &CaseReport| lost(case) && case.counts.scheduled > 0 && case.verdicts.is_empty();
+    if cases.iter().all(lost) || cases.iter().any(unsaid) {
         return RunVerdict::Error;
     }
     let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| of_ruling(verdict.ruling));
@@ -64,7 +66,7 @@ mod tests {
         CaseReport {
             verdicts: rulings.iter().map(|&ruling| Verdict { ruling, ..verdict.clone() }).collect(),
             audit: Audit { valid, ..Audit::default() },
-            counts: Counts { ok: succeeded, ..Counts::default() },
+            counts: Counts { scheduled: 5, ok: succeeded, ..Counts::default() },
             ..CaseReport::default()
         }
     }
@@ -90,6 +92,8 @@ mod tests {
         assert_eq!(overall(&[]), RunVerdict::Error);
         assert_eq!(overall(&[lost, case(&[], true, 1)]), RunVerdict::Fail);
         assert_eq!(overall(&[case(&[], true, 0), case(&[], true, 1)]), RunVerdict::Error);
+        let never_reached = CaseReport { counts: Counts::default(), ..case(&[], false, 0) };
+        assert_eq!(overall(&[case(&[], true, 1), never_reached]), RunVerdict::Invalid);
     }
 
     #[test]

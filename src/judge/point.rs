@@ -25,7 +25,8 @@ fn statistic(values: &mut [f64], stat: Stat) -> Option<f64> {
         Stat::Min => values.iter().copied().reduce(f64::min),
         Stat::Max => values.iter().copied().reduce(f64::max),
         Stat::Count => Some(values.len() as f64),
-        Stat::Sd => moments::sd(values),
+        // A failed request is infinitely far off, and no deviation is taken from that.
+        Stat::Sd => values.iter().copied().find(|value| value.is_infinite()).or_else(|| moments::sd(values)),
     }
 }
 
@@ -57,6 +58,8 @@ mod tests {
         let of = |stat| statistic(&mut [3.0, 1.0, 2.0, 6.0], stat);
         let stats = [Stat::Quantile(0.5), Stat::Quantile(1.0), Stat::Mean, Stat::Min, Stat::Max, Stat::Count];
         assert_eq!(stats.map(of), [2.0, 6.0, 3.0, 1.0, 6.0, 4.0].map(Some));
+        let lost = [Stat::Mean, Stat::Sd, Stat::Max].map(|stat| statistic(&mut [1.0, f64::INFINITY], stat));
+        assert_eq!(lost, [Some(f64::INFINITY); 3]);
         assert_eq!((statistic(&mut [1.0], Stat::Sd), statistic(&mut [], Stat::Count)), (None, None));
     }
 

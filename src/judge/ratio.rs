@@ -20,7 +20,8 @@ pub(super) fn judge(check: &Check, units: &Units, observed: f64, level: f64, see
     };
     let end = if check.op.holds(observed, check.limit) { worst } else { best };
     let need = (ruling == Ruling::Inconclusive).then(|| needed(units.n, observed, end, check.limit)).flatten();
-    let note = units.by_round.then(|| format!("{} rounds drawn as a whole", units.drawn.len()));
+    let more = if ruling == Ruling::Inconclusive { ", so it takes more rounds" } else { "" };
+    let note = units.by_round.then(|| format!("{} rounds drawn as a whole{more}", units.drawn.len()));
     Opinion { ruling, bound: Some(worst), need, ..open }.noted(note)
 }
 

@@ -3,8 +3,8 @@
 use crate::judge::evidence::Evidence;
 use crate::judge::opinion::Opinion;
 use crate::judge::{point, quantile, ratio, share};
-use crate::model::check::{Check, Confidence, NoData, Ruling, Verdict};
-use crate::model::metric::Stat;
+use crate::model::check::{Check, Confidence, NoData, Ruling, Subject, Verdict};
+use crate::model::metric::{Per, Stat};
 use crate::model::sample::Sample;
 use crate::model::seed::Seed;
 
@@ -12,7 +12,7 @@ use crate::model::seed::Seed;
 /// Equal seeds give equal verdicts.
 pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict {
     let opinion = opinion(check, Evidence::of(check, sample), seed.child(check.expr.as_str()));
-    let audit = (!valid).then_some("the self-audit failed: the load generator was measured, not the server");
+    let audit = (!valid).then_some("the self-audit failed, and its reasons say why");
     let Opinion { ruling, observed, bound, n, need, note } = opinion.noted(audit);
     let (ruling, need) = if valid { (ruling, need) } else { (Ruling::Invalid, None) };
     Verdict { check: check.clone(), ruling, observed, bound, n, need, note }
@@ -25,7 +25,7 @@ fn opinion(check: &Check, mut evidence: Evidence, seed: Seed) -> Opinion {
         (Confidence::Point, _) => compared,
         (Confidence::Level(_), Some(reason)) => compared.noted(Some(reason)),
         (Confidence::Level(level), None) => match evidence {
-            Evidence::Values(values, Stat::Quantile(p)) => quantile::judge(check, values, p, level),
+            Evidence::Values(values, Stat::Quantile(p)) => quantile::judge(check, values, p, level).noted(pooled(check)),
             Evidence::Share { hits, n } => share::judge(check, hits, n, level),
             Evidence::Ratio(units) => ratio::judge(check, &units, observed, level, seed),
             Evidence::Values(..) | Evidence::Figure(..) => compared,
@@ -33,6 +33,12 @@ fn opinion(check: &Check, mut evidence: Evidence, seed: Seed) -> Opinion {
     };
     let lost = observed.is_infinite().then_some("the value lies among the failed requests, which break any limit");
     judged.noted(lost)
+}
+
+/// What a reader must know of a limit on gaps.
+fn pooled(check: &Check) -> Option<&'static str> {
+    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Per::Gap);
+    gaps.then_some("n counts gaps, and those of one request are alike: surer of itself than it should be")
 }
 
 fn without_data(check: &Check) -> Opinion {
@@ -49,7 +55,7 @@ mod tests {
     use super::*;
     use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use crate::model::check::{Of, Op, RequestLimit};
-    use crate::model::metric::{Metric, Per};
+    use crate::model::metric::Metric;
     use crate::model::sample::Row;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
@@ -79,6 +85,14 @@ mod tests {
         assert_eq!(seen.note.as_deref(), Some("compared as a point: no number of samples bounds an extreme"));
         let seen = ruled(&check(Metric::ErrorRate, None, Op::Equal, 0.0), latencies([9.0]));
         assert_eq!((seen.ruling, seen.observed), (Ruling::Pass, Some(0.0)));
+    }
+
+    #[test]
+    fn pooled_gaps_say_that_they_are_not_independent() {
+        let rows = vec![Row { gaps: vec![1.0; 300], ..ok(Metric::Ttft, 1.0) }];
+        let seen = ruled(&check(Metric::Itl, P99, Op::Less, 10.0), rows);
+        assert_eq!((seen.ruling, seen.n), (Ruling::Pass, 300));
+        assert!(seen.note.unwrap().starts_with("n counts gaps"));
     }
 
     #[test]

@@ -58,10 +58,10 @@ fn per_gpu(sample: &Sample) -> f64 {
 }
 
 /// Each request's part of its round's window. In a closed loop a slow request delays the next one, so its part goes with its
-/// own duration; in an open loop the arrivals set the pace, so all parts are equal.
+/// own duration, whether it succeeded or not; in an open loop the arrivals set the pace, so all parts are equal.
 fn times(rows: &[&Row], sample: &Sample) -> Vec<f64> {
     let open = sample.scalars.contains_key(&Metric::RateOffered);
-    let took = |row: &&Row| if open { 1.0 } else { row.values.get(&Metric::E2eService).copied().unwrap_or(0.0) };
+    let took = |row: &&Row| if open { 1.0 } else { row.busy_ms };
     let (mut sums, mut counts) = (BTreeMap::<u32, f64>::new(), BTreeMap::<u32, f64>::new());
     for row in rows {
         *sums.entry(row.round).or_default() += took(row);
@@ -97,9 +97,7 @@ mod tests {
     use crate::judge::fixture::{failed, ok, sample};
 
     fn reply(round: u32, took: f64, tokens: f64) -> Row {
-        let mut row = Row { round, output_tokens: Some(tokens), ..ok(Metric::E2eService, took) };
-        row.values.insert(Metric::E2e, took);
-        row
+        Row { round, output_tokens: Some(tokens), busy_ms: took, ..ok(Metric::E2e, took) }
     }
 
     fn of(rows: Vec<Row>, windows: &[f64], metric: Metric) -> Units {
@@ -113,6 +111,13 @@ mod tests {
         let seen = of(rows, &[2.0, 1.0], Metric::OutputTps);
         assert_eq!((seen.observed, seen.n, seen.by_round), (Some(20.0), 4, false));
         assert_eq!(seen.drawn[..3].iter().map(|unit| unit.weight).collect::<Vec<_>>(), [0.5, 1.5, 0.0]);
+    }
+
+    #[test]
+    fn a_failure_that_took_its_time_weighs_as_much_as_a_success() {
+        let timed_out = Row { busy_ms: 300.0, ..failed() };
+        let seen = of(vec![reply(0, 100.0, 10.0), timed_out], &[0.4], Metric::OutputTps);
+        assert_eq!(seen.drawn, [Unit { amount: 10.0, weight: 0.1 }, Unit { amount: 0.0, weight: 0.3 }]);
     }
 
     #[test]

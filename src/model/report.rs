@@ -103,6 +103,9 @@ pub struct Vitals {
     pub bytes_out_per_s: f64,
 }
 
+/// How a reason begins that lies in the run's course and not in the tool's speed.
+pub const OFF_PLAN: &str = "the run did not happen as planned: ";
+
 /// The self-audit of one case over its rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Audit {

@@ -70,6 +70,8 @@ pub struct Row {
     pub values: BTreeMap<Metric, f64>,
     /// Gaps between its token events, in milliseconds.
     pub gaps: Vec<f64>,
+    /// How long it kept its user busy, whatever came of it: `end` − `sent` in milliseconds, 0 where it was never sent.
+    pub busy_ms: f64,
 }
 
 /// All measured requests of one case, and the windows they ran in.

@@ -2,9 +2,11 @@
 
 use crate::model::metric::Metric;
 use crate::model::plan::AuditLimits;
-use crate::model::report::{Audit, Part, Vitals};
+use crate::model::report::{Audit, OFF_PLAN, Part, Vitals};
 use crate::model::sample::Sample;
+use crate::model::units::Unit;
 use crate::stats::quantile;
+use crate::view::format::against;
 
 /// The audit of one case from its rounds' facts and its rows.
 ///
@@ -34,55 +36,52 @@ pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits
         dropped: sample.counts.dropped,
         reasons: Vec::new(),
     };
-    audit.reasons = reasons(&audit, parts, limits);
+    audit.reasons = reasons(&audit, limits);
+    audit.reasons.extend(short_rate(&audit, sample.counts.scheduled, limits.achieved));
+    audit.reasons.extend(parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("{OFF_PLAN}{why}")));
     if parts.len() < rounds as usize {
-        audit.reasons.push(format!("the run did not happen as planned: {} of {rounds} rounds ran", parts.len()));
+        audit.reasons.push(format!("{OFF_PLAN}{} of {rounds} rounds ran", parts.len()));
     }
     audit.valid = audit.reasons.is_empty();
     audit
 }
 
-fn reasons(audit: &Audit, parts: &[&Part], limits: &AuditLimits) -> Vec<String> {
+/// Limits are printed with as many digits as tell them from what broke them.
+fn reasons(audit: &Audit, limits: &AuditLimits) -> Vec<String> {
     let mut reasons = Vec::new();
-    let mut over = |value: Option<f64>, limit: f64, say: &dyn Fn(f64) -> String| {
+    let mut over = |value: Option<f64>, limit: f64, unit: Unit, say: &dyn Fn(&str) -> String| {
         if let Some(value) = value.filter(|value| *value > limit) {
-            reasons.push(say(value));
+            let limit_text = against(Some(limit), limit, unit);
+            reasons.push(say(&format!("{} (limit {limit_text})", against(Some(value), limit, unit))));
         }
     };
-    over(audit.schedule_lag_ms_p99, limits.lag_p99.millis(), &|lag| {
-        format!(
-            "requests left {lag:.1} ms late at p99 (limit {} ms): the tool could not keep its schedule",
-            limits.lag_p99.millis()
-        )
+    over(audit.schedule_lag_ms_p99, limits.lag_p99.millis(), Unit::Millis, &|lag| {
+        format!("requests left late by {lag} at p99: the tool could not keep its schedule")
     });
-    over(audit.stall_ms_p99, limits.stall_p99.millis(), &|stall| {
-        format!(
-            "worker threads stalled {stall:.1} ms at p99 (limit {} ms): stamps are late by as much",
-            limits.stall_p99.millis()
-        )
+    over(audit.stall_ms_p99, limits.stall_p99.millis(), Unit::Millis, &|stall| {
+        format!("worker threads stalled for {stall} at p99: stamps are late by as much")
     });
-    over(audit.cpu_share_max, limits.cpu, &|share| {
-        format!("a worker thread was busy {:.0} % of the time (limit {:.0} %)", share * 100.0, limits.cpu * 100.0)
-    });
-    let short = audit.achieved_over_offered.filter(|share| *share < limits.achieved);
-    reasons.extend(short.map(|share| {
-        let dropped = if audit.dropped > 0 {
-            format!("; {} arrivals found no room under max_in_flight", audit.dropped)
-        } else {
-            String::new()
-        };
-        format!("{:.1} % of the offered rate was sent (limit {:.0} %){dropped}", share * 100.0, limits.achieved * 100.0)
-    }));
-    reasons.extend(
-        parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("the run did not happen as planned: {why}")),
-    );
+    over(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| format!("a worker thread's CPU share was {share}"));
     reasons
+}
+
+/// Too little of the offered rate was sent. Where arrivals without room explain it, the tool kept up and the server did not.
+fn short_rate(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
+    let share = audit.achieved_over_offered.filter(|share| *share < limit)?;
+    let (seen, limit_text) = (against(Some(share), limit, Unit::Share), against(Some(limit), limit, Unit::Share));
+    let sent = format!("{seen} of the offered rate was sent (limit {limit_text})");
+    if audit.dropped == 0 {
+        return Some(sent);
+    }
+    let kept_up = share + audit.dropped as f64 / scheduled.max(1) as f64 >= limit;
+    let why = if kept_up { OFF_PLAN } else { "" };
+    Some(format!("{why}{sent}; {} of {scheduled} arrivals found no room under `max_in_flight`", audit.dropped))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::sample::Row;
+    use crate::model::sample::{Counts, Row};
     use std::collections::BTreeMap;
 
     fn sample(lags: &[f64]) -> Sample {
@@ -113,8 +112,34 @@ mod tests {
         late.scalars = BTreeMap::from([(Metric::RateOffered, 100.0), (Metric::RateAchieved, 90.0)]);
         let audit = audit(&[&part], 1, &late, &AuditLimits::default());
         let starts: Vec<&str> = audit.reasons.iter().map(|reason| &reason[..12]).collect();
-        assert_eq!(starts, ["requests lef", "worker threa", "a worker thr", "90.0 % of th", "the run did "]);
+        assert_eq!(starts, ["requests lef", "worker threa", "a worker thr", "90% of the o", "the run did "]);
         assert!(!audit.valid);
+    }
+
+    #[test]
+    fn what_breaks_a_threshold_never_looks_equal_to_it() {
+        let part = part(Vitals { stall_ms_p99: 5.004, cpu_shares: vec![0.9004], ..Vitals::default() });
+        let mut late = sample(&[5.0004]);
+        late.scalars = BTreeMap::from([(Metric::RateOffered, 1000.0), (Metric::RateAchieved, 979.6)]);
+        let known = [
+            "requests left late by 5.0004 ms (limit 5 ms) at p99: the tool could not keep its schedule",
+            "worker threads stalled for 5.004 ms (limit 5 ms) at p99: stamps are late by as much",
+            "a worker thread's CPU share was 90.04% (limit 90%)",
+            "97.96% of the offered rate was sent (limit 98%)",
+        ];
+        assert_eq!(audit(&[&part], 1, &late, &AuditLimits::default()).reasons, known);
+    }
+
+    #[test]
+    fn arrivals_without_room_are_not_the_tools_slowness() {
+        let mut full = sample(&[0.1]);
+        full.scalars = BTreeMap::from([(Metric::RateOffered, 100.0), (Metric::RateAchieved, 60.0)]);
+        full.counts = Counts { scheduled: 200, dropped: 80, ..Counts::default() };
+        let reason = |sample: &Sample| audit(&[&Part::default()], 1, sample, &AuditLimits::default()).reasons.concat();
+        let known = "60% of the offered rate was sent (limit 98%); 80 of 200 arrivals found no room under `max_in_flight`";
+        assert_eq!(reason(&full), format!("{OFF_PLAN}{known}"));
+        full.counts.dropped = 40;
+        assert!(reason(&full).starts_with("60% of the offered rate"), "{}", reason(&full));
     }
 
     #[test]

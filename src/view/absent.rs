@@ -46,7 +46,7 @@ fn reason(case: &CaseReport, metric: Metric) -> &'static str {
         Needs::Gpus => "needs `target.gpus`",
         Needs::OpenLoop => "needs an open loop (`load.rate`)",
         Needs::Stream if !case.distributions.contains_key(&Metric::Ttft) => "needs streamed responses",
-        Needs::Stream => "too few tokens, or their number is not known",
+        Needs::Stream => "too few tokens, their number not known, or each reply in a single read",
         Needs::Nothing => "not reported by the server, and not countable",
     }
 }

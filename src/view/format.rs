@@ -106,9 +106,12 @@ fn without_zeros(text: &str) -> &str {
 /// A value beside the limit that it is held against: as many digits as it takes to tell the two apart.
 pub fn against(figure: Option<f64>, limit: f64, unit: Unit) -> String {
     let Some(figure) = figure else { return ABSENT.to_owned() };
+    if figure.is_infinite() {
+        return if figure > 0.0 { "∞" } else { "-∞" }.to_owned();
+    }
     let shown = |value, significant| format_unit(value, unit, significant);
     let differs = |significant: &i32| leading(&shown(figure, *significant)) != leading(&shown(limit, *significant));
-    let significant = if figure == limit { 3 } else { (3..=9).find(differs).unwrap_or(9) };
+    let significant = if figure == limit { 3 } else { (3..=15).find(differs).unwrap_or(15) };
     shown(figure, significant)
 }
 
@@ -220,6 +223,8 @@ mod tests {
         assert_eq!(against(Some(500.0004), 500.0, Unit::Millis), "500.0004 ms");
         assert_eq!(against(Some(500.0), 500.0, Unit::Millis), "500 ms");
         assert_eq!(against(Some(0.98997), 0.99, Unit::Share), "98.997%");
+        assert_eq!(against(Some(20_000.000001), 20_000.0, Unit::Millis), "20.000000001 s");
+        assert_eq!(against(Some(f64::INFINITY), 500.0, Unit::Millis), "∞");
         assert_eq!(against(None, 500.0, Unit::Millis), "n/a");
     }
 

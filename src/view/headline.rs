@@ -1,8 +1,9 @@
 //! The verdict on a run as one line that a person can act on.
 
 use crate::model::check::{Ruling, Verdict};
-use crate::model::report::{CaseReport, Report, RunVerdict};
+use crate::model::report::{CaseReport, OFF_PLAN, Report, RunVerdict};
 use crate::view::format::{against, plain, unit_of};
+use crate::view::sheet::subject_mark;
 
 /// The verdict as a word, in capitals.
 pub fn word(verdict: RunVerdict) -> &'static str {
@@ -56,7 +57,7 @@ fn failed(report: &Report) -> String {
     };
     let (check, unit) = (&verdict.check, unit_of(verdict));
     let seen = match verdict.observed {
-        Some(_) => format!("observed {}", against(verdict.observed, check.limit, unit)),
+        Some(_) => format!("observed {}{}", subject_mark(case, verdict), against(verdict.observed, check.limit, unit)),
         None => "there is no data for it".to_owned(),
     };
     let others = if broken.len() > 1 { "; worst: " } else { ": " };
@@ -91,6 +92,10 @@ fn invalid(report: &Report) -> String {
         return "the run did not happen as planned; see the notes.".to_owned();
     };
     let why = first.audit.reasons.first().map_or("no reason was given", String::as_str);
+    if let Some(why) = why.strip_prefix(OFF_PLAN) {
+        let (count, all) = (unsound.len(), report.cases.len());
+        return format!("{count} of {all} cases did not run as planned; `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
+    }
     format!(
         "{} of {} cases measured the load generator, not the server; `{}`: {}. Give the tool more cores or less load.",
         unsound.len(),
@@ -165,6 +170,14 @@ mod tests {
         for (report, line) in table {
             assert_eq!(reason(&report), line);
         }
+    }
+
+    #[test]
+    fn a_run_off_its_plan_does_not_blame_the_tool() {
+        let mut cut = no_data();
+        cut.audit.reasons = vec![format!("{OFF_PLAN}interrupted")];
+        let line = reason(&report_of(vec![cut], RunVerdict::Invalid, 4));
+        assert_eq!(line, "1 of 1 cases did not run as planned; `base`: interrupted.");
     }
 
     #[test]

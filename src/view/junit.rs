@@ -13,6 +13,7 @@
 use crate::model::check::{Ruling, Verdict};
 use crate::model::report::{CaseReport, Report, RunVerdict};
 use crate::view::format::{against, plain, unit_of};
+use crate::view::sheet::subject_mark;
 use crate::view::{ViewError, headline};
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
 use std::time::Duration;
@@ -44,7 +45,7 @@ fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestS
     let mut suite = TestSuite::new(plain(&case.id));
     let class = plain(&format!("{scenario}.{}", case.id));
     for verdict in &case.verdicts {
-        let mut test = TestCase::new(plain(&verdict.check.expr), status(verdict, inconclusive));
+        let mut test = TestCase::new(plain(&verdict.check.expr), status(case, verdict, inconclusive));
         test.set_classname(class.clone());
         suite.add_test_case(test);
     }
@@ -57,8 +58,8 @@ fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestS
     suite
 }
 
-fn status(verdict: &Verdict, inconclusive: Inconclusive) -> TestCaseStatus {
-    let message = message(verdict);
+fn status(case: &CaseReport, verdict: &Verdict, inconclusive: Inconclusive) -> TestCaseStatus {
+    let message = message(case, verdict);
     match (verdict.ruling, inconclusive) {
         (Ruling::Pass, _) => TestCaseStatus::success(),
         (Ruling::Fail, _) => broken(NonSuccessKind::Failure, "fail", &message),
@@ -78,10 +79,10 @@ fn broken(kind: NonSuccessKind, name: &str, message: &str) -> TestCaseStatus {
     status
 }
 
-fn message(verdict: &Verdict) -> String {
-    let (limit, unit) = (verdict.check.limit, unit_of(verdict));
-    let seen = format!("observed {}", against(verdict.observed, limit, unit));
-    let bound = verdict.bound.map(|bound| format!("bound {}", against(Some(bound), limit, unit)));
+fn message(case: &CaseReport, verdict: &Verdict) -> String {
+    let (limit, unit, mark) = (verdict.check.limit, unit_of(verdict), subject_mark(case, verdict));
+    let seen = format!("observed {}{}", verdict.observed.map_or("", |_| mark), against(verdict.observed, limit, unit));
+    let bound = verdict.bound.map(|bound| format!("bound {mark}{}", against(Some(bound), limit, unit)));
     let set = format!("limit {}, n {}", against(Some(limit), limit, unit), verdict.n);
     let need = verdict.need.map(|need| format!("needs about {need} samples"));
     let parts = [Some(seen), bound, Some(set), need, verdict.note.clone()];
@@ -103,6 +104,9 @@ fn run_suite(report: &Report) -> Option<TestSuite> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::check::{Op, RequestLimit, Subject};
+    use crate::model::metric::Metric;
+    use crate::model::report::TokenSource;
     use crate::view::fixture::{failing, no_data, report_of, sweep};
 
     fn parsed(report: &Report, inconclusive: Inconclusive) -> Document {
@@ -138,6 +142,18 @@ mod tests {
         assert!(xml.contains(line), "{xml}");
         assert!(xml.contains(r#"<testcase name="ttft.p99 &lt; 500ms" classname="chat.concurrency=1"#), "{xml}");
         assert!(xml.contains(r#"timestamp="2026-01-02T03:04:05.000+00:00""#), "{xml}");
+    }
+
+    #[test]
+    fn counted_tokens_are_marked_here_too() {
+        let mut case = failing();
+        case.token_source = Some(TokenSource::Events);
+        let limit = RequestLimit { metric: Metric::Tpot, op: Op::Less, limit: 40.0 };
+        case.verdicts[0].check.subject = Subject::Goodput(vec![limit]);
+        let report = report_of(vec![case], RunVerdict::Fail, 1);
+        let xml = junit(&report, Inconclusive::Failure).unwrap();
+        assert!(xml.contains("observed ~") && xml.contains("bound ~"), "{xml}");
+        assert!(headline::reason(&report).contains("observed ~"), "{}", headline::reason(&report));
     }
 
     #[test]
