@@ -12,7 +12,7 @@ use crate::model::seed::Seed;
 /// Equal seeds give equal verdicts.
 pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict {
     let opinion = opinion(check, Evidence::of(check, sample), seed.child(check.expr.as_str()));
-    let audit = (!valid).then_some("the self-audit failed: the load generator was measured, not the server");
+    let audit = (!valid).then_some("the self-audit of the case failed, so nothing is ruled");
     let Opinion { ruling, observed, bound, n, need, note } = opinion.noted(audit);
     let (ruling, need) = if valid { (ruling, need) } else { (Ruling::Invalid, None) };
     Verdict { check: check.clone(), ruling, observed, bound, n, need, note }
@@ -86,7 +86,7 @@ mod tests {
         let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
         let seen = rule(&wanted, &sample(latencies([1.0; 40])), false, Seed(1));
         assert_eq!((seen.ruling, seen.observed, seen.n), (Ruling::Invalid, Some(0.0), 40));
-        assert!(seen.note.unwrap().starts_with("the self-audit failed"));
+        assert!(seen.note.unwrap().starts_with("the self-audit of the case failed"));
     }
 
     #[test]

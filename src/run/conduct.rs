@@ -17,6 +17,7 @@ use crate::store::journal::Writer;
 use crate::store::{RunDir, Where, journal, manifest};
 use crate::telemetry::machine::machine;
 use crate::telemetry::process::allow_open_files;
+use crate::view::Inconclusive;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -40,6 +41,8 @@ pub struct Context {
     pub only: Vec<String>,
     /// Write into a folder that holds another run.
     pub force: bool,
+    /// What an inconclusive ruling is in junit.xml.
+    pub inconclusive: Inconclusive,
     /// The run's start on the monotonic clock.
     pub origin: Instant,
     /// The same instant on the wall clock, nanoseconds since the Unix epoch.
@@ -67,7 +70,7 @@ pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
     let folder = open_folder(plan, &manifest, context)?;
     let table = perform(plan, &benches, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
-    let report = publish(plan, &table, &manifest, &folder)?;
+    let report = publish(plan, &table, &manifest, &folder, context.inconclusive)?;
     Ok(Conducted { report, folder: folder.path().to_owned() })
 }
 
