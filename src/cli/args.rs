@@ -1,5 +1,6 @@
 //! The arguments. Whatever a scenario can say is not repeated here: flags select and override.
 
+use crate::view;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -90,10 +91,20 @@ pub struct RunArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Inconclusive {
-    /// Exit code 5
+    /// Exit code 5, a failure in junit.xml
     Fail,
-    /// Exit code 0
+    /// Exit code 0, skipped in junit.xml
     Pass,
+}
+
+impl Inconclusive {
+    /// The same word to junit.xml: what the exit code forgives is skipped there, not failed.
+    pub fn in_junit(self) -> view::Inconclusive {
+        match self {
+            Inconclusive::Fail => view::Inconclusive::Failure,
+            Inconclusive::Pass => view::Inconclusive::Skipped,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

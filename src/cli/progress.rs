@@ -3,6 +3,7 @@
 use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::stop::Level;
+use crate::view::format::shorten;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -46,7 +47,8 @@ impl<'a, 'b> Display<'a, 'b> {
             Event::Progress(progress) => self.progress(&progress),
             Event::CaseEnded(progress) => {
                 self.clear();
-                self.line(&format!("{}  {}", self.title, words(&progress)));
+                // A round that was cut short has nothing left to wait for.
+                self.line(&format!("{}  {}", self.title, words(&Progress { left_s: None, ..progress }, usize::MAX)));
             }
             Event::Note(note) => self.line(&format!("note: {note}")),
             Event::Stopping(Level::Now) => {
@@ -74,14 +76,15 @@ impl<'a, 'b> Display<'a, 'b> {
     fn progress(&mut self, progress: &Progress) {
         match &self.bar {
             Some(bar) => {
+                let room = room(self.terminal.width, &self.title);
                 let position = if self.seconds.is_some() { (progress.elapsed_s * 10.0) as u64 } else { progress.done };
                 bar.set_position(position);
-                bar.set_prefix(self.title.clone());
-                bar.set_message(words(progress));
+                bar.set_prefix(shorten(&self.title, self.terminal.width.saturating_sub(BAR + 1 + SPARE)));
+                bar.set_message(words(progress, room));
             }
             None if self.last_line.elapsed() >= PLAIN_BEAT => {
                 self.last_line = Instant::now();
-                self.line(&format!("{}  {}", self.title, words(progress)));
+                self.line(&format!("{}  {}", self.title, words(progress, usize::MAX)));
             }
             None => {}
         }
@@ -122,30 +125,62 @@ impl<'a, 'b> Display<'a, 'b> {
     }
 }
 
+/// Columns of the bar itself.
+const BAR: usize = 24;
+/// Columns left free at the end of a line, so that the `^C` that a terminal echoes does not break it in two.
+const SPARE: usize = 4;
+
 fn bar(width: usize, length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(8));
-    let template = if width >= 150 { "{prefix} {bar:24.cyan/dim} {wide_msg}" } else { "{prefix}\n{bar:24.cyan/dim} {wide_msg}" };
+    let template = match width {
+        150.. => "{prefix} {bar:24.cyan/dim} {msg}",
+        NARROW.. => "{prefix}\n{bar:24.cyan/dim} {msg}",
+        _ => "{bar:24.cyan/dim} {prefix}\n{msg}",
+    };
     // The template is a constant that indicatif accepts; were it not, its own default would do.
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━─"))
 }
 
-/// `120/200  8 in flight  41.2 req/s  1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`
-fn words(progress: &Progress) -> String {
-    let total = progress.total.map_or(String::new(), |total| format!("/{total}"));
-    let ttft = match (progress.ttft_ms_p50, progress.ttft_ms_p99) {
-        (Some(p50), Some(p99)) => format!("  TTFT p50 {p50:.0} ms p99 {p99:.0} ms"),
-        _ => String::new(),
+/// Below so many columns the figures have a line to themselves.
+const NARROW: usize = 112;
+
+/// Columns for the figures beside what else stands in their line.
+fn room(width: usize, title: &str) -> usize {
+    let taken = match width {
+        150.. => BAR + 2 + title.chars().count(),
+        NARROW.. => BAR + 1,
+        _ => 0,
     };
+    width.saturating_sub(taken + SPARE)
+}
+
+/// `120/200  8 in flight  41.2 req/s  1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`; what matters least is left
+/// out where `room` is short.
+fn words(progress: &Progress, room: usize) -> String {
+    let total = progress.total.filter(|total| progress.done <= *total).map_or(String::new(), |total| format!("/{total}"));
+    let ttft = |(p50, p99)| format!("TTFT p50 {p50:.0} ms p99 {p99:.0} ms");
     let tokens = match progress.tokens_per_s {
         rate if rate >= 10_000.0 => format!("{:.1}k", rate / 1000.0),
         rate => format!("{rate:.0}"),
     };
     let errors = if progress.errors == 1 { "error" } else { "errors" };
-    let left = progress.left_s.filter(|left| *left >= 0.5).map_or(String::new(), |left| format!("  {left:.0} s left"));
-    format!(
-        "{}{total}  {} in flight  {:.1} req/s  {tokens} tok/s{ttft}  {} {errors}{left}",
-        progress.done, progress.in_flight, progress.rate, progress.errors
-    )
+    let left = progress.left_s.filter(|left| *left >= 0.5).map(|left| format!("{left:.0} s left"));
+    let pieces = [
+        (0, Some(format!("{}{total}", progress.done))),
+        (4, Some(format!("{} in flight", progress.in_flight))),
+        (5, Some(format!("{:.1} req/s", progress.rate))),
+        (3, Some(format!("{tokens} tok/s"))),
+        (2, progress.ttft_ms_p50.zip(progress.ttft_ms_p99).map(ttft)),
+        (0, Some(format!("{} {errors}", progress.errors))),
+        (1, left),
+    ];
+    let mut pieces: Vec<(u8, String)> = pieces.into_iter().filter_map(|(rank, text)| Some((rank, text?))).collect();
+    let line = |pieces: &[(u8, String)]| pieces.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("  ");
+    while line(&pieces).chars().count() > room {
+        let Some(last) = pieces.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0) else { break };
+        pieces.retain(|(rank, _)| *rank != last);
+    }
+    line(&pieces)
 }
 
 #[cfg(test)]
@@ -163,11 +198,39 @@ mod tests {
             tokens_per_s: 12_345.0,
             ..Progress::default()
         };
-        assert_eq!(words(&progress), "120/200  8 in flight  41.2 req/s  12.3k tok/s  1 error");
+        assert_eq!(words(&progress, usize::MAX), "120/200  8 in flight  41.2 req/s  12.3k tok/s  1 error");
         progress.ttft_ms_p50 = Some(12.2);
         progress.ttft_ms_p99 = Some(40.0);
         progress.left_s = Some(3.0);
         progress.total = None;
-        assert_eq!(words(&progress), "120  8 in flight  41.2 req/s  12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left");
+        let all = "120  8 in flight  41.2 req/s  12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left";
+        assert_eq!(words(&progress, all.len()), all);
+        progress.total = Some(100);
+        assert_eq!(words(&progress, all.len()), all, "a warm-up by time sends more than was counted");
+    }
+
+    #[test]
+    fn a_short_line_keeps_what_matters_most() {
+        let progress = Progress {
+            done: 12_345,
+            total: Some(20_000),
+            in_flight: 256,
+            errors: 17,
+            rate: 1234.5,
+            tokens_per_s: 12_345.0,
+            ttft_ms_p50: Some(1234.0),
+            ttft_ms_p99: Some(5678.0),
+            left_s: Some(123.0),
+            ..Progress::default()
+        };
+        let at = |width: usize| words(&progress, room(width, "[1/1] base"));
+        assert_eq!(at(80), "12345/20000  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
+        assert_eq!(at(82), "12345/20000  12.3k tok/s  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
+        assert_eq!(at(50), "12345/20000  17 errors  123 s left");
+        assert_eq!(at(10), "12345/20000  17 errors");
+        for width in 40..200 {
+            let taken = width - room(width, "[1/1] base") - SPARE;
+            assert!(taken + at(width).chars().count() + 2 <= width, "{width}: {}", at(width));
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::run::publish::{publish, render};
 use crate::run::reckon::reckon;
 use crate::run::recover::recover;
 use crate::store::{RunDir, journal};
+use crate::view::Inconclusive;
 use std::collections::BTreeMap;
 
 pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
@@ -29,7 +30,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
             return Exit::Scenario;
         }
     }
-    match again(&mut plan, &folder) {
+    match again(&mut plan, &folder, args.inconclusive.in_junit()) {
         Ok(report) => {
             show(&report, terminal);
             terminal.say(&format!("report: {}", folder.path().join("report.md").display()));
@@ -43,14 +44,14 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
 }
 
 /// A killed run is brought to its end: its rows are written as tables. A whole one is only rendered again.
-fn again(plan: &mut Plan, folder: &RunDir) -> Result<Report, RunError> {
+fn again(plan: &mut Plan, folder: &RunDir, inconclusive: Inconclusive) -> Result<Report, RunError> {
     let killed = folder.file(journal::FILE).exists();
     let (table, manifest) = recover(plan, folder)?;
     if killed {
-        return publish(plan, &table, &manifest, folder);
+        return publish(plan, &table, &manifest, folder, inconclusive);
     }
     let report = reckon(plan, &table, &manifest)?;
-    render(plan, &report, folder)?;
+    render(plan, &report, folder, inconclusive)?;
     Ok(report)
 }
 

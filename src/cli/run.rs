@@ -6,11 +6,13 @@ use crate::cli::progress::Display;
 use crate::cli::signals;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
+use crate::model::plan::Plan;
 use crate::model::report::Report;
 use crate::prompts::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use crate::run::conduct::{Conducted, Context, conduct};
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::forecast::undecidable;
 use crate::run::stop::{Level, Stop};
 use crate::view;
 use std::collections::BTreeMap;
@@ -61,12 +63,14 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
         output: args.output.clone(),
         only: args.sources.only.clone(),
         force: args.force,
+        inconclusive: args.inconclusive.in_junit(),
         origin: Instant::now(),
         wall_ns: wall.as_nanos() as u64,
         stop: watch.stop.clone(),
         events: watch.events.clone(),
     };
     terminal.say(&view::plan_table(&source.plan, terminal.err_width(), terminal.err_color));
+    foretell(&source.plan, terminal);
     let result = std::thread::scope(|scope| {
         let work = scope.spawn(|| {
             let result = conduct(&source.plan, &context);
@@ -90,6 +94,18 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
     }
 }
 
+/// Says before the traffic what so few requests can never decide.
+fn foretell(plan: &Plan, terminal: &mut Terminal) {
+    let warnings = undecidable(plan);
+    warnings.iter().take(FORETOLD).for_each(|warning| terminal.warn(warning));
+    if let Some(more) = warnings.len().checked_sub(FORETOLD).filter(|more| *more > 0) {
+        terminal.warn(&format!("{more} more limits can never be decided; `llmscen plan` lists them"));
+    }
+}
+
+/// A sweep may have hundreds of them.
+const FORETOLD: usize = 5;
+
 fn conclude(conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Terminal) -> Exit {
     show(&conducted.report, terminal);
     if let Some(fault) = &conducted.fault {
@@ -99,11 +115,12 @@ fn conclude(conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Te
     exit_of(&conducted.report, inconclusive)
 }
 
-/// The tables at the end of a run.
+/// The tables at the end of a run, and the verdict in one line.
 pub fn show(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
     terminal.data(&view::case_table(report, width, color));
     terminal.data(&view::slo_table(report, width, color));
+    terminal.data(&view::verdict_line(report, color));
 }
 
 /// The exit code of a report, `--inconclusive` applied.

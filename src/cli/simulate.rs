@@ -11,6 +11,7 @@ use crate::scenario::{self, Input};
 use crate::sim::truth::write_jsonl;
 use crate::sim::{self, Truth};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -20,7 +21,15 @@ const BARE: &str = "version: 1\nname: simulate\ntarget: { api: simulator }\ndata
 
 pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     let Some((config, seed)) = configuration(args, env, terminal) else { return Exit::Scenario };
-    let truth = if args.truth.is_some() { Truth::since(Instant::now()) } else { Truth::off() };
+    // Opened first: a path that cannot be written is said now, not when everything has been served.
+    let record = match args.truth.as_deref().map(create).transpose() {
+        Ok(record) => record,
+        Err(why) => {
+            terminal.error(&why);
+            return Exit::Scenario;
+        }
+    };
+    let truth = if record.is_some() { Truth::since(Instant::now()) } else { Truth::off() };
     let server = match sim::start(&config, seed, args.listen, truth) {
         Ok(server) => server,
         Err(error) => {
@@ -36,10 +45,11 @@ pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &
         return Exit::Error;
     }
     while stop.level() == Level::Run && heard.recv().is_ok() {}
-    match &args.truth {
-        Some(path) => write_truth(&server, path, terminal),
-        None => Exit::Pass,
-    }
+    record.map_or(Exit::Pass, |file| write_truth(&server, file, terminal))
+}
+
+fn create(path: &Path) -> Result<File, String> {
+    File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<(Simulator, Seed)> {
@@ -62,12 +72,11 @@ fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: 
     found.map(|config| (config, plan.seed))
 }
 
-fn write_truth(server: &sim::Running, path: &Path, terminal: &mut Terminal) -> Exit {
-    let written = std::fs::File::create(path).and_then(|file| write_jsonl(&server.truth().all(), std::io::BufWriter::new(file)));
-    match written {
+fn write_truth(server: &sim::Running, file: File, terminal: &mut Terminal) -> Exit {
+    match write_jsonl(&server.truth().all(), std::io::BufWriter::new(file)) {
         Ok(()) => Exit::Pass,
         Err(error) => {
-            terminal.error(&format!("cannot write {}: {error}", path.display()));
+            terminal.error(&format!("cannot write what was served: {error}"));
             Exit::Error
         }
     }

@@ -122,7 +122,18 @@ fn plain(error: &io::Error) -> String {
 async fn handshake<T: Transport>(tls: &Arc<ClientConfig>, host: &str, socket: T) -> Result<impl Transport + use<T>, Failure> {
     let failed = |why: String| Failure::new(FailureKind::Tls, why).at("TLS handshake");
     let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
-    TlsConnector::from(tls.clone()).connect(name, socket).await.map_err(|error| failed(error.to_string()))
+    TlsConnector::from(tls.clone()).connect(name, socket).await.map_err(|error| failed(in_words(&error)))
+}
+
+/// What a person can act on: a server that speaks no TLS answers with bytes that no TLS library can name.
+fn in_words(error: &io::Error) -> String {
+    use rustls::{Error, InvalidMessage};
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            "the server does not speak TLS; is the url http:// instead of https://?".to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -136,6 +147,24 @@ mod tests {
         assert_eq!(of("http://a/x"), ("a".into(), 80));
         assert_eq!(of("https://a/x"), ("a".into(), 443));
         assert_eq!(of("http://[::1]:8000/x"), ("::1".into(), 8000));
+    }
+
+    #[tokio::test]
+    async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let answer = async {
+            use tokio::io::AsyncWriteExt;
+            let (mut socket, _) = listener.accept().await.unwrap();
+            socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            socket
+        };
+        let route = Route::new(&url, &Default::default(), &Default::default()).unwrap();
+        let dialer = Dialer::new(route, Clock::starting(Instant::now()));
+        let (dialled, _socket) = tokio::join!(dialer.dial(), answer);
+        let failure = dialled.err().unwrap();
+        assert_eq!(failure.kind, FailureKind::Tls);
+        assert!(failure.message.contains("http:// instead of https://"), "{}", failure.message);
     }
 
     #[tokio::test]

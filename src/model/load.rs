@@ -43,12 +43,20 @@ impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Shape::Closed { users } => write!(f, "concurrency {users}"),
-            Shape::Open { rate, arrival: Arrival::Poisson } => write!(f, "{rate}/s poisson"),
-            Shape::Open { rate, arrival: Arrival::Constant } => write!(f, "{rate}/s constant"),
-            Shape::Open { rate, arrival: Arrival::Gamma { burstiness } } => write!(f, "{rate}/s gamma {burstiness}"),
+            Shape::Open { rate, arrival: Arrival::Poisson } => write!(f, "{}/s poisson", six_digits(*rate)),
+            Shape::Open { rate, arrival: Arrival::Constant } => write!(f, "{}/s constant", six_digits(*rate)),
+            Shape::Open { rate, arrival: Arrival::Gamma { burstiness } } => {
+                write!(f, "{}/s gamma {burstiness}", six_digits(*rate))
+            }
             Shape::Burst => f.write_str("burst"),
         }
     }
+}
+
+/// A rate to six significant digits: `100/m` reads as 1.66667 a second.
+fn six_digits(rate: f64) -> f64 {
+    let scale = 10f64.powi(5 - rate.log10().floor() as i32);
+    if scale.is_finite() && scale > 0.0 { (rate * scale).round() / scale } else { rate }
 }
 
 /// What is sent before measuring begins; the measured requests follow without a barrier.
@@ -80,9 +88,9 @@ pub struct Load {
 impl Load {
     /// Requests that will be scheduled, warm-up included, where the scenario fixes or the rate implies the number.
     pub fn planned(&self) -> Option<u64> {
-        let by_count = self.requests.map(|n| match self.warmup {
-            Warmup::Requests(extra) => n + extra,
-            Warmup::Span(span) => n + self.due_within(span).unwrap_or(0),
+        let by_count = self.requests.and_then(|n| match self.warmup {
+            Warmup::Requests(extra) => Some(n + extra),
+            Warmup::Span(span) => self.due_within(span).map(|extra| n + extra),
         });
         let by_time = self.duration.and_then(|duration| match self.warmup {
             Warmup::Span(span) => self.due_within(span + duration),
@@ -120,6 +128,10 @@ mod tests {
             (open(Arrival::Gamma { burstiness: 0.25 }), Shape::Burst.to_string()),
             ("0.5/s gamma 0.25".into(), "burst".into())
         );
+        for (rate, text) in [(100.0 / 60.0, "1.66667/s"), (0.1 / 60.0, "0.00166667/s"), (1234.5, "1234.5/s"), (1e6, "1000000/s")]
+        {
+            assert_eq!(Shape::Open { rate, arrival: Arrival::Constant }.to_string(), format!("{text} constant"));
+        }
     }
 
     #[test]
@@ -131,5 +143,7 @@ mod tests {
         let closed = Shape::Closed { users: 4 };
         assert_eq!(load(closed, None, Some(20), Warmup::Requests(0)).planned(), None);
         assert_eq!(load(closed, Some(100), Some(20), Warmup::Requests(8)).planned(), Some(108));
+        let second = Warmup::Span(Nanos::from_millis(1000));
+        assert_eq!(load(closed, Some(100), None, second).planned(), None, "how many fit into the warm-up is the server's secret");
     }
 }

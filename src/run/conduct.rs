@@ -18,6 +18,7 @@ use crate::store::journal::Writer;
 use crate::store::{RunDir, Where, journal, manifest};
 use crate::telemetry::machine::machine;
 use crate::telemetry::process::allow_open_files;
+use crate::view::Inconclusive;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -41,6 +42,8 @@ pub struct Context {
     pub only: Vec<String>,
     /// Write into a folder that holds another run.
     pub force: bool,
+    /// What an inconclusive ruling is in junit.xml.
+    pub inconclusive: Inconclusive,
     /// The run's start on the monotonic clock.
     pub origin: Instant,
     /// The same instant on the wall clock, nanoseconds since the Unix epoch.
@@ -71,7 +74,7 @@ pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
     let (table, fault) = perform(plan, &benches, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::to_string);
-    match (publish(plan, &table, &manifest, &folder), fault) {
+    match (publish(plan, &table, &manifest, &folder, context.inconclusive), fault) {
         (Ok(report), fault) => Ok(Conducted { report, folder: folder.path().to_owned(), fault }),
         // A full disk also stops the report: what came first is the reason.
         (Err(_), Some(fault)) | (Err(fault), None) => Err(fault),

@@ -6,22 +6,28 @@ use crate::model::report::{Manifest, Report};
 use crate::run::error::RunError;
 use crate::run::reckon::reckon;
 use crate::store::{RunDir, journal, manifest};
-use crate::view;
+use crate::view::{self, Inconclusive};
 
 /// Reckons the report of a run and writes it into its folder. When all is written the journal goes.
-pub fn publish(plan: &Plan, table: &Table, facts: &Manifest, folder: &RunDir) -> Result<Report, RunError> {
+pub fn publish(
+    plan: &Plan,
+    table: &Table,
+    facts: &Manifest,
+    folder: &RunDir,
+    inconclusive: Inconclusive,
+) -> Result<Report, RunError> {
     let mut rows = Vec::new();
     table.write_parquet(&mut rows)?;
     folder.write("requests.parquet", &rows)?;
     manifest::write(folder, facts)?;
     let report = reckon(plan, table, facts)?;
-    render(plan, &report, folder)?;
+    render(plan, &report, folder, inconclusive)?;
     folder.remove(journal::FILE)?;
     Ok(report)
 }
 
-/// Renders the formats that the plan asks for.
-pub fn render(plan: &Plan, report: &Report, folder: &RunDir) -> Result<(), RunError> {
+/// Renders the formats that the plan asks for. `inconclusive`: what such a ruling is in junit.xml.
+pub fn render(plan: &Plan, report: &Report, folder: &RunDir, inconclusive: Inconclusive) -> Result<(), RunError> {
     let wanted = |format| plan.report.formats.contains(&format);
     folder.write("results.json", view::json(report)?.as_bytes())?;
     let charts = if wanted(Format::Png) { view::charts(report)? } else { Vec::new() };
@@ -32,7 +38,7 @@ pub fn render(plan: &Plan, report: &Report, folder: &RunDir) -> Result<(), RunEr
         folder.write("report.md", view::markdown(report, &charts)?.as_bytes())?;
     }
     if wanted(Format::Junit) {
-        folder.write("junit.xml", view::junit(report, view::Inconclusive::Failure)?.as_bytes())?;
+        folder.write("junit.xml", view::junit(report, inconclusive)?.as_bytes())?;
     }
     if wanted(Format::Csv) {
         let mut csv = Vec::new();

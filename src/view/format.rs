@@ -1,6 +1,6 @@
 //! Numbers and units for people: the one place where a figure becomes text.
 
-use crate::model::check::{Subject, Verdict};
+use crate::model::check::{Check, Of, Subject, Verdict};
 use crate::model::metric::{Metric, Stat};
 use crate::model::units::Unit;
 
@@ -134,6 +134,14 @@ pub fn unit_of(verdict: &Verdict) -> Unit {
         Subject::Goodput(_) => Unit::Share,
         Subject::Metric { stat: Some(Stat::Count), .. } => Unit::Count,
         Subject::Metric { metric, .. } => metric.unit(),
+    }
+}
+
+/// The check as its scenario wrote it, and the rows it is about where they are not the usual ones.
+pub fn title(check: &Check) -> String {
+    match check.of {
+        Of::Ok => check.expr.clone(),
+        Of::Scheduled => format!("{} of scheduled", check.expr),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The verdict on a run as one line that a person can act on.
 
 use crate::model::check::{Ruling, Verdict};
+use crate::model::outcome::FailureKind;
 use crate::model::report::{CaseReport, OFF_PLAN, Report, RunVerdict};
-use crate::view::format::{against, plain, unit_of};
+use crate::view::format::{against, plain, title, unit_of};
 use crate::view::sheet::subject_mark;
 
 /// The verdict as a word, in capitals.
@@ -22,6 +23,8 @@ pub fn reason(report: &Report) -> String {
         return "no case ran, so there is nothing to judge.".to_owned();
     }
     match report.verdict {
+        RunVerdict::Invalid if report.manifest.interrupted => cut_short(report),
+        RunVerdict::Error if report.manifest.interrupted && given_up(report) => cut_short(report),
         RunVerdict::Pass if rulings(report).next().is_none() => format!("{}; no limit was set.", extent(report)),
         RunVerdict::Pass => format!("{} held over {}.", limits(rulings(report).count()), extent(report)),
         RunVerdict::Fail => failed(report),
@@ -61,7 +64,7 @@ fn failed(report: &Report) -> String {
         None => "there is no data for it".to_owned(),
     };
     let others = if broken.len() > 1 { "; worst: " } else { ": " };
-    format!("{} of {} limits broken{others}`{}` at `{}`, {seen}.", broken.len(), rulings(report).count(), check.expr, case.id)
+    format!("{} of {} limits broken{others}`{}` at `{}`, {seen}.", broken.len(), rulings(report).count(), title(check), case.id)
 }
 
 /// By how much a limit is missed, as a ratio; missing data is the worst of all.
@@ -78,12 +81,21 @@ fn undecided(report: &Report) -> String {
     let Some((case, verdict)) = open.iter().max_by_key(|(_, verdict)| verdict.need) else {
         return format!("{}; too little data to rule.", extent(report));
     };
-    let (have, name) = (verdict.n, &verdict.check.expr);
+    let (have, name) = (verdict.n, title(&verdict.check));
     let advice = match verdict.need {
         Some(need) => format!("has {have} samples and needs about {need}: raise `load.requests`"),
         None => format!("has {have} samples, too few to say: raise `load.requests`"),
     };
     format!("{} of {} limits undecided; `{name}` at `{}` {advice}.", open.len(), rulings(report).count(), case.id)
+}
+
+/// Whether the interruption alone made requests fail.
+fn given_up(report: &Report) -> bool {
+    report.cases.iter().flat_map(|case| &case.failures).all(|failure| failure.kind == FailureKind::Cancelled)
+}
+
+fn cut_short(report: &Report) -> String {
+    format!("the run was cut short: {}; a case that did not end is not judged.", extent(report))
 }
 
 fn invalid(report: &Report) -> String {
@@ -97,12 +109,20 @@ fn invalid(report: &Report) -> String {
         return format!("{count} of {all} cases did not run as planned; `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
     }
     format!(
-        "{} of {} cases measured the load generator, not the server; `{}`: {}. Give the tool more cores or less load.",
+        "{} of {} cases measured the load generator, not the server; `{}`: {}. {}",
         unsound.len(),
         report.cases.len(),
         first.id,
-        plain(why).trim_end_matches('.')
+        plain(why).trim_end_matches('.'),
+        remedy(first)
     )
+}
+
+fn remedy(unsound: &CaseReport) -> &'static str {
+    match unsound.audit.dropped {
+        0 => "Give the tool more cores or less load.",
+        _ => "Raise `load.max_in_flight`, or lower the rate.",
+    }
 }
 
 fn error(report: &Report) -> String {
@@ -188,5 +208,17 @@ mod tests {
         report.manifest.parts = vec![Part { cut_short: Some("Ctrl-C".into()), ..Part::default() }];
         let text = interruption(&report).unwrap();
         assert_eq!(text, "The run was cut short (Ctrl-C); every figure covers only what had ended by then.");
+        report.verdict = RunVerdict::Invalid;
+        let why = "the run was cut short: 1 case, 240 of 240 requests ok; a case that did not end is not judged.";
+        assert_eq!(reason(&report), why);
+        report.verdict = RunVerdict::Fail;
+        assert_ne!(reason(&report), why, "a limit that is broken by what there is stays the news");
+    }
+
+    #[test]
+    fn arrivals_without_room_are_no_matter_of_cores() {
+        let mut report = report_of(vec![no_data()], RunVerdict::Invalid, 4);
+        report.cases[0].audit.dropped = 3;
+        assert!(reason(&report).ends_with("Raise `load.max_in_flight`, or lower the rate."), "{}", reason(&report));
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::model::check::{Ruling, Verdict};
 use crate::model::report::{CaseReport, Report, RunVerdict};
-use crate::view::format::{against, plain, unit_of};
+use crate::view::format::{against, plain, title, unit_of};
 use crate::view::sheet::subject_mark;
 use crate::view::{ViewError, headline};
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
@@ -45,7 +45,7 @@ fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestS
     let mut suite = TestSuite::new(plain(&case.id));
     let class = plain(&format!("{scenario}.{}", case.id));
     for verdict in &case.verdicts {
-        let mut test = TestCase::new(plain(&verdict.check.expr), status(case, verdict, inconclusive));
+        let mut test = TestCase::new(plain(&title(&verdict.check)), status(case, verdict, inconclusive));
         test.set_classname(class.clone());
         suite.add_test_case(test);
     }
@@ -63,7 +63,10 @@ fn status(case: &CaseReport, verdict: &Verdict, inconclusive: Inconclusive) -> T
     match (verdict.ruling, inconclusive) {
         (Ruling::Pass, _) => TestCaseStatus::success(),
         (Ruling::Fail, _) => broken(NonSuccessKind::Failure, "fail", &message),
-        (Ruling::Invalid, _) => broken(NonSuccessKind::Error, "invalid", &message),
+        (Ruling::Invalid, _) => {
+            let why = [&[message][..], &case.audit.reasons].concat().join("; ");
+            broken(NonSuccessKind::Error, "invalid", &why)
+        }
         (Ruling::Inconclusive, Inconclusive::Failure) => broken(NonSuccessKind::Failure, "inconclusive", &message),
         (Ruling::Inconclusive, Inconclusive::Skipped) => {
             let mut status = TestCaseStatus::skipped();
@@ -104,10 +107,29 @@ fn run_suite(report: &Report) -> Option<TestSuite> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::check::{Op, RequestLimit, Subject};
+    use crate::model::check::{Of, Op, RequestLimit, Subject};
     use crate::model::metric::Metric;
     use crate::model::report::TokenSource;
     use crate::view::fixture::{failing, no_data, report_of, sweep};
+
+    #[test]
+    fn two_checks_that_differ_in_their_rows_have_two_names() {
+        let mut case = failing();
+        case.verdicts[1] = case.verdicts[0].clone();
+        case.verdicts[1].check.of = Of::Scheduled;
+        let document = parsed(&report_of(vec![case], RunVerdict::Fail, 1), Inconclusive::Failure);
+        let names: Vec<String> = document.test_suites[0].test_cases.iter().map(|test| test.name.to_string()).collect();
+        assert_eq!(names, ["ttft.p99 < 500ms", "ttft.p99 < 500ms of scheduled"]);
+    }
+
+    #[test]
+    fn an_invalid_ruling_says_what_the_audit_found() {
+        let mut case = failing();
+        case.verdicts[0].ruling = Ruling::Invalid;
+        case.audit.reasons = vec!["a worker thread was busy 99 % of the time".into()];
+        let text = junit(&report_of(vec![case], RunVerdict::Invalid, 4), Inconclusive::Failure).unwrap();
+        assert!(text.contains("; a worker thread was busy 99 % of the time\" type=\"invalid\""), "{text}");
+    }
 
     fn parsed(report: &Report, inconclusive: Inconclusive) -> Document {
         Document::deserialize_from_str(&junit(report, inconclusive).unwrap()).unwrap()

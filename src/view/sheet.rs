@@ -7,7 +7,7 @@ use crate::model::sample::Distribution;
 use crate::model::units::Unit;
 use crate::view::absent::mark;
 use crate::view::escape::{code, prose};
-use crate::view::format::{ABSENT, against, bytes, number, optional, percent, unit_of};
+use crate::view::format::{ABSENT, against, bytes, number, optional, percent, title, unit_of};
 use serde::Serialize;
 
 /// A Markdown table: heads, alignment marks, and rows of safe cells.
@@ -46,7 +46,7 @@ fn slo_row(case: &CaseReport, verdict: &Verdict) -> Vec<String> {
         |value: Option<f64>| value.map_or_else(|| ABSENT.to_owned(), |_| format!("{mark}{}", against(value, limit, unit)));
     vec![
         code(&case.id),
-        code(&verdict.check.expr),
+        code(&title(&verdict.check)),
         format!("{} {}", symbol(verdict.ruling), verdict.ruling.name()),
         figure(verdict.observed),
         figure(verdict.bound),

@@ -4,7 +4,7 @@ use crate::view::format::{plain, shorten};
 
 /// What stands between two columns.
 const GAP: usize = 2;
-/// The narrowest that a column of words is cut to.
+/// The narrowest that a column of words is cut to, where it does not say otherwise.
 const LEAST: usize = 12;
 
 /// A colour of the terminal's own sixteen.
@@ -23,7 +23,8 @@ pub enum Tint {
 }
 
 impl Tint {
-    fn wrap(self, text: &str) -> String {
+    /// The text in this colour.
+    pub fn wrap(self, text: &str) -> String {
         let code = match self {
             Tint::None => return text.to_owned(),
             Tint::Green => "32",
@@ -44,17 +45,24 @@ pub struct Column {
     pub right: bool,
     /// 0: always kept; the greater, the sooner it is left out.
     pub rank: u8,
+    /// The narrowest that its words are cut to.
+    pub least: usize,
 }
 
 impl Column {
     /// A column of words.
     pub const fn words(head: &'static str, rank: u8) -> Column {
-        Column { head, right: false, rank }
+        Column { head, right: false, rank, least: LEAST }
+    }
+
+    /// The same with words that mean nothing when cut shorter: other columns give way first.
+    pub const fn at_least(self, least: usize) -> Column {
+        Column { least, ..self }
     }
 
     /// A column of numbers.
     pub const fn numbers(head: &'static str, rank: u8) -> Column {
-        Column { head, right: true, rank }
+        Column { head, right: true, rank, least: LEAST }
     }
 }
 
@@ -98,7 +106,7 @@ fn natural(column: &Column, index: usize, rows: &[Vec<Cell>]) -> usize {
 /// The columns that stay, once words are as narrow as they may be.
 fn kept(columns: &[Column], natural: &[usize], width: Option<usize>) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
-    let least = |index: &usize| if columns[*index].right { natural[*index] } else { natural[*index].min(LEAST) };
+    let least = |index: &usize| if columns[*index].right { natural[*index] } else { natural[*index].min(columns[*index].least) };
     let total = |kept: &[usize]| kept.iter().map(least).sum::<usize>() + GAP * kept.len().saturating_sub(1);
     while width.is_some_and(|width| total(&kept) > width) {
         let Some(&last) =
@@ -117,7 +125,8 @@ fn fitted(columns: &[Column], natural: &[usize], kept: &[usize], width: Option<u
     let Some(room) = width else { return widths };
     let gaps = GAP * widths.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > room {
-        let words = (0..widths.len()).filter(|place| !columns[kept[*place]].right && widths[*place] > LEAST);
+        let words =
+            (0..widths.len()).filter(|place| !columns[kept[*place]].right && widths[*place] > columns[kept[*place]].least);
         let Some(widest) = words.max_by_key(|place| widths[*place]) else { break };
         widths[widest] -= 1;
     }

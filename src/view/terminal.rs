@@ -4,17 +4,18 @@ use crate::model::check::{Ruling, Verdict};
 use crate::model::load::{Load, Warmup};
 use crate::model::metric::Metric;
 use crate::model::plan::{Case, Plan};
-use crate::model::report::{CaseReport, Report};
+use crate::model::report::{CaseReport, Report, RunVerdict};
 use crate::model::units::Unit;
 use crate::view::absent::mark;
-use crate::view::format::{ABSENT, against, millis, percent, unit_of, value};
+use crate::view::format::{ABSENT, against, millis, percent, title, unit_of, value};
+use crate::view::headline;
 use crate::view::sheet::{remark, subject_mark};
 use crate::view::table::{Cell, Column, Screen, Tint, render};
 
 const SLO: [Column; 7] = [
     Column::words("VERDICT", 0),
     Column::words("CASE", 1),
-    Column::words("SLO", 0),
+    Column::words("SLO", 0).at_least(24),
     Column::numbers("OBSERVED", 0),
     Column::numbers("BOUND", 4),
     Column::numbers("N", 3),
@@ -50,6 +51,18 @@ pub fn slo_table(report: &Report, width: Option<usize>, color: bool) -> String {
     render(&SLO, &all.collect::<Vec<_>>(), Screen { width, color })
 }
 
+/// The verdict on the run and what it rests on, in one line.
+pub fn verdict_line(report: &Report, color: bool) -> String {
+    let word = match report.verdict {
+        RunVerdict::Pass => Tint::Green,
+        RunVerdict::Fail | RunVerdict::Error => Tint::Red,
+        RunVerdict::Inconclusive | RunVerdict::Invalid => Tint::Yellow,
+    };
+    let shown = headline::word(report.verdict);
+    let shown = if color { word.wrap(shown) } else { shown.to_owned() };
+    format!("{shown}: {}\n", headline::reason(report))
+}
+
 fn slo_row(case: &CaseReport, verdict: &Verdict) -> Vec<Cell> {
     let (limit, unit, mark) = (verdict.check.limit, unit_of(verdict), subject_mark(case, verdict));
     let figure =
@@ -57,7 +70,7 @@ fn slo_row(case: &CaseReport, verdict: &Verdict) -> Vec<Cell> {
     vec![
         (verdict.ruling.name().to_uppercase(), tint(verdict.ruling)),
         dull(case.id.clone()),
-        dull(verdict.check.expr.clone()),
+        dull(title(&verdict.check)),
         (figure(verdict.observed), tint(verdict.ruling)),
         dull(figure(verdict.bound)),
         dull(verdict.n.to_string()),
@@ -141,7 +154,6 @@ fn warmup(load: &Load) -> String {
 mod tests {
     use super::*;
     use crate::model::load::{Arrival, Shape};
-    use crate::model::report::RunVerdict;
     use crate::model::units::Nanos;
     use crate::view::fixture::{failing, no_data, report_of, sweep};
 
@@ -155,6 +167,17 @@ mod tests {
         FAIL     concurrency=64  error_rate < 1%         0%   1.24%  240  needs 299 samples
         FAIL     base            ttft.p99 < 500ms       n/a     n/a    0  no data
         ");
+    }
+
+    #[test]
+    fn a_limit_stays_readable_in_a_narrow_terminal() {
+        let mut case = failing();
+        case.id = "concurrency=64,temperature=0.5".into();
+        let report = report_of(vec![case], RunVerdict::Fail, 1);
+        for width in [70, 80] {
+            let table = slo_table(&report, Some(width), false);
+            assert!(table.contains("ttft.p99 < 500ms") && table.contains("error_rate < 1%"), "{table}");
+        }
     }
 
     #[test]
@@ -176,6 +199,14 @@ mod tests {
             }
         }
         assert!(slo_table(&report, Some(80), true).contains("\u{1b}[32mPASS\u{1b}[0m"));
+    }
+
+    #[test]
+    fn the_last_line_is_the_verdict_and_its_reason() {
+        let report = report_of(vec![no_data()], RunVerdict::Error, 3);
+        let reason = "the run could not be carried out; at `base` 8 of 8 requests ended in `connect`: connection refused.\n";
+        assert_eq!(verdict_line(&report, false), format!("ERROR: {reason}"));
+        assert_eq!(verdict_line(&report, true), format!("\u{1b}[31mERROR\u{1b}[0m: {reason}"));
     }
 
     #[test]

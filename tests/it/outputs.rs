@@ -27,7 +27,7 @@ fn valid(schema: &str, instance: &serde_json::Value) {
 fn quickstart_passes_and_leaves_every_file() {
     let lab = Lab::new();
     let ran = shipped(&lab, "quickstart.yaml", &[]).expect(0);
-    assert!(ran.out.contains("PASS"), "{}", ran.out);
+    assert!(ran.out.ends_with("PASS: all 4 limits held over 1 case, 640 of 640 requests ok.\n"), "{}", ran.out);
     for name in ["report.md", "junit.xml", "results.json", "requests.parquet", "cases.csv", "plan.yaml", "manifest.json"] {
         assert!(lab.path().join("out").join(name).metadata().unwrap().len() > 100, "{name}");
     }
@@ -190,4 +190,20 @@ fn a_run_that_cannot_go_on_keeps_and_reports_what_was_measured() {
     assert!(lab.text("out/report.md").contains(why));
     lab.llmscen(&["report", "out"]).expect(3);
     assert_eq!(lab.results(), first);
+}
+
+#[test]
+fn the_simulator_says_at_once_that_its_record_cannot_be_written() {
+    let lab = Lab::new();
+    let ran = lab.llmscen(&["simulate", "--listen", "127.0.0.1:0", "--truth", "no/such/folder/truth.jsonl"]).expect(2);
+    assert!(ran.err.contains("cannot write no/such/folder/truth.jsonl"), "{}", ran.err);
+}
+
+#[test]
+fn a_limit_that_can_never_be_decided_is_named_before_the_traffic() {
+    let lab = Lab::new();
+    let ran = shipped(&lab, "quickstart.yaml", &["--set", "load.requests=20"]).expect(5);
+    let (warning, traffic) = (ran.err.find("warning: `ttft.p95 < 250ms` can never be decided"), ran.err.find("[1/1]"));
+    assert!(warning.is_some() && warning < traffic, "{}", ran.err);
+    assert!(ran.out.contains("INCONCLUSIVE: "), "{}", ran.out);
 }

@@ -24,7 +24,9 @@ fn pass_is_0_fail_is_1_inconclusive_is_5() {
     lab.run(&sim("{ concurrency: 4, requests: 100 }", r#""ttft.p99 < 10s""#)).expect(5);
     let slo = &lab.results()["cases"][0]["slo"][0];
     assert_eq!((slo["verdict"].as_str(), slo["n"].as_u64(), slo["need"].as_u64()), (Some("inconclusive"), Some(100), Some(299)));
+    assert!(lab.text("out/junit.xml").contains("<failure"), "CI must not turn green unasked");
     let mapped = lab.llmscen(&["report", "out", "--inconclusive", "pass"]);
+    assert!(!lab.text("out/junit.xml").contains("<failure"), "what the exit code forgives is no failure to a CI either");
     mapped.expect(0);
 }
 

@@ -11,6 +11,9 @@ use serde_json::json;
 const RATES: &str = "a rate such as `8/s`, or `burst`";
 const SPACINGS: &str = "`poisson`, `constant` or `{ gamma: burstiness }`";
 
+/// The highest rate taken, requests a second: more than any one machine sends, so that a slip of the hand plans no flood.
+const MOST: f64 = 1e6;
+
 /// How often requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
@@ -39,8 +42,8 @@ pub(crate) fn rate(node: &Node) -> Option<Rate> {
         "h" => 3600.0,
         _ => return None,
     };
-    let number: f64 = number.trim().parse().ok()?;
-    (number > 0.0 && number.is_finite()).then_some(Rate::PerSecond(number / seconds))
+    let rate = number.trim().parse::<f64>().ok()? / seconds;
+    (rate > 0.0 && rate <= MOST).then_some(Rate::PerSecond(rate))
 }
 
 /// The spacing that a node holds.
@@ -64,7 +67,7 @@ fn check_rate(node: &Node, review: &mut Review) {
         let mistake = Mistake::new(node.at, format!("`{}` must be {RATES}", review.key), found(node, "a rate"));
         review.push(match node.number() {
             Some(number) if number > 0.0 => mistake.help(format!("Say per what: `{number}/s` or `{number}/m`.")),
-            _ => mistake.help("A rate is a number above 0 over `s`, `m` or `h`."),
+            _ => mistake.help(format!("A rate is a number above 0 over `s`, `m` or `h`, at most {MOST} a second.")),
         });
     }
 }
@@ -102,6 +105,9 @@ mod tests {
             ("480/m", Some(Rate::PerSecond(8.0))),
             ("0.5 / s", Some(Rate::PerSecond(0.5))),
             ("burst", Some(Rate::Burst)),
+            ("1000000/s", Some(Rate::PerSecond(1e6))),
+            ("1000001/s", None),
+            ("1e12/s", None),
             ("8", None),
             ("0/s", None),
             ("-1/s", None),

@@ -118,10 +118,14 @@ fn place(draft: &Draft<'_>, simulated: bool, review: &mut Review) -> Option<Plac
 
 fn address(url: &str, at: crate::scenario::tree::Span, review: &mut Review) -> Option<Place> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find('/').unwrap_or(rest.len())));
+    let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
     let host = host.rsplit('@').next().unwrap_or("");
-    if host.is_empty() || host.starts_with(':') || url.contains(char::is_whitespace) {
-        let mistake = Mistake::new(at, "this is not a URL", "expected `http://…`, `https://…` or `simulator`");
+    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+    let no_port = port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0));
+    if host.is_empty() || host.starts_with(':') || no_port || url.contains(char::is_whitespace) {
+        let wanted =
+            if no_port { "a port is a number from 1 to 65535" } else { "expected `http://…`, `https://…` or `simulator`" };
+        let mistake = Mistake::new(at, "this is not a URL", wanted);
         review.push(mistake.help("Write the whole URL, for example http://127.0.0.1:8000/v1/chat/completions."));
         return None;
     }
