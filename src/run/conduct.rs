@@ -166,8 +166,8 @@ fn perform(
         journal = done.journal;
         manifest.parts.push(done.part);
         played.push((index, round, done.outcomes));
-        manifest::write(folder, manifest)?;
-        fault = done.fault;
+        let noted = manifest::write(folder, manifest);
+        fault = done.fault.or(noted.err().map(RunError::from));
         if fault.is_some() {
             break;
         }
@@ -200,5 +200,30 @@ fn rest(pause: Duration, stop: &Stop) {
     let until = Instant::now() + pause;
     while stop.level() == Level::Run && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{self, Input};
+
+    fn plan(target: &str, load: &str) -> Plan {
+        let text = format!("version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n");
+        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+        scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    }
+
+    #[test]
+    fn a_connection_is_one_open_file_and_two_where_the_simulator_is_in_this_process() {
+        let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
+        for (target, load, files) in [
+            (url, "{ concurrency: 1000, requests: 5000 }", 1000),
+            ("{ api: simulator }", "{ concurrency: 1000, requests: 5000 }", 2000),
+            (url, "{ rate: burst, requests: 300, warmup: 20 }", 320),
+            (url, "{ rate: 5/s, duration: 9s, max_in_flight: 7 }", 7),
+        ] {
+            assert_eq!(open_files(&plan(target, load).cases[0]).0 - SPARE_FILES, files, "{load}");
+        }
     }
 }
