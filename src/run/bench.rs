@@ -11,7 +11,7 @@ use crate::model::plan::{Case, Plan};
 use crate::model::prompt::Session;
 use crate::model::target::{Place, Target};
 use crate::prompts::{self, Progress, Prompts};
-use crate::run::conduct::Context;
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::stop::Level;
