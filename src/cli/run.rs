@@ -10,6 +10,7 @@ use crate::model::report::Report;
 use crate::prompts::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use crate::run::conduct::{Conducted, Context, conduct};
 use crate::run::event::Event;
+use crate::run::forecast::undecidable;
 use crate::run::stop::{Level, Stop};
 use crate::view;
 use std::collections::BTreeMap;
@@ -66,6 +67,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
         events: watch.events.clone(),
     };
     terminal.say(&view::plan_table(&source.plan, terminal.err_width(), terminal.err_color));
+    undecidable(&source.plan).iter().for_each(|warning| terminal.warn(warning));
     let result = std::thread::scope(|scope| {
         let work = scope.spawn(|| {
             let result = conduct(&source.plan, &context);
