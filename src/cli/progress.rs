@@ -129,7 +129,7 @@ fn bar(width: usize, length: u64) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━─"))
 }
 
-/// `120/200  8 in flight  41.2 req/s  1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`
+/// Tokens are content events here, a lower bound: `120/200  8 in flight  41.2 req/s  ~1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`
 fn words(progress: &Progress) -> String {
     let total = progress.total.map_or(String::new(), |total| format!("/{total}"));
     let ttft = match (progress.ttft_ms_p50, progress.ttft_ms_p99) {
@@ -143,7 +143,7 @@ fn words(progress: &Progress) -> String {
     let errors = if progress.errors == 1 { "error" } else { "errors" };
     let left = progress.left_s.filter(|left| *left >= 0.5).map_or(String::new(), |left| format!("  {left:.0} s left"));
     format!(
-        "{}{total}  {} in flight  {:.1} req/s  {tokens} tok/s{ttft}  {} {errors}{left}",
+        "{}{total}  {} in flight  {:.1} req/s  ~{tokens} tok/s{ttft}  {} {errors}{left}",
         progress.done, progress.in_flight, progress.rate, progress.errors
     )
 }
@@ -163,11 +163,11 @@ mod tests {
             tokens_per_s: 12_345.0,
             ..Progress::default()
         };
-        assert_eq!(words(&progress), "120/200  8 in flight  41.2 req/s  12.3k tok/s  1 error");
+        assert_eq!(words(&progress), "120/200  8 in flight  41.2 req/s  ~12.3k tok/s  1 error");
         progress.ttft_ms_p50 = Some(12.2);
         progress.ttft_ms_p99 = Some(40.0);
         progress.left_s = Some(3.0);
         progress.total = None;
-        assert_eq!(words(&progress), "120  8 in flight  41.2 req/s  12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left");
+        assert_eq!(words(&progress), "120  8 in flight  41.2 req/s  ~12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left");
     }
 }
