@@ -154,7 +154,7 @@ fn room(width: usize, title: &str) -> usize {
     width.saturating_sub(taken + SPARE)
 }
 
-/// `120/200  8 in flight  41.2 req/s  1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`; what matters least is left
+/// Tokens are content events here, a lower bound: `120/200  8 in flight  41.2 req/s  ~1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`; what matters least is left
 /// out where `room` is short.
 fn words(progress: &Progress, room: usize) -> String {
     let total = progress.total.filter(|total| progress.done <= *total).map_or(String::new(), |total| format!("/{total}"));
@@ -169,7 +169,7 @@ fn words(progress: &Progress, room: usize) -> String {
         (0, Some(format!("{}{total}", progress.done))),
         (4, Some(format!("{} in flight", progress.in_flight))),
         (5, Some(format!("{:.1} req/s", progress.rate))),
-        (3, Some(format!("{tokens} tok/s"))),
+        (3, Some(format!("~{tokens} tok/s"))),
         (2, progress.ttft_ms_p50.zip(progress.ttft_ms_p99).map(ttft)),
         (0, Some(format!("{} {errors}", progress.errors))),
         (1, left),
@@ -198,12 +198,12 @@ mod tests {
             tokens_per_s: 12_345.0,
             ..Progress::default()
         };
-        assert_eq!(words(&progress, usize::MAX), "120/200  8 in flight  41.2 req/s  12.3k tok/s  1 error");
+        assert_eq!(words(&progress, usize::MAX), "120/200  8 in flight  41.2 req/s  ~12.3k tok/s  1 error");
         progress.ttft_ms_p50 = Some(12.2);
         progress.ttft_ms_p99 = Some(40.0);
         progress.left_s = Some(3.0);
         progress.total = None;
-        let all = "120  8 in flight  41.2 req/s  12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left";
+        let all = "120  8 in flight  41.2 req/s  ~12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left";
         assert_eq!(words(&progress, all.len()), all);
         progress.total = Some(100);
         assert_eq!(words(&progress, all.len()), all, "a warm-up by time sends more than was counted");
@@ -225,7 +225,7 @@ mod tests {
         };
         let at = |width: usize| words(&progress, room(width, "[1/1] base"));
         assert_eq!(at(80), "12345/20000  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
-        assert_eq!(at(82), "12345/20000  12.3k tok/s  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
+        assert_eq!(at(83), "12345/20000  ~12.3k tok/s  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
         assert_eq!(at(50), "12345/20000  17 errors  123 s left");
         assert_eq!(at(10), "12345/20000  17 errors");
         for width in 40..200 {

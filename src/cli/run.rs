@@ -100,7 +100,7 @@ fn foretell(plan: &Plan, terminal: &mut Terminal) {
     let warnings = undecidable(plan);
     warnings.iter().take(FORETOLD).for_each(|warning| terminal.warn(warning));
     if let Some(more) = warnings.len().checked_sub(FORETOLD).filter(|more| *more > 0) {
-        terminal.warn(&format!("{more} more limits can never be decided; `llmscen plan` lists them"));
+        terminal.warn(&format!("{more} more limits can never pass; `llmscen plan` lists them"));
     }
 }
 

@@ -6,7 +6,11 @@ use crate::model::report::{Audit, OFF_PLAN, Part, Vitals};
 use crate::model::sample::Sample;
 use crate::model::units::Unit;
 use crate::stats::quantile;
-use crate::view::format::against;
+use crate::view::format::{against, millis};
+
+/// From so many milliseconds on, and from this share of the spans that were measured, a valid case's stall is spoken of.
+const NOTED_STALL: f64 = 1.0;
+const NOTED_SHARE: f64 = 0.25;
 
 /// The audit of one case from its rounds' facts and its rows.
 ///
@@ -61,7 +65,7 @@ fn reasons(audit: &Audit, limits: &AuditLimits) -> Vec<String> {
     over(audit.stall_ms_p99, limits.stall_p99.millis(), Unit::Millis, &|stall| {
         format!("worker threads stalled for {stall} at p99: stamps are late by as much")
     });
-    over(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| format!("a worker thread's CPU share was {share}"));
+    over(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| format!("a worker thread was busy for {share} of the time"));
     reasons
 }
 
@@ -78,10 +82,22 @@ fn short_rate(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
     Some(format!("{why}{sent}; {} of {scheduled} arrivals found no room under `max_in_flight`", audit.dropped))
 }
 
+/// A stall within its limit is no reason to reject a case, but short spans are then partly the tool's own.
+pub fn caution(audit: &Audit, sample: &Sample) -> Option<String> {
+    let of = |metric| sample.distributions.get(&metric).and_then(|seen| seen.quantile(0.99)).map(|span| (metric, span));
+    let (metric, span) = of(Metric::Itl).filter(|itl| itl.1 > 0.0).or_else(|| of(Metric::Ttft))?;
+    let stall = audit.stall_ms_p99.filter(|stall| audit.valid && *stall > NOTED_STALL && *stall > NOTED_SHARE * span)?;
+    Some(format!(
+        "Worker threads were up to {} late at p99, {:.0} % of `{metric}` p99: the tail of short spans is partly the tool's own.",
+        millis(stall),
+        stall / span * 100.0
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::sample::{Counts, Row};
+    use crate::model::sample::{Counts, Distribution, Row};
     use std::collections::BTreeMap;
 
     fn sample(lags: &[f64]) -> Sample {
@@ -124,10 +140,22 @@ mod tests {
         let known = [
             "requests left late by 5.0004 ms (limit 5 ms) at p99: the tool could not keep its schedule",
             "worker threads stalled for 5.004 ms (limit 5 ms) at p99: stamps are late by as much",
-            "a worker thread's CPU share was 90.04% (limit 90%)",
+            "a worker thread was busy for 90.04% (limit 90%) of the time",
             "97.96% of the offered rate was sent (limit 98%)",
         ];
         assert_eq!(audit(&[&part], 1, &late, &AuditLimits::default()).reasons, known);
+    }
+
+    #[test]
+    fn a_stall_within_its_limit_is_told_where_spans_are_short() {
+        let gaps = |p99| {
+            let itl = Distribution { n: 9, mean: p99, sd: None, min: p99, max: p99, quantiles: vec![p99; 13] };
+            Sample { distributions: BTreeMap::from([(Metric::Itl, itl)]), ..Sample::default() }
+        };
+        let stalled = |stall| Audit { valid: true, stall_ms_p99: Some(stall), ..Audit::default() };
+        let said = caution(&stalled(3.8), &gaps(8.0)).unwrap();
+        assert!(said.starts_with("Worker threads were up to 3.80 ms late at p99, 48 % of `itl` p99"), "{said}");
+        assert_eq!([caution(&stalled(0.9), &gaps(1.0)), caution(&stalled(3.8), &gaps(20.0))], [None, None]);
     }
 
     #[test]

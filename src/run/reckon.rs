@@ -6,7 +6,7 @@ use crate::model::check::Verdict;
 use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict};
-use crate::run::audit::audit;
+use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
@@ -39,7 +39,7 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         token_source: frame::token_source(table, &case.id)?,
         failures: frame::failures(table, &case.id)?,
         timelines: frame::timelines(table, &facts)?,
-        notes: frame::notes(table, &facts)?,
+        notes: frame::notes(table, &facts)?.into_iter().chain(caution(&audit, &sample)).collect(),
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,

@@ -7,9 +7,6 @@ use crate::view::format::counts_output;
 /// The case's own notes, and after them a line for every reason that leaves metrics without a value.
 pub fn notes(case: &CaseReport) -> Vec<String> {
     let mut lines = case.notes.clone();
-    if case.token_source == Some(TokenSource::Events) {
-        lines.push("Output tokens are content events counted, a lower bound; figures that rest on them carry a ~.".to_owned());
-    }
     if case.counts.ok == 0 {
         lines.push("No request succeeded, so most figures do not exist.".to_owned());
         return lines;
@@ -87,7 +84,6 @@ mod tests {
         let case = CaseReport { token_source: Some(TokenSource::Events), ..fixture::case(4) };
         assert_eq!((mark(&case, Metric::OutputTps), mark(&case, Metric::Ttft)), ("~", ""));
         assert_eq!(mark(&fixture::case(4), Metric::OutputTps), "");
-        assert!(notes(&case)[0].contains("lower bound"));
     }
 
     #[test]

@@ -83,8 +83,8 @@ fn undecided(report: &Report) -> String {
     };
     let (have, name) = (verdict.n, title(&verdict.check));
     let advice = match verdict.need {
-        Some(need) => format!("has {have} samples and needs about {need}: raise `load.requests`"),
-        None => format!("has {have} samples, too few to say: raise `load.requests`"),
+        Some(need) => format!("has {have} samples and needs about {need}: measure more (`load.requests` or `load.duration`)"),
+        None => format!("has {have} samples, too few to say: measure more (`load.requests` or `load.duration`)"),
     };
     format!("{} of {} limits undecided; `{name}` at `{}` {advice}.", open.len(), rulings(report).count(), case.id)
 }
@@ -171,7 +171,7 @@ mod tests {
             ),
             (
                 sweep(1),
-                "1 of 2 limits undecided; `error_rate < 1%` at `concurrency=1` has 240 samples and needs about 299: raise `load.requests`.",
+                "1 of 2 limits undecided; `error_rate < 1%` at `concurrency=1` has 240 samples and needs about 299: measure more (`load.requests` or `load.duration`).",
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Invalid, 4),

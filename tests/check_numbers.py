@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Computes every figure of a run folder once more, from the raw stamps in requests.parquet, and compares.
+
+    pip install pyarrow numpy scipy pyyaml
+    python3 tests/check_numbers.py RUN_DIR
+
+It follows docs/metrics.md and shares no code with llmscen. A line for each figure that differs, and exit code 1.
+"""
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import yaml
+from again import limits
+from again.figures import Round, derived, distribution, nearest_rank, request_limits, scalars, values
+from again.tally import compared, faults, same
+
+
+class Case:
+    """A case of results.json with its rows, and its figures computed again."""
+
+    def __init__(self, case, rows, plan, parts):
+        self.id, self.open_loop, self.gpus = case["id"], "/s" in case["load"], plan["target"].get("gpus")
+        load = dict(plan["load"])
+        load.update({path.split(".")[1]: value for path, value in case["labels"].items() if path.startswith("load.")})
+        self.rows, self.measured = rows, [row for row in rows if row["phase"] == "measured"]
+        about = lambda slo: all(case["labels"].get(path) == value for path, value in slo.get("when", {}).items())
+        self.limits = [slo for slo in plan.get("slo", []) if about(slo)]
+        part = {own["round"]: own for own in parts if own["case"] == self.id}
+        self.rounds = [
+            Round([row for row in rows if row["round"] == number], part.get(number), load, case["load"])
+            for number in sorted({row["round"] for row in rows})
+        ]
+        good = (re.search(r"goodput\((.*)\)", slo["expr"]) for slo in self.limits)
+        self.known = scalars(self.rounds, self.gpus, next((request_limits(found[1]) for found in good if found), None))
+
+
+def check_metrics(case, printed, line):
+    """Every figure of results.json, and its cell in cases.csv."""
+
+    def both(name, value, known, tolerance):
+        same(f"{case.id} {name}", value, known, tolerance)
+        cell = line and line[name.replace(" ", "_")]
+        same(f"{case.id} {name} (csv)", float(cell) if cell else None, known if line else None, tolerance)
+
+    for name, value in printed.items():
+        if name in case.known:
+            both(name, value, case.known[name], 1e-9)
+            continue
+        figures = distribution(values(case.measured, name))
+        same(f"{case.id} {name}", value is None, figures is None)
+        for stat, known in (figures or {}).items():
+            both(f"{name} {stat}", value[stat], known, 1e-12)
+
+
+def check_case(case, printed, line):
+    check_metrics(case, printed["metrics"], line)
+    ok = sum(row["outcome"] == "ok" for row in case.measured)
+    dropped = sum(row["outcome"] == "dropped" for row in case.measured)
+    counts = {"scheduled": len(case.measured), "ok": ok, "dropped": dropped, "warmup": len(case.rows) - len(case.measured)}
+    for name, count in {**counts, "failed": len(case.measured) - ok - dropped}.items():
+        same(f"{case.id} {name}", printed["counts"][name], count)
+    lags = sorted(row["schedule_lag_ms"] for row in case.measured if row["schedule_lag_ms"] is not None)
+    for stat, share in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)]:
+        same(f"{case.id} lag {stat}", printed["audit"][f"schedule_lag_ms_{stat}"], nearest_rank(lags, share) if lags else None)
+    same(f"{case.id} limits", ", ".join(slo["expr"] for slo in printed["slo"]), ", ".join(slo["expr"] for slo in case.limits))
+    for slo, plan in zip(printed["slo"], case.limits):
+        limits.check(slo, plan, case)
+
+
+def main(folder):
+    results = json.loads((folder / "results.json").read_text())
+    plan = yaml.safe_load((folder / "plan.yaml").read_text())
+    parts = json.loads((folder / "manifest.json").read_text())["parts"]
+    rows = pyarrow.parquet.read_table(folder / "requests.parquet").to_pylist()
+    table = folder / "cases.csv"
+    lines = {line["case"]: line for line in csv.DictReader(table.open())} if table.exists() else {}
+    for row in rows:
+        for column, value in derived(row).items():
+            same(f"{row['case_id']} round {row['round']} seq {row['seq']} {column}", row[column], value)
+    for printed in results["cases"]:
+        own = [row for row in rows if row["case_id"] == printed["id"]]
+        check_case(Case(printed, own, plan, parts), printed, lines.get(printed["id"]))
+    print("\n".join(faults[:50]) or f"{compared[0]} figures agree")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
