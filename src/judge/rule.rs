@@ -100,7 +100,7 @@ mod tests {
         let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
         let seen = rule(&wanted, &sample(latencies([1.0; 40])), false, Seed(1));
         assert_eq!((seen.ruling, seen.observed, seen.n), (Ruling::Invalid, Some(0.0), 40));
-        assert!(seen.note.unwrap().starts_with("the self-audit of the case failed"));
+        assert!(seen.note.unwrap().starts_with("the self-audit failed"));
     }
 
     #[test]
