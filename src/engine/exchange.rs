@@ -1,17 +1,21 @@
 //! One request and its response on a connection: what is stamped, and how each way of failing is told apart.
 
-use crate::engine::http::Http;
-use crate::engine::pool::Lease;
+use crate::engine::clock::Clock;
+use crate::engine::gauges::Gauges;
+use crate::engine::pool::{Lease, Pool};
 use crate::engine::stamp::Stamp;
 use crate::model::outcome::{Failure, FailureKind, Finish, Timeline, Usage};
+use crate::model::target::Timeouts;
 use crate::model::units::Nanos;
-use crate::wire::{Decoder, Events, Shape, error_message, shape_of};
+use crate::wire::{Decoder, Events, Protocol, Shape, error_message, shape_of};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
@@ -20,6 +24,18 @@ const ERROR_BODY: usize = 64 * 1024;
 /// After the protocol's own end marker, how long a call waits for the end of the body before it leaves the connection to
 /// a task of its own: the slot must not wait for it.
 const TAIL: Duration = Duration::from_millis(2);
+
+/// What all exchanges of one lane with one target have in common.
+pub(super) struct Line {
+    pub protocol: &'static dyn Protocol,
+    pub uri: Uri,
+    pub headers: HeaderMap,
+    pub pool: Rc<Pool>,
+    pub timeouts: Timeouts,
+    pub clock: Clock,
+    pub gauges: Arc<Gauges>,
+    pub keep_text: bool,
+}
 
 /// What has been seen of a call so far; it outlives an exchange that is given up.
 #[derive(Default)]
@@ -37,7 +53,7 @@ pub(super) struct Trace {
 }
 
 pub(super) struct Exchange<'a> {
-    pub http: &'a Http,
+    pub line: &'a Line,
     pub trace: &'a mut Trace,
 }
 
@@ -53,21 +69,21 @@ impl Exchange<'_> {
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let shape = shape_of(content_type, streamed)?;
         self.trace.streamed = Some(matches!(shape, Shape::Stream));
-        let decoder = self.http.protocol.decoder(shape, self.http.keep_text);
+        let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
         self.receive(lease, response.into_body(), decoder).await
     }
 
     /// The response's head. A kept-alive connection may turn out to be closed before any byte of an answer: then, and
     /// only then, the request goes out once more on a new one, and the trace says so.
     async fn send(&mut self, body: Bytes) -> Result<(Lease, Response<Incoming>), Failure> {
-        let mut lease = match self.http.pool.take() {
+        let mut lease = match self.line.pool.take() {
             Some(lease) => lease,
-            None => self.http.pool.open().await?,
+            None => self.line.pool.open().await?,
         };
         loop {
             let before = lease.heard.latest();
             let sending = lease.sender.send_request(self.request(body.clone()));
-            let error = match tokio::time::timeout(self.http.timeouts.read.into(), sending).await {
+            let error = match tokio::time::timeout(self.line.timeouts.read.into(), sending).await {
                 Ok(Ok(response)) => return Ok((lease, response)),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(self.silence()),
@@ -77,15 +93,15 @@ impl Exchange<'_> {
                 return Err(send_failure(&error, answered));
             }
             self.trace.reconnects += 1;
-            lease = self.http.pool.open().await?;
+            lease = self.line.pool.open().await?;
         }
     }
 
     fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.http.uri.clone();
-        *request.headers_mut() = self.http.headers.clone();
+        *request.uri_mut() = self.line.uri.clone();
+        *request.headers_mut() = self.line.headers.clone();
         request
     }
 
@@ -97,7 +113,7 @@ impl Exchange<'_> {
         let mut bytes = Vec::new();
         let mut whole = false;
         while bytes.len() < ERROR_BODY {
-            match tokio::time::timeout(self.http.timeouts.read.into(), body.frame()).await {
+            match tokio::time::timeout(self.line.timeouts.read.into(), body.frame()).await {
                 Ok(Some(Ok(frame))) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..])),
                 Ok(None) => {
                     whole = true;
@@ -108,7 +124,7 @@ impl Exchange<'_> {
         }
         self.trace.bytes_in += bytes.len() as u64;
         if whole {
-            self.http.pool.give_back(lease);
+            self.line.pool.give_back(lease);
         }
         let words = error_message(status, &bytes);
         Failure::new(FailureKind::of_status(status), format!("{status}: {words}{retry}"))
@@ -120,11 +136,11 @@ impl Exchange<'_> {
         let ending = self.drain(&lease, &mut body, decoder.as_mut(), &mut events).await;
         let broken = match ending {
             Ending::Marker => {
-                self.http.settle(lease, body).await;
+                self.line.settle(lease, body).await;
                 None
             }
             Ending::Body => {
-                self.http.pool.give_back(lease);
+                self.line.pool.give_back(lease);
                 None
             }
             Ending::Broken(failure) => Some(failure),
@@ -140,12 +156,12 @@ impl Exchange<'_> {
     }
 
     async fn drain(&mut self, lease: &Lease, body: &mut Incoming, decoder: &mut dyn Decoder, events: &mut Events) -> Ending {
-        let mut watch = Watch::new(self.http.timeouts.read);
+        let mut watch = Watch::new(self.line.timeouts.read);
         loop {
             let frame = tokio::select! {
                 biased;
                 frame = body.frame() => frame,
-                () = watch.silence(self.http, &lease.stamp) => return Ending::Broken(self.silence()),
+                () = watch.silence(self.line, &lease.stamp) => return Ending::Broken(self.silence()),
             };
             match frame {
                 Some(Ok(frame)) => {
@@ -175,7 +191,7 @@ impl Exchange<'_> {
         let before = events.content;
         decoder.push(data, events);
         self.record(events, before, Some(at));
-        self.http.gauges.receive(data.len() as u64, u64::from(events.content - before));
+        self.line.gauges.receive(data.len() as u64, u64::from(events.content - before));
     }
 
     /// Stamps the events that came since there were `before` with content.
@@ -189,7 +205,7 @@ impl Exchange<'_> {
     }
 
     fn silence(&self) -> Failure {
-        let limit = Duration::from(self.http.timeouts.read);
+        let limit = Duration::from(self.line.timeouts.read);
         Failure::new(FailureKind::TimeoutRead, format!("no byte for {limit:?}"))
     }
 }
@@ -216,10 +232,10 @@ impl Watch {
     }
 
     /// Resolves when nothing has arrived for the limit.
-    async fn silence(&mut self, http: &Http, stamp: &Stamp) {
+    async fn silence(&mut self, line: &Line, stamp: &Stamp) {
         loop {
             self.timer.as_mut().await;
-            let quiet = http.clock.now().since(stamp.latest());
+            let quiet = line.clock.now().since(stamp.latest());
             if quiet >= self.limit {
                 return;
             }
@@ -228,7 +244,7 @@ impl Watch {
     }
 }
 
-impl Http {
+impl Line {
     /// After the end marker: waits a moment for the end of the body, so that the connection can carry the next request.
     async fn settle(&self, lease: Lease, mut body: Incoming) {
         if tokio::time::timeout(TAIL, rest(&mut body)).await.is_ok_and(|clean| clean) {

@@ -2,41 +2,21 @@
 
 use crate::engine::clock::Clock;
 use crate::engine::dial::{Dialer, host_and_port};
-use crate::engine::exchange::{Exchange, Trace};
+use crate::engine::error::EngineError;
+use crate::engine::exchange::{Exchange, Line, Trace};
 use crate::engine::gauges::Gauges;
 use crate::engine::pool::Pool;
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
-use crate::engine::tls::TlsError;
 use crate::model::call::Call;
 use crate::model::outcome::{Counted, Failure, FailureKind, Outcome, Phase};
-use crate::model::target::{Target, Timeouts};
+use crate::model::target::Target;
 use crate::model::units::Nanos;
-use crate::wire::{Protocol, protocol};
+use crate::wire::protocol;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use std::rc::Rc;
 use std::sync::Arc;
-use thiserror::Error;
-
-/// Why a target cannot be spoken to at all.
-#[derive(Debug, Error)]
-pub enum EngineError {
-    /// The URL is not one.
-    #[error("the target's url `{url}` cannot be used: {reason}")]
-    Url {
-        /// The URL.
-        url: String,
-        /// Why.
-        reason: String,
-    },
-    /// A header cannot be sent. Its value is not shown: it may be a secret.
-    #[error("the header `{0}` cannot be sent: its name or value holds characters that HTTP forbids")]
-    Header(String),
-    /// TLS settings.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-}
 
 /// What an engine is given besides its target.
 pub struct Setting {
@@ -59,14 +39,7 @@ pub struct Finished {
 
 /// One target, spoken to from one lane.
 pub struct Http {
-    pub(super) protocol: &'static dyn Protocol,
-    pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
-    pub(super) pool: Rc<Pool>,
-    pub(super) timeouts: Timeouts,
-    pub(super) clock: Clock,
-    pub(super) gauges: Arc<Gauges>,
-    pub(super) keep_text: bool,
+    line: Line,
     redactor: Redactor,
 }
 
@@ -76,7 +49,7 @@ impl Http {
         let headers = headers(target, route)?;
         let uri = if route.absolute_form() { route.uri.clone() } else { origin_form(&route.uri) };
         let dialer = Dialer::new(route.clone(), setting.clock);
-        Ok(Http {
+        let line = Line {
             protocol: protocol(target.api),
             uri,
             headers,
@@ -85,13 +58,13 @@ impl Http {
             clock: setting.clock,
             gauges: setting.gauges,
             keep_text: setting.keep_text,
-            redactor: Redactor::of(target),
-        })
+        };
+        Ok(Http { line, redactor: Redactor::of(target) })
     }
 
     /// Opens one connection and closes it: whether the target is there, and what was tried where it is not.
     pub async fn reach(&self) -> Result<(), Failure> {
-        self.pool.open().await.map(drop)
+        self.line.pool.open().await.map(drop)
     }
 
     /// Sends a call and waits for its end. Never an error: what goes wrong is in the outcome.
@@ -100,11 +73,11 @@ impl Http {
     pub async fn call(&self, call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
         let mut trace = Trace::default();
         trace.timeline.intended = intended;
-        self.gauges.start(call.body.len() as u64);
+        self.line.gauges.start(call.body.len() as u64);
         let mut outcome = blank(&call, phase);
-        trace.timeline.sent = Some(self.clock.now());
-        let mut exchange = Exchange { http: self, trace: &mut trace };
-        let limit = self.timeouts.total;
+        trace.timeline.sent = Some(self.line.clock.now());
+        let mut exchange = Exchange { line: &self.line, trace: &mut trace };
+        let limit = self.line.timeouts.total;
         let end = tokio::select! {
             biased;
             end = exchange.run(call.body.into(), call.streamed) => end,
@@ -113,10 +86,10 @@ impl Http {
                 Err(Failure::new(FailureKind::TimeoutTotal, format!("not done within {:?}", std::time::Duration::from(limit))))
             }
         };
-        self.gauges.finish();
+        self.line.gauges.finish();
         outcome.end = end.map_err(|failure| self.placed(failure, &trace));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
-        trace.timeline.end = known_end.unwrap_or_else(|| self.clock.now());
+        trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
         self.fill(outcome, trace)
     }
 

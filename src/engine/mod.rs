@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod dial;
+pub mod error;
 pub mod exchange;
 pub mod gauges;
 pub mod http;

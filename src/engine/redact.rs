@@ -1,6 +1,7 @@
 //! Removes secrets from what servers and systems say before it is kept.
 
-use crate::model::target::{Secret, Target};
+use crate::model::target::{Place, Secret, Target};
+use crate::scenario::secret::hidden;
 
 /// Secrets shorter than this are not looked for: they would strike innocent text.
 const SHORTEST: usize = 4;
@@ -13,13 +14,18 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// A redactor of this target's key and header values. A value such as `Bearer sk-1` hides its last word too.
+    /// A redactor of this target's key, header values and what its URL hides. A value such as `Bearer sk-1` hides its last
+    /// word too.
     pub fn of(target: &Target) -> Redactor {
         let words = target.secrets().flat_map(|secret| {
             let whole = secret.expose();
             [Some(whole), whole.rsplit(' ').next()].into_iter().flatten().map(str::to_owned).collect::<Vec<_>>()
         });
-        let mut secrets: Vec<String> = words.filter(|word| word.len() >= SHORTEST).collect();
+        let in_url = match &target.place {
+            Place::Url(url) => hidden(url).into_iter().map(|range| url[range].to_owned()).collect(),
+            Place::Simulator(_) => Vec::new(),
+        };
+        let mut secrets: Vec<String> = words.chain(in_url).filter(|word| word.len() >= SHORTEST).collect();
         secrets.sort_by_key(|word| std::cmp::Reverse(word.len()));
         secrets.dedup();
         Redactor { secrets: secrets.into_iter().map(Secret::new).collect() }

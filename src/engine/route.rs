@@ -1,6 +1,6 @@
 //! The way to a target, settled once and shared by all lanes.
 
-use crate::engine::http::EngineError;
+use crate::engine::error::EngineError;
 use crate::engine::proxy::{Proxy, proxy_for};
 use crate::engine::tls::client_config;
 use crate::model::target::Tls;

@@ -3,6 +3,7 @@
 use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
 use crate::engine::http::{Http, Setting};
+use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
 use crate::model::dataset::DatasetSpec;
 use crate::model::outcome::{Failure, FailureKind};
@@ -10,7 +11,7 @@ use crate::model::plan::{Case, Plan};
 use crate::model::prompt::Session;
 use crate::model::target::{Place, Target};
 use crate::prompts::{self, Progress, Prompts};
-use crate::run::conduct::Context;
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::stop::Level;
@@ -162,7 +163,7 @@ async fn reach(target: &Target, url: &str, route: &Route, context: &Context) -> 
         tried = attempt(&engine) => tried,
     };
     tried.map_err(|(attempts, failure)| RunError::Unreachable {
-        url: url.to_owned(),
+        url: Redactor::of(target).clean(url),
         failure,
         attempts,
         seconds: began.elapsed().as_secs_f64(),

@@ -6,9 +6,9 @@ use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{Manifest, Report};
 use crate::model::target::Place;
-use crate::prompts::CacheDir;
 use crate::run::bench::{Bench, reach_all};
 use crate::run::calendar;
+use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::part::{Turn, play};
@@ -18,10 +18,7 @@ use crate::store::journal::Writer;
 use crate::store::{RunDir, Where, journal, manifest};
 use crate::telemetry::machine::machine;
 use crate::telemetry::process::allow_open_files;
-use crate::view::Inconclusive;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Cases whose length is not known beforehand get so many prompts for themselves.
@@ -29,30 +26,6 @@ const UNKNOWN_LENGTH: u64 = 1_000_003;
 
 /// Open files besides connections.
 const SPARE_FILES: u64 = 128;
-
-/// What a run is given from outside: nothing below reads the environment or the wall clock.
-pub struct Context {
-    /// Environment variables, for proxies.
-    pub env: BTreeMap<String, String>,
-    /// Where datasets are downloaded from and kept.
-    pub cache: CacheDir,
-    /// `--output`: the run folder itself.
-    pub output: Option<PathBuf>,
-    /// `--only`, for the record: the plan holds the chosen cases alone.
-    pub only: Vec<String>,
-    /// Write into a folder that holds another run.
-    pub force: bool,
-    /// What an inconclusive ruling is in junit.xml.
-    pub inconclusive: Inconclusive,
-    /// The run's start on the monotonic clock.
-    pub origin: Instant,
-    /// The same instant on the wall clock, nanoseconds since the Unix epoch.
-    pub wall_ns: u64,
-    /// The switch.
-    pub stop: Stop,
-    /// Who watches.
-    pub events: mpsc::Sender<Event>,
-}
 
 /// A run that came to its end, whatever the verdict.
 pub struct Conducted {
@@ -166,8 +139,8 @@ fn perform(
         journal = done.journal;
         manifest.parts.push(done.part);
         played.push((index, round, done.outcomes));
-        manifest::write(folder, manifest)?;
-        fault = done.fault;
+        let noted = manifest::write(folder, manifest);
+        fault = done.fault.or(noted.err().map(RunError::from));
         if fault.is_some() {
             break;
         }
@@ -200,5 +173,30 @@ fn rest(pause: Duration, stop: &Stop) {
     let until = Instant::now() + pause;
     while stop.level() == Level::Run && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{self, Input};
+
+    fn plan(target: &str, load: &str) -> Plan {
+        let text = format!("version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n");
+        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+        scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    }
+
+    #[test]
+    fn a_connection_is_one_open_file_and_two_where_the_simulator_is_in_this_process() {
+        let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
+        for (target, load, files) in [
+            (url, "{ concurrency: 1000, requests: 5000 }", 1000),
+            ("{ api: simulator }", "{ concurrency: 1000, requests: 5000 }", 2000),
+            (url, "{ rate: burst, requests: 300, warmup: 20 }", 320),
+            (url, "{ rate: 5/s, duration: 9s, max_in_flight: 7 }", 7),
+        ] {
+            assert_eq!(open_files(&plan(target, load).cases[0]).0 - SPARE_FILES, files, "{load}");
+        }
     }
 }

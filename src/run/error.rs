@@ -1,6 +1,6 @@
 //! Why a run cannot go on.
 
-use crate::engine::http::EngineError;
+use crate::engine::error::EngineError;
 use crate::frame::FrameError;
 use crate::model::outcome::Failure;
 use crate::prompts::PromptError;

@@ -103,3 +103,17 @@ fn thread_cpu() -> Duration {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::stop::Level;
+
+    #[test]
+    fn a_lane_that_cannot_be_built_halts_the_others() {
+        let (halt, clock) = (Stop::default(), Clock::starting(std::time::Instant::now()));
+        let lane = Lane::start(0, clock, Arc::default(), halt.clone(), || Err(RunError::NothingToSend)).unwrap();
+        assert!(matches!(lane.finish(), Err(RunError::NothingToSend)));
+        assert_eq!(halt.level(), Level::Drain);
+    }
+}

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod calendar;
 pub mod collect;
 pub mod conduct;
+pub mod context;
 pub mod drive;
 pub mod error;
 pub mod event;

@@ -14,7 +14,7 @@ use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::run::bench::{Bench, Shifted};
 use crate::run::collect::{Collected, Collector, Desk};
-use crate::run::conduct::Context;
+use crate::run::context::Context;
 use crate::run::drive::{Drive, Room};
 use crate::run::error::RunError;
 use crate::run::feed::{Feed, Recipe};

@@ -179,6 +179,9 @@ fn an_unreachable_target_fails_in_seconds_and_says_what_was_tried() {
     assert!(began.elapsed() < Duration::from_secs(10));
     assert!(ran.err.contains(&format!("{free}: connection refused")), "{}", ran.err);
     assert!(ran.err.contains("tried 3 times"), "{}", ran.err);
+    let ran = lab.run(&plain(&format!("http://u:hunter2@{free}/v1/chat/completions?key=sk-12345"), 1)).expect(3);
+    assert!(ran.err.contains("http://u:[redacted]@") && ran.err.contains("?key=[redacted]"), "{}", ran.err);
+    assert!(!ran.err.contains("hunter2") && !ran.err.contains("sk-12345"), "{}", ran.err);
 }
 
 #[test]

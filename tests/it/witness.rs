@@ -1,7 +1,8 @@
 //! Holds the client's stamps against the simulator's log of its own writes, on one clock.
 
 use llmscen::prompts::CacheDir;
-use llmscen::run::conduct::{Conducted, Context, conduct};
+use llmscen::run::conduct::{Conducted, conduct};
+use llmscen::run::context::Context;
 use llmscen::run::stop::Stop;
 use llmscen::scenario::{self, Input};
 use llmscen::sim::{self, Truth};
