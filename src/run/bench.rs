@@ -39,6 +39,8 @@ pub struct Bench {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Renders its bodies.
     pub renderer: Arc<Renderer>,
+    /// What a reader must know of its dataset.
+    pub notes: Vec<String>,
     /// The way to its target; None for the simulator, which is started with each round.
     pub route: Option<Route>,
 }
@@ -71,7 +73,8 @@ impl Bench {
         };
         let renderer = Arc::new(Renderer::new(case, &protocol(case.target.api).body(case.request.stream))?);
         let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
-        Ok(Bench { rows_dropped: dataset.prompts.dropped(), prompts: dataset.prompts, tokenizer, renderer, route })
+        let (rows_dropped, notes) = (dataset.prompts.dropped(), dataset.notes);
+        Ok(Bench { prompts: dataset.prompts, rows_dropped, tokenizer, renderer, notes, route })
     }
 }
 
@@ -80,6 +83,7 @@ impl Bench {
 struct Dataset {
     prompts: Arc<dyn Prompts>,
     tokenizer: Option<Arc<Tokenizer>>,
+    notes: Vec<String>,
 }
 
 /// Opens a dataset on a thread of its own: a download can take long, and the switch must not wait for it.
@@ -104,10 +108,7 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
             Err(RecvTimeoutError::Timeout) => {}
         }
     };
-    for note in opened.notes {
-        let _ = context.events.send(Event::Note(note));
-    }
-    Ok(Dataset { prompts: opened.prompts.into(), tokenizer: opened.tokenizer })
+    Ok(Dataset { prompts: opened.prompts.into(), tokenizer: opened.tokenizer, notes: opened.notes })
 }
 
 /// Prompts from another first row on, so that the cases of a sweep do not repeat each other's.

@@ -42,7 +42,7 @@ pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
     let benches = Bench::of_plan(plan, context)?;
     reach_all(plan, &benches, context)?;
     make_room(plan)?;
-    let mut manifest = begin(plan, context);
+    let mut manifest = begin(plan, &benches, context);
     let folder = open_folder(plan, &manifest, context)?;
     let (table, fault) = perform(plan, &benches, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
@@ -75,7 +75,14 @@ fn open_files(case: &Case) -> (u64, u64) {
     (connections * ends + SPARE_FILES, connections)
 }
 
-fn begin(plan: &Plan, context: &Context) -> Manifest {
+fn begin(plan: &Plan, benches: &[Bench], context: &Context) -> Manifest {
+    // Cases that share a dataset share its notes.
+    let mut notes: Vec<String> = benches.iter().flat_map(|bench| bench.notes.clone()).collect();
+    notes.sort();
+    notes.dedup();
+    for note in &notes {
+        let _ = context.events.send(Event::Note(note.clone()));
+    }
     Manifest {
         run_id: calendar::run_id(&plan.id, context.wall_ns),
         tool_version: env!("CARGO_PKG_VERSION").into(),
@@ -86,6 +93,7 @@ fn begin(plan: &Plan, context: &Context) -> Manifest {
         started_unix_ns: context.wall_ns,
         machine: machine(),
         only: context.only.clone(),
+        notes,
         ..Manifest::default()
     }
 }
@@ -180,6 +188,7 @@ fn rest(pause: Duration, stop: &Stop) {
 mod tests {
     use super::*;
     use crate::scenario::{self, Input};
+    use std::collections::BTreeMap;
 
     fn plan(target: &str, load: &str) -> Plan {
         let text = format!("version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n");
