@@ -203,7 +203,19 @@ fn the_simulator_says_at_once_that_its_record_cannot_be_written() {
 fn a_limit_that_can_never_be_decided_is_named_before_the_traffic() {
     let lab = Lab::new();
     let ran = shipped(&lab, "quickstart.yaml", &["--set", "load.requests=20"]).expect(5);
-    let (warning, traffic) = (ran.err.find("warning: `ttft.p95 < 250ms` can never be decided"), ran.err.find("[1/1]"));
+    let (warning, traffic) = (ran.err.find("warning: `ttft.p95 < 250ms` can never pass"), ran.err.find("[1/1]"));
     assert!(warning.is_some() && warning < traffic, "{}", ran.err);
     assert!(ran.out.contains("INCONCLUSIVE: "), "{}", ran.out);
+}
+
+#[test]
+fn the_scenario_that_the_readme_shows_is_right_and_decidable() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let block = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let lab = Lab::new();
+    std::fs::write(lab.path().join("readme.yaml"), block).unwrap();
+    let planned = lab.command(&["plan", "readme.yaml"]).env("OPENAI_API_KEY", "k").output().unwrap();
+    let ran = Ran::of(planned).expect(0);
+    assert!(ran.out.contains("concurrency=64"), "{}", ran.out);
+    assert!(!ran.err.contains("can never be decided"), "{}", ran.err);
 }

@@ -56,7 +56,7 @@ fn an_unsound_measurement_is_4_whatever_the_slo_says() {
     assert_eq!(ruling(&lab, 0), "invalid");
     let audit = &lab.results()["cases"][0]["audit"];
     assert_eq!(audit["valid"], false);
-    assert!(audit["reasons"][0].as_str().unwrap().contains("CPU share"), "{audit}");
+    assert!(audit["reasons"][0].as_str().unwrap().contains("(limit 0.001%)"), "{audit}");
 }
 
 #[test]
