@@ -60,6 +60,8 @@ fn the_first_signal_drains_saves_and_reports() {
 fn the_second_signal_stops_at_once() {
     let lab = Lab::new();
     let child = start(&lab, HANGING);
+    // The journal is there before the first request is: all four must be on their way.
+    std::thread::sleep(Duration::from_millis(700));
     signal(&child, Signal::INT);
     std::thread::sleep(Duration::from_millis(300));
     signal(&child, Signal::INT);
