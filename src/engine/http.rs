@@ -1,10 +1,11 @@
 //! One target over HTTP: the call that becomes an outcome, whatever happens.
 
 use crate::engine::clock::Clock;
-use crate::engine::dial::{Dialer, host_and_port};
+use crate::engine::dial::Dialer;
 use crate::engine::error::EngineError;
 use crate::engine::exchange::{Exchange, Line, Trace};
 use crate::engine::gauges::Gauges;
+use crate::engine::headers::headers;
 use crate::engine::pool::Pool;
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
@@ -13,8 +14,7 @@ use crate::model::outcome::{Counted, Failure, FailureKind, Outcome, Phase};
 use crate::model::target::Target;
 use crate::model::units::Nanos;
 use crate::wire::protocol;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::Uri;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -149,33 +149,4 @@ pub fn dropped(call: &Call, phase: Phase, at: Nanos, why: &str) -> Outcome {
 /// The path and query alone, as HTTP/1.1 sends them to the server itself.
 fn origin_form(uri: &Uri) -> Uri {
     uri.path_and_query().map_or_else(Uri::default, |path| Uri::from(path.clone()))
-}
-
-fn headers(target: &Target, route: &Route) -> Result<HeaderMap, EngineError> {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("llmscen/", env!("CARGO_PKG_VERSION"))));
-    let (host, port) = host_and_port(&route.uri);
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let authority = if route.uri.port().is_some() { format!("{host}:{port}") } else { host };
-    headers.insert(HOST, HeaderValue::from_str(&authority).map_err(|_| EngineError::Header("host".into()))?);
-    if let Some(auth) = route.proxy.as_ref().and_then(|proxy| proxy.auth.as_ref()).filter(|_| route.absolute_form()) {
-        headers.insert(PROXY_AUTHORIZATION, auth.clone());
-    }
-    if let Some(key) = &target.api_key {
-        let value = format!("Bearer {}", key.expose());
-        headers.insert(AUTHORIZATION, secret_value(AUTHORIZATION.as_str(), &value)?);
-    }
-    for (name, value) in &target.headers {
-        let parsed: HeaderName = name.parse().map_err(|_| EngineError::Header(name.clone()))?;
-        headers.insert(parsed, secret_value(name, value.expose())?);
-    }
-    Ok(headers)
-}
-
-fn secret_value(name: &str, value: &str) -> Result<HeaderValue, EngineError> {
-    let mut value = HeaderValue::from_str(value).map_err(|_| EngineError::Header(name.to_owned()))?;
-    value.set_sensitive(true);
-    Ok(value)
 }

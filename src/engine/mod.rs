@@ -8,6 +8,7 @@ pub mod dial;
 pub mod error;
 pub mod exchange;
 pub mod gauges;
+mod headers;
 pub mod http;
 pub mod pool;
 pub mod proxy;
