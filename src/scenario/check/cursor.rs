@@ -99,7 +99,11 @@ impl<'a> Cursor<'a> {
         }
         let at = self.visible(self.at..self.at + self.width());
         let error = CheckError::new(at, "a comparison is missing", "expected `<`, `<=`, `>`, `>=`, `==` or `!=`");
-        Err(if self.peek() == Some('=') { error.help("Equality is `==`.") } else { error })
+        Err(match self.peek() {
+            Some('=') => error.help("Equality is `==`."),
+            Some('{') => error.help("Tags stand in front of the statistic: `ttft{model=a}.p99`."),
+            _ => error,
+        })
     }
 
     /// What is left.

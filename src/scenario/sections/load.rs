@@ -110,7 +110,8 @@ fn ends(draft: &Draft<'_>, load: &Load, review: &mut Review) {
             ("this load has no end", "needs `requests` or `duration`")
         };
         review.push(
-            Mistake::new(draft.place("load"), message, label).help("For example `requests: 200`, `duration: 60s` (not for a burst), or both."),
+            Mistake::new(draft.place("load"), message, label)
+                .help("For example `requests: 200`, `duration: 60s` (not for a burst), or both."),
         );
     }
     if burst && matches!(load.warmup, Warmup::Span(_)) {
