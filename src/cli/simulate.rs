@@ -37,7 +37,8 @@ pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &
             return Exit::Error;
         }
     };
-    terminal.say(&format!("simulator listening on http://{} (Ctrl-C ends it)", server.addr()));
+    terminal.say("the simulator is listening (Ctrl-C ends it)");
+    terminal.data(&format!("http://{}\n", server.addr()));
     let stop = Stop::default();
     let (events, heard) = mpsc::channel();
     if let Err(error) = crate::cli::signals::listen(stop.clone(), events) {

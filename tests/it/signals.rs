@@ -2,7 +2,8 @@
 
 use crate::lab::*;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -106,4 +107,27 @@ fn a_signal_ends_the_search_for_the_target() {
     let ran = finish(child).expect(130);
     assert!(began.elapsed() < Duration::from_secs(30));
     assert!(ran.err.contains("interrupted before the first request"), "{}", ran.err);
+}
+
+#[test]
+fn the_simulator_serves_where_it_says_until_a_signal_ends_it() {
+    let lab = Lab::new();
+    let mut child = lab.spawn(&["simulate", "--quiet", "--listen", "127.0.0.1:0", "--truth", "truth.jsonl"]);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("http://").unwrap().to_owned();
+    let mut socket = TcpStream::connect(&address).unwrap();
+    let body = r#"{"messages":[{"role":"user","content":"hi"}],"max_tokens":2}"#;
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    socket.write_all((head + body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"completion_tokens\":2"), "{answer}");
+    signal(&child, Signal::TERM);
+    finish(child).expect(0);
+    let truth: serde_json::Value = serde_json::from_str(lab.text("truth.jsonl").lines().next().unwrap()).unwrap();
+    assert_eq!((&truth["number"], &truth["end"]), (&0.into(), &"done".into()));
 }
