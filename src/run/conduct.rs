@@ -6,6 +6,7 @@ use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{Manifest, Report};
 use crate::model::target::Place;
+use crate::model::units::Nanos;
 use crate::run::bench::{Bench, reach_all};
 use crate::run::calendar;
 use crate::run::context::Context;
@@ -13,6 +14,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::part::{Turn, play};
 use crate::run::publish::publish;
+use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
 use crate::store::journal::Writer;
 use crate::store::{RunDir, Where, journal, manifest};
@@ -121,7 +123,7 @@ fn perform(
     context: &Context,
 ) -> Result<(Table, Option<RunError>), RunError> {
     let mut journal = Writer::create(&folder.file(journal::FILE))?;
-    let (mut played, mut fault) = (Vec::new(), None);
+    let (mut rows, mut fault) = (Rows::new(), None);
     let parts = plan.cases.len() * plan.rounds as usize;
     let mut first = 0;
     for (number, (round, index)) in order(plan).enumerate() {
@@ -146,7 +148,7 @@ fn perform(
         first += case.load.planned().unwrap_or(UNKNOWN_LENGTH);
         journal = done.journal;
         manifest.parts.push(done.part);
-        played.push((index, round, done.outcomes));
+        rows.insert((turn.index, round), done.outcomes);
         let noted = manifest::write(folder, manifest);
         fault = done.fault.or(noted.err().map(RunError::from));
         if fault.is_some() {
@@ -154,12 +156,7 @@ fn perform(
         }
     }
     manifest.interrupted = context.stop.level() > Level::Run;
-    played.sort_by_key(|(index, round, _)| (*index, *round));
-    let rows = played.iter().flat_map(|(index, round, outcomes)| {
-        let case = plan.cases[*index].id.as_str();
-        outcomes.iter().map(move |outcome| crate::frame::Tagged { case, round: *round, shard: 0, outcome })
-    });
-    Ok((Table::build(rows)?, fault))
+    Ok((table(plan, &rows)?, fault))
 }
 
 /// Rounds outside, cases inside: drift of the server strikes all cases alike.
@@ -170,9 +167,7 @@ fn order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
 
 fn announce(case: &Case, part: usize, parts: usize, context: &Context) {
     let total = case.load.planned().or(case.load.requests);
-    let seconds = match case.load.shape {
-        Shape::Closed { .. } | Shape::Open { .. } | Shape::Burst => case.load.duration.map(|span| span.secs()),
-    };
+    let seconds = case.load.duration.map(Nanos::secs);
     let _ = context.events.send(Event::CaseStarted { case: case.id.clone(), part, parts, total, seconds });
 }
 

@@ -18,5 +18,6 @@ pub mod part;
 pub mod publish;
 pub mod reckon;
 pub mod recover;
+pub mod rows;
 pub mod stop;
 pub mod timer;

@@ -4,8 +4,8 @@ use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
 use crate::engine::http::{Finished, Http, Setting};
 use crate::engine::route::Route;
-use crate::model::load::{Shape, Warmup};
-use crate::model::outcome::{Outcome, Phase};
+use crate::model::load::Shape;
+use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::report::{Part, Vitals};
 use crate::model::seed::Seed;
@@ -21,6 +21,7 @@ use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::lanes::{Lane, LaneReport, reading};
 use crate::run::meter::{Meter, Spans};
+use crate::run::rows::measured_from;
 use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
 use crate::sim::{self, Truth};
@@ -81,7 +82,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     };
     let mut part = Part { case: turn.case.id.clone(), round: turn.round, rows_dropped: bench.rows_dropped, ..Part::default() };
     part.origin_ns = (origin - context.origin).as_nanos() as u64;
-    journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns, measured_from_ns: 0 })?;
+    journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
     let (sender, results) = bounded(RESULTS);
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
     let desk = stage.desk(journal);
@@ -215,13 +216,7 @@ impl<'a> Stage<'a> {
 
     /// Fills in what is known only when the round is over.
     fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
-        let warm = match self.turn.case.load.warmup {
-            Warmup::Span(span) => Some(span),
-            Warmup::Requests(_) => None,
-        };
-        let measured = outcomes.iter().filter(|outcome| outcome.phase == Phase::Measured);
-        let first = measured.map(|outcome| outcome.timeline.intended).min();
-        part.measured_from_ns = warm.or(first).unwrap_or_default().0;
+        part.measured_from_ns = measured_from(self.turn.case, outcomes).0;
         part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();
         if self.context.stop.level() > Level::Run {
             part.cut_short = Some("interrupted".into());

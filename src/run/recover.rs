@@ -1,16 +1,16 @@
 //! A run folder back to rows and manifest: whole, or as far as the journal of a killed run goes.
 
-use crate::frame::{Table, Tagged};
-use crate::model::outcome::Outcome;
+use crate::frame::Table;
 use crate::model::plan::Plan;
 use crate::model::report::{Manifest, Part};
 use crate::run::error::RunError;
+use crate::run::rows::{Rows, measured_from, table};
 use crate::store::{Record, RunDir, journal, manifest};
-use std::collections::BTreeMap;
 
 const KILLED: &str = "the run was killed; rows up to its last second are here";
 
-/// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. A journal is there exactly where the run did not come to its end.
+/// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. A journal is there
+/// exactly where the run did not come to its end.
 pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
     let mut manifest = manifest::read(folder)?;
     let file = folder.file(journal::FILE);
@@ -28,21 +28,15 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     if torn > 0 {
         manifest.notes.push(format!("{torn} bytes at the end of the journal were torn and are left out"));
     }
-    let tagged = rows.iter().flat_map(|((index, round), outcomes)| {
-        let case = plan.cases.get(*index as usize).map_or("", |case| case.id.as_str());
-        outcomes.iter().map(move |outcome| Tagged { case, round: *round, shard: 0, outcome })
-    });
-    Ok((Table::build(tagged)?, manifest))
+    Ok((table(plan, &rows)?, manifest))
 }
-
-type Rows = BTreeMap<(u32, u32), Vec<Outcome>>;
 
 fn replay(plan: &Plan, records: Vec<Record>) -> (Vec<Part>, Rows) {
     let mut parts: Vec<Part> = Vec::new();
     let mut rows = Rows::new();
     for record in records {
         match record {
-            Record::Started { case, round, origin_ns, .. } => {
+            Record::Started { case, round, origin_ns } => {
                 let case = plan.cases.get(case as usize).map_or_else(String::new, |case| case.id.clone());
                 parts.push(Part { case, round, origin_ns, cut_short: Some(KILLED.into()), ..Part::default() });
             }
@@ -54,16 +48,10 @@ fn replay(plan: &Plan, records: Vec<Record>) -> (Vec<Part>, Rows) {
         }
     }
     for part in parts.iter_mut().filter(|part| part.sending_until_ns.is_none()) {
-        let index = plan.cases.iter().position(|case| case.id == part.case).unwrap_or(usize::MAX);
+        let Some(index) = plan.cases.iter().position(|case| case.id == part.case) else { continue };
         let own = rows.get(&(index as u32, part.round)).map_or(&[][..], Vec::as_slice);
-        part.measured_from_ns = measured_from(own);
+        part.measured_from_ns = measured_from(&plan.cases[index], own).0;
     }
     rows.values_mut().for_each(|outcomes| outcomes.sort_by_key(|outcome| outcome.seq));
     (parts, rows)
-}
-
-/// The first measured instant of a part whose own record of it was never written.
-fn measured_from(outcomes: &[Outcome]) -> u64 {
-    let measured = outcomes.iter().filter(|outcome| outcome.phase == crate::model::outcome::Phase::Measured);
-    measured.map(|outcome| outcome.timeline.intended.0).min().unwrap_or(0)
 }

@@ -199,7 +199,7 @@ mod tests {
 
     fn few() -> Vec<Record> {
         vec![
-            Record::Started { case: 1, round: 0, origin_ns: 5, measured_from_ns: 7 },
+            Record::Started { case: 1, round: 0, origin_ns: 5 },
             outcome(0, Ok(Finish { reason: "stop".into() })),
             outcome(1, Err(Failure::new(FailureKind::Truncated, "cut").at("after 3 events"))),
             Record::Ended { part: Part { case: "c=1".into(), sending_until_ns: Some(9), ..Part::default() } },

@@ -20,8 +20,6 @@ pub enum Record {
         round: u32,
         /// Its time zero, in nanoseconds after the run's start.
         origin_ns: u64,
-        /// First instant of measuring, in nanoseconds after `origin_ns`.
-        measured_from_ns: u64,
     },
     /// A request ended.
     Outcome {
@@ -182,9 +180,7 @@ pub mod tests {
     /// Any record.
     pub fn record() -> impl Strategy<Value = Record> {
         prop_oneof![
-            any::<(u32, u32, u64, u64)>().prop_map(|(case, round, origin_ns, measured_from_ns)| {
-                Record::Started { case, round, origin_ns, measured_from_ns }
-            }),
+            any::<(u32, u32, u64)>().prop_map(|(case, round, origin_ns)| { Record::Started { case, round, origin_ns } }),
             (any::<u32>(), any::<u32>(), outcome()).prop_map(|(case, round, outcome)| Record::Outcome { case, round, outcome }),
             part().prop_map(|part| Record::Ended { part }),
         ]
