@@ -64,7 +64,7 @@ fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: 
         }
     };
     let found = plan.cases.iter().find_map(|case| match &case.target.place {
-        Place::Simulator(config) => Some((**config).clone()),
+        Place::Simulator { server, .. } => Some((**server).clone()),
         Place::Url(_) => None,
     });
     if found.is_none() {

@@ -4,10 +4,10 @@ use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
 use crate::engine::pool::{Lease, Pool};
 use crate::engine::stamp::Stamp;
-use crate::model::outcome::{Failure, FailureKind, Finish, Timeline, Usage};
+use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
 use crate::model::target::Timeouts;
 use crate::model::units::Nanos;
-use crate::wire::{Decoder, Events, Protocol, Shape, error_message, shape_of};
+use crate::wire::{Decoder, Events, Message, Protocol, Shape, error_message};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response, Uri};
@@ -27,7 +27,7 @@ const TAIL: Duration = Duration::from_millis(2);
 
 /// What all exchanges of one lane with one target have in common.
 pub(super) struct Line {
-    pub protocol: &'static dyn Protocol,
+    pub protocol: Arc<dyn Protocol>,
     pub uri: Uri,
     pub headers: HeaderMap,
     pub pool: Rc<Pool>,
@@ -50,6 +50,9 @@ pub(super) struct Trace {
     pub usage: Usage,
     pub response_id: Option<String>,
     pub text: Option<String>,
+    pub message: Option<Message>,
+    pub server: ServerTimes,
+    pub items: Option<u64>,
 }
 
 pub(super) struct Exchange<'a> {
@@ -67,8 +70,8 @@ impl Exchange<'_> {
             return Err(self.refusal(lease, response).await);
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let shape = shape_of(content_type, streamed)?;
-        self.trace.streamed = Some(matches!(shape, Shape::Stream));
+        let shape = self.line.protocol.shape(content_type, streamed)?;
+        self.trace.streamed = Some(!matches!(shape, Shape::Whole));
         let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
         self.receive(lease, response.into_body(), decoder).await
     }
@@ -152,6 +155,11 @@ impl Exchange<'_> {
         self.trace.usage = reply.usage;
         self.trace.response_id = reply.id;
         self.trace.text = reply.text;
+        self.trace.message = reply.message;
+        self.trace.server = reply.server;
+        self.trace.items = reply.items;
+        self.trace.timeline.choices = events.choices;
+        self.trace.timeline.weights = events.weights;
         reply.end
     }
 

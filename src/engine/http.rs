@@ -13,7 +13,7 @@ use crate::model::call::Call;
 use crate::model::outcome::{Counted, Failure, FailureKind, Outcome, Phase};
 use crate::model::target::Target;
 use crate::model::units::Nanos;
-use crate::wire::protocol;
+use crate::wire::{Message, Protocol};
 use http::Uri;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub struct Setting {
     pub clock: Clock,
     /// Where the lane's running totals go.
     pub gauges: Arc<Gauges>,
+    /// What is spoken.
+    pub protocol: Arc<dyn Protocol>,
     /// Keep the generated text, for a tokenizer to count.
     pub keep_text: bool,
 }
@@ -35,6 +37,8 @@ pub struct Finished {
     pub outcome: Outcome,
     /// The generated text.
     pub text: Option<String>,
+    /// The reply as it is fed back in the next turn, where text is kept.
+    pub message: Option<Message>,
 }
 
 /// One target, spoken to from one lane.
@@ -50,7 +54,7 @@ impl Http {
         let uri = if route.absolute_form() { route.uri.clone() } else { origin_form(&route.uri) };
         let dialer = Dialer::new(route.clone(), setting.clock);
         let line = Line {
-            protocol: protocol(target.api),
+            protocol: setting.protocol,
             uri,
             headers,
             pool: Rc::new(Pool::new(dialer, target.pool, target.timeouts.connect)),
@@ -99,10 +103,12 @@ impl Http {
         outcome.bytes_in = trace.bytes_in;
         outcome.reconnects = trace.reconnects;
         outcome.usage = trace.usage;
+        outcome.server = trace.server;
+        outcome.items = trace.items;
         outcome.response_id = trace.response_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
-        Finished { outcome, text: trace.text }
+        Finished { outcome, text: trace.text, message: trace.message }
     }
 
     /// A failure with its place in the stream, and without the target's secrets.
@@ -121,6 +127,9 @@ impl Http {
 fn blank(call: &Call, phase: Phase) -> Outcome {
     Outcome {
         seq: call.seq,
+        turn: call.turn,
+        turns: call.turns,
+        group: call.group.clone(),
         phase,
         model: call.model.clone(),
         streamed: call.streamed,
@@ -132,6 +141,8 @@ fn blank(call: &Call, phase: Phase) -> Outcome {
         reconnects: 0,
         usage: Default::default(),
         counted: Counted { prompt: call.prompt_tokens, output: None, approximate: call.approximate },
+        server: Default::default(),
+        items: None,
         max_tokens: call.max_tokens,
         response_id: None,
         end: Ok(Default::default()),

@@ -23,7 +23,7 @@ impl Redactor {
         });
         let in_url = match &target.place {
             Place::Url(url) => hidden(url).into_iter().map(|range| url[range].to_owned()).collect(),
-            Place::Simulator(_) => Vec::new(),
+            Place::Simulator { .. } => Vec::new(),
         };
         let mut secrets: Vec<String> = words.chain(in_url).filter(|word| word.len() >= SHORTEST).collect();
         secrets.sort_by_key(|word| std::cmp::Reverse(word.len()));

@@ -2,13 +2,14 @@
 
 use crate::frame::CaseFacts;
 use crate::frame::table::{Table, Tagged};
-use crate::model::dataset::{DatasetSpec, OnExhausted, Order, Source};
+use crate::model::api::Api;
+use crate::model::dataset::{DatasetSpec, Source};
 use crate::model::labels::Labels;
 use crate::model::load::{Load, Shape, Warmup};
 use crate::model::outcome::{Counted, Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage};
 use crate::model::plan::Case;
 use crate::model::request::RequestSpec;
-use crate::model::target::{Api, ModelShare, Place, Pool, Target, Timeouts, Tls};
+use crate::model::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
 use crate::model::units::Nanos;
 
 fn ms(millis: u64) -> Nanos {
@@ -22,11 +23,14 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         sent: Some(ms(100 * seq + 2)),
         headers: Some(ms(100 * seq + 80)),
         first_chunk: Some(ms(100 * seq + 81)),
-        tokens: Vec::new(),
         end: ms(100 * seq + 82),
+        ..Timeline::default()
     };
     Outcome {
         seq,
+        turn: 0,
+        turns: 1,
+        group: None,
         phase: Phase::Measured,
         model: "m".into(),
         streamed: false,
@@ -38,6 +42,8 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         reconnects: 0,
         usage: Usage { prompt: Some(10), output: Some(4), ..Usage::default() },
         counted: Counted::default(),
+        server: Default::default(),
+        items: None,
         max_tokens: Some(16),
         response_id: Some(format!("r{seq}")),
         end: Ok(Finish { reason: "stop".into() }),
@@ -54,6 +60,7 @@ pub(super) fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Outcome {
         first_chunk: Some(ms(sent + 1)),
         tokens: tokens.iter().copied().map(ms).collect(),
         end: ms(last),
+        ..Timeline::default()
     };
     let usage = Usage { prompt: Some(10), output: Some(tokens.len() as u64), ..Usage::default() };
     Outcome { streamed: true, timeline, usage, ..outcome(seq) }
@@ -91,24 +98,10 @@ pub(super) fn case(shape: Shape) -> Case {
         id: "a".into(),
         labels: Labels::default(),
         target: target(),
-        request: RequestSpec {
-            template: None,
-            stream: true,
-            max_tokens: None,
-            sampling: serde_json::Map::new(),
-            extra: serde_json::Map::new(),
-        },
-        dataset: DatasetSpec {
-            source: Source::Prompt("x".into()),
-            path: None,
-            tokenizer: None,
-            min_tokens: None,
-            max_tokens: None,
-            order: Order::Sequential,
-            on_exhausted: OnExhausted::Cycle,
-            system: None,
-        },
+        request: RequestSpec { stream: true, ..RequestSpec::default() },
+        dataset: DatasetSpec::of(Source::Prompt("x".into())),
         load,
+        trace: None,
         checks: Vec::new(),
     }
 }
@@ -123,6 +116,8 @@ fn target() -> Target {
         timeouts: Timeouts { connect: ms(1), read: ms(1), total: ms(1) },
         tls: Tls::default(),
         pool: Pool::KeepAlive,
+        version: Default::default(),
+        compression: Default::default(),
         gpus: None,
     }
 }

@@ -31,7 +31,7 @@ fn pooled(rates: &[Rate]) -> Option<f64> {
 fn of_round(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
     let sent = round.measured().filter(|fact| fact.sent.is_some()).count() as f64;
     match load.shape {
-        Shape::Open { .. } => open(round, load, sent),
+        Shape::Open { .. } | Shape::Replay { .. } => open(round, load, sent),
         Shape::Closed { .. } | Shape::Burst => (Rate::default(), Rate { count: sent, seconds: round.length() }),
     }
 }

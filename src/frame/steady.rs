@@ -24,7 +24,7 @@ pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> St
     let Some(window) = round.window else { return Steady::default() };
     let plateau = match shape {
         Shape::Closed { users } => users.min(flight.max(window)),
-        Shape::Open { .. } | Shape::Burst => flight.median(window),
+        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => flight.median(window),
     };
     let high = flight.spans(window).filter(|span| f64::from(span.level) >= 0.9 * f64::from(plateau));
     let spans: Vec<(u64, u64)> = joined(high.map(|span| (span.from, span.to)));

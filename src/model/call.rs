@@ -8,6 +8,14 @@ use crate::model::units::Nanos;
 pub struct Call {
     /// Its number in the case, warm-up included.
     pub seq: u64,
+    /// Its turn in the session, from 0.
+    pub turn: u32,
+    /// Turns of the session.
+    pub turns: u32,
+    /// The part of the dataset that it belongs to, where the data tells parts apart.
+    pub group: Option<String>,
+    /// Headers of its own, over those of the target.
+    pub headers: Vec<(String, String)>,
     /// Open loop: when it must leave, and the phase it belongs to. None in a closed loop, where both are known only
     /// when a slot becomes free.
     pub due: Option<(Nanos, Phase)>,

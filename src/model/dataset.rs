@@ -1,7 +1,9 @@
 //! Where prompts come from.
 
 use crate::model::request::Quantity;
+use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The source of the prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,11 +16,135 @@ pub enum Source {
     Openqa,
     /// A JSON list or JSONL with an `instruction` per row.
     Longalpaca,
+    /// Rows of any table, by [`DatasetSpec::columns`].
+    Rows,
+    /// OpenAI message lists, JSONL.
+    Messages,
+    /// ShareGPT conversations, of both common shapes.
+    Sharegpt,
     /// Tokens drawn at random, unique per request.
     Random {
-        /// Prompt length.
+        /// Prompt length, prefix included.
+        tokens: Quantity,
+        /// Tokens at its beginning that all prompts share.
+        shared_prefix: u64,
+    },
+    /// Groups of prompts that share a beginning.
+    Prefix {
+        /// Groups.
+        groups: u64,
+        /// Prompts of a group; None: without end.
+        per_group: Option<u64>,
+        /// Tokens of the shared beginning.
+        prefix_tokens: u64,
+        /// Tokens of the rest, each its own.
         tokens: Quantity,
     },
+    /// The prompt lengths by which model cards state speeds, one after the other.
+    SpeedBenchmark {
+        /// 63488 and 129024 tokens instead of 96 to 30720.
+        long: bool,
+    },
+    /// Requests logged elsewhere: lengths, or whole bodies, and the instants they arrived.
+    Trace(TraceSpec),
+    /// Texts to embed.
+    Embeddings {
+        /// Texts in one request.
+        batch: u64,
+    },
+    /// A query and documents to rank.
+    Rerank {
+        /// Documents in one request; None: as many as the row has.
+        documents: Option<u64>,
+    },
+    /// Pictures beside a text.
+    Images(ImagesSpec),
+}
+
+/// How the columns of a trace are named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// By the columns that are there.
+    #[default]
+    Auto,
+    /// JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` of 512-token blocks.
+    Mooncake,
+    /// CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`.
+    Azure,
+    /// CSV: `Timestamp` (s), `Session ID`, `Model`, `Request tokens`, `Response tokens`.
+    Burstgpt,
+    /// JSONL: `timestamp`, `body`, `headers`.
+    Workload,
+}
+
+/// A log of requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TraceSpec {
+    /// Its columns.
+    pub layout: Layout,
+    /// Only what arrived so long after the first request, or later; time zero moves there.
+    pub start: Option<Nanos>,
+    /// Only what arrived before this.
+    pub end: Option<Nanos>,
+    /// Models of the log by the names that requests shall use.
+    pub model_mapping: BTreeMap<String, String>,
+    /// Ask for exactly the logged output: `max_tokens`, `min_tokens` and `ignore_eos`.
+    pub match_output_length: bool,
+}
+
+/// Pictures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImagesSpec {
+    /// Width and height in pixels of generated pictures, taken in turn; empty: those of the folder in `path`.
+    pub sizes: Vec<(u32, u32)>,
+    /// Pictures in one request.
+    pub count: u64,
+    /// The text beside them.
+    pub text: String,
+}
+
+/// How a text is brought to a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShapeMode {
+    /// Cut or continued to exactly that length.
+    Exact,
+    /// Cut where it is longer.
+    Cap,
+}
+
+/// The length that texts are brought to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextShape {
+    /// Tokens, chat template included where the tokenizer has one.
+    pub tokens: Quantity,
+    /// How.
+    pub mode: ShapeMode,
+    /// A text that continues what is too short; None: the row's own text again.
+    pub fill_from: Option<String>,
+}
+
+/// Conversations: a session's turns follow one another, with the server's own replies between them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turns {
+    /// Between a reply and the next turn, where the data does not say.
+    pub think_time: Option<Wait>,
+    /// Turns of a session at the most.
+    pub max: Option<u32>,
+    /// Feed the reasoning back too.
+    pub keep_reasoning: bool,
+}
+
+/// A time that may differ from turn to turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wait {
+    /// The same always.
+    Fixed(Nanos),
+    /// Equally likely between both.
+    Uniform(Nanos, Nanos),
+    /// Exponential, of this mean.
+    Exponential(Nanos),
 }
 
 /// In which order rows are taken.
@@ -64,4 +190,35 @@ pub struct DatasetSpec {
     pub on_exhausted: OnExhausted,
     /// A system message in front of each prompt.
     pub system: Option<String>,
+    /// The file's own column, or dotted path, for each field that the kind reads.
+    pub columns: BTreeMap<String, String>,
+    /// A row that does not fit stops the run; otherwise it is reported, left out and counted.
+    pub strict: bool,
+    /// Put a text that is unique to the run in front of each prompt, so that no prefix cache knows it.
+    pub cache_bust: bool,
+    /// The length that texts are brought to.
+    pub shape: Option<TextShape>,
+    /// The turns of conversations; None: one request a row.
+    pub turns: Option<Turns>,
+}
+
+impl DatasetSpec {
+    /// A dataset of this source, with every default.
+    pub fn of(source: Source) -> DatasetSpec {
+        DatasetSpec {
+            source,
+            path: None,
+            tokenizer: None,
+            min_tokens: None,
+            max_tokens: None,
+            order: Order::default(),
+            on_exhausted: OnExhausted::default(),
+            system: None,
+            columns: BTreeMap::new(),
+            strict: false,
+            cache_bust: false,
+            shape: None,
+            turns: None,
+        }
+    }
 }

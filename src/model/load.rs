@@ -36,6 +36,11 @@ pub enum Shape {
     },
     /// Open loop, everything due at time zero.
     Burst,
+    /// Open loop, arrivals as a trace has them.
+    Replay {
+        /// How much faster than the trace.
+        speed: f64,
+    },
 }
 
 impl fmt::Display for Shape {
@@ -49,6 +54,8 @@ impl fmt::Display for Shape {
                 write!(f, "{}/s gamma {burstiness}", six_digits(*rate))
             }
             Shape::Burst => f.write_str("burst"),
+            Shape::Replay { speed: 1.0 } => f.write_str("trace"),
+            Shape::Replay { speed } => write!(f, "trace at {speed}x"),
         }
     }
 }
@@ -105,7 +112,7 @@ impl Load {
     fn due_within(&self, span: Nanos) -> Option<u64> {
         match self.shape {
             Shape::Open { rate, .. } => Some((rate * span.secs()).round() as u64),
-            Shape::Closed { .. } | Shape::Burst => None,
+            Shape::Closed { .. } | Shape::Burst | Shape::Replay { .. } => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! What will run is a [`plan::Plan`] of [`plan::Case`]s; what happened to one request is an [`outcome::Outcome`];
 //! what is said about a case in the end is a [`report::CaseReport`].
 
+pub mod api;
 pub mod call;
 pub mod check;
 pub mod dataset;

@@ -159,6 +159,21 @@ pub struct Usage {
     pub cached: Option<u64>,
 }
 
+/// Times that a server measured itself and reported; absent is not zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerTimes {
+    /// Waiting before the request was worked on.
+    pub queue: Option<Nanos>,
+    /// Loading the model.
+    pub load: Option<Nanos>,
+    /// Working on the prompt.
+    pub prefill: Option<Nanos>,
+    /// Generating.
+    pub decode: Option<Nanos>,
+    /// All of it.
+    pub total: Option<Nanos>,
+}
+
 /// Token counts made here with a tokenizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
@@ -181,8 +196,13 @@ pub struct Timeline {
     pub headers: Option<Nanos>,
     /// First byte of the body, or first event of a stream.
     pub first_chunk: Option<Nanos>,
-    /// Every event that carried generated content, never decreasing. Equal stamps came in one socket read.
+    /// Every event that carried generated content, never decreasing. Equal stamps came in one socket read. An event with
+    /// content of several choices stands here once for each.
     pub tokens: Vec<Nanos>,
+    /// The choice of each of them, from 0; empty where all belong to the first.
+    pub choices: Vec<u32>,
+    /// The tokens in each of them, where the server's running count tells; otherwise empty.
+    pub weights: Vec<u32>,
     /// The response was complete, or the failure was known.
     pub end: Nanos,
 }
@@ -190,8 +210,15 @@ pub struct Timeline {
 /// One finished request. It is never an error: a failed call is an outcome too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its number in the case, warm-up included; the same seed and number give the same request.
+    /// Its number in the case, warm-up included; the same seed and number give the same request. The turns of a session
+    /// share it.
     pub seq: u64,
+    /// Its turn in the session, from 0.
+    pub turn: u32,
+    /// Turns of the session.
+    pub turns: u32,
+    /// The part of the dataset that it belongs to, where the data tells parts apart.
+    pub group: Option<String>,
     /// Phase.
     pub phase: Phase,
     /// The model it named.
@@ -215,6 +242,10 @@ pub struct Outcome {
     pub usage: Usage,
     /// This side's counts.
     pub counted: Counted,
+    /// What the server measured itself.
+    pub server: ServerTimes,
+    /// Inputs worked on, where a request holds several: texts embedded, documents ranked.
+    pub items: Option<u64>,
     /// The `max_tokens` that was asked for.
     pub max_tokens: Option<u64>,
     /// The server's id of the response, for joining with its logs.

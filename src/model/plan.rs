@@ -1,7 +1,7 @@
 //! What will run.
 
 use crate::model::check::Check;
-use crate::model::dataset::DatasetSpec;
+use crate::model::dataset::{DatasetSpec, TraceSpec};
 use crate::model::labels::Labels;
 use crate::model::load::Load;
 use crate::model::request::RequestSpec;
@@ -54,6 +54,15 @@ pub struct ReportSpec {
     pub dir: String,
 }
 
+/// A log of arrivals in a file of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceFile {
+    /// The file.
+    pub path: String,
+    /// How it is read.
+    pub spec: TraceSpec,
+}
+
 /// One point of the sweep: one target under one load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
@@ -69,6 +78,8 @@ pub struct Case {
     pub dataset: DatasetSpec,
     /// The load.
     pub load: Load,
+    /// `load.trace` with a file of its own; None: a replay takes the dataset's arrivals.
+    pub trace: Option<TraceFile>,
     /// The assertions that are about this case.
     pub checks: Vec<Check>,
 }

@@ -34,8 +34,69 @@ pub enum Quantity {
     Item(String),
 }
 
-/// The request of a case: a template, and the fields that fill in what the template leaves out.
+/// Which of a response's values are what: RFC 9535 JSONPaths into each event of a stream, or into the whole response.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Extract {
+    /// How the body is framed; None: as its `content-type` says.
+    pub framing: Option<Framing>,
+    /// Generated text; all texts that are selected count.
+    pub text: Vec<String>,
+    /// Number of the choice that the texts belong to; without it all belong to one.
+    pub choice: Option<String>,
+    /// Token counts.
+    pub usage: ExtractUsage,
+    /// Why it ended.
+    pub finish: Option<String>,
+    /// Id of the response.
+    pub id: Option<String>,
+    /// An error under a good status.
+    pub error: Option<String>,
+    /// The end marker of a stream; None: the end of the body.
+    pub done: Option<Done>,
+}
+
+/// How a body is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Server-sent events.
+    Sse,
+    /// A JSON document a line.
+    Ndjson,
+    /// One JSON document.
+    Json,
+}
+
+/// JSONPaths of token counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtractUsage {
+    /// Tokens of the prompt.
+    pub prompt: Option<String>,
+    /// Tokens generated.
+    pub output: Option<String>,
+    /// Reasoning tokens among them.
+    pub reasoning: Option<String>,
+    /// Prompt tokens from the cache.
+    pub cached: Option<String>,
+}
+
+/// The end marker of a stream.
 #[derive(Clone, Debug, PartialEq)]
+pub enum Done {
+    /// An event whose data is this text, such as `[DONE]`.
+    Data(String),
+    /// An event of this name (`event:` of server-sent events).
+    Event(String),
+    /// An event in which this JSONPath selects this value; without a value, anything but null and false.
+    Value {
+        /// The JSONPath.
+        path: String,
+        /// The value.
+        equals: Option<Value>,
+    },
+}
+
+/// The request of a case: a template, and the fields that fill in what the template leaves out.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestSpec {
     /// The template as JSON, `%m`, `%p` and `{{ … }}` still in its string leaves. None: the protocol's own body.
     pub template: Option<Value>,
@@ -47,4 +108,6 @@ pub struct RequestSpec {
     pub sampling: Map<String, Value>,
     /// Merged into the body last, over everything.
     pub extra: Map<String, Value>,
+    /// `api: custom`: how its responses are read.
+    pub extract: Option<Extract>,
 }

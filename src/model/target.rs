@@ -1,19 +1,10 @@
 //! Who is measured, and how it is reached.
 
+use crate::model::api::Api;
 use crate::model::simulator::Simulator;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// The protocol spoken with the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Api {
-    /// OpenAI chat completions.
-    OpenaiChat,
-    /// OpenAI text completions.
-    OpenaiCompletions,
-}
 
 /// Text that must never reach a log, a report or a file: it prints as `[redacted]`.
 #[derive(Clone, PartialEq, Eq)]
@@ -43,7 +34,12 @@ pub enum Place {
     /// A server that runs already, by the URL that requests are posted to.
     Url(String),
     /// The built-in simulator, started for the run on a loopback port.
-    Simulator(Box<Simulator>),
+    Simulator {
+        /// Its parameters.
+        server: Box<Simulator>,
+        /// The path that requests are posted to; None: the usual one of the protocol.
+        path: Option<String>,
+    },
 }
 
 /// One of the models that requests name, and its share of them.
@@ -90,6 +86,36 @@ pub enum Pool {
     PerRequest,
 }
 
+/// Which HTTP is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum HttpVersion {
+    /// HTTP/2 where the TLS handshake agrees on it (ALPN), otherwise HTTP/1.1.
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    /// HTTP/1.1.
+    #[serde(rename = "1.1")]
+    Http1,
+    /// HTTP/2; over plain TCP with prior knowledge (RFC 9113, section 3.3).
+    #[serde(rename = "2")]
+    Http2,
+}
+
+/// Which compression of responses is asked for. Whatever is asked for, what comes compressed is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compression {
+    /// None: compressing costs the server time that would be measured.
+    #[default]
+    None,
+    /// gzip.
+    Gzip,
+    /// zstd.
+    Zstd,
+    /// Either.
+    Any,
+}
+
 /// The server under test, as a case sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
@@ -109,6 +135,10 @@ pub struct Target {
     pub tls: Tls,
     /// Connection reuse.
     pub pool: Pool,
+    /// HTTP version.
+    pub version: HttpVersion,
+    /// Compression that is asked for.
+    pub compression: Compression,
     /// GPUs behind the target, for per-GPU figures.
     pub gpus: Option<u32>,
 }

@@ -33,6 +33,7 @@ impl Schedule {
             Shape::Closed { .. } => return None,
             Shape::Open { rate, arrival } => Box::new(Arrivals::new(rate, arrival, seed)),
             Shape::Burst => Box::new(std::iter::repeat(Nanos::ZERO)),
+            Shape::Replay { .. } => Box::new(std::iter::empty()),
         };
         Some(Schedule { arrivals, load: *load, seq: 0, measured: 0, measured_from: None })
     }

@@ -252,15 +252,13 @@ mod tests {
 
     #[test]
     fn a_dataset_without_a_path_comes_from_the_hub() {
-        use crate::model::dataset::{DatasetSpec, OnExhausted, Order, Source};
+        use crate::model::dataset::{DatasetSpec, Source};
         let (address, asked) = hub(|path| match path.contains("Hello-SimpleAI") || path.contains("LongAlpaca") {
             true => reply("200 OK", "", "[{\"question\": \"Why?\", \"instruction\": \"Sum it up.\"}]"),
             false => reply("404 Not Found", "", ""),
         });
         let home = home(&address);
-        let (path, tokenizer, min_tokens, max_tokens, system) = (None, None, None, None, None);
-        let (source, order, on_exhausted) = (Source::Openqa, Order::Sequential, OnExhausted::Cycle);
-        let mut spec = DatasetSpec { source, path, tokenizer, min_tokens, max_tokens, order, on_exhausted, system };
+        let mut spec = DatasetSpec::of(Source::Openqa);
         for (source, text) in [(Source::Openqa, "Why?"), (Source::Longalpaca, "Sum it up.")] {
             spec.source = source;
             let opened = crate::prompts::open(&spec, crate::model::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();

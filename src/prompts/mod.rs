@@ -23,6 +23,7 @@ pub use fetch::FetchError;
 use crate::model::dataset::{DatasetSpec, Source};
 use crate::model::prompt::Session;
 use crate::model::seed::Seed;
+use crate::model::units::Nanos;
 use crate::token::Tokenizer;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,8 +41,13 @@ pub trait Prompts: Send + Sync {
         self.len() == Some(0)
     }
 
-    /// Rows left out: blank, or outside `prompt_tokens`.
+    /// Rows left out so far: blank, outside `prompt_tokens`, or not what the kind reads.
     fn dropped(&self) -> u64;
+
+    /// The instants at which the sessions arrive, counted from the first, where the data has them; never decreasing.
+    fn arrivals(&self) -> Option<Arc<[Nanos]>> {
+        None
+    }
 }
 
 /// How far a long step is.
@@ -118,10 +124,11 @@ pub fn open(
     let setting = Setting { spec, seed: seed.child("dataset"), first, tokenizer: tokenizer.clone(), cache, progress };
     let prompts: Box<dyn Prompts> = match &spec.source {
         Source::Prompt(text) => Box::new(prompt::open(text, &setting)?),
-        Source::Random { tokens } => Box::new(random::open(tokens, &setting)?),
+        Source::Random { tokens, .. } => Box::new(random::open(tokens, &setting)?),
         Source::LineByLine => Box::new(table::open(&line_by_line::KIND, &setting, &mut notes)?),
         Source::Openqa => Box::new(table::open(&openqa::KIND, &setting, &mut notes)?),
         Source::Longalpaca => Box::new(table::open(&longalpaca::KIND, &setting, &mut notes)?),
+        _ => return Err(PromptError::NoPath { kind: "new" }),
     };
     Ok(Opened { prompts, tokenizer, notes })
 }

@@ -36,15 +36,12 @@ impl Prompts for Same {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::dataset::{DatasetSpec, OnExhausted, Order, Source};
+    use crate::model::dataset::{DatasetSpec, Source};
     use crate::model::seed::Seed;
     use crate::prompts::{CacheDir, Opened, PromptError, open};
 
     fn opened(text: &str, max_tokens: Option<u64>) -> Result<Opened, PromptError> {
-        let (path, tokenizer, min_tokens, system) = (None, None, None, None);
-        let (order, on_exhausted) = (Order::Sequential, OnExhausted::Stop);
-        let source = Source::Prompt(text.to_owned());
-        let spec = DatasetSpec { source, path, tokenizer, min_tokens, max_tokens, order, on_exhausted, system };
+        let spec = DatasetSpec { max_tokens, ..DatasetSpec::of(Source::Prompt(text.to_owned())) };
         open(&spec, Seed(1), 0, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
     }
 

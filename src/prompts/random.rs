@@ -88,15 +88,13 @@ impl Prompts for Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::dataset::{DatasetSpec, OnExhausted, Order, Source};
+    use crate::model::dataset::{DatasetSpec, Source};
     use crate::prompts::{CacheDir, Opened, open as open_any};
     use std::collections::HashSet;
 
     fn opened(tokens: Quantity, bounds: (Option<u64>, Option<u64>), first: u64) -> Result<Opened, PromptError> {
-        let (path, tokenizer, (min_tokens, max_tokens), system) = (None, None, bounds, None);
-        let (order, on_exhausted) = (Order::Sequential, OnExhausted::Stop);
-        let source = Source::Random { tokens };
-        let spec = DatasetSpec { source, path, tokenizer, min_tokens, max_tokens, order, on_exhausted, system };
+        let (min_tokens, max_tokens) = bounds;
+        let spec = DatasetSpec { min_tokens, max_tokens, ..DatasetSpec::of(Source::Random { tokens, shared_prefix: 0 }) };
         open_any(&spec, Seed(1), first, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
     }
 

@@ -160,9 +160,7 @@ mod tests {
     use std::path::PathBuf;
 
     fn spec(source: Source, path: &str) -> DatasetSpec {
-        let (order, on_exhausted) = (Order::Sequential, OnExhausted::Cycle);
-        let path = Some(path.to_owned());
-        DatasetSpec { source, path, tokenizer: None, min_tokens: None, max_tokens: None, order, on_exhausted, system: None }
+        DatasetSpec { path: Some(path.to_owned()), ..DatasetSpec::of(source) }
     }
 
     fn opened(spec: &DatasetSpec, first: u64) -> Result<Opened, PromptError> {

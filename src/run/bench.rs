@@ -17,7 +17,7 @@ use crate::run::event::{Event, Preparing};
 use crate::run::stop::Level;
 use crate::scenario::render::Renderer;
 use crate::token::Tokenizer;
-use crate::wire::protocol;
+use crate::wire::{Protocol, protocol};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ pub struct Bench {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Renders its bodies.
     pub renderer: Arc<Renderer>,
+    /// What it speaks.
+    pub protocol: Arc<dyn Protocol>,
     /// What a reader must know of its dataset.
     pub notes: Vec<String>,
     /// The way to its target; None for the simulator, which is started with each round.
@@ -69,12 +71,13 @@ impl Bench {
     fn new(case: &Case, dataset: Dataset, context: &Context) -> Result<Bench, RunError> {
         let route = match &case.target.place {
             Place::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
-            Place::Simulator(_) => None,
+            Place::Simulator { .. } => None,
         };
-        let renderer = Arc::new(Renderer::new(case, &protocol(case.target.api).body(case.request.stream))?);
+        let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
+        let renderer = Arc::new(Renderer::new(case, &protocol.body(case.request.stream))?);
         let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
         let (rows_dropped, notes) = (dataset.prompts.dropped(), dataset.notes);
-        Ok(Bench { prompts: dataset.prompts, rows_dropped, tokenizer, renderer, notes, route })
+        Ok(Bench { prompts: dataset.prompts, rows_dropped, tokenizer, renderer, protocol, notes, route })
     }
 }
 
@@ -147,16 +150,21 @@ async fn reach_each(plan: &Plan, benches: &[Bench], context: &Context) -> Result
     for (case, bench) in plan.cases.iter().zip(benches) {
         let (Place::Url(url), Some(route)) = (&case.target.place, &bench.route) else { continue };
         if !reached.contains(&url.as_str()) {
-            reach(&case.target, url, route, context).await?;
+            reach(&case.target, bench, (url, route), context).await?;
             reached.push(url);
         }
     }
     Ok(())
 }
 
-async fn reach(target: &Target, url: &str, route: &Route, context: &Context) -> Result<(), RunError> {
+async fn reach(target: &Target, bench: &Bench, (url, route): (&str, &Route), context: &Context) -> Result<(), RunError> {
     let began = Instant::now();
-    let setting = Setting { clock: Clock::starting(began), gauges: Arc::new(Gauges::default()), keep_text: false };
+    let setting = Setting {
+        clock: Clock::starting(began),
+        gauges: Arc::new(Gauges::default()),
+        protocol: bench.protocol.clone(),
+        keep_text: false,
+    };
     let engine = Http::new(target, route, setting)?;
     let tried = tokio::select! {
         biased;

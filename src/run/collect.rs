@@ -108,7 +108,7 @@ impl Desk {
     }
 
     fn take(&mut self, finished: Finished, fault: &mut Option<StoreError>) -> Outcome {
-        let Finished { mut outcome, text } = finished;
+        let Finished { mut outcome, text, .. } = finished;
         if let (Some(tokenizer), Some(text)) = (&self.tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
@@ -154,7 +154,7 @@ mod tests {
         for seq in 0..2000 {
             let call = Call { seq, ..Call::default() };
             let outcome = dropped(&call, Phase::Measured, Nanos::ZERO, &"x".repeat(100));
-            sender.send_blocking(Finished { outcome, text: None }).unwrap();
+            sender.send_blocking(Finished { outcome, text: None, message: None }).unwrap();
         }
         drop(sender);
         let collected = collector.finish().unwrap();

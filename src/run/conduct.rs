@@ -68,11 +68,11 @@ fn open_files(case: &Case) -> (u64, u64) {
     let connections = match (case.load.shape, case.load.max_in_flight) {
         (Shape::Closed { users }, _) => u64::from(users),
         (Shape::Burst, None) => case.load.planned().unwrap_or(0),
-        (Shape::Open { .. } | Shape::Burst, most) => u64::from(most.unwrap_or(0)),
+        (Shape::Open { .. } | Shape::Burst | Shape::Replay { .. }, most) => u64::from(most.unwrap_or(0)),
     };
     let ends = match case.target.place {
         Place::Url(_) => 1,
-        Place::Simulator(_) => 2,
+        Place::Simulator { .. } => 2,
     };
     (connections * ends + SPARE_FILES, connections)
 }

@@ -166,7 +166,7 @@ impl Drive {
             && !room.enter()
         {
             let outcome = dropped(&call, phase, intended, &format!("max_in_flight of {} was reached", room.most));
-            return self.deliver(Finished { outcome, text: None }).await;
+            return self.deliver(Finished { outcome, text: None, message: None }).await;
         }
         let flight = Flight::new(self.clone());
         tokio::task::spawn_local(async move {
@@ -219,8 +219,9 @@ mod tests {
     use crate::engine::gauges::{Gauges, Reading};
     use crate::engine::http::Setting;
     use crate::engine::route::Route;
+    use crate::model::api::Api;
     use crate::model::load::{Load, Shape, Warmup};
-    use crate::model::target::{Api, Place, Pool, Target, Timeouts, Tls};
+    use crate::model::target::{Place, Pool, Target, Timeouts, Tls};
     use async_channel::bounded;
     use std::net::TcpListener;
 
@@ -237,6 +238,8 @@ mod tests {
             timeouts: Timeouts { connect: MINUTE, read: MINUTE, total: MINUTE },
             tls: Tls::default(),
             pool: Pool::KeepAlive,
+            version: Default::default(),
+            compression: Default::default(),
             gpus: None,
         };
         let route = Route::new(url, &target.tls, &Default::default()).unwrap();
@@ -246,7 +249,12 @@ mod tests {
         let (sender, queue) = bounded(calls as usize);
         (0..calls).for_each(|seq| sender.try_send(Call { seq, ..Call::default() }).unwrap());
         Drive {
-            engine: Http::new(&target, &route, Setting { clock, gauges, keep_text: false }).unwrap(),
+            engine: Http::new(
+                &target,
+                &route,
+                Setting { clock, gauges, protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(), keep_text: false },
+            )
+            .unwrap(),
             gate: Gate::new(calls as usize),
             queue,
             quota: Arc::new(Quota::new(&load)),

@@ -14,6 +14,9 @@ use thiserror::Error;
 /// What ends a run before its verdict. A failed request is none of these.
 #[derive(Debug, Error)]
 pub enum RunError {
+    /// The protocol cannot be spoken as the scenario describes it.
+    #[error("{0}")]
+    Protocol(String),
     /// Nobody answers at the target.
     #[error("cannot reach the target {url}: {} ({})\n  tried {attempts} time{} within {seconds:.1} s; is the server up, and the url right?", failure.message, failure.kind, if *attempts == 1 { "" } else { "s" })]
     Unreachable {

@@ -77,6 +77,10 @@ impl Recipe {
         let rendered = self.renderer.body(&prompt, seq, self.seed)?;
         Ok(Some(Call {
             seq,
+            turn: 0,
+            turns: 1,
+            group: prompt.group,
+            headers: prompt.headers,
             due,
             model: rendered.model,
             body: rendered.bytes,

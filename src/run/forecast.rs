@@ -68,7 +68,7 @@ fn seconds(case: &Case) -> Option<f64> {
     };
     let by_rate = match case.load.shape {
         Shape::Open { rate, .. } => case.load.planned().map(|n| n as f64 / rate),
-        Shape::Closed { .. } | Shape::Burst => None,
+        Shape::Closed { .. } | Shape::Burst | Shape::Replay { .. } => None,
     };
     by_rate.or(case.load.duration.map(|duration| duration.secs() + warm))
 }
@@ -84,7 +84,8 @@ fn span(seconds: f64) -> String {
 fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
     let Some(case) = plan.cases.first() else { return Err(RunError::NothingToSend) };
     let opened = prompts::open(&case.dataset, plan.seed, 0, cache, &|_| {})?;
-    let renderer = Renderer::new(case, &protocol(case.target.api).body(case.request.stream))?;
+    let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
+    let renderer = Renderer::new(case, &protocol.body(case.request.stream))?;
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
     let prompt = opened.prompts.session(0).and_then(|session| session.turns.into_iter().next()).ok_or(RunError::NothingToSend)?;
     let body = renderer.body(&prompt, 0, seed)?.bytes;

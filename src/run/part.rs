@@ -9,7 +9,7 @@ use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::report::{Part, Vitals};
 use crate::model::seed::Seed;
-use crate::model::target::{Api, Place};
+use crate::model::target::Place;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::run::bench::{Bench, Shifted};
@@ -75,9 +75,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let origin = Instant::now() + LEAD;
     let route = match (&bench.route, &server) {
         (Some(route), _) => route.clone(),
-        (None, Some(server)) => {
-            Route::new(&simulator_url(server.addr(), turn.case.target.api), &Default::default(), &Default::default())?
-        }
+        (None, Some(server)) => Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?,
         (None, None) => return Err(RunError::NothingToSend),
     };
     let mut part = Part { case: turn.case.id.clone(), round: turn.round, rows_dropped: bench.rows_dropped, ..Part::default() };
@@ -107,26 +105,26 @@ fn lane_count(case: &Case) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match case.load.shape {
         Shape::Closed { users } => cores.min(users as usize).max(1),
-        Shape::Open { .. } | Shape::Burst => cores,
+        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => cores,
     }
 }
 
 fn simulator(turn: &Turn) -> Result<Option<sim::Running>, RunError> {
     match &turn.case.target.place {
         Place::Url(_) => Ok(None),
-        Place::Simulator(config) => {
+        Place::Simulator { server, .. } => {
             let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            Ok(Some(sim::start(config, turn.seed.child("simulator"), loopback, Truth::off())?))
+            Ok(Some(sim::start(server, turn.seed.child("simulator"), loopback, Truth::off())?))
         }
     }
 }
 
-fn simulator_url(address: SocketAddr, api: Api) -> String {
-    let path = match api {
-        Api::OpenaiChat => "chat/completions",
-        Api::OpenaiCompletions => "completions",
+fn simulator_url(address: SocketAddr, case: &Case) -> String {
+    let path = match &case.target.place {
+        Place::Simulator { path: Some(path), .. } => path.as_str(),
+        _ => case.target.api.path(case.request.stream),
     };
-    format!("http://{address}/v1/{path}")
+    format!("http://{address}{path}")
 }
 
 /// What the lanes of one round share.
@@ -189,10 +187,11 @@ impl<'a> Stage<'a> {
         let (route, clock, stop) = (self.route.clone(), self.clock, self.context.stop.clone());
         let (quota, room) = (self.quota.clone(), self.room.clone());
         let halt = self.halt.clone();
-        let setting = Setting { clock, gauges: gauges.clone(), keep_text: self.bench.tokenizer.is_some() };
+        let (protocol, keep_text) = (self.bench.protocol.clone(), self.bench.tokenizer.is_some());
+        let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text };
         let slots = match load.shape {
             Shape::Closed { users } => share(users as usize, index, self.gauges.len()),
-            Shape::Open { .. } | Shape::Burst => 0,
+            Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => 0,
         };
         Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {

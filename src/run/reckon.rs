@@ -53,6 +53,7 @@ fn load_axis(case: &Case) -> (Option<f64>, &'static str) {
     match case.load.shape {
         Shape::Closed { users } => (Some(f64::from(users)), "concurrency"),
         Shape::Open { rate, .. } => (Some(rate), "rate"),
+        Shape::Replay { speed } => (Some(speed), "speed"),
         Shape::Burst => (None, "rate"),
     }
 }

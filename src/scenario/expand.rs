@@ -87,7 +87,7 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     let load = decode("load", given.sound.load, &draft, review, load::decode);
     let request = decode("request", given.sound.request, &draft, review, request::decode);
     let (target, request, dataset, load) = (target?, request?, dataset?, load?);
-    Some(Case { id: id(&labels, given.names), labels, target, request, dataset, load, checks: Vec::new() })
+    Some(Case { id: id(&labels, given.names), labels, target, request, dataset, load, trace: None, checks: Vec::new() })
 }
 
 fn decode<T>(

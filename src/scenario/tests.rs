@@ -46,7 +46,7 @@ fn defaults_are_spelled_out_in_the_plan() {
 #[test]
 fn api_simulator_is_url_simulator() {
     let said = plan(&BASE.replace("{url: simulator}", "{api: simulator, simulator: {alpha: 1ms}}"));
-    assert!(matches!(&said.cases[0].target.place, Place::Simulator(model) if model.alpha == Nanos::from_millis(1)));
+    assert!(matches!(&said.cases[0].target.place, Place::Simulator { server, .. } if server.alpha == Nanos::from_millis(1)));
     assert_eq!(said, plan(&BASE.replace("{url: simulator}", "{url: simulator, simulator: {alpha: 1ms}}")));
 }
 

@@ -179,6 +179,9 @@ mod tests {
         let timeline = Timeline { tokens: (1..4).map(|n| Nanos(seq * 1000 + n)).collect(), ..Timeline::default() };
         let outcome = Outcome {
             seq,
+            turn: 0,
+            turns: 1,
+            group: None,
             phase: Phase::Measured,
             model: "m".into(),
             streamed: true,
@@ -190,6 +193,8 @@ mod tests {
             reconnects: 0,
             usage: Usage { output: Some(3), ..Usage::default() },
             counted: Counted::default(),
+            server: Default::default(),
+            items: None,
             max_tokens: None,
             response_id: Some("id".into()),
             end,

@@ -4,7 +4,7 @@
 //! added to [`Outcome`] or [`Timeline`] does not compile until it stands here too; a change of either is a new version of
 //! the journal.
 
-use crate::model::outcome::{Counted, Failure, Finish, Outcome, Phase, Timeline, Usage};
+use crate::model::outcome::{Counted, Failure, Finish, Outcome, Phase, ServerTimes, Timeline, Usage};
 use crate::model::report::Part;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,9 @@ pub enum Record {
 #[serde(remote = "Outcome")]
 struct OutcomeWire {
     seq: u64,
+    turn: u32,
+    turns: u32,
+    group: Option<String>,
     phase: Phase,
     model: String,
     streamed: bool,
@@ -54,6 +57,8 @@ struct OutcomeWire {
     reconnects: u32,
     usage: Usage,
     counted: Counted,
+    server: ServerTimes,
+    items: Option<u64>,
     max_tokens: Option<u64>,
     response_id: Option<String>,
     end: Result<Finish, Failure>,
@@ -68,6 +73,8 @@ struct TimelineWire {
     first_chunk: Option<Nanos>,
     #[serde(with = "gaps")]
     tokens: Vec<Nanos>,
+    choices: Vec<u32>,
+    weights: Vec<u32>,
     end: Nanos,
 }
 
@@ -113,8 +120,18 @@ pub mod tests {
 
     fn timeline() -> impl Strategy<Value = Timeline> {
         let stamps = proptest::collection::vec(nanos(), 0..40);
-        (nanos(), of(nanos()), of(nanos()), of(nanos()), stamps, nanos()).prop_map(
-            |(intended, sent, headers, first_chunk, tokens, end)| Timeline { intended, sent, headers, first_chunk, tokens, end },
+        let lists = proptest::array::uniform2(proptest::collection::vec(any::<u32>(), 0..9));
+        (nanos(), of(nanos()), of(nanos()), of(nanos()), stamps, lists, nanos()).prop_map(
+            |(intended, sent, headers, first_chunk, tokens, [choices, weights], end)| Timeline {
+                intended,
+                sent,
+                headers,
+                first_chunk,
+                tokens,
+                choices,
+                weights,
+                end,
+            },
         )
     }
 
@@ -134,6 +151,9 @@ pub mod tests {
             let [prompt, output, reasoning, cached, counted_prompt, counted_output] = tokens;
             Outcome {
                 seq,
+                turn: reads % 7,
+                turns: reads % 9,
+                group: response_id.clone(),
                 phase: if warm { Phase::Warmup } else { Phase::Measured },
                 model,
                 streamed,
@@ -145,6 +165,8 @@ pub mod tests {
                 reconnects,
                 usage: Usage { prompt, output, reasoning, cached },
                 counted: Counted { prompt: counted_prompt, output: counted_output, approximate },
+                server: ServerTimes { queue: prompt.map(Nanos), total: output.map(Nanos), ..ServerTimes::default() },
+                items: cached,
                 max_tokens,
                 response_id,
                 end,

@@ -1,6 +1,9 @@
 //! OpenAI chat completions.
 
-use crate::wire::{Decoder, Protocol, Shape, stream, whole};
+use crate::wire::stream::Stream;
+use crate::wire::tally::Tally;
+use crate::wire::whole::Whole;
+use crate::wire::{Decoder, Protocol, Shape};
 use serde_json::{Value, json};
 
 /// `POST /v1/chat/completions`.
@@ -21,8 +24,9 @@ impl Protocol for Chat {
 
     fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
         match shape {
-            Shape::Stream => Box::new(stream::Stream::new(keep_text)),
-            Shape::Whole => Box::new(whole::Whole::new(keep_text)),
+            Shape::Stream => Box::new(Stream::sse(Tally::new(keep_text))),
+            Shape::Lines => Box::new(Stream::lines(Tally::new(keep_text))),
+            Shape::Whole => Box::new(Whole::new(Tally::new(keep_text))),
         }
     }
 }

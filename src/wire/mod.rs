@@ -5,13 +5,16 @@
 //!                                  └ usage            └ error (the server's own words)
 //! ```
 //!
-//! A protocol is one file that implements [`Protocol`], and one line in [`protocol`]. `stream` and `whole` decode the
-//! two shapes of the OpenAI family; a protocol with other messages brings its own [`Decoder`].
+//! A protocol is one file that implements [`Protocol`], and one line in [`protocol`]. `stream` and `whole` are the two ways
+//! in which bytes become messages, the same for all; what the messages of a protocol add up to is its own `Assembly`.
 
+mod assembly;
 mod chat;
 mod chunk;
 mod completions;
 mod error;
+mod framer;
+mod lines;
 mod shape;
 mod sse;
 mod stream;
@@ -27,24 +30,43 @@ mod replay;
 pub use error::error_message;
 pub use shape::{Shape, shape_of};
 
-use crate::model::outcome::{Failure, Finish, Usage};
-use crate::model::target::Api;
+use crate::model::api::Api;
+use crate::model::outcome::{Failure, Finish, ServerTimes, Usage};
+use crate::model::request::Extract;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// What is spoken with a target: how a request looks, and how a response is read.
 pub trait Protocol: Send + Sync {
     /// The default request template, with `{{ … }}` in its string leaves. A stream asks for the token counts too.
     fn body(&self, stream: bool) -> Value;
 
+    /// The headers that carry the key, and those that the protocol asks for besides.
+    fn headers(&self, key: Option<&str>, _stream: bool) -> Vec<(&'static str, String)> {
+        key.map(|key| ("authorization", format!("Bearer {key}"))).into_iter().collect()
+    }
+
+    /// How a good response is framed, by its `content-type`.
+    ///
+    /// # Errors
+    /// A type that is none of the protocol's.
+    fn shape(&self, content_type: Option<&str>, asked_stream: bool) -> Result<Shape, Failure> {
+        shape_of(content_type, asked_stream)
+    }
+
     /// A decoder for one response of this shape. With `keep_text` the generated text is kept.
     fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder>;
 }
 
-/// The protocol of an API.
-pub fn protocol(api: Api) -> &'static dyn Protocol {
+/// The protocol of an API; `extract` belongs to [`Api::Custom`].
+///
+/// # Errors
+/// What is wrong with `extract`.
+pub fn protocol(api: Api, _extract: Option<&Extract>) -> Result<Arc<dyn Protocol>, String> {
     match api {
-        Api::OpenaiChat => &chat::Chat,
-        Api::OpenaiCompletions => &completions::Completions,
+        Api::OpenaiChat => Ok(Arc::new(chat::Chat)),
+        Api::OpenaiCompletions => Ok(Arc::new(completions::Completions)),
+        other => Err(format!("`{other}` is not spoken")),
     }
 }
 
@@ -65,14 +87,32 @@ pub trait Decoder: Send {
 }
 
 /// What was decoded so far; a decoder only adds to it. A whole (not streamed) reply has no events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// Events of any kind, role-only ones, usage and the end marker among them. Comments are none.
     pub seen: u32,
-    /// Events with generated content that is not empty: text, reasoning, refusal, a tool call's name or arguments.
+    /// Events with generated content that is not empty: text, reasoning, refusal, a tool call's name or arguments. One with
+    /// content of several choices counts once for each.
     pub content: u32,
+    /// The choice of each of these; empty while all belong to choice 0.
+    pub choices: Vec<u32>,
+    /// The tokens in each of these, where the server's running count tells them all; otherwise empty.
+    pub weights: Vec<u32>,
     /// The protocol's own end marker is here; later bytes change nothing.
     pub done: bool,
+}
+
+impl Events {
+    /// Adds an event with content of this choice.
+    pub fn token(&mut self, choice: u32) {
+        if choice > 0 && self.choices.is_empty() {
+            self.choices.resize(self.content as usize, 0);
+        }
+        if choice > 0 || !self.choices.is_empty() {
+            self.choices.push(choice);
+        }
+        self.content = self.content.saturating_add(1);
+    }
 }
 
 /// What one response came to. After a failure it still holds what was good before it.
@@ -89,4 +129,21 @@ pub struct Reply {
     pub id: Option<String>,
     /// All generated text (reasoning, content, refusal, tool calls), one choice after the other; None: not kept.
     pub text: Option<String>,
+    /// The message of the first choice as it is fed back in the next turn, its reasoning beside it; None: not kept.
+    pub message: Option<Message>,
+    /// What the server measured itself.
+    pub server: ServerTimes,
+    /// Inputs worked on, where a request holds several.
+    pub items: Option<u64>,
+}
+
+/// A reply as the next turn of its conversation sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// The answer's text.
+    pub content: String,
+    /// The reasoning in front of it.
+    pub reasoning: String,
+    /// The tool calls, as the server's protocol gives them whole; null: none.
+    pub tool_calls: Value,
 }

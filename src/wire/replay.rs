@@ -1,7 +1,7 @@
 //! Every recorded response of `tests/wire`, decoded in one piece, byte by byte and in arbitrary splits.
 
+use crate::model::api::Api;
 use crate::model::outcome::{Failure, FailureKind};
-use crate::model::target::Api;
 use crate::wire::recordings::{self, Recording};
 use crate::wire::{Events, Reply, Shape, error_message, protocol, shape_of};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ pub fn decode<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     broken: Option<Failure>,
 ) -> (Events, Reply) {
-    let (mut decoder, mut events) = (protocol(api).decoder(shape, true), Events::default());
+    let (mut decoder, mut events) = (protocol(api, None).unwrap().decoder(shape, true), Events::default());
     for piece in pieces {
         decoder.push(piece, &mut events);
     }

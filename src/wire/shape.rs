@@ -7,6 +7,8 @@ use crate::model::outcome::{Failure, FailureKind};
 pub enum Shape {
     /// Server-sent events.
     Stream,
+    /// A JSON document a line.
+    Lines,
     /// One JSON document.
     Whole,
 }
@@ -21,6 +23,7 @@ pub fn shape_of(content_type: Option<&str>, asked_stream: bool) -> Result<Shape,
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
         "text/event-stream" => Ok(Shape::Stream),
+        "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-jsonlines" => Ok(Shape::Lines),
         "application/json" => Ok(Shape::Whole),
         _ => Err(Failure::new(
             FailureKind::Decode,
@@ -38,6 +41,7 @@ mod tests {
         for asked in [true, false] {
             assert_eq!(shape_of(Some("text/event-stream; charset=utf-8"), asked), Ok(Shape::Stream));
             assert_eq!(shape_of(Some("Application/JSON"), asked), Ok(Shape::Whole));
+            assert_eq!(shape_of(Some("application/x-ndjson"), asked), Ok(Shape::Lines));
         }
         assert_eq!(shape_of(None, true), Ok(Shape::Stream));
         assert_eq!(shape_of(None, false), Ok(Shape::Whole));

@@ -1,61 +1,68 @@
-//! A streamed response of the OpenAI family.
+//! A streamed response: events, up to the protocol's end marker or the end of the body.
 
 use crate::model::outcome::{Failure, FailureKind, Finish};
+use crate::wire::assembly::Assembly;
 use crate::wire::error::words_of;
+use crate::wire::framer::Framer;
+use crate::wire::lines::Lines;
 use crate::wire::sse::{Event, Sse};
-use crate::wire::tally::Tally;
 use crate::wire::{Decoder, Events, Reply};
 
 /// The largest event that is read, in bytes: hundreds of times a token with all its log probabilities. A server that
 /// never ends an event must not fill the memory.
 const EVENT_BOUND: usize = 8 << 20;
 
-/// Decodes a stream of events up to `[DONE]`.
-///
-/// `transformers serve` never sends `[DONE]`, so a body that came to its end with a finish reason for every choice is
-/// complete without it. `[DONE]` without these reasons is not.
-pub struct Stream {
-    sse: Sse,
-    state: State,
+/// Decodes a stream of events up to the end marker.
+pub struct Stream<A> {
+    framer: Framer,
+    state: State<A>,
 }
 
-struct State {
-    tally: Tally,
+struct State<A> {
+    assembly: A,
     seen: u32,
     done: bool,
     failure: Option<Failure>,
 }
 
-impl Stream {
-    /// A decoder at the beginning of a stream.
-    pub fn new(keep_text: bool) -> Stream {
-        let state = State { tally: Tally::new(keep_text), seen: 0, done: false, failure: None };
-        Stream { sse: Sse::new(EVENT_BOUND), state }
+impl<A: Assembly> Stream<A> {
+    /// A decoder at the beginning of a stream of server-sent events.
+    pub fn sse(assembly: A) -> Stream<A> {
+        Stream::over(Framer::Sse(Sse::new(EVENT_BOUND)), assembly)
+    }
+
+    /// A decoder at the beginning of a stream of lines.
+    pub fn lines(assembly: A) -> Stream<A> {
+        Stream::over(Framer::Lines(Lines::new(EVENT_BOUND)), assembly)
+    }
+
+    fn over(framer: Framer, assembly: A) -> Stream<A> {
+        Stream { framer, state: State { assembly, seen: 0, done: false, failure: None } }
     }
 }
 
-impl Decoder for Stream {
+impl<A: Assembly> Decoder for Stream<A> {
     fn push(&mut self, bytes: &[u8], events: &mut Events) {
-        let Stream { sse, state } = self;
+        let Stream { framer, state } = self;
         if state.done {
             return;
         }
-        sse.push(bytes, |event| state.take(event, events));
-        if sse.over() && !state.done && state.failure.is_none() {
+        framer.push(bytes, |event| state.take(event, events));
+        if framer.over() && !state.done && state.failure.is_none() {
             let message = format!("an event is larger than {} MiB, or not an event at all", EVENT_BOUND >> 20);
             state.fail(Failure::new(FailureKind::Decode, message).at(format!("after {} events", state.seen)));
         }
     }
 
     fn finish(self: Box<Self>, events: &mut Events, broken: Option<Failure>) -> Reply {
-        let Stream { mut sse, mut state } = *self;
+        let Stream { mut framer, mut state } = *self;
         if broken.is_none() && !state.done {
             let earlier = state.failure.take();
-            sse.finish(|event| state.take(event, events));
+            framer.finish(|event| state.take(event, events));
             state.failure = earlier.or(state.failure.take().map(as_cut));
         }
         let end = state.ending(broken);
-        state.tally.reply(end)
+        state.assembly.reply(end)
     }
 }
 
@@ -70,7 +77,7 @@ fn as_cut(failure: Failure) -> Failure {
     }
 }
 
-impl State {
+impl<A: Assembly> State<A> {
     fn take(&mut self, event: Event<'_>, events: &mut Events) {
         if self.done {
             return;
@@ -78,15 +85,13 @@ impl State {
         self.seen = self.seen.saturating_add(1);
         events.seen = events.seen.saturating_add(1);
         let data = event.data.trim_ascii();
-        if data == b"[DONE]" {
-            (self.done, events.done) = (true, true);
-        } else if event.name == b"error" {
+        if event.name == b"error" {
             self.fail_here(Failure::new(FailureKind::StreamError, words_of(data)));
         } else if !data.is_empty() {
-            match self.tally.add_json(data) {
-                Ok(content) => events.content = events.content.saturating_add(content.into()),
-                Err(failure) => self.fail_here(failure),
+            if let Err(failure) = self.assembly.event(Event { data, ..event }, events) {
+                self.fail_here(failure);
             }
+            self.done = events.done;
         }
     }
 
@@ -108,8 +113,7 @@ impl State {
         match broken.filter(|_| !self.done) {
             Some(failure) if failure.at.is_empty() => Err(failure.at(place)),
             Some(failure) => Err(failure),
-            None if self.tally.begun() => self.tally.ending(true).map_err(|failure| failure.at(place)),
-            None => Err(Failure::new(FailureKind::Truncated, "the stream ended before its first choice").at(place)),
+            None => self.assembly.ending(true).map_err(|failure| failure.at(place)),
         }
     }
 }
@@ -117,7 +121,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::target::Api;
+    use crate::model::api::Api;
     use crate::wire::replay::{cut_up, decode};
     use crate::wire::{Shape, protocol};
     use proptest::prelude::*;
@@ -256,10 +260,10 @@ mod tests {
 
     #[test]
     fn text_is_kept_only_when_asked() {
-        let mut decoder = protocol(Api::OpenaiChat).decoder(Shape::Stream, false);
+        let mut decoder = protocol(Api::OpenaiChat, None).unwrap().decoder(Shape::Stream, false);
         let mut events = Events::default();
         decoder.push([HI, STOP].concat().as_bytes(), &mut events);
         assert_eq!(decoder.finish(&mut events, None).text, None);
-        assert_eq!(events, Events { seen: 2, content: 1, done: false });
+        assert_eq!(events, Events { seen: 2, content: 1, ..Events::default() });
     }
 }

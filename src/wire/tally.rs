@@ -1,10 +1,12 @@
 //! What the chunks of one response add up to.
 
-use crate::model::outcome::{Failure, FailureKind, Finish, Usage};
-use crate::wire::Reply;
+use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use crate::wire::assembly::{Assembly, nothing, unreadable};
 use crate::wire::chunk::{Choice, Chunk, text_of};
 use crate::wire::error::words_of;
+use crate::wire::sse::Event;
 use crate::wire::usage::{latest, together, usage_of};
+use crate::wire::{Events, Reply};
 
 /// Finish reasons by which vLLM and SGLang say that the generation was given up, not that it is complete.
 const GIVEN_UP: [&str; 2] = ["abort", "error"];
@@ -42,24 +44,16 @@ impl Tally {
     /// # Errors
     /// `stream_error` with the server's words where it reports an error; `decode` where this is not the protocol's JSON.
     pub fn add_json(&mut self, json: &[u8]) -> Result<bool, Failure> {
-        let unreadable = |error: serde_json::Error| {
-            let start: String = String::from_utf8_lossy(json).chars().take(200).collect();
-            Failure::new(FailureKind::Decode, format!("the JSON cannot be read ({error}): {start}"))
-        };
         match (serde_json::from_slice::<Chunk>(json), std::str::from_utf8(json)) {
             (Ok(chunk), _) => self.add(&chunk, json),
-            (Err(error), Ok(_)) => Err(unreadable(error)),
+            (Err(error), Ok(_)) => Err(unreadable(&error, json)),
             // The standard reads a stream as UTF-8 with replacement characters.
             (Err(_), Err(_)) => {
                 let text = String::from_utf8_lossy(json);
-                self.add(&serde_json::from_str::<Chunk>(&text).map_err(unreadable)?, json)
+                let chunk = serde_json::from_str::<Chunk>(&text).map_err(|error| unreadable(&error, json))?;
+                self.add(&chunk, json)
             }
         }
-    }
-
-    /// Whether a choice was seen.
-    pub fn begun(&self) -> bool {
-        !self.answers.is_empty()
     }
 
     fn add(&mut self, chunk: &Chunk, json: &[u8]) -> Result<bool, Failure> {
@@ -131,10 +125,32 @@ impl Tally {
             _ => latest(of_choices, self.total),
         }
     }
+}
 
-    /// How a response ended whose body is complete. A stream must give a reason for every choice.
-    pub fn ending(&self, reasons_needed: bool) -> Result<Finish, Failure> {
-        if let Some(answer) = self.answers.iter().find(|answer| reasons_needed && answer.reason.is_none()) {
+impl Assembly for Tally {
+    /// `transformers serve` never sends `[DONE]`, so a body that came to its end with a finish reason for every choice is
+    /// complete without it. `[DONE]` without these reasons is not.
+    fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
+        if event.data == b"[DONE]" {
+            events.done = true;
+        } else if self.add_json(event.data)? {
+            events.token(0);
+        }
+        Ok(())
+    }
+
+    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+        self.add_json(body).map(drop)
+    }
+
+    /// A stream must give a reason for every choice.
+    fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
+        match (self.answers.is_empty(), streamed) {
+            (true, true) => return Err(Failure::new(FailureKind::Truncated, "the stream ended before its first choice")),
+            (true, false) => return Err(Failure::new(FailureKind::Decode, "the reply has no choices")),
+            _ => {}
+        }
+        if let Some(answer) = self.answers.iter().find(|answer| streamed && answer.reason.is_none()) {
             let message = format!("the stream ended without a finish reason for choice {}", answer.index);
             return Err(Failure::new(FailureKind::Truncated, message));
         }
@@ -144,15 +160,14 @@ impl Tally {
         }
         match self.content {
             true => Ok(Finish { reason: reasons.next().unwrap_or_default().to_owned() }),
-            false => Err(Failure::new(FailureKind::Empty, "the response is complete, but nothing was generated")),
+            false => Err(nothing()),
         }
     }
 
-    /// The reply, with this end.
-    pub fn reply(self, end: Result<Finish, Failure>) -> Reply {
+    fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let usage = self.usage();
         let text = self.keep_text.then(|| self.answers.iter().map(|answer| answer.text.as_str()).collect());
-        Reply { end, usage, id: self.id, text }
+        Reply { end, usage, id: self.id, text, message: None, server: ServerTimes::default(), items: None }
     }
 }
 

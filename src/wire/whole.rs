@@ -1,24 +1,24 @@
-//! A whole response of the OpenAI family: one JSON document.
+//! A whole response: one JSON document.
 
 use crate::model::outcome::{Failure, FailureKind, Finish};
-use crate::wire::tally::Tally;
+use crate::wire::assembly::Assembly;
 use crate::wire::{Decoder, Events, Reply};
 
 /// The largest document that is buffered, in bytes.
 const BODY_BOUND: usize = 64 << 20;
 
 /// Gathers a document and reads it at its end. A finish reason is reported where there is one, and not required.
-pub struct Whole {
+pub struct Whole<A> {
     bound: usize,
     body: Vec<u8>,
     over: bool,
-    tally: Tally,
+    assembly: A,
 }
 
-impl Whole {
+impl<A: Assembly> Whole<A> {
     /// A decoder at the beginning of a document.
-    pub fn new(keep_text: bool) -> Whole {
-        Whole { bound: BODY_BOUND, body: Vec::new(), over: false, tally: Tally::new(keep_text) }
+    pub fn new(assembly: A) -> Whole<A> {
+        Whole { bound: BODY_BOUND, body: Vec::new(), over: false, assembly }
     }
 
     fn ending(&mut self, broken: Option<Failure>) -> Result<Finish, Failure> {
@@ -29,15 +29,12 @@ impl Whole {
         if let Some(failure) = broken {
             return Err(failure);
         }
-        self.tally.add_json(&self.body)?;
-        match self.tally.begun() {
-            true => self.tally.ending(false),
-            false => Err(Failure::new(FailureKind::Decode, "the reply has no choices")),
-        }
+        self.assembly.whole(&self.body)?;
+        self.assembly.ending(false)
     }
 }
 
-impl Decoder for Whole {
+impl<A: Assembly> Decoder for Whole<A> {
     fn push(&mut self, bytes: &[u8], _events: &mut Events) {
         if self.over || self.body.len() + bytes.len() > self.bound {
             self.over = true;
@@ -49,14 +46,14 @@ impl Decoder for Whole {
 
     fn finish(mut self: Box<Self>, _events: &mut Events, broken: Option<Failure>) -> Reply {
         let end = self.ending(broken);
-        self.tally.reply(end)
+        self.assembly.reply(end)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::target::Api;
+    use crate::model::api::Api;
     use crate::wire::Shape;
     use crate::wire::replay::decode;
 
@@ -99,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_body_past_the_bound_is_dropped() {
-        let mut whole = Box::new(Whole { bound: 10, ..Whole::new(false) });
+        let mut whole = Box::new(Whole { bound: 10, ..Whole::new(crate::wire::tally::Tally::new(false)) });
         let mut events = Events::default();
         whole.push(&[b' '; 6], &mut events);
         whole.push(&[b' '; 6], &mut events);

@@ -28,7 +28,8 @@ const FLOORS: &[(&str, u8)] = &[
 const DOORS: &[(&str, &[&str])] = &[
     ("serde_yaml", &["scenario/"]),
     ("granit_parser", &["scenario/"]),
-    ("minijinja", &["scenario/", "view/"]),
+    ("minijinja", &["scenario/", "token/", "view/"]),
+    ("jsonpath_rust", &["wire/custom"]),
     ("tokenizers", &["token/"]),
     ("polars", &["frame/"]),
     ("plotters", &["view/"]),

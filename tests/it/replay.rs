@@ -5,10 +5,12 @@ use llmscen::engine::clock::Clock;
 use llmscen::engine::gauges::Gauges;
 use llmscen::engine::http::{Http, Setting};
 use llmscen::engine::route::Route;
+use llmscen::model::api::Api;
 use llmscen::model::call::Call;
 use llmscen::model::outcome::{Failure, Finish, Outcome, Phase, Usage};
-use llmscen::model::target::{Api, ModelShare, Place, Pool, Target, Timeouts, Tls};
+use llmscen::model::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
 use llmscen::model::units::Nanos;
+use llmscen::wire::protocol;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
@@ -51,6 +53,8 @@ fn target(api: Api, url: String) -> Target {
         },
         tls: Tls::default(),
         pool: Pool::PerRequest,
+        version: Default::default(),
+        compression: Default::default(),
         gpus: None,
     }
 }
@@ -88,7 +92,8 @@ fn replay(name: &str, pieces: Vec<Vec<u8>>) -> Outcome {
     let target = target(api, server.url());
     let route = Route::new(&server.url(), &target.tls, &Default::default()).unwrap();
     let clock = Clock::starting(Instant::now());
-    let setting = Setting { clock, gauges: Arc::new(Gauges::default()), keep_text: false };
+    let setting =
+        Setting { clock, gauges: Arc::new(Gauges::default()), protocol: protocol(api, None).unwrap(), keep_text: false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let streamed = !name.contains("nonstream");
     let call = Call { streamed, body: b"{}".to_vec(), ..Call::default() };

@@ -32,7 +32,9 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (Conducted, Ve
             "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {simulator} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
         ),
     );
-    let llmscen::model::target::Place::Simulator(config) = &config.cases[0].target.place else { panic!("a simulator") };
+    let llmscen::model::target::Place::Simulator { server: config, .. } = &config.cases[0].target.place else {
+        panic!("a simulator")
+    };
     let server = sim::start(config, config_seed(), "127.0.0.1:0".parse().unwrap(), Truth::since(origin)).unwrap();
     let url = format!("http://{}/v1/chat/completions", server.addr());
     let plan = load(folder, &scenario.replace("{url}", &url));

@@ -85,7 +85,6 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         review.push(mistake.help("Put it into `request.template`, in front of `{{ prompt }}`."));
     }
     Some(DatasetSpec {
-        source: source(draft, &kind, review)?,
         path: file(draft, "dataset.path", review),
         tokenizer: file(draft, "dataset.tokenizer", review),
         min_tokens,
@@ -97,6 +96,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
             _ => OnExhausted::Cycle,
         },
         system: draft.text("dataset.system").map(|text| text.into_owned()),
+        ..DatasetSpec::of(source(draft, &kind, review)?)
     })
 }
 
@@ -127,7 +127,7 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
         "line_by_line" => Some(Source::LineByLine),
         "openqa" => Some(Source::Openqa),
         "longalpaca" => Some(Source::Longalpaca),
-        _ => draft.get("dataset.tokens").and_then(quantity).map(|tokens| Source::Random { tokens }),
+        _ => draft.get("dataset.tokens").and_then(quantity).map(|tokens| Source::Random { tokens, shared_prefix: 0 }),
     }
 }
 

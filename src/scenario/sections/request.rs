@@ -68,6 +68,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         max_tokens: draft.get("request.max_tokens").and_then(quantity),
         sampling,
         extra: extra.map(object).unwrap_or_default(),
+        extract: None,
     })
 }
 

@@ -1,6 +1,7 @@
 //! `target`: the server under test.
 
-use crate::model::target::{Api, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
+use crate::model::api::Api;
+use crate::model::target::{Compression, HttpVersion, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
 use crate::scenario::block::{Block, Default, Kind, field, planned};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
@@ -94,6 +95,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         timeouts: timeouts(draft.get("target.timeouts")?)?,
         tls: tls?,
         pool: if draft.text("target.http.pool").as_deref() == Some("per-request") { Pool::PerRequest } else { Pool::KeepAlive },
+        version: HttpVersion::Auto,
+        compression: Compression::None,
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
     })
 }
@@ -102,7 +105,10 @@ fn place(draft: &Draft<'_>, simulated: bool, review: &mut Review) -> Option<Plac
     let entry = draft.entry("target.url")?;
     let url = entry.value.text()?;
     if simulated {
-        return draft.get("target.simulator").and_then(simulator::decode).map(|model| Place::Simulator(Box::new(model)));
+        return draft
+            .get("target.simulator")
+            .and_then(simulator::decode)
+            .map(|model| Place::Simulator { server: Box::new(model), path: None });
     }
     if draft.text("target.api").as_deref() == Some(SIMULATOR) {
         let mistake = Mistake::new(entry.value.at, "`api: simulator` brings its own server", "this address is not used");

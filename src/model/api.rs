@@ -1,0 +1,177 @@
+//! The protocols by name, and what each can say.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+
+/// The protocol spoken with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Api {
+    /// OpenAI chat completions.
+    OpenaiChat,
+    /// OpenAI text completions.
+    OpenaiCompletions,
+    /// OpenAI responses.
+    OpenaiResponses,
+    /// OpenAI embeddings.
+    OpenaiEmbeddings,
+    /// Rerank, as Cohere, Jina and vLLM serve it.
+    Rerank,
+    /// DashScope's native generation.
+    Dashscope,
+    /// Anthropic messages.
+    Anthropic,
+    /// Ollama's native chat, as lines of JSON.
+    Ollama,
+    /// Text Generation Inference's native generation.
+    Tgi,
+    /// What the scenario's template and `request.extract` say.
+    Custom,
+}
+
+impl Api {
+    /// All protocols, in the order of the documentation.
+    pub const ALL: [Api; 10] = [
+        Api::OpenaiChat,
+        Api::OpenaiCompletions,
+        Api::OpenaiResponses,
+        Api::OpenaiEmbeddings,
+        Api::Rerank,
+        Api::Dashscope,
+        Api::Anthropic,
+        Api::Ollama,
+        Api::Tgi,
+        Api::Custom,
+    ];
+
+    /// Its name in a scenario.
+    pub fn name(self) -> &'static str {
+        match self {
+            Api::OpenaiChat => "openai-chat",
+            Api::OpenaiCompletions => "openai-completions",
+            Api::OpenaiResponses => "openai-responses",
+            Api::OpenaiEmbeddings => "openai-embeddings",
+            Api::Rerank => "rerank",
+            Api::Dashscope => "dashscope",
+            Api::Anthropic => "anthropic",
+            Api::Ollama => "ollama",
+            Api::Tgi => "tgi",
+            Api::Custom => "custom",
+        }
+    }
+
+    /// The protocol of that name.
+    pub fn parse(name: &str) -> Option<Api> {
+        Api::ALL.into_iter().find(|api| api.name() == name)
+    }
+
+    /// The path that its servers answer on; of a streamed request where that differs. Empty: there is no usual one.
+    pub fn path(self, stream: bool) -> &'static str {
+        match self {
+            Api::OpenaiChat => "/v1/chat/completions",
+            Api::OpenaiCompletions => "/v1/completions",
+            Api::OpenaiResponses => "/v1/responses",
+            Api::OpenaiEmbeddings => "/v1/embeddings",
+            Api::Rerank => "/v1/rerank",
+            Api::Dashscope => "/api/v1/services/aigc/text-generation/generation",
+            Api::Anthropic => "/v1/messages",
+            Api::Ollama => "/api/chat",
+            Api::Tgi if stream => "/generate_stream",
+            Api::Tgi => "/generate",
+            Api::Custom => "",
+        }
+    }
+
+    /// Whether it generates text, and so can stream it.
+    pub fn generates(self) -> bool {
+        !matches!(self, Api::OpenaiEmbeddings | Api::Rerank)
+    }
+
+    /// Whether it takes a list of messages, so that a system message has a place.
+    pub fn takes_messages(self) -> bool {
+        !matches!(self, Api::OpenaiCompletions | Api::OpenaiEmbeddings | Api::Rerank | Api::Tgi)
+    }
+
+    /// The dotted path in the body of a field of `request:` (`max_tokens`, `temperature`, `stop`, …). None: the protocol
+    /// has no such field; for `custom` the template places every field.
+    pub fn place(self, field: &str) -> Option<Cow<'static, str>> {
+        let same = |known: &[&str]| known.contains(&field).then(|| Cow::Owned(field.to_owned()));
+        let under = |head: &str, known: &[&str]| known.contains(&field).then(|| Cow::Owned(format!("{head}.{field}")));
+        match (self, field) {
+            (Api::OpenaiChat | Api::OpenaiCompletions, _) => Some(Cow::Owned(field.to_owned())),
+            (Api::OpenaiResponses, "max_tokens") => Some("max_output_tokens".into()),
+            (Api::OpenaiResponses, "logprobs") => Some("top_logprobs".into()),
+            (Api::OpenaiResponses, "n") => None,
+            (Api::OpenaiResponses, _) => Some(Cow::Owned(field.to_owned())),
+            (Api::OpenaiEmbeddings | Api::Rerank | Api::Custom, _) => None,
+            (Api::Dashscope, _) => under(
+                "parameters",
+                &[
+                    "max_tokens",
+                    "temperature",
+                    "top_p",
+                    "top_k",
+                    "presence_penalty",
+                    "repetition_penalty",
+                    "stop",
+                    "n",
+                    "seed",
+                    "logprobs",
+                ],
+            ),
+            (Api::Anthropic, "stop") => Some("stop_sequences".into()),
+            (Api::Anthropic, _) => same(&["max_tokens", "temperature", "top_p", "top_k"]),
+            (Api::Ollama, "max_tokens") => Some("options.num_predict".into()),
+            (Api::Ollama, "repetition_penalty") => Some("options.repeat_penalty".into()),
+            (Api::Ollama, "logprobs") => Some("logprobs".into()),
+            (Api::Ollama, _) => {
+                under("options", &["temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "stop", "seed"])
+            }
+            (Api::Tgi, "max_tokens") => Some("parameters.max_new_tokens".into()),
+            (Api::Tgi, _) => {
+                under("parameters", &["temperature", "top_p", "top_k", "frequency_penalty", "repetition_penalty", "stop", "seed"])
+            }
+        }
+    }
+}
+
+impl fmt::Display for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back_and_match_serde() {
+        for api in Api::ALL {
+            assert_eq!(Api::parse(api.name()), Some(api));
+            assert_eq!(serde_json::to_value(api).unwrap(), api.name());
+        }
+        assert_eq!(Api::parse("openai"), None);
+    }
+
+    #[test]
+    fn each_protocol_spells_the_limit_its_own_way() {
+        let of = |api: Api| api.place("max_tokens").map(|path| path.into_owned());
+        let spelled = Api::ALL.map(of);
+        let known = [
+            Some("max_tokens"),
+            Some("max_tokens"),
+            Some("max_output_tokens"),
+            None,
+            None,
+            Some("parameters.max_tokens"),
+            Some("max_tokens"),
+            Some("options.num_predict"),
+            Some("parameters.max_new_tokens"),
+            None,
+        ];
+        assert_eq!(spelled, known.map(|path| path.map(str::to_owned)));
+        assert_eq!((Api::Anthropic.place("seed"), Api::Ollama.place("n")), (None, None));
+    }
+}

@@ -1,0 +1,38 @@
+//! What the messages of one response add up to, in one protocol.
+
+use crate::model::outcome::{Failure, FailureKind, Finish};
+use crate::wire::sse::Event;
+use crate::wire::{Events, Reply};
+
+/// Gathers the messages of one response. It never panics, whatever they hold.
+pub trait Assembly: Send {
+    /// Takes one event of a stream, its data not empty: adds its content to `events`, and sets `events.done` at the
+    /// protocol's own end marker. An event named `error` does not come here.
+    ///
+    /// # Errors
+    /// `stream_error` with the server's words where it reports an error; `decode` where this is not the protocol's message.
+    fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure>;
+
+    /// Takes a whole reply. The errors are those of an event.
+    fn whole(&mut self, body: &[u8]) -> Result<(), Failure>;
+
+    /// How a response ended whose body is complete, streamed or whole.
+    ///
+    /// # Errors
+    /// `truncated`, `decode`, `empty` or `stream_error`: what the protocol demands of a complete response and is not there.
+    fn ending(&self, streamed: bool) -> Result<Finish, Failure>;
+
+    /// The reply, with this end.
+    fn reply(self, end: Result<Finish, Failure>) -> Reply;
+}
+
+/// A `decode` failure that shows the beginning of what cannot be read.
+pub fn unreadable(error: &serde_json::Error, json: &[u8]) -> Failure {
+    let start: String = String::from_utf8_lossy(json).chars().take(200).collect();
+    Failure::new(FailureKind::Decode, format!("the JSON cannot be read ({error}): {start}"))
+}
+
+/// A complete response in which nothing was generated.
+pub fn nothing() -> Failure {
+    Failure::new(FailureKind::Empty, "the response is complete, but nothing was generated")
+}
