@@ -141,8 +141,7 @@ mod tests {
     }
 
     fn lines(headers: &HeaderMap) -> Vec<String> {
-        let mut lines: Vec<String> =
-            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        let mut lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         lines.sort();
         lines.retain(|line| !line.starts_with("user-agent"));
         lines

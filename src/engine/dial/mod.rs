@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
 /// What to do about a server without HTTP/2.
-pub(super) const REMEDY: &str = "set `target.http.version` to `1.1` or `auto`";
+pub(super) const REMEDY: &str = "set `target.http.version` to `auto`";
 
 /// A connected transport.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {}
@@ -77,6 +77,10 @@ impl Dialer {
     /// A new connection. Without a bound in time: the caller sets one.
     pub async fn dial(&self) -> Result<Line, Failure> {
         let (host, port) = match &self.route.proxy {
+            Some(proxy) if proxy.uri.scheme_str() != Some("http") => {
+                let why = format!("proxy {}: only proxies by http:// are spoken to", proxy.uri);
+                return Err(Failure::new(FailureKind::Connect, why).at("connecting"));
+            }
             Some(proxy) => host_and_port(&proxy.uri),
             None => (self.host.clone(), self.port),
         };

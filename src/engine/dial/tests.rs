@@ -35,3 +35,14 @@ async fn a_refused_connection_names_the_address() {
     let failure = dialer.dial().await.err().unwrap();
     assert_eq!((failure.kind, failure.message), (FailureKind::Connect, format!("{free}: connection refused")));
 }
+
+#[tokio::test]
+async fn a_proxy_of_another_kind_is_named() {
+    for kind in ["https", "socks5"] {
+        let env = [("ALL_PROXY".to_owned(), format!("{kind}://user:pass@127.0.0.1:1"))].into();
+        let route = Route::new("http://llm.example/", &Default::default(), &env).unwrap();
+        let failure = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now())).dial().await.err().unwrap();
+        let message = format!("proxy {kind}://127.0.0.1:1/: only proxies by http:// are spoken to");
+        assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
+    }
+}

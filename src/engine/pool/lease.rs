@@ -30,7 +30,7 @@ pub(super) enum Carrier {
 
 /// A place on a shared connection; free again when dropped.
 pub(super) struct Place {
-    shared: Rc<Shared>,
+    pub shared: Rc<Shared>,
     traffic: Rc<Traffic>,
 }
 
@@ -70,7 +70,7 @@ impl Lease {
     pub fn proven(&self) -> bool {
         match &self.carrier {
             Carrier::Whole(_) => true,
-            Carrier::Stream(_, place) => place.shared.has_settled(),
+            Carrier::Stream(_, place) => place.shared.wire.has_settled(),
         }
     }
 
@@ -81,8 +81,8 @@ impl Lease {
         };
         loop {
             let change = traffic.changed.notified();
-            if shared.has_settled() || shared.is_over() {
-                return shared.has_settled();
+            if shared.wire.has_settled() || shared.is_over() {
+                return shared.wire.has_settled();
             }
             change.await;
         }

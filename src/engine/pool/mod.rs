@@ -9,13 +9,12 @@
 mod lease;
 mod shared;
 
-
 pub use lease::Lease;
 pub use shared::STREAMS;
 
 use crate::engine::dial::{Dialer, Line, REMEDY};
 use crate::engine::pool::lease::Carrier;
-use crate::engine::pool::shared::Shared;
+use crate::engine::pool::shared::{Shared, Wire};
 use crate::model::outcome::{Failure, FailureKind};
 use crate::model::target::Pool as Policy;
 use crate::model::units::Nanos;
@@ -94,14 +93,7 @@ impl Pool {
             opened: Cell::new(0),
             changed: Notify::new(),
         };
-        Pool {
-            idle: RefCell::default(),
-            shared: RefCell::default(),
-            traffic: Rc::new(traffic),
-            dialer,
-            policy,
-            connect_timeout,
-        }
+        Pool { idle: RefCell::default(), shared: RefCell::default(), traffic: Rc::new(traffic), dialer, policy, connect_timeout }
     }
 
     /// Leave to send a request, on a connection that is open or on a new one. Must be called on a lane: a connection
@@ -152,7 +144,11 @@ impl Pool {
             }
             let coming = self.traffic.opening.get().saturating_mul(self.traffic.usual.get());
             if !self.dialer.may_share() || coming <= self.traffic.waiting.get() {
-                return self.open().await;
+                let lease = self.open().await?;
+                if let Carrier::Stream(_, place) = &lease.carrier {
+                    self.shared.borrow_mut().push(place.shared.clone());
+                }
+                return Ok(lease);
             }
             let _waits = Count::of(&self.traffic.waiting);
             change.await;
@@ -164,7 +160,7 @@ impl Pool {
         let mut shared = self.shared.borrow_mut();
         shared.retain(|one| !one.is_over());
         let new_enough = |one: &&Rc<Shared>| since.is_none_or(|since| one.number >= since);
-        if let Some(one) = shared.iter().filter(new_enough).find(|one| one.streams.get() < one.limit()) {
+        if let Some(one) = shared.iter().filter(new_enough).find(|one| one.streams.get() < one.wire.limit()) {
             return Some(Lease::stream(one, &self.traffic, true));
         }
         if since.is_some() {
@@ -175,6 +171,7 @@ impl Pool {
         std::iter::from_fn(|| idle.pop()).find(open)
     }
 
+    /// A new connection, which no other request knows of.
     async fn open(&self) -> Result<Lease, Failure> {
         let opening = Opening::of(&self.traffic);
         let line = self.dialer.dial().await?;
@@ -189,18 +186,14 @@ impl Pool {
     /// The first request goes out at once, as every client does it; others wait until the server has told its limit.
     async fn open_shared(&self, line: Line, number: u64, opening: Opening) -> Result<Lease, Failure> {
         let traffic = self.traffic.clone();
-        let settled = move |shared: &Shared| {
-            if shared.has_settled() {
-                traffic.usual.set(shared.limit().max(1));
+        let settled = move |wire: &Wire| {
+            if wire.has_settled() {
+                traffic.usual.set(wire.limit().max(1));
             }
             drop(opening);
         };
-        let shared = Shared::begin(line, number, settled).await.map_err(unopened)?;
-        let lease = Lease::stream(&shared, &self.traffic, false);
-        if self.policy == Policy::KeepAlive {
-            self.shared.borrow_mut().push(shared);
-        }
-        Ok(lease)
+        let shared = Rc::new(Shared::begin(line, number, settled).await.map_err(unopened)?);
+        Ok(Lease::stream(&shared, &self.traffic, false))
     }
 }
 

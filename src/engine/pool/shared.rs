@@ -35,7 +35,7 @@ impl<F: Future + 'static> Executor<F> for Lane {
 
 type Carrying = Connection<TokioIo<Box<dyn Transport>>, Full<Bytes>, Lane>;
 
-/// A connection that takes several requests at a time.
+/// A connection that takes several requests at a time. It closes when this and all leases on it are gone.
 pub(super) struct Shared {
     pub sender: SendRequest<Full<Bytes>>,
     pub stamp: Stamp,
@@ -44,6 +44,12 @@ pub(super) struct Shared {
     pub number: u64,
     /// Requests on it now.
     pub streams: Cell<usize>,
+    pub wire: Rc<Wire>,
+}
+
+/// What carries a connection, and knows what its server allows.
+pub(super) struct Wire {
+    heard: Stamp,
     settled: Cell<bool>,
     /// None: over.
     connection: RefCell<Option<Carrying>>,
@@ -52,7 +58,7 @@ pub(super) struct Shared {
 impl Shared {
     /// Speaks HTTP/2 on a new line. What drives it is a task of its own; `settled` is called when the server's settings
     /// are here, or the connection is over without them.
-    pub async fn begin(line: Line, number: u64, settled: impl FnOnce(&Shared) + 'static) -> hyper::Result<Rc<Shared>> {
+    pub async fn begin(line: Line, number: u64, settled: impl FnOnce(&Wire) + 'static) -> hyper::Result<Shared> {
         let shaken = Builder::new(Lane)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -60,29 +66,31 @@ impl Shared {
             .handshake(TokioIo::new(line.transport))
             .await;
         let (sender, connection) = shaken?;
-        let shared = Rc::new(Shared {
-            sender,
-            stamp: line.stamp,
-            heard: line.heard,
-            number,
-            streams: Cell::new(0),
-            settled: Cell::new(false),
-            connection: RefCell::new(Some(connection)),
-        });
-        let driven = shared.clone();
-        tokio::task::spawn_local(async move {
-            let over = driven.drive();
-            tokio::pin!(over);
-            let early = tokio::select! {
-                () = &mut over => true,
-                () = driven.settling() => false,
-            };
-            settled(&driven);
-            if !early {
-                over.await;
-            }
-        });
-        Ok(shared)
+        let Line { stamp, heard, .. } = line;
+        let connection = RefCell::new(Some(connection));
+        let wire = Rc::new(Wire { heard: heard.clone(), settled: Cell::new(false), connection });
+        tokio::task::spawn_local(wire.clone().carry(settled));
+        Ok(Shared { sender, stamp, heard, number, streams: Cell::new(0), wire })
+    }
+
+    /// Whether it takes no more requests.
+    pub fn is_over(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+impl Wire {
+    async fn carry(self: Rc<Wire>, settled: impl FnOnce(&Wire)) {
+        let over = self.drive();
+        tokio::pin!(over);
+        let early = tokio::select! {
+            () = &mut over => true,
+            () = self.settling() => false,
+        };
+        settled(&self);
+        if !early {
+            over.await;
+        }
     }
 
     /// Carries the connection to its end. What ends it is seen by the requests on it.
@@ -123,10 +131,5 @@ impl Shared {
 
     fn allowed(&self) -> Option<usize> {
         self.connection.borrow().as_ref().map(Connection::current_max_send_streams)
-    }
-
-    /// Whether it takes no more requests.
-    pub fn is_over(&self) -> bool {
-        self.sender.is_closed()
     }
 }

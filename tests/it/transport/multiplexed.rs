@@ -22,10 +22,10 @@ fn paced(tokens: usize, wait: u64) -> Vec<Act> {
 #[test]
 fn a_stream_is_stamped_event_by_event_and_its_head_is_in_order() {
     let server = Server::start(100, None, |_| paced(4, PAUSE_MS));
-    let target = Target { headers: vec![("connection".into(), llmscen::model::target::Secret::new("x-hop"))], ..h2_target(&server) };
+    let target =
+        Target { headers: vec![("connection".into(), llmscen::model::target::Secret::new("x-hop"))], ..h2_target(&server) };
     let own = vec![("x-trace".to_owned(), "7".to_owned()), ("x-hop".to_owned(), "no".to_owned())];
-    let outcome =
-        on_a_lane(&target, async |engine| send(&engine, Call { headers: own, ..call(0) }).await.outcome);
+    let outcome = on_a_lane(&target, async |engine| send(&engine, Call { headers: own, ..call(0) }).await.outcome);
     assert_ok(&outcome, 4);
     assert_paced(&outcome);
     assert_eq!(outcome.bytes_in as usize, 4 * (TOKEN.len() + 8) + FINISH.len() + 8 + 14);
@@ -80,7 +80,16 @@ fn a_connection_takes_no_more_than_our_own_cap() {
 fn a_connection_per_request_is_shared_by_none() {
     let server = Server::start(100, None, |_| paced(2, 40));
     let target = Target { pool: Pool::PerRequest, ..h2_target(&server) };
-    let outcomes = on_a_lane(&target, async |engine| together(&engine, 5).await);
+    let outcomes = on_a_lane(&target, async |engine| {
+        let outcomes = together(&engine, 5).await;
+        let closed = async {
+            while server.seen.closed.load(Ordering::SeqCst) < 5 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(10), closed).await.expect("each connection ends with its request");
+        outcomes
+    });
     outcomes.iter().for_each(|outcome| assert_ok(outcome, 2));
     assert_eq!(server.seen.count(), (5, 5));
 }

@@ -54,7 +54,8 @@ fn the_binary_speaks_http_2_over_tls_by_itself() {
     let lab = Lab::new();
     let server = Server::start(100, Some(identity(&lab, "localhost", &["h2"])), good);
     let url = format!("https://localhost:{}/v1/chat/completions", server.addr.port());
-    let scenario = plain(&url, 12).replace("model: m,", "model: m, tls: { ca: ca.pem },").replace("concurrency: 1", "concurrency: 4");
+    let scenario =
+        plain(&url, 12).replace("model: m,", "model: m, tls: { ca: ca.pem },").replace("concurrency: 1", "concurrency: 4");
     lab.run(&scenario).expect(0);
     assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 12);
     assert_eq!(server.seen.count().1, 12);
@@ -74,13 +75,12 @@ fn a_server_without_http_2_is_told_from_one_that_is_away() {
     for protocols in [&["http/1.1"][..], &[]] {
         let server = Server::start(100, Some(identity(&lab, "localhost", protocols)), good);
         let outcome = one(&secure(&lab, &server, HttpVersion::Http2));
-        assert_failed(&outcome, FailureKind::Tls, "set `target.http.version` to `1.1` or `auto`");
+        assert_failed(&outcome, FailureKind::Tls, "set `target.http.version` to `auto`");
     }
     let answer = lab::whole("400 Bad Request", "text/plain", "what is PRI?");
     let server = lab::Server::start(move |stream, _| lab::send(stream, &answer));
     let target = Target { version: HttpVersion::Http2, ..target(&server.url()) };
-    let (reached, outcome) =
-        on_a_lane(&target, async |engine| (engine.reach().await, send(&engine, call(0)).await.outcome));
+    let (reached, outcome) = on_a_lane(&target, async |engine| (engine.reach().await, send(&engine, call(0)).await.outcome));
     let failure = reached.unwrap_err();
     assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Connect, "connecting"));
     assert!(failure.message.contains("does not seem to speak HTTP/2"), "{}", failure.message);

@@ -37,6 +37,7 @@ pub enum Act {
 #[derive(Default)]
 pub struct Seen {
     pub connections: AtomicUsize,
+    pub closed: AtomicUsize,
     pub requests: AtomicUsize,
     /// The most requests at a time on one connection.
     pub most: AtomicUsize,
@@ -80,12 +81,13 @@ impl Server {
                     let (seen, script, tls) = (seen.clone(), script.clone(), tls.clone());
                     tokio::task::spawn_local(async move {
                         match tls {
-                            None => serve(socket, streams, seen, script).await,
+                            None => serve(socket, streams, seen.clone(), script).await,
                             Some(tls) => match TlsAcceptor::from(tls).accept(socket).await {
-                                Ok(session) => serve(session, streams, seen, script).await,
+                                Ok(session) => serve(session, streams, seen.clone(), script).await,
                                 Err(_) => None,
                             },
-                        }
+                        };
+                        seen.closed.fetch_add(1, Ordering::SeqCst);
                     });
                 }
             });
@@ -154,7 +156,11 @@ async fn perform(
             (Act::Reset(reason), Some(stream)) => stream.send_reset(reason),
             (Act::Reset(reason), None) => respond.send_reset(reason),
             (Act::Wait(ms), _) => tokio::time::sleep(Duration::from_millis(ms)).await,
-            (Act::HangUp, _) => hang_up.notify_one(),
+            (Act::HangUp, _) => {
+                hang_up.notify_one();
+                // Not even a reset.
+                std::future::pending().await
+            }
             (Act::GoAway, _) => go_away.notify_one(),
             (Act::Data(_) | Act::End, None) => panic!("a body needs a head"),
         }
