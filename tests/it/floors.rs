@@ -37,6 +37,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ("hdrhistogram", &["run/meter.rs"]),
     ("reqwest", &["prompts/fetch.rs"]),
     ("hyper", &["engine/"]),
+    ("h2", &["engine/"]),
+    ("zstd", &["engine/coding/"]),
     ("rustls", &["engine/", "cli/mod.rs", "prompts/fetch.rs"]),
     ("clap", &["cli/"]),
     ("indicatif", &["cli/"]),

@@ -8,6 +8,7 @@ mod outputs;
 mod replay;
 mod signals;
 mod tls;
+mod transport;
 mod truth;
 mod verdicts;
 mod witness;
