@@ -16,6 +16,7 @@ pub(crate) mod leaf;
 pub(crate) mod merge;
 pub(crate) mod near;
 pub(crate) mod parse;
+pub(crate) mod reference;
 pub mod render;
 pub(crate) mod resolve;
 pub mod schema;
@@ -30,6 +31,7 @@ pub(crate) mod vars;
 pub(crate) mod yaml;
 
 pub use fault::{Fault, Faults, Warning};
+pub use reference::markdown;
 pub use schema::json_schema;
 
 use crate::model::api::Api;
@@ -165,6 +167,8 @@ fn inline(root: &mut Node, world: &World<'_>, review: &mut Review) {
     review.section.clear();
 }
 
+#[cfg(test)]
+mod decoded;
 #[cfg(test)]
 mod faulty;
 #[cfg(test)]

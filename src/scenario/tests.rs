@@ -19,12 +19,12 @@ fn owned<T: FromIterator<(String, String)>>(pairs: &[(&str, &str)]) -> T {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn load_with(yaml: &str, env: &[(&str, &str)], set: &[(&str, &str)]) -> Result<Loaded, Faults> {
+pub(crate) fn load_with(yaml: &str, env: &[(&str, &str)], set: &[(&str, &str)]) -> Result<Loaded, Faults> {
     let set: Vec<_> = owned(set);
     load(&Input { path: Path::new("t.yaml"), text: Some(yaml.to_owned()), env: &owned(env), set: &set })
 }
 
-fn messages(result: Result<Loaded, Faults>) -> Vec<String> {
+pub(crate) fn messages(result: Result<Loaded, Faults>) -> Vec<String> {
     result.unwrap_err().iter().map(|fault| format!("{}:{}:{} {fault}", fault.file(), fault.line(), fault.column())).collect()
 }
 
@@ -124,7 +124,7 @@ fn a_chain_of_files_is_merged_and_each_names_its_own_files() {
 }
 
 /// The plan of a plan's resolved text, run from another folder.
-fn reloaded(plan: &Plan, env: &[(&str, &str)]) -> Plan {
+pub(crate) fn reloaded(plan: &Plan, env: &[(&str, &str)]) -> Plan {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.yaml");
     let input = Input { path: &path, text: Some(plan.resolved.clone()), env: &owned(env), set: &[] };

@@ -8,6 +8,8 @@ use serde_json::json;
 
 const EXPECTED: &str = "one or more sizes in pixels, each side from 1 to 16384";
 
+const EXAMPLES: &str = "`512x512`, or `[512x512, [640, 480]]`";
+
 /// The longest side: a picture of it in both directions still fits the memory.
 const MOST: u32 = 16_384;
 
@@ -17,8 +19,12 @@ pub(crate) static SIZES: Leaf = Leaf {
     sweepable: true,
     schema,
     check: |node, review: &mut Review| {
-        if sizes(node).is_none() {
-            expect(node, EXPECTED, "`512x512`, or `[512x512, [640, 480]]`", review);
+        let items = node.items();
+        let wrong = items.iter().find(|item| size(item).is_none()).filter(|_| items.iter().any(|item| size(item).is_some()));
+        if let Some(wrong) = wrong {
+            expect(wrong, "a size in pixels, each side from 1 to 16384", EXAMPLES, review);
+        } else if sizes(node).is_none() {
+            expect(node, EXPECTED, EXAMPLES, review);
         }
     },
 };

@@ -85,7 +85,7 @@ fn needed(draft: &Draft<'_>, review: &mut Review) {
     let missing = |key: &str| draft.get(&format!("request.{key}")).is_none();
     let wants = [
         ("template", "The body of a request: a JSON or YAML file, or the body itself."),
-        ("extract", "Where the text is in a response, for example `extract: { text: $.choices[*].delta.content }`."),
+        ("extract", "Where the text is in a response, for example `extract: { text: $.response }`."),
     ];
     for (key, help) in wants.into_iter().filter(|(key, _)| missing(key)) {
         let at = draft.entry("target.api").map_or(draft.place("target"), |entry| entry.value.at);

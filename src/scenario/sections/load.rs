@@ -92,6 +92,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
 /// The number of requests; of conversations where the data has them, for then nobody knows how many requests they make.
 fn counted<'a>(draft: &Draft<'a>, review: &mut Review) -> Option<&'a Entry> {
     let (requests, sessions) = (draft.entry("load.requests"), draft.entry("load.sessions"));
+    if !review.clean("dataset") {
+        return requests.or(sessions);
+    }
     match (draft.entry("dataset.turns"), requests, sessions) {
         (Some(turns), Some(entry), _) => {
             let mistake = Mistake::new(entry.key_at, "`requests` cannot end conversations", "say `sessions`");
@@ -169,7 +172,7 @@ fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
             (&["arrivals", "max_in_flight"], "`concurrency` makes a closed loop: requests follow one another")
         }
         Shape::Burst => (&["arrivals"], "`rate: burst` sends everything at time 0"),
-        Shape::Replay { .. } => (&["arrivals"], "a log has its own arrivals"),
+        Shape::Replay { .. } => (&["arrivals"], "A log has its own arrivals"),
         _ => return,
     };
     for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {

@@ -53,7 +53,7 @@ pub(crate) static REQUEST: Block = Block {
             Kind::Block(&extract::EXTRACT),
             "`api: custom`: how the responses are read, by JSONPaths (RFC 9535) into each event or into the whole response.",
         )
-        .example("{ text: $.choices[*].delta.content, done: \"[DONE]\" }"),
+        .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }"),
     ],
 };
 

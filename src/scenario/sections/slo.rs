@@ -35,9 +35,10 @@ pub(crate) static SLO: Block = Block {
             .example("ttft.p95 < 500ms"),
         field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values.").example("{ load.concurrency: 64 }"),
         field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.")
-            .default("0.95"),
-        field("of", OF, "Which requests a quantile is taken over.").default("ok"),
-        field("no_data", NO_DATA, "What no data means.").default("fail"),
+            .default("0.95")
+            .example("0.99"),
+        field("of", OF, "Which requests a quantile is taken over.").default("ok").example("scheduled"),
+        field("no_data", NO_DATA, "What no data means.").default("fail").example("inconclusive"),
         planned("abort"),
         planned("preset"),
     ],

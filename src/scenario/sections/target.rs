@@ -35,7 +35,7 @@ const POOL: Kind =
 
 const COMPRESSION: Kind = Kind::Choice(
     &[
-        ("none", "None: compressing costs the server time that would be measured"),
+        ("none", "No compression: it costs the server time that would be measured"),
         ("gzip", "gzip"),
         ("zstd", "zstd"),
         ("any", "Either"),
