@@ -31,6 +31,9 @@ pub struct Chunk<'a> {
     /// An error under status 200.
     #[serde(borrow)]
     pub error: Raw<'a>,
+    /// What llama.cpp measured.
+    #[serde(borrow)]
+    pub timings: Raw<'a>,
 }
 
 /// One of `n` answers.
@@ -66,12 +69,25 @@ struct Message<'a> {
     tool_calls: Option<Few<ToolCall<'a>>>,
     #[serde(borrow)]
     function_call: Option<Function<'a>>,
+    #[serde(borrow)]
+    audio: Raw<'a>,
 }
 
+/// A tool call, or the part of one that an event brings.
 #[derive(Deserialize)]
-struct ToolCall<'a> {
+pub struct ToolCall<'a> {
+    /// Its number among the calls of its choice; some servers leave it out.
+    pub index: Option<u32>,
+    /// Its id, in the first part only.
+    #[serde(borrow)]
+    pub id: Raw<'a>,
+    /// `function` or `custom`, in the first part only.
+    #[serde(borrow, rename = "type")]
+    pub kind: Raw<'a>,
     #[serde(borrow)]
     function: Option<Function<'a>>,
+    #[serde(borrow)]
+    custom: Option<Function<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -80,28 +96,96 @@ struct Function<'a> {
     name: Raw<'a>,
     #[serde(borrow)]
     arguments: Raw<'a>,
+    #[serde(borrow)]
+    input: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Audio<'a> {
+    #[serde(borrow)]
+    transcript: Raw<'a>,
+    #[serde(borrow)]
+    data: Raw<'a>,
+}
+
+/// What a piece of generated content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The answer itself, or what its audio says.
+    Content,
+    /// The reasoning in front of it.
+    Reasoning,
+    /// Why there is no answer.
+    Refusal,
+    /// The name or the arguments of the one function of the older protocol.
+    Function,
+    /// Sound: content, but no text.
+    Sound,
 }
 
 impl<'a> Choice<'a> {
-    /// The generated texts in it that are not empty.
-    pub fn texts(&self) -> impl Iterator<Item = &'a RawValue> {
-        let message = self.delta.as_ref().or(self.message.as_ref());
-        self.text.into_iter().chain(message.into_iter().flat_map(Message::texts)).filter(|raw| has_text(raw))
+    /// Whether it brings generated content.
+    pub fn has_content(&self) -> bool {
+        self.parts().next().is_some() || self.calls().any(|call| call.name().or(call.input()).is_some())
+    }
+
+    /// The generated pieces in it that are not empty, but for tool calls.
+    pub fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
+        let text = self.text.map(|raw| (Part::Content, raw));
+        text.into_iter().chain(self.said().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
+    }
+
+    /// The tool calls in it.
+    pub fn calls(&self) -> impl Iterator<Item = &ToolCall<'a>> {
+        self.said().filter_map(|message| message.tool_calls.as_ref()).flat_map(Few::iter)
+    }
+
+    fn said(&self) -> impl Iterator<Item = &Message<'a>> {
+        self.delta.as_ref().or(self.message.as_ref()).into_iter()
     }
 }
 
 impl<'a> Message<'a> {
-    fn texts(&self) -> impl Iterator<Item = &'a RawValue> {
+    fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
         // Some servers send the same reasoning under both names.
         let reasoning = self.reasoning_content.filter(|raw| has_text(raw)).or(self.reasoning);
-        let calls = self.tool_calls.iter().flat_map(Few::iter).filter_map(|call| call.function.as_ref());
-        let functions = calls.chain(&self.function_call).flat_map(|function| [function.name, function.arguments]);
-        [reasoning, self.content, self.refusal].into_iter().chain(functions).flatten()
+        let function = self.function_call.iter().flat_map(|function| [function.name, function.arguments]);
+        let texts = [(Part::Reasoning, reasoning), (Part::Content, self.content), (Part::Refusal, self.refusal)];
+        let function = function.map(|raw| (Part::Function, raw));
+        texts
+            .into_iter()
+            .chain(function)
+            .chain(self.audio.into_iter().flat_map(sound))
+            .filter_map(|(part, raw)| Some((part, raw?)))
+    }
+}
+
+/// Sound is an object with a transcript, or the bare data.
+fn sound(raw: &RawValue) -> [(Part, Raw<'_>); 2] {
+    match serde_json::from_str::<Audio>(raw.get()) {
+        Ok(audio) => [(Part::Content, audio.transcript), (Part::Sound, audio.data)],
+        Err(_) => [(Part::Sound, Some(raw)), (Part::Sound, None)],
+    }
+}
+
+impl<'a> ToolCall<'a> {
+    /// The name, if it is here and not empty.
+    pub fn name(&self) -> Raw<'a> {
+        self.tool().and_then(|tool| tool.name).filter(|raw| has_text(raw))
+    }
+
+    /// The arguments that are here, if not empty.
+    pub fn input(&self) -> Raw<'a> {
+        self.tool().and_then(|tool| tool.arguments.or(tool.input)).filter(|raw| has_text(raw))
+    }
+
+    fn tool(&self) -> Option<&Function<'a>> {
+        self.function.as_ref().or(self.custom.as_ref())
     }
 }
 
 /// A string or a list of content parts that is not empty.
-fn has_text(raw: &RawValue) -> bool {
+pub fn has_text(raw: &RawValue) -> bool {
     let json = raw.get();
     json.len() > 2 && (json.starts_with('"') || json.starts_with('['))
 }
@@ -162,14 +246,18 @@ mod tests {
 
     fn texts(choice: &str) -> Vec<String> {
         let choice: Choice = serde_json::from_str(choice).unwrap();
-        choice.texts().map(|raw| text_of(raw).into_owned()).collect()
+        let parts = choice.parts().map(|(_, raw)| raw);
+        let calls = choice.calls().flat_map(|call| [call.name(), call.input()]).flatten();
+        let texts: Vec<String> = parts.chain(calls).map(|raw| text_of(raw).into_owned()).collect();
+        assert_eq!(choice.has_content(), !texts.is_empty());
+        texts
     }
 
     #[test]
     fn every_kind_of_generated_content_counts_and_empty_ones_do_not() {
         for (choice, expected) in [
             (r#"{"delta":{"role":"assistant","content":""}}"#, vec![]),
-            (r#"{"delta":{"content":null,"reasoning":null,"tool_calls":null}}"#, vec![]),
+            (r#"{"delta":{"content":null,"reasoning":null,"tool_calls":null,"audio":null}}"#, vec![]),
             (r#"{"delta":{}, "logprobs":{"content":[{"token":"x"}]}}"#, vec![]),
             (r#"{"delta":null,"text":""}"#, vec![]),
             (r#"{"delta":{"content":" "}}"#, vec![" "]),
@@ -183,15 +271,20 @@ mod tests {
                 r#"{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\""}},{"function":{"arguments":"1"}}]}}"#,
                 vec!["{\"a\"", "1"],
             ),
+            (r#"{"message":{"tool_calls":[{"type":"custom","custom":{"name":"f","input":"a"}}]}}"#, vec!["f", "a"]),
             (r#"{"delta":{"function_call":{"name":"f","arguments":"{}"}}}"#, vec!["f", "{}"]),
             (r#"{"delta":{"tool_calls":[{"index":0,"function":null}]}}"#, vec![]),
+            (r#"{"delta":{"audio":{"id":"a","transcript":"hi"}}}"#, vec!["hi"]),
+            (r#"{"delta":{"audio":{"data":"AAAA","transcript":""}}}"#, vec!["AAAA"]),
+            (r#"{"delta":{"audio":"AAAA"}}"#, vec!["AAAA"]),
+            (r#"{"delta":{"audio":{"id":"a","expires_at":7}}}"#, vec![]),
         ] {
             assert_eq!(texts(choice), expected, "{choice}");
         }
     }
 
     #[test]
-    fn a_list_of_parts_is_content_even_if_its_text_is_not_kept() {
+    fn a_list_of_parts_is_content() {
         assert_eq!(texts(r#"{"delta":{"content":[{"type":"text","text":"a"}]}}"#), [""]);
         assert_eq!(texts(r#"{"delta":{"content":[]}}"#), [""; 0]);
     }

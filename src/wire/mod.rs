@@ -15,10 +15,13 @@ mod completions;
 mod error;
 mod framer;
 mod lines;
+mod running;
+mod said;
 mod shape;
 mod sse;
 mod stream;
 mod tally;
+mod timings;
 mod usage;
 mod whole;
 
@@ -96,7 +99,7 @@ pub struct Events {
     pub content: u32,
     /// The choice of each of these; empty while all belong to choice 0.
     pub choices: Vec<u32>,
-    /// The tokens in each of these, where the server's running count tells them all; otherwise empty.
+    /// The tokens in each of these, where the server's running count tells them all; otherwise empty. Filled at the end.
     pub weights: Vec<u32>,
     /// The protocol's own end marker is here; later bytes change nothing.
     pub done: bool,

@@ -62,6 +62,7 @@ impl<A: Assembly> Decoder for Stream<A> {
             state.failure = earlier.or(state.failure.take().map(as_cut));
         }
         let end = state.ending(broken);
+        events.weights = state.assembly.weights();
         state.assembly.reply(end)
     }
 }
