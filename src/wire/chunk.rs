@@ -3,12 +3,10 @@
 //! Values are kept as the raw text of the body: whether a text is empty is seen without decoding it, so that an event
 //! costs no allocation, and a token that is half a surrogate pair is still a token.
 
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use crate::wire::few::Few;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 
 /// A value as it stands in the body. `null` counts as absent.
 pub type Raw<'a> = Option<&'a RawValue>;
@@ -55,6 +53,7 @@ pub struct Choice<'a> {
     pub finish_reason: Raw<'a>,
 }
 
+/// What is rare stays raw: every event is moved about, and pays for the size of what it could hold.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -66,9 +65,9 @@ struct Message<'a> {
     #[serde(borrow)]
     refusal: Raw<'a>,
     #[serde(borrow)]
-    tool_calls: Option<Few<ToolCall<'a>>>,
+    tool_calls: Raw<'a>,
     #[serde(borrow)]
-    function_call: Option<Function<'a>>,
+    function_call: Raw<'a>,
     #[serde(borrow)]
     audio: Raw<'a>,
 }
@@ -124,24 +123,23 @@ pub enum Part {
 }
 
 impl<'a> Choice<'a> {
-    /// Whether it brings generated content.
-    pub fn has_content(&self) -> bool {
-        self.parts().next().is_some() || self.calls().any(|call| call.name().or(call.input()).is_some())
-    }
-
     /// The generated pieces in it that are not empty, but for tool calls.
     pub fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
         let text = self.text.map(|raw| (Part::Content, raw));
-        text.into_iter().chain(self.said().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
+        text.into_iter().chain(self.said().into_iter().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
     }
 
     /// The tool calls in it.
-    pub fn calls(&self) -> impl Iterator<Item = &ToolCall<'a>> {
-        self.said().filter_map(|message| message.tool_calls.as_ref()).flat_map(Few::iter)
+    ///
+    /// # Errors
+    /// They are not a list of tool calls.
+    pub fn calls(&self) -> Result<Option<Few<ToolCall<'a>>>, serde_json::Error> {
+        let raw = self.said().and_then(|message| message.tool_calls);
+        raw.map(|raw| serde_json::from_str(raw.get())).transpose()
     }
 
-    fn said(&self) -> impl Iterator<Item = &Message<'a>> {
-        self.delta.as_ref().or(self.message.as_ref()).into_iter()
+    fn said(&self) -> Option<&Message<'a>> {
+        self.delta.as_ref().or(self.message.as_ref())
     }
 }
 
@@ -149,15 +147,16 @@ impl<'a> Message<'a> {
     fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
         // Some servers send the same reasoning under both names.
         let reasoning = self.reasoning_content.filter(|raw| has_text(raw)).or(self.reasoning);
-        let function = self.function_call.iter().flat_map(|function| [function.name, function.arguments]);
         let texts = [(Part::Reasoning, reasoning), (Part::Content, self.content), (Part::Refusal, self.refusal)];
-        let function = function.map(|raw| (Part::Function, raw));
-        texts
-            .into_iter()
-            .chain(function)
-            .chain(self.audio.into_iter().flat_map(sound))
-            .filter_map(|(part, raw)| Some((part, raw?)))
+        let rare = self.function_call.into_iter().flat_map(function).chain(self.audio.into_iter().flat_map(sound));
+        texts.into_iter().chain(rare).filter_map(|(part, raw)| Some((part, raw?)))
     }
+}
+
+fn function(raw: &RawValue) -> [(Part, Raw<'_>); 2] {
+    let (name, arguments) =
+        serde_json::from_str::<Function>(raw.get()).map_or((None, None), |function| (function.name, function.arguments));
+    [(Part::Function, name), (Part::Function, arguments)]
 }
 
 /// Sound is an object with a transcript, or the bare data.
@@ -201,56 +200,15 @@ pub fn text_of(raw: &RawValue) -> Cow<'_, str> {
     }
 }
 
-/// A list that allocates nothing while it has at most one element, as nearly all have here.
-pub struct Few<T> {
-    first: Option<T>,
-    rest: Vec<T>,
-}
-
-impl<T> Few<T> {
-    /// The elements in order.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(&self.rest)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Few<T>, D::Error> {
-        deserializer.deserialize_seq(FewVisitor(PhantomData))
-    }
-}
-
-struct FewVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for FewVisitor<T> {
-    type Value = Few<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Few<T>, A::Error> {
-        let mut few = Few { first: list.next_element()?, rest: Vec::new() };
-        if few.first.is_some() {
-            while let Some(element) = list.next_element()? {
-                few.rest.push(element);
-            }
-        }
-        Ok(few)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn texts(choice: &str) -> Vec<String> {
         let choice: Choice = serde_json::from_str(choice).unwrap();
-        let parts = choice.parts().map(|(_, raw)| raw);
-        let calls = choice.calls().flat_map(|call| [call.name(), call.input()]).flatten();
-        let texts: Vec<String> = parts.chain(calls).map(|raw| text_of(raw).into_owned()).collect();
-        assert_eq!(choice.has_content(), !texts.is_empty());
-        texts
+        let calls = choice.calls().unwrap();
+        let calls = calls.iter().flat_map(Few::iter).flat_map(|call| [call.name(), call.input()]).flatten();
+        choice.parts().map(|(_, raw)| raw).chain(calls).map(|raw| text_of(raw).into_owned()).collect()
     }
 
     #[test]

@@ -8,13 +8,18 @@
 //! A protocol is one file that implements [`Protocol`], and one line in [`protocol`]. `stream` and `whole` are the two ways
 //! in which bytes become messages, the same for all; what the messages of a protocol add up to is its own `Assembly`.
 
+mod anthropic;
 mod assembly;
 mod chat;
 mod chunk;
 mod completions;
+mod embeddings;
 mod error;
+mod few;
 mod framer;
 mod lines;
+mod rerank;
+mod responses;
 mod running;
 mod said;
 mod shape;
@@ -25,6 +30,8 @@ mod timings;
 mod usage;
 mod whole;
 
+#[cfg(test)]
+mod laws;
 #[cfg(test)]
 mod recordings;
 #[cfg(test)]
@@ -69,6 +76,10 @@ pub fn protocol(api: Api, _extract: Option<&Extract>) -> Result<Arc<dyn Protocol
     match api {
         Api::OpenaiChat => Ok(Arc::new(chat::Chat)),
         Api::OpenaiCompletions => Ok(Arc::new(completions::Completions)),
+        Api::OpenaiResponses => Ok(Arc::new(responses::Responses)),
+        Api::OpenaiEmbeddings => Ok(Arc::new(embeddings::Embeddings)),
+        Api::Rerank => Ok(Arc::new(rerank::Rerank)),
+        Api::Anthropic => Ok(Arc::new(anthropic::Anthropic)),
         other => Err(format!("`{other}` is not spoken")),
     }
 }

@@ -64,6 +64,19 @@ impl Said {
         }
     }
 
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        let calls = self.calls.values().all(|call| call.name.is_empty() && call.input.is_empty());
+        calls && [&self.reasoning, &self.content, &self.refusal, &self.function].into_iter().all(|part| part.is_empty())
+    }
+
+    /// The text and the message of a reply with one answer, if they are kept.
+    pub fn kept(self, keep_text: bool, whole: impl Fn(Call) -> Option<Value>) -> (Option<String>, Option<Message>) {
+        let mut text = String::new();
+        self.tell(&mut text);
+        keep_text.then(|| (text, self.message(whole))).unzip()
+    }
+
     /// The message that the next turn sees; `whole` gives a call the protocol's shape, or nothing where it is not fed back.
     pub fn message(self, whole: impl Fn(Call) -> Option<Value>) -> Message {
         let calls: Vec<Value> = self.calls.into_values().filter_map(whole).collect();

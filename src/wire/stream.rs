@@ -62,7 +62,10 @@ impl<A: Assembly> Decoder for Stream<A> {
             state.failure = earlier.or(state.failure.take().map(as_cut));
         }
         let end = state.ending(broken);
-        events.weights = state.assembly.weights();
+        let weights = state.assembly.weights();
+        if !weights.is_empty() {
+            events.weights = weights;
+        }
         state.assembly.reply(end)
     }
 }

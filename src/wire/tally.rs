@@ -2,8 +2,9 @@
 
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use crate::wire::assembly::{Assembly, nothing, unreadable};
-use crate::wire::chunk::{Choice, Chunk, Part, text_of};
+use crate::wire::chunk::{Choice, Chunk, Part, Raw, ToolCall, text_of};
 use crate::wire::error::words_of;
+use crate::wire::few::Few;
 use crate::wire::running::Running;
 use crate::wire::said::{Call, Said};
 use crate::wire::sse::Event;
@@ -13,7 +14,9 @@ use crate::wire::{Events, Reply};
 use serde_json::{Value, json};
 
 /// Finish reasons by which vLLM and SGLang say that the generation was given up, not that it is complete.
-const GIVEN_UP: [&str; 2] = ["abort", "error"];
+pub const GIVEN_UP: [&str; 2] = ["abort", "error"];
+/// The most choices of one response, eight times what OpenAI allows: a server that numbers on must not fill the memory.
+const CHOICES: usize = 1024;
 
 /// One of `n` answers.
 #[derive(Debug, Default)]
@@ -71,7 +74,7 @@ impl Tally {
         let (first, second) = (choices.next(), choices.next());
         let alone = first.filter(|_| second.is_none()).map(number_of);
         for choice in first.into_iter().chain(second).chain(choices) {
-            if self.add_choice(choice) {
+            if self.add_choice(choice, json)? {
                 let count = alone.and(usage).and_then(|usage| usage.output);
                 self.running.content(number_of(choice), count);
                 self.content = true;
@@ -79,7 +82,7 @@ impl Tally {
             }
         }
         if let Some(usage) = usage {
-            self.add_usage(usage, alone);
+            self.add_usage(usage, alone)?;
         }
         if let Some(raw) = chunk.timings {
             self.server = longest(self.server, timings_of(raw));
@@ -91,37 +94,44 @@ impl Tally {
     }
 
     /// Whether the choice brings generated content.
-    fn add_choice(&mut self, choice: &Choice) -> bool {
+    fn add_choice(&mut self, choice: &Choice, json: &[u8]) -> Result<bool, Failure> {
         let keep_text = self.keep_text;
-        let answer = self.answer(number_of(choice));
+        let answer = self.answer(number_of(choice))?;
         if answer.reason.is_none() {
             answer.reason = choice.finish_reason.map(|raw| text_of(raw).into_owned()).filter(|reason| !reason.is_empty());
         }
+        let calls = choice.calls().map_err(|error| unreadable(&error, json))?;
+        let calls = || calls.iter().flat_map(Few::iter);
         if keep_text {
             keep(&mut answer.said, choice);
+            calls().for_each(|call| keep_call(&mut answer.said, call));
         }
-        choice.has_content()
+        Ok(choice.parts().next().is_some() || calls().any(|call| call.name().or(call.input()).is_some()))
     }
 
     /// The answer with this number. Answers stay in the order of their numbers.
-    fn answer(&mut self, index: u32) -> &mut Answer {
+    fn answer(&mut self, index: u32) -> Result<&mut Answer, Failure> {
         let place = self.answers.partition_point(|answer| answer.index < index);
         if self.answers.get(place).is_none_or(|answer| answer.index != index) {
+            if self.answers.len() == CHOICES {
+                return Err(Failure::new(FailureKind::Decode, format!("more than {CHOICES} choices")));
+            }
             self.answers.insert(place, Answer { index, ..Answer::default() });
         }
-        &mut self.answers[place]
+        Ok(&mut self.answers[place])
     }
 
     /// Usage beside exactly one choice is a running count; any other is a count of the request.
-    fn add_usage(&mut self, usage: Usage, alone: Option<u32>) {
+    fn add_usage(&mut self, usage: Usage, alone: Option<u32>) -> Result<(), Failure> {
         if let Some(index) = alone {
-            let answer = self.answer(index);
+            let answer = self.answer(index)?;
             answer.usage = latest(answer.usage, usage);
-            return;
+            return Ok(());
         }
         self.reports += 1;
         self.total = latest(self.total, usage);
         self.sum = together(self.sum, usage);
+        Ok(())
     }
 
     /// The counts of the whole request.
@@ -154,19 +164,21 @@ fn keep(said: &mut Said, choice: &Choice) {
             Part::Sound => {}
         }
     }
-    for piece in choice.calls() {
-        let id = piece.id.map(text_of).unwrap_or_default();
-        let call = said.calls.entry(piece.index.unwrap_or_else(|| unnumbered(said, &id))).or_default();
-        let once = |place: &mut String, text: &str| {
-            if place.is_empty() {
-                place.push_str(text);
-            }
-        };
-        once(&mut call.id, &id);
-        once(&mut call.kind, &piece.kind.map(text_of).unwrap_or_default());
-        once(&mut call.name, &piece.name().map(text_of).unwrap_or_default());
-        call.input.push_str(&piece.input().map(text_of).unwrap_or_default());
-    }
+}
+
+/// Keeps a tool call, or the part of one that is here.
+fn keep_call(said: &mut Said, piece: &ToolCall) {
+    let id = piece.id.map(text_of).unwrap_or_default();
+    let call = said.calls.entry(piece.index.unwrap_or_else(|| unnumbered(said, &id))).or_default();
+    let once = |place: &mut String, raw: Raw| {
+        if let (true, Some(raw)) = (place.is_empty(), raw) {
+            place.push_str(&text_of(raw));
+        }
+    };
+    once(&mut call.id, piece.id);
+    once(&mut call.kind, piece.kind);
+    once(&mut call.name, piece.name());
+    call.input.push_str(&piece.input().map(text_of).unwrap_or_default());
 }
 
 /// The number of a call whose server gives none: a new id begins a new call, anything else goes on with the latest.

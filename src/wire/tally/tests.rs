@@ -151,6 +151,16 @@ fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
 }
 
 #[test]
+fn choices_without_end_are_given_up() {
+    let (mut tally, mut events) = (Tally::new(false), Events::default());
+    let mut add =
+        |index: usize| tally.add_json(format!(r#"{{"choices":[{{"index":{index},"text":"a"}}]}}"#).as_bytes(), &mut events);
+    assert!((0..CHOICES).all(|index| add(index).is_ok()));
+    assert_eq!(add(CHOICES).map_err(|failure| failure.message), Err("more than 1024 choices".to_owned()));
+    assert_eq!((add(CHOICES - 1), events.content as usize), (Ok(()), CHOICES + 1));
+}
+
+#[test]
 fn bytes_that_are_no_utf8_are_replaced() {
     let (mut tally, mut events) = (Tally::new(true), Events::default());
     assert_eq!(tally.add_json(b"{\"choices\":[{\"text\":\"a\xFFb\"}]}", &mut events), Ok(()));
