@@ -1,7 +1,7 @@
 //! Downloads from a hub.
 
 use super::Progress;
-use super::cache::{HUB_VARIABLE, hex};
+use super::cache::hex;
 use reqwest::{Client, Response, Url, header, redirect};
 use std::error::Error;
 use std::net::IpAddr;
@@ -20,10 +20,7 @@ const STRIDE: u64 = 256 * 1024;
 
 /// A download that failed, and the ways around it.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot download {url} to {file}{state}: {problem}\n  give the dataset a `path` (`path: builtin` is the small openqa set \
-     that ships with this tool), or name a hub that can be reached in {HUB_VARIABLE}"
-)]
+#[error("cannot download {url} to {file}{state}: {problem}\n  {advice}")]
 pub struct FetchError {
     /// What was asked for.
     pub url: String,
@@ -33,6 +30,8 @@ pub struct FetchError {
     pub state: &'static str,
     /// What went wrong.
     pub problem: Problem,
+    /// The ways around it.
+    pub advice: &'static str,
 }
 
 /// What went wrong with a download.

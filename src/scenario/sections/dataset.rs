@@ -1,5 +1,6 @@
 //! `dataset`: where the prompts come from.
 
+use crate::model::api::Api;
 use crate::model::dataset::{DatasetSpec, OnExhausted, Order, Source};
 use crate::scenario::block::{Block, Kind, field, planned};
 use crate::scenario::fault::{Mistake, Review};
@@ -87,6 +88,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
     Some(DatasetSpec {
         path: file(draft, "dataset.path", review),
         tokenizer: file(draft, "dataset.tokenizer", review),
+        templated: draft.text("target.api").and_then(|api| Api::parse(&api)).is_none_or(Api::takes_messages),
         min_tokens,
         max_tokens,
         order: if draft.text("dataset.order")? == "shuffle" { Order::Shuffle } else { Order::Sequential },
