@@ -5,7 +5,7 @@
 //! again and must be what it was, so that a dataset stays the same for as long as its digest is kept.
 
 use super::Progress;
-use super::fetch::{self, FetchError, Problem};
+use super::fetch::{self, FetchError, Problem, What};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -42,21 +42,14 @@ pub struct Cached {
     pub note: Option<String>,
 }
 
-/// The ways around a failed download, for its error.
-pub type Advice = &'static str;
-
-/// What a dataset's error advises.
-const DATASET: Advice = "give the dataset a `path` (`path: builtin` is the small openqa set that ships with this tool), or name \
-                         a hub that can be reached in LLMSCEN_HUB";
-
 /// The file, from the cache if it is there and whole, otherwise from the hub.
 pub fn obtain(remote: &Remote, cache: &CacheDir, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
     let urls = remote.homes.iter().map(|home| format!("{}/{home}", cache.hub.trim_end_matches('/'))).collect();
-    keep_of(&cache.dir.join(remote.file), urls, DATASET, progress)
+    keep_of(&cache.dir.join(remote.file), urls, What::Dataset, progress)
 }
 
 /// The file at `path` in the cache if it is there and whole, otherwise of the first of `urls` that exists.
-pub fn keep_of(path: &Path, urls: Vec<String>, advice: Advice, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
+pub fn keep_of(path: &Path, urls: Vec<String>, what: What, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
     let path = path.to_owned();
     let known = digest(&path);
     let present = std::fs::read(&path).ok();
@@ -66,8 +59,7 @@ pub fn keep_of(path: &Path, urls: Vec<String>, advice: Advice, progress: &dyn Fn
     {
         return Ok(Cached { path, bytes, note: None });
     }
-    let state = if damaged { " (the copy there is damaged)" } else { "" };
-    let failed = |url, problem| FetchError { url, file: path.clone(), state, problem, advice };
+    let failed = |url, problem| FetchError { url, file: path.clone(), damaged, problem, what };
     let bytes = fetch::download(&urls, progress).map_err(|(url, problem)| failed(url, problem))?;
     let digest = hex(&bytes);
     if let Some(known) = known.filter(|known| *known != digest) {

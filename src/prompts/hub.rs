@@ -1,9 +1,9 @@
 //! Tokenizers: from the disk, or by a model's name from the hub.
 
 use super::Progress;
-use super::cache::{self, Advice, CacheDir};
+use super::cache::{self, CacheDir};
 use super::error::PromptError;
-use super::fetch::Problem;
+use super::fetch::{Problem, What};
 use crate::token::Tokenizer;
 use std::path::Path;
 
@@ -11,10 +11,6 @@ use std::path::Path;
 const TOKENIZER: &str = "tokenizer.json";
 /// What not every model has.
 const BESIDE: [&str; 2] = ["tokenizer_config.json", "chat_template.jinja"];
-/// The ways around a failed download.
-const ADVICE: Advice = "name a tokenizer.json or a model folder on this machine in `dataset.tokenizer` (of a gated model there \
-                        is no other way), or a hub that can be reached in LLMSCEN_HUB; there is no file or folder of that \
-                        name here";
 
 /// The tokenizer at a path, or of the model of that name on the hub.
 pub fn tokenizer(
@@ -32,7 +28,7 @@ pub fn tokenizer(
         if known && !cache::recorded(&path) {
             continue;
         }
-        match cache::keep_of(&path, homes(&cache.hub, owner, model, file), ADVICE, progress) {
+        match cache::keep_of(&path, homes(&cache.hub, owner, model, file), What::Tokenizer, progress) {
             Ok(cached) => notes.extend(cached.note),
             Err(error) if file != TOKENIZER && matches!(error.problem, Problem::Status(404)) => {}
             Err(error) => return Err(error.into()),

@@ -131,3 +131,31 @@ fn a_template_that_is_none_says_where() {
     let error = ChatTemplate::new("a\n{% for %}", &Map::new()).unwrap_err();
     assert!(error.ends_with("(line 2)"), "{error}");
 }
+
+#[test]
+fn what_templates_of_many_models_use_is_understood() {
+    let cases = [
+        ("{% for m in messages[::-1] %}{{ m.role[0] }}{% endfor %}", "uaus"),
+        ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "4"),
+        ("{{ ('a</think>\n\nb'.split('</think>')[-1]).lstrip('\n') }}", "b"),
+        ("{{ messages[0].content is string }}{{ messages is iterable }}{{ messages[0] is mapping }}", "TrueTrueTrue"),
+        ("{% for k, v in messages[0].items() %}{{ k }}={{ v }};{% endfor %}", "role=system;content=Terse.;"),
+        ("{% for k, v in messages[0] | items %}{{ k }},{% endfor %}", "role,content,"),
+        ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "2"),
+        ("{{ messages | map(attribute='role') | join('|') }}", "system|user|assistant|user"),
+        ("{% for m in messages if m.role != 'system' %}{{ loop.first ~ loop.last }}{% endfor %}", "TrueFalseFalseFalseFalseTrue"),
+        ("{% macro f(x, y=2) %}{{ x * y }}{% endmacro %}{{ f(3) }}", "6"),
+        ("{{ 'system' in messages[0].values() }}{{ 'role' in messages[0] }}{{ 'x' not in 'yz' }}", "TrueTrueTrue"),
+        ("{% for m in messages %}{{ loop.previtem.role[0] if loop.previtem else '-' }}{% endfor %}", "-sua"),
+        ("{{ messages[1:][0]['content'] | trim }}{{ messages[-1].content | length }}{{ none or 'x' }}", "Hi4x"),
+        ("{% for i in range(messages | length - 1, -1, -1) %}{{ i }}{% endfor %}", "3210"),
+        ("{{ 'a %s' | format('b') }}{{ 'ab' | replace('a', 'c') }}{{ '{}-{}'.format(1, 2) }}", "a bcb1-2"),
+        (
+            "{%- if not date is defined %}{% set date = '26 Jul' %}{% endif %}{{ date }}{{ 5 | int + 1 }}{{ 'A' | lower }}",
+            "26 Jul6a",
+        ),
+    ];
+    for (source, expected) in cases {
+        assert_eq!(of(source), expected, "{source}");
+    }
+}
