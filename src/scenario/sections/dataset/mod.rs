@@ -5,6 +5,7 @@ mod parts;
 
 pub(crate) use parts::{LAYOUT, log};
 
+use crate::model::api::Api;
 use crate::model::dataset::{DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
 use crate::scenario::block::{Block, Default, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
@@ -109,6 +110,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
     Some(DatasetSpec {
         path: draft.file("dataset.path", review),
         tokenizer: tokenizer(draft, review),
+        templated: draft.text("target.api").and_then(|api| Api::parse(&api)).is_none_or(Api::takes_messages),
         min_tokens,
         max_tokens,
         order: if draft.text("dataset.order")? == "shuffle" { Order::Shuffle } else { Order::Sequential },
