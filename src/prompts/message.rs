@@ -1,10 +1,11 @@
 //! The words in a chat's messages.
 
 use crate::model::prompt::Prompt;
+use crate::token::Tokenizer;
 use serde_json::Value;
 
 /// The text of a message: its content, or the text parts of it, a line each.
-fn content(message: &Value) -> String {
+pub fn content(message: &Value) -> String {
     match message.get("content") {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n"),
@@ -27,6 +28,14 @@ pub fn words(prompt: &Prompt) -> String {
     }
 }
 
+/// Tokens of a prompt, the system message in front of it included. None where the tokenizer refuses it.
+pub fn tokens_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> Option<u64> {
+    let is_system = |message: &Value| message.get("role") == Some(&Value::from("system"));
+    let own = prompt.body.is_some() || prompt.messages.iter().flatten().any(is_system);
+    let system = prompt.system.as_deref().or(system).filter(|_| !own);
+    tokenizer.count(&words(prompt)).map(|tokens| tokens + system.and_then(|system| tokenizer.count(system)).unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +52,16 @@ mod tests {
         let body = json!({ "messages": list }).as_object().cloned();
         assert_eq!(words(&Prompt { body, ..Prompt::default() }), "s\na\nb\n");
         assert_eq!(words(&Prompt { text: "plain".into(), ..Prompt::default() }), "plain");
+    }
+
+    #[test]
+    fn a_system_message_counts_unless_the_data_brings_its_own() {
+        let (tokenizer, plain) = (Tokenizer::builtin(), Prompt { text: "the sky is blue".into(), ..Prompt::default() });
+        let count = |prompt: &Prompt, system| tokens_of(prompt, &tokenizer, system);
+        assert_eq!((count(&plain, None), count(&plain, Some("the sea"))), (Some(4), Some(6)));
+        assert_eq!(count(&Prompt { system: Some("the".into()), ..plain.clone() }, Some("the sea")), Some(5));
+        let list = json!([{ "role": "system", "content": "the" }, { "role": "user", "content": " sky" }]);
+        let own = Prompt { messages: list.as_array().cloned(), ..plain };
+        assert_eq!(count(&own, Some("the sea")), count(&own, None));
     }
 }

@@ -78,10 +78,7 @@ fn open_files(case: &Case) -> (u64, u64) {
 }
 
 fn begin(plan: &Plan, benches: &[Bench], context: &Context) -> Manifest {
-    // Cases that share a dataset share its notes.
-    let mut notes: Vec<String> = benches.iter().flat_map(|bench| bench.notes.clone()).collect();
-    notes.sort();
-    notes.dedup();
+    let notes = notes(benches);
     for note in &notes {
         let _ = context.events.send(Event::Note(note.clone()));
     }
@@ -98,6 +95,15 @@ fn begin(plan: &Plan, benches: &[Bench], context: &Context) -> Manifest {
         notes,
         ..Manifest::default()
     }
+}
+
+/// What is known of the datasets by now. Cases that share one share its notes.
+fn notes(benches: &[Bench]) -> Vec<String> {
+    let own = |bench: &Bench| bench.notes.iter().cloned().chain(bench.prompts.problems()).collect::<Vec<_>>();
+    let mut notes: Vec<String> = benches.iter().flat_map(own).collect();
+    notes.sort();
+    notes.dedup();
+    notes
 }
 
 fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<RunDir, RunError> {
@@ -148,6 +154,9 @@ fn perform(
         first += case.load.planned().unwrap_or(UNKNOWN_LENGTH);
         journal = done.journal;
         manifest.parts.push(done.part);
+        for note in renewed(manifest, benches) {
+            let _ = context.events.send(Event::Note(note));
+        }
         rows.insert((turn.index, round), done.outcomes);
         let noted = manifest::write(folder, manifest);
         fault = done.fault.or(noted.err().map(RunError::from));
@@ -157,6 +166,12 @@ fn perform(
     }
     manifest.interrupted = context.stop.level() > Level::Run;
     Ok((table(plan, &rows)?, fault))
+}
+
+/// Renews the notes of the manifest; returns those that are new.
+fn renewed(manifest: &mut Manifest, benches: &[Bench]) -> Vec<String> {
+    let before = std::mem::replace(&mut manifest.notes, notes(benches));
+    manifest.notes.iter().filter(|note| !before.contains(note)).cloned().collect()
 }
 
 /// Rounds outside, cases inside: drift of the server strikes all cases alike.

@@ -21,9 +21,8 @@ pub(crate) fn parquet(names: &[&str], groups: Vec<Vec<Box<dyn Array>>>) -> Vec<u
     let leaves = |array: &Box<dyn Array>| vec![Encoding::Plain; polars_parquet::read::n_columns(array.dtype())];
     let encodings: Vec<Vec<Encoding>> = groups[0].iter().map(leaves).collect();
     let sizes: Vec<u64> = groups.iter().map(|columns| columns[0].len() as u64).collect();
-    let batches = groups.into_iter().map(|columns| {
-        Ok(RecordBatchT::try_new(columns[0].len(), Arc::new(schema.clone()), columns).unwrap())
-    });
+    let batches =
+        groups.into_iter().map(|columns| Ok(RecordBatchT::try_new(columns[0].len(), Arc::new(schema.clone()), columns).unwrap()));
     let mut writer = FileWriter::try_new(Vec::new(), schema.clone(), options).unwrap();
     for (rows, group) in sizes.iter().zip(RowGroupIterator::try_new(batches, &schema, options, encodings.into()).unwrap()) {
         writer.write(*rows, group.unwrap()).unwrap();
