@@ -129,7 +129,7 @@ fn perform(
     context: &Context,
 ) -> Result<(Table, Option<RunError>), RunError> {
     let mut journal = Writer::create(&folder.file(journal::FILE))?;
-    let (mut rows, mut fault) = (Rows::new(), None);
+    let (mut rows, mut fault, told) = (Rows::new(), None, manifest.notes.clone());
     let parts = plan.cases.len() * plan.rounds as usize;
     let mut first = 0;
     for (number, (round, index)) in order(plan).enumerate() {
@@ -154,9 +154,7 @@ fn perform(
         first += case.load.planned().unwrap_or(UNKNOWN_LENGTH);
         journal = done.journal;
         manifest.parts.push(done.part);
-        for note in renewed(manifest, benches) {
-            let _ = context.events.send(Event::Note(note));
-        }
+        manifest.notes = notes(benches);
         rows.insert((turn.index, round), done.outcomes);
         let noted = manifest::write(folder, manifest);
         fault = done.fault.or(noted.err().map(RunError::from));
@@ -164,14 +162,11 @@ fn perform(
             break;
         }
     }
+    for note in manifest.notes.iter().filter(|note| !told.contains(note)) {
+        let _ = context.events.send(Event::Note(note.clone()));
+    }
     manifest.interrupted = context.stop.level() > Level::Run;
     Ok((table(plan, &rows)?, fault))
-}
-
-/// Renews the notes of the manifest; returns those that are new.
-fn renewed(manifest: &mut Manifest, benches: &[Bench]) -> Vec<String> {
-    let before = std::mem::replace(&mut manifest.notes, notes(benches));
-    manifest.notes.iter().filter(|note| !before.contains(note)).cloned().collect()
 }
 
 /// Rounds outside, cases inside: drift of the server strikes all cases alike.

@@ -21,6 +21,9 @@ use std::io::{Cursor, Read, Seek, SeekFrom};
 /// The largest page header that is believed, in bytes.
 const PAGE_HEADER: usize = 1 << 24;
 
+/// A column's name and the values of one row group.
+type Column = (PlSmallStr, Box<dyn Array>);
+
 /// The rows of a Parquet file in order; one row group is held in memory. Lists and structs become JSON lists and mappings,
 /// bytes base64, dates, times and decimals text.
 pub struct Records<R> {
@@ -29,7 +32,7 @@ pub struct Records<R> {
     schema: ArrowSchema,
     /// The row group that comes next.
     group: usize,
-    columns: Vec<(PlSmallStr, Box<dyn Array>)>,
+    columns: Vec<Column>,
     /// The row that comes next, and the rows, of the group that is held.
     row: usize,
     rows: usize,
@@ -69,11 +72,7 @@ impl<R: Read + Seek> Iterator for Records<R> {
     }
 }
 
-fn columns<R: Read + Seek>(
-    input: &mut R,
-    group: &RowGroupMetadata,
-    schema: &ArrowSchema,
-) -> Result<Vec<(PlSmallStr, Box<dyn Array>)>, FrameError> {
+fn columns<R: Read + Seek>(input: &mut R, group: &RowGroupMetadata, schema: &ArrowSchema) -> Result<Vec<Column>, FrameError> {
     let column = |field: &Field| {
         let array = column(input, group, field)?;
         // A column that is too short would be asked for a row that it does not have.

@@ -18,8 +18,8 @@ pub(crate) fn parquet(names: &[&str], groups: Vec<Vec<Box<dyn Array>>>) -> Vec<u
         compression: CompressionOptions::Snappy,
         data_page_size: None,
     };
-    let leaves = |array: &Box<dyn Array>| vec![Encoding::Plain; polars_parquet::read::n_columns(array.dtype())];
-    let encodings: Vec<Vec<Encoding>> = groups[0].iter().map(leaves).collect();
+    let leaves = |array: &dyn Array| vec![Encoding::Plain; polars_parquet::read::n_columns(array.dtype())];
+    let encodings: Vec<Vec<Encoding>> = groups[0].iter().map(|array| leaves(array.as_ref())).collect();
     let sizes: Vec<u64> = groups.iter().map(|columns| columns[0].len() as u64).collect();
     let batches =
         groups.into_iter().map(|columns| Ok(RecordBatchT::try_new(columns[0].len(), Arc::new(schema.clone()), columns).unwrap()));

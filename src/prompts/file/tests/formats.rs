@@ -1,10 +1,9 @@
 //! The same rows from every format.
 
-use super::super::Kind;
 use crate::frame::records::written::parquet;
 use crate::model::dataset::{DatasetSpec, Source};
+use crate::prompts::PromptError;
 use crate::prompts::sample::{all, file, opened, spec, texts};
-use crate::prompts::{PromptError, rows};
 use polars_arrow::array::{Array, PrimitiveArray, Utf8ViewArray};
 use serde_json::json;
 use std::io::Write;
@@ -132,8 +131,6 @@ fn columns_give_fields_their_names() {
 
 #[test]
 fn a_line_of_a_list_of_messages_is_a_row_only_where_a_kind_says_so() {
-    const BARE: Kind = crate::prompts::messages::KIND;
-    assert!(BARE.taste.bare && !rows::KIND.taste.bare);
     let (_dir, path) =
         file("a.jsonl", "[{\"role\": \"user\", \"content\": \"x\"}]\n[{\"role\": \"user\", \"content\": \"y\"}]\n");
     assert_eq!(texts(&spec(Source::Messages, &path)), ["x", "y"]);
