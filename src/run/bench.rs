@@ -10,7 +10,7 @@ use crate::model::outcome::{Failure, FailureKind};
 use crate::model::plan::{Case, Plan};
 use crate::model::prompt::Session;
 use crate::model::target::{Place, Target};
-use crate::prompts::{self, Progress, Prompts};
+use crate::prompts::{self, Progress, PromptError, Prompts};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
@@ -33,8 +33,6 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Bench {
     /// Its prompts.
     pub prompts: Arc<dyn Prompts>,
-    /// Rows of its dataset that were left out.
-    pub rows_dropped: u64,
     /// Counts generated text, where the scenario names a tokenizer.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Renders its bodies.
@@ -76,8 +74,7 @@ impl Bench {
         let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
         let renderer = Arc::new(Renderer::new(case, &protocol.body(case.request.stream))?);
         let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
-        let (rows_dropped, notes) = (dataset.prompts.dropped(), dataset.notes);
-        Ok(Bench { prompts: dataset.prompts, rows_dropped, tokenizer, renderer, protocol, notes, route })
+        Ok(Bench { prompts: dataset.prompts, tokenizer, renderer, protocol, notes: dataset.notes, route })
     }
 }
 
@@ -97,7 +94,7 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
         let opened = prompts::open(&spec, seed, 0, &cache, &|progress| {
             let _ = events.send(Event::Preparing(match progress {
                 Progress::Download { bytes, total } => Preparing { what: "downloading", unit: "bytes", done: bytes, total },
-                Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total: Some(total) },
+                Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total },
             }));
         });
         let _ = sender.send(opened);
@@ -133,6 +130,18 @@ impl Prompts for Shifted {
 
     fn dropped(&self) -> u64 {
         self.prompts.dropped()
+    }
+
+    fn ready(&self, seq: u64, most: Duration) -> bool {
+        self.prompts.ready(self.first + seq, most)
+    }
+
+    fn fault(&self) -> Option<Arc<PromptError>> {
+        self.prompts.fault()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.prompts.problems()
     }
 }
 
