@@ -9,7 +9,7 @@ use crate::wire::usage::{latest, together, usage_of};
 use crate::wire::{Events, Reply};
 
 /// Finish reasons by which vLLM and SGLang say that the generation was given up, not that it is complete.
-const GIVEN_UP: [&str; 2] = ["abort", "error"];
+pub const GIVEN_UP: [&str; 2] = ["abort", "error"];
 
 /// One of `n` answers.
 #[derive(Debug, Default)]
