@@ -105,7 +105,7 @@ impl Results {
         if output.text.is_some() {
             let beside = Beside { choice: 0, more: more && reason_of(output.finish_reason).is_empty() };
             self.answers.reason(0, &reason_of(output.finish_reason))?;
-            self.hear(&beside, Part::Content, output.text)?;
+            self.hear(&beside, Place::Text { choice: 0, part: Part::Content }, output.text)?;
         }
         let mut only = output.text.is_some().then_some(0);
         for (place, choice) in (0..).zip(output.choices.iter().flat_map(|choices| choices.iter())) {
@@ -127,14 +127,14 @@ impl Results {
     }
 
     fn add_message(&mut self, beside: &Beside, message: &Message<'_>) -> Result<(), Failure> {
-        self.hear(beside, Part::Reasoning, message.reasoning_content)?;
+        let place = |part| Place::Text { choice: beside.choice, part };
+        self.hear(beside, place(Part::Reasoning), message.reasoning_content)?;
         match message.parts()? {
-            None => self.hear(beside, Part::Content, message.content)?,
+            None => self.hear(beside, place(Part::Content), message.content)?,
             Some(parts) => {
                 let text: String = parts.iter().filter_map(|part| part.text).map(text_of).collect();
-                self.new_text(beside.choice, Place::Text { choice: beside.choice, part: Part::Content }, &text, beside.more)?;
-                // A picture or a sound.
-                if parts.iter().any(|part| part.text.is_none()) {
+                // A part without text is a picture or a sound.
+                if self.growth.take(place(Part::Content), &text, beside.more) || parts.iter().any(|part| part.text.is_none()) {
                     self.answers.mark(beside.choice)?;
                 }
             }
@@ -143,19 +143,13 @@ impl Results {
         calls.try_for_each(|call| self.add_call(beside, call))
     }
 
-    /// Takes the text of one part of an answer. A text that nobody needs is not decoded.
-    fn hear(&mut self, beside: &Beside, part: Part, raw: Raw<'_>) -> Result<(), Failure> {
+    /// Takes the text of one place. A text that nobody needs is not decoded.
+    fn hear(&mut self, beside: &Beside, place: Place, raw: Raw<'_>) -> Result<(), Failure> {
         match raw.filter(|raw| is_text(raw)) {
-            None => Ok(()),
-            Some(_) if self.growth.is_blind() => self.answers.mark(beside.choice),
-            Some(raw) => self.new_text(beside.choice, Place::Text { choice: beside.choice, part }, &text_of(raw), beside.more),
-        }
-    }
-
-    fn new_text(&mut self, choice: u32, place: Place, text: &str, more: bool) -> Result<(), Failure> {
-        match self.growth.take(place, text, more) {
-            true => self.answers.mark(choice),
-            false => Ok(()),
+            Some(raw) if self.growth.is_blind() || self.growth.take(place, &text_of(raw), beside.more) => {
+                self.answers.mark(beside.choice)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -178,8 +172,7 @@ impl Results {
         if fill(&mut known.name, name) {
             self.answers.mark(beside.choice)?;
         }
-        let arguments = arguments.map(text_of).unwrap_or_default();
-        self.new_text(beside.choice, Place::Arguments { call: place }, &arguments, beside.more)
+        self.hear(beside, Place::Arguments { call: place }, arguments)
     }
 
     /// Hands the texts to the answers they belong to.
