@@ -8,7 +8,6 @@ use crate::wire::custom::tree::{IN_EVENT, IN_WHOLE, tree};
 use crate::wire::error::words_of;
 use crate::wire::sse::Event;
 use crate::wire::{Events, Reply};
-use jsonpath_rust::query::QueryRef;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,19 +19,20 @@ pub struct Extracted {
     done: bool,
 }
 
-/// The numbers of the choices in one event, each with the place where it stands.
-struct Choices<'a>(Vec<(QueryRef<'a, Value>, u32)>);
+/// The numbers of the choices in one event, each with the place where it stands, in the order of these.
+struct Choices(Vec<(String, u32)>);
 
-impl Choices<'_> {
+impl Choices {
     /// The choice that the value at this place belongs to: the one whose number stands nearest to it.
     fn of(&self, place: &str) -> u32 {
-        let near = |other: &str| place.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
-        let mut nearest = (0, 0);
-        for (node, choice) in self.0.iter().rev() {
-            let shared = near(&node.path);
-            nearest = if shared >= nearest.0 { (shared, *choice) } else { nearest };
-        }
-        nearest.1
+        let shared = |(own, _): &(String, u32)| place.bytes().zip(own.bytes()).take_while(|(one, other)| one == other).count();
+        // What shares the longest beginning stands beside the place in the order, and the first that shares it counts.
+        let at = self.0.partition_point(|(own, _)| own.as_str() < place);
+        let beside = self.0.get(at.saturating_sub(1)..).unwrap_or_default().iter().take(2);
+        let longest = beside.map(shared).max().unwrap_or(0);
+        let beginning = place.as_bytes().get(..longest).unwrap_or_default();
+        let first = self.0.partition_point(|(own, _)| own.as_bytes() < beginning);
+        self.0.get(first).map_or(0, |(_, choice)| *choice)
     }
 }
 
@@ -75,18 +75,13 @@ impl Extracted {
         }
     }
 
-    fn choices<'a>(&mut self, paths: &Paths, value: &'a Value) -> Result<Choices<'a>, Failure> {
+    fn choices(&mut self, paths: &Paths, value: &Value) -> Result<Choices, Failure> {
         let nodes = paths.choice.as_ref().map(|path| path.select(value)).unwrap_or_default();
         if nodes.len() > CHOICES {
             return Err(Failure::new(FailureKind::Decode, format!("more than {CHOICES} choices in one response")));
         }
-        let numbered: Vec<_> = nodes
-            .into_iter()
-            .map(|node| {
-                let choice = number_of(node.val);
-                (node, choice)
-            })
-            .collect();
+        let mut numbered: Vec<_> = nodes.into_iter().map(|node| (node.path, number_of(node.val))).collect();
+        numbered.sort_unstable();
         numbered.iter().try_for_each(|(_, choice)| self.answers.touch(*choice))?;
         Ok(Choices(numbered))
     }

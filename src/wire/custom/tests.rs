@@ -71,6 +71,8 @@ fn a_text_belongs_to_the_choice_whose_number_is_nearest() {
     let flat = Extract { choice: some("$.choice"), ..text(&["$.text"]) };
     let (events, _) = lines(&flat, "{\"choice\":1,\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"choice\":\"x\",\"text\":\"c\"}");
     assert_eq!(events.choices, [1, 0, 0]);
+    let apart = Extract { choice: some("$.c[*].i"), ..text(&["$.t"]) };
+    assert_eq!(lines(&apart, r#"{"c":[{"i":3},{"i":2}],"t":"a"}"#).0.choices, [3], "the first, where none is nearer");
     let many: Vec<String> = (0..1025).map(|i| format!(r#"{{"i":{i}}}"#)).collect();
     let (_, reply) = lines(&extract, &format!("{{\"c\":[{}]}}\n", many.join(",")));
     assert_eq!(end(&reply), "decode (event 1): more than 1024 choices in one response");
