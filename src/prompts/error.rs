@@ -61,6 +61,14 @@ pub enum PromptError {
         /// Rows that were left out.
         dropped: u64,
     },
+    /// A log of which nothing can be sent.
+    #[error("the log {path}: {problem}")]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
     /// The kind reads a file, and none is named.
     #[error("a `{kind}` dataset needs a `path`")]
     NoPath {

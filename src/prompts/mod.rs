@@ -15,10 +15,13 @@ mod random;
 mod rows;
 mod table;
 mod text;
+mod trace;
 
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
 pub use fetch::FetchError;
+pub use message::words;
+pub use trace::{Log, log as trace_log};
 
 use crate::model::dataset::{DatasetSpec, Source};
 use crate::model::prompt::Session;
@@ -125,6 +128,7 @@ pub fn open(
     let prompts: Box<dyn Prompts> = match &spec.source {
         Source::Prompt(text) => Box::new(prompt::open(text, &setting)?),
         Source::Random { tokens, .. } => Box::new(random::open(tokens, &setting)?),
+        Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
         Source::LineByLine => Box::new(table::open(&line_by_line::KIND, &setting, &mut notes)?),
         Source::Openqa => Box::new(table::open(&openqa::KIND, &setting, &mut notes)?),
         Source::Longalpaca => Box::new(table::open(&longalpaca::KIND, &setting, &mut notes)?),
