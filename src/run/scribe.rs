@@ -137,3 +137,84 @@ fn write(style: &Style, queue: &Receiver<Ask>, halt: &Stop) -> Result<(), RunErr
     }
     fault
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::plan::Plan;
+    use crate::run::stop::Level;
+    use crate::scenario::{Input, load};
+    use serde_json::json;
+    use std::collections::{BTreeMap, HashSet};
+    use std::path::Path;
+
+    struct Same(Session);
+
+    impl Prompts for Same {
+        fn session(&self, seq: u64) -> Option<Session> {
+            (seq < 100).then(|| self.0.clone())
+        }
+
+        fn len(&self) -> Option<u64> {
+            Some(100)
+        }
+
+        fn dropped(&self) -> u64 {
+            0
+        }
+    }
+
+    fn plan(request: &str) -> Plan {
+        let text = format!(
+            "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
+             load: {{ concurrency: 1, requests: 1 }}\nrequest: {request}\n"
+        );
+        load(&Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
+    }
+
+    fn style(request: &str, turns: usize) -> Style {
+        let mut case = plan(request).cases.remove(0);
+        case.dataset.turns = Some(Turns::default());
+        let body = json!({ "model": "{{ model }}", "messages": "{{ messages }}" });
+        let renderer = Arc::new(Renderer::new(&case, &body).unwrap());
+        let turn = Prompt { text: "hi".into(), ..Prompt::default() };
+        Style::new(&case, Arc::new(Same(Session { turns: vec![turn; turns] })), renderer, None, Seed(1))
+    }
+
+    #[test]
+    fn every_turn_draws_a_length_of_its_own() {
+        let style = style("{ max_tokens: { uniform: [1, 1000000] } }", 3);
+        let drawn = |seq, turn| {
+            let mut prompt = Prompt { tokens: Some(9), ..Prompt::default() };
+            style.measure(&mut prompt, Place { seq, turn, turns: 3 });
+            assert_eq!(prompt.tokens, None, "a turn's own words are not its whole prompt");
+            prompt.max_tokens.unwrap()
+        };
+        let all: HashSet<u64> = (0..10).flat_map(|seq| [drawn(seq, 1), drawn(seq, 2)]).collect();
+        assert_eq!((all.len(), drawn(3, 2)), (20, drawn(3, 2)));
+        let mut own = Prompt { max_tokens: Some(7), ..Prompt::default() };
+        style.measure(&mut own, Place { seq: 0, turn: 1, turns: 3 });
+        assert_eq!(own.max_tokens, Some(7), "the data goes before the scenario");
+    }
+
+    #[test]
+    fn turns_are_cut_where_the_scenario_says_so() {
+        let session = Session { turns: vec![Prompt::default(); 5] };
+        let cut = |max| turns_of(&session, Some(&Turns { max, ..Turns::default() }));
+        assert_eq!((turns_of(&session, None), cut(None), cut(Some(2)), cut(Some(9)), cut(Some(0))), (5, 5, 2, 5, 1));
+    }
+
+    #[test]
+    fn a_turn_that_cannot_be_made_halts_the_round_and_ends_as_its_error() {
+        let (halt, (answer, mut answered)) = (Stop::default(), oneshot::channel());
+        let scribe = Scribe::start(style("{ max_tokens: 5 }", 2), halt.clone()).unwrap();
+        let ask = |answer, seq| Ask { place: Place { seq, turn: 1, turns: 2 }, talk: None, reply: Message::default(), answer };
+        scribe.asks.send_blocking(ask(answer, 100)).unwrap();
+        let (good, mut made) = oneshot::channel();
+        scribe.asks.send_blocking(ask(good, 1)).unwrap();
+        assert!(matches!(scribe.finish(), Err(RunError::Session { seq: 100 })));
+        assert!(answered.try_recv().unwrap().is_err_and(|words| words.contains("session 100")));
+        assert!(made.try_recv().unwrap().is_ok(), "those that can be made still are");
+        assert_eq!(halt.level(), Level::Drain);
+    }
+}
