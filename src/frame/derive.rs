@@ -36,6 +36,14 @@ impl Fact<'_> {
             Metric::CachedTokens => count(self.usage.cached),
             Metric::PrefillTps => over(count(self.prompt_tokens()), self.metric(Metric::TtftService)).map(|per_ms| per_ms * 1e3),
             Metric::DecodeTps => over(Some(1e3), self.tpot()),
+            Metric::TtftFirstTurn => self.metric(Metric::Ttft).filter(|_| self.turns > 1 && self.turn == 0),
+            Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn > 0),
+            Metric::Items => count(self.items.filter(|_| self.ok())),
+            Metric::ServerQueue => self.server_ms(0),
+            Metric::ServerLoad => self.server_ms(1),
+            Metric::ServerPrefill => self.server_ms(2),
+            Metric::ServerDecode => self.server_ms(3),
+            Metric::ServerTotal => self.server_ms(4),
             Metric::TtftPerPromptToken => over(self.metric(Metric::Ttft), count(self.prompt_tokens())),
             _ => None,
         }
@@ -46,11 +54,30 @@ impl Fact<'_> {
         self.events.first().copied().filter(|_| self.ok())
     }
 
-    /// Where a whole reply came in one read, its pace was not seen: that is no pace of 0 ms.
+    fn server_ms(&self, place: usize) -> Option<f64> {
+        self.server.get(place).copied().flatten().map(|span| ms(0, span))
+    }
+
+    /// The first and the last token of each choice that has any, in the order of their numbers.
+    pub(super) fn spans(&self) -> Vec<(u64, u64)> {
+        let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for (place, &event) in self.events.iter().enumerate() {
+            spans.entry(self.choice(place)).or_insert((event, event)).1 = event;
+        }
+        spans.into_values().collect()
+    }
+
+    fn choice(&self, event: usize) -> u32 {
+        self.choices.get(event).copied().unwrap_or(0)
+    }
+
+    /// The time per output token over all choices, each from its own first to its own last token. Where a whole reply came in
+    /// one read, its pace was not seen: that is no pace of 0 ms.
     fn tpot(&self) -> Option<f64> {
-        let (first, last) = (self.events.first()?, self.events.last()?);
-        let steps = self.output_tokens()?.checked_sub(1).filter(|&steps| steps > 0)?;
-        (last > first).then(|| ms(*first, *last) / steps as f64)
+        let spans = self.spans();
+        let steps = self.output_tokens()?.checked_sub(spans.len() as u64).filter(|&steps| steps > 0)?;
+        let time: f64 = spans.iter().map(|(first, last)| ms(*first, *last)).sum();
+        (time > 0.0).then(|| time / steps as f64)
     }
 
     /// The server's count, or else this side's.
@@ -76,14 +103,30 @@ impl Fact<'_> {
         }
     }
 
-    /// Gaps between successive token events in milliseconds; those within one socket read are 0.
-    pub(super) fn gaps(&self) -> impl Iterator<Item = f64> {
-        self.events.iter().zip(self.events.iter().skip(1)).map(|(earlier, later)| ms(*earlier, *later))
+    /// Gaps between successive token events of one choice in milliseconds; those within one socket read are 0.
+    pub(super) fn gaps(&self) -> Vec<f64> {
+        if self.choices.is_empty() {
+            return self.events.windows(2).filter_map(|pair| Some(ms(*pair.first()?, *pair.last()?))).collect();
+        }
+        let mut latest: BTreeMap<u32, u64> = BTreeMap::new();
+        let timed = self.events.iter().enumerate();
+        timed.filter_map(|(place, &event)| latest.insert(self.choice(place), event).map(|earlier| ms(earlier, event))).collect()
     }
 
-    /// Output tokens that each token event stands for.
-    pub(super) fn event_weight(&self) -> f64 {
-        self.metric(Metric::TokensPerEvent).unwrap_or(0.0)
+    /// Output tokens that a token event stands for: as the server counted, else an equal share.
+    pub(super) fn event_weight(&self, event: usize) -> f64 {
+        match self.weights.get(event) {
+            Some(&tokens) => f64::from(tokens),
+            None => self.metric(Metric::TokensPerEvent).unwrap_or(0.0),
+        }
+    }
+
+    /// Output tokens of the token events in this range.
+    pub(super) fn tokens_in(&self, events: std::ops::Range<usize>) -> f64 {
+        match self.weights.get(events.clone()) {
+            Some(weights) if !self.weights.is_empty() => weights.iter().copied().map(f64::from).sum(),
+            _ => events.len() as f64 * self.metric(Metric::TokensPerEvent).unwrap_or(0.0),
+        }
     }
 
     /// The request as statistics see it.
@@ -92,12 +135,15 @@ impl Fact<'_> {
         let values: BTreeMap<_, _> = metrics.filter_map(|&metric| Some((metric, self.metric(metric)?))).collect();
         Row {
             round: self.round,
+            place: (self.seq, self.turn),
+            turns: self.turns,
+            group: self.group.map(str::to_owned),
             model: self.model.to_owned(),
             ok: self.ok(),
             output_tokens: values.get(&Metric::OutputTokens).copied(),
             prompt_tokens: values.get(&Metric::PromptTokens).copied(),
             values,
-            gaps: if self.ok() { self.gaps().collect() } else { Vec::new() },
+            gaps: if self.ok() { self.gaps() } else { Vec::new() },
             busy_ms: self.sent.map_or(0.0, |sent| ms(sent, self.end)),
         }
     }
@@ -108,7 +154,28 @@ pub(super) fn columns(facts: &[Fact<'_>]) -> Vec<Column> {
     let source = facts.iter().map(|fact| fact.token_source().map(source_word));
     let source = StringChunked::from_iter_options(s::TOKEN_SOURCE.into(), source).into_column();
     let metrics = Metric::ALL.iter().filter_map(|&metric| column(facts, metric, s::of_metric(metric)?));
-    std::iter::once(source).chain(metrics).collect()
+    std::iter::once(source).chain(choices(facts)).chain(metrics).collect()
+}
+
+/// How many choices there were, and when each began and ended where there were several.
+fn choices(facts: &[Fact<'_>]) -> [Column; 3] {
+    let spans: Vec<Vec<(u64, u64)>> = facts.iter().map(Fact::spans).collect();
+    let counts = spans.iter().map(|spans| (!spans.is_empty()).then_some(spans.len() as u32));
+    let times = |name: &str, get: fn(&(u64, u64)) -> u64| {
+        let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name.into(), facts.len(), 0, DataType::Float64);
+        for (fact, spans) in facts.iter().zip(&spans) {
+            match spans.len() {
+                0 | 1 => list.append_null(),
+                _ => list.append_values_iter(spans.iter().map(|span| ms(fact.intended, get(span)))),
+            }
+        }
+        list.finish().into_column()
+    };
+    [
+        UInt32Chunked::from_iter_options(s::CHOICES.into(), counts).into_column(),
+        times(s::CHOICE_TTFT, |span| span.0),
+        times(s::CHOICE_TTLT, |span| span.1),
+    ]
 }
 
 fn column(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
@@ -125,7 +192,10 @@ fn gap_column(facts: &[Fact<'_>], name: PlSmallStr) -> Column {
     let events = facts.iter().map(|fact| fact.events.len()).sum();
     let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name, facts.len(), events, DataType::Float64);
     for fact in facts {
-        if fact.events.len() < 2 { list.append_null() } else { list.append_values_iter(fact.gaps()) }
+        match fact.gaps() {
+            gaps if gaps.is_empty() => list.append_null(),
+            gaps => list.append_slice(&gaps),
+        }
     }
     list.finish().into_column()
 }
@@ -211,7 +281,7 @@ mod tests {
     fn gaps_in_one_read_are_zero_and_stay() {
         let table = table("a", &[stream(0, 0, &[50, 50, 80]), stream(1, 0, &[50])]);
         let facts = facts::of(&table, "a").unwrap();
-        assert_eq!(facts[0].gaps().collect::<Vec<_>>(), [0.0, 30.0]);
+        assert_eq!(facts[0].gaps(), [0.0, 30.0]);
         let column = table.0.column("itl_ms").unwrap().list().unwrap();
         assert_eq!((column.get_as_series(0).unwrap().len(), column.get_as_series(1)), (2, None));
     }

@@ -12,6 +12,9 @@ type Arrow<T> = <T as PolarsDataType>::Array;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fact<'a> {
     pub seq: u64,
+    pub turn: u32,
+    pub turns: u32,
+    pub group: Option<&'a str>,
     pub round: u32,
     pub measured: bool,
     pub model: &'a str,
@@ -21,6 +24,13 @@ pub(super) struct Fact<'a> {
     pub end: u64,
     /// Token events; none for a response that was not streamed, whatever it was stamped with.
     pub events: &'a [u64],
+    /// The choice of each of them; empty where all belong to the first.
+    pub choices: &'a [u32],
+    /// The tokens in each of them; empty where the server did not tell.
+    pub weights: &'a [u32],
+    pub items: Option<u64>,
+    /// What the server says of itself: queue, load, prefill, decode, total, in nanoseconds.
+    pub server: [Option<u64>; 5],
     pub reconnects: u32,
     pub usage: Tokens,
     pub counted: Tokens,
@@ -52,17 +62,19 @@ pub(super) fn all(frame: &DataFrame) -> Result<Vec<Fact<'_>>, FrameError> {
     (0..frame.height()).map(|row| reader.fact(row)).collect()
 }
 
-/// The rows of one case, in the order of (round, seq).
+/// The rows of one case, in the order of (round, seq, turn).
 pub(super) fn of<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, FrameError> {
     let (ids, reader) = (table.0.column(s::CASE_ID)?.str()?, Reader::new(&table.0)?);
     let rows = (0..table.len()).filter(|&row| ids.get(row) == Some(case));
     let mut facts: Vec<Fact<'a>> = rows.map(|row| reader.fact(row)).collect::<Result<_, _>>()?;
-    facts.sort_by_key(|fact| (fact.round, fact.seq));
+    facts.sort_by_key(|fact| (fact.round, fact.seq, fact.turn));
     Ok(facts)
 }
 
 struct Reader<'a> {
     seq: &'a UInt64Chunked,
+    turn: [&'a UInt32Chunked; 2],
+    group: &'a StringChunked,
     round: &'a UInt32Chunked,
     phase: &'a StringChunked,
     model: &'a StringChunked,
@@ -71,7 +83,11 @@ struct Reader<'a> {
     sent: &'a UInt64Chunked,
     first_chunk: &'a UInt64Chunked,
     end: &'a UInt64Chunked,
-    events: Events<'a>,
+    events: Lists<'a, UInt64Type>,
+    choices: Lists<'a, UInt32Type>,
+    weights: Lists<'a, UInt32Type>,
+    items: &'a UInt64Chunked,
+    server: [&'a UInt64Chunked; 5],
     reconnects: &'a UInt32Chunked,
     usage: [&'a UInt64Chunked; 4],
     counted: [&'a UInt64Chunked; 2],
@@ -89,6 +105,8 @@ impl<'a> Reader<'a> {
         let flag = |name: &str| frame.column(name).and_then(Column::bool);
         Ok(Reader {
             seq: long(s::SEQ)?,
+            turn: [int(s::TURN)?, int(s::TURNS)?],
+            group: text(s::GROUP)?,
             round: int(s::ROUND)?,
             phase: text(s::PHASE)?,
             model: text(s::MODEL)?,
@@ -97,7 +115,17 @@ impl<'a> Reader<'a> {
             sent: long(s::SENT)?,
             first_chunk: long(s::FIRST_CHUNK)?,
             end: long(s::END)?,
-            events: Events::new(frame.column(s::TOKEN_EVENTS)?.list()?),
+            events: Lists::new(frame.column(s::TOKEN_EVENTS)?.list()?),
+            choices: Lists::new(frame.column(s::TOKEN_CHOICES)?.list()?),
+            weights: Lists::new(frame.column(s::TOKEN_WEIGHTS)?.list()?),
+            items: long(s::ITEM_COUNT)?,
+            server: [
+                long(s::SERVER_QUEUE)?,
+                long(s::SERVER_LOAD)?,
+                long(s::SERVER_PREFILL)?,
+                long(s::SERVER_DECODE)?,
+                long(s::SERVER_TOTAL)?,
+            ],
             reconnects: int(s::RECONNECTS)?,
             usage: [long(s::USAGE_PROMPT)?, long(s::USAGE_OUTPUT)?, long(s::USAGE_REASONING)?, long(s::USAGE_CACHED)?],
             counted: [long(s::COUNTED_PROMPT)?, long(s::COUNTED_OUTPUT)?],
@@ -114,6 +142,9 @@ impl<'a> Reader<'a> {
         let [counted_prompt, counted_output] = self.counted.map(|column| column.get(row));
         Ok(Fact {
             seq: self.seq.get(row).unwrap_or_default(),
+            turn: self.turn[0].get(row).unwrap_or_default(),
+            turns: self.turn[1].get(row).unwrap_or_default(),
+            group: self.group.get(row),
             round: self.round.get(row).unwrap_or_default(),
             measured: self.measured(row)?,
             model: self.model.get(row).unwrap_or_default(),
@@ -122,6 +153,10 @@ impl<'a> Reader<'a> {
             first_chunk: self.first_chunk.get(row),
             end: self.end.get(row).unwrap_or_default(),
             events: if streamed { self.events.get(row) } else { &[] },
+            choices: if streamed { self.choices.get(row) } else { &[] },
+            weights: if streamed { self.weights.get(row) } else { &[] },
+            items: self.items.get(row),
+            server: self.server.map(|column| column.get(row)),
             reconnects: self.reconnects.get(row).unwrap_or_default(),
             usage: Tokens { prompt, output, reasoning, cached },
             counted: Tokens { prompt: counted_prompt, output: counted_output, ..Tokens::default() },
@@ -151,26 +186,26 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The token stamps as slices of one buffer: millions of them are not worth a vector a row.
-struct Events<'a> {
+/// What is kept of each token event, as slices of one buffer: millions of them are not worth a vector a row.
+struct Lists<'a, P: PolarsNumericType> {
     bounds: &'a [i64],
-    stamps: &'a [u64],
+    values: &'a [P::Native],
 }
 
-impl<'a> Events<'a> {
+impl<'a, P: PolarsNumericType> Lists<'a, P> {
     /// Of a list column in one chunk, as `build` and `read_parquet` leave it.
-    fn new(lists: &'a ListChunked) -> Events<'a> {
+    fn new(lists: &'a ListChunked) -> Lists<'a, P> {
         let chunk = lists.downcast_iter().next();
-        let stamps = chunk.and_then(|chunk| chunk.values().as_any().downcast_ref::<Arrow<UInt64Type>>());
-        Events {
+        let values = chunk.and_then(|chunk| chunk.values().as_any().downcast_ref::<Arrow<P>>());
+        Lists {
             bounds: chunk.map_or(&[], |chunk| chunk.offsets().as_slice()),
-            stamps: stamps.map_or(&[], |stamps| stamps.values().as_slice()),
+            values: values.map_or(&[], |values| values.values().as_slice()),
         }
     }
 
-    fn get(&self, row: usize) -> &'a [u64] {
+    fn get(&self, row: usize) -> &'a [P::Native] {
         let bound = |at: usize| self.bounds.get(at).and_then(|&bound| usize::try_from(bound).ok());
-        bound(row).zip(bound(row + 1)).and_then(|(from, to)| self.stamps.get(from..to)).unwrap_or_default()
+        bound(row).zip(bound(row + 1)).and_then(|(from, to)| self.values.get(from..to)).unwrap_or_default()
     }
 }
 

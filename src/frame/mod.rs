@@ -12,6 +12,7 @@ mod error;
 mod facts;
 mod failures;
 mod flight;
+mod groups;
 mod notes;
 mod rates;
 mod round;
@@ -26,6 +27,7 @@ pub use cdf::cdfs;
 pub use csv::cases_csv;
 pub use error::FrameError;
 pub use failures::failures;
+pub use groups::groups;
 pub use notes::{notes, token_source};
 pub use sample::sample;
 pub use table::{Table, Tagged};
@@ -47,3 +49,5 @@ pub struct CaseFacts<'a> {
 mod example;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod several;

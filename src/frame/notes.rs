@@ -90,9 +90,10 @@ fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
 }
 
 fn together(ok: &[Fact<'_>]) -> Option<String> {
-    let followers: usize = ok.iter().map(|fact| fact.events.len().saturating_sub(1)).sum();
-    let same = |fact: &Fact<'_>| fact.events.windows(2).filter(|pair| pair.first() == pair.last()).count();
-    let share = ok.iter().map(same).sum::<usize>() as f64 / followers.max(1) as f64;
+    let gaps: Vec<Vec<f64>> = ok.iter().map(Fact::gaps).collect();
+    let followers: usize = gaps.iter().map(Vec::len).sum();
+    let same = |gaps: &Vec<f64>| gaps.iter().filter(|&&gap| gap == 0.0).count();
+    let share = gaps.iter().map(same).sum::<usize>() as f64 / followers.max(1) as f64;
     (share > TOGETHER).then(|| {
         format!(
             "{:.1} % of token events arrived in one socket read with the event before them, as gaps of 0 ms: something between \

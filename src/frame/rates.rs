@@ -29,18 +29,23 @@ fn pooled(rates: &[Rate]) -> Option<f64> {
 }
 
 fn of_round(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
-    let sent = round.measured().filter(|fact| fact.sent.is_some()).count() as f64;
     match load.shape {
-        Shape::Open { .. } | Shape::Replay { .. } => open(round, load, sent),
-        Shape::Closed { .. } | Shape::Burst => (Rate::default(), Rate { count: sent, seconds: round.length() }),
+        Shape::Open { .. } | Shape::Replay { .. } => open(round, load),
+        Shape::Closed { .. } | Shape::Burst => {
+            let sent = round.measured().filter(|fact| fact.sent.is_some()).count() as f64;
+            (Rate::default(), Rate { count: sent, seconds: round.length() })
+        }
     }
 }
 
-fn open(round: &Round<'_, '_>, load: &Load, sent: f64) -> (Rate, Rate) {
-    let (Some((first, _)), Some(last)) = (round.window, round.measured().map(|fact| fact.intended).max()) else {
+/// What arrives in an open loop is a session: later turns follow their replies.
+fn open(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
+    let arrived = || round.measured().filter(|fact| fact.turn == 0);
+    let (Some((first, _)), Some(last)) = (round.window, arrived().map(|fact| fact.intended).max()) else {
         return Default::default();
     };
-    let arrivals = round.measured().count() as u64;
+    let sent = arrived().filter(|fact| fact.sent.is_some()).count() as f64;
+    let arrivals = arrived().count() as u64;
     let by_time = load.duration.filter(|_| load.requests.is_none_or(|most| arrivals < most));
     let (start, length) = match by_time {
         Some(duration) => {
@@ -50,8 +55,8 @@ fn open(round: &Round<'_, '_>, load: &Load, sent: f64) -> (Rate, Rate) {
         // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
         None => (first, ((last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64).round() as u64),
     };
-    let sent_until = round.measured().filter_map(|fact| fact.sent).max().unwrap_or(start);
-    let planned = round.measured().filter(|fact| fact.intended <= start.saturating_add(length)).count();
+    let sent_until = arrived().filter_map(|fact| fact.sent).max().unwrap_or(start);
+    let planned = arrived().filter(|fact| fact.intended <= start.saturating_add(length)).count();
     let taken = length.max(sent_until.saturating_sub(start));
     (Rate { count: planned as f64, seconds: length as f64 / 1e9 }, Rate { count: sent, seconds: taken as f64 / 1e9 })
 }

@@ -27,6 +27,8 @@ pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
     put(Metric::OutputTpsPerGpu, throughput(rows, Metric::OutputTps, seconds).zip(gpus).map(|(tps, gpus)| tps / gpus));
     put(Metric::OutputTpsPerUser, moments::mean(&rows.iter().filter_map(Row::user_tps).collect::<Vec<_>>()));
+    put(Metric::ItemThroughput, throughput(rows, Metric::ItemThroughput, seconds));
+    put(Metric::SessionThroughput, sessions(rows).filter(|_| seconds > 0.0).map(|whole| whole / seconds));
     put(Metric::ErrorRate, error_rate(rows));
     put(Metric::GoodputRate, goodput(rows, facts).filter(|_| seconds > 0.0).map(|good| good / seconds));
     scalars.extend(in_flight(rounds, facts, seconds));
@@ -38,6 +40,15 @@ fn throughput(rows: &[Row], metric: Metric, seconds: f64) -> Option<f64> {
     let known = rows.iter().any(|row| row.ok && row.credit(metric).is_some());
     let exists = seconds > 0.0 && (known || metric == Metric::RequestThroughput);
     exists.then(|| rows.iter().filter_map(|row| row.credit(metric)).sum::<f64>() / seconds)
+}
+
+/// Conversations of which every turn succeeded; None where there are no conversations.
+fn sessions(rows: &[Row]) -> Option<f64> {
+    let talks = || rows.iter().filter(|row| row.turns > 1);
+    let mut turns: BTreeMap<(u32, u64), u32> = BTreeMap::new();
+    talks().filter(|row| row.ok).for_each(|row| *turns.entry((row.round, row.place.0)).or_default() += 1);
+    let whole = |row: &&Row| row.place.1 == 0 && turns.get(&(row.round, row.place.0)) == Some(&row.turns);
+    talks().next().map(|_| talks().filter(whole).count() as f64)
 }
 
 fn error_rate(rows: &[Row]) -> Option<f64> {

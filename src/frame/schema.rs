@@ -13,6 +13,7 @@ pub(super) enum Kind {
     U32,
     U64,
     F64,
+    U32List,
     U64List,
     F64List,
 }
@@ -25,6 +26,7 @@ impl Kind {
             Kind::U32 => DataType::UInt32,
             Kind::U64 => DataType::UInt64,
             Kind::F64 => DataType::Float64,
+            Kind::U32List => DataType::List(Box::new(DataType::UInt32)),
             Kind::U64List => DataType::List(Box::new(DataType::UInt64)),
             Kind::F64List => DataType::List(Box::new(DataType::Float64)),
         }
@@ -42,6 +44,9 @@ macro_rules! columns {
 columns! {
     CASE_ID "case_id" Text;
     SEQ "seq" U64;
+    TURN "turn" U32;
+    TURNS "turns" U32;
+    GROUP "group" Text;
     ROUND "round" U32;
     SHARD "shard" U32;
     PHASE "phase" Text;
@@ -56,6 +61,8 @@ columns! {
     LAST_TOKEN "last_token_ns" U64;
     END "end_ns" U64;
     TOKEN_EVENTS "token_events_ns" U64List;
+    TOKEN_CHOICES "token_choices" U32List;
+    TOKEN_WEIGHTS "token_weights" U32List;
     READS "reads" U32;
     BYTES_IN "bytes_in" U64;
     BYTES_OUT "bytes_out" U64;
@@ -67,6 +74,12 @@ columns! {
     COUNTED_PROMPT "counted_prompt" U64;
     COUNTED_OUTPUT "counted_output" U64;
     COUNTED_APPROXIMATE "counted_approximate" Flag;
+    ITEM_COUNT "item_count" U64;
+    SERVER_QUEUE "server_queue_ns" U64;
+    SERVER_LOAD "server_load_ns" U64;
+    SERVER_PREFILL "server_prefill_ns" U64;
+    SERVER_DECODE "server_decode_ns" U64;
+    SERVER_TOTAL "server_total_ns" U64;
     MAX_TOKENS "max_tokens" U64;
     RESPONSE_ID "response_id" Text;
     FINISH_REASON "finish_reason" Text;
@@ -77,6 +90,17 @@ columns! {
 
 /// Where the output token count comes from; derived.
 pub(super) const TOKEN_SOURCE: &str = "token_source";
+
+/// Choices with content in them; derived.
+pub(super) const CHOICES: &str = "choices";
+/// For each of them, its first token's time after `intended`; derived, null where there are fewer than two.
+pub(super) const CHOICE_TTFT: &str = "choice_ttft_ms";
+/// For each of them, its last token's time after `intended`; likewise.
+pub(super) const CHOICE_TTLT: &str = "choice_ttlt_ms";
+
+/// The derived columns that are no metrics.
+const DERIVED: [(&str, Kind); 4] =
+    [(TOKEN_SOURCE, Kind::Text), (CHOICES, Kind::U32), (CHOICE_TTFT, Kind::F64List), (CHOICE_TTLT, Kind::F64List)];
 
 /// The type of a metric's column; None where it has none.
 pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
@@ -91,7 +115,7 @@ pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
 /// All columns: the raw facts, then what is derived from them.
 pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
     let metrics = Metric::ALL.iter().filter_map(|&metric| of_metric(metric).map(|kind| (metric.column(), kind)));
-    RAW.iter().copied().chain([(TOKEN_SOURCE, Kind::Text)]).chain(metrics)
+    RAW.iter().copied().chain(DERIVED).chain(metrics)
 }
 
 /// The frame's columns of the schema, in its order; others are left out.
@@ -117,7 +141,7 @@ mod tests {
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         assert_eq!(
             (names.first(), names.get(RAW.len()), names.last()),
-            (Some(&"case_id"), Some(&"token_source"), Some(&"ttft_ms_per_prompt_token"))
+            (Some(&"case_id"), Some(&"token_source"), Some(&"server_total_ms"))
         );
     }
 

@@ -28,7 +28,7 @@ pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> St
     };
     let high = flight.spans(window).filter(|span| f64::from(span.level) >= 0.9 * f64::from(plateau));
     let spans: Vec<(u64, u64)> = joined(high.map(|span| (span.from, span.to)));
-    let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| events_in(fact, &spans) * fact.event_weight());
+    let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| tokens_in(fact, &spans));
     Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
 }
 
@@ -43,12 +43,12 @@ fn joined(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     joined
 }
 
-/// Events in the spans. What arrives at an instant was made before it: a span holds its end, not its beginning.
-fn events_in(fact: &Fact<'_>, spans: &[(u64, u64)]) -> f64 {
+/// Tokens of the events in the spans. What arrives at an instant was made before it: a span holds its end, not its beginning.
+fn tokens_in(fact: &Fact<'_>, spans: &[(u64, u64)]) -> f64 {
     let (Some(&first), Some(&last)) = (fact.events.first(), fact.events.last()) else { return 0.0 };
     let near = spans.iter().skip(spans.partition_point(|span| span.1 < first)).take_while(|span| span.0 < last);
     let until = |at: u64| fact.events.partition_point(|&event| event <= at);
-    near.map(|&(from, to)| until(to) - until(from)).sum::<usize>() as f64
+    near.map(|&(from, to)| fact.tokens_in(until(from)..until(to))).sum()
 }
 
 #[cfg(test)]

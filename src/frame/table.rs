@@ -54,7 +54,7 @@ fn sorted(mut rows: Vec<Tagged<'_>>) -> Vec<Tagged<'_>> {
         let next = places.len();
         places.entry(row.case).or_insert(next);
     }
-    rows.sort_by_key(|row| (places.get(row.case).copied(), row.round, row.outcome.seq));
+    rows.sort_by_key(|row| (places.get(row.case).copied(), row.round, row.outcome.seq, row.outcome.turn));
     rows
 }
 
@@ -63,10 +63,13 @@ fn raw_columns(rows: &[Tagged<'_>]) -> Vec<Column> {
     sent.chain(count_columns(rows)).chain(end_columns(rows)).collect()
 }
 
-fn place_columns(rows: &[Tagged<'_>]) -> [Column; 8] {
+fn place_columns(rows: &[Tagged<'_>]) -> [Column; 11] {
     [
         text(rows, s::CASE_ID, |row| Some(row.case)),
         long(rows, s::SEQ, |row| Some(row.outcome.seq)),
+        int(rows, s::TURN, |row| Some(row.outcome.turn)),
+        int(rows, s::TURNS, |row| Some(row.outcome.turns)),
+        text(rows, s::GROUP, |row| row.outcome.group.as_deref()),
         int(rows, s::ROUND, |row| Some(row.round)),
         int(rows, s::SHARD, |row| Some(row.shard)),
         text(rows, s::PHASE, |row| Some(phase_word(row.outcome.phase))),
@@ -84,7 +87,7 @@ pub(super) fn phase_word(phase: Phase) -> &'static str {
     }
 }
 
-fn stamp_columns(rows: &[Tagged<'_>]) -> [Column; 8] {
+fn stamp_columns(rows: &[Tagged<'_>]) -> [Column; 10] {
     let stamp = |name, get: fn(&Outcome) -> Option<Nanos>| long(rows, name, |row| get(row.outcome).map(|stamp| stamp.0));
     [
         stamp(s::INTENDED, |outcome| Some(outcome.timeline.intended)),
@@ -95,6 +98,8 @@ fn stamp_columns(rows: &[Tagged<'_>]) -> [Column; 8] {
         stamp(s::LAST_TOKEN, |outcome| outcome.timeline.tokens.last().copied()),
         stamp(s::END, |outcome| Some(outcome.timeline.end)),
         token_events(rows),
+        numbers_of_events(rows, s::TOKEN_CHOICES, |outcome| &outcome.timeline.choices),
+        numbers_of_events(rows, s::TOKEN_WEIGHTS, |outcome| &outcome.timeline.weights),
     ]
 }
 
@@ -107,7 +112,16 @@ fn token_events(rows: &[Tagged<'_>]) -> Column {
     list.finish().into_column()
 }
 
-fn count_columns(rows: &[Tagged<'_>]) -> [Column; 12] {
+/// What is known of each token event; an empty list where nothing is.
+fn numbers_of_events(rows: &[Tagged<'_>], name: &str, get: fn(&Outcome) -> &Vec<u32>) -> Column {
+    let all = rows.iter().map(|row| get(row.outcome).len()).sum();
+    let mut list = ListPrimitiveChunkedBuilder::<UInt32Type>::new(name.into(), rows.len(), all, DataType::UInt32);
+    rows.iter().for_each(|row| list.append_slice(get(row.outcome)));
+    list.finish().into_column()
+}
+
+fn count_columns(rows: &[Tagged<'_>]) -> [Column; 18] {
+    let took = |name, get: fn(&Outcome) -> Option<Nanos>| long(rows, name, |row| get(row.outcome).map(|span| span.0));
     [
         int(rows, s::READS, |row| Some(row.outcome.reads)),
         long(rows, s::BYTES_IN, |row| Some(row.outcome.bytes_in)),
@@ -120,6 +134,12 @@ fn count_columns(rows: &[Tagged<'_>]) -> [Column; 12] {
         long(rows, s::COUNTED_PROMPT, |row| row.outcome.counted.prompt),
         long(rows, s::COUNTED_OUTPUT, |row| row.outcome.counted.output),
         flag(rows, s::COUNTED_APPROXIMATE, |row| row.outcome.counted.approximate),
+        long(rows, s::ITEM_COUNT, |row| row.outcome.items),
+        took(s::SERVER_QUEUE, |outcome| outcome.server.queue),
+        took(s::SERVER_LOAD, |outcome| outcome.server.load),
+        took(s::SERVER_PREFILL, |outcome| outcome.server.prefill),
+        took(s::SERVER_DECODE, |outcome| outcome.server.decode),
+        took(s::SERVER_TOTAL, |outcome| outcome.server.total),
         long(rows, s::MAX_TOKENS, |row| row.outcome.max_tokens),
     ]
 }

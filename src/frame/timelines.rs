@@ -61,11 +61,10 @@ fn token_bins(rows: &[Fact<'_>]) -> Series {
     let width = end / bins as f64;
     let mut tokens = vec![0.0; bins];
     for fact in streams() {
-        let weight = fact.event_weight();
-        for &event in fact.events {
+        for (place, &event) in fact.events.iter().enumerate() {
             let bin = ((secs(event) / width) as usize).min(bins - 1);
             if let Some(tokens) = tokens.get_mut(bin) {
-                *tokens += weight;
+                *tokens += fact.event_weight(place);
             }
         }
     }

@@ -58,6 +58,10 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
 fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
     tags.iter().all(|(tag, value)| match tag.as_str() {
         "model" => row.model == *value,
+        "group" => row.group.as_deref() == Some(value),
+        "turn" if value == "first" => row.place.1 == 0,
+        "turn" if value == "later" => row.place.1 > 0,
+        "turn" => value.parse() == Ok(row.place.1.saturating_add(1)),
         "round" => value.parse() == Ok(row.round),
         _ => false,
     })

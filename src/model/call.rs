@@ -1,6 +1,6 @@
 //! One request, rendered ahead of its time.
 
-use crate::model::outcome::Phase;
+use crate::model::outcome::{Counted, Outcome, Phase};
 use crate::model::units::Nanos;
 
 /// A request that waits for its instant.
@@ -31,4 +31,32 @@ pub struct Call {
     pub prompt_tokens: Option<u64>,
     /// That count was made with a stand-in tokenizer.
     pub approximate: bool,
+}
+
+impl Call {
+    /// The outcome of this call of which nothing has happened yet.
+    pub fn outcome(&self, phase: Phase) -> Outcome {
+        Outcome {
+            seq: self.seq,
+            turn: self.turn,
+            turns: self.turns,
+            group: self.group.clone(),
+            phase,
+            model: self.model.clone(),
+            streamed: self.streamed,
+            timeline: Default::default(),
+            status: None,
+            reads: 0,
+            bytes_out: self.body.len() as u64,
+            bytes_in: 0,
+            reconnects: 0,
+            usage: Default::default(),
+            counted: Counted { prompt: self.prompt_tokens, output: None, approximate: self.approximate },
+            server: Default::default(),
+            items: None,
+            max_tokens: self.max_tokens,
+            response_id: None,
+            end: Ok(Default::default()),
+        }
+    }
 }

@@ -79,7 +79,7 @@ pub enum Subject {
         metric: Metric,
         /// The statistic; None exactly where the metric has one value per case.
         stat: Option<Stat>,
-        /// Only rows with these tags (`model`, `round`) count.
+        /// Only rows with these tags (`model`, `round`, `turn`, `group`) count.
         tags: Vec<(String, String)>,
     },
     /// The share of scheduled requests that are ok and meet every limit.

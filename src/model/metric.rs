@@ -26,6 +26,12 @@ pub enum Needs {
     Gpus,
     /// An open loop.
     OpenLoop,
+    /// Conversations.
+    Turns,
+    /// Requests that hold several inputs.
+    Items,
+    /// A server that reports its own times.
+    ServerTimes,
 }
 
 macro_rules! metrics {
@@ -94,8 +100,28 @@ metrics! {
     DecodeTps "decode_tps" "decode_tps" TokensPerSecond Request Stream true;
     /// ttft_ms / prompt_tokens.
     TtftPerPromptToken "ttft_per_prompt_token" "ttft_ms_per_prompt_token" Millis Request Stream false;
+    /// ttft of the first turn of a conversation.
+    TtftFirstTurn "ttft_first_turn" "ttft_first_turn_ms" Millis Request Turns false;
+    /// ttft of the turns after it.
+    TtftLaterTurns "ttft_later_turns" "ttft_later_turns_ms" Millis Request Turns false;
+    /// Inputs of a request: texts embedded, documents ranked.
+    Items "items" "items" Count Request Items true;
+    /// The server's own word: waiting before the request was worked on.
+    ServerQueue "server_queue" "server_queue_ms" Millis Request ServerTimes false;
+    /// The server's own word: loading the model.
+    ServerLoad "server_load" "server_load_ms" Millis Request ServerTimes false;
+    /// The server's own word: working on the prompt.
+    ServerPrefill "server_prefill" "server_prefill_ms" Millis Request ServerTimes false;
+    /// The server's own word: generating.
+    ServerDecode "server_decode" "server_decode_ms" Millis Request ServerTimes false;
+    /// The server's own word: all of it.
+    ServerTotal "server_total" "server_total_ms" Millis Request ServerTimes false;
     /// ok / window.
     RequestThroughput "request_throughput" "request_throughput" RequestsPerSecond Case Nothing true;
+    /// Inputs of ok requests / window.
+    ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items true;
+    /// Sessions of which every turn succeeded / window.
+    SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns true;
     /// Output tokens of ok requests / window.
     OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing true;
     /// Prompt and output tokens of ok requests / window.

@@ -185,6 +185,21 @@ pub enum TokenSource {
     Events,
 }
 
+/// One part of a case's dataset, where the data tells parts apart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GroupReport {
+    /// Its name: a prompt length, a prefix.
+    pub name: String,
+    /// Requests scheduled.
+    pub scheduled: u64,
+    /// Requests that succeeded.
+    pub ok: u64,
+    /// Mean over ok requests of output tokens per second of the user's wait.
+    pub output_tps_per_user: Option<f64>,
+    /// Distributions of the metrics that are told of a group and exist.
+    pub distributions: BTreeMap<Metric, Distribution>,
+}
+
 /// Everything that is said about one case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CaseReport {
@@ -208,6 +223,8 @@ pub struct CaseReport {
     pub distributions: BTreeMap<Metric, Distribution>,
     /// `(value, share)` points of the CDFs that are drawn, at most a few hundred each.
     pub cdfs: BTreeMap<Metric, Series>,
+    /// The parts of its dataset, where the data tells parts apart.
+    pub groups: Vec<GroupReport>,
     /// Source of the output token counts; None where no request succeeded.
     pub token_source: Option<TokenSource>,
     /// Self-audit.

@@ -58,6 +58,12 @@ pub struct Counts {
 pub struct Row {
     /// Round of the case, from 0.
     pub round: u32,
+    /// Its session's number, and its turn in it, from 0.
+    pub place: (u64, u32),
+    /// Turns of its session.
+    pub turns: u32,
+    /// The part of the dataset that it belongs to, where the data tells parts apart.
+    pub group: Option<String>,
     /// The model it named.
     pub model: String,
     /// Whether it succeeded.
@@ -96,6 +102,7 @@ impl Row {
         let amount = match throughput {
             Metric::RequestThroughput => Some(1.0),
             Metric::OutputTps | Metric::OutputTpsPerGpu => self.output_tokens,
+            Metric::ItemThroughput => self.values.get(&Metric::Items).copied(),
             Metric::TotalTps => self.prompt_tokens.zip(self.output_tokens).map(|(prompt, output)| prompt + output),
             _ => return None,
         };

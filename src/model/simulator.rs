@@ -31,6 +31,9 @@ pub struct Simulator {
     pub default_output_tokens: u32,
     /// Faults.
     pub faults: Faults,
+    /// Full blocks of a prompt that one before it had too cost no prefill, and the usage tells how many tokens they were.
+    /// The least recently used of more than `kv_blocks` are forgotten.
+    pub prefix_cache: bool,
 }
 
 impl Default for Simulator {
@@ -48,6 +51,7 @@ impl Default for Simulator {
             block_tokens: 16,
             default_output_tokens: 64,
             faults: Faults::default(),
+            prefix_cache: false,
         }
     }
 }
@@ -66,7 +70,7 @@ pub struct Faults {
     pub stall: f64,
     /// Length of a stall.
     pub stall_for: Nanos,
-    /// End the body early, without finish reason and without `[DONE]`.
+    /// End the body early, without finish reason and end marker.
     pub truncate: f64,
     /// An error event under HTTP 200 in mid-stream.
     pub stream_error: f64,

@@ -79,6 +79,10 @@ pub enum Unit {
     TokensPerSecond,
     /// Requests per second.
     RequestsPerSecond,
+    /// Inputs per second: texts embedded, documents ranked.
+    ItemsPerSecond,
+    /// Sessions per second.
+    SessionsPerSecond,
     /// A count of tokens.
     Tokens,
     /// A plain number.
@@ -95,6 +99,8 @@ impl Unit {
             Unit::Share => "%",
             Unit::TokensPerSecond => "tok/s",
             Unit::RequestsPerSecond => "req/s",
+            Unit::ItemsPerSecond => "items/s",
+            Unit::SessionsPerSecond => "sessions/s",
             Unit::Tokens => "tok",
             Unit::Count => "",
             Unit::Seconds => "s",

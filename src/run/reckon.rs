@@ -36,6 +36,7 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         load_axis,
         rounds: parts.len() as u32,
         cdfs: frame::cdfs(&sample),
+        groups: frame::groups(&sample),
         token_source: frame::token_source(table, &case.id)?,
         failures: frame::failures(table, &case.id)?,
         timelines: frame::timelines(table, &facts)?,

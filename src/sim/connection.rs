@@ -1,10 +1,10 @@
 //! One client: its requests one after the other, and what each path answers.
 
 use crate::model::units::Nanos;
-use crate::sim::ask::{Api, Refusal};
+use crate::sim::apis::{self, Protocol};
+use crate::sim::fields::Refusal;
 use crate::sim::http::{self, Framing, Request, Unread};
 use crate::sim::live::After;
-use crate::sim::reply;
 use crate::sim::server::{Refused, Server};
 use crate::sim::socket::Socket;
 use crate::sim::truth::End;
@@ -27,7 +27,7 @@ pub(super) async fn serve(server: Rc<Server>, stream: TcpStream) {
             Err(Unread::Gone) => return,
             Err(Unread::Refused(status, message)) => {
                 let mut out = Vec::new();
-                http::json(&mut out, status, &reply::error(&Refusal::new(status, message)), (None, true));
+                http::json(&mut out, status, &apis::plain_error(&Refusal::new(status, message)), (None, true));
                 connection.socket.send(&out);
                 After::Close
             }
@@ -48,8 +48,8 @@ struct Connection {
 
 impl Connection {
     async fn answer(&mut self, request: Request) -> After {
-        if let (Some(api), "POST") = (Api::of(&request.path), request.method.as_str()) {
-            return self.generate(api, &request).await;
+        if let (Some(target), "POST") = (apis::of(&request.path), request.method.as_str()) {
+            return self.generate(target, &request).await;
         }
         self.socket.send(&self.page(&request));
         self.wind_up(request.close).await
@@ -59,7 +59,7 @@ impl Connection {
     fn page(&self, request: &Request) -> Vec<u8> {
         let (mut out, about) = (Vec::new(), (None, request.close));
         match (request.method.as_str(), request.path.as_str()) {
-            ("GET", "/v1/models") => http::json(&mut out, 200, &reply::models(), about),
+            ("GET", "/v1/models") => http::json(&mut out, 200, &apis::models(), about),
             ("GET", "/health") => http::head(&mut out, 200, "text/plain", &Framing::Length(0), about),
             ("GET", "/metrics") => {
                 let page = self.server.metrics();
@@ -68,14 +68,18 @@ impl Connection {
             }
             (method, path) => {
                 let refusal = misdirected(method, path);
-                http::json(&mut out, refusal.status, &reply::error(&refusal), about);
+                let error = match apis::of(path) {
+                    Some((protocol, _)) => protocol.error(&refusal, None),
+                    None => apis::plain_error(&refusal),
+                };
+                http::json(&mut out, refusal.status, &error, about);
             }
         }
         out
     }
 
-    async fn generate(&mut self, api: Api, request: &Request) -> After {
-        match self.server.accept(api, request, &self.socket) {
+    async fn generate(&mut self, target: (&'static dyn Protocol, &'static str), request: &Request) -> After {
+        match self.server.accept(target, request, &self.socket) {
             Ok((number, mut ended)) => loop {
                 let ahead = self.buffer.len() < AHEAD;
                 tokio::select! {
@@ -94,18 +98,18 @@ impl Connection {
     }
 
     async fn refuse(&mut self, refused: Refused, close: bool) -> After {
-        let Refused { id, entry, refusal } = refused;
+        let Refused { id, entry, status, body } = refused;
         let pause = self.server.config.faults.slow_headers;
         if pause > Nanos::ZERO {
             tokio::time::sleep(pause.into()).await;
         }
         let mut out = Vec::new();
-        http::json(&mut out, refusal.status, &reply::error(&refusal), (Some(&id), close));
+        http::json(&mut out, status, &body, (Some(&id), close));
         {
             let mut record = entry.lock();
             let sent = self.socket.send(&out);
             (record.headers_at, record.end_at) = (Some(sent.at), Some(sent.at));
-            record.end = Some(End::Status(refusal.status));
+            record.end = Some(End::Status(status));
         }
         self.wind_up(close).await
     }
@@ -151,11 +155,17 @@ impl Connection {
     }
 }
 
+/// Endpoints that take GET.
+const PAGES: [&str; 3] = ["/v1/models", "/health", "/metrics"];
+
+/// Why a request is for no endpoint, and which ones there are.
 fn misdirected(method: &str, path: &str) -> Refusal {
     let method = method.chars().take(32).collect::<String>();
-    match path {
-        "/v1/chat/completions" | "/v1/completions" => Refusal::new(405, format!("{path} takes POST, not {method}")),
-        "/v1/models" | "/health" | "/metrics" => Refusal::new(405, format!("{path} takes GET, not {method}")),
-        _ => Refusal::new(404, format!("there is no {}", path.chars().take(200).collect::<String>())),
-    }
+    let known = format!("POST {}; GET {}", apis::paths().collect::<Vec<_>>().join(", "), PAGES.join(", "));
+    let (status, why) = match apis::of(path) {
+        Some(_) => (405, format!("{path} takes POST, not {method}")),
+        None if PAGES.contains(&path) => (405, format!("{path} takes GET, not {method}")),
+        None => (404, format!("there is no {}", path.chars().take(200).collect::<String>())),
+    };
+    Refusal::new(status, format!("{why}; the endpoints are {known}"))
 }

@@ -6,6 +6,7 @@
 use crate::model::seed::Seed;
 use crate::model::simulator::Simulator;
 use crate::model::units::Nanos;
+use crate::sim::prefix::PrefixCache;
 use crate::sim::sequence::Sequence;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -24,6 +25,19 @@ pub struct TooLong {
     pub has: u64,
     /// Tokens in one block.
     pub block_tokens: u64,
+}
+
+/// What a sequence is to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Job {
+    /// Its id; no two sequences have the same at once.
+    pub id: u64,
+    /// Tokens of its prompt, taken as at least 1.
+    pub prompt: u64,
+    /// Tokens that it gives, taken as at least 1.
+    pub output: u64,
+    /// A hash of each full block of the prompt, over the block and all before it; empty where nothing is to be shared.
+    pub blocks: Vec<u64>,
 }
 
 /// One token that a sequence gave at the end of a step.
@@ -76,6 +90,7 @@ pub struct Engine {
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
     total: Occupancy,
+    prefixes: PrefixCache,
 }
 
 impl Engine {
@@ -88,18 +103,30 @@ impl Engine {
             waiting: VecDeque::new(),
             running: Vec::new(),
             total: Occupancy::default(),
+            prefixes: PrefixCache::new(config.kv_blocks),
         }
     }
 
-    /// Puts a sequence at the end of the queue. Both counts are taken as at least 1; `now` must not decrease.
+    /// Puts a sequence whose prompt is like no other at the end of the queue; see [`Engine::take`].
     pub fn submit(&mut self, id: u64, prompt: u64, output: u64, now: Nanos) -> Result<(), TooLong> {
-        let sequence = Sequence::new(id, prompt.max(1), output.max(1), now + self.config.admission);
-        let (needs, has) = (sequence.most_blocks(self.block()), u64::from(self.config.kv_blocks));
+        self.take(Job { id, prompt, output, blocks: Vec::new() }, now).map(drop)
+    }
+
+    /// Puts a sequence at the end of the queue; `now` must not decrease. Returns how many tokens of its prompt cost no
+    /// prefill: those of the first blocks that a prompt computed before now had too, but never the prompt's last token.
+    pub fn take(&mut self, job: Job, now: Nanos) -> Result<u64, TooLong> {
+        let (prompt, block) = (job.prompt.max(1), self.block());
+        let mut sequence = Sequence::new(job.id, prompt, job.output.max(1), now + self.config.admission);
+        let (needs, has) = (sequence.most_blocks(block), u64::from(self.config.kv_blocks));
         if needs > has {
-            return Err(TooLong { needs, has, block_tokens: self.block() });
+            return Err(TooLong { needs, has, block_tokens: block });
         }
+        let usable = job.blocks.len().min(((prompt - 1) / block) as usize);
+        sequence.cached = self.prefixes.hits(&job.blocks[..usable]) as u64 * block;
+        sequence.hashes = job.blocks;
+        let cached = sequence.cached;
         self.waiting.push_back(sequence);
-        Ok(())
+        Ok(cached)
     }
 
     /// Forgets a sequence and frees its blocks; nothing happens where there is none of that id.
@@ -132,6 +159,7 @@ impl Engine {
         let total = &mut self.total;
         self.running.retain_mut(|sequence| {
             let Some(emission) = sequence.advance() else { return true };
+            self.prefixes.touch(&std::mem::take(&mut sequence.hashes));
             emitted.push(emission);
             total.generation_tokens += 1;
             total.prompt_tokens += if emission.index == 0 { sequence.prompt } else { 0 };
@@ -186,11 +214,15 @@ impl Engine {
         }
     }
 
-    /// New sequences that stand in the queue at `start`, in order of arrival, while there is room of every kind.
+    /// New sequences that stand in the queue at `start`, in order of arrival, while there is room of every kind: for what
+    /// they find computed, and for a block more.
     fn admit(&mut self, work: &mut Work, start: Nanos) {
         let most = self.config.max_num_seqs.max(1) as usize;
         while work.budget > 0 && self.free() > 0 && self.running.len() < most {
-            let Some(sequence) = self.waiting.pop_front_if(|sequence| sequence.arrived <= start) else { return };
+            let (free, block) = (self.free(), self.block());
+            let fits = |sequence: &mut Sequence| sequence.arrived <= start && sequence.cached / block < free;
+            let Some(mut sequence) = self.waiting.pop_front_if(fits) else { return };
+            self.total.blocks += sequence.reuse(block);
             self.running.push(sequence);
             self.plan_chunk(self.running.len() - 1, work);
         }

@@ -20,7 +20,16 @@ pub(super) struct Request {
     pub(super) path: String,
     /// The client wants the connection closed after the answer.
     pub(super) close: bool,
+    /// Names in lower case, and values; those that are no text are left out.
+    pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
+}
+
+impl Request {
+    /// A header's value, by its name in lower case.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.trim())
+    }
 }
 
 /// Why there is no request.
@@ -105,7 +114,11 @@ fn parse(buffer: &[u8]) -> Result<Option<Head>, Unread> {
     let close = has(parsed.headers, "connection", "close");
     let expects_continue = has(parsed.headers, "expect", "100-continue");
     let framing = framing(parsed.headers)?;
-    Ok(Some(Head { request: Request { method, path, close, body: Vec::new() }, framing, length, expects_continue }))
+    let text = |header: &httparse::Header<'_>| {
+        Some((header.name.to_ascii_lowercase(), std::str::from_utf8(header.value).ok()?.to_owned()))
+    };
+    let headers = parsed.headers.iter().filter_map(text).collect();
+    Ok(Some(Head { request: Request { method, path, close, headers, body: Vec::new() }, framing, length, expects_continue }))
 }
 
 fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, Unread> {

@@ -1,10 +1,13 @@
 //! One request in flight: tokens come from the engine, bytes go to the socket, faults come between.
 
 use crate::model::units::Nanos;
+use crate::sim::apis::Times;
+use crate::sim::ask::Ask;
 use crate::sim::body::Body;
 use crate::sim::chaos::{Fate, Strike};
 use crate::sim::socket::Socket;
 use crate::sim::truth::{End, Entry, Write};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use tokio::sync::oneshot;
 
@@ -36,19 +39,25 @@ pub(super) enum Turn {
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) received_at: Nanos,
-    /// When its newest token was there, by the engine's time.
-    pub(super) newest: Option<Nanos>,
+    /// When the newest token of each choice was there, by the engine's time.
+    newest: Vec<Option<Nanos>>,
+    /// When the first token of all was there, by the engine's time.
+    first: Option<Nanos>,
     body: Body,
     socket: Rc<Socket>,
     entry: Entry,
     fate: Fate,
     /// Tokens that the engine gave.
     ready: u64,
+    /// The choices of those that have not gone through yet, in order.
+    queue: VecDeque<usize>,
     shut: bool,
     /// Bytes formed and not sent.
     out: Vec<u8>,
     /// Tokens that were sent.
     sent: u64,
+    /// The choice of the newest token that went through.
+    choice: usize,
     over: oneshot::Sender<After>,
 }
 
@@ -56,8 +65,9 @@ impl Live {
     /// A request whose gate is shut.
     pub(super) fn new(body: Body, fate: Fate, (socket, entry): (Rc<Socket>, Entry), over: oneshot::Sender<After>) -> Live {
         let received_at = entry.lock().received_at;
-        let out = Vec::new();
-        Live { received_at, newest: None, body, socket, entry, fate, ready: 0, shut: true, out, sent: 0, over }
+        let newest = vec![None; body.ask().choices as usize];
+        let (first, queue, out) = (None, VecDeque::new(), Vec::new());
+        Live { received_at, newest, first, body, socket, entry, fate, ready: 0, queue, shut: true, out, sent: 0, choice: 0, over }
     }
 
     /// Opens the gate: sends the head of a stream the first time, and what was held back.
@@ -70,20 +80,25 @@ impl Live {
         self.pump()
     }
 
-    /// Takes one more token from the engine.
-    pub(super) fn token(&mut self) -> Turn {
+    /// Takes one more token of a choice from the engine, given at `at`. Returns when the one before it was there too; None
+    /// where it is the first of its choice.
+    pub(super) fn token(&mut self, choice: usize, at: Nanos) -> (Turn, Option<Nanos>) {
+        let before = self.newest.get_mut(choice).and_then(|newest| newest.replace(at));
+        let first = *self.first.get_or_insert(at);
+        self.body.stamp(Times { received: self.received_at, first, newest: at });
         self.ready += 1;
-        self.pump()
+        self.queue.push_back(choice);
+        (self.pump(), before)
     }
 
     /// Whether the engine has given all tokens.
     pub(super) fn served(&self) -> bool {
-        self.ready == self.body.ask().output
+        self.ready == self.ask().total()
     }
 
-    /// The finish reason of the whole answer.
-    pub(super) fn finish(&self) -> &'static str {
-        self.body.ask().finish
+    /// What was asked for.
+    pub(super) fn ask(&self) -> &Ask {
+        self.body.ask()
     }
 
     /// Tells the connection that the answer is over.
@@ -99,11 +114,13 @@ impl Live {
 
     fn pump(&mut self) -> Turn {
         let mut due = false;
-        while !self.shut && self.body.made() < self.ready {
+        while !self.shut && !self.queue.is_empty() {
             if let Some(strike) = self.fate.strike.take_if(|_| self.body.made() == self.fate.after) {
                 return self.strike(strike);
             }
-            self.body.token(&mut self.out);
+            let Some(choice) = self.queue.pop_front() else { break };
+            self.body.token(choice, &mut self.out);
+            self.choice = choice;
             due |= self.body.due();
         }
         if !self.body.complete() {
@@ -143,7 +160,7 @@ impl Live {
             record.blocked += u64::from(sent.blocked);
             if self.body.formed() > self.sent {
                 self.sent = self.body.formed();
-                record.writes.push(Write { at: sent.at, done: sent.done, tokens: self.sent });
+                record.writes.push(Write { at: sent.at, done: sent.done, tokens: self.sent, choice: self.choice as u32 });
             }
             record.end_at = end.map(|_| sent.at);
         }

@@ -1,6 +1,7 @@
 //! The `/metrics` page: Prometheus text under the names that vLLM uses.
 
 use crate::model::units::Nanos;
+use crate::sim::ask::Finish;
 use crate::sim::engine::Occupancy;
 use std::fmt::Write;
 
@@ -48,12 +49,14 @@ pub(super) struct Meters {
     e2e: Histogram,
     stopped: u64,
     capped: u64,
+    /// Tokens of the engine that stand for no text.
+    pooled: u64,
 }
 
 impl Default for Meters {
     fn default() -> Meters {
         let [ttft, gaps, e2e] = [&TTFT[..], &GAPS, &E2E].map(Histogram::new);
-        Meters { ttft, gaps, e2e, stopped: 0, capped: 0 }
+        Meters { ttft, gaps, e2e, stopped: 0, capped: 0, pooled: 0 }
     }
 }
 
@@ -63,15 +66,21 @@ impl Meters {
         if first { &mut self.ttft } else { &mut self.gaps }.observe(at.since(before));
     }
 
+    /// A token that only marks that a prompt is computed: no text was generated.
+    pub(super) fn pooled(&mut self) {
+        self.pooled += 1;
+    }
+
     /// A request that was served in full.
-    pub(super) fn served(&mut self, took: Nanos, finish: &str) {
+    pub(super) fn served(&mut self, took: Nanos, finish: Finish) {
         self.e2e.observe(took);
-        *if finish == "length" { &mut self.capped } else { &mut self.stopped } += 1;
+        *if finish == Finish::Length { &mut self.capped } else { &mut self.stopped } += 1;
     }
 
     /// The page.
     pub(super) fn page(&self, now: Occupancy, kv_blocks: u32) -> String {
         let mut page = String::new();
+        let generated = now.generation_tokens.saturating_sub(self.pooled);
         let usage = now.blocks as f64 / f64::from(kv_blocks.max(1));
         let plain = [
             ("num_requests_running", "gauge", "Requests in the batch.", now.running as f64),
@@ -79,7 +88,7 @@ impl Meters {
             ("kv_cache_usage_perc", "gauge", "KV cache in use, 1 for all of it.", usage),
             ("num_preemptions_total", "counter", "Preemptions.", now.preemptions as f64),
             ("prompt_tokens_total", "counter", "Prefilled prompt tokens.", now.prompt_tokens as f64),
-            ("generation_tokens_total", "counter", "Generated tokens.", now.generation_tokens as f64),
+            ("generation_tokens_total", "counter", "Generated tokens.", generated as f64),
         ];
         for (name, kind, help, value) in plain {
             header(&mut page, &format!("vllm:{name}"), help, kind);
@@ -115,7 +124,8 @@ mod tests {
         let mut meters = Meters::default();
         meters.token(Nanos::from_millis(10), Nanos::ZERO, true);
         meters.token(Nanos::from_millis(3_010), Nanos::from_millis(10), false);
-        meters.served(Nanos::from_millis(3_010), "length");
+        meters.served(Nanos::from_millis(3_010), Finish::Length);
+        meters.pooled();
         let now = Occupancy { running: 2, waiting: 3, blocks: 4, preemptions: 5, prompt_tokens: 6, generation_tokens: 7 };
         let page = meters.page(now, 16);
         for line in [
@@ -125,7 +135,7 @@ mod tests {
             "vllm:num_requests_waiting{model_name=\"sim\"} 3",
             "vllm:num_preemptions_total{model_name=\"sim\"} 5",
             "vllm:prompt_tokens_total{model_name=\"sim\"} 6",
-            "vllm:generation_tokens_total{model_name=\"sim\"} 7",
+            "vllm:generation_tokens_total{model_name=\"sim\"} 6",
             "vllm:request_success_total{model_name=\"sim\",finished_reason=\"stop\"} 0",
             "vllm:request_success_total{model_name=\"sim\",finished_reason=\"length\"} 1",
             "vllm:time_to_first_token_seconds_bucket{model_name=\"sim\",le=\"0.005\"} 0",

@@ -14,6 +14,10 @@ pub(super) struct Sequence {
     pub(super) prompt: u64,
     pub(super) computed: u64,
     pub(super) blocks: u64,
+    /// Tokens of the prompt that others have computed: whole blocks, fewer than the prompt.
+    pub(super) cached: u64,
+    /// Hashes of the prompt's full blocks, until the prompt is computed.
+    pub(super) hashes: Vec<u64>,
     output: u64,
     emitted: u64,
     planned: u64,
@@ -21,7 +25,8 @@ pub(super) struct Sequence {
 
 impl Sequence {
     pub(super) fn new(id: u64, prompt: u64, output: u64, arrived: Nanos) -> Sequence {
-        Sequence { id, arrived, prompt, output, computed: 0, blocks: 0, emitted: 0, planned: 0 }
+        let (cached, hashes) = (0, Vec::new());
+        Sequence { id, arrived, prompt, output, cached, hashes, computed: 0, blocks: 0, emitted: 0, planned: 0 }
     }
 
     /// Tokens of its context: those that the next token is computed from.
@@ -55,6 +60,13 @@ impl Sequence {
         self.blocks += more;
         self.planned = tokens;
         more
+    }
+
+    /// Starts with what others have computed, and returns how many blocks that takes.
+    pub(super) fn reuse(&mut self, block: u64) -> u64 {
+        self.computed = self.cached;
+        self.blocks = self.cached / block;
+        self.blocks
     }
 
     /// Loses its blocks and all that was computed.

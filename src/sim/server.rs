@@ -3,16 +3,19 @@
 use crate::model::seed::Seed;
 use crate::model::simulator::Simulator;
 use crate::model::units::Nanos;
-use crate::sim::ask::{Api, Ask, Refusal};
+use crate::sim::apis::{Protocol, Reply};
+use crate::sim::ask::{Ask, Call, MOST_CHOICES};
 use crate::sim::body::Body;
 use crate::sim::chaos::{Strike, fate};
 use crate::sim::clock::{Clock, Timer};
-use crate::sim::engine::Engine;
+use crate::sim::engine::{Engine, Job, TooLong};
+use crate::sim::fields::{Fields, Refusal};
 use crate::sim::http::Request;
 use crate::sim::live::{After, Live, Turn};
 use crate::sim::metrics::Meters;
 use crate::sim::socket::Socket;
 use crate::sim::truth::{Entry, Truth};
+use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
@@ -40,7 +43,8 @@ pub(super) struct Server {
 pub(super) struct Refused {
     pub(super) id: String,
     pub(super) entry: Entry,
-    pub(super) refusal: Refusal,
+    pub(super) status: u16,
+    pub(super) body: String,
 }
 
 impl Server {
@@ -79,38 +83,68 @@ impl Server {
         }
     }
 
-    /// Takes in a generation request. Its number, and the receiver that hears of its end; or how to refuse it.
+    /// Takes in a request of a protocol. Its number, and the receiver that hears of its end; or how to refuse it.
     pub(super) fn accept(
         self: &Rc<Self>,
-        api: Api,
+        (protocol, path): (&'static dyn Protocol, &'static str),
         request: &Request,
         socket: &Rc<Socket>,
     ) -> Result<(u64, oneshot::Receiver<After>), Box<Refused>> {
         let received_at = self.clock.now();
         let number = self.next.replace(self.next.get() + 1);
-        let id = api.id(number);
-        let entry = self.truth.open(number, &id, api.path(), received_at);
-        let refuse = |refusal| Box::new(Refused { id: id.clone(), entry: entry.clone(), refusal });
+        let id = protocol.id(number);
+        let entry = self.truth.open(number, &id, path, received_at);
+        let refuse = |refusal: Refusal| {
+            let (status, body) = (refusal.status, protocol.error(&refusal, Some(&id)));
+            Box::new(Refused { id: id.clone(), entry: entry.clone(), status, body })
+        };
         let faults = &self.config.faults;
-        let ask = Ask::read(api, &request.body, u64::from(self.config.default_output_tokens)).map_err(refuse)?;
-        let fate = fate(faults, self.seed, number, ask.output);
+        let seed = self.seed.child("text").child(number);
+        let (mut ask, reply) = self.read((protocol, path), request, &id, seed).map_err(refuse)?;
+        let fate = fate(faults, self.seed, number, ask.total());
         if fate.strike == Some(Strike::Error) {
             return Err(refuse(Refusal::new(faults.error_status, "the simulator failed this request on purpose")));
         }
-        let submitted = self.engine.borrow_mut().submit(number, ask.prompt, ask.output, received_at);
+        let submitted = self.submit(number, &mut ask, received_at);
         submitted.map_err(|too_long| refuse(Refusal::new(400, too_long.to_string())))?;
         let (over, ended) = oneshot::channel();
-        let body = Body::new(ask, &id, faults, (self.seed.child("text"), number), request.close);
+        let body = Body::new((ask, reply), &id, faults, seed, request.close);
         self.live.borrow_mut().insert(number, Live::new(body, fate, (socket.clone(), entry.clone()), over));
         self.open_after(number, faults.slow_headers);
         self.work.notify_one();
         Ok((number, ended))
     }
 
+    fn read(
+        &self,
+        (protocol, path): (&'static dyn Protocol, &'static str),
+        request: &Request,
+        id: &str,
+        seed: Seed,
+    ) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+        let body: Value =
+            serde_json::from_slice(&request.body).map_err(|error| Refusal::new(400, format!("the body is not JSON: {error}")))?;
+        let Value::Object(body) = &body else { return Err(Refusal::new(400, "the body must be a JSON object")) };
+        protocol.read(&Call { path, request, body: Fields::of(body), id, config: &self.config, seed })
+    }
+
+    /// Gives the engine a sequence for each choice, and notes how much of the prompt it had computed before.
+    fn submit(&self, number: u64, ask: &mut Ask, now: Nanos) -> Result<(), TooLong> {
+        let blocks = ask.prompt.blocks(self.config.block_tokens);
+        let mut engine = self.engine.borrow_mut();
+        for choice in 0..ask.choices {
+            let id = sequence(number, choice);
+            let job = Job { id, prompt: ask.prompt.tokens(), output: ask.output, blocks: blocks.clone() };
+            let cached = engine.take(job, now)?;
+            ask.cached = self.config.prefix_cache.then_some(cached);
+        }
+        Ok(())
+    }
+
     /// The client of a request is gone.
     pub(super) fn cancel(&self, number: u64) {
-        self.engine.borrow_mut().cancel(number);
         if let Some(live) = self.live.borrow_mut().remove(&number) {
+            self.withdraw(number, &live);
             live.abandon(self.clock.now());
         }
     }
@@ -120,21 +154,30 @@ impl Server {
         self.meters.borrow().page(self.engine.borrow().occupancy(), self.config.kv_blocks)
     }
 
-    /// Gives a request the token that the engine emitted for it at `at`.
-    fn give(self: &Rc<Self>, number: u64, at: Nanos) {
+    /// Gives a request the token that the engine emitted for one of its sequences at `at`.
+    fn give(self: &Rc<Self>, id: u64, at: Nanos) {
+        let (number, choice) = (id / MOST_CHOICES, id % MOST_CHOICES);
         let turn = {
             let mut all = self.live.borrow_mut();
             let Some(live) = all.get_mut(&number) else { return };
-            let turn = live.token();
+            let (turn, before) = live.token(choice as usize, at);
             let mut meters = self.meters.borrow_mut();
-            meters.token(at, live.newest.unwrap_or(live.received_at), live.newest.is_none());
-            live.newest = Some(at);
+            match live.ask().pooled {
+                true => meters.pooled(),
+                false => meters.token(at, before.unwrap_or(live.received_at), before.is_none()),
+            }
             if live.served() {
-                meters.served(at.since(live.received_at), live.finish());
+                meters.served(at.since(live.received_at), live.ask().finish);
             }
             turn
         };
         self.settle(number, turn);
+    }
+
+    /// Takes the sequences of a request back from the engine.
+    fn withdraw(&self, number: u64, live: &Live) {
+        let mut engine = self.engine.borrow_mut();
+        (0..live.ask().choices).for_each(|choice| engine.cancel(sequence(number, choice)));
     }
 
     fn settle(self: &Rc<Self>, number: u64, turn: Turn) {
@@ -144,7 +187,7 @@ impl Server {
             Turn::Over(after) => {
                 let Some(live) = self.live.borrow_mut().remove(&number) else { return };
                 if !live.served() {
-                    self.engine.borrow_mut().cancel(number);
+                    self.withdraw(number, &live);
                 }
                 live.leave(after);
             }
@@ -167,4 +210,9 @@ impl Server {
         let turn = self.live.borrow_mut().get_mut(&number).map(Live::open);
         self.settle(number, turn.unwrap_or(Turn::Wait));
     }
+}
+
+/// The engine's id of a choice of a request.
+fn sequence(number: u64, choice: u64) -> u64 {
+    number * MOST_CHOICES + choice
 }

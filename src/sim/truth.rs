@@ -17,8 +17,11 @@ pub struct Write {
     pub at: Nanos,
     /// The instant after that call returned.
     pub done: Nanos,
-    /// Tokens of the answer that have been written, these included.
+    /// Tokens of the answer that have been written, these included, over all its choices. Of an answer that is numbers and
+    /// not text it is 1: the answer.
     pub tokens: u64,
+    /// The choice that the last of these tokens belongs to, from 0.
+    pub choice: u32,
 }
 
 /// How a request ended, from the server's side.
@@ -42,7 +45,7 @@ pub enum End {
 /// All that the simulator knows of one request. Times are nanoseconds since the origin of its [`Truth`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Record {
-    /// Number in order of arrival, from 0: the n in `chatcmpl-sim-n`.
+    /// Number in order of arrival, from 0: the n in `chatcmpl-sim-n` and the ids of all other protocols.
     pub number: u64,
     /// Id of the response, and value of its `x-request-id` header.
     pub id: String,
@@ -90,7 +93,7 @@ impl Entry {
 
 /// A log of the requests of one server; clones share it.
 ///
-/// It takes 24 bytes for each write of the last 65,536 requests, less what [`Truth::take_ended`] took out. One that is
+/// It takes 32 bytes for each write of the last 65,536 requests, less what [`Truth::take_ended`] took out. One that is
 /// [`Truth::off`] keeps nothing.
 #[derive(Clone, Debug)]
 pub struct Truth {
@@ -173,7 +176,7 @@ mod tests {
     fn a_record_is_one_line_of_json() {
         let truth = Truth::since(Instant::now());
         let entry = truth.open(3, "cmpl-sim-3", "/v1/completions", Nanos(5));
-        entry.lock().writes.push(Write { at: Nanos(7), done: Nanos(8), tokens: 1 });
+        entry.lock().writes.push(Write { at: Nanos(7), done: Nanos(8), tokens: 1, choice: 0 });
         entry.end(End::Status(500), Nanos(9));
         entry.end(End::Disconnected, Nanos(10));
         let mut text = Vec::new();
@@ -181,7 +184,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(text).unwrap(),
             "{\"number\":3,\"id\":\"cmpl-sim-3\",\"path\":\"/v1/completions\",\"received_at\":5,\"headers_at\":null,\
-             \"writes\":[{\"at\":7,\"done\":8,\"tokens\":1}],\"blocked\":0,\"end_at\":9,\"end\":{\"status\":500}}\n"
+             \"writes\":[{\"at\":7,\"done\":8,\"tokens\":1,\"choice\":0}],\"blocked\":0,\"end_at\":9,\"end\":{\"status\":500}}\n"
         );
     }
 

@@ -167,7 +167,7 @@ fn number(bytes: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::outcome::{Counted, Usage};
+    use crate::model::call::Call;
     use crate::model::outcome::{Failure, FailureKind, Finish, Outcome, Phase, Timeline};
     use crate::model::report::Part;
     use crate::model::units::Nanos;
@@ -177,28 +177,8 @@ mod tests {
 
     fn outcome(seq: u64, end: Result<Finish, Failure>) -> Record {
         let timeline = Timeline { tokens: (1..4).map(|n| Nanos(seq * 1000 + n)).collect(), ..Timeline::default() };
-        let outcome = Outcome {
-            seq,
-            turn: 0,
-            turns: 1,
-            group: None,
-            phase: Phase::Measured,
-            model: "m".into(),
-            streamed: true,
-            timeline,
-            status: Some(200),
-            reads: 3,
-            bytes_out: 10,
-            bytes_in: 20,
-            reconnects: 0,
-            usage: Usage { output: Some(3), ..Usage::default() },
-            counted: Counted::default(),
-            server: Default::default(),
-            items: None,
-            max_tokens: None,
-            response_id: Some("id".into()),
-            end,
-        };
+        let blank = Call { seq, model: "m".into(), streamed: true, ..Call::default() }.outcome(Phase::Measured);
+        let outcome = Outcome { timeline, status: Some(200), reads: 3, response_id: Some("id".into()), end, ..blank };
         Record::Outcome { case: 1, round: 0, outcome }
     }
 

@@ -2,7 +2,11 @@
 
 use crate::model::metric::{Metric, Needs, Per};
 use crate::model::report::{CaseReport, Report, TokenSource};
+use crate::view::escape::{code, prose};
 use crate::view::format::counts_output;
+
+/// Cases that a note names before it only counts them.
+const NAMED_CASES: usize = 4;
 
 /// The case's own notes, and after them a line for every reason that leaves metrics without a value.
 pub fn notes(case: &CaseReport) -> Vec<String> {
@@ -37,6 +41,23 @@ pub fn grouped(report: &Report) -> Vec<(String, Vec<&str>)> {
     about
 }
 
+/// The run's notes, then the cases', each once with the cases it is about.
+pub fn told(report: &Report) -> Vec<String> {
+    let whole = report.cases.len();
+    let line = |(note, cases): (String, Vec<&str>)| {
+        if cases.len() == whole { prose(&note) } else { format!("{}: {}", named(&cases), prose(&note)) }
+    };
+    report.manifest.notes.iter().map(|note| prose(note)).chain(grouped(report).into_iter().map(line)).collect()
+}
+
+fn named(cases: &[&str]) -> String {
+    let names: Vec<String> = cases.iter().take(NAMED_CASES).map(|case| code(case)).collect();
+    match cases.len().saturating_sub(NAMED_CASES) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
 fn reason(case: &CaseReport, metric: Metric) -> &'static str {
     match metric.needs() {
         _ if metric == Metric::GoodputRate => "needs a `goodput(…)` limit",
@@ -44,12 +65,17 @@ fn reason(case: &CaseReport, metric: Metric) -> &'static str {
         Needs::OpenLoop => "needs an open loop (`load.rate`)",
         Needs::Stream if !case.distributions.contains_key(&Metric::Ttft) => "needs streamed responses",
         Needs::Stream => "too few tokens, their number not known, or each reply in a single read",
+        Needs::Turns => "needs conversations (`dataset.turns`)",
+        Needs::Items => "needs requests of several inputs",
+        Needs::ServerTimes => "not reported by the server",
         Needs::Nothing => "not reported by the server, and not countable",
     }
 }
 
 fn missing(case: &CaseReport) -> impl Iterator<Item = Metric> {
-    Metric::ALL.iter().copied().filter(|metric| match metric.per() {
+    // Whole families that most cases have no use for are not listed one by one.
+    let family = |metric: &Metric| matches!(metric.needs(), Needs::Turns | Needs::Items | Needs::ServerTimes);
+    Metric::ALL.iter().copied().filter(move |metric| !family(metric)).filter(|metric| match metric.per() {
         Per::Case => !case.scalars.contains_key(metric),
         Per::Request | Per::Gap => !case.distributions.contains_key(metric),
     })

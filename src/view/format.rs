@@ -88,7 +88,9 @@ fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
         Unit::Millis => span(value, significant),
         Unit::Seconds => span(value * 1e3, significant),
         Unit::Share => format!("{}%", without_zeros(&digits(tidy(value * 100.0), significant))),
-        Unit::TokensPerSecond | Unit::RequestsPerSecond => format!("{} {}", compact(value, significant), unit.symbol()),
+        Unit::TokensPerSecond | Unit::RequestsPerSecond | Unit::ItemsPerSecond | Unit::SessionsPerSecond => {
+            format!("{} {}", compact(value, significant), unit.symbol())
+        }
         Unit::Tokens => format!("{} {}", digits(value, significant), unit.symbol()),
         Unit::Count => digits(value, significant),
     }

@@ -4,7 +4,7 @@
 
 use crate::model::check::Verdict;
 use crate::model::metric::{Metric, Per, Stat};
-use crate::model::report::{CaseReport, Report};
+use crate::model::report::{CaseReport, GroupReport, Report};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
 use crate::view::{ViewError, absent, format};
@@ -62,6 +62,7 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "token_source": case.token_source,
         "counts": case.counts,
         "metrics": metrics(case),
+        "groups": case.groups.iter().map(group).collect::<Vec<_>>(),
         "audit": case.audit,
         "slo": case.verdicts.iter().map(slo).collect::<Vec<_>>(),
         "failures": case.failures,
@@ -75,6 +76,18 @@ fn metrics(case: &CaseReport) -> Map<String, Value> {
         Per::Request | Per::Gap => json!(case.distributions.get(metric).map(distribution)),
     };
     Metric::ALL.iter().map(|metric| (metric.column().to_owned(), value(metric))).collect()
+}
+
+fn group(group: &GroupReport) -> Value {
+    let metrics: Map<String, Value> =
+        group.distributions.iter().map(|(metric, seen)| (metric.column().to_owned(), json!(distribution(seen)))).collect();
+    json!({
+        "name": group.name,
+        "scheduled": group.scheduled,
+        "ok": group.ok,
+        "output_tps_per_user": group.output_tps_per_user,
+        "metrics": metrics,
+    })
 }
 
 fn distribution(distribution: &Distribution) -> Map<String, Value> {

@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, headline};
+use crate::view::{ViewError, absent, groups, headline};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -18,8 +18,6 @@ const TEMPLATE: &str = include_str!("../../templates/report.md");
 const OPEN_RULINGS: usize = 30;
 /// Cases up to which their percentiles are shown unfolded.
 const OPEN_CASES: usize = 3;
-/// Cases that a note names before it only counts them.
-const NAMED_CASES: usize = 4;
 
 #[derive(Serialize)]
 struct Page {
@@ -33,6 +31,7 @@ struct Page {
     slo_total: usize,
     slo_folded: bool,
     cases: Sheet,
+    groups: Sheet,
     charts: Vec<Picture>,
     percentiles: Vec<Percentiles>,
     folded: bool,
@@ -84,6 +83,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         slo_total,
         slo_folded: slo_total > OPEN_RULINGS,
         cases: sheet::cases(report),
+        groups: groups::groups(report),
         charts: charts.iter().map(|chart| Picture { name: chart.name, title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
         folded: report.cases.len() > OPEN_CASES,
@@ -91,14 +91,18 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         audit: sheet::audit(report),
         audit_limits: audit_limits(report),
         environment: environment(report),
-        notes: notes(report),
+        notes: absent::told(report),
     }
 }
 
 fn percentiles(case: &CaseReport) -> Percentiles {
     let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let summary = format!("<code>{}</code>", plain(&html));
-    Percentiles { title: code(&case.id), summary, low: sheet::low_is_better(case), high: sheet::high_is_better(case) }
+    Percentiles {
+        title: code(&case.id),
+        summary: format!("<code>{}</code>", plain(&html)),
+        low: sheet::low_is_better(case),
+        high: sheet::high_is_better(case),
+    }
 }
 
 fn audit_limits(report: &Report) -> String {
@@ -133,24 +137,6 @@ fn environment(report: &Report) -> Vec<(String, String)> {
     let told = |(url, what): (&String, &String)| ("Target", [code(url), prose(what)].join(" ").trim_end().to_owned());
     pairs.extend(manifest.targets.iter().map(told));
     pairs.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name.to_owned(), text)).collect()
-}
-
-/// The run's notes, then the cases', each once with the cases it is about.
-fn notes(report: &Report) -> Vec<String> {
-    let whole = report.cases.len();
-    let line = |(note, cases): (String, Vec<&str>)| match cases.len() {
-        count if count == whole => prose(&note),
-        _ => format!("{}: {}", named(&cases), prose(&note)),
-    };
-    report.manifest.notes.iter().map(|note| prose(note)).chain(absent::grouped(report).into_iter().map(line)).collect()
-}
-
-fn named(cases: &[&str]) -> String {
-    let names: Vec<String> = cases.iter().take(NAMED_CASES).map(|case| code(case)).collect();
-    match cases.len().saturating_sub(NAMED_CASES) {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
 }
 
 #[cfg(test)]
@@ -285,7 +271,7 @@ mod tests {
         let mut report = sweep(12);
         report.manifest.notes = vec!["clock was read once".into()];
         report.cases[3].notes = vec!["odd | one".into()];
-        let notes = notes(&report);
+        let notes = absent::told(&report);
         assert_eq!(
             notes[..2],
             ["clock was read once", "n/a: reasoning_tokens, cached_tokens: not reported by the server, and not countable."]
@@ -293,7 +279,7 @@ mod tests {
         assert_eq!(notes[5], "`concurrency=8`: odd \\| one");
         report.cases.iter_mut().take(6).for_each(|case| case.notes = vec!["six".into()]);
         assert!(
-            super::notes(&report)
+            absent::told(&report)
                 .contains(&"`concurrency=1`, `concurrency=2`, `concurrency=4`, `concurrency=8` and 2 more: six".to_owned())
         );
     }

@@ -9,6 +9,7 @@ mod escape;
 #[cfg(test)]
 mod fixture;
 pub mod format;
+mod groups;
 pub mod headline;
 mod json;
 mod junit;

@@ -23,7 +23,7 @@ pub struct Sheet {
 
 impl Sheet {
     /// A table whose heads tell the alignment: those that begin with `>` stand over numbers.
-    fn new(heads: &[&str], rows: Vec<Vec<String>>) -> Sheet {
+    pub fn new(heads: &[&str], rows: Vec<Vec<String>>) -> Sheet {
         Sheet {
             head: heads.iter().map(|head| head.trim_start_matches('>').to_owned()).collect(),
             rule: heads.iter().map(|head| if head.starts_with('>') { "---:" } else { "---" }).collect(),
@@ -115,7 +115,8 @@ fn case_row(case: &CaseReport) -> Vec<String> {
     row
 }
 
-fn marked(case: &CaseReport, metric: Metric, value: Option<f64>) -> String {
+/// A figure of a case in a cell.
+pub fn marked(case: &CaseReport, metric: Metric, value: Option<f64>) -> String {
     value.map_or_else(|| ABSENT.to_owned(), |value| format!("{}{}", mark(case, metric), number(value)))
 }
 

@@ -112,6 +112,8 @@ fn name(unit: Unit) -> &'static str {
         Unit::Share => "percent",
         Unit::TokensPerSecond => "tokens per second",
         Unit::RequestsPerSecond => "requests per second",
+        Unit::ItemsPerSecond => "items per second",
+        Unit::SessionsPerSecond => "sessions per second",
         Unit::Tokens => "tokens",
         Unit::Count => "plain numbers",
     }

@@ -4,7 +4,7 @@
 //! assertion := metric [ tags ] [ "." stat ] op value [ unit ]
 //!            | "goodput" "(" limit { "," limit } ")" op percent
 //! limit     := metric op value [ unit ]
-//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round"
+//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group"
 //! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
 //! op        := "<" | "<=" | ">" | ">=" | "==" | "!="
 //! unit      := "ns" "us" "ms" "s" "m" "h" | "%" | "tok/s" | "req/s" | "tok"
@@ -104,6 +104,9 @@ fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, C
     Err(CheckError::new(at, format!("unknown metric `{name}`"), label).help(exist))
 }
 
+/// The tags by which rows are told apart.
+const TAGS: [&str; 4] = ["model", "round", "turn", "group"];
+
 fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     let mut tags: Vec<(String, String)> = Vec::new();
     if !cursor.eat('{') {
@@ -111,12 +114,10 @@ fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     }
     loop {
         let (tag, at) = cursor.word();
-        if !["model", "round"].contains(&tag) {
-            let label =
-                near(tag, ["model", "round"]).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-            return Err(
-                CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label).help("Tags are `model` and `round`.")
-            );
+        if !TAGS.contains(&tag) {
+            let label = near(tag, TAGS).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            return Err(CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label)
+                .help("Tags are `model`, `round`, `turn` (1, 2, … or first, later) and `group`."));
         }
         cursor.expect('=', "between a tag and its value")?;
         let (value, at) = cursor.until(&[',', '}']);

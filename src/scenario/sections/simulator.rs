@@ -27,6 +27,8 @@ pub(crate) static SIMULATOR: Block = Block {
         field("default_output_tokens", Kind::Whole(1, MOST), "Output tokens where the request sets no `max_tokens`.")
             .default("64"),
         field("faults", Kind::Block(&FAULTS), "Faults that it commits on the seed.").defaults(Default::Empty),
+        field("prefix_cache", Kind::Bool, "Blocks of a prompt that an earlier one began with too cost no prefill.")
+            .default("false"),
     ],
 };
 
@@ -39,7 +41,7 @@ static FAULTS: Block = Block {
         field("reset", Kind::Leaf(&SHARE), "Reset the connection in mid-stream.").default("0"),
         field("stall", Kind::Leaf(&SHARE), "Fall silent in mid-stream for `stall_for`.").default("0"),
         field("stall_for", Kind::Leaf(&DURATION), "Length of a stall.").default("5s"),
-        field("truncate", Kind::Leaf(&SHARE), "End the body early, without finish reason and without `[DONE]`.").default("0"),
+        field("truncate", Kind::Leaf(&SHARE), "End the body early, without finish reason and end marker.").default("0"),
         field("stream_error", Kind::Leaf(&SHARE), "An error event under HTTP 200 in mid-stream.").default("0"),
         field("slow_headers", Kind::Leaf(&DURATION), "Delay of the status line and headers.").default("0s"),
         field("split", Kind::Whole(0, MOST), "Bytes after which each write is cut in two, 0 for never.").default("0"),
@@ -68,6 +70,7 @@ pub(crate) fn decode(node: &Node) -> Option<Simulator> {
         block_tokens: count("block_tokens")?,
         default_output_tokens: count("default_output_tokens")?,
         faults: faults(node.get("faults")?)?,
+        prefix_cache: flag(node, "prefix_cache")?,
     })
 }
 

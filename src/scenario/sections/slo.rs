@@ -153,16 +153,27 @@ fn lacks(needs: Needs, case: &Case) -> Option<(&'static str, &'static str)> {
         Needs::OpenLoop if matches!(case.load.shape, Shape::Closed { .. }) => {
             Some(("a closed loop offers no rate", "Set `load.rate`"))
         }
+        Needs::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
+        Needs::Items if case.target.api.generates() => {
+            Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))
+        }
         _ => None,
     }
 }
 
 fn known_tag(limit: &Limit<'_>, case: &Case, (tag, value, rounds): (&str, &str, u32), review: &mut Review) {
-    let (known, exist) = if tag == "model" {
-        let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
-        (names.contains(&value), format!("Models are {}.", list(names, "and")))
-    } else {
-        (value.parse::<u32>().is_ok_and(|round| round < rounds), format!("Rounds are 0 to {}.", rounds.saturating_sub(1)))
+    let (known, exist) = match tag {
+        "model" => {
+            let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
+            (names.contains(&value), format!("Models are {}.", list(names, "and")))
+        }
+        "turn" => {
+            let turn = ["first", "later"].contains(&value) || value.parse::<u32>().is_ok_and(|turn| turn > 0);
+            (turn && case.dataset.turns.is_some(), "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned())
+        }
+        // What groups there are is known when the data is read.
+        "group" => return,
+        _ => (value.parse::<u32>().is_ok_and(|round| round < rounds), format!("Rounds are 0 to {}.", rounds.saturating_sub(1))),
     };
     if !known {
         let at = underline(limit, value, review);

@@ -28,11 +28,17 @@ impl Answer {
         serde_json::from_str(&self.body()).unwrap()
     }
 
-    /// The JSON of each `data:` event before `[DONE]`.
+    /// The JSON of each event but `[DONE]`: of `data:` lines, and of lines that are JSON themselves.
     pub(super) fn events(&self) -> Vec<serde_json::Value> {
         let body = self.body();
-        let data = body.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
-        data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+        let data = body.lines().filter_map(|line| line.strip_prefix("data:").or(line.starts_with('{').then_some(line)));
+        data.map(str::trim).filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+    }
+
+    /// The name of each event that has one.
+    pub(super) fn names(&self) -> Vec<String> {
+        let body = self.body();
+        body.lines().filter_map(|line| line.strip_prefix("event:")).map(|name| name.trim().to_owned()).collect()
     }
 }
 
@@ -54,8 +60,13 @@ impl Client {
     }
 
     pub(super) fn post(&mut self, path: &str, body: &str) -> Answer {
+        self.post_with(path, "", body)
+    }
+
+    /// A POST with further header lines.
+    pub(super) fn post_with(&mut self, path: &str, headers: &str, body: &str) -> Answer {
         let length = body.len();
-        self.raw(&format!("POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {length}\r\n\r\n{body}"))
+        self.raw(&format!("POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {length}\r\n{headers}\r\n{body}"))
     }
 
     /// A chat of three prompt tokens, with further fields.
@@ -122,8 +133,12 @@ impl Client {
 
 /// A simulator with steps of one millisecond, its log on.
 pub(super) fn simulator(faults: Faults) -> Running {
-    let config = Simulator { faults, ..fast() };
-    start(&config, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now())).unwrap()
+    serving(&Simulator { faults, ..fast() })
+}
+
+/// A simulator of that configuration, its log on.
+pub(super) fn serving(config: &Simulator) -> Running {
+    start(config, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now())).unwrap()
 }
 
 pub(super) fn fast() -> Simulator {

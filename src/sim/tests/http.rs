@@ -58,9 +58,6 @@ fn what_is_wrong_gets_its_status() {
     let server = simulator(Faults::default());
     let huge = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(70_000));
     let cases = [
-        ("GET /nowhere HTTP/1.1\r\n\r\n", 404, "not_found_error", "there is no /nowhere"),
-        ("DELETE /health HTTP/1.1\r\n\r\n", 405, "invalid_request_error", "/health takes GET, not DELETE"),
-        ("GET /v1/completions HTTP/1.1\r\n\r\n", 405, "invalid_request_error", "/v1/completions takes POST, not GET"),
         ("POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 400, "invalid_request_error", "`prompt` is missing"),
         ("GET / HTTP/1.0\r\n\r\n", 505, "server_error", "the simulator speaks HTTP/1.1 only"),
         ("\x16\x03\x01\r\n\r\n", 400, "invalid_request_error", "the request is not HTTP/1.1"),
@@ -91,6 +88,26 @@ fn what_is_wrong_gets_its_status() {
         assert_eq!((answer.status, error["code"].as_u64()), (status, Some(u64::from(status))));
         assert_eq!((error["type"].as_str(), error["message"].as_str()), (Some(kind), Some(message)));
     }
+}
+
+#[test]
+fn requests_for_no_endpoint_learn_which_there_are() {
+    let server = simulator(Faults::default());
+    let known = "; the endpoints are POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, \
+         /v1/rerank, /rerank, /v2/rerank, /api/v1/services/aigc/text-generation/generation, /api/chat, /api/generate, \
+         /generate_stream, /generate; GET /v1/models, /health, /metrics";
+    let cases = [
+        ("GET /nowhere?x=/health", 404, "there is no /nowhere"),
+        ("POST /v1/chat", 404, "there is no /v1/chat"),
+        ("DELETE /health", 405, "/health takes GET, not DELETE"),
+        ("GET /v1/completions", 405, "/v1/completions takes POST, not GET"),
+    ];
+    for (line, status, message) in cases {
+        let answer = Client::of(&server).raw(&format!("{line} HTTP/1.1\r\n\r\n"));
+        assert_eq!((answer.status, answer.json()["error"]["message"].as_str().unwrap()), (status, &*format!("{message}{known}")));
+    }
+    let anthropic = Client::of(&server).raw("GET /v1/messages HTTP/1.1\r\n\r\n");
+    assert_eq!((anthropic.status, &anthropic.json()["type"]), (405, &"error".into()));
 }
 
 #[test]

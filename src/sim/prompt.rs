@@ -1,0 +1,178 @@
+//! How many tokens a prompt has by the simulator's own rule, and which blocks of it other prompts may share.
+
+use serde_json::Value;
+use std::hash::{DefaultHasher, Hasher};
+
+/// Bytes of text that make one token, the last one rounded up.
+const BYTES: usize = 4;
+/// Tokens of an image, a sound or any other part that is no text, whatever its size.
+pub(super) const MEDIA_TOKENS: usize = 256;
+
+/// The types of parts that are no text, over all protocols.
+const MEDIA: [&str; 10] =
+    ["image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video_url", "video", "file", "input_file"];
+
+/// A prompt as bytes: of text itself, 4 for a token id, 4 × 256 for an image or a sound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Prompt {
+    bytes: usize,
+    /// The bytes themselves, where blocks are asked for later.
+    kept: Option<Vec<u8>>,
+}
+
+impl Prompt {
+    /// An empty prompt; `keep` says that [`Prompt::blocks`] will be asked.
+    pub(super) fn new(keep: bool) -> Prompt {
+        Prompt { bytes: 0, kept: keep.then(Vec::new) }
+    }
+
+    /// Its tokens: bytes / 4, rounded up, at least 1.
+    pub(super) fn tokens(&self) -> u64 {
+        self.bytes.div_ceil(BYTES).max(1) as u64
+    }
+
+    /// Adds text.
+    pub(super) fn text(&mut self, text: &str) {
+        self.raw(text.as_bytes());
+    }
+
+    /// Adds token ids. None where the list is empty or holds anything else.
+    pub(super) fn ids(&mut self, ids: &[Value]) -> Option<()> {
+        let ids: Option<Vec<u64>> = ids.iter().map(Value::as_u64).collect();
+        let ids = ids.filter(|ids| !ids.is_empty())?;
+        ids.iter().for_each(|id| self.raw(&(*id as u32).to_le_bytes()));
+        Some(())
+    }
+
+    /// Adds a prompt of so many tokens that is computed beside this one and shares no block with any.
+    pub(super) fn add(&mut self, tokens: u64) {
+        self.bytes += BYTES * tokens as usize;
+    }
+
+    /// Adds an image, a sound or the like.
+    pub(super) fn media(&mut self, content: &Value) {
+        self.bytes += BYTES * MEDIA_TOKENS;
+        if let Some(kept) = &mut self.kept {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(content.to_string().as_bytes());
+            let hash = hasher.finish().to_le_bytes();
+            kept.extend(hash.iter().cycle().take(BYTES * MEDIA_TOKENS));
+        }
+    }
+
+    /// Adds a message of any protocol: its content, the images beside it, and the arguments of its tool calls. None where
+    /// it is none.
+    pub(super) fn message(&mut self, message: &Value) -> Option<()> {
+        message.get("role")?.as_str()?;
+        if let Some(content) = message.get("content") {
+            self.content(content)?;
+        }
+        let list = |name: &str| message.get(name).and_then(Value::as_array).into_iter().flatten();
+        list("images").for_each(|image| self.media(image));
+        let calls = list("tool_calls").filter_map(|call| call.get("function")?.get("arguments"));
+        calls.for_each(|arguments| self.loose(arguments));
+        Some(())
+    }
+
+    /// Adds content: text, or a list of parts. None where it is anything else.
+    pub(super) fn content(&mut self, content: &Value) -> Option<()> {
+        match content {
+            Value::Null => {}
+            Value::String(text) => self.text(text),
+            Value::Array(parts) => parts.iter().for_each(|part| self.part(part)),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn part(&mut self, part: &Value) {
+        let kind = part.get("type").and_then(Value::as_str);
+        let untyped = || ["image", "audio", "video"].iter().any(|name| part.get(name).is_some());
+        if kind.map_or_else(untyped, |kind| MEDIA.contains(&kind)) {
+            return self.media(part);
+        }
+        ["text", "thinking", "input", "arguments", "output"].iter().filter_map(|name| part.get(name)).for_each(|v| self.loose(v));
+        // The result of a tool has a content of its own; a content of another kind counts nothing.
+        let _ = part.get("content").and_then(|content| self.content(content));
+        if let Value::String(text) = part {
+            self.text(text);
+        }
+    }
+
+    /// Text as it is, and anything else as JSON.
+    pub(super) fn loose(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.text(text),
+            other => self.text(&other.to_string()),
+        }
+    }
+
+    /// A hash of each full block of `block_tokens` tokens, over the block and all before it. Empty where nothing was kept.
+    pub(super) fn blocks(&self, block_tokens: u32) -> Vec<u64> {
+        let mut hasher = DefaultHasher::new();
+        let mut hash = |block: &[u8]| {
+            hasher.write(block);
+            hasher.finish()
+        };
+        self.kept.iter().flat_map(|kept| kept.chunks_exact(block_tokens.max(1) as usize * BYTES)).map(&mut hash).collect()
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len();
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn tokens(messages: &[Value]) -> u64 {
+        let mut prompt = Prompt::new(false);
+        messages.iter().for_each(|message| prompt.message(message).unwrap());
+        prompt.tokens()
+    }
+
+    #[test]
+    fn messages_count_by_their_bytes_and_media_by_the_piece() {
+        assert_eq!(tokens(&[json!({ "role": "user", "content": "12345" })]), 2);
+        assert_eq!(tokens(&[json!({ "role": "user", "content": "" })]), 1);
+        let parts = json!([{ "type": "text", "text": "1234" }, { "type": "image_url", "image_url": { "url": "data:x" } }]);
+        assert_eq!(tokens(&[json!({ "role": "user", "content": parts })]), 257);
+        assert_eq!(tokens(&[json!({ "role": "user", "content": "1234", "images": ["x", "y"] })]), 513);
+        assert_eq!(tokens(&[json!({ "role": "user", "content": [{ "image": "x" }, { "text": "1234" }] })]), 257);
+        let call = json!({ "role": "assistant", "content": null, "tool_calls": [{ "function": { "arguments": "{\"a\":1}" } }] });
+        assert_eq!(tokens(&[call, json!({ "role": "tool", "content": "1", "tool_call_id": "c" })]), 2);
+        let result = json!([{ "type": "tool_result", "content": [{ "type": "text", "text": "12345678" }] }]);
+        assert_eq!(tokens(&[json!({ "role": "user", "content": result })]), 2);
+        for wrong in [json!("hi"), json!({ "content": "x" }), json!({ "role": "user", "content": 7 })] {
+            assert_eq!(Prompt::new(false).message(&wrong), None);
+        }
+    }
+
+    #[test]
+    fn equal_beginnings_have_equal_blocks() {
+        let blocks = |text: &str| {
+            let mut prompt = Prompt::new(true);
+            prompt.text(text);
+            prompt.blocks(2)
+        };
+        let (one, two) = (blocks("aaaaaaaabbbbbbbbccc"), blocks("aaaaaaaabbbbbbbbdddddddd"));
+        assert_eq!((one.len(), two.len(), &one[..], &two[..2]), (2, 3, &two[..2], &one[..]));
+        assert_ne!(blocks("bbbbbbbb")[0], one[1], "a block stands for all before it too");
+        let mut ids = Prompt::new(true);
+        assert_eq!(ids.ids(&[json!(1), json!(2), json!(3)]), Some(()));
+        assert_eq!((ids.tokens(), ids.blocks(2).len()), (3, 1));
+        assert_eq!((ids.ids(&[]), ids.ids(&[json!("x")])), (None, None));
+        let image = |name: &str| {
+            let mut prompt = Prompt::new(true);
+            prompt.media(&json!(name));
+            prompt.blocks(256)
+        };
+        assert_eq!((image("x"), image("x").len()), (image("x"), 1));
+        assert_ne!(image("x"), image("y"));
+    }
+}
