@@ -115,6 +115,9 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::http::dropped;
+    use crate::model::call::Call;
+    use crate::model::outcome::Phase;
 
     #[test]
     fn spans_give_their_quantiles_within_a_thousandth() {
@@ -136,5 +139,16 @@ mod tests {
         assert_eq!(meter.left(55.0), Some(5.0));
         meter.sessions = 0;
         assert_eq!(meter.left(20.0), Some(40.0));
+    }
+
+    #[test]
+    fn a_session_is_over_with_its_last_turn_and_every_turn_is_a_request() {
+        let mut meter = Meter::new(Some(2), None);
+        for (turn, turns) in [(0, 2), (1, 2), (0, 1)] {
+            let call = Call { turn, turns, ..Call::default() };
+            meter.record(&dropped(&call, Phase::Measured, Nanos::ZERO, "x"));
+        }
+        let progress = meter.progress(0, 0);
+        assert_eq!((progress.done, progress.total, progress.errors, progress.left_s), (2, Some(2), 3, Some(0.0)));
     }
 }

@@ -49,11 +49,22 @@ impl Visits {
         self.last_sent.get()
     }
 
+    /// Asks for the next turn, which is made elsewhere.
+    fn ask(&self, place: Place, talk: Option<Box<Talk>>, reply: Message) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        // A thread that is gone answers nothing, whether it can still be asked or not; the queue has no bound.
+        let _ = self.asks.try_send(Ask { place, talk, reply, answer });
+        answered
+    }
+
     async fn over(&self) {
         // The sender lives in self, so the wait cannot fail.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 }
+
+/// Where a later turn comes in.
+type Answer = oneshot::Receiver<Result<Next, String>>;
 
 /// The rows of a session's turns from `from` on, none of which is sent.
 pub fn unsent(first: &Unsent, from: u32, at: Nanos, why: &str) -> Vec<Finished> {
@@ -111,9 +122,10 @@ impl Drive {
                 left.extend(unsent(&session, place.turn, end, &why));
                 return left;
             }
-            let reply = reply(&mut finished);
+            // Asked first: the next turn is made while this one is delivered.
+            let answered = visits.ask(place, talk.take(), reply(&mut finished));
             self.deliver(finished).await;
-            match self.next_turn(visits, place, talk.take(), reply, end).await {
+            match self.next_turn(visits, answered, end).await {
                 Ok(next) => (call, intended, talk) = (next.call, end + next.wait, Some(next.talk)),
                 Err(why) => return unsent(&session, place.turn, end, &why),
             }
@@ -121,18 +133,8 @@ impl Drive {
     }
 
     /// The next turn when its instant has come; an error says why there is none.
-    async fn next_turn(
-        &self,
-        visits: &Visits,
-        place: Place,
-        talk: Option<Box<Talk>>,
-        reply: Message,
-        end: Nanos,
-    ) -> Result<Next, String> {
+    async fn next_turn(&self, visits: &Visits, answered: Answer, end: Nanos) -> Result<Next, String> {
         let ready = async {
-            let (answer, answered) = oneshot::channel();
-            // A thread that is gone answers nothing, whether it can still be asked or not.
-            let _ = visits.asks.send(Ask { place, talk, reply, answer }).await;
             let next = answered.await.unwrap_or_else(|_| Err("the thread that makes turns is gone".into()));
             let next = next.map_err(|error| format!("not sent: the turn cannot be made: {error}"))?;
             visits.alarms.until(self.clock.instant(end + next.wait)).await;
