@@ -46,6 +46,9 @@ pub enum Command {
         /// The schema of results.json instead
         #[arg(long)]
         results: bool,
+        /// A reference page in Markdown instead, with an example for every field
+        #[arg(long, conflicts_with = "results")]
+        markdown: bool,
     },
     /// Write a small scenario to start from
     Init {

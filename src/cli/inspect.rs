@@ -46,8 +46,12 @@ fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
     }
 }
 
-pub fn schema(results: bool, terminal: &mut Terminal) -> Exit {
-    let text = if results { view::results_schema().to_owned() } else { format!("{:#}\n", scenario::json_schema()) };
+pub fn schema(results: bool, markdown: bool, terminal: &mut Terminal) -> Exit {
+    let text = match (results, markdown) {
+        (true, _) => view::results_schema().to_owned(),
+        (_, true) => scenario::markdown(),
+        (false, false) => format!("{:#}\n", scenario::json_schema()),
+    };
     terminal.data(&text);
     Exit::Pass
 }

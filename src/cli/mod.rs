@@ -46,7 +46,7 @@ pub fn main(world: World) -> Exit {
         Command::Run(args) => run::run(&args, &world.env, &mut terminal),
         Command::Validate(args) => inspect::validate(&args, &world.env, &mut terminal),
         Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
-        Command::Schema { results } => inspect::schema(results, &mut terminal),
+        Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),
         Command::Report(args) => report::report(&args, &world.env, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),

@@ -1,40 +1,91 @@
-//! The headers that every request to a target carries.
+//! The headers of requests to a target.
 
-use crate::engine::dial::host_and_port;
+use crate::engine::address::Address;
+use crate::engine::coding::accepted;
 use crate::engine::error::EngineError;
 use crate::engine::route::Route;
-use crate::model::target::Target;
+use crate::model::target::{Secret, Target};
+use crate::wire::Protocol;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHORIZATION, TRANSFER_ENCODING, USER_AGENT,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
-/// The headers of every request to `target`. What the scenario names wins over the key, the key over the URL's user.
-pub(super) fn headers(target: &Target, route: &Route) -> Result<HeaderMap, EngineError> {
+const EVENTS: &str = "text/event-stream, application/x-ndjson, application/json";
+const DOCUMENT: &str = "application/json";
+
+/// The headers that the requests to a target have in common.
+pub(super) struct Headers {
+    streamed: HeaderMap,
+    whole: HeaderMap,
+}
+
+impl Headers {
+    /// The headers of every request to `target`. What the scenario names wins over the protocol and its key, the key over
+    /// the URL's user, the protocol over what is usual.
+    ///
+    /// # Errors
+    /// A header that HTTP forbids.
+    pub fn new(target: &Target, route: &Route, address: &Address, protocol: &dyn Protocol) -> Result<Headers, EngineError> {
+        let of = |streamed| common(target, route, address, protocol, streamed);
+        Ok(Headers { streamed: of(true)?, whole: of(false)? })
+    }
+
+    /// The headers of one request: these, and its own over them.
+    ///
+    /// # Errors
+    /// A header of its own that HTTP forbids.
+    pub fn of(&self, streamed: bool, own: &[(String, String)]) -> Result<HeaderMap, EngineError> {
+        let mut headers = if streamed { self.streamed.clone() } else { self.whole.clone() };
+        own.iter().try_for_each(|(name, value)| put(&mut headers, name, value))?;
+        Ok(headers)
+    }
+}
+
+fn common(
+    target: &Target,
+    route: &Route,
+    address: &Address,
+    protocol: &dyn Protocol,
+    streamed: bool,
+) -> Result<HeaderMap, EngineError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static(if streamed { EVENTS } else { DOCUMENT }));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted(target.compression)));
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("llmscen/", env!("CARGO_PKG_VERSION"))));
-    let (host, port) = host_and_port(&route.uri);
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let authority = if route.uri.port().is_some() { format!("{host}:{port}") } else { host };
-    headers.insert(HOST, HeaderValue::from_str(&authority).map_err(|_| EngineError::Header("host".into()))?);
-    if let Some(auth) = route.proxy.as_ref().and_then(|proxy| proxy.auth.as_ref()).filter(|_| route.absolute_form()) {
+    address.host(&mut headers)?;
+    let proxy = route.proxy.as_ref().filter(|_| route.absolute_form(target.version));
+    if let Some(auth) = proxy.and_then(|proxy| proxy.auth.as_ref()) {
         headers.insert(PROXY_AUTHORIZATION, auth.clone());
     }
     if let Some(user) = basic(&route.uri) {
-        headers.insert(AUTHORIZATION, secret_value(AUTHORIZATION.as_str(), &user)?);
+        put(&mut headers, AUTHORIZATION.as_str(), &user)?;
     }
-    if let Some(key) = &target.api_key {
-        let value = format!("Bearer {}", key.expose());
-        headers.insert(AUTHORIZATION, secret_value(AUTHORIZATION.as_str(), &value)?);
+    for (name, value) in protocol.headers(target.api_key.as_ref().map(Secret::expose), streamed) {
+        put(&mut headers, name, &value)?;
     }
     for (name, value) in &target.headers {
-        let parsed: HeaderName = name.parse().map_err(|_| EngineError::Header(name.clone()))?;
-        headers.insert(parsed, secret_value(name, value.expose())?);
+        put(&mut headers, name, value.expose())?;
     }
     Ok(headers)
+}
+
+/// Puts a header in the place of any of its name. How long the body is, and how it is framed, is known only here: recorded
+/// headers often tell it of another body.
+fn put(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), EngineError> {
+    let parsed: HeaderName = name.parse().map_err(|_| EngineError::Header(name.to_owned()))?;
+    if parsed == CONTENT_LENGTH || parsed == TRANSFER_ENCODING {
+        return Ok(());
+    }
+    let mut value = HeaderValue::from_str(value).map_err(|_| EngineError::Header(name.to_owned()))?;
+    // Any of them may be a secret: none is kept in the tables of HTTP/2, nor printed by a library.
+    value.set_sensitive(true);
+    headers.insert(parsed, value);
+    Ok(())
 }
 
 /// Basic authentication of a URL with `user:password@` in it (RFC 7617).
@@ -44,15 +95,98 @@ fn basic(uri: &Uri) -> Option<String> {
     Some(format!("Basic {}", STANDARD.encode(plain)))
 }
 
-fn secret_value(name: &str, value: &str) -> Result<HeaderValue, EngineError> {
-    let mut value = HeaderValue::from_str(value).map_err(|_| EngineError::Header(name.to_owned()))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::target::{Compression, Place, Timeouts};
+    use crate::model::units::Nanos;
+    use crate::wire::{Decoder, Shape};
+    use serde_json::Value;
+
+    /// A protocol that has its key in a header of its own.
+    struct Keyed;
+
+    impl Protocol for Keyed {
+        fn body(&self, _: bool) -> Value {
+            Value::Null
+        }
+
+        fn headers(&self, key: Option<&str>, stream: bool) -> Vec<(&'static str, String)> {
+            let key = key.map(|key| ("x-api-key", key.to_owned()));
+            key.into_iter().chain(stream.then(|| ("x-sse", "enable".to_owned()))).collect()
+        }
+
+        fn decoder(&self, _: Shape, _: bool) -> Box<dyn Decoder> {
+            unreachable!("nothing is read here")
+        }
+    }
+
+    fn of(key: Option<&str>, named: &[(&str, &str)], compression: Compression) -> Result<Headers, EngineError> {
+        let limit = Nanos(1);
+        let target = Target {
+            api: crate::model::api::Api::OpenaiChat,
+            place: Place::Url(String::new()),
+            models: Vec::new(),
+            api_key: key.map(Secret::new),
+            headers: named.iter().map(|(name, value)| (name.to_string(), Secret::new(*value))).collect(),
+            timeouts: Timeouts { connect: limit, read: limit, total: limit },
+            tls: Default::default(),
+            pool: Default::default(),
+            version: Default::default(),
+            compression,
+            gpus: None,
+        };
+        let route = Route::new("http://user:word@h:1/v1", &Default::default(), &Default::default()).unwrap();
+        Headers::new(&target, &route, &Address::new(&route, target.version), &Keyed)
+    }
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let mut lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines.retain(|line| !line.starts_with("user-agent"));
+        lines
+    }
+
+    #[test]
+    fn each_voice_has_its_rank() {
+        let headers = of(Some("k"), &[("X-SSE", "off"), ("authorization", "mine")], Compression::Any).unwrap();
+        let own = [("accept".to_owned(), "a/b".to_owned()), ("Host".to_owned(), "other".to_owned())];
+        assert_eq!(
+            lines(&headers.of(true, &own).unwrap()),
+            [
+                "accept-encoding: zstd, gzip",
+                "accept: a/b",
+                "authorization: mine",
+                "content-type: application/json",
+                "host: other",
+                "x-api-key: k",
+                "x-sse: off",
+            ]
+        );
+        let headers = of(None, &[("content-length", "7")], Compression::None).unwrap();
+        assert_eq!(
+            lines(&headers.of(false, &[("Transfer-Encoding".to_owned(), "chunked".to_owned())]).unwrap()),
+            [
+                "accept-encoding: identity",
+                "accept: application/json",
+                "authorization: Basic dXNlcjp3b3Jk",
+                "content-type: application/json",
+                "host: h:1",
+            ]
+        );
+        assert_eq!(headers.of(true, &[]).unwrap()[ACCEPT], EVENTS);
+    }
+
+    #[test]
+    fn what_http_forbids_is_refused_without_its_value() {
+        let headers = of(None, &[], Compression::Gzip).unwrap();
+        for (name, value) in [("a b", "secret"), ("", "secret"), ("a", "secret\r\nb: c"), ("a", "\0")] {
+            let error = headers.of(true, &[(name.to_owned(), value.to_owned())]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("the header `{name}` cannot be sent")), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+            assert!(of(None, &[(name, value)], Compression::Gzip).is_err());
+        }
+    }
 
     #[test]
     fn the_user_of_a_url_becomes_basic_authentication() {

@@ -1,11 +1,12 @@
 //! One target over HTTP: the call that becomes an outcome, whatever happens.
 
+use crate::engine::address::Address;
 use crate::engine::clock::Clock;
 use crate::engine::dial::Dialer;
 use crate::engine::error::EngineError;
-use crate::engine::exchange::{Exchange, Line, Trace};
+use crate::engine::exchange::{Exchange, Line, Trace, unsent};
 use crate::engine::gauges::Gauges;
-use crate::engine::headers::headers;
+use crate::engine::headers::Headers;
 use crate::engine::pool::Pool;
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
@@ -14,7 +15,6 @@ use crate::model::outcome::{Counted, Failure, FailureKind, Outcome, Phase};
 use crate::model::target::Target;
 use crate::model::units::Nanos;
 use crate::wire::{Message, Protocol};
-use http::Uri;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -50,12 +50,12 @@ pub struct Http {
 impl Http {
     /// An engine for `target` at the end of `route`, with no connection yet.
     pub fn new(target: &Target, route: &Route, setting: Setting) -> Result<Http, EngineError> {
-        let headers = headers(target, route)?;
-        let uri = if route.absolute_form() { route.uri.clone() } else { origin_form(&route.uri) };
-        let dialer = Dialer::new(route.clone(), setting.clock);
+        let address = Address::new(route, target.version);
+        let headers = Headers::new(target, route, &address, setting.protocol.as_ref())?;
+        let dialer = Dialer::new(route.clone(), target.version, setting.clock);
         let line = Line {
             protocol: setting.protocol,
-            uri,
+            address,
             headers,
             pool: Rc::new(Pool::new(dialer, target.pool, target.timeouts.connect)),
             timeouts: target.timeouts,
@@ -66,15 +66,20 @@ impl Http {
         Ok(Http { line, redactor: Redactor::of(target) })
     }
 
-    /// Opens one connection and closes it: whether the target is there, and what was tried where it is not.
+    /// Opens one connection and closes it: whether the target is there and speaks the version of HTTP, and what was tried
+    /// where it is not.
     pub async fn reach(&self) -> Result<(), Failure> {
-        self.line.pool.open().await.map(drop)
+        self.line.pool.reach().await
     }
 
     /// Sends a call and waits for its end. Never an error: what goes wrong is in the outcome.
     ///
     /// `cancelled` resolves when the call must be given up.
     pub async fn call(&self, call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
+        let headers = match self.line.headers.of(call.streamed, &call.headers) {
+            Ok(headers) => headers,
+            Err(error) => return self.never_sent(&call, intended, phase, unsent(error)),
+        };
         let mut trace = Trace::default();
         trace.timeline.intended = intended;
         self.line.gauges.start(call.body.len() as u64);
@@ -84,7 +89,7 @@ impl Http {
         let limit = self.line.timeouts.total;
         let end = tokio::select! {
             biased;
-            end = exchange.run(call.body.into(), call.streamed) => end,
+            end = exchange.run(headers, call.body.into(), call.streamed) => end,
             () = cancelled => Err(Failure::new(FailureKind::Cancelled, "given up: the run was over")),
             () = tokio::time::sleep(limit.into()) => {
                 Err(Failure::new(FailureKind::TimeoutTotal, format!("not done within {:?}", std::time::Duration::from(limit))))
@@ -95,6 +100,14 @@ impl Http {
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
         self.fill(outcome, trace)
+    }
+
+    /// A call that cannot be written down: the fault is its own data's, and nothing of it left.
+    fn never_sent(&self, call: &Call, intended: Nanos, phase: Phase, failure: Failure) -> Finished {
+        let mut outcome = Outcome { end: Err(failure), bytes_out: 0, ..blank(call, phase) };
+        outcome.timeline.intended = intended;
+        outcome.timeline.end = self.line.clock.now();
+        Finished { outcome, text: None, message: None }
     }
 
     fn fill(&self, mut outcome: Outcome, trace: Trace) -> Finished {
@@ -155,9 +168,4 @@ pub fn dropped(call: &Call, phase: Phase, at: Nanos, why: &str) -> Outcome {
     outcome.timeline.intended = at;
     outcome.timeline.end = at;
     outcome
-}
-
-/// The path and query alone, as HTTP/1.1 sends them to the server itself.
-fn origin_form(uri: &Uri) -> Uri {
-    uri.path_and_query().map_or_else(Uri::default, |path| Uri::from(path.clone()))
 }

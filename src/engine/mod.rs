@@ -3,7 +3,9 @@
 //! The timed path stands on hyper's connection, not on a client with a pool of its own: only there can the instant of
 //! each socket read be seen, before any parsing.
 
+mod address;
 pub mod clock;
+mod coding;
 pub mod dial;
 pub mod error;
 pub mod exchange;

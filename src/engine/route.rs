@@ -3,11 +3,12 @@
 use crate::engine::error::EngineError;
 use crate::engine::proxy::{Proxy, proxy_for};
 use crate::engine::tls::client_config;
-use crate::model::target::Tls;
+use crate::model::target::{HttpVersion, Tls};
 use http::Uri;
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// URL, certificates and proxy of one target.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct Route {
     pub tls: Option<Arc<ClientConfig>>,
     /// The proxy in front of it.
     pub proxy: Option<Proxy>,
+    /// The latest TLS handshake with the target agreed on HTTP/1.1; lanes learn it from one another.
+    http1: Arc<AtomicBool>,
 }
 
 impl Route {
@@ -26,12 +29,23 @@ impl Route {
         let uri = parse(url)?;
         let tls = if uri.scheme_str() == Some("https") { Some(client_config(tls)?) } else { None };
         let proxy = proxy_for(&uri, env);
-        Ok(Route { uri, tls, proxy })
+        Ok(Route { uri, tls, proxy, http1: Arc::default() })
     }
 
-    /// Whether plain HTTP requests must carry the whole URI, for a proxy to read.
-    pub fn absolute_form(&self) -> bool {
-        self.proxy.is_some() && self.tls.is_none()
+    /// Whether requests must carry the whole URI, for a proxy to read: those of HTTP/1.1 without TLS. All others go through
+    /// a tunnel.
+    pub fn absolute_form(&self, version: HttpVersion) -> bool {
+        self.proxy.is_some() && self.tls.is_none() && version != HttpVersion::Http2
+    }
+
+    /// Whether the target is known to speak no HTTP/2 over TLS.
+    pub fn http1_agreed(&self) -> bool {
+        self.http1.load(Ordering::Relaxed)
+    }
+
+    /// Notes what a TLS handshake agreed on.
+    pub fn agreed(&self, h2: bool) {
+        self.http1.store(!h2, Ordering::Relaxed);
     }
 }
 

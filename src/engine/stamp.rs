@@ -8,18 +8,32 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
-/// Shared by a connection and the request on it; both live on one lane.
+/// Shared by a connection and the requests on it; all live on one lane.
 ///
-/// hyper hands on one body frame and reads again only when that frame was taken, so the latest stamp is always that of
-/// the read which completed the frame in hand.
+/// Of HTTP/1.1, hyper hands on one body frame and reads again only when that frame was taken, so the latest stamp is
+/// always that of the read which completed the frame in hand. An HTTP/2 connection reads for all of its requests: a frame
+/// that a busy lane takes late has the stamp of a later read, never of an earlier one.
 #[derive(Clone, Debug, Default)]
-pub struct Stamp(Rc<Cell<Nanos>>);
+pub struct Stamp(Rc<Reads>);
+
+#[derive(Debug, Default)]
+struct Reads {
+    latest: Cell<Nanos>,
+    arrived: Notify,
+}
 
 impl Stamp {
     /// When bytes last arrived; zero before the first.
     pub fn latest(&self) -> Nanos {
-        self.0.get()
+        self.0.latest.get()
+    }
+
+    /// Resolves after the next read of bytes.
+    pub fn arrival(&self) -> Notified<'_> {
+        self.0.arrived.notified()
     }
 }
 
@@ -43,7 +57,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Stamped<T> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.stamp.0.set(self.clock.now());
+            self.stamp.0.latest.set(self.clock.now());
+            self.stamp.0.arrived.notify_waiters();
         }
         result
     }

@@ -27,14 +27,14 @@ pub enum TlsError {
     Settings(String),
 }
 
-/// The client's side of a handshake under these settings. HTTP/1.1 is the one protocol offered.
+/// The client's side of a handshake under these settings. Which HTTP it offers is the dialer's choice.
 pub fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let settings = |error: rustls::Error| TlsError::Settings(error.to_string());
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(settings)?;
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier(tls, provider)?);
-    let mut config = match (&tls.cert, &tls.key) {
+    let config = match (&tls.cert, &tls.key) {
         (Some(cert), Some(key)) => {
             let key = PrivateKeyDer::from_pem_file(key).map_err(|e| pem("key", key, e))?;
             builder.with_client_auth_cert(certificates("certificate", cert)?, key).map_err(settings)?
@@ -42,7 +42,6 @@ pub fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
         (None, None) => builder.with_no_client_auth(),
         _ => return Err(TlsError::Settings("`cert` and `key` belong together: give both or neither".into())),
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 

@@ -24,9 +24,9 @@ pub enum Source {
     Sharegpt,
     /// Tokens drawn at random, unique per request.
     Random {
-        /// Prompt length, prefix included.
+        /// Prompt length: prefix, system message and chat template included.
         tokens: Quantity,
-        /// Tokens at its beginning that all prompts share.
+        /// Tokens at the beginning of the user's text that all prompts share.
         shared_prefix: u64,
     },
     /// Groups of prompts that share a beginning.
@@ -96,7 +96,7 @@ pub struct TraceSpec {
 /// Pictures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImagesSpec {
-    /// Width and height in pixels of generated pictures, taken in turn; empty: those of the folder in `path`.
+    /// Width and height in pixels of generated pictures, requests taking them in turn; empty: those of the folder in `path`.
     pub sizes: Vec<(u32, u32)>,
     /// Pictures in one request.
     pub count: u64,
@@ -178,8 +178,10 @@ pub struct DatasetSpec {
     pub source: Source,
     /// The file; None: the copy that ships with the tool, or a download where the kind has one.
     pub path: Option<String>,
-    /// A tokenizer.json, or the folder that holds one.
+    /// A tokenizer.json, the folder that holds one, or a model's name on the hub.
     pub tokenizer: Option<String>,
+    /// The prompts are sent as messages, so that the tokenizer's chat template counts.
+    pub templated: bool,
     /// Rows with fewer prompt tokens are dropped and counted.
     pub min_tokens: Option<u64>,
     /// Rows with more prompt tokens are dropped and counted.
@@ -194,7 +196,7 @@ pub struct DatasetSpec {
     pub columns: BTreeMap<String, String>,
     /// A row that does not fit stops the run; otherwise it is reported, left out and counted.
     pub strict: bool,
-    /// Put a text that is unique to the run in front of each prompt, so that no prefix cache knows it.
+    /// Put a text that is unique to the seed and the request in front of each prompt, so that no prefix cache knows it.
     pub cache_bust: bool,
     /// The length that texts are brought to.
     pub shape: Option<TextShape>,
@@ -209,6 +211,7 @@ impl DatasetSpec {
             source,
             path: None,
             tokenizer: None,
+            templated: true,
             min_tokens: None,
             max_tokens: None,
             order: Order::default(),

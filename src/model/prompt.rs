@@ -15,7 +15,8 @@ pub struct Prompt {
     pub body: Option<Map<String, Value>>,
     /// The dataset's row by column, for `{{ item.x }}`.
     pub fields: Map<String, Value>,
-    /// Prompt tokens as counted here, chat template left out.
+    /// Prompt tokens as counted here, system message and the tokenizer's chat template included. None: not counted, or
+    /// with pictures among them.
     pub tokens: Option<u64>,
     /// The count was made with a stand-in tokenizer.
     pub approximate: bool,

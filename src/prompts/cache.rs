@@ -5,7 +5,7 @@
 //! again and must be what it was, so that a dataset stays the same for as long as its digest is kept.
 
 use super::Progress;
-use super::fetch::{self, FetchError, Problem};
+use super::fetch::{self, FetchError, Problem, What};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -44,8 +44,14 @@ pub struct Cached {
 
 /// The file, from the cache if it is there and whole, otherwise from the hub.
 pub fn obtain(remote: &Remote, cache: &CacheDir, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
-    let path = cache.dir.join(remote.file);
-    let known = recorded(&path);
+    let urls = remote.homes.iter().map(|home| format!("{}/{home}", cache.hub.trim_end_matches('/'))).collect();
+    keep_of(&cache.dir.join(remote.file), urls, What::Dataset, progress)
+}
+
+/// The file at `path` in the cache if it is there and whole, otherwise of the first of `urls` that exists.
+pub fn keep_of(path: &Path, urls: Vec<String>, what: What, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
+    let path = path.to_owned();
+    let known = digest(&path);
     let present = std::fs::read(&path).ok();
     let damaged = present.is_some() && known.is_some();
     if let (Some(bytes), Some(digest)) = (present, &known)
@@ -53,9 +59,7 @@ pub fn obtain(remote: &Remote, cache: &CacheDir, progress: &dyn Fn(Progress)) ->
     {
         return Ok(Cached { path, bytes, note: None });
     }
-    let urls: Vec<String> = remote.homes.iter().map(|home| format!("{}/{home}", cache.hub.trim_end_matches('/'))).collect();
-    let state = if damaged { " (the copy there is damaged)" } else { "" };
-    let failed = |url, problem| FetchError { url, file: path.clone(), state, problem };
+    let failed = |url, problem| FetchError { url, file: path.clone(), damaged, problem, what };
     let bytes = fetch::download(&urls, progress).map_err(|(url, problem)| failed(url, problem))?;
     let digest = hex(&bytes);
     if let Some(known) = known.filter(|known| *known != digest) {
@@ -66,13 +70,18 @@ pub fn obtain(remote: &Remote, cache: &CacheDir, progress: &dyn Fn(Progress)) ->
     Ok(Cached { path, bytes, note })
 }
 
+/// Whether a file has been kept here, and so can be had again.
+pub fn recorded(path: &Path) -> bool {
+    digest(path).is_some()
+}
+
 fn sidecar(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".sha256");
     name.into()
 }
 
-fn recorded(path: &Path) -> Option<String> {
+fn digest(path: &Path) -> Option<String> {
     let line = std::fs::read_to_string(sidecar(path)).ok()?;
     line.split_whitespace().next().map(str::to_owned)
 }
@@ -105,38 +114,14 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prompts::loopback::{hub, reply};
     use crate::prompts::{longalpaca, openqa};
     use std::cell::RefCell;
-    use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
     use std::sync::{Arc, Mutex};
 
     const REMOTE: Remote = Remote { file: "kind/data.jsonl", homes: &["first/data.jsonl", "second/data.jsonl"] };
     const DATA: &str = "{\"question\": \"Why?\"}\n";
-
-    /// A hub that gives each path its answer, and the list of paths that were asked for.
-    fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}/datasets/", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let log = asked.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = BufReader::new(stream.unwrap());
-                let mut request = String::new();
-                while stream.read_line(&mut request).unwrap_or(0) > 2 {}
-                let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-                let reply = answer(&path);
-                log.lock().unwrap().push(path);
-                let _ = stream.get_mut().write_all(reply.as_bytes());
-            }
-        });
-        (address, asked)
-    }
-
-    fn reply(status: &str, headers: &str, body: &str) -> String {
-        format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len())
-    }
 
     struct Home {
         _dir: tempfile::TempDir,

@@ -88,8 +88,22 @@ pub enum PromptError {
         tokens: u64,
     },
     /// A prompt length that cannot be drawn.
-    #[error("`tokens` of a random dataset: {reason}")]
+    #[error("`tokens` of a {kind} dataset: {reason}")]
     Length {
+        /// The kind.
+        kind: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// Groups of prompts that cannot be made.
+    #[error("`prefix`: {reason}")]
+    Groups {
+        /// Why not.
+        reason: String,
+    },
+    /// Pictures that cannot be made or read.
+    #[error("`images`: {reason}")]
+    Images {
         /// Why not.
         reason: String,
     },

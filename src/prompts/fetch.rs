@@ -20,19 +20,35 @@ const STRIDE: u64 = 256 * 1024;
 
 /// A download that failed, and the ways around it.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot download {url} to {file}{state}: {problem}\n  give the dataset a `path` (`path: builtin` is the small openqa set \
-     that ships with this tool), or name a hub that can be reached in {HUB_VARIABLE}"
-)]
+#[error("cannot download {url} to {file}{}: {problem}\n  {what}", if *.damaged { " (the copy there is damaged)" } else { "" })]
 pub struct FetchError {
     /// What was asked for.
     pub url: String,
     /// Where it would have been kept.
     pub file: PathBuf,
-    /// What is already there, in words; empty where nothing is.
-    pub state: &'static str,
+    /// A copy is there that is not what it was.
+    pub damaged: bool,
     /// What went wrong.
     pub problem: Problem,
+    /// What it was for.
+    pub what: What,
+}
+
+/// What a file is for. Shown as the ways around its download.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum What {
+    /// The prompts.
+    #[error(
+        "give the dataset a `path` (`path: builtin` is the small openqa set that ships with this tool), or name a hub that can \
+         be reached in {HUB_VARIABLE}"
+    )]
+    Dataset,
+    /// The tokenizer.
+    #[error(
+        "there is no file or folder of that name here; name a tokenizer.json or a model folder in `dataset.tokenizer` (of a \
+         gated model there is no other way), or a hub that can be reached in {HUB_VARIABLE}"
+    )]
+    Tokenizer,
 }
 
 /// What went wrong with a download.

@@ -3,24 +3,37 @@
 //! A dataset is opened once per case and then asked for its sessions by number, from any thread: the same seed and
 //! number give the same prompt, whoever asks and in whatever order. A kind is one file and one line in [`open`].
 
+mod bust;
 mod cache;
+mod edited;
 mod error;
 mod fetch;
+mod hub;
+mod images;
+mod lead;
+mod lengths;
 mod line_by_line;
 mod longalpaca;
 mod message;
 mod openqa;
+mod permute;
+mod prefix;
 mod prompt;
 mod random;
 mod rows;
+mod shaped;
+mod speed;
 mod table;
 mod text;
 mod trace;
 
+#[cfg(test)]
+mod loopback;
+
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
 pub use fetch::FetchError;
-pub use message::words;
+pub use message::tokens_of;
 pub use trace::{Log, log as trace_log};
 
 use crate::model::dataset::{DatasetSpec, Source};
@@ -28,7 +41,6 @@ use crate::model::prompt::Session;
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::token::Tokenizer;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Prompts by index. Equal calls give equal sessions.
@@ -99,6 +111,11 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
+    /// The tokenizer, or the stand-in.
+    fn tokenizer(&self) -> Arc<Tokenizer> {
+        self.tokenizer.clone().unwrap_or_else(|| Arc::new(Tokenizer::builtin()))
+    }
+
     /// Whether a prompt of that length passes `prompt_tokens`. One that cannot be counted does not.
     fn admits(&self, tokens: Option<u64>) -> bool {
         let (low, high) = (self.spec.min_tokens, self.spec.max_tokens);
@@ -123,26 +140,39 @@ pub fn open(
     progress: &dyn Fn(Progress),
 ) -> Result<Opened, PromptError> {
     let mut notes = Vec::new();
-    let tokenizer = tokenizer(spec, &mut notes)?;
+    let tokenizer = tokenizer(spec, cache, progress, &mut notes)?;
     let setting = Setting { spec, seed: seed.child("dataset"), first, tokenizer: tokenizer.clone(), cache, progress };
     let prompts: Box<dyn Prompts> = match &spec.source {
         Source::Prompt(text) => Box::new(prompt::open(text, &setting)?),
-        Source::Random { tokens, .. } => Box::new(random::open(tokens, &setting)?),
+        Source::Random { tokens, shared_prefix } => Box::new(random::open(tokens, *shared_prefix, &setting, &mut notes)?),
+        Source::Prefix { groups, per_group, prefix_tokens, tokens } => {
+            Box::new(prefix::open((*groups, *per_group), *prefix_tokens, tokens, &setting)?)
+        }
+        Source::SpeedBenchmark { long } => Box::new(speed::open(*long, &setting)?),
+        Source::Images(images) => Box::new(images::open(images, &setting, &mut notes)?),
         Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
         Source::LineByLine => Box::new(table::open(&line_by_line::KIND, &setting, &mut notes)?),
         Source::Openqa => Box::new(table::open(&openqa::KIND, &setting, &mut notes)?),
         Source::Longalpaca => Box::new(table::open(&longalpaca::KIND, &setting, &mut notes)?),
         _ => return Err(PromptError::NoPath { kind: "new" }),
     };
+    let prompts = bust::over(prompts, &setting, &mut notes);
+    let prompts = shaped::over(prompts, &setting)?;
     Ok(Opened { prompts, tokenizer, notes })
 }
 
-fn tokenizer(spec: &DatasetSpec, notes: &mut Vec<String>) -> Result<Option<Arc<Tokenizer>>, PromptError> {
-    if let Some(path) = spec.tokenizer.as_deref().filter(|path| *path != "builtin") {
-        return Ok(Some(Arc::new(Tokenizer::load(Path::new(path))?)));
+fn tokenizer(
+    spec: &DatasetSpec,
+    cache: &CacheDir,
+    progress: &dyn Fn(Progress),
+    notes: &mut Vec<String>,
+) -> Result<Option<Arc<Tokenizer>>, PromptError> {
+    if let Some(name) = spec.tokenizer.as_deref().filter(|name| *name != "builtin") {
+        let tokenizer = hub::tokenizer(name, cache, progress, notes)?;
+        return Ok(Some(Arc::new(if spec.templated { tokenizer } else { tokenizer.without_template() })));
     }
-    let needed =
-        spec.tokenizer.is_some() || matches!(spec.source, Source::Random { .. }) || spec.min_tokens.or(spec.max_tokens).is_some();
+    let made = matches!(spec.source, Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. });
+    let needed = spec.tokenizer.is_some() || made || spec.shape.is_some() || spec.min_tokens.or(spec.max_tokens).is_some();
     if !needed {
         return Ok(None);
     }

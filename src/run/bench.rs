@@ -5,7 +5,7 @@ use crate::engine::gauges::Gauges;
 use crate::engine::http::{Http, Setting};
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
-use crate::model::dataset::DatasetSpec;
+use crate::model::dataset::{DatasetSpec, OnExhausted};
 use crate::model::load::Shape;
 use crate::model::outcome::{Failure, FailureKind};
 use crate::model::plan::{Case, Plan, TraceFile};
@@ -150,7 +150,9 @@ struct Dataset {
 
 /// Opens a dataset on a thread of its own: a download can take long, and the switch must not wait for it.
 fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
-    let (spec, seed, cache, events) = (spec.clone(), plan.seed, context.cache.clone(), context.events.clone());
+    // Where the data of a case ends is for its rounds to say: each begins behind the rows of the one before.
+    let spec = DatasetSpec { on_exhausted: OnExhausted::Cycle, ..spec.clone() };
+    let (seed, cache, events) = (plan.seed, context.cache.clone(), context.events.clone());
     let (sender, receiver) = mpsc::channel();
     let work = move || {
         let opened = prompts::open(&spec, seed, 0, &cache, &|progress| {
@@ -185,12 +187,10 @@ pub struct Shifted {
 
 impl Prompts for Shifted {
     fn session(&self, seq: u64) -> Option<Session> {
-        let index = self.first.wrapping_add(seq);
-        match self.prompts.len().filter(|rows| self.once && *rows > 0) {
-            // The dataset itself would end at its last row, wherever this part began.
-            Some(rows) => self.prompts.session(index % rows).filter(|_| seq < rows),
-            None => self.prompts.session(index),
-        }
+        // A log without an end to its words has an end to its arrivals.
+        let rows = || self.prompts.len().or_else(|| Some(self.prompts.arrivals()?.len() as u64));
+        let over = self.once && rows().is_some_and(|rows| seq >= rows);
+        (!over).then(|| self.prompts.session(self.first.wrapping_add(seq))).flatten()
     }
 
     fn len(&self) -> Option<u64> {

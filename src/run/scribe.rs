@@ -8,11 +8,11 @@ use crate::model::request::Quantity;
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::pace::wait::wait;
-use crate::prompts::{Prompts, words};
+use crate::prompts::{Prompts, tokens_of};
 use crate::run::error::RunError;
 use crate::run::feed::{Place, call};
 use crate::run::stop::Stop;
-use crate::run::talk::{Talk, presided};
+use crate::run::talk::Talk;
 use crate::scenario::render::Renderer;
 use crate::stats::quantity::draw;
 use crate::token::Tokenizer;
@@ -90,9 +90,7 @@ impl Style {
 
     /// Lengths are each turn's own: the tokens of its whole prompt, and a `max_tokens` drawn for it alone.
     fn measure(&self, prompt: &mut Prompt, place: Place) {
-        let system = self.system.as_ref().filter(|_| prompt.body.is_none() && !prompt.messages.as_deref().is_some_and(presided));
-        let said = || system.into_iter().cloned().chain([words(prompt)]).collect::<Vec<_>>().join("\n");
-        prompt.tokens = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.count(&said()));
+        prompt.tokens = self.tokenizer.as_ref().and_then(|own| tokens_of(prompt, own, self.system.as_deref()));
         prompt.approximate = self.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
         if let (Some(quantity), None) = (&self.max_tokens, prompt.max_tokens) {
             let seed = self.seed.child("max_tokens").child(place.seq).child(u64::from(place.turn));

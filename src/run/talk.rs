@@ -86,11 +86,6 @@ fn preside(messages: &mut Vec<Value>, system: &str) {
     }
 }
 
-/// Whether a list of messages begins with a system message.
-pub fn presided(messages: &[Value]) -> bool {
-    messages.first().is_some_and(is_system)
-}
-
 fn is_system(message: &Value) -> bool {
     message.get("role").is_some_and(|role| role == "system")
 }

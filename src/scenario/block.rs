@@ -84,6 +84,8 @@ pub(crate) enum Default {
     Empty,
     /// This YAML where the key beside it is set, or swept.
     With(&'static str, &'static str),
+    /// This YAML where the key beside it is one of these words, or swept.
+    Where(&'static str, &'static [&'static str], &'static str),
 }
 
 /// A key, what may stand there, and what it means.
@@ -133,6 +135,8 @@ pub(crate) enum Kind {
     Secret,
     /// The path of a file or folder that is there.
     File,
+    /// Likewise, or `org/name`: what a hub calls it.
+    Hub,
     /// One of some words, and words that a later version will know.
     Choice(&'static [(&'static str, &'static str)], &'static [&'static str]),
     /// A value with a notation of its own.
@@ -162,6 +166,7 @@ impl Kind {
             | Kind::Number(..)
             | Kind::Text
             | Kind::File
+            | Kind::Hub
             | Kind::Choice(..)
             | Kind::Template
             | Kind::Json => true,

@@ -86,8 +86,8 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     let dataset = decode("dataset", given.sound.dataset, &draft, review, dataset::decode);
     let load = decode("load", given.sound.load, &draft, review, load::decode);
     let request = decode("request", given.sound.request, &draft, review, request::decode);
-    let (target, request, dataset, load) = (target?, request?, dataset?, load?);
-    Some(Case { id: id(&labels, given.names), labels, target, request, dataset, load, trace: None, checks: Vec::new() })
+    let (target, request, dataset, (load, trace)) = (target?, request?, dataset?, load?);
+    Some(Case { id: id(&labels, given.names), labels, target, request, dataset, load, trace, checks: Vec::new() })
 }
 
 fn decode<T>(

@@ -40,6 +40,10 @@ fn default(node: &Node, default: Default, prefix: &str, swept: &dyn Fn(&str) -> 
             let set = node.get(beside).is_some_and(|node| node.text().as_deref() != Some("burst"));
             (set || swept(&format!("{prefix}{beside}"))).then_some(yaml)
         }
+        Default::Where(beside, words, yaml) => {
+            let fits = node.get(beside).and_then(Node::text).is_some_and(|word| words.contains(&word.as_ref()));
+            (fits || swept(&format!("{prefix}{beside}"))).then_some(yaml)
+        }
     }
 }
 

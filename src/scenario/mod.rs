@@ -16,6 +16,7 @@ pub(crate) mod leaf;
 pub(crate) mod merge;
 pub(crate) mod near;
 pub(crate) mod parse;
+pub(crate) mod reference;
 pub mod render;
 pub(crate) mod resolve;
 pub mod schema;
@@ -30,12 +31,15 @@ pub(crate) mod vars;
 pub(crate) mod yaml;
 
 pub use fault::{Fault, Faults, Warning};
+pub use reference::markdown;
 pub use schema::json_schema;
 
+use crate::model::api::Api;
 use crate::model::plan::Plan;
 use crate::scenario::fault::Review;
+use crate::scenario::secret::from_env;
 use crate::scenario::sections::scenario::SCENARIO;
-use crate::scenario::sections::target::SIMULATOR;
+use crate::scenario::sections::target::{SIMULATOR, simulator_path};
 use crate::scenario::tree::{Data, Node, Span};
 use crate::scenario::vars::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,6 +110,7 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
         inline(&mut root, &world, review);
     }
     simulated(&mut root, &swept);
+    whole(&mut root, &swept);
     fill::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
     root
 }
@@ -116,22 +121,39 @@ fn simulate(root: &mut Node) {
         return;
     };
     let url = root.get("target.url").and_then(Node::text);
-    if url.is_none_or(|url| url == SIMULATOR) {
-        let protocol = Node::new(api.value.at, Data::Text("openai-chat".to_owned()));
-        root.set("target.url", api.key_at, api.value);
+    if url.as_deref().is_none_or(|url| simulator_path(url).is_some()) {
+        let protocol = Node::new(api.value.at, Data::Text(Api::OpenaiChat.name().to_owned()));
+        if url.is_none() {
+            root.set("target.url", api.key_at, api.value);
+        }
         root.set("target.api", api.key_at, protocol);
     }
 }
 
-/// What the built-in server needs besides the defaults of the tables: its block, and a model to answer to.
+/// What the built-in server needs besides the defaults of the tables: its block, and a model to answer to. Where a variable
+/// named another server, as in `${LLM_URL:-simulator}`, the block was for the case that it does not.
 fn simulated(root: &mut Node, swept: &BTreeSet<String>) {
-    let always = root.get("target.url").and_then(Node::text).as_deref() == Some(SIMULATOR) && !swept.contains("target.url");
+    let url = root.get("target.url").filter(|_| !swept.contains("target.url"));
+    let always = url.and_then(Node::text).is_some_and(|url| simulator_path(&url).is_some());
+    if !always && url.is_some_and(from_env) {
+        root.set("target.simulator", root.at, Node::new(root.at, Data::Null));
+    }
     let at = Span { end: root.at.start, ..root.at };
     if (always || swept.contains("target.url")) && root.get("target.simulator").is_none() {
         root.set("target.simulator", at, Node::new(at, Data::Map(Vec::new())));
     }
     if always && root.get("target.model").is_none() && !swept.contains("target.model") {
         root.set("target.model", at, Node::new(at, Data::Text("sim".to_owned())));
+    }
+}
+
+/// Replies that are not generated are not streamed, whatever the default.
+fn whole(root: &mut Node, swept: &BTreeSet<String>) {
+    let api = root.get("target.api").and_then(Node::text).and_then(|name| Api::parse(&name));
+    let fixed = ["target.api", "request.stream"].iter().all(|path| !swept.contains(*path));
+    if fixed && api.is_some_and(|api| !api.generates()) && root.get("request.stream").is_none() {
+        let at = Span { end: root.at.start, ..root.at };
+        root.set("request.stream", at, Node::new(at, Data::Bool(false)));
     }
 }
 
@@ -145,6 +167,8 @@ fn inline(root: &mut Node, world: &World<'_>, review: &mut Review) {
     review.section.clear();
 }
 
+#[cfg(test)]
+mod decoded;
 #[cfg(test)]
 mod faulty;
 #[cfg(test)]

@@ -50,6 +50,7 @@ impl Writer<'_> {
             Kind::Map(kind) => self.map(node, kind),
             Kind::Matrix => self.matrix(node),
             Kind::File => self.file(node),
+            Kind::Hub => self.hub(node),
             Kind::Secret => self.secret(node, name),
             Kind::Text if name == "url" => self.address(node),
             Kind::Text if name == "text" => self.prompt(node),
@@ -122,6 +123,11 @@ impl Writer<'_> {
     fn file(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find(node.at.file, &named));
         found.map_or_else(|| self.text(node), |path| Value::from(escaped(&path.display().to_string(), Place::Text)))
+    }
+
+    fn hub(&mut self, node: &Node) -> Value {
+        let found = node.text().and_then(|named| self.review.sources.find_or_hub(node.at.file, &named));
+        found.map_or_else(|| self.text(node), |name| Value::from(escaped(&name, Place::Text)))
     }
 
     fn prompt(&mut self, node: &Node) -> Value {

@@ -38,7 +38,9 @@ fn field(field: &'static Field) -> Value {
     if let Value::Object(map) = &mut schema {
         map.insert("description".to_owned(), json!(field.doc));
         match field.default {
-            Default::Yaml(yaml) | Default::With(_, yaml) => _ = map.insert("default".to_owned(), yaml_value(yaml)),
+            Default::Yaml(yaml) | Default::With(_, yaml) | Default::Where(_, _, yaml) => {
+                _ = map.insert("default".to_owned(), yaml_value(yaml))
+            }
             Default::None | Default::Empty => {}
         }
         if let Some(example) = field.example {
@@ -64,7 +66,7 @@ fn kind(kind: &'static Kind) -> Value {
         Kind::Json => json!({}),
         Kind::Matrix => matrix(),
         Kind::Planned => json!(false),
-        Kind::Text | Kind::Secret | Kind::File => scalar(kind),
+        Kind::Text | Kind::Secret | Kind::File | Kind::Hub => scalar(kind),
         _ => json!({ "anyOf": [scalar(kind), { "$ref": "#/$defs/variable" }] }),
     }
 }
@@ -90,7 +92,7 @@ fn scalar(kind: &'static Kind) -> Value {
             json!({ "oneOf": words.collect::<Vec<_>>() })
         }
         Kind::Leaf(leaf) => (leaf.schema)(),
-        Kind::Text | Kind::Secret | Kind::File | Kind::Template => json!({ "type": "string" }),
+        Kind::Text | Kind::Secret | Kind::File | Kind::Hub | Kind::Template => json!({ "type": "string" }),
         _ => json!({}),
     }
 }

@@ -94,6 +94,7 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
             "a file name, or the body as a mapping".to_owned()
         }
         Kind::File => return file(entry, review),
+        Kind::Hub => return hub(entry, review),
         Kind::Choice(known, later) => return choice(entry, known, later, review),
         Kind::Leaf(leaf) => {
             review.key.clone_from(&entry.key);
@@ -155,6 +156,15 @@ fn file(entry: &Entry, review: &mut Review) {
     if review.sources.find(entry.value.at.file, &named).is_none() {
         let mistake = no_file(entry.value.at, &named, review);
         review.push(mistake);
+    }
+}
+
+fn hub(entry: &Entry, review: &mut Review) {
+    let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
+    if review.sources.find_or_hub(entry.value.at.file, &named).is_none() {
+        let mistake = no_file(entry.value.at, &named, review);
+        review
+            .push(mistake.help("A file or folder beside the file that names it, `builtin`, or a hub's name such as `org/name`."));
     }
 }
 

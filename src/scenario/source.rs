@@ -104,6 +104,18 @@ impl Sources {
         found.or_else(|| self.stored.then(|| tried.first().and_then(|path| std::path::absolute(path).ok())).flatten())
     }
 
+    /// The file or folder that a text names, or the text itself where it is what a hub would call it: `org/name`, where
+    /// there is no folder `org` that it could be looked for in.
+    pub fn find_or_hub(&self, file: usize, named: &str) -> Option<String> {
+        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
+        let here = |named: &Path| [folder.join(named), named.to_path_buf()].iter().any(|path| path.exists());
+        let parent = Path::new(named).parent().unwrap_or(Path::new(""));
+        if is_hub_name(named) && !here(parent) {
+            return Some(named.to_owned());
+        }
+        self.find(file, named).map(|path| path.display().to_string())
+    }
+
     /// A found file as a reader of `file` would write it from where he stands.
     pub fn shown(&self, file: usize, named: &str, found: &Path) -> String {
         let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));
@@ -123,6 +135,17 @@ impl Sources {
     }
 }
 
+/// `org/name`, and no file: an ending of letters alone is a file's, `Qwen2.5-7B` is none.
+fn is_hub_name(text: &str) -> bool {
+    let plain = |part: &str| {
+        let fits = part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        fits && part.starts_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let ending = text.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let file = !ending.is_empty() && ending.bytes().all(|b| b.is_ascii_alphabetic());
+    !file && text.split_once('/').is_some_and(|(org, name)| plain(org) && plain(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +157,21 @@ mod tests {
         let file = sources.add("a", "é: ü\nz: y\n", PathBuf::new());
         assert_eq!(sources.place(Span { file, start: 4, end: 6 }), (1, 4));
         assert_eq!(sources.place(Span { file, start: 10, end: 11 }), (2, 4));
+    }
+
+    #[test]
+    fn the_name_of_a_hub_is_no_path() {
+        for name in ["Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1", "org/name"] {
+            assert!(is_hub_name(name), "{name}");
+        }
+        for path in ["tokenizer.json", "a/tokenizer.json", "./a", "/a", "../a", "a/b/c", "a", "a/", "a/b c"] {
+            assert!(!is_hub_name(path), "{path}");
+        }
+        let mut sources = Sources::default();
+        let file = sources.add("a", "", PathBuf::new());
+        assert_eq!(sources.find_or_hub(file, "org/name"), Some("org/name".into()));
+        assert_eq!(sources.find_or_hub(file, "builtin"), Some("builtin".into()));
+        assert_eq!(sources.find_or_hub(file, "scenarios/nowhere"), None, "the folder is there, the file is not");
     }
 
     #[test]

@@ -19,12 +19,12 @@ fn owned<T: FromIterator<(String, String)>>(pairs: &[(&str, &str)]) -> T {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn load_with(yaml: &str, env: &[(&str, &str)], set: &[(&str, &str)]) -> Result<Loaded, Faults> {
+pub(crate) fn load_with(yaml: &str, env: &[(&str, &str)], set: &[(&str, &str)]) -> Result<Loaded, Faults> {
     let set: Vec<_> = owned(set);
     load(&Input { path: Path::new("t.yaml"), text: Some(yaml.to_owned()), env: &owned(env), set: &set })
 }
 
-fn messages(result: Result<Loaded, Faults>) -> Vec<String> {
+pub(crate) fn messages(result: Result<Loaded, Faults>) -> Vec<String> {
     result.unwrap_err().iter().map(|fault| format!("{}:{}:{} {fault}", fault.file(), fault.line(), fault.column())).collect()
 }
 
@@ -124,51 +124,64 @@ fn a_chain_of_files_is_merged_and_each_names_its_own_files() {
 }
 
 /// The plan of a plan's resolved text, run from another folder.
-fn reloaded(plan: &Plan, env: &[(&str, &str)]) -> Plan {
+pub(crate) fn reloaded(plan: &Plan, env: &[(&str, &str)]) -> Plan {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.yaml");
     let input = Input { path: &path, text: Some(plan.resolved.clone()), env: &owned(env), set: &[] };
     load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 100))).plan
 }
 
+/// The shipped scenarios, by name.
+fn shipped() -> Vec<(String, std::path::PathBuf)> {
+    let files = std::fs::read_dir("scenarios").unwrap().map(|entry| entry.unwrap().path());
+    let scenarios = files.filter(|path| path.extension().is_some_and(|end| end == "yaml"));
+    let mut named: Vec<_> = scenarios.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), path)).collect();
+    named.sort();
+    named
+}
+
 #[test]
 fn the_resolved_plan_of_every_shipped_scenario_loads_as_the_same_plan() {
-    let mut count = 0;
-    let files = std::fs::read_dir("scenarios").unwrap().map(|entry| entry.unwrap().path());
-    for path in files.filter(|path| path.extension().is_some_and(|end| end == "yaml")) {
+    for (name, path) in shipped() {
         let loaded = load_file(&path).unwrap();
         assert_eq!(loaded.plan, reloaded(&loaded.plan, &[]));
+        assert_eq!((&loaded.plan.name, loaded.plan.description.is_some()), (&name, true));
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-        count += 1;
     }
-    assert_eq!(count, 5);
+}
+
+#[test]
+fn every_shipped_scenario_takes_a_server_from_the_environment() {
+    for (name, path) in shipped().iter().filter(|(name, _)| !["quickstart", "slo-fail"].contains(&name.as_str())) {
+        let env = owned(&[("LLM_URL", "https://example.org/v1/x"), ("LLM_MODEL", "m")]);
+        let loaded = load(&Input { path, text: None, env: &env, set: &[] }).unwrap_or_else(|faults| panic!("{name}: {faults}"));
+        let target = &loaded.plan.cases[0].target;
+        assert_eq!((&target.place, target.models[0].name.as_str()), (&Place::Url("https://example.org/v1/x".into()), "m"));
+    }
 }
 
 #[test]
 fn shipped_scenarios_expand_to_these_cases() {
     let mut lines = Vec::new();
-    for name in ["quickstart", "chat", "sweep", "poisson", "slo-fail"] {
-        let plan = load_file(Path::new(&format!("scenarios/{name}.yaml"))).unwrap().plan;
+    for (name, path) in shipped() {
+        let plan = load_file(&path).unwrap().plan;
         for case in &plan.cases {
-            let load = &case.load;
+            let (load, data) = (&case.load, &case.dataset);
             let checks: Vec<String> = case.checks.iter().map(check::print).collect();
             let planned = load.planned().map_or("open end".to_owned(), |n| n.to_string());
-            let line = format!("{name} {} | {:?} | {planned} | {}", case.id, load.shape, checks.join("; "));
+            let more =
+                [data.shape.as_ref().map(|shape| format!("{shape:?}")), data.turns.as_ref().map(|turns| format!("{turns:?}"))];
+            let data = std::iter::once(format!("{:?}", data.source)).chain(more.into_iter().flatten()).collect::<Vec<_>>();
+            let (id, api, shape) = (&case.id, case.target.api, &load.shape);
+            let line = format!("{name} {id} | {api} | {} | {shape} | {planned} | {}", data.join(", "), checks.join("; "));
             lines.push(line.trim_end().to_owned());
         }
     }
-    insta::assert_snapshot!(lines.join("\n"), @r"
-    quickstart base | Closed { users: 16 } | 656 | ttft.p95 < 250ms; tpot.p95 < 100ms; error_rate < 1%; goodput(ttft < 500ms, tpot < 200ms) >= 99%
-    chat base | Closed { users: 8 } | 416 | ttft.p95 < 500ms; ttft.p99 < 1000ms; tpot.p95 < 100ms; error_rate < 1%; goodput(ttft < 1000ms, tpot < 150ms) >= 99%
-    sweep concurrency=2,tokens=64,max_tokens=16 | Closed { users: 2 } | 22 |
-    sweep concurrency=2,tokens=512,max_tokens=32 | Closed { users: 2 } | 22 |
-    sweep concurrency=8,tokens=64,max_tokens=16 | Closed { users: 8 } | 88 |
-    sweep concurrency=8,tokens=512,max_tokens=32 | Closed { users: 8 } | 88 |
-    sweep concurrency=32,tokens=64,max_tokens=16 | Closed { users: 32 } | 352 | ttft.p90 < 2000ms
-    sweep concurrency=32,tokens=512,max_tokens=32 | Closed { users: 32 } | 352 | ttft.p90 < 2000ms
-    poisson base | Open { rate: 60.0, arrival: Poisson } | 540 | ttft.p95 < 250ms; e2e.p99 < 2000ms; error_rate < 1%
-    slo-fail base | Closed { users: 8 } | 208 | ttft.p95 < 10ms; error_rate < 5%
-    ");
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../../tests/plans");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!("shipped", lines.join("\n")));
 }
 
 proptest! {

@@ -4,6 +4,7 @@
 //! words are drawn, decoded and counted as the server would count them, and the difference is drawn or dropped until
 //! none is left.
 
+use super::slot::Slot;
 use super::{TokenError, Tokenizer};
 use rand::{Rng, RngExt};
 
@@ -56,21 +57,22 @@ fn spaced_word(text: &str) -> bool {
 }
 
 impl Tokenizer {
-    /// Random text that tokenizes to exactly `n` tokens, special tokens not counted: whole words where the vocabulary
-    /// has them, neither control characters nor blanks at its ends (chat templates trim those, and the count would
-    /// change). Equal generators give equal text.
+    /// Random text with which the model reads exactly `n` tokens in all, the words of its [`Slot`] included: whole words
+    /// where the vocabulary has them, neither control characters nor blanks at its ends (chat templates trim those, and
+    /// the count would change). Equal generators give equal text.
     ///
     /// # Errors
-    /// [`TokenError::NoFit`] where no such text turned up in a bounded number of tries.
-    pub fn exactly(&self, n: u64, rng: &mut impl Rng) -> Result<String, TokenError> {
+    /// [`TokenError::NoFit`] where no such text turned up in a bounded number of tries, or the slot alone has as many.
+    pub fn exactly(&self, n: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, TokenError> {
         let pool = self.pool.get_or_init(|| Pool::of(self));
-        let mut nearest = 0u64;
-        if n == 0 {
+        let floor = self.alone(slot);
+        if n == floor && n == 0 {
             return Ok(String::new());
         }
-        if !pool.0.is_empty() {
+        let mut nearest = floor;
+        if n > floor && !pool.0.is_empty() {
             for _ in 0..ATTEMPTS {
-                match self.attempt(n, pool, rng) {
+                match self.attempt(n, floor, slot, rng) {
                     Ok(text) => return Ok(text),
                     Err(seen) if seen.abs_diff(n) < nearest.abs_diff(n) => nearest = seen,
                     Err(_) => {}
@@ -81,10 +83,11 @@ impl Tokenizer {
     }
 
     /// One text, corrected until it fits; the error is the length it came to.
-    fn attempt(&self, n: u64, pool: &Pool, rng: &mut impl Rng) -> Result<String, u64> {
-        let mut ids = pool.draw(n as usize, rng);
+    fn attempt(&self, n: u64, floor: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, u64> {
+        let pool = self.pool.get_or_init(|| Pool::of(self));
+        let mut ids = pool.draw((n - floor) as usize, rng);
         for _ in 0..ROUNDS {
-            let (text, seen) = self.plain(&ids).ok_or(0u64)?;
+            let (text, seen) = self.plain(&ids, slot).ok_or(0u64)?;
             if seen == n {
                 return Ok(text);
             }
@@ -93,24 +96,24 @@ impl Tokenizer {
                 ids.extend(pool.draw(off, rng));
             } else {
                 // A word may cost several tokens: drop as many words as the excess is worth.
-                let surplus = (off * ids.len() / seen as usize).max(1);
+                let surplus = (off * ids.len() / seen.saturating_sub(floor).max(1) as usize).max(1);
                 ids.truncate(ids.len().saturating_sub(surplus).max(1));
             }
         }
         ids.extend(pool.draw(2, rng));
-        let (text, seen) = self.plain(&ids).ok_or(0u64)?;
-        self.cut(&text, n).ok_or(seen)
+        let (text, seen) = self.plain(&ids, slot).ok_or(0u64)?;
+        self.cut(&text, n, slot).ok_or(seen)
     }
 
-    /// The longest beginning of `text` that has `n` tokens, where one is found near its end.
-    fn cut(&self, text: &str, n: u64) -> Option<String> {
+    /// The longest beginning of `text` that makes `n` tokens, where one is found near its end.
+    fn cut(&self, text: &str, n: u64, slot: &Slot) -> Option<String> {
         let ends = text.char_indices().rev().take(CUTS).map(|(end, _)| text[..end].trim_end());
-        ends.filter(|head| !head.is_empty()).find(|head| self.count(head) == Some(n)).map(str::to_owned)
+        ends.filter(|head| !head.is_empty()).find(|head| self.measure(slot, head) == Some(n)).map(str::to_owned)
     }
 
-    fn plain(&self, ids: &[u32]) -> Option<(String, u64)> {
+    fn plain(&self, ids: &[u32], slot: &Slot) -> Option<(String, u64)> {
         let text = self.inner.decode(ids, false).ok()?.trim().to_owned();
-        let seen = self.count(&text)?;
+        let seen = self.measure(slot, &text)?;
         Some((text, seen))
     }
 
@@ -128,101 +131,12 @@ impl Tokenizer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::trained::ALL;
     use super::*;
     use proptest::prelude::*;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
-    use std::sync::LazyLock;
-    use tokenizers::models::bpe::{BPE, BpeTrainer};
-    use tokenizers::models::unigram::{Unigram, UnigramTrainer};
-    use tokenizers::models::wordpiece::{WordPiece, WordPieceTrainer};
-    use tokenizers::normalizers::BertNormalizer;
-    use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
-    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-    use tokenizers::pre_tokenizers::metaspace::Metaspace;
-    use tokenizers::pre_tokenizers::whitespace::Whitespace;
-    use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer as Inner, Trainer};
-
-    const TEXT: &str = include_str!("../../scenarios/data/openqa.jsonl");
-
-    fn special(name: &str) -> AddedToken {
-        AddedToken::from(name, true)
-    }
-
-    fn train<T: Trainer>(inner: &mut Inner, mut trainer: T, wrap: impl Fn(T::Model) -> ModelWrapper, mut model: T::Model)
-    where
-        T::Model: Model,
-    {
-        let words = |line: &str| {
-            let mut text = tokenizers::PreTokenizedString::from(line);
-            if let Some(split) = inner.get_pre_tokenizer() {
-                tokenizers::PreTokenizer::pre_tokenize(split, &mut text).unwrap();
-            }
-            let parts = text.get_splits(tokenizers::OffsetReferential::Original, tokenizers::OffsetType::Byte);
-            Ok(parts.into_iter().map(|(part, ..)| part.to_owned()).collect())
-        };
-        trainer.feed(TEXT.lines(), words).unwrap();
-        let special = trainer.train(&mut model).unwrap();
-        inner.with_model(wrap(model));
-        inner.add_special_tokens(special).unwrap();
-    }
-
-    fn empty() -> Inner {
-        Inner::new(BPE::default())
-    }
-
-    fn byte_level() -> Inner {
-        let mut inner = empty();
-        let bytes = ByteLevel::new(false, true, true);
-        inner.with_pre_tokenizer(Some(bytes)).with_decoder(Some(bytes));
-        let trainer = BpeTrainer::builder().vocab_size(900).show_progress(false);
-        let trainer = trainer.initial_alphabet(ByteLevel::alphabet().into_iter().collect());
-        train(&mut inner, trainer.special_tokens(vec![special("<|end|>")]).build(), ModelWrapper::BPE, BPE::default());
-        inner
-    }
-
-    /// No decoder: tokens come back joined by blanks, so that pieces of words fall apart.
-    fn plain_bpe() -> Inner {
-        let mut inner = empty();
-        inner.with_pre_tokenizer(Some(Whitespace {}));
-        let model = BPE::builder().unk_token("<unk>".into()).build().unwrap();
-        let trainer = BpeTrainer::builder().vocab_size(400).show_progress(false).special_tokens(vec![special("<unk>")]);
-        train(&mut inner, trainer.build(), ModelWrapper::BPE, model);
-        inner
-    }
-
-    fn unigram() -> Inner {
-        let mut inner = empty();
-        inner.with_pre_tokenizer(Some(Metaspace::default())).with_decoder(Some(Metaspace::default()));
-        let trainer = UnigramTrainer::builder()
-            .vocab_size(600)
-            .show_progress(false)
-            .unk_token(Some("<unk>".into()))
-            .special_tokens(vec![special("<unk>")])
-            .build()
-            .unwrap();
-        train(&mut inner, trainer, ModelWrapper::Unigram, Unigram::default());
-        inner
-    }
-
-    fn wordpiece() -> Inner {
-        let mut inner = empty();
-        inner.with_normalizer(Some(BertNormalizer::default())).unwrap();
-        inner
-            .with_pre_tokenizer(Some(BertPreTokenizer))
-            .with_decoder(Some(tokenizers::decoders::wordpiece::WordPiece::default()));
-        let special = ["[UNK]", "[CLS]"].map(special).to_vec();
-        let trainer = WordPieceTrainer::builder().vocab_size(700).show_progress(false).special_tokens(special).build();
-        train(&mut inner, trainer, ModelWrapper::WordPiece, WordPiece::default());
-        inner
-    }
-
-    static ALL: LazyLock<Vec<(&str, Tokenizer)>> = LazyLock::new(|| {
-        let trained = [("byte-level", byte_level()), ("bpe", plain_bpe()), ("unigram", unigram()), ("wordpiece", wordpiece())];
-        let trained = trained.into_iter().map(|(name, inner)| (name, Tokenizer::over(inner, false)));
-        trained.chain([("builtin", Tokenizer::builtin())]).collect()
-    });
-
+    use tokenizers::Tokenizer as Inner;
     fn rng(seed: u64) -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(seed)
     }
@@ -231,7 +145,7 @@ mod tests {
     fn whole_words_are_drawn_where_there_are_any() {
         let words: Vec<usize> = ALL.iter().map(|(_, tokenizer)| Pool::of(tokenizer).0.len()).collect();
         for ((name, tokenizer), words) in ALL.iter().zip(words) {
-            let text = tokenizer.exactly(40, &mut rng(1)).unwrap();
+            let text = tokenizer.exactly(40, &Slot::default(), &mut rng(1)).unwrap();
             assert!(words >= ENOUGH, "{name}: {words}");
             assert!(text.chars().all(|c| c == ' ' || c.is_alphabetic()), "{name}: {text}");
         }
@@ -240,8 +154,8 @@ mod tests {
     #[test]
     fn equal_generators_give_equal_text_and_others_do_not() {
         let builtin = Tokenizer::builtin();
-        assert_eq!(builtin.exactly(0, &mut rng(1)).unwrap(), "");
-        let [a, b, c] = [1, 1, 2].map(|seed| builtin.exactly(32, &mut rng(seed)).unwrap());
+        assert_eq!(builtin.exactly(0, &Slot::default(), &mut rng(1)).unwrap(), "");
+        let [a, b, c] = [1, 1, 2].map(|seed| builtin.exactly(32, &Slot::default(), &mut rng(seed)).unwrap());
         assert_eq!(a, b);
         assert_ne!(a, c);
     }
@@ -252,8 +166,8 @@ mod tests {
         let model =
             tokenizers::models::wordlevel::WordLevel::builder().vocab(vocab.into()).unk_token("[UNK]".into()).build().unwrap();
         let single = Tokenizer::over(Inner::new(model), false);
-        assert_eq!(single.exactly(1, &mut rng(1)).unwrap(), "ab");
-        let error = single.exactly(3, &mut rng(1)).unwrap_err();
+        assert_eq!(single.exactly(1, &Slot::default(), &mut rng(1)).unwrap(), "ab");
+        let error = single.exactly(3, &Slot::default(), &mut rng(1)).unwrap_err();
         assert!(matches!(error, TokenError::NoFit { wanted: 3, nearest: 1 }), "{error}");
     }
 
@@ -262,7 +176,7 @@ mod tests {
         #[test]
         fn the_text_has_exactly_as_many_tokens_as_asked(n in 1u64..300, seed: u64) {
             for (name, tokenizer) in ALL.iter() {
-                let text = tokenizer.exactly(n, &mut rng(seed)).unwrap();
+                let text = tokenizer.exactly(n, &Slot::default(), &mut rng(seed)).unwrap();
                 prop_assert_eq!(tokenizer.count(&text), Some(n), "{}: {}", name, &text);
                 prop_assert_eq!(text.trim(), &text);
                 prop_assert!(printable(&text), "{}: {}", name, &text);

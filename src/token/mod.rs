@@ -1,63 +1,31 @@
-//! Floor 1. Tokenizers: counting, and text of an exact length.
+//! Floor 2. Tokenizers: counting, and text of an exact length.
 //!
 //! This is the door to the `tokenizers` crate: nothing else imports it.
 
 mod builtin;
+mod chat;
+mod config;
+mod error;
 mod fit;
+mod shape;
+mod slot;
+#[cfg(test)]
+pub(crate) mod trained;
 
-use std::path::{Path, PathBuf};
+pub use chat::{ChatTemplate, text_of};
+pub use error::TokenError;
+pub use shape::Text;
+pub use slot::{MARK, Slot};
+
+use serde_json::Value;
+use std::path::Path;
 use std::sync::OnceLock;
-
-/// Why a tokenizer cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenError {
-    /// The file cannot be read.
-    #[error("cannot read the tokenizer {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's words.
-        source: std::io::Error,
-    },
-    /// The folder holds no tokenizer.json.
-    #[error(
-        "{path} holds no tokenizer.json; name the file itself, or a model folder in the Hugging Face format (a \
-         sentencepiece tokenizer.model alone is not enough)"
-    )]
-    NotThere {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The file is not a tokenizer.json.
-    #[error("{path} is not a tokenizer.json: {reason}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What the parser said.
-        reason: String,
-    },
-    /// Some text cannot be tokenized, so that counts would have holes.
-    #[error("the tokenizer {path} cannot tokenize every text ({reason}); does it lack its unknown token?")]
-    Partial {
-        /// The file.
-        path: PathBuf,
-        /// What the tokenizer said.
-        reason: String,
-    },
-    /// No text of that length was found.
-    #[error("no text of exactly {wanted} tokens was found with this tokenizer; the nearest had {nearest}")]
-    NoFit {
-        /// Tokens asked for.
-        wanted: u64,
-        /// Tokens of the nearest text.
-        nearest: u64,
-    },
-}
 
 /// A tokenizer, shared freely between threads.
 #[derive(Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    chat: Option<ChatTemplate>,
     approximate: bool,
     /// What random text is drawn from; made on first use, for it walks the whole vocabulary.
     pool: OnceLock<fit::Pool>,
@@ -67,19 +35,21 @@ pub struct Tokenizer {
 const PROBE: &str = "The quick brown fox. naïve 中文 \u{10400} \u{12000} 🙂";
 
 impl Tokenizer {
-    /// Reads a tokenizer.json, or the folder that holds one.
+    /// Reads a tokenizer.json, or the folder that holds one, and the chat template that lies beside it:
+    /// chat_template.jinja, or `chat_template` in tokenizer_config.json (of several named ones, `default`).
     ///
     /// # Errors
-    /// Names the file and the reason: not there, unreadable, not a tokenizer.json, or unable to tokenize every text.
+    /// Names the file and the reason: not there, unreadable, not what its name says, a template that does not compile,
+    /// or a vocabulary that cannot tokenize every text.
     pub fn load(path: &Path) -> Result<Tokenizer, TokenError> {
-        let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+        let file = if path.is_dir() { path.join(config::TOKENIZER) } else { path.to_owned() };
         if path.is_dir() && !file.exists() {
             return Err(TokenError::NotThere { path: path.to_owned() });
         }
         let bytes = std::fs::read(&file).map_err(|source| TokenError::Read { path: file.clone(), source })?;
-        let inner = tokenizers::Tokenizer::from_bytes(bytes)
-            .map_err(|error| TokenError::Malformed { path: file.clone(), reason: error.to_string() })?;
-        let tokenizer = Tokenizer::over(inner, false);
+        let malformed = |reason| TokenError::Malformed { path: file.clone(), what: config::TOKENIZER, reason };
+        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| malformed(error.to_string()))?;
+        let tokenizer = Tokenizer { chat: config::chat_template(&file)?, ..Tokenizer::over(inner, false) };
         match tokenizer.inner.encode_fast(PROBE, false) {
             Ok(_) => Ok(tokenizer),
             Err(error) => Err(TokenError::Partial { path: file, reason: error.to_string() }),
@@ -99,13 +69,40 @@ impl Tokenizer {
             // Clearing cannot fail; only a stride that does not fit a length can.
             let _ = inner.with_truncation(None);
         }
-        Tokenizer { inner, approximate, pool: OnceLock::new() }
+        Tokenizer { inner, chat: None, approximate, pool: OnceLock::new() }
+    }
+
+    /// The same without its chat template, for prompts that are not sent as messages.
+    pub fn without_template(self) -> Tokenizer {
+        Tokenizer { chat: None, ..self }
+    }
+
+    /// The chat template, where the tokenizer came with one.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.chat.as_ref()
     }
 
     /// Tokens of `text`, special tokens not added. None where the tokenizer refuses the text, which [`Tokenizer::load`]
     /// makes unlikely by a probe.
     pub fn count(&self, text: &str) -> Option<u64> {
         self.inner.encode_fast(text, false).ok().map(|encoding| encoding.len() as u64)
+    }
+
+    /// Tokens of a conversation as the model reads it: the chat template applied, which brings its own special tokens.
+    /// Without a template, of the contents, a line each. None where the template or the tokenizer refuses it.
+    pub fn count_messages(&self, messages: &[Value]) -> Option<u64> {
+        self.count(&self.chat(messages, None).ok()?)
+    }
+
+    /// What the model reads for these messages and the request's `tools`; without a template the contents, a line each.
+    ///
+    /// # Errors
+    /// [`TokenError::Refused`] with the template's words.
+    pub fn chat(&self, messages: &[Value], tools: Option<&Value>) -> Result<String, TokenError> {
+        match &self.chat {
+            Some(template) => template.render(messages, tools).map_err(|reason| TokenError::Refused { reason }),
+            None => Ok(messages.iter().map(text_of).collect::<Vec<_>>().join("\n")),
+        }
     }
 
     /// Whether this is the stand-in and not the model's own tokenizer.
@@ -117,6 +114,7 @@ impl Tokenizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     fn saved(name: &str, json: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();

@@ -22,6 +22,11 @@ pub trait Assembly: Send {
     /// `truncated`, `decode`, `empty` or `stream_error`: what the protocol demands of a complete response and is not there.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure>;
 
+    /// The tokens in each event with content so far, where the server's running count tells them all; otherwise empty.
+    fn weights(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// The reply, with this end.
     fn reply(self, end: Result<Finish, Failure>) -> Reply;
 }

@@ -3,12 +3,10 @@
 //! Values are kept as the raw text of the body: whether a text is empty is seen without decoding it, so that an event
 //! costs no allocation, and a token that is half a surrogate pair is still a token.
 
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use crate::wire::few::Few;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 
 /// A value as it stands in the body. `null` counts as absent.
 pub type Raw<'a> = Option<&'a RawValue>;
@@ -31,6 +29,9 @@ pub struct Chunk<'a> {
     /// An error under status 200.
     #[serde(borrow)]
     pub error: Raw<'a>,
+    /// What llama.cpp measured.
+    #[serde(borrow)]
+    pub timings: Raw<'a>,
 }
 
 /// One of `n` answers.
@@ -52,6 +53,7 @@ pub struct Choice<'a> {
     pub finish_reason: Raw<'a>,
 }
 
+/// What is rare stays raw: every event is moved about, and pays for the size of what it could hold.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -63,15 +65,28 @@ struct Message<'a> {
     #[serde(borrow)]
     refusal: Raw<'a>,
     #[serde(borrow)]
-    tool_calls: Option<Few<ToolCall<'a>>>,
+    tool_calls: Raw<'a>,
     #[serde(borrow)]
-    function_call: Option<Function<'a>>,
+    function_call: Raw<'a>,
+    #[serde(borrow)]
+    audio: Raw<'a>,
 }
 
+/// A tool call, or the part of one that an event brings.
 #[derive(Deserialize)]
-struct ToolCall<'a> {
+pub struct ToolCall<'a> {
+    /// Its number among the calls of its choice; some servers leave it out.
+    pub index: Option<u32>,
+    /// Its id, in the first part only.
+    #[serde(borrow)]
+    pub id: Raw<'a>,
+    /// `function` or `custom`, in the first part only.
+    #[serde(borrow, rename = "type")]
+    pub kind: Raw<'a>,
     #[serde(borrow)]
     function: Option<Function<'a>>,
+    #[serde(borrow)]
+    custom: Option<Function<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -80,28 +95,96 @@ struct Function<'a> {
     name: Raw<'a>,
     #[serde(borrow)]
     arguments: Raw<'a>,
+    #[serde(borrow)]
+    input: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Audio<'a> {
+    #[serde(borrow)]
+    transcript: Raw<'a>,
+    #[serde(borrow)]
+    data: Raw<'a>,
+}
+
+/// What a piece of generated content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The answer itself, or what its audio says.
+    Content,
+    /// The reasoning in front of it.
+    Reasoning,
+    /// Why there is no answer.
+    Refusal,
+    /// The name or the arguments of the one function of the older protocol.
+    Function,
+    /// Sound: content, but no text.
+    Sound,
 }
 
 impl<'a> Choice<'a> {
-    /// The generated texts in it that are not empty.
-    pub fn texts(&self) -> impl Iterator<Item = &'a RawValue> {
-        let message = self.delta.as_ref().or(self.message.as_ref());
-        self.text.into_iter().chain(message.into_iter().flat_map(Message::texts)).filter(|raw| has_text(raw))
+    /// The generated pieces in it that are not empty, but for tool calls.
+    pub fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
+        let text = self.text.map(|raw| (Part::Content, raw));
+        text.into_iter().chain(self.said().into_iter().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
+    }
+
+    /// The tool calls in it.
+    ///
+    /// # Errors
+    /// They are not a list of tool calls.
+    pub fn calls(&self) -> Result<Option<Few<ToolCall<'a>>>, serde_json::Error> {
+        let raw = self.said().and_then(|message| message.tool_calls);
+        raw.map(|raw| serde_json::from_str(raw.get())).transpose()
+    }
+
+    fn said(&self) -> Option<&Message<'a>> {
+        self.delta.as_ref().or(self.message.as_ref())
     }
 }
 
 impl<'a> Message<'a> {
-    fn texts(&self) -> impl Iterator<Item = &'a RawValue> {
+    fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
         // Some servers send the same reasoning under both names.
         let reasoning = self.reasoning_content.filter(|raw| has_text(raw)).or(self.reasoning);
-        let calls = self.tool_calls.iter().flat_map(Few::iter).filter_map(|call| call.function.as_ref());
-        let functions = calls.chain(&self.function_call).flat_map(|function| [function.name, function.arguments]);
-        [reasoning, self.content, self.refusal].into_iter().chain(functions).flatten()
+        let texts = [(Part::Reasoning, reasoning), (Part::Content, self.content), (Part::Refusal, self.refusal)];
+        let rare = self.function_call.into_iter().flat_map(function).chain(self.audio.into_iter().flat_map(sound));
+        texts.into_iter().chain(rare).filter_map(|(part, raw)| Some((part, raw?)))
+    }
+}
+
+fn function(raw: &RawValue) -> [(Part, Raw<'_>); 2] {
+    let (name, arguments) =
+        serde_json::from_str::<Function>(raw.get()).map_or((None, None), |function| (function.name, function.arguments));
+    [(Part::Function, name), (Part::Function, arguments)]
+}
+
+/// Sound is an object with a transcript, or the bare data.
+fn sound(raw: &RawValue) -> [(Part, Raw<'_>); 2] {
+    match serde_json::from_str::<Audio>(raw.get()) {
+        Ok(audio) => [(Part::Content, audio.transcript), (Part::Sound, audio.data)],
+        Err(_) => [(Part::Sound, Some(raw)), (Part::Sound, None)],
+    }
+}
+
+impl<'a> ToolCall<'a> {
+    /// The name, if it is here and not empty.
+    pub fn name(&self) -> Raw<'a> {
+        self.tool().and_then(|tool| tool.name).filter(|raw| has_text(raw))
+    }
+
+    /// The arguments that are here, if not empty.
+    pub fn input(&self) -> Raw<'a> {
+        self.tool().and_then(|tool| tool.arguments.or(tool.input)).filter(|raw| has_text(raw))
+    }
+
+    fn tool(&self) -> Option<&Function<'a>> {
+        self.function.as_ref().or(self.custom.as_ref())
     }
 }
 
 /// A string or a list of content parts that is not empty.
-fn has_text(raw: &RawValue) -> bool {
+pub fn has_text(raw: &RawValue) -> bool {
     let json = raw.get();
     json.len() > 2 && (json.starts_with('"') || json.starts_with('['))
 }
@@ -117,59 +200,22 @@ pub fn text_of(raw: &RawValue) -> Cow<'_, str> {
     }
 }
 
-/// A list that allocates nothing while it has at most one element, as nearly all have here.
-pub struct Few<T> {
-    first: Option<T>,
-    rest: Vec<T>,
-}
-
-impl<T> Few<T> {
-    /// The elements in order.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(&self.rest)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Few<T>, D::Error> {
-        deserializer.deserialize_seq(FewVisitor(PhantomData))
-    }
-}
-
-struct FewVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for FewVisitor<T> {
-    type Value = Few<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Few<T>, A::Error> {
-        let mut few = Few { first: list.next_element()?, rest: Vec::new() };
-        if few.first.is_some() {
-            while let Some(element) = list.next_element()? {
-                few.rest.push(element);
-            }
-        }
-        Ok(few)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn texts(choice: &str) -> Vec<String> {
         let choice: Choice = serde_json::from_str(choice).unwrap();
-        choice.texts().map(|raw| text_of(raw).into_owned()).collect()
+        let calls = choice.calls().unwrap();
+        let calls = calls.iter().flat_map(Few::iter).flat_map(|call| [call.name(), call.input()]).flatten();
+        choice.parts().map(|(_, raw)| raw).chain(calls).map(|raw| text_of(raw).into_owned()).collect()
     }
 
     #[test]
     fn every_kind_of_generated_content_counts_and_empty_ones_do_not() {
         for (choice, expected) in [
             (r#"{"delta":{"role":"assistant","content":""}}"#, vec![]),
-            (r#"{"delta":{"content":null,"reasoning":null,"tool_calls":null}}"#, vec![]),
+            (r#"{"delta":{"content":null,"reasoning":null,"tool_calls":null,"audio":null}}"#, vec![]),
             (r#"{"delta":{}, "logprobs":{"content":[{"token":"x"}]}}"#, vec![]),
             (r#"{"delta":null,"text":""}"#, vec![]),
             (r#"{"delta":{"content":" "}}"#, vec![" "]),
@@ -183,15 +229,20 @@ mod tests {
                 r#"{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\""}},{"function":{"arguments":"1"}}]}}"#,
                 vec!["{\"a\"", "1"],
             ),
+            (r#"{"message":{"tool_calls":[{"type":"custom","custom":{"name":"f","input":"a"}}]}}"#, vec!["f", "a"]),
             (r#"{"delta":{"function_call":{"name":"f","arguments":"{}"}}}"#, vec!["f", "{}"]),
             (r#"{"delta":{"tool_calls":[{"index":0,"function":null}]}}"#, vec![]),
+            (r#"{"delta":{"audio":{"id":"a","transcript":"hi"}}}"#, vec!["hi"]),
+            (r#"{"delta":{"audio":{"data":"AAAA","transcript":""}}}"#, vec!["AAAA"]),
+            (r#"{"delta":{"audio":"AAAA"}}"#, vec!["AAAA"]),
+            (r#"{"delta":{"audio":{"id":"a","expires_at":7}}}"#, vec![]),
         ] {
             assert_eq!(texts(choice), expected, "{choice}");
         }
     }
 
     #[test]
-    fn a_list_of_parts_is_content_even_if_its_text_is_not_kept() {
+    fn a_list_of_parts_is_content() {
         assert_eq!(texts(r#"{"delta":{"content":[{"type":"text","text":"a"}]}}"#), [""]);
         assert_eq!(texts(r#"{"delta":{"content":[]}}"#), [""; 0]);
     }

@@ -8,20 +8,30 @@
 //! A protocol is one file that implements [`Protocol`], and one line in [`protocol`]. `stream` and `whole` are the two ways
 //! in which bytes become messages, the same for all; what the messages of a protocol add up to is its own `Assembly`.
 
+mod anthropic;
 mod assembly;
 mod chat;
 mod chunk;
 mod completions;
+mod embeddings;
 mod error;
+mod few;
 mod framer;
 mod lines;
+mod rerank;
+mod responses;
+mod running;
+mod said;
 mod shape;
 mod sse;
 mod stream;
 mod tally;
+mod timings;
 mod usage;
 mod whole;
 
+#[cfg(test)]
+mod laws;
 #[cfg(test)]
 mod recordings;
 #[cfg(test)]
@@ -66,6 +76,10 @@ pub fn protocol(api: Api, _extract: Option<&Extract>) -> Result<Arc<dyn Protocol
     match api {
         Api::OpenaiChat => Ok(Arc::new(chat::Chat)),
         Api::OpenaiCompletions => Ok(Arc::new(completions::Completions)),
+        Api::OpenaiResponses => Ok(Arc::new(responses::Responses)),
+        Api::OpenaiEmbeddings => Ok(Arc::new(embeddings::Embeddings)),
+        Api::Rerank => Ok(Arc::new(rerank::Rerank)),
+        Api::Anthropic => Ok(Arc::new(anthropic::Anthropic)),
         other => Err(format!("`{other}` is not spoken")),
     }
 }
@@ -96,7 +110,7 @@ pub struct Events {
     pub content: u32,
     /// The choice of each of these; empty while all belong to choice 0.
     pub choices: Vec<u32>,
-    /// The tokens in each of these, where the server's running count tells them all; otherwise empty.
+    /// The tokens in each of these, where the server's running count tells them all; otherwise empty. Filled at the end.
     pub weights: Vec<u32>,
     /// The protocol's own end marker is here; later bytes change nothing.
     pub done: bool,

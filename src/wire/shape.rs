@@ -32,6 +32,21 @@ pub fn shape_of(content_type: Option<&str>, asked_stream: bool) -> Result<Shape,
     }
 }
 
+/// The shape of an API that never streams: its `content-type`, if there is one, must be that of JSON.
+///
+/// # Errors
+/// `decode`, as for [`shape_of`].
+pub fn whole_only(content_type: Option<&str>) -> Result<Shape, Failure> {
+    match shape_of(content_type, false)? {
+        Shape::Whole => Ok(Shape::Whole),
+        Shape::Stream | Shape::Lines => {
+            let message =
+                format!("the response is a stream (`{}`), which this API never gives", content_type.unwrap_or_default());
+            Err(Failure::new(FailureKind::Decode, message))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +60,17 @@ mod tests {
         }
         assert_eq!(shape_of(None, true), Ok(Shape::Stream));
         assert_eq!(shape_of(None, false), Ok(Shape::Whole));
+    }
+
+    #[test]
+    fn an_api_without_streams_takes_whole_documents_only() {
+        assert_eq!(whole_only(None), Ok(Shape::Whole));
+        assert_eq!(whole_only(Some("application/json; charset=utf-8")), Ok(Shape::Whole));
+        for given in ["text/event-stream", "application/x-ndjson", "text/html"] {
+            let failure = whole_only(Some(given)).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Decode);
+            assert!(failure.message.contains(&format!("`{given}`")), "{}", failure.message);
+        }
     }
 
     #[test]

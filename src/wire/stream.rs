@@ -62,6 +62,10 @@ impl<A: Assembly> Decoder for Stream<A> {
             state.failure = earlier.or(state.failure.take().map(as_cut));
         }
         let end = state.ending(broken);
+        let weights = state.assembly.weights();
+        if !weights.is_empty() {
+            events.weights = weights;
+        }
         state.assembly.reply(end)
     }
 }

@@ -2,14 +2,21 @@
 
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use crate::wire::assembly::{Assembly, nothing, unreadable};
-use crate::wire::chunk::{Choice, Chunk, text_of};
+use crate::wire::chunk::{Choice, Chunk, Part, Raw, ToolCall, text_of};
 use crate::wire::error::words_of;
+use crate::wire::few::Few;
+use crate::wire::running::Running;
+use crate::wire::said::{Call, Said};
 use crate::wire::sse::Event;
-use crate::wire::usage::{latest, together, usage_of};
+use crate::wire::timings::{longest, timings_of};
+use crate::wire::usage::{latest, most, together, usage_of};
 use crate::wire::{Events, Reply};
+use serde_json::{Value, json};
 
 /// Finish reasons by which vLLM and SGLang say that the generation was given up, not that it is complete.
-const GIVEN_UP: [&str; 2] = ["abort", "error"];
+pub const GIVEN_UP: [&str; 2] = ["abort", "error"];
+/// The most choices of one response, eight times what OpenAI allows: a server that numbers on must not fill the memory.
+const CHOICES: usize = 1024;
 
 /// One of `n` answers.
 #[derive(Debug, Default)]
@@ -17,7 +24,7 @@ struct Answer {
     index: u32,
     reason: Option<String>,
     usage: Usage,
-    text: String,
+    said: Said,
 }
 
 /// What the chunks of one response add up to.
@@ -31,6 +38,8 @@ pub struct Tally {
     reports: usize,
     total: Usage,
     sum: Usage,
+    running: Running,
+    server: ServerTimes,
 }
 
 impl Tally {
@@ -39,78 +48,90 @@ impl Tally {
         Tally { keep_text, ..Tally::default() }
     }
 
-    /// Adds the JSON of one event or of a whole reply, and says whether it holds generated content.
+    /// Adds the JSON of one event or of a whole reply, and to `events` each choice that it has generated content of.
     ///
     /// # Errors
     /// `stream_error` with the server's words where it reports an error; `decode` where this is not the protocol's JSON.
-    pub fn add_json(&mut self, json: &[u8]) -> Result<bool, Failure> {
+    pub fn add_json(&mut self, json: &[u8], events: &mut Events) -> Result<(), Failure> {
         match (serde_json::from_slice::<Chunk>(json), std::str::from_utf8(json)) {
-            (Ok(chunk), _) => self.add(&chunk, json),
+            (Ok(chunk), _) => self.add(&chunk, json, events),
             (Err(error), Ok(_)) => Err(unreadable(&error, json)),
             // The standard reads a stream as UTF-8 with replacement characters.
             (Err(_), Err(_)) => {
                 let text = String::from_utf8_lossy(json);
                 let chunk = serde_json::from_str::<Chunk>(&text).map_err(|error| unreadable(&error, json))?;
-                self.add(&chunk, json)
+                self.add(&chunk, json, events)
             }
         }
     }
 
-    fn add(&mut self, chunk: &Chunk, json: &[u8]) -> Result<bool, Failure> {
+    fn add(&mut self, chunk: &Chunk, json: &[u8], events: &mut Events) -> Result<(), Failure> {
         if self.id.is_none() {
             self.id = chunk.id.map(|raw| text_of(raw).into_owned()).filter(|id| !id.is_empty());
         }
-        let mut content = false;
-        for choice in chunk.choices.iter().flat_map(|choices| choices.iter()) {
-            content |= self.add_choice(choice);
+        let usage = chunk.usage.map(usage_of);
+        let mut choices = chunk.choices.iter().flat_map(|choices| choices.iter());
+        let (first, second) = (choices.next(), choices.next());
+        let alone = first.filter(|_| second.is_none()).map(number_of);
+        for choice in first.into_iter().chain(second).chain(choices) {
+            if self.add_choice(choice, json)? {
+                let count = alone.and(usage).and_then(|usage| usage.output);
+                self.running.content(number_of(choice), count);
+                self.content = true;
+                events.token(number_of(choice));
+            }
         }
-        self.content |= content;
-        self.add_usage(chunk);
+        if let Some(usage) = usage {
+            self.add_usage(usage, alone)?;
+        }
+        if let Some(raw) = chunk.timings {
+            self.server = longest(self.server, timings_of(raw));
+        }
         match chunk.error.is_some() || chunk.object.is_some_and(|object| object.get() == r#""error""#) {
             true => Err(Failure::new(FailureKind::StreamError, words_of(json))),
-            false => Ok(content),
+            false => Ok(()),
         }
     }
 
-    fn add_choice(&mut self, choice: &Choice) -> bool {
+    /// Whether the choice brings generated content.
+    fn add_choice(&mut self, choice: &Choice, json: &[u8]) -> Result<bool, Failure> {
         let keep_text = self.keep_text;
-        let answer = self.answer(choice.index.unwrap_or(0));
+        let answer = self.answer(number_of(choice))?;
         if answer.reason.is_none() {
             answer.reason = choice.finish_reason.map(|raw| text_of(raw).into_owned()).filter(|reason| !reason.is_empty());
         }
-        let mut content = false;
-        for raw in choice.texts() {
-            content = true;
-            if keep_text {
-                answer.text.push_str(&text_of(raw));
-            }
+        let calls = choice.calls().map_err(|error| unreadable(&error, json))?;
+        let calls = || calls.iter().flat_map(Few::iter);
+        if keep_text {
+            keep(&mut answer.said, choice);
+            calls().for_each(|call| keep_call(&mut answer.said, call));
         }
-        content
+        Ok(choice.parts().next().is_some() || calls().any(|call| call.name().or(call.input()).is_some()))
     }
 
     /// The answer with this number. Answers stay in the order of their numbers.
-    fn answer(&mut self, index: u32) -> &mut Answer {
+    fn answer(&mut self, index: u32) -> Result<&mut Answer, Failure> {
         let place = self.answers.partition_point(|answer| answer.index < index);
         if self.answers.get(place).is_none_or(|answer| answer.index != index) {
+            if self.answers.len() == CHOICES {
+                return Err(Failure::new(FailureKind::Decode, format!("more than {CHOICES} choices")));
+            }
             self.answers.insert(place, Answer { index, ..Answer::default() });
         }
-        &mut self.answers[place]
+        Ok(&mut self.answers[place])
     }
 
-    /// Usage beside exactly one choice is that choice's running count; any other is a count of the request.
-    fn add_usage(&mut self, chunk: &Chunk) {
-        let Some(usage) = chunk.usage.map(usage_of) else {
-            return;
-        };
-        let mut choices = chunk.choices.iter().flat_map(|choices| choices.iter());
-        if let (Some(choice), None) = (choices.next(), choices.next()) {
-            let answer = self.answer(choice.index.unwrap_or(0));
+    /// Usage beside exactly one choice is a running count; any other is a count of the request.
+    fn add_usage(&mut self, usage: Usage, alone: Option<u32>) -> Result<(), Failure> {
+        if let Some(index) = alone {
+            let answer = self.answer(index)?;
             answer.usage = latest(answer.usage, usage);
-            return;
+            return Ok(());
         }
         self.reports += 1;
         self.total = latest(self.total, usage);
         self.sum = together(self.sum, usage);
+        Ok(())
     }
 
     /// The counts of the whole request.
@@ -118,7 +139,8 @@ impl Tally {
     /// vLLM sends one total after the last choice; llama-server sends one count a choice, each in an event of its own, and
     /// beside the last text of each choice in text completions.
     fn usage(&self) -> Usage {
-        let of_choices = self.answers.iter().map(|answer| answer.usage).fold(Usage::default(), together);
+        let join = if self.running.counts_the_request(self.total.output) { most } else { together };
+        let of_choices = self.answers.iter().map(|answer| answer.usage).fold(Usage::default(), join);
         match self.reports {
             0 => of_choices,
             reports if reports > 1 && reports == self.answers.len() => latest(of_choices, self.sum),
@@ -127,20 +149,67 @@ impl Tally {
     }
 }
 
+fn number_of(choice: &Choice) -> u32 {
+    choice.index.unwrap_or(0)
+}
+
+/// Keeps the texts of a choice.
+fn keep(said: &mut Said, choice: &Choice) {
+    for (part, raw) in choice.parts() {
+        match part {
+            Part::Content => said.add_content(raw),
+            Part::Reasoning => said.reasoning.push_str(&text_of(raw)),
+            Part::Refusal => said.refusal.push_str(&text_of(raw)),
+            Part::Function => said.function.push_str(&text_of(raw)),
+            Part::Sound => {}
+        }
+    }
+}
+
+/// Keeps a tool call, or the part of one that is here.
+fn keep_call(said: &mut Said, piece: &ToolCall) {
+    let id = piece.id.map(text_of).unwrap_or_default();
+    let call = said.calls.entry(piece.index.unwrap_or_else(|| unnumbered(said, &id))).or_default();
+    let once = |place: &mut String, raw: Raw| {
+        if let (true, Some(raw)) = (place.is_empty(), raw) {
+            place.push_str(&text_of(raw));
+        }
+    };
+    once(&mut call.id, piece.id);
+    once(&mut call.kind, piece.kind);
+    once(&mut call.name, piece.name());
+    call.input.push_str(&piece.input().map(text_of).unwrap_or_default());
+}
+
+/// The number of a call whose server gives none: a new id begins a new call, anything else goes on with the latest.
+fn unnumbered(said: &Said, id: &str) -> u32 {
+    match said.latest_call() {
+        Some((latest, call)) if !id.is_empty() && call.id != id => latest.saturating_add(1),
+        Some((latest, _)) => latest,
+        None => 0,
+    }
+}
+
+/// A call as a whole reply holds it, and as it is sent back.
+fn whole_call(call: Call) -> Option<Value> {
+    let kind = if call.kind.is_empty() { "function" } else { &call.kind };
+    let input = if kind == "custom" { "input" } else { "arguments" };
+    Some(json!({ "id": call.id, "type": kind, kind: { "name": call.name, input: call.input } }))
+}
+
 impl Assembly for Tally {
     /// `transformers serve` never sends `[DONE]`, so a body that came to its end with a finish reason for every choice is
     /// complete without it. `[DONE]` without these reasons is not.
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
         if event.data == b"[DONE]" {
             events.done = true;
-        } else if self.add_json(event.data)? {
-            events.token(0);
+            return Ok(());
         }
-        Ok(())
+        self.add_json(event.data, events)
     }
 
     fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
-        self.add_json(body).map(drop)
+        self.add_json(body, &mut Events::default())
     }
 
     /// A stream must give a reason for every choice.
@@ -164,74 +233,22 @@ impl Assembly for Tally {
         }
     }
 
+    fn weights(&self) -> Vec<u32> {
+        self.running.weights(self.total.output)
+    }
+
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let usage = self.usage();
-        let text = self.keep_text.then(|| self.answers.iter().map(|answer| answer.text.as_str()).collect());
-        Reply { end, usage, id: self.id, text, message: None, server: ServerTimes::default(), items: None }
+        let (mut text, mut message) = (None, None);
+        if self.keep_text {
+            let all = text.insert(String::new());
+            self.answers.iter().for_each(|answer| answer.said.tell(all));
+            let first = self.answers.into_iter().next().unwrap_or_default();
+            message = Some(first.said.message(whole_call));
+        }
+        Reply { end, usage, id: self.id, text, message, server: self.server, items: None }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tally(events: &[&str]) -> Tally {
-        let mut tally = Tally::new(true);
-        for event in events {
-            tally.add_json(event.as_bytes()).unwrap();
-        }
-        tally
-    }
-
-    fn output(events: &[&str]) -> Option<u64> {
-        tally(events).usage().output
-    }
-
-    #[test]
-    fn usage_is_the_last_one_or_the_sum_of_one_a_choice() {
-        let one = r#"{"choices":[{"index":0}],"usage":{"completion_tokens":3}}"#;
-        let two = r#"{"choices":[{"index":1}],"usage":{"completion_tokens":4}}"#;
-        let more = r#"{"choices":[{"index":1}],"usage":{"completion_tokens":5}}"#;
-        let alone = r#"{"choices":[],"usage":{"completion_tokens":7}}"#;
-        assert_eq!(output(&[one]), Some(3));
-        assert_eq!(output(&[one, alone]), Some(7));
-        assert_eq!(output(&[one, alone, alone]), Some(7), "the same total twice");
-        assert_eq!(output(&[one, two, more]), Some(8), "one running count a choice");
-        assert_eq!(output(&[one, two, alone]), Some(7), "running counts, then the total");
-        assert_eq!(output(&[one, two, alone, alone]), Some(14), "one count a choice");
-        assert_eq!(output(&[r#"{"choices":[{"index":0},{"index":1}],"usage":{"completion_tokens":9}}"#]), Some(9));
-        assert_eq!(output(&[r#"{"choices":[{"index":0}],"usage":null}"#]), None);
-    }
-
-    #[test]
-    fn text_is_kept_choice_by_choice() {
-        let reply = tally(&[
-            r#"{"id":"","choices":[{"index":1,"delta":{"content":"x"}}]}"#,
-            r#"{"id":"r","choices":[{"index":0,"delta":{"content":"a"}}]}"#,
-            r#"{"id":"s","choices":[{"index":1,"delta":{"content":"y"}}]}"#,
-            r#"{"id":"r","choices":[{"index":0,"delta":{"content":"b"}}]}"#,
-        ]);
-        let reply = reply.reply(Ok(Finish::default()));
-        assert_eq!((reply.text.as_deref(), reply.id.as_deref()), (Some("abxy"), Some("r")));
-    }
-
-    #[test]
-    fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
-        let kind = |events: &[&str]| tally(events).ending(true).map(|finish| finish.reason).map_err(|failure| failure.kind);
-        let open = r#"{"choices":[{"index":1,"text":"a","finish_reason":""}]}"#;
-        let stop = r#"{"choices":[{"index":0,"text":"a","finish_reason":"stop"}]}"#;
-        let length = r#"{"choices":[{"index":1,"text":"","finish_reason":"length"}]}"#;
-        let abort = r#"{"choices":[{"index":1,"text":"","finish_reason":"abort"}]}"#;
-        assert_eq!(kind(&[stop, open]), Err(FailureKind::Truncated));
-        assert_eq!(kind(&[open, length, stop]), Ok("stop".to_owned()));
-        assert_eq!(kind(&[stop, abort]), Err(FailureKind::StreamError));
-        assert_eq!(kind(&[length]), Err(FailureKind::Empty));
-    }
-
-    #[test]
-    fn bytes_that_are_no_utf8_are_replaced() {
-        let mut tally = Tally::new(true);
-        assert_eq!(tally.add_json(b"{\"choices\":[{\"text\":\"a\xFFb\"}]}"), Ok(true));
-        assert_eq!(tally.reply(Ok(Finish::default())).text.as_deref(), Some("a\u{FFFD}b"));
-    }
-}
+mod tests;

@@ -5,16 +5,32 @@ use crate::wire::chunk::Raw;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+/// The names differ: the responses API counts input and output, DeepSeek names the cached tokens outside of the details, and
+/// Moonshot and SGLang put what others detail beside the totals.
 #[derive(Deserialize)]
 struct Counts<'a> {
     #[serde(borrow)]
     prompt_tokens: Raw<'a>,
     #[serde(borrow)]
+    input_tokens: Raw<'a>,
+    #[serde(borrow)]
     completion_tokens: Raw<'a>,
+    #[serde(borrow)]
+    output_tokens: Raw<'a>,
     #[serde(borrow)]
     completion_tokens_details: Option<Details<'a>>,
     #[serde(borrow)]
+    output_tokens_details: Option<Details<'a>>,
+    #[serde(borrow)]
     prompt_tokens_details: Option<Details<'a>>,
+    #[serde(borrow)]
+    input_tokens_details: Option<Details<'a>>,
+    #[serde(borrow)]
+    prompt_cache_hit_tokens: Raw<'a>,
+    #[serde(borrow)]
+    cached_tokens: Raw<'a>,
+    #[serde(borrow)]
+    reasoning_tokens: Raw<'a>,
 }
 
 #[derive(Deserialize)]
@@ -30,13 +46,21 @@ pub fn usage_of(raw: &RawValue) -> Usage {
     let Ok(counts) = serde_json::from_str::<Counts>(raw.get()) else {
         return Usage::default();
     };
-    let number = |raw: Raw| raw?.get().parse().ok();
+    let generated = counts.completion_tokens_details.or(counts.output_tokens_details);
+    let prompt = counts.prompt_tokens_details.or(counts.input_tokens_details);
+    let reasoning = generated.and_then(|details| number(details.reasoning_tokens));
+    let cached = prompt.and_then(|details| number(details.cached_tokens));
     Usage {
-        prompt: number(counts.prompt_tokens),
-        output: number(counts.completion_tokens),
-        reasoning: counts.completion_tokens_details.and_then(|details| number(details.reasoning_tokens)),
-        cached: counts.prompt_tokens_details.and_then(|details| number(details.cached_tokens)),
+        prompt: number(counts.prompt_tokens).or(number(counts.input_tokens)),
+        output: number(counts.completion_tokens).or(number(counts.output_tokens)),
+        reasoning: reasoning.or(number(counts.reasoning_tokens)),
+        cached: cached.or(number(counts.prompt_cache_hit_tokens)).or(number(counts.cached_tokens)),
     }
+}
+
+/// A count, if it is a whole number from 0.
+pub fn number(raw: Raw) -> Option<u64> {
+    raw?.get().parse().ok()
 }
 
 /// What the later report says, and the earlier one where the later is silent: running counts replace each other.
@@ -46,6 +70,16 @@ pub fn latest(earlier: Usage, later: Usage) -> Usage {
         output: later.output.or(earlier.output),
         reasoning: later.reasoning.or(earlier.reasoning),
         cached: later.cached.or(earlier.cached),
+    }
+}
+
+/// The larger of two counts of one request: running counts never fall.
+pub fn most(one: Usage, other: Usage) -> Usage {
+    Usage {
+        prompt: one.prompt.max(other.prompt),
+        output: one.output.max(other.output),
+        reasoning: one.reasoning.max(other.reasoning),
+        cached: one.cached.max(other.cached),
     }
 }
 
@@ -87,6 +121,29 @@ mod tests {
     }
 
     #[test]
+    fn each_way_of_naming_them_is_read() {
+        for (json, expected) in [
+            (
+                r#"{"input_tokens":15,"output_tokens":6,"input_tokens_details":{"cached_tokens":14,"cache_write_tokens":1},
+                    "output_tokens_details":{"reasoning_tokens":2}}"#,
+                [Some(15), Some(6), Some(2), Some(14)],
+            ),
+            (
+                r#"{"prompt_tokens":15,"completion_tokens":6,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":7,
+                    "completion_tokens_details":{"reasoning_tokens":3}}"#,
+                [Some(15), Some(6), Some(3), Some(8)],
+            ),
+            (
+                r#"{"prompt_tokens":15,"completion_tokens":6,"cached_tokens":9,"reasoning_tokens":4}"#,
+                [Some(15), Some(6), Some(4), Some(9)],
+            ),
+            (r#"{"prompt_tokens":15,"input_tokens":16,"output_tokens":6}"#, [Some(15), Some(6), None, None]),
+        ] {
+            assert_eq!(read(json), expected, "{json}");
+        }
+    }
+
+    #[test]
     fn bad_counts_are_absent() {
         assert_eq!(read(r#"{"prompt_tokens":"15","completion_tokens":6}"#), [None, Some(6), None, None]);
         assert_eq!(read(r#"{"prompt_tokens":-1,"completion_tokens":2.5}"#), [None; 4]);
@@ -99,5 +156,6 @@ mod tests {
         assert_eq!(latest(usage(15, 1, Some(1)), usage(15, 2, None)), usage(15, 2, Some(1)));
         assert_eq!(together(usage(15, 3, Some(1)), usage(15, 4, Some(2))), usage(15, 7, Some(3)));
         assert_eq!(together(Usage::default(), usage(15, 4, None)), usage(15, 4, None));
+        assert_eq!(most(usage(15, 3, Some(1)), usage(15, 4, None)), usage(15, 4, Some(1)));
     }
 }

@@ -18,12 +18,17 @@ pub struct Whole<A> {
 impl<A: Assembly> Whole<A> {
     /// A decoder at the beginning of a document.
     pub fn new(assembly: A) -> Whole<A> {
-        Whole { bound: BODY_BOUND, body: Vec::new(), over: false, assembly }
+        Whole::bounded(BODY_BOUND, assembly)
+    }
+
+    /// A decoder that takes documents of up to `bound` bytes.
+    pub fn bounded(bound: usize, assembly: A) -> Whole<A> {
+        Whole { bound, body: Vec::new(), over: false, assembly }
     }
 
     fn ending(&mut self, broken: Option<Failure>) -> Result<Finish, Failure> {
         if self.over {
-            let message = format!("the body is larger than {} MiB", BODY_BOUND >> 20);
+            let message = format!("the body is larger than {} MiB", self.bound >> 20);
             return Err(Failure::new(FailureKind::Decode, message));
         }
         if let Some(failure) = broken {
@@ -96,11 +101,11 @@ mod tests {
 
     #[test]
     fn a_body_past_the_bound_is_dropped() {
-        let mut whole = Box::new(Whole { bound: 10, ..Whole::new(crate::wire::tally::Tally::new(false)) });
+        let mut whole = Box::new(Whole::bounded(3 << 20, crate::wire::tally::Tally::new(false)));
         let mut events = Events::default();
-        whole.push(&[b' '; 6], &mut events);
-        whole.push(&[b' '; 6], &mut events);
+        whole.push(&[b' '; 2 << 20], &mut events);
+        whole.push(&[b' '; 2 << 20], &mut events);
         assert_eq!(whole.body.capacity(), 0);
-        assert_eq!(whole.finish(&mut events, None).end.unwrap_err().message, "the body is larger than 64 MiB");
+        assert_eq!(whole.finish(&mut events, None).end.unwrap_err().message, "the body is larger than 3 MiB");
     }
 }

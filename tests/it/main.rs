@@ -10,6 +10,7 @@ mod sessions;
 mod signals;
 mod tls;
 mod traces;
+mod transport;
 mod truth;
 mod verdicts;
 mod witness;

@@ -13,22 +13,55 @@ use llmscen::model::units::Nanos;
 use llmscen::wire::protocol;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The raw bytes of every recording: status line to the last byte of the body.
+/// The raw bytes of every recording, status line to the last byte of the body, and of every response that was made after
+/// its protocol's description.
 fn recordings() -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire");
-    let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|end| end == "txt"))
-        .map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), response(&std::fs::read(&path).unwrap())))
-        .collect();
-    all.sort();
-    assert!(all.len() > 60, "{} recordings", all.len());
+    let mut all: Vec<_> = files("tests/wire", &["txt"]).into_iter().map(|(name, file)| (name, response(&file))).collect();
+    assert!(all.len() > 70, "{} recordings", all.len());
+    let spec: Vec<_> =
+        files("tests/wire/spec", &["sse", "ndjson", "json"]).into_iter().filter(|(name, _)| speaks(name)).collect();
+    assert!(spec.len() > 25, "{} responses after descriptions", spec.len());
+    all.extend(spec.into_iter().map(|(name, body)| (name.clone(), served(&name, &body))));
     all
+}
+
+/// The files of these kinds in a folder, by name.
+fn files(folder: &str, kinds: &[&str]) -> BTreeMap<String, Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let wanted = paths.filter(|path| path.extension().is_some_and(|kind| kinds.iter().any(|wanted| kind == *wanted)));
+    wanted.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())).collect()
+}
+
+/// The API that a recording was asked of: a made one begins with its name, a recorded one tells the path.
+fn api(name: &str) -> Api {
+    let made = name.split('.').next().and_then(Api::parse);
+    made.unwrap_or(match name {
+        _ if name.contains("completions_") => Api::OpenaiCompletions,
+        _ if name.contains("responses_") => Api::OpenaiResponses,
+        _ => Api::OpenaiChat,
+    })
+}
+
+/// `custom` says what it speaks in the scenario, not in a file's name.
+fn speaks(name: &str) -> bool {
+    protocol(api(name), None).is_ok()
+}
+
+/// A body as a server sends it.
+fn served(name: &str, body: &[u8]) -> Vec<u8> {
+    let kind = match name.rsplit('.').next() {
+        Some("sse") => "text/event-stream",
+        Some("ndjson") => "application/x-ndjson",
+        _ => "application/json",
+    };
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
 }
 
 /// A recording without the `###` lines around it.
@@ -88,14 +121,14 @@ fn replay(name: &str, pieces: Vec<Vec<u8>>) -> Outcome {
         });
         false
     });
-    let api = if name.contains("completions") { Api::OpenaiCompletions } else { Api::OpenaiChat };
+    let api = api(name);
     let target = target(api, server.url());
     let route = Route::new(&server.url(), &target.tls, &Default::default()).unwrap();
     let clock = Clock::starting(Instant::now());
     let setting =
         Setting { clock, gauges: Arc::new(Gauges::default()), protocol: protocol(api, None).unwrap(), keep_text: false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let streamed = !name.contains("nonstream");
+    let streamed = !name.contains("nonstream") && !name.ends_with(".json");
     let call = Call { streamed, body: b"{}".to_vec(), ..Call::default() };
     let outcome = tokio::task::LocalSet::new().block_on(&runtime, async {
         let engine = Http::new(&target, &route, setting).unwrap();
@@ -145,9 +178,10 @@ fn every_recording_decodes_byte_by_byte() {
 
 #[test]
 fn the_recordings_mean_what_the_servers_meant() {
+    let recordings: BTreeMap<String, Vec<u8>> = recordings().into_iter().collect();
+    let outcome = |name: &str| replay(name, vec![recordings[name].clone()]);
     let ends = |name: &str| {
-        let (_, bytes) = recordings().into_iter().find(|(own, _)| own == name).unwrap();
-        let outcome = replay(name, vec![bytes]);
+        let outcome = outcome(&format!("{name}.txt"));
         (outcome.word(), outcome.timeline.tokens.len(), outcome.usage.output)
     };
     assert_eq!(ends("vllm_cpu.chat_stream_usage"), ("ok", 5, Some(5)));
@@ -156,4 +190,17 @@ fn the_recordings_mean_what_the_servers_meant() {
     assert_eq!(ends("llamacpp_python.err_too_long").0, "truncated");
     assert_eq!(ends("vllm_cpu.err_badmodel").0, "http_4xx");
     assert_eq!(ends("transformers_serve.chat_stream_nousage").0, "ok");
+    assert_eq!(ends("vllm_cpu.responses_stream"), ("ok", 3, Some(4)));
+    assert_eq!(ends("llama_server.responses_stream"), ("ok", 4, Some(4)));
+    assert_eq!(ends("transformers_serve.responses_stream"), ("ok", 4, Some(4)));
+    assert_eq!(ends("llamacpp_python.responses_stream").0, "http_4xx");
+    assert_eq!(ends("llama_server.models").0, "decode");
+    let weighed = outcome("openai-chat.running_choices.sse").timeline;
+    assert_eq!((weighed.tokens.len(), weighed.choices, weighed.weights), (4, vec![0, 1, 0, 1], vec![2, 1, 1, 3]));
+    let batch = outcome("openai-embeddings.batch.json");
+    assert_eq!((batch.word(), batch.items, batch.usage.prompt, batch.usage.output), ("ok", Some(3), Some(21), Some(0)));
+    let timed = outcome("llama_server.chat_stream_usage.txt").server;
+    assert_eq!([timed.prefill, timed.decode], [Some(Nanos(4_045_000)), Some(Nanos(1_184_000))]);
+    let tools = outcome("anthropic.tools.sse");
+    assert_eq!((tools.word(), tools.timeline.tokens.len(), tools.usage.cached), ("ok", 8, Some(2000)));
 }

@@ -189,8 +189,8 @@ fn replies_are_fed_back_word_for_word() {
         assert_eq!(bodies[0]["messages"], json!([kind, talk[0]]));
         assert_eq!(bodies[1]["messages"], json!([kind, talk[0], talk[1], talk[2]]));
         assert_eq!(bodies[2]["messages"], json!([brief, talk[0], talk[1], talk[2], talk[3], tool[0], tool[1]]));
-        let whole = format!("Be kind.\nfirst\n{}\nsecond", replies[0]);
-        let counted = llmscen::token::Tokenizer::builtin().count(&whole);
+        let whole = bodies[1]["messages"].as_array().unwrap();
+        let counted = llmscen::token::Tokenizer::builtin().count_messages(whole);
         assert_eq!(played.outcomes[1].counted.prompt, counted, "a later turn counts all that is sent");
         assert!(played.outcomes.iter().all(|outcome| outcome.turns == 3));
     }

@@ -129,3 +129,19 @@ fn a_case_of_unknown_length_leaves_the_next_one_its_own_rows() {
     assert_eq!(asked.iter().collect::<HashSet<_>>().len(), asked.len(), "no row was asked twice");
     assert_eq!((manifest.notes, manifest.parts.len()), (Vec::new(), 3));
 }
+
+#[test]
+fn a_scenario_replays_a_log() {
+    let lab = Lab::new();
+    lab.file("t.log", LOG);
+    let scenario = "version: 1\nname: t\ntarget: { api: simulator }\n\
+        dataset: { kind: trace, path: t.log, trace: { match_output_length: true, model_mapping: { b: big } } }\n\
+        load: { trace: { speed: 2.0 } }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
+    lab.run(scenario).expect(0);
+    let outlook = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
+    assert!(outlook.contains("requests: 5 (warm-up included)\nexpected time: about 1 s\n"), "{outlook}");
+    assert!(outlook.contains("\"model\": \"big\"") && outlook.contains("\"min_tokens\": 1"), "{outlook}");
+    assert_eq!(intended(&lab), [0.0, 125.0, 250.0, 250.0, 500.0]);
+    let case = &lab.results()["cases"][0];
+    assert_eq!((&case["counts"]["ok"], &case["load"]), (&5.into(), &"trace at 2x".into()), "{case:#}");
+}

@@ -13,7 +13,7 @@ mod words;
 pub use log::{Log, read as log};
 
 use super::error::PromptError;
-use super::message::{last_user, words as said};
+use super::message::{last_user, tokens_of};
 use super::{Prompts, Setting};
 use crate::model::dataset::{OnExhausted, TraceSpec};
 use crate::model::prompt::{Prompt, Session};
@@ -46,18 +46,14 @@ pub fn open(spec: &TraceSpec, setting: &Setting<'_>, notes: &mut Vec<String>) ->
     if spec.match_output_length && !rows.outputs() {
         notes.push("the log does not say how long outputs were: `match_output_length` changes nothing".into());
     }
-    let words = rows.lengths().then(|| {
-        let tokenizer = setting.tokenizer.clone().unwrap_or_else(|| {
-            let note = "the log's lengths are made with the built-in stand-in tokenizer and are approximate";
-            notes.push(format!("{note}; `dataset.tokenizer` names the model's own"));
-            Arc::new(Tokenizer::builtin())
-        });
-        Words::new(tokenizer)
-    });
+    let words = match rows.lengths() {
+        true => Some(make_words(&rows, setting, notes)?),
+        false => None,
+    };
     if setting.spec.min_tokens.or(setting.spec.max_tokens).is_some() {
         let tokens = |entry: &Entry<'_>| match &entry.ask {
             Ask::Lengths { input, .. } => Some(*input),
-            Ask::Whole { body, .. } => setting.tokenizer.as_ref().and_then(|tokenizer| tokenizer.count(&said(&whole(body)))),
+            Ask::Whole { body, .. } => setting.tokenizer.as_ref().and_then(|own| tokens_of(&whole(body), own, None)),
         };
         rows.keep(|entry| setting.admits(tokens(entry)), notes)?;
     }
@@ -75,11 +71,34 @@ pub fn open(spec: &TraceSpec, setting: &Setting<'_>, notes: &mut Vec<String>) ->
     Ok(trace)
 }
 
+/// What makes the text of a log of lengths, with a word on what it cannot do exactly.
+fn make_words(rows: &Rows, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<Words, PromptError> {
+    if setting.tokenizer.is_none() {
+        let note = "the log's lengths are made with the built-in stand-in tokenizer and are approximate";
+        notes.push(format!("{note}; `dataset.tokenizer` names the model's own"));
+    }
+    let words = Words::new(setting.tokenizer(), setting.spec.system.as_deref())?;
+    let alone = words.alone();
+    let short =
+        |index: &usize| rows.entry(*index).is_some_and(|entry| matches!(entry.ask, Ask::Lengths { input, .. } if input <= alone));
+    match if alone == 0 { 0 } else { (0..rows.len()).filter(short).count() } {
+        0 => {}
+        short => notes.push(format!(
+            "{short} of {} prompts of the log are no longer than system message and chat template alone, {alone} tokens: \
+             they are sent with a word more",
+            rows.len()
+        )),
+    }
+    Ok(words)
+}
+
 impl Trace {
     /// That text of the first length can be made at all.
     fn check(&self) -> Result<(), PromptError> {
         match (&self.words, self.rows.entry(0).map(|entry| entry.ask)) {
-            (Some(words), Some(Ask::Lengths { input, .. })) => Ok(words.plain(input, self.seed).map(drop)?),
+            (Some(words), Some(Ask::Lengths { input, .. })) => {
+                Ok(words.plain(input.max(words.alone() + 1), self.seed).map(drop)?)
+            }
             _ => Ok(()),
         }
     }
@@ -91,11 +110,10 @@ impl Trace {
         match entry.ask {
             Ask::Lengths { input, output, blocks } => {
                 let (words, seed) = (self.words.as_ref()?, self.seed.child("row").child(index));
-                let text = words.of(input, &blocks, (self.seed.child("pass").child(index / rows), seed))?;
+                let (text, tokens) = words.of(input, &blocks, (self.seed.child("pass").child(index / rows), seed))?;
                 let (max_tokens, sampling) = (Some(output), self.exactly(output));
-                let (tokens, approximate) = (words.tokenizer.count(&text), words.tokenizer.approximate());
-                let model = mapped(entry.model.as_deref());
-                Some(Prompt { text, tokens, approximate, max_tokens, sampling, model, ..Prompt::default() })
+                let (model, approximate) = (mapped(entry.model.as_deref()), words.tokenizer.approximate());
+                Some(Prompt { text, tokens: Some(tokens), approximate, max_tokens, sampling, model, ..Prompt::default() })
             }
             Ask::Whole { body, headers, output } => {
                 let mut prompt = Prompt { headers, ..whole(body) };
@@ -108,7 +126,7 @@ impl Trace {
                     body.insert("max_tokens".to_owned(), json!(output));
                     body.extend(self.exactly(output));
                 }
-                prompt.tokens = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.count(&said(&prompt)));
+                prompt.tokens = self.tokenizer.as_ref().and_then(|tokenizer| tokens_of(&prompt, tokenizer, None));
                 prompt.approximate = self.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
                 Some(prompt)
             }

@@ -209,3 +209,20 @@ fn a_long_log_makes_no_text_before_its_turn() {
     assert_eq!(prompts.arrivals().unwrap()[19_999], Nanos::from_millis(19_999_000));
     assert_eq!(prompt(prompts.as_ref(), 0).tokens, Some(10));
 }
+
+#[test]
+fn a_length_is_all_that_the_model_reads() {
+    let (log, builtin) = (file(MOONCAKE.replace(": 30,", ": 2,")), Tokenizer::builtin());
+    let presided = DatasetSpec { system: Some("Answer in rhymes.".into()), ..spec(&log, TraceSpec::default()) };
+    let opened = opened(&presided).unwrap();
+    let read = |seq| {
+        let user = prompt(opened.prompts.as_ref(), seq).text;
+        let [system, user] =
+            [("system", "Answer in rhymes."), ("user", &user)].map(|(role, content)| json!({ "role": role, "content": content }));
+        builtin.count_messages(&[system, user])
+    };
+    assert_eq!((read(0), read(2)), (Some(1100), Some(1400)));
+    let alone = read(1).unwrap();
+    assert_eq!(prompt(opened.prompts.as_ref(), 1).tokens, Some(alone), "what cannot be is told as it is");
+    assert!(alone > 2 && opened.notes[1].starts_with("1 of 3 prompts of the log are no longer than"), "{:?}", opened.notes);
+}

@@ -1,11 +1,15 @@
 //! Values with a notation of their own, a file each: what is expected, how it is read, what an editor is told.
 
 pub(crate) mod duration;
+pub(crate) mod jsonpath;
 pub(crate) mod models;
 pub(crate) mod quantity;
 pub(crate) mod rate;
 pub(crate) mod share;
+pub(crate) mod sizes;
 pub(crate) mod times;
+pub(crate) mod version;
+pub(crate) mod wait;
 pub(crate) mod word;
 
 use crate::scenario::fault::{Mistake, Review};

@@ -1,6 +1,7 @@
 //! A compiled body, and what its variables stand for in one request.
 
 use super::RenderError;
+use super::dialog::Dialog;
 use super::leaf::{self, Leaf};
 use crate::model::prompt::Prompt;
 use minijinja::Value as Jinja;
@@ -43,18 +44,24 @@ impl Body {
         Ok(body)
     }
 
-    /// The value in one request.
-    pub fn eval(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
+    /// The value in one request. `sparse`: what has no value there is left out of its mapping.
+    pub fn eval(&self, scope: &Scope<'_>, sparse: bool) -> Result<Value, RenderError> {
         match self {
             Body::Constant(value) => Ok(value.clone()),
             Body::Leaf(leaf, at) => {
                 let value = leaf.eval(|path| scope.lookup(path), || scope.context());
                 value.map_err(|message| RenderError::Leaf { at: at.clone(), message })
             }
-            Body::List(items) => Ok(Value::Array(items.iter().map(|item| item.eval(scope)).collect::<Result<_, _>>()?)),
+            Body::List(items) => Ok(Value::Array(items.iter().map(|item| item.eval(scope, sparse)).collect::<Result<_, _>>()?)),
             Body::Map(pairs) => {
-                let pairs = pairs.iter().map(|(key, value)| Ok((key.clone(), value.eval(scope)?)));
-                Ok(Value::Object(pairs.collect::<Result<_, _>>()?))
+                let mut map = Map::new();
+                for (key, body) in pairs {
+                    let value = body.eval(scope, sparse)?;
+                    if !(sparse && value.is_null()) {
+                        map.insert(key.clone(), value);
+                    }
+                }
+                Ok(Value::Object(map))
             }
         }
     }
@@ -67,19 +74,20 @@ pub(super) struct Scope<'a> {
     max_tokens: Option<u64>,
     prompt: &'a Prompt,
     labels: &'a Map<String, Value>,
-    system: Option<&'a str>,
+    dialog: Dialog<'a>,
     context: OnceCell<Jinja>,
 }
 
 impl<'a> Scope<'a> {
-    /// The scope of one request: its model, number and `max_tokens`, its prompt, its case's labels, the system message.
+    /// The scope of one request: its model, number and `max_tokens`, its prompt, its case's labels, the dataset's system
+    /// message.
     pub fn new(
         (model, seq, max_tokens): (&'a str, u64, Option<u64>),
         prompt: &'a Prompt,
         labels: &'a Map<String, Value>,
         system: Option<&'a str>,
     ) -> Scope<'a> {
-        Scope { model, seq, max_tokens, prompt, labels, system, context: OnceCell::new() }
+        Scope { model, seq, max_tokens, prompt, labels, dialog: Dialog::new(prompt, system), context: OnceCell::new() }
     }
 
     fn lookup(&self, path: &[String]) -> Option<Value> {
@@ -87,7 +95,9 @@ impl<'a> Scope<'a> {
         let found = match (root.as_str(), rest.split_first()) {
             ("model", _) => json!(self.model),
             ("prompt", _) => json!(self.prompt.text),
-            ("messages", _) => self.messages(),
+            ("messages", _) => self.dialog.messages(),
+            ("system", _) => self.dialog.system(),
+            ("dialog", _) => self.dialog.others(),
             ("seq", _) => json!(self.seq),
             ("item", Some((field, deeper))) => {
                 return deeper.iter().try_fold(self.prompt.fields.get(field)?, |value, key| value.get(key)).cloned();
@@ -108,39 +118,12 @@ impl<'a> Scope<'a> {
         case
     }
 
-    /// The data's messages, or the prompt as one; the system message goes in front unless the data brings its own.
-    fn messages(&self) -> Value {
-        let user = || vec![json!({ "role": "user", "content": self.prompt.text })];
-        let mut messages = self.prompt.messages.clone().unwrap_or_else(user);
-        let own = messages.first().and_then(|first| first.get("role")).is_some_and(|role| role == "system");
-        if let Some(system) = self.system.filter(|_| !own) {
-            messages.insert(0, json!({ "role": "system", "content": system }));
-        }
-        Value::Array(messages)
-    }
-
     fn context(&self) -> Jinja {
         let make = || {
-            let all = json!({ "model": self.model, "prompt": self.prompt.text, "messages": self.messages(),
-                "item": self.prompt.fields, "case": self.case(), "seq": self.seq });
+            let all = json!({ "model": self.model, "prompt": self.prompt.text, "messages": self.dialog.messages(),
+                "system": self.dialog.system(), "dialog": self.dialog.others(), "item": self.prompt.fields, "case": self.case(), "seq": self.seq });
             Jinja::from(Serde(&all))
         };
         self.context.get_or_init(make).clone()
-    }
-}
-
-/// Merges `over` into `body`: mappings merge, `null` removes, everything else replaces.
-pub(super) fn merge(body: &mut Map<String, Value>, over: Map<String, Value>) {
-    for (key, value) in over {
-        match (body.get_mut(&key), value) {
-            (_, Value::Null) => _ = body.shift_remove(&key),
-            (Some(Value::Object(own)), Value::Object(value)) => merge(own, value),
-            (_, Value::Object(value)) => {
-                let mut fresh = Map::new();
-                merge(&mut fresh, value);
-                body.insert(key, Value::Object(fresh));
-            }
-            (_, value) => _ = body.insert(key, value),
-        }
     }
 }

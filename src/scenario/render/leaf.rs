@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// The variables of a template.
-pub(crate) const ROOTS: [&str; 6] = ["model", "prompt", "messages", "item", "case", "seq"];
+pub(crate) const ROOTS: [&str; 8] = ["model", "prompt", "messages", "system", "dialog", "item", "case", "seq"];
 
 /// Expressions borrow their environment, so they share one that lives as long as the program.
 static SHARED: LazyLock<Environment<'static>> = LazyLock::new(environment);

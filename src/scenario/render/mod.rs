@@ -2,15 +2,18 @@
 //! nothing in a prompt can break the JSON.
 
 mod body;
+mod dialog;
 mod draw;
 pub(crate) mod leaf;
+mod put;
 
+use crate::model::api::Api;
 use crate::model::plan::Case;
 use crate::model::prompt::Prompt;
-use crate::model::request::RequestSpec;
+use crate::model::request::{Quantity, RequestSpec};
 use crate::model::seed::Seed;
 use crate::scenario::sections::request::last;
-use body::{Body, Scope, merge};
+use body::{Body, Scope};
 use serde_json::{Map, Value, json};
 
 /// Why a body cannot be made.
@@ -49,23 +52,31 @@ pub struct Rendered {
 pub struct Renderer {
     case: Case,
     body: Body,
+    /// The body is the protocol's own: what has no value is left out of it.
+    own: bool,
     extra: Body,
     labels: Map<String, Value>,
+    /// The protocol says in the body whether it streams; others say it by their path or a header.
+    says_stream: bool,
     stream_options: Option<Value>,
+    /// The body names the model.
+    names_model: bool,
+    /// Where the body limits the output; another name of the same limit may stand in the template.
+    limits: Vec<String>,
 }
 
-/// Keys by which protocols limit the output.
-const LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
+/// What chat's servers call the limit by now.
+const NEW_LIMIT: &str = "max_completion_tokens";
 
 impl Renderer {
     /// Compiles the template of a case; `protocol_body` stands in where it has none, such as
     /// `{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}`.
-    /// Its `stream` and `stream_options` follow `request.stream`.
+    /// Its `stream` and `stream_options` follow `request.stream`; a body without `stream` gets none.
     ///
     /// # Errors
     /// A text that does not compile; a template that is no mapping.
     pub fn new(case: &Case, protocol_body: &Value) -> Result<Renderer, RenderError> {
-        let stream_options = protocol_body.get("stream_options").cloned();
+        let own = case.request.template.is_none();
         let template = case.request.template.clone().unwrap_or_else(|| {
             let mut own = protocol_body.clone();
             if let Value::Object(own) = &mut own {
@@ -77,77 +88,104 @@ impl Renderer {
             return Err(RenderError::Shape);
         }
         let labels = case.labels.0.iter().map(|(path, value)| (last(path).to_owned(), json!(value))).collect();
-        let extra = Value::Object(case.request.extra.clone());
+        let place = case.target.api.place("max_tokens").map(|path| path.into_owned());
+        let other = (place.as_deref() == Some("max_tokens")).then(|| NEW_LIMIT.to_owned());
         Ok(Renderer {
             case: case.clone(),
             body: Body::compile(&template, "")?,
-            extra: Body::compile(&extra, "")?,
+            own,
+            extra: Body::compile(&Value::Object(case.request.extra.clone()), "")?,
             labels,
-            stream_options,
+            says_stream: protocol_body.get("stream").is_some(),
+            stream_options: protocol_body.get("stream_options").cloned(),
+            names_model: [&template, protocol_body].iter().any(|body| body.get("model").is_some()),
+            limits: place.into_iter().chain(other).collect(),
         })
     }
 
-    /// The body of request `seq`. Equal seeds, numbers and prompts give equal bodies.
+    /// The body of request `seq`. Equal seeds, numbers and prompts give equal bodies. What the prompt says of its model, its
+    /// length and its sampling goes before the scenario.
     ///
     /// # Errors
     /// A variable that the prompt's row does not hold.
     pub fn body(&self, prompt: &Prompt, seq: u64, seed: Seed) -> Result<Rendered, RenderError> {
-        let model = draw::model(&self.case.target.models, seed.child("model").child(seq));
+        let drawn = || draw::model(&self.case.target.models, seed.child("model").child(seq));
+        let model = prompt.model.as_deref().unwrap_or_else(drawn);
         let max_tokens = self.max_tokens(prompt, seed.child("max_tokens").child(seq))?;
         let scope = Scope::new((model, seq, max_tokens), prompt, &self.labels, self.case.dataset.system.as_deref());
         let mut body = match &prompt.body {
-            Some(whole) => self.whole(whole, model),
+            Some(whole) => self.whole(whole, prompt, model),
             None => self.template(&scope)?,
         };
-        self.fill(&mut body, max_tokens);
-        if let Value::Object(extra) = self.extra.eval(&scope)? {
-            merge(&mut body, extra);
+        self.fill(&mut body, max_tokens, prompt);
+        if let Value::Object(extra) = self.extra.eval(&scope, false)? {
+            put::merge(&mut body, extra);
         }
         Ok(Rendered {
             model: body.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
-            streamed: body.get("stream") == Some(&Value::Bool(true)),
-            max_tokens: LIMITS.iter().find_map(|key| body.get(*key)).and_then(Value::as_u64),
+            streamed: self.streamed(&body),
+            max_tokens: self.limit(&body, max_tokens),
             bytes: serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?,
         })
     }
 
     fn max_tokens(&self, prompt: &Prompt, seed: Seed) -> Result<Option<u64>, RenderError> {
-        let Some(quantity) = &self.case.request.max_tokens else { return Ok(None) };
-        let drawn = draw::length(quantity, seed, &prompt.fields);
-        match (drawn, quantity) {
-            (None, crate::model::request::Quantity::Item(name)) => Err(RenderError::Length(name.clone())),
+        let (None, Some(quantity)) = (prompt.max_tokens, &self.case.request.max_tokens) else { return Ok(prompt.max_tokens) };
+        match (draw::length(quantity, seed, &prompt.fields), quantity) {
+            (None, Quantity::Item(name)) => Err(RenderError::Length(name.clone())),
             (drawn, _) => Ok(drawn),
         }
     }
 
     fn template(&self, scope: &Scope<'_>) -> Result<Map<String, Value>, RenderError> {
-        match self.body.eval(scope)? {
+        match self.body.eval(scope, self.own)? {
             Value::Object(map) => Ok(map),
             _ => Err(RenderError::Shape),
         }
     }
 
-    /// A body from the data takes the template's place. The model is filled in, for the data cannot know it.
-    fn whole(&self, whole: &Map<String, Value>, model: &str) -> Map<String, Value> {
+    /// A body from the data takes the template's place. The model is filled in, for the data cannot know it; a model that
+    /// the data names beside the body is the one to use.
+    fn whole(&self, whole: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
         let mut body = whole.clone();
-        body.entry("model").or_insert_with(|| json!(model));
+        if self.names_model && (prompt.model.is_some() || !body.contains_key("model")) {
+            body.insert("model".to_owned(), json!(model));
+        }
         body
     }
 
-    /// Fields of `request` fill in what the template leaves out.
-    fn fill(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>) {
-        body.entry("stream").or_insert(Value::Bool(self.case.request.stream));
+    /// Fields of the prompt and of `request` fill in what the template leaves out.
+    fn fill(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>, prompt: &Prompt) {
+        if self.says_stream {
+            body.entry("stream").or_insert(Value::Bool(self.case.request.stream));
+        }
         if body.get("stream") == Some(&Value::Bool(true))
             && let Some(options) = &self.stream_options
         {
             body.entry("stream_options").or_insert_with(|| options.clone());
         }
-        if let Some(max_tokens) = max_tokens.filter(|_| !LIMITS.iter().any(|key| body.contains_key(*key))) {
-            body.insert("max_tokens".to_owned(), json!(max_tokens));
+        if let (Some(max_tokens), Some(path)) = (max_tokens, self.limits.first())
+            && !self.limits.iter().any(|path| put::get(body, path).is_some())
+        {
+            put::fill(body, path, json!(max_tokens));
         }
-        for (key, value) in &self.case.request.sampling {
-            body.entry(key.as_str()).or_insert_with(|| value.clone());
+        for (field, value) in prompt.sampling.iter().chain(&self.case.request.sampling) {
+            if let Some(path) = self.case.target.api.place(field) {
+                put::fill(body, &path, value.clone());
+            }
         }
+    }
+
+    /// Whether a body asks for a stream. Where the protocol does not say it in the body, the scenario does.
+    fn streamed(&self, body: &Map<String, Value>) -> bool {
+        let said = body.get("stream").and_then(Value::as_bool);
+        said.unwrap_or(!self.says_stream && self.case.request.stream)
+    }
+
+    /// Output tokens that a body allows; in a template of one's own nobody knows where they stand.
+    fn limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
+        let said = self.limits.iter().find_map(|path| put::get(body, path)).and_then(Value::as_u64);
+        said.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
 }
 

@@ -82,6 +82,80 @@ fn a_row_without_the_field_is_an_error() {
     assert_eq!(error, RenderError::Length("n".into()));
 }
 
+/// The body of one of the other protocols; `own` is what it brings.
+fn spoken(api: &str, own: Value, request: &str, prompt: &Prompt) -> (Value, Rendered) {
+    let path = if api == "custom" { "/v1/completions" } else { "" };
+    let system = if api == "tgi" || api == "custom" { "" } else { ", system: Be terse." };
+    let yaml = format!(
+        "version: 1\nname: t\ntarget: {{api: {api}, url: simulator{path}, model: m}}\ndataset: {{kind: openqa{system}}}\nload: {{concurrency: 1, requests: 1}}\nrequest: {request}\n"
+    );
+    let rendered = Renderer::new(&plan(&yaml).cases[0], &own).unwrap().body(prompt, 3, Seed(42)).unwrap();
+    (serde_json::from_slice(&rendered.bytes).unwrap(), rendered)
+}
+
+#[test]
+fn fields_stand_where_the_protocol_has_them() {
+    let own = json!({ "model": "{{ model }}", "messages": "{{ messages }}", "stream": true });
+    let request = "{max_tokens: 9, temperature: 0, stop: [a], repetition_penalty: 1.1}";
+    let (body, rendered) = spoken("ollama", own, request, &prompt("hi"));
+    let options = json!({ "num_predict": 9, "temperature": 0, "repeat_penalty": 1.1, "stop": ["a"] });
+    assert_eq!((&body["options"], &body["stream"], body.get("stream_options")), (&options, &json!(true), None));
+    assert_eq!((rendered.max_tokens, rendered.streamed), (Some(9), true));
+    let request = "{max_tokens: 9, top_k: 3, template: {inputs: '%p', parameters: {top_k: 1, details: true}}}";
+    let (body, rendered) = spoken("tgi", json!({ "inputs": "{{ prompt }}", "parameters": {} }), request, &prompt("hi"));
+    assert_eq!(body, json!({ "inputs": "hi", "parameters": { "top_k": 1, "details": true, "max_new_tokens": 9 } }));
+    assert_eq!((rendered.max_tokens, rendered.streamed, rendered.model.as_str()), (Some(9), true, "m"));
+}
+
+#[test]
+fn a_value_that_does_not_exist_is_left_out_of_the_protocols_own_body() {
+    let own = json!({ "model": "{{ model }}", "system": "{{ system }}", "messages": "{{ dialog }}", "stream": true });
+    let user = json!([{ "role": "user", "content": "hi" }]);
+    let (body, _) = spoken("anthropic", own.clone(), "{max_tokens: 5, stream: false}", &prompt("hi"));
+    assert_eq!(body, json!({ "model": "m", "system": "Be terse.", "messages": user, "stream": false, "max_tokens": 5 }));
+    let silent = json!({ "role": "assistant", "content": null });
+    let call = Prompt { messages: Some(vec![silent.clone()]), ..Prompt::default() };
+    let (body, _) = spoken("tgi", json!({ "system": "{{ system }}", "messages": "{{ dialog }}" }), "{}", &call);
+    assert_eq!(body, json!({ "messages": [silent] }), "what the data says is null stays null");
+    let (body, _) = spoken("tgi", own, "{template: {system: '{{ system }}'}}", &prompt("hi"));
+    assert_eq!(body["system"], Value::Null, "so does what the template says");
+}
+
+#[test]
+fn what_the_data_says_goes_before_the_scenario() {
+    let prompt = Prompt {
+        max_tokens: Some(7),
+        model: Some("logged".into()),
+        system: Some("Own.".into()),
+        sampling: serde_json::from_value(json!({ "min_tokens": 7, "ignore_eos": true, "temperature": 1 })).unwrap(),
+        ..prompt("hi")
+    };
+    let own = body("{max_tokens: 5, temperature: 0, top_p: 0.5}", &prompt);
+    assert_eq!((&own["max_tokens"], &own["model"]), (&json!(7), &json!("logged")));
+    assert_eq!(
+        (&own["temperature"], &own["top_p"], &own["min_tokens"], &own["ignore_eos"]),
+        (&json!(1), &json!(0.5), &json!(7), &json!(true))
+    );
+    assert_eq!(own["messages"][0]["content"], "Own.");
+    let (body, _) = spoken("anthropic", json!({ "model": "{{ model }}", "stream": true }), "{max_tokens: 5}", &prompt);
+    assert_eq!(body, json!({ "model": "logged", "stream": true, "max_tokens": 7, "temperature": 1 }), "it has no `ignore_eos`");
+}
+
+#[test]
+fn a_body_of_ones_own_is_sent_as_it_stands() {
+    let extract = "extract: {text: $.text}";
+    let request = format!("{{max_tokens: 5, template: {{q: '%p', limit: '{{{{ case.max_tokens }}}}'}}, {extract}}}");
+    let (body, rendered) = spoken("custom", json!({}), &request, &prompt("hi"));
+    assert_eq!(body, json!({ "q": "hi", "limit": 5 }));
+    assert_eq!((rendered.max_tokens, rendered.streamed, rendered.model.as_str()), (Some(5), true, "m"));
+    let (_, rendered) =
+        spoken("custom", json!({}), &format!("{{template: {{q: '%p', stream: false}}, {extract}}}"), &prompt("hi"));
+    assert_eq!((rendered.max_tokens, rendered.streamed), (None, false));
+    let whole = Prompt { body: Some(serde_json::from_value(json!({ "x": 1 })).unwrap()), ..Prompt::default() };
+    let (body, _) = spoken("custom", json!({}), &request, &whole);
+    assert_eq!(body, json!({ "x": 1 }));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 

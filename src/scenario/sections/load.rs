@@ -1,19 +1,37 @@
 //! `load`: how hard a case pushes, and for how long.
 
 use crate::model::load::{Load, Shape, Warmup};
+use crate::model::plan::TraceFile;
 use crate::scenario::block::{Block, Default, Kind, field, planned};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{DURATION, SPAN, duration};
 use crate::scenario::leaf::rate::{ARRIVALS, RATE, Rate, arrivals, rate};
 use crate::scenario::leaf::times::{REQUESTS_LEAF, Times, WARMUP_LEAF, times, warmup};
-use crate::scenario::sections::Draft;
-use crate::scenario::tree::Node;
+use crate::scenario::near::list;
+use crate::scenario::sections::{Draft, dataset};
+use crate::scenario::tree::{Entry, Node};
 
 const MOST: i64 = 1_000_000;
 
+static TRACE: Block = Block {
+    doc: "Arrivals as a log has them: of the dataset, where it is a trace, or of a file of its own.",
+    short: None,
+    fields: &[
+        field("path", Kind::File, "The log; without it the arrivals are those of `dataset: { kind: trace }`.")
+            .example("data/log.jsonl"),
+        field("speed", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "How much faster than the log.").default("1").example("2"),
+        field("layout", dataset::LAYOUT, "With `path`: how its columns are named.")
+            .defaults(Default::With("path", "auto"))
+            .example("azure"),
+        field("start", Kind::Leaf(&DURATION), "With `path`: only what arrived so long after the first request, or later.")
+            .example("5m"),
+        field("end", Kind::Leaf(&SPAN), "With `path`: only what arrived before this.").example("10m"),
+    ],
+};
+
 /// The keys of `load`.
 pub(crate) static LOAD: Block = Block {
-    doc: "How hard to push, and for how long. Exactly one of `concurrency` and `rate`; `requests`, `duration` or both.",
+    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate` and `trace`; the first two with `requests`, `duration` or both.",
     short: None,
     fields: &[
         field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.")
@@ -25,26 +43,32 @@ pub(crate) static LOAD: Block = Block {
         )
         .example("8/s"),
         field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: how arrivals are spaced.")
-            .defaults(Default::With("rate", "poisson")),
-        field("max_in_flight", Kind::Whole(1, MOST), "Open loop: an arrival over it is dropped, and counted."),
+            .defaults(Default::With("rate", "poisson"))
+            .example("{ gamma: 0.5 }"),
+        field("trace", Kind::Block(&TRACE), "Open loop: requests leave when those of a log did. `{}` takes the dataset's own.")
+            .example("{ speed: 2 }"),
+        field("max_in_flight", Kind::Whole(1, MOST), "Open loop: an arrival over it is dropped, and counted.").example("256"),
         field("requests", Kind::Leaf(&REQUESTS_LEAF), "Measured requests, or `10x` the concurrency.").example("200"),
+        field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, in place of `requests`: measured conversations.")
+            .example("50"),
         field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s"),
         field("warmup", Kind::Leaf(&WARMUP_LEAF), "Sent first and not measured: requests, `1x` the concurrency, or a duration.")
-            .default("0"),
+            .default("0")
+            .example("1x"),
         field("graceful_stop", Kind::Leaf(&DURATION), "How long requests in flight may go on after the sending ended.")
-            .default("30s"),
+            .default("30s")
+            .example("10s"),
         planned("stages"),
-        planned("trace"),
         planned("static"),
         planned("cooldown"),
     ],
 };
 
-/// The load of a case. Files what contradicts itself.
-pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Load> {
+/// The load of a case, and the file that its arrivals come from. Files what contradicts itself.
+pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Option<TraceFile>)> {
     let shape = shape(draft, review)?;
     let users = if let Shape::Closed { users } = shape { Some(users) } else { None };
-    let requests = draft.get("load.requests");
+    let requests = counted(draft, review).map(|entry| &entry.value);
     for node in requests.into_iter().chain(draft.get("load.warmup")) {
         if users.is_none() && matches!(times(node), Some(Times::Concurrency(_))) {
             let mistake = Mistake::new(node.at, "a multiple of the concurrency, without a concurrency", "an open loop has none");
@@ -52,38 +76,93 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Load> {
         }
     }
     only_open(draft, &shape, review);
+    let trace = trace(draft, review);
     let load = Load {
         shape,
         requests: requests.and_then(times).and_then(|times| times.of(users)),
         duration: draft.get("load.duration").and_then(duration),
         warmup: warmup(draft.get("load.warmup")?, users)?,
         graceful_stop: draft.get("load.graceful_stop").and_then(duration)?,
-        max_in_flight: draft.get("load.max_in_flight").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
+        max_in_flight: draft.count("load.max_in_flight").and_then(|n| u32::try_from(n).ok()),
     };
-    ends(draft, &load, review);
-    Some(load)
+    ends(draft, &load, requests.is_some(), review);
+    Some((load, trace))
 }
 
+/// The number of requests; of conversations where the data has them, for then nobody knows how many requests they make.
+fn counted<'a>(draft: &Draft<'a>, review: &mut Review) -> Option<&'a Entry> {
+    let (requests, sessions) = (draft.entry("load.requests"), draft.entry("load.sessions"));
+    if !review.clean("dataset") {
+        return requests.or(sessions);
+    }
+    match (draft.entry("dataset.turns"), requests, sessions) {
+        (Some(turns), Some(entry), _) => {
+            let mistake = Mistake::new(entry.key_at, "`requests` cannot end conversations", "say `sessions`");
+            let mistake = mistake.also(turns.key_at, "a session has several turns");
+            review.push(mistake.help("`sessions: 50` is fifty conversations, each with all its turns."));
+            Some(entry)
+        }
+        (None, _, Some(entry)) => {
+            let mistake = Mistake::new(entry.key_at, "`sessions` without turns", "say `requests`");
+            review.push(mistake.help("Sessions are conversations: they go with `dataset.turns`."));
+            requests.or(Some(entry))
+        }
+        (Some(_), None, sessions) => sessions,
+        (None, requests, None) => requests,
+    }
+}
+
+/// The shapes by their keys, and what each is.
+const SHAPES: [(&str, &str); 3] =
+    [("concurrency", "closed loop here"), ("rate", "open loop here"), ("trace", "arrivals of a log here")];
+
 fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<Shape> {
-    match (draft.entry("load.concurrency"), draft.entry("load.rate")) {
-        (Some(users), None) => u32::try_from(users.value.whole()?).ok().map(|users| Shape::Closed { users }),
-        (None, Some(entry)) => match rate(&entry.value)? {
+    let given = SHAPES.iter().filter_map(|(key, label)| Some((draft.entry(&format!("load.{key}"))?, *label)));
+    let given: Vec<(&Entry, &str)> = given.collect();
+    let Some(((last, label), others)) = given.split_last() else {
+        let names = list(SHAPES.iter().map(|(key, _)| *key), "or");
+        let mistake = Mistake::new(draft.place("load"), "no load shape", format!("needs {names}"));
+        let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open one, `trace: {}` one with the arrivals of a log.";
+        review.push(mistake.help(help));
+        return None;
+    };
+    if !others.is_empty() {
+        let count = if others.len() == 1 { "two" } else { "three" };
+        let mistake = Mistake::new(last.key_at, format!("{count} load shapes"), *label);
+        let mistake = others.iter().fold(mistake, |mistake, (entry, label)| mistake.also(entry.key_at, *label));
+        let help = "Keep one of them; `concurrency: null` drops an inherited one, `max_in_flight` caps an open loop.";
+        review.push(mistake.help(help));
+        return None;
+    }
+    match last.key.as_str() {
+        "concurrency" => u32::try_from(last.value.whole()?).ok().map(|users| Shape::Closed { users }),
+        "rate" => match rate(&last.value)? {
             Rate::Burst => Some(Shape::Burst),
             Rate::PerSecond(rate) => Some(Shape::Open { rate, arrival: draft.get("load.arrivals").and_then(arrivals)? }),
         },
-        (Some(users), Some(rate)) => {
-            let mistake = Mistake::new(rate.key_at, "two load shapes", "open loop here").also(users.key_at, "closed loop here");
-            review.push(
-                mistake.help("Keep one of them; `concurrency: null` drops an inherited one, `max_in_flight` caps an open loop."),
-            );
-            None
-        }
-        (None, None) => {
-            let mistake = Mistake::new(draft.place("load"), "no load shape", "needs `concurrency` or `rate`");
-            review.push(mistake.help("`concurrency: 8` is a closed loop, `rate: 8/s` an open one."));
-            None
-        }
+        _ => Some(Shape::Replay { speed: draft.get("load.trace.speed").and_then(Node::number)? }),
     }
+}
+
+/// The file of a replay that has one. Files a replay of nothing, and a window into what is not here.
+fn trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
+    let block = draft.entry("load.trace")?;
+    if let Some(path) = draft.file("load.trace.path", review) {
+        return Some(TraceFile { path, spec: dataset::log(draft, "load.trace", review) });
+    }
+    let kind = draft.entry("dataset.kind").filter(|kind| kind.value.text().as_deref() != Some("trace"));
+    if let Some(kind) = kind.filter(|_| !draft.swept("dataset.kind")) {
+        let mistake = Mistake::new(block.key_at, "a replay of no log", "needs a `path`");
+        let mistake = mistake.also(kind.value.at, "this data has no arrivals");
+        review.push(
+            mistake.help("`trace: { path: log.jsonl }` names the log; without a path it is that of `dataset: { kind: trace }`."),
+        );
+    }
+    for entry in ["layout", "start", "end"].iter().filter_map(|key| draft.entry(&format!("load.trace.{key}"))) {
+        let mistake = Mistake::new(entry.key_at, format!("`{}` goes with `path`", entry.key), "there is no file here");
+        review.push(mistake.help(format!("Without a path the log is the dataset's: write `dataset.trace.{}`.", entry.key)));
+    }
+    None
 }
 
 fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
@@ -93,6 +172,7 @@ fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
             (&["arrivals", "max_in_flight"], "`concurrency` makes a closed loop: requests follow one another")
         }
         Shape::Burst => (&["arrivals"], "`rate: burst` sends everything at time 0"),
+        Shape::Replay { .. } => (&["arrivals"], "A log has its own arrivals"),
         _ => return,
     };
     for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
@@ -101,18 +181,18 @@ fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     }
 }
 
-fn ends(draft: &Draft<'_>, load: &Load, review: &mut Review) {
+fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
     let burst = load.shape == Shape::Burst;
-    if draft.get("load.requests").is_none() && (load.duration.is_none() || burst) {
+    let replay = matches!(load.shape, Shape::Replay { .. });
+    if !counted && !replay && (load.duration.is_none() || burst) {
+        let count = if draft.get("dataset.turns").is_some() { "sessions" } else { "requests" };
         let (message, label) = if burst {
-            ("a burst needs `requests`", "how many at once?")
+            (format!("a burst needs `{count}`"), "how many at once?".to_owned())
         } else {
-            ("this load has no end", "needs `requests` or `duration`")
+            ("this load has no end".to_owned(), format!("needs `{count}` or `duration`"))
         };
-        review.push(
-            Mistake::new(draft.place("load"), message, label)
-                .help("For example `requests: 200`, `duration: 60s` (not for a burst), or both."),
-        );
+        let help = format!("For example `{count}: 200`, `duration: 60s` (not for a burst), or both.");
+        review.push(Mistake::new(draft.place("load"), message, label).help(help));
     }
     if burst && matches!(load.warmup, Warmup::Span(_)) {
         let at = draft.place("load.warmup");

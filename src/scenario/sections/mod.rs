@@ -2,16 +2,20 @@
 
 pub(crate) mod audit;
 pub(crate) mod dataset;
+pub(crate) mod extract;
 pub(crate) mod load;
 pub(crate) mod report;
 pub(crate) mod request;
+pub(crate) mod say;
 pub(crate) mod scenario;
 pub(crate) mod simulator;
 pub(crate) mod slo;
 pub(crate) mod target;
 
+use crate::model::api::Api;
 use crate::model::labels::Labels;
-use crate::scenario::tree::{Entry, Node, Span};
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::tree::{Data, Entry, Node, Span};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -39,6 +43,43 @@ impl<'a> Draft<'a> {
     /// The text at a path.
     pub fn text(&self, path: &str) -> Option<Cow<'a, str>> {
         self.get(path).and_then(Node::text)
+    }
+
+    /// `true` or `false` at a path.
+    pub fn flag(&self, path: &str) -> Option<bool> {
+        if let Data::Bool(value) = self.get(path)?.data { Some(value) } else { None }
+    }
+
+    /// The whole number at a path, where it is none below zero.
+    pub fn count(&self, path: &str) -> Option<u64> {
+        self.get(path).and_then(Node::whole).and_then(|n| u64::try_from(n).ok())
+    }
+
+    /// The file that is named at a path.
+    pub fn file(&self, path: &str, review: &Review) -> Option<String> {
+        let node = self.get(path)?;
+        let found = review.sources.find(node.at.file, &node.text()?)?;
+        Some(found.display().to_string())
+    }
+
+    /// The entry at a path, where somebody wrote it; a default is none.
+    pub fn written(&self, path: &str) -> Option<&'a Entry> {
+        self.entry(path).filter(|entry| entry.key_at.start < entry.key_at.end)
+    }
+
+    /// The protocol.
+    pub fn api(&self) -> Option<Api> {
+        let name = self.text("target.api")?;
+        // Here it only remains where the matrix sets it; what the built-in server speaks then is chat.
+        if name == target::SIMULATOR { Some(Api::OpenaiChat) } else { Api::parse(&name) }
+    }
+
+    /// The mistake, and the place of the protocol where one was written.
+    pub fn also_api(&self, mistake: Mistake, label: &str) -> Mistake {
+        match self.written("target.api") {
+            Some(entry) => mistake.also(entry.value.at, label),
+            None => mistake,
+        }
     }
 
     /// Whether the matrix sets that path, in this case or another: then what belongs to the others may stand beside it.

@@ -23,8 +23,8 @@ pub(crate) static REPORT: Block = Block {
     doc: "What is written, and where. requests.parquet and results.json are always written.",
     short: None,
     fields: &[
-        field("formats", Kind::List(&FORMAT), "Reports to write.").default("[md, png, junit, csv, json]"),
-        field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports"),
+        field("formats", Kind::List(&FORMAT), "Reports to write.").default("[md, png, junit, csv, json]").example("[md, junit]"),
+        field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports").example("perf"),
         planned("store"),
         planned("bodies"),
     ],

@@ -1,16 +1,21 @@
 //! `request`: what each request says.
 
+use crate::model::api::Api;
 use crate::model::request::RequestSpec;
-use crate::scenario::block::{Block, Kind, field, planned};
+use crate::scenario::block::{Block, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::quantity::{QUANTITY, quantity};
 use crate::scenario::leaf::word::{FLAG_OR_COUNT, TEXTS};
 use crate::scenario::near::{list, near};
 use crate::scenario::render::leaf::{self, Leaf, ROOTS};
-use crate::scenario::sections::{Draft, simulator::flag};
+use crate::scenario::sections::{Draft, extract, say};
 use crate::scenario::template;
 use crate::scenario::tree::{Data, Node};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// The field that limits the output; what protocols call it, `Api::place` knows.
+const LIMIT: &str = "max_tokens";
 
 const MOST: i64 = u32::MAX as i64;
 
@@ -25,29 +30,50 @@ pub(crate) static REQUEST: Block = Block {
             "The body: a JSON or YAML file, or the body itself, with `%m`, `%p` or `{{ … }}` in its texts.",
         )
         .example("templates/openai-chat.json"),
-        field("stream", Kind::Bool, "Ask for a stream.").default("true"),
+        field("stream", Kind::Bool, "Ask for a stream. Embeddings and rerank have none.").default("true").example("false"),
         field("max_tokens", Kind::Leaf(&QUANTITY), "Output tokens allowed: a number or a distribution.").example("256"),
-        field("min_tokens", Kind::Whole(0, MOST), "Output tokens at the least."),
-        field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy."),
-        field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling."),
-        field("top_k", Kind::Whole(-1, MOST), "Sampling among the k likeliest tokens; -1 for all."),
-        field("frequency_penalty", Kind::Number(-2.0, 2.0), "Penalty by frequency."),
-        field("presence_penalty", Kind::Number(-2.0, 2.0), "Penalty by presence."),
-        field("repetition_penalty", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "Penalty for repetition; 1 is none."),
-        field("stop", Kind::Leaf(&TEXTS), "Texts that end the output."),
-        field("stop_token_ids", Kind::List(&Kind::Whole(0, MOST)), "Tokens that end the output."),
-        field("n", Kind::Whole(1, 1024), "Choices per request."),
-        field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Ask for log-probabilities."),
-        field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed."),
-        field("ignore_eos", Kind::Bool, "Go on to `max_tokens` whatever the model says."),
+        field("min_tokens", Kind::Whole(0, MOST), "Output tokens at the least.").example("16"),
+        field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy.").example("0"),
+        field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling.").example("0.95"),
+        field("top_k", Kind::Whole(-1, MOST), "Sampling among the k likeliest tokens; -1 for all.").example("50"),
+        field("frequency_penalty", Kind::Number(-2.0, 2.0), "Penalty by frequency.").example("0.5"),
+        field("presence_penalty", Kind::Number(-2.0, 2.0), "Penalty by presence.").example("0.5"),
+        field("repetition_penalty", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "Penalty for repetition; 1 is none.")
+            .example("1.1"),
+        field("stop", Kind::Leaf(&TEXTS), "Texts that end the output.").example("[\"\\n\\n\"]"),
+        field("stop_token_ids", Kind::List(&Kind::Whole(0, MOST)), "Tokens that end the output.").example("[128001]"),
+        field("n", Kind::Whole(1, 1024), "Choices per request.").example("2"),
+        field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Ask for log-probabilities.").example("true"),
+        field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed.").example("7"),
+        field("ignore_eos", Kind::Bool, "Go on to `max_tokens` whatever the model says.").example("true"),
         field("extra", Kind::Map(&Kind::Json), "Merged into the body last, over everything; `null` removes a key.")
             .example("{ response_format: { type: json_object } }"),
-        planned("extract"),
+        field(
+            "extract",
+            Kind::Block(&extract::EXTRACT),
+            "`api: custom`: how the responses are read, by JSONPaths (RFC 9535) into each event or into the whole response.",
+        )
+        .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }"),
     ],
 };
 
-/// Keys of the block that are no sampling parameters.
-const OWN: [&str; 4] = ["template", "stream", "max_tokens", "extra"];
+/// The fields that a protocol gives a place in the body, or has none for.
+pub(crate) const FIELDS: [&str; 14] = [
+    "max_tokens",
+    "min_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "stop",
+    "stop_token_ids",
+    "n",
+    "logprobs",
+    "seed",
+    "ignore_eos",
+];
 
 /// The request of a case. Files what is wrong with its templates.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
@@ -56,19 +82,25 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         None => None,
     };
     let extra = draft.get("request.extra");
+    let mut used = BTreeSet::new();
     for node in template.iter().chain(extra) {
-        leaves(node, draft, review);
+        leaves(node, draft, &mut used, review);
+    }
+    unused(draft, &used, review);
+    let api = draft.api();
+    if let Some(api) = api {
+        say::check(draft, api, template.as_ref(), review);
     }
     let section = draft.get("request")?;
-    let sampling = REQUEST.names().filter(|name| !OWN.contains(name));
+    let sampling = FIELDS.into_iter().filter(|name| *name != LIMIT);
     let sampling = sampling.filter_map(|name| Some((name.to_owned(), section.get(name)?.json()))).collect();
     Some(RequestSpec {
         template: template.map(|node| node.json()),
-        stream: flag(draft.root, "request.stream")?,
+        stream: draft.flag("request.stream")? && api.is_none_or(Api::generates),
         max_tokens: draft.get("request.max_tokens").and_then(quantity),
         sampling,
         extra: extra.map(object).unwrap_or_default(),
-        extract: None,
+        extract: api.and_then(|api| extract::decode(draft, api, review)),
     })
 }
 
@@ -76,14 +108,27 @@ fn object(node: &Node) -> Map<String, Value> {
     node.entries().iter().map(|entry| (entry.key.clone(), entry.value.json())).collect()
 }
 
-/// Compiles every text of a body once, so that a mistake in it is known before the first request.
-fn leaves(node: &Node, draft: &Draft<'_>, review: &mut Review) {
-    node.items().iter().for_each(|item| leaves(item, draft, review));
-    node.entries().iter().for_each(|entry| leaves(&entry.value, draft, review));
+/// In a body of one's own the length goes where the template says, so it must say so.
+fn unused(draft: &Draft<'_>, used: &BTreeSet<String>, review: &mut Review) {
+    let entry = draft.entry("request.max_tokens").filter(|_| draft.api() == Some(Api::Custom));
+    if let Some(entry) = entry.filter(|_| !used.contains("case.max_tokens") && !used.contains("case")) {
+        let mistake = Mistake::new(entry.key_at, "`max_tokens` is nowhere in the body", "is not sent");
+        let mistake = draft.also_api(mistake, "the template alone says what is sent");
+        review.push(mistake.help("Write `\"{{ case.max_tokens }}\"` where the server expects the length."));
+    }
+}
+
+/// Compiles every text of a body once, so that a mistake in it is known before the first request; gathers its variables.
+fn leaves(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &mut Review) {
+    node.items().iter().for_each(|item| leaves(item, draft, used, review));
+    node.entries().iter().for_each(|entry| leaves(&entry.value, draft, used, review));
     let Data::Text(text) = &node.data else { return };
     match leaf::compile(text) {
         Err(error) => review.push(Mistake::new(node.at, "this template does not parse", error)),
-        Ok(leaf) => variables(&leaf, node, draft, review),
+        Ok(leaf) => {
+            variables(&leaf, node, draft, review);
+            used.append(&mut leaf.variables());
+        }
     }
 }
 
@@ -115,4 +160,16 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
 /// The last segment of a dotted path.
 pub(crate) fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_either_placed_by_the_protocol_or_one_of_the_blocks_own() {
+        let own = ["template", "stream", "extra", "extract"];
+        let placed = REQUEST.names().filter(|name| !own.contains(name));
+        assert_eq!(placed.collect::<Vec<_>>(), FIELDS);
+    }
 }

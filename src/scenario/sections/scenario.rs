@@ -12,27 +12,32 @@ pub(crate) static SCENARIO: Block = Block {
     fields: &[
         field("version", Kind::Whole(1, 1), "Version of this format.").required().example("1"),
         field("name", Kind::Leaf(&NAME), "Names the run folder.").required().example("chat"),
-        field("description", Kind::Text, "A line for the report's head."),
+        field("description", Kind::Text, "A line for the report's head.").example("Nightly gate"),
         field("extends", Kind::Text, "A scenario that this one is merged over: mappings merge, lists replace.")
             .example("base.yaml"),
         field("vars", Kind::Map(&Kind::Json), "Values for `{{ vars.x }}` in any text of the file.")
             .example("{ url: \"${LLM_URL}\" }"),
-        field("seed", Kind::Whole(0, i64::MAX), "Every random choice of the run derives from it.").default("42"),
+        field("seed", Kind::Whole(0, i64::MAX), "Every random choice of the run derives from it.").default("42").example("7"),
         field("target", Kind::Block(&target::TARGET), "The server under test.").required().example("{ url: simulator }"),
-        field("request", Kind::Block(&request::REQUEST), "What each request says.").defaults(Default::Empty),
+        field("request", Kind::Block(&request::REQUEST), "What each request says.")
+            .defaults(Default::Empty)
+            .example("{ max_tokens: 256 }"),
         field("dataset", Kind::Block(&dataset::DATASET), "Where the prompts come from.").required().example("openqa"),
         field("load", Kind::Block(&load::LOAD), "How hard to push, and for how long.")
             .required()
             .example("{ concurrency: 8, requests: 100 }"),
         field("matrix", Kind::Matrix, "Lists of values for any path; their product is the list of cases.")
             .example("{ load.concurrency: [1, 8, 64] }"),
-        field("rounds", Kind::Whole(1, 1000), "Times that each case runs, interleaved.").default("1"),
-        field("pause", Kind::Leaf(&DURATION), "Rest between cases.").default("0s"),
+        field("rounds", Kind::Whole(1, 1000), "Times that each case runs, interleaved.").default("1").example("3"),
+        field("pause", Kind::Leaf(&DURATION), "Rest between cases.").default("0s").example("5s"),
         field("slo", Kind::List(&Kind::Block(&slo::SLO)), "The limits that the run is judged by.")
             .example("[\"ttft.p95 < 500ms\"]"),
-        field("report", Kind::Block(&report::REPORT), "What is written, and where.").defaults(Default::Empty),
+        field("report", Kind::Block(&report::REPORT), "What is written, and where.")
+            .defaults(Default::Empty)
+            .example("{ formats: [md, junit] }"),
         field("audit", Kind::Block(&audit::AUDIT), "When the load generator, not the server, was measured.")
-            .defaults(Default::Empty),
+            .defaults(Default::Empty)
+            .example("{ lag_p99: 10ms }"),
         planned("search"),
         planned("baseline"),
         planned("reference"),

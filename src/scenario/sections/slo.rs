@@ -35,9 +35,10 @@ pub(crate) static SLO: Block = Block {
             .example("ttft.p95 < 500ms"),
         field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values.").example("{ load.concurrency: 64 }"),
         field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.")
-            .default("0.95"),
-        field("of", OF, "Which requests a quantile is taken over.").default("ok"),
-        field("no_data", NO_DATA, "What no data means.").default("fail"),
+            .default("0.95")
+            .example("0.99"),
+        field("of", OF, "Which requests a quantile is taken over.").default("ok").example("scheduled"),
+        field("no_data", NO_DATA, "What no data means.").default("fail").example("inconclusive"),
         planned("abort"),
         planned("preset"),
     ],
@@ -131,9 +132,9 @@ fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut Review) {
         Subject::Goodput(limits) => limits.iter().map(|limit| limit.metric).collect(),
     };
     for metric in metrics {
-        if let Some((because, remedy)) = lacks(metric.needs(), case) {
+        if let Some((because, remedy)) = lacks(metric, case) {
             let at = underline(limit, metric.name(), review);
-            let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && lacks(own.needs(), case).is_none());
+            let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && lacks(**own, case).is_none());
             let exist = list(others.map(|own| own.name()), "and");
             let mistake =
                 Mistake::new(at, format!("`{metric}` cannot exist: {because}"), format!("{} has none", case_name(case)));
@@ -146,8 +147,22 @@ fn case_name(case: &Case) -> String {
     if case.labels.0.is_empty() { "this scenario".to_owned() } else { format!("case {}", case.id) }
 }
 
-fn lacks(needs: Needs, case: &Case) -> Option<(&'static str, &'static str)> {
-    match needs {
+/// The metrics of generated text, streamed or not.
+const GENERATED: [Metric; 6] = [
+    Metric::OutputTokens,
+    Metric::ReasoningTokens,
+    Metric::Ntpot,
+    Metric::OutputTps,
+    Metric::OutputTpsPerUser,
+    Metric::OutputTpsPerGpu,
+];
+
+fn lacks(metric: Metric, case: &Case) -> Option<(&'static str, &'static str)> {
+    let generates = case.target.api.generates();
+    match metric.needs() {
+        _ if !generates && (metric.needs() == Needs::Stream || GENERATED.contains(&metric)) => {
+            Some(("embeddings and rerank generate no text", "Take another metric"))
+        }
         Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
         Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
         Needs::OpenLoop if matches!(case.load.shape, Shape::Closed { .. }) => {

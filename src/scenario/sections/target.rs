@@ -1,13 +1,14 @@
 //! `target`: the server under test.
 
 use crate::model::api::Api;
-use crate::model::target::{Compression, HttpVersion, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
+use crate::model::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
 use crate::scenario::block::{Block, Default, Kind, field, planned};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::{MODELS, models};
+use crate::scenario::leaf::version::{VERSION, version};
 use crate::scenario::sections::{Draft, simulator};
-use crate::scenario::tree::Node;
+use crate::scenario::tree::{Node, Span};
 
 /// The word that stands for the built-in server.
 pub(crate) const SIMULATOR: &str = "simulator";
@@ -16,21 +17,41 @@ const API: Kind = Kind::Choice(
     &[
         ("openai-chat", "OpenAI chat completions"),
         ("openai-completions", "OpenAI text completions"),
+        ("openai-responses", "OpenAI responses"),
+        ("openai-embeddings", "OpenAI embeddings; not streamed"),
+        ("rerank", "Rerank, as Cohere, Jina and vLLM serve it; not streamed"),
+        ("dashscope", "DashScope's native generation"),
+        ("anthropic", "Anthropic messages; needs `request.max_tokens`"),
+        ("ollama", "Ollama's native chat, as lines of JSON"),
+        ("tgi", "Text Generation Inference's native generation"),
+        ("custom", "What `request.template` and `request.extract` say"),
         (SIMULATOR, "The built-in server; the same as `url: simulator`"),
     ],
-    &["openai-responses", "openai-embeddings", "rerank", "dashscope", "anthropic", "ollama", "custom", "local"],
+    &["local"],
 );
 
 const POOL: Kind =
     Kind::Choice(&[("keep-alive", "Connections are used again"), ("per-request", "Every request opens its own")], &[]);
 
+const COMPRESSION: Kind = Kind::Choice(
+    &[
+        ("none", "No compression: it costs the server time that would be measured"),
+        ("gzip", "gzip"),
+        ("zstd", "zstd"),
+        ("any", "Either"),
+    ],
+    &[],
+);
+
 static TIMEOUTS: Block = Block {
     doc: "How long each step of a request may take.",
     short: None,
     fields: &[
-        field("connect", Kind::Leaf(&SPAN), "From asking for a connection to having it, TLS included.").default("10s"),
-        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte.").default("120s"),
-        field("total", Kind::Leaf(&SPAN), "From the send to the end of the response.").default("600s"),
+        field("connect", Kind::Leaf(&SPAN), "From asking for a connection to having it, TLS included.")
+            .default("10s")
+            .example("5s"),
+        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte.").default("120s").example("60s"),
+        field("total", Kind::Leaf(&SPAN), "From the send to the end of the response.").default("600s").example("2m"),
     ],
 };
 
@@ -38,17 +59,29 @@ static TLS: Block = Block {
     doc: "How the server's certificate is checked, and what this side shows.",
     short: None,
     fields: &[
-        field("ca", Kind::File, "A PEM file of further authorities to trust."),
-        field("cert", Kind::File, "A PEM file with this client's certificate chain."),
-        field("key", Kind::File, "A PEM file with that certificate's key."),
-        field("insecure", Kind::Bool, "Accept any certificate.").default("false"),
+        field("ca", Kind::File, "A PEM file of further authorities to trust.").example("ca.pem"),
+        field("cert", Kind::File, "A PEM file with this client's certificate chain.").example("client.pem"),
+        field("key", Kind::File, "A PEM file with that certificate's key.").example("client.key"),
+        field("insecure", Kind::Bool, "Accept any certificate.").default("false").example("true"),
     ],
 };
 
 static HTTP: Block = Block {
     doc: "How HTTP is spoken.",
     short: None,
-    fields: &[field("pool", POOL, "Whether connections outlive a request.").default("keep-alive"), planned("version")],
+    fields: &[
+        field(
+            "version",
+            Kind::Leaf(&VERSION),
+            "`auto` is HTTP/2 where TLS agrees on it, otherwise HTTP/1.1; `2` is HTTP/2 always.",
+        )
+        .default("auto")
+        .example("2"),
+        field("pool", POOL, "Whether connections outlive a request.").default("keep-alive").example("per-request"),
+        field("compression", COMPRESSION, "Which compression of responses is asked for. What comes compressed is read anyway.")
+            .default("none")
+            .example("gzip"),
+    ],
 };
 
 /// The keys of `target`.
@@ -56,20 +89,25 @@ pub(crate) static TARGET: Block = Block {
     doc: "The server under test.",
     short: None,
     fields: &[
-        field("api", API, "The protocol spoken with it.").default("openai-chat"),
-        field("url", Kind::Text, "The URL that requests are posted to, path and all; or `simulator` for the built-in server.")
-            .required()
-            .example("http://127.0.0.1:8000/v1/chat/completions"),
+        field("api", API, "The protocol spoken with it.").default("openai-chat").example("anthropic"),
+        field(
+            "url",
+            Kind::Text,
+            "The URL that requests are posted to, path and all; or `simulator` for the built-in server, at another path than its protocol's with `simulator/v1/messages`.",
+        )
+        .required()
+        .example("http://127.0.0.1:8000/v1/chat/completions"),
         field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
             .example("qwen2.5"),
         field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.")
             .example("\"${OPENAI_API_KEY}\""),
         field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }"),
-        field("timeouts", Kind::Block(&TIMEOUTS), "How long each step may take.").defaults(Default::Empty),
-        field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty),
-        field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty),
+        field("timeouts", Kind::Block(&TIMEOUTS), "How long each step may take.").defaults(Default::Empty).example("{ connect: 5s, total: 2m }"),
+        field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
+        field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty).example("{ version: 2 }"),
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
-        field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`."),
+        field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
+            .example("{ alpha: 2ms }"),
         planned("server"),
         planned("metrics"),
     ],
@@ -77,15 +115,11 @@ pub(crate) static TARGET: Block = Block {
 
 /// The target of a case. Files what contradicts itself.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
-    let simulated = draft.text("target.url").as_deref() == Some(SIMULATOR);
-    let place = place(draft, simulated, review);
-    let models = shares(draft, simulated, review);
+    let api = draft.api()?;
+    let place = place(draft, api, review);
+    let models = shares(draft, review);
     let headers = headers(draft, review);
     let tls = tls(draft, review);
-    let api = match draft.text("target.api")?.as_ref() {
-        "openai-completions" => Api::OpenaiCompletions,
-        _ => Api::OpenaiChat,
-    };
     Some(Target {
         api,
         place: place?,
@@ -95,20 +129,35 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         timeouts: timeouts(draft.get("target.timeouts")?)?,
         tls: tls?,
         pool: if draft.text("target.http.pool").as_deref() == Some("per-request") { Pool::PerRequest } else { Pool::KeepAlive },
-        version: HttpVersion::Auto,
-        compression: Compression::None,
+        version: draft.get("target.http.version").and_then(version)?,
+        compression: match draft.text("target.http.compression")?.as_ref() {
+            "gzip" => Compression::Gzip,
+            "zstd" => Compression::Zstd,
+            "any" => Compression::Any,
+            _ => Compression::None,
+        },
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
     })
 }
 
-fn place(draft: &Draft<'_>, simulated: bool, review: &mut Review) -> Option<Place> {
+/// The path behind the word `simulator`, empty where none is named; None where the URL is another server's.
+pub(crate) fn simulator_path(url: &str) -> Option<&str> {
+    url.strip_prefix(SIMULATOR).filter(|path| path.is_empty() || path.starts_with('/'))
+}
+
+fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
     let entry = draft.entry("target.url")?;
     let url = entry.value.text()?;
-    if simulated {
-        return draft
-            .get("target.simulator")
-            .and_then(simulator::decode)
-            .map(|model| Place::Simulator { server: Box::new(model), path: None });
+    if let Some(path) = simulator_path(&url) {
+        if api == Api::Custom && path.is_empty() {
+            let mistake = Mistake::new(entry.value.at, "`api: custom` needs a path at the simulator", "which of its protocols?");
+            let mistake = draft.also_api(mistake, "this one has no path of its own");
+            review.push(mistake.help("For example `url: simulator/v1/chat/completions`."));
+            return None;
+        }
+        let path = (!path.is_empty()).then(|| path.to_owned());
+        let server = draft.get("target.simulator").and_then(simulator::decode)?;
+        return Some(Place::Simulator { server: Box::new(server), path });
     }
     if draft.text("target.api").as_deref() == Some(SIMULATOR) {
         let mistake = Mistake::new(entry.value.at, "`api: simulator` brings its own server", "this address is not used");
@@ -119,10 +168,11 @@ fn place(draft: &Draft<'_>, simulated: bool, review: &mut Review) -> Option<Plac
         let mistake = Mistake::new(entry.key_at, "`simulator` without the simulator", "describes a server that is not used");
         review.push(mistake.also(draft.place("target.url"), "this server is").help("Remove it, or write `url: simulator`."));
     }
-    address(&url, entry.value.at, review)
+    let usual = api.path(draft.flag("request.stream").unwrap_or(true));
+    address(&url, entry.value.at, usual, review)
 }
 
-fn address(url: &str, at: crate::scenario::tree::Span, review: &mut Review) -> Option<Place> {
+fn address(url: &str, at: Span, usual: &str, review: &mut Review) -> Option<Place> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
     let host = host.rsplit('@').next().unwrap_or("");
@@ -132,22 +182,21 @@ fn address(url: &str, at: crate::scenario::tree::Span, review: &mut Review) -> O
         let wanted =
             if no_port { "a port is a number from 1 to 65535" } else { "expected `http://…`, `https://…` or `simulator`" };
         let mistake = Mistake::new(at, "this is not a URL", wanted);
-        review.push(mistake.help("Write the whole URL, for example http://127.0.0.1:8000/v1/chat/completions."));
+        review.push(mistake.help(format!("Write the whole URL, for example http://127.0.0.1:8000{usual}.")));
         return None;
     }
-    if path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1" {
-        review.warn(
-            at,
-            "requests are posted to this URL as it stands; a chat server usually wants /v1/chat/completions at its end",
-        );
+    if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty() {
+        review.warn(at, format!("requests are posted to this URL as it stands; this protocol usually wants {usual} at its end"));
     }
     Some(Place::Url(url.to_owned()))
 }
 
-fn shares(draft: &Draft<'_>, simulated: bool, review: &mut Review) -> Option<Vec<ModelShare>> {
+fn shares(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
     match draft.get("target.model") {
         Some(node) => models(node),
-        None if simulated => Some(vec![ModelShare { name: "sim".to_owned(), weight: 1.0 }]),
+        None if draft.text("target.url").is_some_and(|url| simulator_path(&url).is_some()) => {
+            Some(vec![ModelShare { name: "sim".to_owned(), weight: 1.0 }])
+        }
         None => {
             let mistake = Mistake::new(draft.place("target"), "`target` needs `model`", "`model` is missing");
             review.push(mistake.help("The model that requests name, for example `model: qwen2.5`."));
@@ -175,21 +224,36 @@ fn headers(draft: &Draft<'_>, review: &mut Review) -> Vec<(String, Secret)> {
 }
 
 fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
-    let file = |path: &str| {
-        let node = draft.get(path)?;
-        let found = review.sources.find(node.at.file, &node.text()?)?;
-        Some(found.display().to_string())
-    };
+    let file = |path: &str| draft.file(path, review);
     let (ca, cert, key) = (file("target.tls.ca"), file("target.tls.cert"), file("target.tls.key"));
     if cert.is_some() != key.is_some() {
         let (given, missing) = if cert.is_some() { ("cert", "key") } else { ("key", "cert") };
         let at = draft.place(&format!("target.tls.{given}"));
         review.push(Mistake::new(at, format!("`{given}` without `{missing}`"), "a certificate and its key go together"));
     }
-    Some(Tls { ca, cert, key, insecure: simulator::flag(draft.root, "target.tls.insecure")? })
+    Some(Tls { ca, cert, key, insecure: draft.flag("target.tls.insecure")? })
 }
 
 fn timeouts(node: &Node) -> Option<Timeouts> {
     let span = |path| node.get(path).and_then(duration);
     Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_table_are_the_protocols_of_the_model() {
+        let Kind::Choice(words, later) = API else { panic!("not a choice") };
+        let names = Api::ALL.map(Api::name).into_iter().chain([SIMULATOR]);
+        assert_eq!(words.iter().map(|(word, _)| *word).collect::<Vec<_>>(), names.collect::<Vec<_>>());
+        assert_eq!(later, ["local"]);
+    }
+
+    #[test]
+    fn a_path_may_stand_behind_the_simulator() {
+        assert_eq!((simulator_path("simulator"), simulator_path("simulator/v1/messages")), (Some(""), Some("/v1/messages")));
+        assert_eq!((simulator_path("simulators"), simulator_path("http://simulator/v1")), (None, None));
+    }
 }

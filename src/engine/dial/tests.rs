@@ -1,0 +1,48 @@
+use super::*;
+use std::time::Instant;
+
+#[test]
+fn ports_follow_the_scheme() {
+    let of = |text: &str| host_and_port(&text.parse().unwrap());
+    assert_eq!(of("http://a/x"), ("a".into(), 80));
+    assert_eq!(of("https://a/x"), ("a".into(), 443));
+    assert_eq!(of("http://[::1]:8000/x"), ("::1".into(), 8000));
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let answer = async {
+        use tokio::io::AsyncWriteExt;
+        let (mut socket, _) = listener.accept().await.unwrap();
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        socket
+    };
+    let route = Route::new(&url, &Default::default(), &Default::default()).unwrap();
+    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now()));
+    let (dialled, _socket) = tokio::join!(dialer.dial(), answer);
+    let failure = dialled.err().unwrap();
+    assert_eq!(failure.kind, FailureKind::Tls);
+    assert!(failure.message.contains("http:// instead of https://"), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn a_refused_connection_names_the_address() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let route = Route::new(&format!("http://{free}/"), &Default::default(), &Default::default()).unwrap();
+    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now()));
+    let failure = dialer.dial().await.err().unwrap();
+    assert_eq!((failure.kind, failure.message), (FailureKind::Connect, format!("{free}: connection refused")));
+}
+
+#[tokio::test]
+async fn a_proxy_of_another_kind_is_named() {
+    for kind in ["https", "socks5"] {
+        let env = [("ALL_PROXY".to_owned(), format!("{kind}://user:pass@127.0.0.1:1"))].into();
+        let route = Route::new("http://llm.example/", &Default::default(), &env).unwrap();
+        let failure = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now())).dial().await.err().unwrap();
+        let message = format!("proxy {kind}://127.0.0.1:1/: only proxies by http:// are spoken to");
+        assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
+    }
+}

@@ -1,0 +1,27 @@
+//! A way through a proxy that lets everything pass.
+
+use crate::engine::dial::Transport;
+use crate::engine::proxy::Proxy;
+use crate::model::outcome::{Failure, FailureKind};
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::Empty;
+use hyper_util::rt::TokioIo;
+
+/// Asks the proxy at the other end of `socket` to pass everything through to `authority` (RFC 9110, section 9.3.6).
+pub(super) async fn through<T: Transport + 'static>(socket: T, proxy: &Proxy, authority: &str) -> Result<T, Failure> {
+    let refused = |why: String| Failure::new(FailureKind::Connect, format!("proxy {}: {why}", proxy.uri)).at("connecting");
+    let mut request = Request::connect(authority).header(header::HOST, authority);
+    if let Some(auth) = &proxy.auth {
+        request = request.header(header::PROXY_AUTHORIZATION, auth);
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(|error| refused(error.to_string()))?;
+    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await;
+    let (mut sender, connection) = shaken.map_err(|error| refused(error.to_string()))?;
+    let (response, parts) = tokio::join!(sender.send_request(request), connection.without_shutdown());
+    let status = response.map_err(|error| refused(error.to_string()))?.status();
+    if !status.is_success() {
+        return Err(refused(format!("answered {status} to CONNECT {authority}")));
+    }
+    Ok(parts.map_err(|error| refused(error.to_string()))?.io.into_inner())
+}

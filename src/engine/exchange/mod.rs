@@ -1,0 +1,177 @@
+//! One request and its response on a connection: what is stamped, and how each way of failing is told apart.
+
+mod body;
+mod broken;
+
+use crate::engine::address::Address;
+use crate::engine::clock::Clock;
+use crate::engine::coding::Unpacker;
+use crate::engine::error::EngineError;
+use crate::engine::exchange::body::Reading;
+use crate::engine::exchange::broken::unanswered;
+use crate::engine::gauges::Gauges;
+use crate::engine::headers::Headers;
+use crate::engine::pool::{Lease, Pool};
+use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
+use crate::model::target::Timeouts;
+use crate::model::units::Nanos;
+use crate::wire::{Events, Message, Protocol, Shape, error_message};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Method, Request, Response, Version};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of an error's body that are read for its words.
+const ERROR_BODY: usize = 64 * 1024;
+/// Bytes of it that are unpacked at a time.
+const ERROR_PIECE: usize = 1024;
+
+/// What all exchanges of one lane with one target have in common.
+pub(super) struct Line {
+    pub protocol: Arc<dyn Protocol>,
+    pub address: Address,
+    pub headers: Headers,
+    pub pool: Rc<Pool>,
+    pub timeouts: Timeouts,
+    pub clock: Clock,
+    pub gauges: Arc<Gauges>,
+    pub keep_text: bool,
+}
+
+/// What has been seen of a call so far; it outlives an exchange that is given up.
+#[derive(Default)]
+pub(super) struct Trace {
+    pub timeline: Timeline,
+    pub end: Option<Nanos>,
+    pub status: Option<u16>,
+    pub reads: u32,
+    pub bytes_in: u64,
+    pub reconnects: u32,
+    pub streamed: Option<bool>,
+    pub usage: Usage,
+    pub response_id: Option<String>,
+    pub text: Option<String>,
+    pub message: Option<Message>,
+    pub server: ServerTimes,
+    pub items: Option<u64>,
+}
+
+pub(super) struct Exchange<'a> {
+    pub line: &'a Line,
+    pub trace: &'a mut Trace,
+}
+
+impl Exchange<'_> {
+    /// Sends the request and takes the response to its end.
+    pub async fn run(&mut self, headers: HeaderMap, body: Bytes, streamed: bool) -> Result<Finish, Failure> {
+        let (lease, response) = self.send(headers, body).await?;
+        self.trace.timeline.headers = Some(lease.stamp.latest());
+        self.trace.status = Some(response.status().as_u16());
+        if !response.status().is_success() {
+            return Err(self.refusal(lease, response).await);
+        }
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let shape = self.line.protocol.shape(content_type, streamed)?;
+        self.trace.streamed = Some(!matches!(shape, Shape::Whole));
+        let unpacker = Unpacker::of(response.headers())?;
+        let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
+        let reading = Reading { unpacker, decoder, events: Events::default() };
+        self.receive(lease, response.into_body(), reading).await
+    }
+
+    /// The response's head. A connection that was used before may turn out to be closed before any byte of an answer: then,
+    /// and where a server takes no further stream, the request goes out once more on a new one, and the trace says so.
+    async fn send(&mut self, headers: HeaderMap, body: Bytes) -> Result<(Lease, Response<Incoming>), Failure> {
+        let mut lease = self.line.pool.lease().await?;
+        loop {
+            let before = lease.heard.latest();
+            let sending = lease.send(self.request(headers.clone(), body.clone(), lease.version()).map_err(unsent)?);
+            let error = match tokio::time::timeout(self.line.timeouts.read.into(), sending).await {
+                Ok(Ok(response)) => return Ok((lease, response)),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(self.silence()),
+            };
+            let lost = unanswered(&lease, before, &error);
+            if !lost.again || self.trace.reconnects > 0 {
+                return Err(lost.failure);
+            }
+            self.trace.reconnects += 1;
+            drop(lease);
+            lease = self.line.pool.lease_fresh().await?;
+        }
+    }
+
+    fn request(&self, headers: HeaderMap, body: Bytes, version: Version) -> Result<Request<Full<Bytes>>, EngineError> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.headers_mut() = headers;
+        self.line.address.write(&mut request, version)?;
+        Ok(request)
+    }
+
+    /// The server's own words of refusal.
+    async fn refusal(&mut self, lease: Lease, response: Response<Incoming>) -> Failure {
+        let status = response.status().as_u16();
+        let retry = retry_after(response.headers());
+        let unpacker = Unpacker::of(response.headers());
+        let (packed, whole) = self.refusing(response.into_body()).await;
+        if whole {
+            self.line.pool.give_back(lease);
+        }
+        let words = match unpacker {
+            Ok(unpacker) => error_message(status, &unpacked(unpacker, &packed)),
+            Err(failure) => failure.message,
+        };
+        Failure::new(FailureKind::of_status(status), format!("{status}: {words}{retry}"))
+    }
+
+    /// The beginning of an error's body, and whether it is all of it.
+    async fn refusing(&mut self, mut body: Incoming) -> (Vec<u8>, bool) {
+        let mut bytes = Vec::new();
+        let mut whole = false;
+        while bytes.len() < ERROR_BODY {
+            match tokio::time::timeout(self.line.timeouts.read.into(), body.frame()).await {
+                Ok(Some(Ok(frame))) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..])),
+                Ok(None) => {
+                    whole = true;
+                    break;
+                }
+                Ok(Some(Err(_))) | Err(_) => break,
+            }
+        }
+        self.trace.bytes_in += bytes.len() as u64;
+        (bytes, whole)
+    }
+
+    fn silence(&self) -> Failure {
+        let limit = Duration::from(self.line.timeouts.read);
+        Failure::new(FailureKind::TimeoutRead, format!("no byte for {limit:?}"))
+    }
+}
+
+/// The failure of a request that cannot be written down.
+pub(super) fn unsent(error: EngineError) -> Failure {
+    Failure::new(FailureKind::Cancelled, error.to_string()).at("before sending")
+}
+
+/// What an error's body says; of a broken one, what can be read.
+fn unpacked(mut unpacker: Unpacker, packed: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    // In pieces, for a few bytes may come to many.
+    for piece in packed.chunks(ERROR_PIECE) {
+        let mut keep = |bytes: &[u8]| plain.extend_from_slice(&bytes[..bytes.len().min(ERROR_BODY - plain.len())]);
+        if unpacker.push(piece, &mut keep).is_err() || plain.len() == ERROR_BODY {
+            break;
+        }
+    }
+    plain
+}
+
+fn retry_after(headers: &HeaderMap) -> String {
+    let seconds = headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    seconds.map_or_else(String::new, |value| format!(" (retry-after: {value})"))
+}

@@ -1,0 +1,217 @@
+//! The connections of one lane to one target.
+//!
+//! ```text
+//! HTTP/1.1   a request has a connection to itself and gives it back; the most recently used goes out first
+//! HTTP/2     requests share a connection, up to what the server allows and STREAMS; then another one is opened
+//! ```
+//! While a connection is being opened that several may share, those that it will have room for wait for it.
+
+mod lease;
+mod shared;
+
+pub use lease::Lease;
+pub use shared::STREAMS;
+
+use crate::engine::dial::{Dialer, Line, REMEDY};
+use crate::engine::pool::lease::Carrier;
+use crate::engine::pool::shared::{Shared, Wire};
+use crate::model::outcome::{Failure, FailureKind};
+use crate::model::target::Pool as Policy;
+use crate::model::units::Nanos;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+/// All connections of a lane to a target.
+pub struct Pool {
+    /// HTTP/1.1: those that wait for their next request, the most recently used on top.
+    idle: RefCell<Vec<Lease>>,
+    /// HTTP/2: all that are open.
+    shared: RefCell<Vec<Rc<Shared>>>,
+    traffic: Rc<Traffic>,
+    dialer: Dialer,
+    policy: Policy,
+    connect_timeout: Nanos,
+}
+
+/// What goes on around the connections of a pool.
+struct Traffic {
+    /// Connections being opened, those among them whose server has not told its limit yet.
+    opening: Cell<usize>,
+    /// Requests that wait for one of these.
+    waiting: Cell<usize>,
+    /// Requests that a connection is expected to take.
+    usual: Cell<usize>,
+    /// Connections opened so far.
+    opened: Cell<u64>,
+    /// There is a new connection, or room on one, or one has failed.
+    changed: Notify,
+}
+
+/// Counts one more for as long as it lives.
+struct Count<'a>(&'a Cell<usize>);
+
+impl<'a> Count<'a> {
+    fn of(count: &'a Cell<usize>) -> Count<'a> {
+        count.set(count.get() + 1);
+        Count(count)
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// A connection is being opened for as long as it lives; its end is told to those that wait.
+struct Opening(Rc<Traffic>);
+
+impl Opening {
+    fn of(traffic: &Rc<Traffic>) -> Opening {
+        traffic.opening.set(traffic.opening.get() + 1);
+        Opening(traffic.clone())
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.opening.set(self.0.opening.get().saturating_sub(1));
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(dialer: Dialer, policy: Policy, connect_timeout: Nanos) -> Pool {
+        let traffic = Traffic {
+            opening: Cell::new(0),
+            waiting: Cell::new(0),
+            usual: Cell::new(STREAMS),
+            opened: Cell::new(0),
+            changed: Notify::new(),
+        };
+        Pool { idle: RefCell::default(), shared: RefCell::default(), traffic: Rc::new(traffic), dialer, policy, connect_timeout }
+    }
+
+    /// Leave to send a request, on a connection that is open or on a new one. Must be called on a lane: a connection
+    /// becomes a task of its own there.
+    pub async fn lease(&self) -> Result<Lease, Failure> {
+        self.in_time(self.find(None)).await
+    }
+
+    /// The same, but on a connection that was opened after this call: those that stand may all be stale.
+    pub async fn lease_fresh(&self) -> Result<Lease, Failure> {
+        self.in_time(self.find(Some(self.traffic.opened.get()))).await
+    }
+
+    /// Opens a connection of its own, and waits until the server has shown that it speaks HTTP/2 where that is expected.
+    pub async fn reach(&self) -> Result<(), Failure> {
+        let reached = async {
+            match self.open().await?.proof().await {
+                true => Ok(()),
+                false => Err(no_h2("the connection ended without its settings").at("connecting")),
+            }
+        };
+        self.in_time(reached).await
+    }
+
+    /// Takes a connection back for the next request, where connections are kept and this one is still open.
+    pub fn give_back(&self, mut lease: Lease) {
+        let open = matches!(&lease.carrier, Carrier::Whole(sender) if !sender.is_closed());
+        if self.policy == Policy::KeepAlive && open {
+            lease.reused = true;
+            self.idle.borrow_mut().push(lease);
+        }
+    }
+
+    async fn in_time<T>(&self, step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let limit = self.connect_timeout.into();
+        let late = |_| Failure::new(FailureKind::TimeoutConnect, format!("no connection within {limit:?}")).at("connecting");
+        tokio::time::timeout(limit, step).await.map_err(late)?
+    }
+
+    async fn find(&self, since: Option<u64>) -> Result<Lease, Failure> {
+        if self.policy == Policy::PerRequest {
+            return self.open().await;
+        }
+        loop {
+            let change = self.traffic.changed.notified();
+            if let Some(lease) = self.standing(since) {
+                return Ok(lease);
+            }
+            let coming = self.traffic.opening.get().saturating_mul(self.traffic.usual.get());
+            if !self.dialer.may_share() || coming <= self.traffic.waiting.get() {
+                let lease = self.open().await?;
+                if let Carrier::Stream(_, place) = &lease.carrier {
+                    self.shared.borrow_mut().push(place.shared.clone());
+                }
+                return Ok(lease);
+            }
+            let _waits = Count::of(&self.traffic.waiting);
+            change.await;
+        }
+    }
+
+    /// A connection with room that is open already; with `since`, only one of that number or a later one.
+    fn standing(&self, since: Option<u64>) -> Option<Lease> {
+        let mut shared = self.shared.borrow_mut();
+        shared.retain(|one| !one.is_over());
+        let new_enough = |one: &&Rc<Shared>| since.is_none_or(|since| one.number >= since);
+        if let Some(one) = shared.iter().filter(new_enough).find(|one| one.streams.get() < one.wire.limit()) {
+            return Some(Lease::stream(one, &self.traffic, true));
+        }
+        if since.is_some() {
+            return None;
+        }
+        let mut idle = self.idle.borrow_mut();
+        let open = |lease: &Lease| matches!(&lease.carrier, Carrier::Whole(sender) if sender.is_ready());
+        std::iter::from_fn(|| idle.pop()).find(open)
+    }
+
+    /// A new connection, which no other request knows of.
+    async fn open(&self) -> Result<Lease, Failure> {
+        let opening = Opening::of(&self.traffic);
+        let line = self.dialer.dial().await?;
+        let number = self.traffic.opened.get();
+        self.traffic.opened.set(number + 1);
+        match line.h2 {
+            true => self.open_shared(line, number, opening).await,
+            false => open_whole(line).await,
+        }
+    }
+
+    /// The first request goes out at once, as every client does it; others wait until the server has told its limit.
+    async fn open_shared(&self, line: Line, number: u64, opening: Opening) -> Result<Lease, Failure> {
+        let traffic = self.traffic.clone();
+        let settled = move |wire: &Wire| {
+            if wire.has_settled() {
+                traffic.usual.set(wire.limit().max(1));
+            }
+            drop(opening);
+        };
+        let shared = Rc::new(Shared::begin(line, number, settled).await.map_err(unopened)?);
+        Ok(Lease::stream(&shared, &self.traffic, false))
+    }
+}
+
+async fn open_whole(line: Line) -> Result<Lease, Failure> {
+    let Line { transport, stamp, heard, .. } = line;
+    let (sender, connection) = http1::Builder::new().handshake(TokioIo::new(transport)).await.map_err(unopened)?;
+    tokio::task::spawn_local(async move {
+        // What ends a connection is seen by the request on it.
+        let _ = connection.await;
+    });
+    Ok(Lease::whole(sender, stamp, heard))
+}
+
+fn unopened(error: hyper::Error) -> Failure {
+    Failure::new(FailureKind::Connect, error.to_string()).at("connecting")
+}
+
+/// The failure of a connection on which the server has not shown that it speaks HTTP/2.
+pub(super) fn no_h2(why: &str) -> Failure {
+    Failure::new(FailureKind::Connect, format!("the server does not seem to speak HTTP/2 ({why}); {REMEDY}"))
+}

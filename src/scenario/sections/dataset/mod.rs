@@ -1,0 +1,166 @@
+//! `dataset`: where the prompts come from.
+
+mod kinds;
+mod parts;
+
+pub(crate) use parts::{LAYOUT, log};
+
+use crate::model::api::Api;
+use crate::model::dataset::{DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
+use crate::scenario::block::{Block, Default, Kind, field};
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::quantity::{QUANTITY, quantity};
+use crate::scenario::leaf::sizes::{SIZES, sizes};
+use crate::scenario::sections::Draft;
+use crate::scenario::template;
+use crate::scenario::tree::Node;
+
+const MOST: i64 = u32::MAX as i64;
+
+static PROMPT_TOKENS: Block = Block {
+    doc: "Rows outside of these lengths are dropped and counted.",
+    short: None,
+    fields: &[
+        field("min", Kind::Whole(0, i64::MAX), "Prompt tokens at the least.").example("16"),
+        field("max", Kind::Whole(1, i64::MAX), "Prompt tokens at the most.").example("4096"),
+    ],
+};
+
+const ORDER: Kind =
+    Kind::Choice(&[("sequential", "As they stand in the file"), ("shuffle", "A permutation drawn from the seed")], &[]);
+
+const ON_EXHAUSTED: Kind = Kind::Choice(
+    &[("cycle", "Start again from the first row"), ("stop", "End the case there"), ("error", "End the case there as an error")],
+    &[],
+);
+
+/// The keys of `dataset`.
+pub(crate) static DATASET: Block = Block {
+    doc: "Where the prompts come from. `dataset: openqa` is short for `dataset: { kind: openqa }`.",
+    short: Some("kind"),
+    fields: &[
+        field("kind", kinds::KIND, "What the data looks like.").required().example("openqa"),
+        field(
+            "path",
+            Kind::File,
+            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small set that ships with the tool, for openqa, messages, sharegpt, embeddings and rerank.",
+        )
+        .example("data/prompts.jsonl"),
+        field("columns", Kind::Map(&Kind::Text), "The file's own column, or dotted path, for each field that the kind reads.")
+            .example("{ prompt: instruction }"),
+        field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`: the text beside the pictures.")
+            .defaults(Default::Where("kind", &["images"], "Describe what you see."))
+            .example("Write a haiku."),
+        field("tokens", Kind::Leaf(&QUANTITY), "`random`: the prompt's length, a number or a distribution. `prefix`: that of the part of its own.")
+            .example("1024"),
+        field("shared_prefix", Kind::Whole(0, MOST), "`random`: tokens at its beginning that all prompts share.")
+            .defaults(Default::Where("kind", &["random"], "0"))
+            .example("256"),
+        field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8"),
+        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50"),
+        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048"),
+        field("trace", Kind::Block(&parts::TRACE), "`trace`: how the log is read.")
+            .defaults(Default::Where("kind", &["trace"], "{}"))
+            .example("{ layout: mooncake }"),
+        field("batch", Kind::Whole(1, MOST), "`embeddings`: texts in one request.")
+            .defaults(Default::Where("kind", &["embeddings"], "1"))
+            .example("16"),
+        field("documents", Kind::Whole(1, MOST), "`rerank`: documents in one request; without it as many as the row has.")
+            .example("10"),
+        field("sizes", Kind::Leaf(&SIZES), "`images`: width and height in pixels of generated pictures, taken in turn.")
+            .example("[512x512, [640, 480]]"),
+        field("count", Kind::Whole(1, 1000), "`images`: pictures in one request.")
+            .defaults(Default::Where("kind", &["images"], "1"))
+            .example("2"),
+        field(
+            "tokenizer",
+            Kind::Hub,
+            "A tokenizer.json, the folder of a model, or its name on the hub; without it, or with `builtin`, counts are approximate.",
+        )
+        .example("Qwen/Qwen2.5-7B-Instruct"),
+        field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Which lengths are taken.").example("{ min: 16, max: 4096 }"),
+        field("shape", Kind::Block(&parts::SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }"),
+        field("turns", Kind::Block(&parts::TURNS), "Conversations turn by turn; without it every row is one request.")
+            .example("{ think_time: 2s }"),
+        field("order", ORDER, "In which order rows are taken.").default("sequential").example("shuffle"),
+        field("on_exhausted", ON_EXHAUSTED, "What happens when the rows run out.").default("cycle").example("stop"),
+        field("strict", Kind::Bool, "A row that does not fit stops the run; otherwise it is reported, left out and counted.")
+            .default("false")
+            .example("true"),
+        field("cache_bust", Kind::Bool, "Put a unique text in front of each prompt, so that no prefix cache knows it.")
+            .default("false")
+            .example("true"),
+        field("system", Kind::Text, "A system message in front of each prompt.").example("You are terse."),
+    ],
+};
+
+/// The prompts of a case. Files what contradicts itself.
+pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSpec> {
+    let kind = draft.text("dataset.kind")?;
+    kinds::fits(draft, &kind, review);
+    kinds::suits(draft, &kind, review);
+    let (min_tokens, max_tokens) = (draft.count("dataset.prompt_tokens.min"), draft.count("dataset.prompt_tokens.max"));
+    if let (Some(min), Some(max)) = (min_tokens, max_tokens)
+        && min > max
+    {
+        let at = draft.get("dataset.prompt_tokens.min")?.at;
+        review.push(Mistake::new(at, format!("no prompt has {min} tokens or more and {max} or fewer"), "is above `max`"));
+    }
+    let columns = draft.get("dataset.columns").map(Node::entries).unwrap_or_default();
+    Some(DatasetSpec {
+        path: draft.file("dataset.path", review),
+        tokenizer: tokenizer(draft, review),
+        templated: draft.text("target.api").and_then(|api| Api::parse(&api)).is_none_or(Api::takes_messages),
+        min_tokens,
+        max_tokens,
+        order: if draft.text("dataset.order")? == "shuffle" { Order::Shuffle } else { Order::Sequential },
+        on_exhausted: match draft.text("dataset.on_exhausted")?.as_ref() {
+            "stop" => OnExhausted::Stop,
+            "error" => OnExhausted::Error,
+            _ => OnExhausted::Cycle,
+        },
+        system: draft.text("dataset.system").map(|text| text.into_owned()),
+        columns: columns.iter().filter_map(|own| Some((own.key.clone(), own.value.text()?.into_owned()))).collect(),
+        strict: draft.flag("dataset.strict")?,
+        cache_bust: draft.flag("dataset.cache_bust")?,
+        shape: parts::shape(draft, review),
+        turns: parts::turns(draft),
+        ..DatasetSpec::of(source(draft, &kind, review)?)
+    })
+}
+
+fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> {
+    let count = |key: &str| draft.count(&format!("dataset.{key}"));
+    let tokens = || draft.get("dataset.tokens").and_then(quantity);
+    Some(match kind {
+        "prompt" => Source::Prompt(template::at_file(draft.get("dataset.text")?, review)?),
+        "line_by_line" => Source::LineByLine,
+        "openqa" => Source::Openqa,
+        "longalpaca" => Source::Longalpaca,
+        "rows" => Source::Rows,
+        "messages" => Source::Messages,
+        "sharegpt" => Source::Sharegpt,
+        "random" => Source::Random { tokens: tokens()?, shared_prefix: count("shared_prefix")? },
+        "prefix" => Source::Prefix {
+            groups: count("groups")?,
+            per_group: count("per_group"),
+            prefix_tokens: count("prefix_tokens")?,
+            tokens: tokens()?,
+        },
+        "speed_benchmark" => Source::SpeedBenchmark { long: false },
+        "speed_benchmark_long" => Source::SpeedBenchmark { long: true },
+        "trace" => Source::Trace(log(draft, "dataset.trace", review)),
+        "embeddings" => Source::Embeddings { batch: count("batch")? },
+        "rerank" => Source::Rerank { documents: count("documents") },
+        _ => Source::Images(ImagesSpec {
+            sizes: draft.get("dataset.sizes").and_then(sizes).unwrap_or_default(),
+            count: count("count")?,
+            text: template::at_file(draft.get("dataset.text")?, review)?,
+        }),
+    })
+}
+
+fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
+    let node = draft.get("dataset.tokenizer")?;
+    review.sources.find_or_hub(node.at.file, &node.text()?)
+}

@@ -1,0 +1,115 @@
+//! The engine against servers on loopback: HTTP/2, compressed bodies, headers, proxies.
+
+mod compressed;
+mod multiplexed;
+mod negotiated;
+mod proxied;
+mod server;
+
+use llmscen::engine::clock::Clock;
+use llmscen::engine::gauges::Gauges;
+use llmscen::engine::http::{Finished, Http, Setting};
+use llmscen::engine::route::Route;
+use llmscen::model::api::Api;
+use llmscen::model::call::Call;
+use llmscen::model::outcome::{FailureKind, Outcome, Phase};
+use llmscen::model::target::{Place, Pool, Target, Timeouts, Tls};
+use llmscen::model::units::Nanos;
+use llmscen::wire::protocol;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::task::LocalSet;
+
+/// What a server waits between two events, and the least of it that must be seen between their stamps: a loaded machine
+/// may stamp the first of them late.
+pub const PAUSE_MS: u64 = 60;
+pub const SEEN_NS: u64 = 30_000_000;
+
+pub fn target(url: &str) -> Target {
+    let limit = Nanos(10_000_000_000);
+    Target {
+        api: Api::OpenaiChat,
+        place: Place::Url(url.to_owned()),
+        models: Vec::new(),
+        api_key: None,
+        headers: Vec::new(),
+        timeouts: Timeouts { connect: limit, read: limit, total: limit },
+        tls: Tls::default(),
+        pool: Pool::KeepAlive,
+        version: Default::default(),
+        compression: Default::default(),
+        gpus: None,
+    }
+}
+
+pub fn call(seq: u64) -> Call {
+    Call { seq, streamed: true, body: b"{}".to_vec(), ..Call::default() }
+}
+
+/// Runs steps with an engine on a lane of their own.
+pub fn on_a_lane<T>(target: &Target, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
+    let Place::Url(url) = &target.place else { panic!("a url") };
+    let route = Route::new(url, &target.tls, &BTreeMap::new()).unwrap();
+    let setting = Setting {
+        clock: Clock::starting(Instant::now()),
+        gauges: Arc::new(Gauges::default()),
+        protocol: protocol(target.api, None).unwrap(),
+        keep_text: true,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let engine = Rc::new(Http::new(target, &route, setting).unwrap());
+        steps(engine).await
+    })
+}
+
+pub async fn send(engine: &Http, call: Call) -> Finished {
+    engine.call(call, Nanos(0), Phase::Measured, std::future::pending()).await
+}
+
+/// Sends so many calls at once and waits for all.
+pub async fn together(engine: &Rc<Http>, calls: u64) -> Vec<Outcome> {
+    let sent = (0..calls).map(|seq| {
+        let engine = engine.clone();
+        tokio::task::spawn_local(async move { send(&engine, call(seq)).await.outcome })
+    });
+    let sent: Vec<_> = sent.collect();
+    let mut outcomes = Vec::new();
+    for one in sent {
+        outcomes.push(one.await.unwrap());
+    }
+    outcomes
+}
+
+/// One call to a target.
+pub fn one(target: &Target) -> Outcome {
+    on_a_lane(target, async |engine| send(&engine, call(0)).await.outcome)
+}
+
+#[track_caller]
+pub fn assert_ok(outcome: &Outcome, tokens: usize) {
+    assert_eq!(outcome.end.as_ref().map(|finish| finish.reason.as_str()), Ok("stop"));
+    assert_eq!(outcome.timeline.tokens.len(), tokens);
+    let stamps = &outcome.timeline;
+    let mut order = vec![stamps.sent.unwrap(), stamps.headers.unwrap(), stamps.first_chunk.unwrap()];
+    order.extend(&stamps.tokens);
+    order.push(stamps.end);
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[track_caller]
+pub fn assert_failed(outcome: &Outcome, kind: FailureKind, words: &str) {
+    let failure = outcome.end.as_ref().unwrap_err();
+    assert_eq!(failure.kind, kind, "{}", failure.message);
+    assert!(failure.message.contains(words), "{}", failure.message);
+}
+
+/// Every event was stamped a pause after the one before it, so none waited for a later one.
+#[track_caller]
+pub fn assert_paced(outcome: &Outcome) {
+    for pair in outcome.timeline.tokens.windows(2) {
+        assert!(pair[1].0 - pair[0].0 >= SEEN_NS, "{:?}", outcome.timeline.tokens);
+    }
+}
