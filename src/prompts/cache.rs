@@ -36,8 +36,6 @@ pub struct Remote {
 pub struct Cached {
     /// Where it lies.
     pub path: PathBuf,
-    /// What it holds.
-    pub bytes: Vec<u8>,
     /// What a reader of the report must know.
     pub note: Option<String>,
 }
@@ -57,7 +55,7 @@ pub fn keep_of(path: &Path, urls: Vec<String>, what: What, progress: &dyn Fn(Pro
     if let (Some(bytes), Some(digest)) = (present, &known)
         && hex(&bytes) == *digest
     {
-        return Ok(Cached { path, bytes, note: None });
+        return Ok(Cached { path, note: None });
     }
     let failed = |url, problem| FetchError { url, file: path.clone(), damaged, problem, what };
     let bytes = fetch::download(&urls, progress).map_err(|(url, problem)| failed(url, problem))?;
@@ -67,7 +65,7 @@ pub fn keep_of(path: &Path, urls: Vec<String>, what: What, progress: &dyn Fn(Pro
     }
     keep(&path, &bytes, &digest).map_err(|error| failed(urls.join(" or "), Problem::Disk(error)))?;
     let note = damaged.then(|| format!("{} was damaged and has been downloaded again", path.display()));
-    Ok(Cached { path, bytes, note })
+    Ok(Cached { path, note })
 }
 
 /// Whether a file has been kept here, and so can be had again.
@@ -134,6 +132,10 @@ mod tests {
         Home { _dir: dir, cache }
     }
 
+    fn held(cached: &Cached) -> String {
+        std::fs::read_to_string(&cached.path).unwrap()
+    }
+
     fn failure(home: &Home) -> String {
         obtain(&REMOTE, &home.cache, &|_| ()).unwrap_err().to_string()
     }
@@ -145,7 +147,7 @@ mod tests {
         let told = RefCell::new(Vec::new());
         let first = obtain(&REMOTE, &home.cache, &|step| told.borrow_mut().push(step)).unwrap();
         let again = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
-        assert_eq!((first.bytes.as_slice(), again.bytes.as_slice()), (DATA.as_bytes(), DATA.as_bytes()));
+        assert_eq!((held(&first), first.path.clone()), (DATA.to_owned(), again.path));
         assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl"]);
         let total = DATA.len() as u64;
         assert_eq!(told.into_inner(), [Progress::Download { bytes: total, total: Some(total) }]);
@@ -162,7 +164,8 @@ mod tests {
             "/elsewhere" => reply("200 OK", "", DATA),
             _ => reply("404 Not Found", "", "no"),
         });
-        assert_eq!(obtain(&REMOTE, &home(&address).cache, &|_| ()).unwrap().bytes, DATA.as_bytes());
+        let home = home(&address);
+        assert_eq!(held(&obtain(&REMOTE, &home.cache, &|_| ()).unwrap()), DATA);
         assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl", "/datasets/second/data.jsonl", "/elsewhere"]);
     }
 
@@ -175,7 +178,7 @@ mod tests {
         let path = obtain(&REMOTE, &home.cache, &|_| ()).unwrap().path;
         std::fs::write(&path, "damaged").unwrap();
         let healed = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
-        assert_eq!(healed.bytes, DATA.as_bytes());
+        assert_eq!(held(&healed), DATA);
         assert_eq!(healed.note.unwrap(), format!("{} was damaged and has been downloaded again", path.display()));
         std::fs::write(&path, "damaged").unwrap();
         *served.lock().unwrap() = "other".into();

@@ -1,9 +1,10 @@
 //! Prompts that are changed on their way out.
 
-use super::Prompts;
+use super::{PromptError, Prompts};
 use crate::model::prompt::Session;
 use crate::model::units::Nanos;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A change of sessions. Equal sessions and numbers give equal changes.
 pub trait Edit: Send + Sync {
@@ -34,6 +35,18 @@ impl<E: Edit> Prompts for Edited<E> {
 
     fn dropped(&self) -> u64 {
         self.inner.dropped()
+    }
+
+    fn ready(&self, seq: u64, most: Duration) -> bool {
+        self.inner.ready(seq, most)
+    }
+
+    fn fault(&self) -> Option<Arc<PromptError>> {
+        self.inner.fault()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.inner.problems()
     }
 
     fn arrivals(&self) -> Option<Arc<[Nanos]>> {

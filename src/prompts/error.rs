@@ -1,8 +1,10 @@
 //! What can be wrong with a dataset.
 
 use super::fetch::FetchError;
+use crate::frame::FrameError;
 use crate::token::TokenError;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Why a dataset cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +12,22 @@ pub enum PromptError {
     /// The file cannot be read.
     #[error("cannot read the dataset {path}: {source}")]
     Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The file cannot be read as the table that it begins as.
+    #[error("cannot read the dataset {path}: {source}")]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: FrameError,
+    },
+    /// The file cannot be unpacked.
+    #[error("cannot unpack the dataset {path} into a temporary file: {source}; TMPDIR names another folder for it")]
+    Spool {
         /// The file.
         path: PathBuf,
         /// The system's words.
@@ -54,20 +72,14 @@ pub enum PromptError {
         expected: &'static str,
     },
     /// Nothing is left to send.
-    #[error("the dataset {path} has no usable row: {dropped} of {dropped} are blank or outside `prompt_tokens`")]
+    #[error("the dataset {path} has no usable row: {why}")]
     NoRows {
         /// The file.
         path: PathBuf,
         /// Rows that were left out.
         dropped: u64,
-    },
-    /// A log of which nothing can be sent.
-    #[error("the log {path}: {problem}")]
-    Trace {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
+        /// Why they were.
+        why: String,
     },
     /// The kind reads a file, and none is named.
     #[error("a `{kind}` dataset needs a `path`")]
@@ -76,7 +88,7 @@ pub enum PromptError {
         kind: &'static str,
     },
     /// `path: builtin` for a kind that ships without data.
-    #[error("no `{kind}` data ships with this tool; `path: builtin` is for openqa")]
+    #[error("no `{kind}` data ships with this tool; `path: builtin` is for openqa, messages, sharegpt, embeddings and rerank")]
     NoBuiltin {
         /// The kind.
         kind: &'static str,
@@ -107,6 +119,18 @@ pub enum PromptError {
         /// Why not.
         reason: String,
     },
+    /// The system gives no thread to read with.
+    #[error("cannot start a thread that reads the dataset: {0}")]
+    Thread(std::io::Error),
+    /// A thread ended by a defect of this program or of a library that reads the file.
+    #[error("reading the dataset {path} ended unexpectedly; the file may be damaged, or this is a defect of llmscen")]
+    Panicked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What was found while the rows were read ahead.
+    #[error(transparent)]
+    Shared(Arc<PromptError>),
     /// The tokenizer cannot be used.
     #[error(transparent)]
     Tokenizer(#[from] TokenError),

@@ -1,16 +1,16 @@
 //! `line_by_line`: a text file, a prompt a line.
 
+use super::file::{Kind, Parse, Taste, reason};
 use super::message::last_user;
-use super::rows::{self, reason};
-use super::table::Kind;
 use crate::model::prompt::Prompt;
 use serde_json::{Map, Value};
 
 /// Plain text is a prompt, a JSON array a message list, a JSON object a whole request body.
 pub const KIND: Kind = Kind {
     name: "line_by_line",
-    split: |text| Ok(rows::lines(text)),
-    parse,
+    taste: Taste { plain: true, bare: false, lists: &[] },
+    parse: Parse::Line(parse),
+    words: None,
     expected: "plain text, a JSON array of messages (`[{\"role\": \"user\", \"content\": \"…\"}]`) or a JSON object (a whole \
                request body), each on one line",
     builtin: None,

@@ -1,17 +1,16 @@
 //! `longalpaca`: rows with an `instruction`.
 
 use super::cache::Remote;
-use super::rows::{self, reason};
-use super::table::Kind;
+use super::file::{Kind, Parse, Row, Taste};
 use crate::model::prompt::Prompt;
-use serde_json::Value;
 
-/// JSONL or a JSON list, as LongAlpaca-12k has it.
+/// Rows of any table, such as LongAlpaca-12k.
 pub const KIND: Kind = Kind {
     name: "longalpaca",
-    split: rows::json,
-    parse: |row| column(row, "instruction"),
-    expected: "JSONL or a JSON list of rows such as `{\"instruction\": \"…\"}`",
+    taste: Taste::ROWS,
+    parse: Parse::Row(|row, _| column(row, "instruction")),
+    words: None,
+    expected: "rows such as `{\"instruction\": \"…\"}`",
     builtin: None,
     remote: Some(Remote {
         file: "longalpaca/LongAlpaca-12k.json",
@@ -23,40 +22,21 @@ pub const KIND: Kind = Kind {
 };
 
 /// The prompt in one column of a row, the whole row in its fields.
-pub fn column(row: &str, name: &str) -> Result<Prompt, String> {
-    let fields = match serde_json::from_str(row) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(_) => return Err("the row is not a JSON object".into()),
-        Err(error) => return Err(reason(&error)),
-    };
-    match fields.get(name) {
-        Some(Value::String(text)) => Ok(Prompt { text: text.trim().to_owned(), fields, ..Prompt::default() }),
-        Some(_) => Err(format!("`{name}` is not a text")),
-        None => {
-            let seen: Vec<&str> = fields.keys().map(String::as_str).collect();
-            Err(format!("the row has no `{name}` (it has: {})", seen.join(", ")))
-        }
-    }
+pub fn column(row: Row<'_>, name: &str) -> Result<Vec<Prompt>, String> {
+    let text = row.text(&[name])?;
+    Ok(vec![Prompt { text, fields: row.into_fields(), ..Prompt::default() }])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
 
     #[test]
     fn the_column_is_the_prompt_and_the_row_its_fields() {
-        let prompt = column(r#"{"instruction": " Sum it up. ", "output_tokens": 7}"#, "instruction").unwrap();
-        assert_eq!(prompt.text, "Sum it up.");
-        assert_eq!(prompt.fields["output_tokens"], 7);
-        assert_eq!(prompt.fields.len(), 2);
-    }
-
-    #[test]
-    fn a_row_of_another_shape_says_what_it_has() {
-        let error = |row| column(row, "question").unwrap_err();
-        assert_eq!(error(r#"{"id": 1, "query": "x"}"#), "the row has no `question` (it has: id, query)");
-        assert_eq!(error(r#"{"question": null}"#), "`question` is not a text");
-        assert_eq!(error("[1]"), "the row is not a JSON object");
-        assert_eq!(error("Why?"), "not JSON (expected value)");
+        let fields = json!({ "instruction": " Sum it up. ", "output_tokens": 7 }).as_object().unwrap().clone();
+        let prompt = column(Row::new(fields.clone(), &BTreeMap::new()), "instruction").unwrap().remove(0);
+        assert_eq!((prompt.text.as_str(), prompt.fields, prompt.max_tokens), ("Sum it up.", fields, None));
     }
 }

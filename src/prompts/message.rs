@@ -39,15 +39,6 @@ pub fn assembled(prompt: &Prompt, system: Option<&str>) -> Option<Vec<Value>> {
     Some(messages)
 }
 
-/// The text of a prompt that its words are: all messages where there are any.
-pub fn words(prompt: &Prompt) -> String {
-    let body = prompt.body.as_ref().and_then(messages_in);
-    match prompt.messages.as_ref().or(body) {
-        Some(messages) => messages.iter().map(text_of).collect::<Vec<_>>().join("\n"),
-        None => prompt.text.clone(),
-    }
-}
-
 /// Tokens of a prompt as the model reads it: the chat template applied where the tokenizer has one, the system message
 /// and a body's `tools` included. None where they cannot be told: the template refuses the messages, or there are
 /// pictures or sounds among them.

@@ -6,8 +6,10 @@
 mod bust;
 mod cache;
 mod edited;
+mod embeddings;
 mod error;
 mod fetch;
+mod file;
 mod hub;
 mod images;
 mod lead;
@@ -15,17 +17,22 @@ mod lengths;
 mod line_by_line;
 mod longalpaca;
 mod message;
+mod messages;
 mod openqa;
 mod permute;
 mod prefix;
 mod prompt;
 mod random;
+mod rerank;
 mod rows;
+#[cfg(test)]
+mod sample;
 mod shaped;
+mod sharegpt;
 mod speed;
-mod table;
 mod text;
 mod trace;
+mod turns;
 
 #[cfg(test)]
 mod loopback;
@@ -42,21 +49,39 @@ use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::token::Tokenizer;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Prompts by index. Equal calls give equal sessions.
 pub trait Prompts: Send + Sync {
-    /// The session of request `seq` of the case; None: the data is exhausted (`on_exhausted: stop` or `error`).
+    /// The session of request `seq` of the case; waits where the data is still being read. None: the data is exhausted
+    /// (`on_exhausted: stop` or `error`), or cannot be read on, which [`Prompts::fault`] tells.
     fn session(&self, seq: u64) -> Option<Session>;
 
-    /// Usable rows; None where there is no end.
+    /// Sessions before they repeat; None where there is no end, or as long as it has not been reached. A small file is
+    /// known to its end when it is opened, a large one when its last row has been looked at.
     fn len(&self) -> Option<u64>;
+
+    /// Whether [`Prompts::session`] would answer at once; waits for that, for so long at the most.
+    fn ready(&self, _seq: u64, _most: Duration) -> bool {
+        true
+    }
+
+    /// Why the data cannot be read on, where it cannot: sessions up to there are to be had, later ones are None.
+    fn fault(&self) -> Option<Arc<PromptError>> {
+        None
+    }
+
+    /// What a reader of the report must know of rows that were left out, as far as sessions have been asked for.
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Whether no row is usable; an opened dataset never is.
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 
-    /// Rows left out so far: blank, outside `prompt_tokens`, or not what the kind reads.
+    /// Rows left out before the last session that was asked for: blank, outside `prompt_tokens`, or not what the kind reads.
     fn dropped(&self) -> u64;
 
     /// The instants at which the sessions arrive, counted from the first, where the data has them; never decreasing.
@@ -79,8 +104,8 @@ pub enum Progress {
     Rows {
         /// Rows that were looked at.
         done: u64,
-        /// Rows in all.
-        total: u64,
+        /// Rows in all, once the file has been gone through.
+        total: Option<u64>,
     },
 }
 
@@ -118,20 +143,25 @@ impl Setting<'_> {
 
     /// Whether a prompt of that length passes `prompt_tokens`. One that cannot be counted does not.
     fn admits(&self, tokens: Option<u64>) -> bool {
-        let (low, high) = (self.spec.min_tokens, self.spec.max_tokens);
-        if low.is_none() && high.is_none() {
-            return true;
-        }
-        tokens.is_some_and(|n| low.is_none_or(|low| n >= low) && high.is_none_or(|high| n <= high))
+        admits(self.spec, tokens)
     }
+}
+
+/// As [`Setting::admits`], for the threads that read ahead.
+fn admits(spec: &DatasetSpec, tokens: Option<u64>) -> bool {
+    let (low, high) = (spec.min_tokens, spec.max_tokens);
+    if low.is_none() && high.is_none() {
+        return true;
+    }
+    tokens.is_some_and(|n| low.is_none_or(|low| n >= low) && high.is_none_or(|high| n <= high))
 }
 
 /// Opens a dataset. Item `first` comes first, so that the cases of a sweep do not repeat each other's prompts; paths are
 /// taken as they stand, relative ones from the working folder.
 ///
 /// # Errors
-/// A file that is missing, empty, of the wrong format or shape, or not UTF-8; a dataset of which no row is usable; a
-/// tokenizer that cannot be read; a download that fails.
+/// A file that is missing, empty, of the wrong format, or not UTF-8 near its beginning; a dataset of which no row is usable;
+/// a tokenizer that cannot be read; a download that fails. What is wrong later in a file shows when it is reached.
 pub fn open(
     spec: &DatasetSpec,
     seed: Seed,
@@ -151,10 +181,14 @@ pub fn open(
         Source::SpeedBenchmark { long } => Box::new(speed::open(*long, &setting)?),
         Source::Images(images) => Box::new(images::open(images, &setting, &mut notes)?),
         Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
-        Source::LineByLine => Box::new(table::open(&line_by_line::KIND, &setting, &mut notes)?),
-        Source::Openqa => Box::new(table::open(&openqa::KIND, &setting, &mut notes)?),
-        Source::Longalpaca => Box::new(table::open(&longalpaca::KIND, &setting, &mut notes)?),
-        _ => return Err(PromptError::NoPath { kind: "new" }),
+        Source::LineByLine => Box::new(file::open(&line_by_line::KIND, &setting, &mut notes)?),
+        Source::Openqa => Box::new(file::open(&openqa::KIND, &setting, &mut notes)?),
+        Source::Longalpaca => Box::new(file::open(&longalpaca::KIND, &setting, &mut notes)?),
+        Source::Rows => Box::new(file::open(&rows::KIND, &setting, &mut notes)?),
+        Source::Messages => Box::new(file::open(&messages::KIND, &setting, &mut notes)?),
+        Source::Sharegpt => Box::new(file::open(&sharegpt::KIND, &setting, &mut notes)?),
+        Source::Rerank { .. } => Box::new(file::open(&rerank::KIND, &setting, &mut notes)?),
+        Source::Embeddings { batch } => Box::new(embeddings::open(*batch, &setting, &mut notes)?),
     };
     let prompts = bust::over(prompts, &setting, &mut notes);
     let prompts = shaped::over(prompts, &setting)?;

@@ -1,17 +1,17 @@
 //! `openqa`: rows with a `question`.
 
 use super::cache::Remote;
+use super::file::{Kind, Parse, Taste};
 use super::longalpaca::column;
-use super::rows;
-use super::table::Kind;
 
-/// JSONL or a JSON list. On the hubs it is the open questions of HC3-Chinese; `path: builtin` is the small English set
+/// Rows of any table. On the hubs it is the open questions of HC3-Chinese; `path: builtin` is the small English set
 /// that ships with this tool.
 pub const KIND: Kind = Kind {
     name: "openqa",
-    split: rows::json,
-    parse: |row| column(row, "question"),
-    expected: "JSONL or a JSON list of rows such as `{\"question\": \"…\"}`",
+    taste: Taste::ROWS,
+    parse: Parse::Row(|row, _| column(row, "question")),
+    words: None,
+    expected: "rows such as `{\"question\": \"…\"}`",
     builtin: Some(include_str!("../../scenarios/data/openqa.jsonl")),
     remote: Some(Remote {
         file: "openqa/open_qa.jsonl",

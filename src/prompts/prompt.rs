@@ -1,7 +1,7 @@
 //! `prompt`: the same prompt for every request.
 
 use super::error::PromptError;
-use super::{Prompts, Setting, text};
+use super::{Prompts, Setting, message, text};
 use crate::model::prompt::{Prompt, Session};
 
 struct Same(Prompt);
@@ -12,12 +12,15 @@ pub fn open(text: &str, setting: &Setting<'_>) -> Result<impl Prompts + use<>, P
         Some(file) => text::read(file.as_ref())?.trim_end().to_owned(),
         None => text.to_owned(),
     };
-    let tokens = setting.tokenizer.as_ref().and_then(|tokenizer| tokenizer.count(&text));
-    if !setting.admits(tokens) {
-        return Err(PromptError::Filtered { tokens: tokens.unwrap_or(0) });
+    let mut prompt = Prompt { text, ..Prompt::default() };
+    if let Some(tokenizer) = &setting.tokenizer {
+        prompt.tokens = message::tokens_of(&prompt, tokenizer, setting.spec.system.as_deref());
+        prompt.approximate = tokenizer.approximate();
     }
-    let approximate = setting.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
-    Ok(Same(Prompt { text, tokens, approximate, ..Prompt::default() }))
+    if !setting.admits(prompt.tokens) {
+        return Err(PromptError::Filtered { tokens: prompt.tokens.unwrap_or(0) });
+    }
+    Ok(Same(prompt))
 }
 
 impl Prompts for Same {

@@ -1,111 +1,75 @@
-//! Where the rows of a text lie: lines, or the elements of a JSON list.
+//! `rows`: any table, by the columns that the scenario names.
 
-use super::text::line_at;
-use serde::de::IgnoredAny;
-use std::ops::Range;
+use super::file::{Kind, Parse, Reading, Row, Taste};
+use super::messages;
+use crate::model::prompt::Prompt;
 
-/// A text that is not what it began as.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Flaw {
-    /// Line of the flaw, from 1.
-    pub line: usize,
-    /// What is wrong.
-    pub problem: String,
-}
+/// Rows with a `prompt` (or `text`) or `messages`, and as they come `system` and `output_tokens`.
+pub const KIND: Kind = Kind {
+    name: "rows",
+    taste: Taste { plain: false, bare: false, lists: &["messages", "tools"] },
+    parse: Parse::Row(parse),
+    words: None,
+    expected: "rows with a `prompt` or `messages`; `dataset.columns` names the columns that hold them",
+    builtin: None,
+    remote: None,
+};
 
-/// The lines that are not blank, without the blanks around them.
-pub fn lines(text: &str) -> Vec<Range<usize>> {
-    let start = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| start(line)..start(line) + line.len()).collect()
-}
+/// Fields that hold the prompt.
+const PROMPT: [&str; 2] = ["prompt", "text"];
 
-/// The elements of a JSON list where the text is one, otherwise its lines (JSONL).
-pub fn json(text: &str) -> Result<Vec<Range<usize>>, Flaw> {
-    if !text.trim_start().starts_with('[') {
-        return Ok(lines(text));
+fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
+    let columns = &reading.spec.columns;
+    // A row may have both: what the scenario names is meant.
+    let named = columns.contains_key("messages") && !columns.contains_key("prompt");
+    if named || row.get(&PROMPT).is_none() {
+        let list = row.list_if(&["messages"])?;
+        let lacks = || if named { row.lacks(&["messages"]) } else { row.lacks(&[PROMPT[0], "messages"]) };
+        let (_, list) = list.ok_or_else(lacks)?;
+        return messages::prompts(row, &list, reading);
     }
-    let flaw = |at: usize, problem: &str| Flaw { line: line_at(&text.as_bytes()[..at]), problem: problem.to_owned() };
-    let mut rows = Vec::new();
-    let mut at = skip(text, 0) + 1;
-    loop {
-        at = skip(text, at);
-        if rows.is_empty() && text[at..].starts_with(']') {
-            return ended(text, at + 1, rows);
-        }
-        let end = at + element(&text[at..]).map_err(|inner| Flaw { line: flaw(at, "").line + inner.line - 1, ..inner })?;
-        rows.push(at..end);
-        at = skip(text, end);
-        match text.as_bytes().get(at) {
-            Some(b',') => at += 1,
-            Some(b']') => return ended(text, at + 1, rows),
-            Some(_) => return Err(flaw(at, "the JSON list has neither `,` nor `]` after an element")),
-            None => return Err(flaw(at, "the JSON list does not end")),
-        }
-    }
-}
-
-fn ended(text: &str, at: usize, rows: Vec<Range<usize>>) -> Result<Vec<Range<usize>>, Flaw> {
-    let rest = skip(text, at);
-    if rest == text.len() {
-        return Ok(rows);
-    }
-    Err(Flaw { line: line_at(&text.as_bytes()[..rest]), problem: "there is more text after the JSON list".into() })
-}
-
-/// Length of the JSON value that `text` begins with.
-fn element(text: &str) -> Result<usize, Flaw> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
-    match values.next() {
-        Some(Ok(_)) => Ok(values.byte_offset()),
-        Some(Err(error)) => Err(Flaw { line: error.line(), problem: reason(&error) }),
-        None => Err(Flaw { line: 1, problem: "the JSON list does not end".into() }),
-    }
-}
-
-/// What serde_json says, without its own line and column.
-pub fn reason(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let cut = text.rfind(" at line ").unwrap_or(text.len());
-    format!("not JSON ({})", &text[..cut])
-}
-
-fn skip(text: &str, at: usize) -> usize {
-    text.len() - text[at..].trim_ascii_start().len()
+    let (text, system, max_tokens) =
+        (row.text(&PROMPT)?, row.text_if(&["system"])?, row.count_if(&["output_tokens", "max_tokens"])?);
+    Ok(vec![Prompt { text, system, max_tokens, fields: row.into_fields(), ..Prompt::default() }])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::model::dataset::{DatasetSpec, Source};
+    use crate::prompts::sample::{all, file, opened, spec};
+    use serde_json::json;
 
-    fn parts(text: &str) -> Result<Vec<&str>, Flaw> {
-        json(text).map(|rows| rows.into_iter().map(|row| &text[row]).collect())
-    }
-
-    fn flaw(line: usize, problem: &str) -> Flaw {
-        Flaw { line, problem: problem.into() }
+    #[test]
+    fn a_row_is_a_prompt_with_what_stands_beside_it() {
+        let row = json!({ "prompt": " Why? ", "system": "Be terse.", "output_tokens": 12, "lang": "en" });
+        let (_dir, path) = file("a.jsonl", row.to_string());
+        let prompt = all(&spec(Source::Rows, &path)).remove(0).remove(0);
+        assert_eq!((prompt.text.as_str(), prompt.system.as_deref(), prompt.max_tokens), ("Why?", Some("Be terse."), Some(12)));
+        assert_eq!((prompt.messages, &prompt.fields["lang"]), (None, &json!("en")));
     }
 
     #[test]
-    fn lines_lose_blanks_and_carriage_returns() {
-        let text = "one\r\n\n  two  \n \nthree";
-        let parts: Vec<&str> = lines(text).into_iter().map(|row| &text[row]).collect();
-        assert_eq!(parts, ["one", "two", "three"]);
+    fn messages_stand_in_for_a_prompt_also_as_text_in_a_table() {
+        let list = r#"[{"role": "user", "content": "x"}]"#;
+        let (_dir, path) = file("a.csv", format!("id,messages\n1,\"{}\"\n", list.replace('"', "\"\"")));
+        let prompt = all(&spec(Source::Rows, &path)).remove(0).remove(0);
+        assert_eq!((prompt.text.as_str(), json!(prompt.messages)), ("x", serde_json::from_str(list).unwrap()));
+        let (_dir, path) = file("a.jsonl", json!({ "prompt": "p", "talk": [{ "role": "user", "content": "x" }] }).to_string());
+        let columns = [("messages".to_owned(), "talk".to_owned())].into();
+        assert_eq!(
+            all(&DatasetSpec { columns, ..spec(Source::Rows, &path) })[0][0].text,
+            "x",
+            "the column that is named is meant"
+        );
     }
 
     #[test]
-    fn a_list_and_lines_give_the_same_rows() {
-        let rows = [r#"{"a":1}"#, r#"{"a":[1,{"b":"]"}]}"#, "null"];
-        assert_eq!(parts(&rows.join("\n")).unwrap(), rows);
-        assert_eq!(parts(&format!(" [\n{}\n] \n", rows.join(",\n"))).unwrap(), rows);
-        assert_eq!(parts("[]").unwrap(), Vec::<&str>::new());
-    }
-
-    #[test]
-    fn a_broken_list_is_found_by_line() {
-        assert_eq!(parts("[\n{},\n{\n\"a\" 1}]"), Err(flaw(4, "not JSON (expected `:`)")));
-        assert_eq!(parts("[\n{}\n{}]"), Err(flaw(3, "the JSON list has neither `,` nor `]` after an element")));
-        assert_eq!(parts("[\n{},\n"), Err(flaw(3, "the JSON list does not end")));
-        assert_eq!(parts("[{}]\n x"), Err(flaw(2, "there is more text after the JSON list")));
-        assert_eq!(parts("[{},]"), Err(flaw(1, "not JSON (expected value)")));
+    fn a_row_without_either_says_what_it_has() {
+        let (_dir, path) = file("a.jsonl", r#"{"id": 1, "ask": "x"}"#);
+        let error = opened(&spec(Source::Rows, &path)).unwrap_err().to_string();
+        assert!(
+            error.contains("the row has no `prompt` or `messages` (it has: id, ask); the row was left out; expected rows with"),
+            "{error}"
+        );
     }
 }

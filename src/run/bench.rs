@@ -14,7 +14,7 @@ use crate::model::seed::Seed;
 use crate::model::target::{Place, Target};
 use crate::model::units::Nanos;
 use crate::pace::schedule::Schedule;
-use crate::prompts::{self, Log, Progress, Prompts};
+use crate::prompts::{self, Log, Progress, PromptError, Prompts};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
@@ -37,8 +37,6 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Bench {
     /// Its prompts.
     pub prompts: Arc<dyn Prompts>,
-    /// Rows of its dataset that were left out.
-    pub rows_dropped: u64,
     /// Counts generated text, where the scenario names a tokenizer.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Renders its bodies.
@@ -86,12 +84,11 @@ impl Bench {
         let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
         let renderer = Arc::new(Renderer::new(case, &protocol.body(case.request.stream))?);
         let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
-        let rows_dropped = dataset.prompts.dropped();
         let notes = dataset.notes.into_iter().chain(log.iter().flat_map(|log| log.notes.clone())).collect();
         let arrivals = arrivals(case, dataset.prompts.as_ref(), log.as_ref())?;
-        let conversations = case.dataset.turns.is_some() || dataset.prompts.session(0).is_some_and(|first| first.turns.len() > 1);
+        let conversations = case.dataset.turns.is_some() || begins_with_turns(dataset.prompts.as_ref(), context)?;
         let prompts = dataset.prompts;
-        Ok(Bench { prompts, rows_dropped, tokenizer, renderer, protocol, notes, arrivals, conversations, route })
+        Ok(Bench { prompts, tokenizer, renderer, protocol, notes, arrivals, conversations, route })
     }
 
     /// How many sessions one round of this case will have, and when the last one is due, as far as the plan or the log
@@ -101,7 +98,17 @@ impl Bench {
     }
 }
 
-/// The same, of a case whose arrivals to replay are these.
+/// Whether the data begins with a session of several turns; the switch is looked at while its first row is being found.
+fn begins_with_turns(prompts: &dyn Prompts, context: &Context) -> Result<bool, RunError> {
+    while !prompts.ready(0, LOOK) {
+        if context.stop.level() > Level::Run {
+            return Err(RunError::Interrupted);
+        }
+    }
+    Ok(prompts.session(0).is_some_and(|first| first.turns.len() > 1))
+}
+
+/// As [`Bench::extent`], of a case whose arrivals to replay are these.
 pub fn extent(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> (Option<u64>, Option<Nanos>) {
     match Schedule::new(&case.load, seed, arrivals) {
         Some(schedule) => schedule.extent().unzip(),
@@ -158,7 +165,7 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
         let opened = prompts::open(&spec, seed, 0, &cache, &|progress| {
             let _ = events.send(Event::Preparing(match progress {
                 Progress::Download { bytes, total } => Preparing { what: "downloading", unit: "bytes", done: bytes, total },
-                Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total: Some(total) },
+                Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total },
             }));
         });
         let _ = sender.send(opened);
@@ -187,10 +194,12 @@ pub struct Shifted {
 
 impl Prompts for Shifted {
     fn session(&self, seq: u64) -> Option<Session> {
-        // A log without an end to its words has an end to its arrivals.
+        let session = self.prompts.session(self.first.wrapping_add(seq))?;
+        // Only now: the end of a long file is known when it has been reached. A log without an end to its words has an end
+        // to its arrivals.
         let rows = || self.prompts.len().or_else(|| Some(self.prompts.arrivals()?.len() as u64));
         let over = self.once && rows().is_some_and(|rows| seq >= rows);
-        (!over).then(|| self.prompts.session(self.first.wrapping_add(seq))).flatten()
+        (!over).then_some(session)
     }
 
     fn len(&self) -> Option<u64> {
@@ -199,6 +208,18 @@ impl Prompts for Shifted {
 
     fn dropped(&self) -> u64 {
         self.prompts.dropped()
+    }
+
+    fn ready(&self, seq: u64, most: Duration) -> bool {
+        self.prompts.ready(self.first.wrapping_add(seq), most)
+    }
+
+    fn fault(&self) -> Option<Arc<PromptError>> {
+        self.prompts.fault()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.prompts.problems()
     }
 }
 

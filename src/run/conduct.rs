@@ -75,10 +75,7 @@ fn open_files(case: &Case) -> (u64, u64) {
 }
 
 fn begin(plan: &Plan, benches: &[Bench], context: &Context) -> Manifest {
-    // Cases that share a dataset share its notes.
-    let mut notes: Vec<String> = benches.iter().flat_map(|bench| bench.notes.clone()).collect();
-    notes.sort();
-    notes.dedup();
+    let notes = notes(benches);
     for note in &notes {
         let _ = context.events.send(Event::Note(note.clone()));
     }
@@ -95,6 +92,15 @@ fn begin(plan: &Plan, benches: &[Bench], context: &Context) -> Manifest {
         notes,
         ..Manifest::default()
     }
+}
+
+/// What is known of the datasets by now. Cases that share one share its notes.
+fn notes(benches: &[Bench]) -> Vec<String> {
+    let own = |bench: &Bench| bench.notes.iter().cloned().chain(bench.prompts.problems()).collect::<Vec<_>>();
+    let mut notes: Vec<String> = benches.iter().flat_map(own).collect();
+    notes.sort();
+    notes.dedup();
+    notes
 }
 
 fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<RunDir, RunError> {
@@ -120,7 +126,7 @@ fn perform(
     context: &Context,
 ) -> Result<(Table, Option<RunError>), RunError> {
     let mut journal = Writer::create(&folder.file(journal::FILE))?;
-    let (mut rows, mut fault) = (Rows::new(), None);
+    let (mut rows, mut fault, told) = (Rows::new(), None, manifest.notes.clone());
     let parts = plan.cases.len() * plan.rounds as usize;
     let mut ledger = Ledger::default();
     for (number, (round, index)) in order(plan).enumerate() {
@@ -145,6 +151,7 @@ fn perform(
         ledger.book(case, bench, (first, planned), &done.outcomes);
         journal = done.journal;
         manifest.parts.push(done.part);
+        manifest.notes = notes(benches);
         rows.insert((turn.index, round), done.outcomes);
         let noted = manifest::write(folder, manifest);
         fault = done.fault.or(noted.err().map(RunError::from));
@@ -152,9 +159,9 @@ fn perform(
             break;
         }
     }
-    for note in ledger.notes() {
+    manifest.notes.extend(ledger.notes());
+    for note in manifest.notes.iter().filter(|note| !told.contains(note)) {
         let _ = context.events.send(Event::Note(note.clone()));
-        manifest.notes.push(note);
     }
     manifest.interrupted = context.stop.level() > Level::Run;
     Ok((table(plan, &rows)?, fault))

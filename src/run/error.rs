@@ -9,6 +9,7 @@ use crate::sim::SimError;
 use crate::store::StoreError;
 use crate::token::TokenError;
 use crate::view::ViewError;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// What ends a run before its verdict. A failed request is none of these.
@@ -84,6 +85,9 @@ pub enum RunError {
     /// A prompt cannot be had.
     #[error(transparent)]
     Prompts(#[from] PromptError),
+    /// The data cannot be read on.
+    #[error(transparent)]
+    Data(Arc<PromptError>),
     /// A body cannot be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),

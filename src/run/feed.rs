@@ -31,6 +31,8 @@ const AHEAD_CALLS: RangeInclusive<usize> = 16..=4096;
 const BURST_CALLS: usize = 65_536;
 /// While calls are made ready, the switch is looked at this often.
 const LOOK: Duration = Duration::from_millis(50);
+/// So many looks at data that does not come, and what is ready is enough to begin with.
+const PATIENCE: u32 = 20;
 
 /// What calls are made of.
 pub struct Recipe {
@@ -115,6 +117,9 @@ impl Recipe {
         };
         let session = self.prompts.session(seq).filter(|session| !session.turns.is_empty());
         let Some(session) = session else {
+            if let Some(fault) = self.prompts.fault() {
+                return Err(RunError::Data(fault));
+            }
             return match self.on_exhausted {
                 OnExhausted::Error => Err(RunError::Exhausted { rows: seq }),
                 OnExhausted::Cycle | OnExhausted::Stop => Ok(None),
@@ -141,6 +146,11 @@ impl Feed {
     /// Starts rendering and returns when as much is ready as is kept ahead, or everything there is, or the switch is
     /// pressed.
     pub fn start(mut recipe: Recipe, lanes: usize, stop: &Stop) -> Result<Feed, RunError> {
+        while !recipe.prompts.ready(0, LOOK) {
+            if stop.level() > Level::Run {
+                return Err(RunError::Interrupted);
+            }
+        }
         let Some(first) = recipe.call(0)? else { return Err(RunError::NothingToSend) };
         let fit = AHEAD_BYTES / first.body.len().max(1);
         let most = if recipe.burst { BURST_CALLS } else { *AHEAD_CALLS.end() };
@@ -175,6 +185,17 @@ fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::S
                 if queue.send_blocking(call).is_err() {
                     return Ok(());
                 }
+            }
+        }
+        let mut looks = 0;
+        while !recipe.prompts.ready(seq + 1, LOOK) {
+            // Rows that are still being read must not keep a round from its end, nor for long from its beginning.
+            if queues.iter().all(Sender::is_closed) {
+                return Ok(());
+            }
+            looks += 1;
+            if looks == PATIENCE {
+                ready.take();
             }
         }
         next = recipe.call(seq + 1)?;

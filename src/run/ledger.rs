@@ -32,6 +32,16 @@ pub fn sent(first: u64, rows: Option<u64>, outcomes: &[Outcome]) -> (u64, u64) {
     (sent().count() as u64, sent().filter(again).count() as u64)
 }
 
+/// Whether prompts without a known number have no end; those of a long file merely have not come to theirs yet.
+fn endless(source: &Source) -> bool {
+    match source {
+        Source::Prompt(_) | Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. } => true,
+        Source::Trace(_) | Source::Images(_) => true,
+        Source::LineByLine | Source::Openqa | Source::Longalpaca | Source::Rows | Source::Messages | Source::Sharegpt => false,
+        Source::Embeddings { .. } | Source::Rerank { .. } => false,
+    }
+}
+
 impl Ledger {
     fn account(&mut self, case: &Case) -> &mut Account {
         let data = (discriminant(&case.dataset.source), case.dataset.path.clone());
@@ -59,7 +69,7 @@ impl Ledger {
     pub fn book(&mut self, case: &Case, bench: &Bench, (first, planned): (u64, Option<u64>), outcomes: &[Outcome]) {
         let rows = bench.prompts.len();
         let used = outcomes.iter().map(|outcome| outcome.seq + 1).max().unwrap_or(0);
-        let reserved = planned.unwrap_or(if rows.is_none() { UNKNOWN_LENGTH } else { 0 });
+        let reserved = planned.unwrap_or(if rows.is_none() && endless(&case.dataset.source) { UNKNOWN_LENGTH } else { 0 });
         let (sent, repeated) = sent(first, rows, outcomes);
         let account = self.account(case);
         account.next = first.saturating_add(used.max(reserved));

@@ -85,7 +85,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
         (None, Some(server)) => Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?,
         (None, None) => return Err(RunError::NothingToSend),
     };
-    let mut part = Part { case: turn.case.id.clone(), round: turn.round, rows_dropped: bench.rows_dropped, ..Part::default() };
+    let mut part = Part { case: turn.case.id.clone(), round: turn.round, ..Part::default() };
     part.origin_ns = (origin - context.origin).as_nanos() as u64;
     journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
     let (sender, results) = bounded(RESULTS);
@@ -229,6 +229,7 @@ impl<'a> Stage<'a> {
 
     /// Fills in what is known only when the round is over.
     fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
+        part.rows_dropped = self.bench.prompts.dropped();
         part.measured_from_ns = measured_from(self.turn.case, outcomes).0;
         part.rows_repeated = ledger::sent(self.turn.first, self.bench.prompts.len(), outcomes).1;
         part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();

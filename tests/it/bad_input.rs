@@ -80,14 +80,57 @@ fn datasets_that_are_missing_empty_misshapen_or_not_utf8() {
     says(&lab.run(&with("{ kind: line_by_line, path: nowhere.txt }")).err, &["nowhere.txt"]);
     lab.file("empty.txt", "");
     says(&lab.run(&with("{ kind: line_by_line, path: empty.txt }")).expect(3).err, &["empty.txt", "empty"]);
-    lab.file("shape.jsonl", "{\"question\": \"ok\"}\n{\"ask\": 1}\n");
-    says(&lab.run(&with("{ kind: openqa, path: shape.jsonl }")).expect(3).err, &["shape.jsonl", "2", "question"]);
+    lab.file("shape.jsonl", "{\"question\": \"\"}\n{\"ask\": 1}\n");
+    says(&lab.run(&with("{ kind: openqa, path: shape.jsonl }")).expect(3).err, &["shape.jsonl:2", "question", "1 of 2"]);
     lab.file("bytes.txt", b"good line\nbad \xff\xfe line\n");
     says(&lab.run(&with("{ kind: line_by_line, path: bytes.txt }")).expect(3).err, &["bytes.txt", "2", "UTF-8"]);
     lab.file("short.txt", "hi\n");
     let filtered = "{ kind: line_by_line, path: short.txt, prompt_tokens: { min: 500 } }";
     says(&lab.run(&with(filtered)).expect(3).err, &["short.txt"]);
     assert!(!lab.path().join("out").exists(), "no run folder for a run that could not begin");
+}
+
+#[test]
+fn a_row_that_does_not_fit_is_named_and_counted_and_the_run_goes_on() {
+    let lab = Lab::new();
+    lab.file("mixed.jsonl", "{\"question\": \"ok\"}\n{\"ask\": 1}\n");
+    let ran = lab.run(&format!("{SIM}dataset: {{ kind: openqa, path: mixed.jsonl }}\n")).expect(0);
+    let note = "mixed.jsonl:2: the row has no `question` (it has: ask); the row was left out";
+    says(&ran.err, &[note]);
+    says(&lab.results()["notes"].to_string(), &[note]);
+    let manifest: serde_json::Value = serde_json::from_str(&lab.text("out/manifest.json")).unwrap();
+    assert_eq!(manifest["parts"][0]["rows_dropped"], 1);
+}
+
+#[test]
+fn a_file_that_goes_bad_far_behind_its_beginning_ends_the_run_there_with_what_was_measured() {
+    let lab = Lab::new();
+    lab.file("late.txt", [b"hi\n".repeat(1100), b"\xff\n".to_vec()].concat());
+    let sim = SIM.replace("concurrency: 1, requests: 1", "concurrency: 8, requests: 2000");
+    let ran =
+        lab.run(&format!("{sim}request: {{ max_tokens: 1 }}\ndataset: {{ kind: line_by_line, path: late.txt }}\n")).expect(3);
+    says(&ran.err, &["late.txt is not UTF-8: line 1101, byte 3300"]);
+    let results = lab.results();
+    assert_eq!(results["cases"][0]["counts"]["ok"], 1100);
+    assert_eq!(results["verdict"], "error");
+}
+
+#[test]
+fn data_that_stops_coming_does_not_keep_a_timed_round_from_its_end() {
+    let lab = Lab::new();
+    let pipe = lab.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let writer = std::thread::spawn(move || {
+        let mut pipe = fs::OpenOptions::new().write(true).open(pipe).unwrap();
+        std::io::Write::write_all(&mut pipe, &b"hi\n".repeat(1500)).unwrap();
+        // The end of the data would end the round too.
+        ended.recv_timeout(std::time::Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
+    });
+    let sim = SIM.replace("requests: 1", "duration: 1s");
+    lab.run(&format!("{sim}request: {{ max_tokens: 1 }}\ndataset: {{ kind: line_by_line, path: pipe }}\n")).expect(0);
+    drop(done);
+    assert!(writer.join().unwrap(), "the round ended before its data did");
 }
 
 #[test]

@@ -7,16 +7,12 @@ fn list(value: Value) -> Vec<Value> {
 }
 
 #[test]
-fn the_prompt_is_the_last_user_message_and_the_count_is_over_all_of_them() {
+fn the_prompt_is_the_last_user_message() {
     let parts = json!([{ "type": "text", "text": "a" }, { "type": "image_url" }, { "type": "text", "text": "b" }]);
     let list = json!([{ "role": "system", "content": "s" }, { "role": "user", "content": parts }, { "role": "assistant", "content": null }]);
     let messages = list.as_array().unwrap().clone();
     assert_eq!(last_user(&messages), "a\nb");
     assert_eq!(last_user(&messages[..1]), "");
-    assert_eq!(words(&Prompt { messages: Some(messages), ..Prompt::default() }), "s\na\nb\n");
-    let body = json!({ "messages": list }).as_object().cloned();
-    assert_eq!(words(&Prompt { body, ..Prompt::default() }), "s\na\nb\n");
-    assert_eq!(words(&Prompt { text: "plain".into(), ..Prompt::default() }), "plain");
 }
 
 #[test]

@@ -67,8 +67,8 @@ impl Rows {
         let rows = window(rows, spec);
         let dropped = bad.len() as u64;
         if rows.is_empty() {
-            let problem = "no row is left: none fits, or none lies between `start` and `end`".into();
-            return Err(PromptError::Trace { path: path.to_owned(), problem });
+            let why = format!("{dropped} do not fit, and none that does lies between `start` and `end`");
+            return Err(PromptError::NoRows { path: path.to_owned(), dropped, why });
         }
         Ok(Rows { path: path.to_owned(), text, form, rows, dropped })
     }
@@ -80,7 +80,8 @@ impl Rows {
         let dropped = (found - self.rows.len()) as u64;
         self.dropped += dropped;
         if self.rows.is_empty() {
-            return Err(PromptError::NoRows { path: self.path.clone(), dropped });
+            let why = format!("{dropped} of {found} are outside `prompt_tokens`");
+            return Err(PromptError::NoRows { path: self.path.clone(), dropped, why });
         }
         if dropped > 0 {
             notes.push(format!("{dropped} of {found} dataset rows are outside `prompt_tokens` and were left out"));
