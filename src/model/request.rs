@@ -45,7 +45,7 @@ pub struct Extract {
     pub choice: Option<String>,
     /// Token counts.
     pub usage: ExtractUsage,
-    /// Why it ended.
+    /// Why it ended. A stream without its end marker is complete only with a reason for every choice.
     pub finish: Option<String>,
     /// Id of the response.
     pub id: Option<String>,

@@ -13,6 +13,9 @@ pub trait Assembly: Send {
     /// `stream_error` with the server's words where it reports an error; `decode` where this is not the protocol's message.
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure>;
 
+    /// Takes an event that has a name and no data; to most protocols it says nothing.
+    fn bare(&mut self, _name: &[u8], _events: &mut Events) {}
+
     /// Takes a whole reply. The errors are those of an event.
     fn whole(&mut self, body: &[u8]) -> Result<(), Failure>;
 

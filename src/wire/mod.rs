@@ -6,18 +6,23 @@
 //! ```
 //!
 //! A protocol is one file that implements [`Protocol`], and one line in [`protocol`]. `stream` and `whole` are the two ways
-//! in which bytes become messages, the same for all; what the messages of a protocol add up to is its own `Assembly`.
+//! in which bytes become messages, the same for all; what the messages of a protocol add up to is its own `Assembly`, for
+//! which `answers` keeps the texts, reasons and counts choice by choice.
 
+mod answers;
 mod anthropic;
 mod assembly;
 mod chat;
 mod chunk;
 mod completions;
+mod custom;
+mod dashscope;
 mod embeddings;
 mod error;
 mod few;
 mod framer;
 mod lines;
+mod ollama;
 mod rerank;
 mod responses;
 mod running;
@@ -26,6 +31,7 @@ mod shape;
 mod sse;
 mod stream;
 mod tally;
+mod tgi;
 mod timings;
 mod usage;
 mod whole;
@@ -36,7 +42,10 @@ mod laws;
 mod recordings;
 #[cfg(test)]
 mod replay;
+#[cfg(test)]
+mod spec;
 
+pub use custom::check_path;
 pub use error::error_message;
 pub use shape::{Shape, shape_of};
 
@@ -72,7 +81,7 @@ pub trait Protocol: Send + Sync {
 ///
 /// # Errors
 /// What is wrong with `extract`.
-pub fn protocol(api: Api, _extract: Option<&Extract>) -> Result<Arc<dyn Protocol>, String> {
+pub fn protocol(api: Api, extract: Option<&Extract>) -> Result<Arc<dyn Protocol>, String> {
     match api {
         Api::OpenaiChat => Ok(Arc::new(chat::Chat)),
         Api::OpenaiCompletions => Ok(Arc::new(completions::Completions)),
@@ -80,7 +89,10 @@ pub fn protocol(api: Api, _extract: Option<&Extract>) -> Result<Arc<dyn Protocol
         Api::OpenaiEmbeddings => Ok(Arc::new(embeddings::Embeddings)),
         Api::Rerank => Ok(Arc::new(rerank::Rerank)),
         Api::Anthropic => Ok(Arc::new(anthropic::Anthropic)),
-        other => Err(format!("`{other}` is not spoken")),
+        Api::Dashscope => Ok(Arc::new(dashscope::Dashscope)),
+        Api::Ollama => Ok(Arc::new(ollama::Ollama)),
+        Api::Tgi => Ok(Arc::new(tgi::Tgi)),
+        Api::Custom => Ok(Arc::new(custom::Custom::new(extract)?)),
     }
 }
 
@@ -89,7 +101,7 @@ pub trait Decoder: Send {
     /// Takes the bytes of one socket read and adds what they completed to `events`.
     ///
     /// It never panics, whatever the bytes. Once a stream runs, an event allocates nothing, unless it carries log
-    /// probabilities or its text is kept.
+    /// probabilities, its text is kept, or the protocol is `custom`.
     fn push(&mut self, bytes: &[u8], events: &mut Events);
 
     /// Ends the response. `broken` is what cut it short, such as a reset or a timeout; None: the body came to its end.

@@ -96,6 +96,9 @@ impl<A: Assembly> State<A> {
                 self.fail_here(failure);
             }
             self.done = events.done;
+        } else {
+            self.assembly.bare(event.name, events);
+            self.done = events.done;
         }
     }
 

@@ -1,0 +1,3 @@
+#![no_main]
+
+llmscen_fuzz::target!(Api::Custom, Some(&llmscen_fuzz::extracts()[0]));

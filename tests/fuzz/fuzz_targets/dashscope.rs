@@ -1,0 +1,3 @@
+#![no_main]
+
+llmscen_fuzz::target!(Api::Dashscope);
