@@ -1,6 +1,6 @@
 //! Sessions of several turns: what is fed back, when turns leave, and what becomes of those that cannot.
 
-use crate::lab::{read_request, stream, whole};
+use crate::lab::{Lab, read_request, stream, whole};
 use llmscen::model::dataset::{Turns, Wait};
 use llmscen::model::outcome::{Outcome, Phase};
 use llmscen::model::plan::Plan;
@@ -322,4 +322,30 @@ fn a_conversation_among_single_requests_is_not_played_without_its_replies() {
     let played = scene.play(&server, mixed);
     assert!(matches!(played.fault, Some(RunError::Conversation { seq: 1, turns: 2 })), "{:?}", played.fault);
     assert_eq!(words(&played.outcomes), [(0, 0, "ok")]);
+}
+
+#[test]
+fn a_scenario_plays_conversations_from_a_file() {
+    let server = Recorder::start(|_, body| says(&format!("reply to {}", body["messages"].as_array().unwrap().len())));
+    let lab = Lab::new();
+    let said = |role: &str, content: &str| json!({ "role": role, "content": content });
+    let row = |n: u32| {
+        let later = json!({ "role": "user", "content": "more", "max_tokens": 7 });
+        json!([said("user", &format!("q{n}")), said("assistant", "as logged"), later]).to_string()
+    };
+    lab.file("talks.jsonl", (0..4).map(row).collect::<Vec<_>>().join("\n"));
+    lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false, max_tokens: 3 }}\n\
+         dataset: {{ kind: messages, path: talks.jsonl, turns: {{ think_time: 10ms }} }}\n\
+         load: {{ concurrency: 2, sessions: 3, warmup: 1 }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
+        server.url
+    ))
+    .expect(0);
+    let counts = &lab.results()["cases"][0]["counts"];
+    assert_eq!((&counts["ok"], &counts["warmup"]), (&6.into(), &2.into()), "{counts}");
+    let bodies = server.bodies.lock().unwrap();
+    let limits = |turn: usize| bodies.iter().filter(move |body| body["messages"].as_array().unwrap().len() == turn);
+    assert!(limits(1).all(|body| body["max_tokens"] == 3) && limits(3).all(|body| body["max_tokens"] == 7));
+    assert_eq!((limits(1).count(), limits(3).count()), (4, 4));
+    assert!(limits(3).all(|body| body["messages"][1] == said("assistant", "reply to 1")), "not the logged reply");
 }
