@@ -18,7 +18,7 @@ struct Rate {
 /// `rate_offered` of an open loop and `rate_achieved`, where they exist.
 pub(super) fn rates(rounds: &[Round<'_, '_>], load: &Load) -> BTreeMap<Metric, f64> {
     let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| of_round(round, load)).unzip();
-    let offered = pooled(&offered).filter(|_| matches!(load.shape, Shape::Open { .. }));
+    let offered = pooled(&offered).filter(|_| matches!(load.shape, Shape::Open { .. } | Shape::Replay { .. }));
     let named = [(Metric::RateOffered, offered), (Metric::RateAchieved, pooled(&achieved))];
     named.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
 }

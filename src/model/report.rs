@@ -80,6 +80,9 @@ pub struct Part {
     pub cut_short: Option<String>,
     /// Dataset rows left out by `prompt_tokens` or as unusable.
     pub rows_dropped: u64,
+    /// Prompts sent that the run had sent before, since the data is shorter: sessions count once.
+    #[serde(default)]
+    pub rows_repeated: u64,
     /// What the worker threads saw of themselves; None after a crash.
     pub vitals: Option<Vitals>,
 }

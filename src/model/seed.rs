@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A seed, and the root of a tree of independent streams: `seed.child("arrivals").child(3)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seed(pub u64);
 

@@ -3,3 +3,4 @@
 pub mod arrival;
 pub mod quota;
 pub mod schedule;
+pub mod wait;

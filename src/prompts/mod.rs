@@ -31,6 +31,7 @@ mod shaped;
 mod sharegpt;
 mod speed;
 mod text;
+mod trace;
 mod turns;
 
 #[cfg(test)]
@@ -39,6 +40,8 @@ mod loopback;
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
 pub use fetch::FetchError;
+pub use message::tokens_of;
+pub use trace::{Log, log as trace_log};
 
 use crate::model::dataset::{DatasetSpec, Source};
 use crate::model::prompt::Session;
@@ -177,6 +180,7 @@ pub fn open(
         }
         Source::SpeedBenchmark { long } => Box::new(speed::open(*long, &setting)?),
         Source::Images(images) => Box::new(images::open(images, &setting, &mut notes)?),
+        Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
         Source::LineByLine => Box::new(file::open(&line_by_line::KIND, &setting, &mut notes)?),
         Source::Openqa => Box::new(file::open(&openqa::KIND, &setting, &mut notes)?),
         Source::Longalpaca => Box::new(file::open(&longalpaca::KIND, &setting, &mut notes)?),
@@ -185,7 +189,6 @@ pub fn open(
         Source::Sharegpt => Box::new(file::open(&sharegpt::KIND, &setting, &mut notes)?),
         Source::Rerank { .. } => Box::new(file::open(&rerank::KIND, &setting, &mut notes)?),
         Source::Embeddings { batch } => Box::new(embeddings::open(*batch, &setting, &mut notes)?),
-        _ => return Err(PromptError::NoPath { kind: "new" }),
     };
     let prompts = bust::over(prompts, &setting, &mut notes);
     let prompts = shaped::over(prompts, &setting)?;

@@ -5,12 +5,16 @@ use crate::engine::gauges::Gauges;
 use crate::engine::http::{Http, Setting};
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
-use crate::model::dataset::DatasetSpec;
+use crate::model::dataset::{DatasetSpec, OnExhausted};
+use crate::model::load::Shape;
 use crate::model::outcome::{Failure, FailureKind};
-use crate::model::plan::{Case, Plan};
+use crate::model::plan::{Case, Plan, TraceFile};
 use crate::model::prompt::Session;
+use crate::model::seed::Seed;
 use crate::model::target::{Place, Target};
-use crate::prompts::{self, Progress, PromptError, Prompts};
+use crate::model::units::Nanos;
+use crate::pace::schedule::Schedule;
+use crate::prompts::{self, Log, Progress, PromptError, Prompts};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
@@ -41,6 +45,10 @@ pub struct Bench {
     pub protocol: Arc<dyn Protocol>,
     /// What a reader must know of its dataset.
     pub notes: Vec<String>,
+    /// The arrivals that a replay follows.
+    pub arrivals: Option<Arc<[Nanos]>>,
+    /// Its sessions may have several turns, so that the text of replies is kept.
+    pub conversations: bool,
     /// The way to its target; None for the simulator, which is started with each round.
     pub route: Option<Route>,
 }
@@ -49,6 +57,7 @@ impl Bench {
     /// Readies every case of a plan. Datasets, templates and certificates are read here, so that their faults come first.
     pub fn of_plan(plan: &Plan, context: &Context) -> Result<Vec<Bench>, RunError> {
         let mut opened: Vec<(&DatasetSpec, Dataset)> = Vec::new();
+        let mut logs = Logs::default();
         let mut benches = Vec::with_capacity(plan.cases.len());
         for case in &plan.cases {
             // Cases of a sweep that share a dataset share its rows in memory.
@@ -61,12 +70,13 @@ impl Bench {
                     dataset
                 }
             };
-            benches.push(Bench::new(case, dataset, context)?);
+            let log = logs.of(case)?;
+            benches.push(Bench::new(case, dataset, log, context)?);
         }
         Ok(benches)
     }
 
-    fn new(case: &Case, dataset: Dataset, context: &Context) -> Result<Bench, RunError> {
+    fn new(case: &Case, dataset: Dataset, log: Option<Log>, context: &Context) -> Result<Bench, RunError> {
         let route = match &case.target.place {
             Place::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
             Place::Simulator { .. } => None,
@@ -74,7 +84,66 @@ impl Bench {
         let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
         let renderer = Arc::new(Renderer::new(case, &protocol.body(case.request.stream))?);
         let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
-        Ok(Bench { prompts: dataset.prompts, tokenizer, renderer, protocol, notes: dataset.notes, route })
+        let notes = dataset.notes.into_iter().chain(log.iter().flat_map(|log| log.notes.clone())).collect();
+        let arrivals = arrivals(case, dataset.prompts.as_ref(), log.as_ref())?;
+        let conversations = case.dataset.turns.is_some() || begins_with_turns(dataset.prompts.as_ref(), context)?;
+        let prompts = dataset.prompts;
+        Ok(Bench { prompts, tokenizer, renderer, protocol, notes, arrivals, conversations, route })
+    }
+
+    /// How many sessions one round of this case will have, and when the last one is due, as far as the plan or the log
+    /// fixes that; exact where it is an open loop.
+    pub fn extent(&self, case: &Case, seed: Seed) -> (Option<u64>, Option<Nanos>) {
+        extent(case, seed, self.arrivals.as_ref())
+    }
+}
+
+/// Whether the data begins with a session of several turns; the switch is looked at while its first row is being found.
+fn begins_with_turns(prompts: &dyn Prompts, context: &Context) -> Result<bool, RunError> {
+    while !prompts.ready(0, LOOK) {
+        if context.stop.level() > Level::Run {
+            return Err(RunError::Interrupted);
+        }
+    }
+    Ok(prompts.session(0).is_some_and(|first| first.turns.len() > 1))
+}
+
+/// As [`Bench::extent`], of a case whose arrivals to replay are these.
+pub fn extent(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> (Option<u64>, Option<Nanos>) {
+    match Schedule::new(&case.load, seed, arrivals) {
+        Some(schedule) => schedule.extent().unzip(),
+        None => (case.load.planned(), None),
+    }
+}
+
+/// The arrivals that a case replays; None where it replays none.
+pub fn arrivals(case: &Case, prompts: &dyn Prompts, log: Option<&Log>) -> Result<Option<Arc<[Nanos]>>, RunError> {
+    if !matches!(case.load.shape, Shape::Replay { .. }) {
+        return Ok(None);
+    }
+    let own = || prompts.arrivals();
+    log.map(|log| log.arrivals.clone()).or_else(own).map(Some).ok_or(RunError::NoArrivals)
+}
+
+/// Logs of arrivals that were opened; the cases that name one share it.
+#[derive(Default)]
+pub struct Logs(Vec<(TraceFile, bool, Log)>);
+
+impl Logs {
+    /// The log that a case replays from a file of its own.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or that holds no arrival.
+    pub fn of(&mut self, case: &Case) -> Result<Option<Log>, RunError> {
+        let replays = matches!(case.load.shape, Shape::Replay { .. });
+        let Some(file) = case.trace.as_ref().filter(|_| replays) else { return Ok(None) };
+        let strict = case.dataset.strict;
+        if let Some((.., log)) = self.0.iter().find(|(known, how, _)| known == file && *how == strict) {
+            return Ok(Some(log.clone()));
+        }
+        let log = prompts::trace_log(file.path.as_ref(), &file.spec, strict)?;
+        self.0.push((file.clone(), strict, log.clone()));
+        Ok(Some(log))
     }
 }
 
@@ -88,7 +157,9 @@ struct Dataset {
 
 /// Opens a dataset on a thread of its own: a download can take long, and the switch must not wait for it.
 fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
-    let (spec, seed, cache, events) = (spec.clone(), plan.seed, context.cache.clone(), context.events.clone());
+    // Where the data of a case ends is for its rounds to say: each begins behind the rows of the one before.
+    let spec = DatasetSpec { on_exhausted: OnExhausted::Cycle, ..spec.clone() };
+    let (seed, cache, events) = (plan.seed, context.cache.clone(), context.events.clone());
     let (sender, receiver) = mpsc::channel();
     let work = move || {
         let opened = prompts::open(&spec, seed, 0, &cache, &|progress| {
@@ -117,11 +188,18 @@ pub struct Shifted {
     pub prompts: Arc<dyn Prompts>,
     /// The index of this part's first row.
     pub first: u64,
+    /// Every row once at the most: the part ends there instead of starting again.
+    pub once: bool,
 }
 
 impl Prompts for Shifted {
     fn session(&self, seq: u64) -> Option<Session> {
-        self.prompts.session(self.first + seq)
+        let session = self.prompts.session(self.first.wrapping_add(seq))?;
+        // Only now: the end of a long file is known when it has been reached. A log without an end to its words has an end
+        // to its arrivals.
+        let rows = || self.prompts.len().or_else(|| Some(self.prompts.arrivals()?.len() as u64));
+        let over = self.once && rows().is_some_and(|rows| seq >= rows);
+        (!over).then_some(session)
     }
 
     fn len(&self) -> Option<u64> {
@@ -133,7 +211,7 @@ impl Prompts for Shifted {
     }
 
     fn ready(&self, seq: u64, most: Duration) -> bool {
-        self.prompts.ready(self.first + seq, most)
+        self.prompts.ready(self.first.wrapping_add(seq), most)
     }
 
     fn fault(&self) -> Option<Arc<PromptError>> {

@@ -42,7 +42,7 @@ pub struct Desk {
 
 /// What the collector hands back.
 pub struct Collected {
-    /// Every outcome of the round, by number.
+    /// Every outcome of the round, by number and turn.
     pub outcomes: Vec<Outcome>,
     /// The journal.
     pub journal: Writer,
@@ -69,7 +69,7 @@ impl Collector {
 fn work(mut desk: Desk, results: Receiver<Finished>) -> Result<Collected, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
     let (mut outcomes, fault) = runtime.block_on(desk.collect(results));
-    outcomes.sort_by_key(|outcome| outcome.seq);
+    outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn));
     Ok(Collected { outcomes, journal: desk.journal, fault })
 }
 

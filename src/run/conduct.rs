@@ -1,7 +1,6 @@
 //! From a plan to its report, as a list of steps.
 
 use crate::frame::Table;
-use crate::model::dataset::OnExhausted;
 use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{Manifest, Report};
@@ -12,6 +11,7 @@ use crate::run::calendar;
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::ledger::Ledger;
 use crate::run::part::{Turn, play};
 use crate::run::publish::publish;
 use crate::run::rows::{Rows, table};
@@ -22,9 +22,6 @@ use crate::telemetry::machine::machine;
 use crate::telemetry::process::allow_open_files;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Cases whose length is not known beforehand get so many prompts for themselves.
-const UNKNOWN_LENGTH: u64 = 1_000_003;
 
 /// Open files besides connections.
 const SPARE_FILES: u64 = 128;
@@ -131,7 +128,7 @@ fn perform(
     let mut journal = Writer::create(&folder.file(journal::FILE))?;
     let (mut rows, mut fault, told) = (Rows::new(), None, manifest.notes.clone());
     let parts = plan.cases.len() * plan.rounds as usize;
-    let mut first = 0;
+    let mut ledger = Ledger::default();
     for (number, (round, index)) in order(plan).enumerate() {
         if number > 0 {
             rest(plan.pause.into(), &context.stop);
@@ -139,19 +136,19 @@ fn perform(
         if context.stop.level() > Level::Run {
             break;
         }
-        let case = &plan.cases[index];
-        announce(case, number, parts, context);
+        let (case, bench) = (&plan.cases[index], &benches[index]);
         let seed = plan.seed.child(case.id.as_str()).child(u64::from(round));
-        let own = if case.dataset.on_exhausted == OnExhausted::Cycle { first } else { 0 };
-        let turn = Turn { case, index: index as u32, round, first: own, seed };
-        let done = match play(&turn, &benches[index], journal, context) {
+        let (first, planned) = (ledger.first(case, bench), bench.extent(case, seed).0);
+        announce(case, planned, (number, parts), context);
+        let turn = Turn { case, index: index as u32, round, first, planned, seed };
+        let done = match play(&turn, bench, journal, context) {
             Ok(done) => done,
             Err(error) => {
                 fault = Some(error);
                 break;
             }
         };
-        first += case.load.planned().unwrap_or(UNKNOWN_LENGTH);
+        ledger.book(case, bench, (first, planned), &done.outcomes);
         journal = done.journal;
         manifest.parts.push(done.part);
         manifest.notes = notes(benches);
@@ -162,6 +159,7 @@ fn perform(
             break;
         }
     }
+    manifest.notes.extend(ledger.notes());
     for note in manifest.notes.iter().filter(|note| !told.contains(note)) {
         let _ = context.events.send(Event::Note(note.clone()));
     }
@@ -175,8 +173,8 @@ fn order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
     (0..plan.rounds).flat_map(move |round| (0..cases).map(move |index| (round, index)))
 }
 
-fn announce(case: &Case, part: usize, parts: usize, context: &Context) {
-    let total = case.load.planned().or(case.load.requests);
+fn announce(case: &Case, planned: Option<u64>, (part, parts): (usize, usize), context: &Context) {
+    let total = planned.or(case.load.requests);
     let seconds = case.load.duration.map(Nanos::secs);
     let _ = context.events.send(Event::CaseStarted { case: case.id.clone(), part, parts, total, seconds });
 }

@@ -18,6 +18,7 @@ use crate::pace::quota::Quota;
 use crate::run::gate::Gate;
 use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
+use crate::run::visit::{Unsent, Visits, unsent};
 use async_channel::{Receiver, Sender};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,11 +29,12 @@ use tokio::sync::watch;
 /// A closed loop whose measuring has not begun on any lane looks this often whether it has.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The room that an open loop has for requests in flight, over all lanes.
+/// The room that an open loop has, over all lanes: for requests in flight, and for sessions from their first turn to their
+/// last.
 pub struct Room {
-    /// Requests in flight.
+    /// Requests or sessions in flight.
     pub taken: AtomicU64,
-    /// Requests in flight at the most.
+    /// The most of them.
     pub most: u64,
 }
 
@@ -48,7 +50,7 @@ impl Room {
 pub struct Drive {
     /// Speaks to the target.
     pub engine: Http,
-    /// Slots (closed loop) and requests in flight.
+    /// Slots (closed loop), and requests or sessions in flight.
     pub gate: Gate,
     /// Rendered calls.
     pub queue: Receiver<Call>,
@@ -74,6 +76,8 @@ pub struct Drive {
     pub timed: bool,
     /// True gives up every request in flight.
     pub cancel: watch::Sender<bool>,
+    /// Sessions of several turns; None where the case has none.
+    pub visits: Option<Visits>,
 }
 
 /// A request in flight; over when dropped, so that not even a panic leaves the lane waiting for it.
@@ -96,22 +100,37 @@ impl Drop for Flight {
 }
 
 /// A call whose instant has come.
-struct Departure {
-    call: Call,
-    intended: Nanos,
-    phase: Phase,
+pub struct Departure {
+    /// The call.
+    pub call: Call,
+    /// Its instant.
+    pub intended: Nanos,
+    /// Its phase, and that of the session which it begins.
+    pub phase: Phase,
 }
 
 impl Drive {
     /// Sends until plan, quota, data or switch end it; then waits for what is in flight. Returns when sending ended.
     pub async fn run(self: Rc<Self>) -> Nanos {
+        let this = self.clone();
+        let attending = self.visits.is_some().then(|| {
+            tokio::task::spawn_local(async move {
+                if let Some(visits) = &this.visits {
+                    this.attend(visits).await;
+                }
+            })
+        });
         self.timer.until(self.clock.instant(Nanos::ZERO)).await;
         while let Some(departure) = self.next().await {
             self.clone().send(departure).await;
         }
         let ended = self.clock.now();
         self.wind_down().await;
-        ended
+        if let Some(attending) = attending {
+            attending.abort();
+        }
+        // Sessions that had begun may have sent on.
+        self.visits.as_ref().map_or(ended, |visits| ended.max(visits.last_sent()))
     }
 
     async fn next(&self) -> Option<Departure> {
@@ -131,7 +150,7 @@ impl Drive {
         let (intended, call) = tokio::select! {
             biased;
             ready = ready => ready?,
-            () = self.deadline() => return None,
+            () = self.deadline(&self.timer) => return None,
         };
         let phase = self.quota.admit(call.seq, intended)?;
         Some(Departure { call, intended, phase })
@@ -148,44 +167,69 @@ impl Drive {
     }
 
     /// Resolves when a duration ends the sending; never, where none does.
-    async fn deadline(&self) {
+    pub(super) async fn deadline(&self, timer: &Timer) {
         if !self.timed {
             return std::future::pending().await;
         }
         loop {
             match self.quota.deadline() {
-                Some(end) => return self.timer.until(self.clock.instant(end)).await,
+                Some(end) => return timer.until(self.clock.instant(end)).await,
                 None => tokio::time::sleep(LOOK).await,
             }
         }
     }
 
     async fn send(self: Rc<Self>, departure: Departure) {
-        let Departure { call, intended, phase } = departure;
         if let Some(room) = &self.room
             && !room.enter()
         {
-            let outcome = dropped(&call, phase, intended, &format!("max_in_flight of {} was reached", room.most));
-            return self.deliver(Finished { outcome, text: None, message: None }).await;
+            let Departure { call, intended, phase } = departure;
+            let why = format!("max_in_flight of {} was reached", room.most);
+            let first = Finished { outcome: dropped(&call, phase, intended, &why), text: None, message: None };
+            self.deliver(first).await;
+            return self.deliver_all(unsent(&Unsent::of(&call, phase), 1, intended, &why)).await;
         }
         let flight = Flight::new(self.clone());
         tokio::task::spawn_local(async move {
-            let mut cancel = self.cancel.subscribe();
-            let cancelled = async {
-                let _ = cancel.wait_for(|given_up| *given_up).await;
-            };
-            let finished = self.engine.call(call, intended, phase, cancelled).await;
-            if let Some(room) = &self.room {
-                room.taken.fetch_sub(1, Ordering::Relaxed);
+            match &self.visits {
+                Some(visits) if departure.call.turns > 1 => {
+                    let left = self.visit(visits, departure).await;
+                    self.release();
+                    self.deliver_all(left).await;
+                }
+                _ => {
+                    let Departure { call, intended, phase } = departure;
+                    let finished = self.engine.call(call, intended, phase, self.given_up()).await;
+                    self.release();
+                    self.deliver(finished).await;
+                }
             }
-            self.gate.free(self.clock.now());
-            self.deliver(finished).await;
             // Only now: the lane ends when nothing is in flight, and a full channel must not cost an outcome then.
             drop(flight);
         });
     }
 
-    async fn deliver(&self, finished: Finished) {
+    /// Makes room for what comes next.
+    fn release(&self) {
+        if let Some(room) = &self.room {
+            room.taken.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.gate.free(self.clock.now());
+    }
+
+    /// Resolves when requests in flight are given up.
+    pub(super) async fn given_up(&self) {
+        // The sender lives in self, so the wait cannot fail.
+        let _ = self.cancel.subscribe().wait_for(|given_up| *given_up).await;
+    }
+
+    async fn deliver_all(&self, left: Vec<Finished>) {
+        for finished in left {
+            self.deliver(finished).await;
+        }
+    }
+
+    pub(super) async fn deliver(&self, finished: Finished) {
         // The collector outlives the lanes; were it gone, its own error says why, and there is nothing left to send for.
         if self.results.send(finished).await.is_err() {
             self.halt.press();
@@ -196,7 +240,7 @@ impl Drive {
     async fn wind_down(&self) {
         let grace = async {
             tokio::select! {
-                () = self.deadline() => {}
+                () = self.deadline(&self.timer) => {}
                 () = self.stop.reached(Level::Drain) => {}
             }
             tokio::time::sleep(self.grace.into()).await;
@@ -214,86 +258,4 @@ impl Drive {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::gauges::{Gauges, Reading};
-    use crate::engine::http::Setting;
-    use crate::engine::route::Route;
-    use crate::model::api::Api;
-    use crate::model::load::{Load, Shape, Warmup};
-    use crate::model::target::{Place, Pool, Target, Timeouts, Tls};
-    use async_channel::bounded;
-    use std::net::TcpListener;
-
-    const MINUTE: Nanos = Nanos(60_000_000_000);
-
-    fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges>), stop: Stop) -> Drive {
-        let clock = Clock::starting(std::time::Instant::now());
-        let target = Target {
-            api: Api::OpenaiChat,
-            place: Place::Url(url.to_owned()),
-            models: Vec::new(),
-            api_key: None,
-            headers: Vec::new(),
-            timeouts: Timeouts { connect: MINUTE, read: MINUTE, total: MINUTE },
-            tls: Tls::default(),
-            pool: Pool::KeepAlive,
-            version: Default::default(),
-            compression: Default::default(),
-            gpus: None,
-        };
-        let route = Route::new(url, &target.tls, &Default::default()).unwrap();
-        let shape = Shape::Closed { users: calls as u32 };
-        let warmup = Warmup::Requests(0);
-        let load = Load { shape, requests: Some(calls), duration: None, warmup, graceful_stop: MINUTE, max_in_flight: None };
-        let (sender, queue) = bounded(calls as usize);
-        (0..calls).for_each(|seq| sender.try_send(Call { seq, ..Call::default() }).unwrap());
-        Drive {
-            engine: Http::new(
-                &target,
-                &route,
-                Setting { clock, gauges, protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(), keep_text: false },
-            )
-            .unwrap(),
-            gate: Gate::new(calls as usize),
-            queue,
-            quota: Arc::new(Quota::new(&load)),
-            closed: true,
-            room: None,
-            results,
-            stop,
-            halt: Stop::default(),
-            clock,
-            timer: Timer::new().unwrap(),
-            grace: load.graceful_stop,
-            timed: false,
-            cancel: watch::Sender::new(false),
-        }
-    }
-
-    #[test]
-    fn a_full_channel_costs_no_outcome_when_all_is_given_up() {
-        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/", silent.local_addr().unwrap());
-        let (stop, gauges) = (Stop::default(), Arc::<Gauges>::default());
-        let (sender, results) = bounded(1);
-        let collector = std::thread::spawn({
-            let (stop, gauges) = (stop.clone(), gauges.clone());
-            move || {
-                while gauges.add_to(Reading::default()).in_flight < 20 {
-                    std::thread::yield_now();
-                }
-                stop.press();
-                stop.press();
-                // Behind the lane: its requests end meanwhile, and all but one outcome wait for room.
-                std::thread::sleep(Duration::from_millis(300));
-                std::iter::from_fn(|| results.recv_blocking().ok()).count()
-            }
-        });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            Rc::new(drive(&url, 20, (sender, gauges), stop)).run().await;
-        });
-        assert_eq!(collector.join().unwrap(), 20);
-    }
-}
+mod tests;

@@ -42,6 +42,25 @@ pub enum RunError {
     /// The plan or the data gives not a single request.
     #[error("there is nothing to send: the plan or the dataset holds no request")]
     NothingToSend,
+    /// A replay without a log.
+    #[error("there are no arrivals to replay: name a file in `load.trace.path`, or take a dataset of `kind: trace`")]
+    NoArrivals,
+    /// Conversations where single requests were expected: their replies were not kept.
+    #[error(
+        "session {seq} of the dataset has {turns} turns and the first one has one; `dataset.turns: {{}}` plays them as conversations"
+    )]
+    Conversation {
+        /// Its number.
+        seq: u64,
+        /// Its turns.
+        turns: u32,
+    },
+    /// A session that is shorter than it was.
+    #[error("session {seq} of the dataset is no longer what it was at its first turn; was the file changed meanwhile?")]
+    Session {
+        /// Its number.
+        seq: u64,
+    },
     /// The limit on open files is too low for the load.
     #[error(
         "{connections} requests in flight need {wanted} open files, but this process may open {allowed}; raise the limit with `ulimit -n {wanted}`"

@@ -18,7 +18,7 @@ pub enum Event {
         part: usize,
         /// Parts of the run.
         parts: usize,
-        /// Requests that it will schedule, where that is known.
+        /// Requests that it will schedule, or sessions of conversations, where that is known.
         total: Option<u64>,
         /// Seconds that it will last, where a duration bounds it.
         seconds: Option<f64>,
@@ -51,9 +51,9 @@ pub struct Preparing {
 /// The live figures of a case, warm-up included.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Requests that are over.
+    /// Requests that are over; of conversations, sessions.
     pub done: u64,
-    /// Requests in all, where that is known.
+    /// Requests or sessions in all, where that is known.
     pub total: Option<u64>,
     /// Requests in flight.
     pub in_flight: u64,

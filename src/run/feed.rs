@@ -1,17 +1,21 @@
 //! Renders calls ahead of their time, in order, on a thread of its own.
 
 use crate::model::call::Call;
-use crate::model::dataset::OnExhausted;
+use crate::model::dataset::{OnExhausted, Turns};
 use crate::model::load::{Shape, Warmup};
 use crate::model::outcome::Phase;
 use crate::model::plan::Case;
+use crate::model::prompt::Prompt;
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::pace::schedule::Schedule;
 use crate::prompts::Prompts;
+use crate::run::bench::Bench;
 use crate::run::error::RunError;
+use crate::run::scribe::turns_of;
 use crate::run::stop::{Level, Stop};
-use crate::scenario::render::Renderer;
+use crate::run::talk::opening;
+use crate::scenario::render::{Rendered, Renderer};
 use async_channel::{Receiver, Sender, TrySendError, bounded};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -46,17 +50,59 @@ pub struct Recipe {
     pub most: Option<u64>,
     /// Everything is due at time zero.
     pub burst: bool,
+    /// Sessions may have several turns: replies are kept for it.
+    pub conversations: bool,
+    /// How such sessions go on.
+    pub turns: Option<Turns>,
+}
+
+/// A request's place among the case's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number, or its session's.
+    pub seq: u64,
+    /// Its turn, from 0.
+    pub turn: u32,
+    /// Turns of the session.
+    pub turns: u32,
+}
+
+/// A rendered prompt as a call.
+pub fn call(prompt: Prompt, place: Place, rendered: Rendered, due: Option<(Nanos, Phase)>) -> Call {
+    Call {
+        seq: place.seq,
+        turn: place.turn,
+        turns: place.turns,
+        group: prompt.group,
+        headers: prompt.headers,
+        due,
+        model: rendered.model,
+        body: rendered.bytes,
+        streamed: rendered.streamed,
+        max_tokens: rendered.max_tokens,
+        prompt_tokens: prompt.tokens,
+        approximate: prompt.approximate,
+    }
 }
 
 impl Recipe {
     /// The recipe of one round of a case.
-    pub fn new(case: &Case, prompts: Arc<dyn Prompts>, renderer: Arc<Renderer>, seed: Seed) -> Recipe {
-        let schedule = Schedule::new(&case.load, seed);
-        let on_exhausted = case.dataset.on_exhausted;
+    pub fn new(case: &Case, bench: &Bench, prompts: Arc<dyn Prompts>, seed: Seed) -> Recipe {
+        let schedule = Schedule::new(&case.load, seed, bench.arrivals.as_ref());
         // A warm-up span has no count of its own: the quota ends such a case, not the feed.
         let counted = matches!(case.load.warmup, Warmup::Requests(_));
         let most = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
-        Recipe { prompts, renderer, schedule, seed, on_exhausted, most, burst: case.load.shape == Shape::Burst }
+        Recipe {
+            prompts,
+            renderer: bench.renderer.clone(),
+            schedule,
+            seed,
+            on_exhausted: case.dataset.on_exhausted,
+            most,
+            burst: case.load.shape == Shape::Burst,
+            conversations: bench.conversations,
+            turns: case.dataset.turns.clone(),
+        }
     }
 
     /// The next call; None at the end of the plan or the data.
@@ -69,8 +115,8 @@ impl Recipe {
             None if self.most.is_some_and(|most| seq >= most) => return Ok(None),
             None => None,
         };
-        let prompt = self.prompts.session(seq).and_then(|session| session.turns.into_iter().next());
-        let Some(prompt) = prompt else {
+        let session = self.prompts.session(seq).filter(|session| !session.turns.is_empty());
+        let Some(session) = session else {
             if let Some(fault) = self.prompts.fault() {
                 return Err(RunError::Data(fault));
             }
@@ -79,21 +125,13 @@ impl Recipe {
                 OnExhausted::Cycle | OnExhausted::Stop => Ok(None),
             };
         };
+        let turns = turns_of(&session, self.turns.as_ref());
+        if turns > 1 && !self.conversations {
+            return Err(RunError::Conversation { seq, turns });
+        }
+        let prompt = session.turns.into_iter().next().map(opening).unwrap_or_default();
         let rendered = self.renderer.body(&prompt, seq, self.seed)?;
-        Ok(Some(Call {
-            seq,
-            turn: 0,
-            turns: 1,
-            group: prompt.group,
-            headers: prompt.headers,
-            due,
-            model: rendered.model,
-            body: rendered.bytes,
-            streamed: rendered.streamed,
-            max_tokens: rendered.max_tokens,
-            prompt_tokens: prompt.tokens,
-            approximate: prompt.approximate,
-        }))
+        Ok(Some(call(prompt, Place { seq, turn: 0, turns }, rendered, due)))
     }
 }
 

@@ -2,10 +2,13 @@
 
 use crate::judge;
 use crate::model::check::{Check, Subject};
-use crate::model::load::{Arrival, Load, Shape, Warmup};
+use crate::model::load::{Arrival, Shape, Warmup};
 use crate::model::plan::{Case, Plan};
+use crate::model::units::Nanos;
 use crate::prompts::{self, CacheDir};
+use crate::run::bench::{Logs, extent};
 use crate::run::error::RunError;
+use crate::run::talk::opening;
 use crate::scenario::render::Renderer;
 use crate::wire::protocol;
 
@@ -21,22 +24,45 @@ pub struct Forecast {
     pub undecidable: Vec<String>,
 }
 
-/// The outlook of a plan. Datasets are opened for the first body; nothing is sent.
+/// The outlook of a plan. Datasets are opened for the first body, and logs for the arrivals in them; nothing is sent.
 pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
+    let extents = extents(plan, cache)?;
     Ok(Forecast {
-        requests: requests(plan),
-        time: time(plan),
+        requests: requests(plan, &extents),
+        time: time(plan, &extents),
         first_body: first_body(plan, cache)?,
         undecidable: undecidable(plan),
     })
 }
 
-fn requests(plan: &Plan) -> String {
-    let known: u64 = plan.cases.iter().filter_map(|case| case.load.planned()).sum::<u64>() * u64::from(plan.rounds);
-    let open = plan.cases.iter().filter(|case| case.load.planned().is_none()).count();
+/// How many sessions each case has in a round, and when the last one is due, as far as that is known.
+type Extents = Vec<(Option<u64>, Option<Nanos>)>;
+
+fn extents(plan: &Plan, cache: &CacheDir) -> Result<Extents, RunError> {
+    let mut logs = Logs::default();
+    let extents = plan.cases.iter().map(|case| {
+        if !matches!(case.load.shape, Shape::Replay { .. }) {
+            return Ok((case.load.planned(), None));
+        }
+        let log = logs.of(case)?;
+        let own = match log {
+            Some(_) => None,
+            None => prompts::open(&case.dataset, plan.seed, 0, cache, &|_| {})?.prompts.arrivals(),
+        };
+        let arrivals = log.map(|log| log.arrivals).or(own).ok_or(RunError::NoArrivals)?;
+        Ok(extent(case, plan.seed, Some(&arrivals)))
+    });
+    extents.collect()
+}
+
+fn requests(plan: &Plan, extents: &Extents) -> String {
+    let known: u64 = extents.iter().filter_map(|(count, _)| *count).sum::<u64>() * u64::from(plan.rounds);
+    let open = extents.iter().filter(|(count, _)| count.is_none()).count();
+    let conversations = plan.cases.iter().any(|case| case.dataset.turns.is_some());
+    let counted = if conversations { "warm-up included, a conversation counted once" } else { "warm-up included" };
     match (known, open) {
-        (known, 0) if plan.cases.iter().any(by_chance) => format!("about {known} (warm-up included)"),
-        (known, 0) => format!("{known} (warm-up included)"),
+        (known, 0) if plan.cases.iter().any(by_chance) => format!("about {known} ({counted})"),
+        (known, 0) => format!("{known} ({counted})"),
         (0, _) => "as many as the durations allow".into(),
         (known, open) => format!("{known} and as many as the durations of {open} cases allow"),
     }
@@ -49,26 +75,27 @@ fn by_chance(case: &Case) -> bool {
 }
 
 /// Durations and arrival plans are known; how long a counted closed loop takes is the server's secret.
-fn time(plan: &Plan) -> String {
+fn time(plan: &Plan, extents: &Extents) -> String {
     let runs = plan.cases.len() as u32 * plan.rounds;
     let pauses = plan.pause.secs() * f64::from(runs.saturating_sub(1));
-    let known: f64 = plan.cases.iter().filter_map(seconds).sum::<f64>() * f64::from(plan.rounds) + pauses;
-    let open = plan.cases.iter().filter(|case| seconds(case).is_none()).count();
-    match open {
+    let each: Vec<Option<f64>> = plan.cases.iter().zip(extents).map(|(case, (_, last))| seconds(case, *last)).collect();
+    let known: f64 = each.iter().flatten().sum::<f64>() * f64::from(plan.rounds) + pauses;
+    match each.iter().filter(|seconds| seconds.is_none()).count() {
         0 => format!("about {}", span(known)),
-        _ if known > 0.0 => format!("{} and what the server needs for {open} cases", span(known)),
+        open if known > 0.0 => format!("{} and what the server needs for {open} cases", span(known)),
         _ => "what the server needs".into(),
     }
 }
 
-fn seconds(case: &Case) -> Option<f64> {
+/// Seconds of one round; `last` is when the last request of a log is due.
+fn seconds(case: &Case, last: Option<Nanos>) -> Option<f64> {
     let warm = match case.load.warmup {
         Warmup::Span(span) => span.secs(),
         Warmup::Requests(_) => 0.0,
     };
     let by_rate = match case.load.shape {
         Shape::Open { rate, .. } => case.load.planned().map(|n| n as f64 / rate),
-        Shape::Closed { .. } | Shape::Burst | Shape::Replay { .. } => None,
+        Shape::Closed { .. } | Shape::Burst | Shape::Replay { .. } => last.map(Nanos::secs),
     };
     by_rate.or(case.load.duration.map(|duration| duration.secs() + warm))
 }
@@ -87,8 +114,8 @@ fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
     let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
     let renderer = Renderer::new(case, &protocol.body(case.request.stream))?;
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
-    let prompt = opened.prompts.session(0).and_then(|session| session.turns.into_iter().next()).ok_or(RunError::NothingToSend)?;
-    let body = renderer.body(&prompt, 0, seed)?.bytes;
+    let first = opened.prompts.session(0).and_then(|session| session.turns.into_iter().next()).ok_or(RunError::NothingToSend)?;
+    let body = renderer.body(&opening(first), 0, seed)?.bytes;
     let indented = serde_json::from_slice::<serde_json::Value>(&body).map(|value| format!("{value:#}"));
     Ok(indented.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned()))
 }
@@ -97,7 +124,7 @@ fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
 pub fn undecidable(plan: &Plan) -> Vec<String> {
     let lines = plan.cases.iter().flat_map(|case| {
         case.checks.iter().filter_map(move |check| {
-            let (needed, most) = (judge::needed(check)?, measured_at_most(&case.load, rounds_of(check, plan.rounds))?);
+            let (needed, most) = (judge::needed(check)?, measured_at_most(case, rounds_of(check, plan.rounds))?);
             (needed > most).then(|| {
                 format!(
                     "`{}` can never pass in `{}`: that takes {needed} requests, at most {most} will be measured",
@@ -118,8 +145,10 @@ fn rounds_of(check: &Check, rounds: u32) -> u32 {
 }
 
 /// Requests that so many rounds measure at the most, where the plan bounds their number. Random arrivals are granted four
-/// standard deviations more than their mean.
-fn measured_at_most(load: &Load, rounds: u32) -> Option<u64> {
+/// standard deviations more than their mean; of a conversation every turn counts, so that its turns must have a bound too.
+fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
+    let load = &case.load;
+    let turns = case.dataset.turns.as_ref().map_or(Some(1), |turns| turns.max.map(u64::from))?;
     let by_time = load.duration.and_then(|duration| {
         let Shape::Open { rate, arrival } = load.shape else { return None };
         let mean = rate * duration.secs() * f64::from(rounds);
@@ -131,12 +160,14 @@ fn measured_at_most(load: &Load, rounds: u32) -> Option<u64> {
         Some((mean + 4.0 * spread).ceil() as u64)
     });
     let by_count = load.requests.map(|count| count * u64::from(rounds));
-    by_count.into_iter().chain(by_time).min()
+    by_count.into_iter().chain(by_time).min().map(|sessions| sessions * turns)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::dataset::{TraceSpec, Turns};
+    use crate::model::plan::TraceFile;
     use crate::scenario::{Input, load};
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -191,11 +222,44 @@ mod tests {
         assert_eq!([count("rate: 29/s, duration: 10s"), count("concurrency: 1, duration: 1s")], ["", ""]);
     }
 
+    fn said(plan: &Plan) -> (String, String) {
+        let extents = extents(plan, &CacheDir { dir: "unused".into(), hub: String::new() }).unwrap();
+        (requests(plan, &extents), time(plan, &extents))
+    }
+
     #[test]
     fn a_number_that_chance_decides_is_called_about() {
-        assert_eq!(requests(&plan("concurrency: 2, requests: 80, warmup: 4", 2, &[])), "168 (warm-up included)");
-        assert_eq!(requests(&plan("rate: 10/s, duration: 2s", 1, &[])), "about 20 (warm-up included)");
-        assert_eq!(requests(&plan("rate: 10/s, duration: 2s, arrivals: constant", 1, &[])), "20 (warm-up included)");
-        assert_eq!(requests(&plan("concurrency: 1, duration: 2s", 1, &[])), "as many as the durations allow");
+        let requests = |plan| said(&plan).0;
+        assert_eq!(requests(plan("concurrency: 2, requests: 80, warmup: 4", 2, &[])), "168 (warm-up included)");
+        assert_eq!(requests(plan("rate: 10/s, duration: 2s", 1, &[])), "about 20 (warm-up included)");
+        assert_eq!(requests(plan("rate: 10/s, duration: 2s, arrivals: constant", 1, &[])), "20 (warm-up included)");
+        assert_eq!(requests(plan("concurrency: 1, duration: 2s", 1, &[])), "as many as the durations allow");
+    }
+
+    #[test]
+    fn a_replay_is_as_long_as_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        std::fs::write(&path, "Timestamp,Request tokens,Response tokens\n0,1,1\n10,1,1\n60,1,1\n").unwrap();
+        let mut plan = plan("concurrency: 1, requests: 9", 2, &[]);
+        let path = path.display().to_string();
+        plan.cases[0].trace = Some(TraceFile { path, spec: TraceSpec::default() });
+        plan.cases[0].load.shape = Shape::Replay { speed: 2.0 };
+        assert_eq!(said(&plan), ("6 (warm-up included)".into(), "about 1 min 0 s".into()));
+        plan.cases[0].trace = None;
+        let none = extents(&plan, &CacheDir { dir: "unused".into(), hub: String::new() });
+        assert!(matches!(none, Err(RunError::NoArrivals)));
+    }
+
+    #[test]
+    fn every_turn_of_a_conversation_is_measured() {
+        let mut plan = plan("concurrency: 2, requests: 80", 2, &["ttft.p99 < 1s"]);
+        plan.cases[0].dataset.turns = Some(Turns { max: Some(1), ..Turns::default() });
+        assert!(undecidable(&plan).concat().ends_with("at most 160 will be measured"));
+        plan.cases[0].dataset.turns = Some(Turns { max: Some(2), ..Turns::default() });
+        assert_eq!(undecidable(&plan), Vec::<String>::new());
+        plan.cases[0].dataset.turns = Some(Turns::default());
+        assert_eq!(undecidable(&plan), Vec::<String>::new());
+        assert_eq!(said(&plan).0, "160 (warm-up included, a conversation counted once)");
     }
 }

@@ -41,7 +41,10 @@ impl Spans {
 /// The live figures of one round of a case.
 pub struct Meter {
     ttft: Spans,
-    done: u64,
+    /// Requests that are over.
+    requests: u64,
+    /// Sessions that are over: each ends with the row of its last turn, sent or not.
+    sessions: u64,
     errors: u64,
     began: Instant,
     last: (Instant, u64),
@@ -50,15 +53,16 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter for so many requests or seconds, as far as they are known.
+    /// A meter for so many sessions or seconds, as far as they are known.
     pub fn new(total: Option<u64>, seconds: Option<f64>) -> Meter {
         let now = Instant::now();
-        Meter { ttft: Spans::default(), done: 0, errors: 0, began: now, last: (now, 0), total, seconds }
+        Meter { ttft: Spans::default(), requests: 0, sessions: 0, errors: 0, began: now, last: (now, 0), total, seconds }
     }
 
     /// Takes in a finished request.
     pub fn record(&mut self, outcome: &Outcome) {
-        self.done += 1;
+        self.requests += 1;
+        self.sessions += u64::from(outcome.turn + 1 >= outcome.turns);
         match &outcome.end {
             Ok(_) => {
                 if let Some(first) = outcome.timeline.tokens.first() {
@@ -77,9 +81,9 @@ impl Meter {
         let span = (now - self.last.0).as_secs_f64().max(1e-3);
         let tokens_per_s = events.saturating_sub(self.last.1) as f64 / span;
         self.last = (now, events);
-        let rate = self.done as f64 / elapsed_s.max(1e-3);
+        let rate = self.requests as f64 / elapsed_s.max(1e-3);
         Progress {
-            done: self.done,
+            done: self.sessions,
             total: self.total,
             in_flight,
             errors: self.errors,
@@ -88,7 +92,7 @@ impl Meter {
             ttft_ms_p50: self.ttft.millis_at(0.50),
             ttft_ms_p99: self.ttft.millis_at(0.99),
             elapsed_s,
-            left_s: self.left(elapsed_s, rate),
+            left_s: self.left(elapsed_s),
         }
     }
 
@@ -97,8 +101,9 @@ impl Meter {
         self.last = (self.began, 0);
     }
 
-    fn left(&self, elapsed: f64, rate: f64) -> Option<f64> {
-        let by_count = self.total.filter(|_| self.done > 0).map(|total| total.saturating_sub(self.done) as f64 / rate.max(1e-9));
+    fn left(&self, elapsed: f64) -> Option<f64> {
+        let each = elapsed / self.sessions.max(1) as f64;
+        let by_count = self.total.filter(|_| self.sessions > 0).map(|total| total.saturating_sub(self.sessions) as f64 * each);
         let by_time = self.seconds.map(|seconds| (seconds - elapsed).max(0.0));
         match (by_count, by_time) {
             (Some(count), Some(time)) => Some(count.min(time)),
@@ -110,6 +115,9 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::http::dropped;
+    use crate::model::call::Call;
+    use crate::model::outcome::Phase;
 
     #[test]
     fn spans_give_their_quantiles_within_a_thousandth() {
@@ -126,10 +134,21 @@ mod tests {
     #[test]
     fn time_left_is_the_nearer_of_count_and_duration() {
         let mut meter = Meter::new(Some(100), Some(60.0));
-        meter.done = 50;
-        assert_eq!(meter.left(10.0, 5.0), Some(10.0));
-        assert_eq!(meter.left(55.0, 5.0), Some(5.0));
-        meter.done = 0;
-        assert_eq!(meter.left(20.0, 0.0), Some(40.0));
+        meter.sessions = 50;
+        assert_eq!(meter.left(10.0), Some(10.0));
+        assert_eq!(meter.left(55.0), Some(5.0));
+        meter.sessions = 0;
+        assert_eq!(meter.left(20.0), Some(40.0));
+    }
+
+    #[test]
+    fn a_session_is_over_with_its_last_turn_and_every_turn_is_a_request() {
+        let mut meter = Meter::new(Some(2), None);
+        for (turn, turns) in [(0, 2), (1, 2), (0, 1)] {
+            let call = Call { turn, turns, ..Call::default() };
+            meter.record(&dropped(&call, Phase::Measured, Nanos::ZERO, "x"));
+        }
+        let progress = meter.progress(0, 0);
+        assert_eq!((progress.done, progress.total, progress.errors, progress.left_s), (2, Some(2), 3, Some(0.0)));
     }
 }

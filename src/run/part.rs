@@ -4,6 +4,8 @@ use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
 use crate::engine::http::{Finished, Http, Setting};
 use crate::engine::route::Route;
+use crate::model::call::Call;
+use crate::model::dataset::OnExhausted;
 use crate::model::load::Shape;
 use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
@@ -20,10 +22,13 @@ use crate::run::error::RunError;
 use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::lanes::{Lane, LaneReport, reading};
+use crate::run::ledger;
 use crate::run::meter::{Meter, Spans};
 use crate::run::rows::measured_from;
+use crate::run::scribe::{Ask, Scribe, Style};
 use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
+use crate::run::visit::Visits;
 use crate::sim::{self, Truth};
 use crate::store::Record;
 use crate::store::journal::Writer;
@@ -49,6 +54,8 @@ pub struct Turn<'a> {
     pub round: u32,
     /// The index of its first prompt.
     pub first: u64,
+    /// Its number of sessions, where that is known.
+    pub planned: Option<u64>,
     /// Its seed.
     pub seed: Seed,
 }
@@ -67,10 +74,10 @@ pub struct Played {
 
 /// Plays one round. An error means that nothing of it was measured.
 pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
-    let prompts = Arc::new(Shifted { prompts: bench.prompts.clone(), first: turn.first });
-    let renderer = bench.renderer.clone();
+    let once = turn.case.dataset.on_exhausted != OnExhausted::Cycle;
+    let prompts = Arc::new(Shifted { prompts: bench.prompts.clone(), first: turn.first, once });
     let lanes = lane_count(turn.case);
-    let feed = Feed::start(Recipe::new(turn.case, prompts, renderer, turn.seed), lanes, &context.stop)?;
+    let feed = Feed::start(Recipe::new(turn.case, bench, prompts.clone(), turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
     let origin = Instant::now() + LEAD;
     let route = match (&bench.route, &server) {
@@ -85,14 +92,17 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
     let desk = stage.desk(journal);
     let collector = Collector::start(desk, results)?;
-    let running = stage.start_lanes(&feed, sender);
+    let style = || Style::new(turn.case, prompts, bench.renderer.clone(), bench.tokenizer.clone(), turn.seed);
+    let scribe = bench.conversations.then(|| Scribe::start(style(), stage.halt.clone())).transpose()?;
+    let running = stage.start_lanes(&feed, scribe.as_ref(), sender);
     let lanes: Vec<Result<LaneReport, RunError>> = running.into_iter().map(|lane| lane.and_then(Lane::finish)).collect();
     let fed = feed.finish();
+    let written = scribe.map_or(Ok(()), Scribe::finish);
     let Collected { outcomes, mut journal, fault } = collector.finish()?;
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
-    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err());
+    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err());
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.to_string());
     }
@@ -164,30 +174,33 @@ impl<'a> Stage<'a> {
             round: self.turn.round,
             journal,
             tokenizer: self.bench.tokenizer.clone(),
-            meter: Meter::new(load.planned(), load.duration.map(Nanos::secs)),
+            meter: Meter::new(self.turn.planned, load.duration.map(Nanos::secs)),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
             halt: self.halt.clone(),
         }
     }
 
-    fn start_lanes(&self, feed: &Feed, results: Sender<Finished>) -> Vec<Result<Lane, RunError>> {
+    fn start_lanes(&self, feed: &Feed, scribe: Option<&Scribe>, results: Sender<Finished>) -> Vec<Result<Lane, RunError>> {
+        let asks = || scribe.map(|scribe| scribe.asks.clone());
         let pairs = self.gauges.iter().zip(&feed.queues).enumerate();
-        pairs.map(|(index, (gauges, queue))| self.start_lane(index, gauges.clone(), queue.clone(), results.clone())).collect()
+        pairs
+            .map(|(index, (gauges, queue))| self.start_lane(index, gauges.clone(), (queue.clone(), asks()), results.clone()))
+            .collect()
     }
 
     fn start_lane(
         &self,
         index: usize,
         gauges: Arc<Gauges>,
-        queue: Receiver<crate::model::call::Call>,
+        (queue, asks): (Receiver<Call>, Option<Sender<Ask>>),
         results: Sender<Finished>,
     ) -> Result<Lane, RunError> {
         let (target, load) = (self.turn.case.target.clone(), self.turn.case.load);
         let (route, clock, stop) = (self.route.clone(), self.clock, self.context.stop.clone());
         let (quota, room) = (self.quota.clone(), self.room.clone());
         let halt = self.halt.clone();
-        let (protocol, keep_text) = (self.bench.protocol.clone(), self.bench.tokenizer.is_some());
+        let (protocol, keep_text) = (self.bench.protocol.clone(), self.bench.tokenizer.is_some() || self.bench.conversations);
         let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text };
         let slots = match load.shape {
             Shape::Closed { users } => share(users as usize, index, self.gauges.len()),
@@ -209,6 +222,7 @@ impl<'a> Stage<'a> {
                 grace: load.graceful_stop,
                 timed: load.duration.is_some(),
                 cancel: tokio::sync::watch::Sender::new(false),
+                visits: asks.map(Visits::new).transpose().map_err(RunError::Thread)?,
             })
         })
     }
@@ -217,6 +231,7 @@ impl<'a> Stage<'a> {
     fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
         part.rows_dropped = self.bench.prompts.dropped();
         part.measured_from_ns = measured_from(self.turn.case, outcomes).0;
+        part.rows_repeated = ledger::sent(self.turn.first, self.bench.prompts.len(), outcomes).1;
         part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();
         if self.context.stop.level() > Level::Run {
             part.cut_short = Some("interrupted".into());

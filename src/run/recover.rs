@@ -52,6 +52,6 @@ fn replay(plan: &Plan, records: Vec<Record>) -> (Vec<Part>, Rows) {
         let own = rows.get(&(index as u32, part.round)).map_or(&[][..], Vec::as_slice);
         part.measured_from_ns = measured_from(&plan.cases[index], own).0;
     }
-    rows.values_mut().for_each(|outcomes| outcomes.sort_by_key(|outcome| outcome.seq));
+    rows.values_mut().for_each(|outcomes| outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn)));
     (parts, rows)
 }

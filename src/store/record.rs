@@ -186,16 +186,19 @@ pub mod tests {
                 bytes_in_per_s: x,
                 bytes_out_per_s: x,
             });
-        (".{0,20}", any::<u32>(), any::<[u64; 3]>(), of(any::<u64>()), of(".{0,20}"), of(vitals)).prop_map(
-            |(case, round, [origin_ns, measured_from_ns, rows_dropped], sending_until_ns, cut_short, vitals)| Part {
-                case,
-                round,
-                origin_ns,
-                measured_from_ns,
-                sending_until_ns,
-                cut_short,
-                rows_dropped,
-                vitals,
+        (".{0,20}", any::<u32>(), any::<[u64; 4]>(), of(any::<u64>()), of(".{0,20}"), of(vitals)).prop_map(
+            |(case, round, [origin_ns, measured_from_ns, rows_dropped, rows_repeated], sending_until_ns, cut_short, vitals)| {
+                Part {
+                    case,
+                    round,
+                    origin_ns,
+                    measured_from_ns,
+                    sending_until_ns,
+                    cut_short,
+                    rows_dropped,
+                    rows_repeated,
+                    vitals,
+                }
             },
         )
     }

@@ -1,0 +1,218 @@
+//! Makes the later turns of sessions, on a thread of its own: a reply comes in, the next request goes out.
+
+use crate::model::call::Call;
+use crate::model::dataset::Turns;
+use crate::model::plan::Case;
+use crate::model::prompt::{Prompt, Session};
+use crate::model::request::Quantity;
+use crate::model::seed::Seed;
+use crate::model::units::Nanos;
+use crate::pace::wait::wait;
+use crate::prompts::{Prompts, tokens_of};
+use crate::run::error::RunError;
+use crate::run::feed::{Place, call};
+use crate::run::stop::Stop;
+use crate::run::talk::Talk;
+use crate::scenario::render::Renderer;
+use crate::stats::quantity::draw;
+use crate::token::Tokenizer;
+use crate::wire::Message;
+use async_channel::{Receiver, Sender, unbounded};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// A turn is over; what is the next one?
+pub struct Ask {
+    /// The next turn's place.
+    pub place: Place,
+    /// The conversation so far; None after the first turn.
+    pub talk: Option<Box<Talk>>,
+    /// The reply that came.
+    pub reply: Message,
+    /// Where the next turn goes; an error in words means that it cannot be made.
+    pub answer: oneshot::Sender<Result<Next, String>>,
+}
+
+/// A later turn, ready to be sent.
+pub struct Next {
+    /// The request.
+    pub call: Call,
+    /// Time after the end of the turn before at which it is due.
+    pub wait: Nanos,
+    /// The conversation, for the turn after it.
+    pub talk: Box<Talk>,
+}
+
+/// What later turns are made of.
+pub struct Style {
+    prompts: Arc<dyn Prompts>,
+    renderer: Arc<Renderer>,
+    tokenizer: Option<Arc<Tokenizer>>,
+    system: Option<String>,
+    turns: Turns,
+    max_tokens: Option<Quantity>,
+    seed: Seed,
+}
+
+/// How many of a session's turns are played.
+pub fn turns_of(session: &Session, turns: Option<&Turns>) -> u32 {
+    let most = turns.and_then(|turns| turns.max).unwrap_or(u32::MAX).max(1);
+    u32::try_from(session.turns.len()).unwrap_or(u32::MAX).min(most)
+}
+
+impl Style {
+    /// The style of one round of a case, from the prompts and the seed of its first turns.
+    pub fn new(
+        case: &Case,
+        prompts: Arc<dyn Prompts>,
+        renderer: Arc<Renderer>,
+        tokenizer: Option<Arc<Tokenizer>>,
+        seed: Seed,
+    ) -> Style {
+        let (turns, system) = (case.dataset.turns.clone().unwrap_or_default(), case.dataset.system.clone());
+        Style { prompts, renderer, tokenizer, system, turns, max_tokens: case.request.max_tokens.clone(), seed }
+    }
+
+    fn next(&self, place: Place, talk: Option<Box<Talk>>, reply: &Message) -> Result<Next, RunError> {
+        let changed = RunError::Session { seq: place.seq };
+        let begun = || self.prompts.session(place.seq).and_then(Talk::begin).map(Box::new);
+        let Some(mut talk) = talk.or_else(begun) else { return Err(changed) };
+        let mut prompt = talk.next(reply, self.turns.keep_reasoning).ok_or(changed)?;
+        self.measure(&mut prompt, place);
+        let think = || self.turns.think_time.map(|own| wait(own, self.seed, place.seq, place.turn));
+        let wait = prompt.wait.or_else(think).unwrap_or_default();
+        let rendered = self.renderer.body(&prompt, place.seq, self.seed)?;
+        Ok(Next { call: call(prompt, place, rendered, None), wait, talk })
+    }
+
+    /// Lengths are each turn's own: the tokens of its whole prompt, and a `max_tokens` drawn for it alone.
+    fn measure(&self, prompt: &mut Prompt, place: Place) {
+        prompt.tokens = self.tokenizer.as_ref().and_then(|own| tokens_of(prompt, own, self.system.as_deref()));
+        prompt.approximate = self.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
+        if let (Some(quantity), None) = (&self.max_tokens, prompt.max_tokens) {
+            let seed = self.seed.child("max_tokens").child(place.seq).child(u64::from(place.turn));
+            prompt.max_tokens = draw(quantity, &prompt.fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1);
+        }
+    }
+}
+
+/// The running thread.
+pub struct Scribe {
+    /// Where lanes ask.
+    pub asks: Sender<Ask>,
+    thread: JoinHandle<Result<(), RunError>>,
+}
+
+impl Scribe {
+    /// Starts it. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
+    pub fn start(style: Style, halt: Stop) -> Result<Scribe, RunError> {
+        let (asks, queue) = unbounded();
+        let thread = std::thread::Builder::new().name("turns".into()).spawn(move || write(&style, &queue, &halt));
+        Ok(Scribe { asks, thread: thread.map_err(RunError::Thread)? })
+    }
+
+    /// Waits for its end, which comes when no lane can ask any more; an error is the first turn that could not be made.
+    pub fn finish(self) -> Result<(), RunError> {
+        drop(self.asks);
+        self.thread.join().map_err(|_| RunError::Panicked("turns"))?
+    }
+}
+
+fn write(style: &Style, queue: &Receiver<Ask>, halt: &Stop) -> Result<(), RunError> {
+    let mut fault = Ok(());
+    while let Ok(Ask { place, talk, reply, answer }) = queue.recv_blocking() {
+        let next = style.next(place, talk, &reply);
+        // A lane that has given the session up does not listen.
+        let _ = answer.send(next.map_err(|error| {
+            halt.press();
+            let words = error.to_string();
+            fault = std::mem::replace(&mut fault, Ok(())).and(Err(error));
+            words
+        }));
+    }
+    fault
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::plan::Plan;
+    use crate::run::stop::Level;
+    use crate::scenario::{Input, load};
+    use serde_json::json;
+    use std::collections::{BTreeMap, HashSet};
+    use std::path::Path;
+
+    struct Same(Session);
+
+    impl Prompts for Same {
+        fn session(&self, seq: u64) -> Option<Session> {
+            (seq < 100).then(|| self.0.clone())
+        }
+
+        fn len(&self) -> Option<u64> {
+            Some(100)
+        }
+
+        fn dropped(&self) -> u64 {
+            0
+        }
+    }
+
+    fn plan(request: &str) -> Plan {
+        let text = format!(
+            "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
+             load: {{ concurrency: 1, requests: 1 }}\nrequest: {request}\n"
+        );
+        load(&Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
+    }
+
+    fn style(request: &str, turns: usize) -> Style {
+        let mut case = plan(request).cases.remove(0);
+        case.dataset.turns = Some(Turns::default());
+        let body = json!({ "model": "{{ model }}", "messages": "{{ messages }}" });
+        let renderer = Arc::new(Renderer::new(&case, &body).unwrap());
+        let turn = Prompt { text: "hi".into(), ..Prompt::default() };
+        Style::new(&case, Arc::new(Same(Session { turns: vec![turn; turns] })), renderer, None, Seed(1))
+    }
+
+    #[test]
+    fn every_turn_draws_a_length_of_its_own() {
+        let style = style("{ max_tokens: { uniform: [1, 1000000] } }", 3);
+        let drawn = |seq, turn| {
+            let mut prompt = Prompt { tokens: Some(9), ..Prompt::default() };
+            style.measure(&mut prompt, Place { seq, turn, turns: 3 });
+            assert_eq!(prompt.tokens, None, "a turn's own words are not its whole prompt");
+            prompt.max_tokens.unwrap()
+        };
+        let all: HashSet<u64> = (0..10).flat_map(|seq| [drawn(seq, 1), drawn(seq, 2)]).collect();
+        assert_eq!((all.len(), drawn(3, 2)), (20, drawn(3, 2)));
+        let mut own = Prompt { max_tokens: Some(7), ..Prompt::default() };
+        style.measure(&mut own, Place { seq: 0, turn: 1, turns: 3 });
+        assert_eq!(own.max_tokens, Some(7), "the data goes before the scenario");
+    }
+
+    #[test]
+    fn turns_are_cut_where_the_scenario_says_so() {
+        let session = Session { turns: vec![Prompt::default(); 5] };
+        let cut = |max| turns_of(&session, Some(&Turns { max, ..Turns::default() }));
+        assert_eq!((turns_of(&session, None), cut(None), cut(Some(2)), cut(Some(9)), cut(Some(0))), (5, 5, 2, 5, 1));
+    }
+
+    #[test]
+    fn a_turn_that_cannot_be_made_halts_the_round_and_ends_as_its_error() {
+        let (halt, (answer, mut answered)) = (Stop::default(), oneshot::channel());
+        let scribe = Scribe::start(style("{ max_tokens: 5 }", 2), halt.clone()).unwrap();
+        let ask = |answer, seq| Ask { place: Place { seq, turn: 1, turns: 2 }, talk: None, reply: Message::default(), answer };
+        scribe.asks.send_blocking(ask(answer, 100)).unwrap();
+        let (good, mut made) = oneshot::channel();
+        scribe.asks.send_blocking(ask(good, 1)).unwrap();
+        assert!(matches!(scribe.finish(), Err(RunError::Session { seq: 100 })));
+        assert!(answered.try_recv().unwrap().is_err_and(|words| words.contains("session 100")));
+        assert!(made.try_recv().unwrap().is_ok(), "those that can be made still are");
+        assert_eq!(halt.level(), Level::Drain);
+    }
+}

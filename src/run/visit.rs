@@ -1,0 +1,155 @@
+//! A session on a lane: its turns in order, each with the replies before it.
+//!
+//! ```text
+//! turn 0 ── sent … end ── reply ─► scribe ─► turn 1, ready      a slot, or a place under max_in_flight, is held
+//!                          └──────── wait ────────┴─ sent … end        from the first turn to the last
+//! ```
+//! Turns that cannot be sent, because one failed or because the case was over, are `dropped`: each session leaves as many
+//! rows as it has turns.
+
+use crate::engine::http::{Finished, dropped};
+use crate::model::call::Call;
+use crate::model::outcome::Phase;
+use crate::model::units::Nanos;
+use crate::run::alarms::Alarms;
+use crate::run::drive::{Departure, Drive};
+use crate::run::feed::Place;
+use crate::run::scribe::{Ask, Next};
+use crate::run::stop::Level;
+use crate::run::talk::Talk;
+use crate::run::timer::Timer;
+use crate::wire::Message;
+use async_channel::Sender;
+use std::cell::Cell;
+use std::io;
+use tokio::sync::{oneshot, watch};
+
+/// What a lane needs for sessions of several turns.
+pub struct Visits {
+    asks: Sender<Ask>,
+    alarms: Alarms,
+    deadline: Timer,
+    /// No further turn is sent.
+    over: watch::Sender<bool>,
+    last_sent: Cell<Nanos>,
+}
+
+impl Visits {
+    /// Visits whose later turns come from behind `asks`; must be made on the lane itself.
+    ///
+    /// # Errors
+    /// The system gives no timer.
+    pub fn new(asks: Sender<Ask>) -> io::Result<Visits> {
+        let (alarms, over) = (Alarms::new(Timer::new()?), watch::Sender::new(false));
+        Ok(Visits { asks, alarms, deadline: Timer::new()?, over, last_sent: Cell::default() })
+    }
+
+    /// When the last turn so far was sent.
+    pub fn last_sent(&self) -> Nanos {
+        self.last_sent.get()
+    }
+
+    /// Asks for the next turn, which is made elsewhere.
+    fn ask(&self, place: Place, talk: Option<Box<Talk>>, reply: Message) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        // A thread that is gone answers nothing, whether it can still be asked or not; the queue has no bound.
+        let _ = self.asks.try_send(Ask { place, talk, reply, answer });
+        answered
+    }
+
+    async fn over(&self) {
+        // The sender lives in self, so the wait cannot fail.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+}
+
+/// Where a later turn comes in.
+type Answer = oneshot::Receiver<Result<Next, String>>;
+
+/// The rows of a session's turns from `from` on, none of which is sent.
+pub fn unsent(first: &Unsent, from: u32, at: Nanos, why: &str) -> Vec<Finished> {
+    let row = |turn| {
+        let call = Call { turn, ..first.call.clone() };
+        Finished { outcome: dropped(&call, first.phase, at, why), text: None, message: None }
+    };
+    (from..first.call.turns).map(row).collect()
+}
+
+/// What the rows of unsent turns share with the first one.
+pub struct Unsent {
+    call: Call,
+    phase: Phase,
+}
+
+impl Unsent {
+    /// The session of this first turn.
+    pub fn of(first: &Call, phase: Phase) -> Unsent {
+        let (model, group) = (first.model.clone(), first.group.clone());
+        let call = Call { seq: first.seq, turns: first.turns, streamed: first.streamed, model, group, ..Call::default() };
+        Unsent { call, phase }
+    }
+}
+
+impl Drive {
+    /// Rings the alarms of think times until no further turn is sent, and then says so to every session.
+    pub async fn attend(&self, visits: &Visits) {
+        tokio::select! {
+            () = self.stop.reached(Level::Drain) => {}
+            () = self.halt.reached(Level::Drain) => {}
+            () = self.deadline(&visits.deadline) => {}
+            () = visits.alarms.ring() => {}
+        }
+        visits.over.send_replace(true);
+    }
+
+    /// Plays a session. What comes back is still to be delivered: its last outcome, and the turns that were not sent.
+    pub async fn visit(&self, visits: &Visits, first: Departure) -> Vec<Finished> {
+        let Departure { mut call, mut intended, phase } = first;
+        let (session, turns) = (Unsent::of(&call, phase), call.turns);
+        let mut talk = None;
+        loop {
+            let place = Place { seq: call.seq, turn: call.turn + 1, turns };
+            let mut finished = self.engine.call(call, intended, phase, self.given_up()).await;
+            let timeline = &finished.outcome.timeline;
+            visits.last_sent.set(visits.last_sent.get().max(timeline.sent.unwrap_or_default()));
+            let end = timeline.end;
+            if place.turn >= turns {
+                return vec![finished];
+            }
+            if let Err(failure) = &finished.outcome.end {
+                let why = format!("not sent: turn {} of its session, counted from 0, failed ({})", place.turn - 1, failure.kind);
+                let mut left = vec![finished];
+                left.extend(unsent(&session, place.turn, end, &why));
+                return left;
+            }
+            // Asked first: the next turn is made while this one is delivered.
+            let answered = visits.ask(place, talk.take(), reply(&mut finished));
+            self.deliver(finished).await;
+            match self.next_turn(visits, answered, end).await {
+                Ok(next) => (call, intended, talk) = (next.call, end + next.wait, Some(next.talk)),
+                Err(why) => return unsent(&session, place.turn, end, &why),
+            }
+        }
+    }
+
+    /// The next turn when its instant has come; an error says why there is none.
+    async fn next_turn(&self, visits: &Visits, answered: Answer, end: Nanos) -> Result<Next, String> {
+        let ready = async {
+            let next = answered.await.unwrap_or_else(|_| Err("the thread that makes turns is gone".into()));
+            let next = next.map_err(|error| format!("not sent: the turn cannot be made: {error}"))?;
+            visits.alarms.until(self.clock.instant(end + next.wait)).await;
+            Ok(next)
+        };
+        tokio::select! {
+            biased;
+            () = visits.over() => Err("not sent: sending was over before this turn of the session".into()),
+            ready = ready => ready,
+        }
+    }
+}
+
+/// The reply as it is fed back. Text that is kept without a message of its own is its content.
+fn reply(finished: &mut Finished) -> Message {
+    let text = || Message { content: finished.text.clone().unwrap_or_default(), ..Message::default() };
+    finished.message.take().unwrap_or_else(text)
+}

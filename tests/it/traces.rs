@@ -1,0 +1,147 @@
+//! Replays of logs, and which rows of its data a run uses.
+
+use crate::lab::Lab;
+use crate::sessions::{Recorder, context, plan, says};
+use llmscen::model::dataset::{DatasetSpec, Source, TraceSpec};
+use llmscen::model::load::Shape;
+use llmscen::model::metric::Metric;
+use llmscen::model::plan::{Plan, TraceFile};
+use llmscen::model::units::Nanos;
+use llmscen::run::conduct::{Conducted, conduct};
+use llmscen::run::stop::Stop;
+use polars::prelude::{ParquetReader, SerReader};
+use std::collections::HashSet;
+use std::time::Duration;
+
+const LOG: &str = "Timestamp,Model,Request tokens,Response tokens\n\
+    100.25,a,3,1\n100,b,4,1\n100.5,a,5,1\n100.5,a,6,1\nbroken,a,1,1\n101,a,7,1\n";
+
+fn run(lab: &Lab, plan: &Plan) -> Conducted {
+    conduct(plan, &context(lab.path(), Stop::default())).unwrap()
+}
+
+/// `intended` of every row, milliseconds.
+fn intended(lab: &Lab) -> Vec<f64> {
+    let rows = ParquetReader::new(std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap()).finish().unwrap();
+    let stamps = rows.column("intended_ns").unwrap().u64().unwrap().clone();
+    stamps.into_no_null_iter().map(|at| at as f64 / 1e6).collect()
+}
+
+/// A plan that replays the log which its own dataset is.
+fn replay(lab: &Lab, url: &str, log: &str, spec: TraceSpec, speed: f64) -> Plan {
+    let mut plan = plan(url, "concurrency: 1, requests: 100", "kind: prompt, text: x");
+    let path = Some(lab.file("t.log", log).display().to_string());
+    plan.cases[0].dataset = DatasetSpec { path, ..DatasetSpec::of(Source::Trace(spec)) };
+    plan.cases[0].load.shape = Shape::Replay { speed };
+    plan
+}
+
+#[test]
+fn a_replay_leaves_when_the_log_says_and_asks_for_as_much() {
+    for (speed, due) in [(1.0, [0.0, 250.0, 500.0, 500.0, 1000.0]), (2.0, [0.0, 125.0, 250.0, 250.0, 500.0])] {
+        let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
+        let conducted = run(&lab, &replay(&lab, &server.url, LOG, TraceSpec::default(), speed));
+        assert_eq!(intended(&lab), due);
+        let tokens = |text: &String| llmscen::token::Tokenizer::builtin().count(text);
+        let lengths: HashSet<Option<u64>> = server.asked().iter().map(tokens).collect();
+        assert_eq!(lengths, [3, 4, 5, 6, 7].map(Some).into());
+        let report = &conducted.report;
+        assert_eq!((report.cases[0].counts.ok, report.manifest.parts[0].rows_dropped), (5, 1));
+        assert!(report.manifest.notes.iter().any(|note| note.contains("t.log:6: the time cannot be read: broken")));
+        // Five arrivals span four gaps; the one after the last is as long as they are on average.
+        assert_eq!(report.cases[0].scalars[&Metric::RateOffered], 4.0 * speed);
+    }
+}
+
+#[test]
+fn a_window_of_a_log_begins_at_its_own_start() {
+    let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
+    let [start, end] = [200, 800].map(|at| Some(Nanos::from_millis(at)));
+    run(&lab, &replay(&lab, &server.url, LOG, TraceSpec { start, end, ..TraceSpec::default() }, 1.0));
+    assert_eq!(intended(&lab), [50.0, 300.0, 300.0]);
+}
+
+#[test]
+fn arrivals_may_come_from_another_file_than_the_prompts() {
+    let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
+    let questions = lab.file("q.txt", "one\ntwo\nthree\n").display().to_string();
+    let mut plan = plan(&server.url, "concurrency: 1, requests: 2, warmup: 1", &format!("kind: line_by_line, path: {questions}"));
+    plan.cases[0].load.shape = Shape::Replay { speed: 0.5 };
+    let path = lab.file("t.log", LOG).display().to_string();
+    plan.cases[0].trace = Some(TraceFile { path, spec: TraceSpec::default() });
+    let conducted = run(&lab, &plan);
+    assert_eq!(intended(&lab), [0.0, 500.0, 1000.0]);
+    assert_eq!(server.asked(), ["one", "two", "three"]);
+    assert_eq!((conducted.report.cases[0].counts.warmup, conducted.report.cases[0].counts.ok), (1, 2));
+}
+
+#[test]
+fn another_round_of_a_log_of_lengths_repeats_no_prompt_and_one_of_bodies_says_so() {
+    let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
+    let mut lengths = replay(&lab, &server.url, LOG, TraceSpec::default(), 10.0);
+    lengths.rounds = 2;
+    let conducted = run(&lab, &lengths);
+    assert_eq!(server.asked().into_iter().collect::<HashSet<_>>().len(), 10);
+    assert!(!conducted.report.manifest.notes.iter().any(|note| note.contains("repeats")));
+    let body = |text: &str, at: u32| {
+        format!("{{\"timestamp\": {at}, \"body\": {{\"messages\": [{{\"role\": \"user\", \"content\": \"{text}\"}}]}}}}\n")
+    };
+    let server = Recorder::start(|_, _| says("ok"));
+    let log = [body("one", 5), body("two", 6)].concat();
+    let mut bodies = replay(&lab, &server.url, &log, TraceSpec::default(), 10.0);
+    bodies.rounds = 2;
+    let manifest = run(&lab, &bodies).report.manifest;
+    assert_eq!(server.asked(), ["one", "two", "one", "two"], "a body stays with its arrival");
+    assert_eq!(manifest.notes, ["2 of 4 prompts were repeats: the data has 2 rows"]);
+    assert_eq!(manifest.parts.iter().map(|part| part.rows_repeated).collect::<Vec<_>>(), [0, 2]);
+}
+
+#[test]
+fn rows_are_taken_once_before_any_is_taken_again() {
+    let rows: Vec<String> = (0..7).map(|row| format!("row {row}")).collect();
+    let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
+    let path = lab.file("q.txt", rows.join("\n")).display().to_string();
+    for (end, known) in [("cycle", 10), ("stop", 10)] {
+        let dataset = format!("kind: line_by_line, path: {path}, on_exhausted: {end}");
+        let mut plan = plan(&server.url, "concurrency: 1, requests: 5", &dataset);
+        plan.rounds = 2;
+        server.bodies.lock().unwrap().clear();
+        let manifest = run(&lab, &plan).report.manifest;
+        let asked: Vec<String> = (0..known).map(|index| rows[index % 7].clone()).collect();
+        assert_eq!(server.asked(), asked, "{end}");
+        assert_eq!(manifest.notes, ["3 of 10 prompts were repeats: the data has 7 rows"]);
+    }
+}
+
+#[test]
+fn a_case_of_unknown_length_leaves_the_next_one_its_own_rows() {
+    let server = Recorder::start(|_, _| {
+        std::thread::sleep(Duration::from_millis(5));
+        says("ok")
+    });
+    let (lab, rows) = (Lab::new(), (0..500).map(|row| format!("row {row}")).collect::<Vec<_>>());
+    let path = lab.file("q.txt", rows.join("\n")).display().to_string();
+    let mut plan = plan(&server.url, "concurrency: 2, duration: 100ms", &format!("kind: line_by_line, path: {path}"));
+    plan.rounds = 3;
+    let manifest = run(&lab, &plan).report.manifest;
+    let asked = server.asked();
+    assert!(asked.len() > 6 && asked.len() < 500, "{}", asked.len());
+    assert_eq!(asked.iter().collect::<HashSet<_>>().len(), asked.len(), "no row was asked twice");
+    assert_eq!((manifest.notes, manifest.parts.len()), (Vec::new(), 3));
+}
+
+#[test]
+fn a_scenario_replays_a_log() {
+    let lab = Lab::new();
+    lab.file("t.log", LOG);
+    let scenario = "version: 1\nname: t\ntarget: { api: simulator }\n\
+        dataset: { kind: trace, path: t.log, trace: { match_output_length: true, model_mapping: { b: big } } }\n\
+        load: { trace: { speed: 2.0 } }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
+    lab.run(scenario).expect(0);
+    let outlook = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
+    assert!(outlook.contains("requests: 5 (warm-up included)\nexpected time: about 1 s\n"), "{outlook}");
+    assert!(outlook.contains("\"model\": \"big\"") && outlook.contains("\"min_tokens\": 1"), "{outlook}");
+    assert_eq!(intended(&lab), [0.0, 125.0, 250.0, 250.0, 500.0]);
+    let case = &lab.results()["cases"][0];
+    assert_eq!((&case["counts"]["ok"], &case["load"]), (&5.into(), &"trace at 2x".into()), "{case:#}");
+}
