@@ -41,13 +41,13 @@ def write(target, name, body, shape):
 
 
 for path in sorted(WIRE.glob("*.txt")):
-    for target in CHAT:
+    for target in {"responses"} if ".responses_" in path.name else CHAT:
         write(target, path.stem, *recorded(path))
 
 # `tests/wire/spec/TARGET.NAME.sse|ndjson|json`: bodies written after a protocol's documentation.
 for path in sorted((WIRE / "spec").glob("*.*")):
     shape = {".sse": STREAM, ".ndjson": LINES, ".json": WHOLE}[path.suffix]
-    for target in {path.name.split(".")[0], "custom_loose"}:
+    for target in {path.name.split(".")[0].removeprefix("openai-"), "custom_loose"}:
         write(target, path.stem, path.read_bytes(), shape)
 
 PATHS = ["$", "$.a", "$..*", "$.a[*].b", "$['a','b']", "$[-1]", "$[1:9:2]", "$.a[?@.b == 'c' && !@.d].e", "$[?length(@.a) > 1]"]
