@@ -5,6 +5,7 @@ mod bad_servers;
 mod floors;
 mod lab;
 mod outputs;
+mod protocols;
 mod replay;
 mod sessions;
 mod signals;

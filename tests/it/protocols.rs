@@ -1,0 +1,151 @@
+//! Every shipped scenario at work, and protocols in the user's own words against the built-in ones.
+
+use crate::lab::*;
+use polars::prelude::{AnyValue, ParquetReader, SerReader};
+use serde_json::Value;
+use std::path::PathBuf;
+
+const RELAXED: &str = "audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
+
+fn shipped() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios")).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
+    files.sort();
+    files
+}
+
+/// Whether the limits hold depends on the machine; that every request is answered does not.
+#[test]
+fn every_shipped_scenario_runs_on_the_simulator() {
+    for path in shipped() {
+        let (lab, name) = (Lab::new(), path.file_stem().unwrap().to_str().unwrap().to_owned());
+        let mut args = vec!["run", path.to_str().unwrap(), "--output", "out", "--quiet"];
+        for set in ["audit.lag_p99=10s", "audit.stall_p99=10s", "audit.cpu=100%", "audit.achieved=1%"] {
+            args.extend(["--set", set]);
+        }
+        let ran = lab.llmscen(&args);
+        assert!([0, 1, 5].contains(&ran.code), "{name}: {}\n{}", ran.code, ran.err);
+        if name == "slo-fail" {
+            continue;
+        }
+        for case in lab.results()["cases"].as_array().unwrap() {
+            let count = |key: &str| case["counts"][key].as_u64().unwrap();
+            assert!(count("scheduled") >= 5, "{name}: {}", case["counts"]);
+            assert_eq!(
+                (count("ok"), count("failed"), count("dropped")),
+                (count("scheduled"), 0, 0),
+                "{name}: {}",
+                case["failures"]
+            );
+            let prompts = case["metrics"]["prompt_tokens"]["n"].as_u64();
+            assert_eq!(prompts, Some(count("ok")), "{name}: the simulator reports its counts");
+        }
+    }
+}
+
+/// The rows of a run as text: what was asked, what came of it, and what the server counted; no times.
+fn rows(lab: &Lab) -> Vec<String> {
+    let file = std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap();
+    let frame = ParquetReader::new(file).finish().unwrap();
+    let names = [
+        "seq",
+        "model",
+        "status",
+        "outcome",
+        "finish_reason",
+        "response_id",
+        "streamed",
+        "max_tokens",
+        "prompt_tokens",
+        "output_tokens",
+        "reasoning_tokens",
+        "token_source",
+        "choices",
+    ];
+    let cell = |name: &str, row: usize| frame.column(name).unwrap().get(row).unwrap().to_string();
+    let events = |row: usize| match frame.column("token_events_ns").unwrap().get(row).unwrap() {
+        AnyValue::List(list) => list.len(),
+        other => panic!("{other}"),
+    };
+    (0..frame.height())
+        .map(|row| names.iter().map(|name| cell(name, row)).collect::<Vec<_>>().join(" ") + &format!(" {} events", events(row)))
+        .collect()
+}
+
+/// One run of the same 12 questions in turn, against a simulator that thinks before it speaks.
+fn asked(target: &str, request: &str) -> Vec<String> {
+    let lab = Lab::new();
+    let ran = lab.run(&format!(
+        "version: 1\nname: t\nseed: 7\ntarget: {{ {target}, model: m, simulator: {{ alpha: 200us, faults: {{ reasoning_tokens: 2 }} }} }}\n\
+         dataset: {{ kind: openqa, path: builtin }}\nrequest:\n  max_tokens: {{ uniform: [3, 9] }}\n{request}\
+         load: {{ concurrency: 1, requests: 12 }}\n{RELAXED}"
+    ));
+    ran.expect(0);
+    let rows = rows(&lab);
+    assert_eq!(rows.len(), 12);
+    assert!(rows.iter().all(|row| row.contains("\"ok\"") && row.contains("\"usage\"")), "{rows:#?}");
+    rows
+}
+
+#[test]
+fn chat_in_the_users_own_words_gives_the_same_rows() {
+    let custom = "  template: { model: \"%m\", messages: \"{{ messages }}\", max_tokens: \"{{ case.max_tokens }}\", stream: true, \
+                  stream_options: { include_usage: true } }\n  extract:\n    \
+                  text: [\"$.choices[*].delta.content\", \"$.choices[*].delta.reasoning_content\"]\n    \
+                  usage: { prompt: $.usage.prompt_tokens, output: $.usage.completion_tokens, \
+                  reasoning: $.usage.completion_tokens_details.reasoning_tokens }\n    \
+                  finish: \"$.choices[0].finish_reason\"\n    id: $.id\n    error: $.error.message\n    done: \"[DONE]\"\n";
+    let own = asked("api: custom, url: simulator/v1/chat/completions", custom);
+    assert_eq!(own, asked("api: openai-chat, url: simulator", ""));
+}
+
+#[test]
+fn anthropic_in_the_users_own_words_gives_the_same_rows() {
+    let custom = "  template: { model: \"%m\", messages: \"{{ dialog }}\", max_tokens: \"{{ case.max_tokens }}\", stream: true }\n  \
+                  extract:\n    text: [$.delta.text, $.delta.thinking]\n    \
+                  usage: { prompt: $.message.usage.input_tokens, output: $.usage.output_tokens }\n    \
+                  finish: $.delta.stop_reason\n    id: $.message.id\n    error: $.error.message\n    done: { event: message_stop }\n";
+    let own = asked("api: custom, url: simulator/v1/messages", custom);
+    assert_eq!(own, asked("api: anthropic, url: simulator", ""));
+}
+
+#[test]
+fn ollama_in_the_users_own_words_gives_the_same_rows() {
+    let custom = "  template: { model: \"%m\", messages: \"{{ messages }}\", stream: true, options: { num_predict: \"{{ case.max_tokens }}\" } }\n  \
+                  extract:\n    framing: ndjson\n    text: [$.message.content, $.message.thinking]\n    \
+                  usage: { prompt: $.prompt_eval_count, output: $.eval_count }\n    \
+                  finish: $.done_reason\n    error: $.error\n    done: { path: $.done, equals: true }\n";
+    let own = asked("api: custom, url: simulator/api/chat", custom);
+    assert_eq!(own, asked("api: ollama, url: simulator", ""));
+}
+
+#[test]
+fn a_path_that_does_not_parse_is_named_before_anything_is_sent() {
+    let lab = Lab::new();
+    let text = "version: 1\nname: t\ntarget: { api: custom, url: simulator/v1/chat/completions, model: m }\n\
+                dataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n\
+                request: { template: { model: \"%m\" }, extract: { text: \"$.a[?]\" } }\n";
+    let ran = lab.run(text);
+    assert!(ran.code == 2 || ran.code == 3, "{}: {}", ran.code, ran.err);
+    assert!(ran.err.contains("extract.text") && ran.err.contains("$.a[?]"), "{}", ran.err);
+    assert!(!lab.path().join("out/results.json").exists());
+}
+
+#[test]
+fn several_choices_are_timed_each_on_its_own() {
+    let lab = Lab::new();
+    lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {{ alpha: 5ms }} }}\ndataset: {{ kind: prompt, text: x }}\n\
+         request: {{ n: 3, max_tokens: 4 }}\nload: {{ concurrency: 1, requests: 2 }}\n{RELAXED}"
+    ))
+    .expect(0);
+    let case: Value = lab.results()["cases"][0].clone();
+    // Three choices of four tokens each: three gaps a choice, none of them between two choices.
+    assert_eq!(
+        (case["metrics"]["output_tokens"]["max"].as_f64(), case["metrics"]["itl_ms"]["n"].as_u64()),
+        (Some(12.0), Some(18))
+    );
+    assert!(case["metrics"]["itl_ms"]["p50"].as_f64().unwrap() >= 4.0, "{}", case["metrics"]["itl_ms"]);
+    assert!(case["metrics"]["tpot_ms"]["p50"].as_f64().unwrap() >= 4.0, "{}", case["metrics"]["tpot_ms"]);
+}
