@@ -117,7 +117,8 @@ impl Http {
         outcome.reconnects = trace.reconnects;
         outcome.usage = trace.usage;
         outcome.server = trace.server;
-        outcome.items = trace.items;
+        // A reply may name fewer than were asked about: the best three of a hundred documents.
+        outcome.items = trace.items.map(|seen| outcome.items.unwrap_or(seen));
         outcome.response_id = trace.response_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
@@ -155,7 +156,7 @@ fn blank(call: &Call, phase: Phase) -> Outcome {
         usage: Default::default(),
         counted: Counted { prompt: call.prompt_tokens, output: None, approximate: call.approximate },
         server: Default::default(),
-        items: None,
+        items: call.items,
         max_tokens: call.max_tokens,
         response_id: None,
         end: Ok(Default::default()),

@@ -27,6 +27,8 @@ pub struct Call {
     pub streamed: bool,
     /// The `max_tokens` it asks for.
     pub max_tokens: Option<u64>,
+    /// Inputs in it, where it holds several: texts to embed, documents to rank.
+    pub items: Option<u64>,
     /// Prompt tokens as counted here.
     pub prompt_tokens: Option<u64>,
     /// That count was made with a stand-in tokenizer.
@@ -53,7 +55,7 @@ impl Call {
             usage: Default::default(),
             counted: Counted { prompt: self.prompt_tokens, output: None, approximate: self.approximate },
             server: Default::default(),
-            items: None,
+            items: self.items,
             max_tokens: self.max_tokens,
             response_id: None,
             end: Ok(Default::default()),

@@ -6,6 +6,7 @@ use super::{Prompts, Setting};
 use crate::model::dataset::OnExhausted;
 use crate::model::prompt::{Prompt, Session};
 use serde_json::Value;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn parse(row: Row<'_>, _: &Reading) -> Result<Vec<Prompt>, String> {
     Ok(vec![Prompt { text, fields, ..Prompt::default() }])
 }
 
-/// Opens the file. A batch is full wherever the rows can start again, and the last one is what is left otherwise.
+/// Opens the file. The last batch of a pass over the rows holds what is left: no batch takes a row again beside new ones.
 pub fn open(batch: u64, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<impl Prompts + use<>, PromptError> {
     let batch = batch.max(1);
     let rows = Setting { first: setting.first.saturating_mul(batch), tokenizer: setting.tokenizer.clone(), ..*setting };
@@ -41,13 +42,34 @@ struct Batches {
     cycle: bool,
 }
 
+impl Batches {
+    /// The rows of a batch, as far as the end of the rows is known; None behind the last one.
+    fn span(&self, seq: u64) -> Option<Range<u64>> {
+        let Some(rows) = self.rows.len() else {
+            let first = seq.saturating_mul(self.batch);
+            return Some(first..first.saturating_add(self.batch));
+        };
+        let batches = rows.div_ceil(self.batch).max(1);
+        let first = (seq % batches).saturating_mul(self.batch);
+        (self.cycle || seq < batches).then(|| first..first.saturating_add(self.batch).min(rows))
+    }
+
+    fn gather(&self, span: &Range<u64>) -> Vec<Prompt> {
+        span.clone().map_while(|row| self.rows.session(row)).flat_map(|session| session.turns).collect()
+    }
+}
+
 impl Prompts for Batches {
     fn session(&self, seq: u64) -> Option<Session> {
-        let first = seq.saturating_mul(self.batch);
-        let rows = (first..first.saturating_add(self.batch)).map_while(|row| self.rows.session(row));
-        let prompts: Vec<Prompt> = rows.flat_map(|session| session.turns).collect();
+        let mut span = self.span(seq)?;
+        let mut prompts = self.gather(&span);
+        // The end of the rows may have come to light only now.
+        if self.span(seq)? != span {
+            span = self.span(seq)?;
+            prompts = self.gather(&span);
+        }
         // A batch that the data cannot fill because it cannot be read on is none.
-        if (prompts.len() as u64) < self.batch && (self.cycle || self.rows.fault().is_some()) {
+        if (prompts.len() as u64) < span.end - span.start && (self.cycle || self.rows.fault().is_some()) {
             return None;
         }
         joined(prompts, self.batch).map(|prompt| Session { turns: vec![prompt] })
@@ -104,7 +126,7 @@ mod tests {
         assert_eq!(inputs(&spec(Source::Embeddings { batch: 1 }, &path), 2), [Some(json!("a")), Some(json!("b"))]);
         let mut pairs = spec(Source::Embeddings { batch: 2 }, &path);
         let [ab, cd] = [json!(["a", "b"]), json!(["c", "d"])];
-        assert_eq!(inputs(&pairs, 4), [Some(ab.clone()), Some(cd.clone()), Some(json!(["e", "a"])), Some(json!(["b", "c"]))]);
+        assert_eq!(inputs(&pairs, 4), [Some(ab.clone()), Some(cd.clone()), Some(json!(["e"])), Some(ab.clone())]);
         pairs.on_exhausted = OnExhausted::Stop;
         assert_eq!(inputs(&pairs, 4), [Some(ab), Some(cd), Some(json!(["e"])), None]);
         assert_eq!(opened(&pairs).unwrap().prompts.len(), Some(3));

@@ -1,18 +1,14 @@
 //! `prompt`: the same prompt for every request.
 
 use super::error::PromptError;
-use super::{Prompts, Setting, message, text};
+use super::{Prompts, Setting, message};
 use crate::model::prompt::{Prompt, Session};
 
 struct Same(Prompt);
 
-/// Takes the text as it stands, or reads the file that `@file` names.
+/// Takes the text as it stands: what `@file` names has been read with the scenario.
 pub fn open(text: &str, setting: &Setting<'_>) -> Result<impl Prompts + use<>, PromptError> {
-    let text = match text.strip_prefix('@') {
-        Some(file) => text::read(file.as_ref())?.trim_end().to_owned(),
-        None => text.to_owned(),
-    };
-    let mut prompt = Prompt { text, ..Prompt::default() };
+    let mut prompt = Prompt { text: text.to_owned(), ..Prompt::default() };
     if let Some(tokenizer) = &setting.tokenizer {
         prompt.tokens = message::tokens_of(&prompt, tokenizer, setting.spec.system.as_deref());
         prompt.approximate = tokenizer.approximate();
@@ -57,13 +53,9 @@ mod tests {
     }
 
     #[test]
-    fn an_at_sign_names_a_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("p.txt");
-        std::fs::write(&path, "Two\nlines.\n").unwrap();
-        let prompts = opened(&format!("@{}", path.display()), None).unwrap().prompts;
-        assert_eq!(prompts.session(0).unwrap().turns[0].text, "Two\nlines.");
-        assert!(matches!(opened("@/nowhere/p.txt", None), Err(PromptError::Read { .. })));
+    fn an_at_sign_is_text_by_now() {
+        let prompts = opened("@/nowhere/p.txt", None).unwrap().prompts;
+        assert_eq!(prompts.session(0).unwrap().turns[0].text, "@/nowhere/p.txt");
     }
 
     #[test]

@@ -80,6 +80,7 @@ pub fn call(prompt: Prompt, place: Place, rendered: Rendered, due: Option<(Nanos
         body: rendered.bytes,
         streamed: rendered.streamed,
         max_tokens: rendered.max_tokens,
+        items: rendered.items,
         prompt_tokens: prompt.tokens,
         approximate: prompt.approximate,
     }

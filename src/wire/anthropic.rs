@@ -160,6 +160,8 @@ impl Blocks {
         }
         if let Some(head) = &step.message {
             self.head(head);
+            // The first event's output count stands for nothing that was generated yet.
+            self.tokens.output = None;
         }
         self.tokens.add(step.usage);
         let index = number(step.index).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
@@ -174,6 +176,7 @@ impl Blocks {
         Ok(())
     }
 
+    /// The message as it begins, or whole.
     fn head(&mut self, head: &Head) {
         if let Some(id) = head.id {
             self.id = Some(text_of(id).into_owned());

@@ -16,8 +16,8 @@ const APIS: [Api; 6] =
 /// Made by reading the responses, not by running the decoder.
 const REPLIES: &[(&str, u32, u32, &str, &str, &str)] = &[
     ("anthropic.error.json", 0, 0, "stream_error", "- - - -", ""),
-    ("anthropic.error.sse", 4, 1, "stream_error", "25 1 - -", "Hello"),
-    ("anthropic.error_unnamed.sse", 2, 0, "stream_error", "25 1 - -", ""),
+    ("anthropic.error.sse", 4, 1, "stream_error", "25 - - -", "Hello"),
+    ("anthropic.error_unnamed.sse", 2, 0, "stream_error", "25 - - -", ""),
     ("anthropic.text.sse", 8, 2, "end_turn", "25 15 - -", "Hello!"),
     ("anthropic.tools.json", 0, 0, "tool_use", "2007 89 - 2000", "Let me look.I ask.get_weather{\"city\":\"Paris\"}"),
     ("anthropic.tools.sse", 22, 8, "tool_use", "2107 89 - 2000", "Let me look.I ask.get_weather{\"city\": \"Paris\"}now"),

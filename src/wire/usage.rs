@@ -31,6 +31,8 @@ struct Counts<'a> {
     cached_tokens: Raw<'a>,
     #[serde(borrow)]
     reasoning_tokens: Raw<'a>,
+    #[serde(borrow)]
+    total_tokens: Raw<'a>,
 }
 
 #[derive(Deserialize)]
@@ -50,12 +52,22 @@ pub fn usage_of(raw: &RawValue) -> Usage {
     let prompt = counts.prompt_tokens_details.or(counts.input_tokens_details);
     let reasoning = generated.and_then(|details| number(details.reasoning_tokens));
     let cached = prompt.and_then(|details| number(details.cached_tokens));
+    let reasoning = reasoning.or(number(counts.reasoning_tokens));
+    let prompt_tokens = number(counts.prompt_tokens).or(number(counts.input_tokens));
+    let output = number(counts.completion_tokens).or(number(counts.output_tokens));
     Usage {
-        prompt: number(counts.prompt_tokens).or(number(counts.input_tokens)),
-        output: number(counts.completion_tokens).or(number(counts.output_tokens)),
-        reasoning: reasoning.or(number(counts.reasoning_tokens)),
+        prompt: prompt_tokens,
+        output: with_reasoning(prompt_tokens, output, reasoning, number(counts.total_tokens)),
+        reasoning,
         cached: cached.or(number(counts.prompt_cache_hit_tokens)).or(number(counts.cached_tokens)),
     }
+}
+
+/// Tokens generated, reasoning among them: some servers (xAI) leave it out of their output count, and only the total tells.
+fn with_reasoning(prompt: Option<u64>, output: Option<u64>, reasoning: Option<u64>, total: Option<u64>) -> Option<u64> {
+    let together = output?.checked_add(reasoning.filter(|&tokens| tokens > 0).unwrap_or(0))?;
+    let apart = total.is_some() && prompt.and_then(|prompt| prompt.checked_add(together)) == total;
+    if apart { Some(together) } else { output }
 }
 
 /// A count, if it is a whole number from 0.
@@ -141,6 +153,18 @@ mod tests {
         ] {
             assert_eq!(read(json), expected, "{json}");
         }
+    }
+
+    #[test]
+    fn reasoning_that_the_output_leaves_out_is_found_by_the_total() {
+        let read = |total: u64| {
+            read(&format!(
+                r#"{{"prompt_tokens":32,"completion_tokens":9,"total_tokens":{total},
+                    "completion_tokens_details":{{"reasoning_tokens":94}}}}"#
+            ))
+        };
+        assert_eq!(read(135), [Some(32), Some(103), Some(94), None]);
+        assert_eq!(read(41)[1], Some(9), "it is among the output");
     }
 
     #[test]

@@ -31,16 +31,20 @@ impl<'a> Row<'a> {
     }
 
     /// The first of these fields that is there and not null, and its name in the file. The scenario may name the column of
-    /// the first one; then nothing else is looked at.
+    /// any of them; then nothing else is looked at.
     pub fn get(&self, names: &[&str]) -> Option<(String, &Value)> {
-        let own = names.first().and_then(|name| self.columns.get(*name));
+        let own = self.named(names);
         let hit = |path: &str| at(&self.fields, path).filter(|value| !value.is_null()).map(|value| (path.to_owned(), value));
         own.map_or_else(|| names.iter().find_map(|name| hit(name)), |path| hit(path))
     }
 
+    fn named(&self, names: &[&str]) -> Option<&'a String> {
+        names.iter().find_map(|name| self.columns.get(*name))
+    }
+
     /// What is said of a row without any of these fields.
     pub fn lacks(&self, names: &[&str]) -> String {
-        let own = names.first().and_then(|name| self.columns.get(*name));
+        let own = self.named(names);
         let wanted = own.map_or_else(|| names.join("` or `"), String::clone);
         let seen: Vec<&str> = self.fields.keys().map(String::as_str).collect();
         let null = if at(&self.fields, &wanted).is_some() { "nothing in " } else { "no " };
@@ -64,13 +68,13 @@ impl<'a> Row<'a> {
 
     /// A whole number that may be there.
     pub fn count_if(&self, names: &[&str]) -> Result<Option<u64>, String> {
-        let Some((name, value)) = self.get(names) else { return Ok(None) };
+        let Some((name, value)) = self.get(names).filter(|(_, value)| !self.is_empty_cell(value)) else { return Ok(None) };
         count(value).map(Some).ok_or_else(|| format!("`{name}` is not a whole number"))
     }
 
     /// A list that may be there, or a text that holds one as JSON: some tables cannot hold lists.
     pub fn list_if(&self, names: &[&str]) -> Result<Option<(String, Vec<Value>)>, String> {
-        match self.get(names) {
+        match self.get(names).filter(|(_, value)| !self.is_empty_cell(value)) {
             None => Ok(None),
             Some((name, Value::Array(list))) => Ok(Some((name, list.clone()))),
             Some((name, Value::String(text))) if text.trim_start().starts_with('[') => match serde_json::from_str(text) {
@@ -79,6 +83,11 @@ impl<'a> Row<'a> {
             },
             Some((name, _)) => Err(format!("`{name}` is not a list")),
         }
+    }
+
+    /// Whether a value is an empty cell of a record, which has no other way to say that there is none.
+    fn is_empty_cell(&self, value: &Value) -> bool {
+        self.loose && *value == ""
     }
 
     /// The row as it is, and the fields that the scenario gives columns by their own names.
@@ -134,6 +143,7 @@ mod tests {
         let columns = BTreeMap::from([("prompt".to_owned(), "meta.turns.0.q".to_owned()), ("x".to_owned(), "a.b".to_owned())]);
         let row = row(&json!({ "meta": { "turns": [{ "q": " Why? " }] }, "a.b": 3, "prompt": "not this" }), &columns);
         assert_eq!(row.text(&["prompt", "text"]).unwrap(), "Why?");
+        assert_eq!(row.text(&["question", "prompt"]).unwrap(), "Why?", "any of the names may be given a column");
         let fields = row.into_fields();
         assert_eq!((&fields["prompt"], &fields["x"]), (&json!(" Why? "), &json!(3)));
         assert_eq!(fields["meta"]["turns"][0]["q"], " Why? ");

@@ -55,6 +55,8 @@ pub fn sniff(taste: Taste, extension: &str, head: &[u8], whole: bool) -> Option<
     let enough = whole || head.len() >= HEAD;
     match head.get(blank) {
         None if !enough => None,
+        // A text may begin with a bracket: `[CLS] hello`.
+        Some(b'[') if matches!(extension, "txt" | "text") && !opens(&head[blank + 1..]) => Some(Format::Plain),
         Some(b'[') => {
             list(taste, &head[blank + 1..], enough).map(|row| if row { Format::Lines } else { Format::List(blank, None) })
         }
@@ -65,6 +67,11 @@ pub fn sniff(taste: Taste, extension: &str, head: &[u8], whole: bool) -> Option<
         Some(byte) if matches!(extension, "txt" | "text") && *byte != b'{' => Some(Format::Plain),
         _ => Some(Format::Lines),
     }
+}
+
+/// Whether a list of JSON could go on so.
+fn opens(rest: &[u8]) -> bool {
+    rest.trim_ascii_start().first().is_none_or(|byte| b"{[\"]".contains(byte))
 }
 
 /// Whether the list that goes on with `rest` is a row itself, a list of messages.
@@ -185,6 +192,8 @@ mod tests {
             ("tsv", "", Format::Csv(b'\t')),
             ("txt", "What is this?\n{}", Format::Plain),
             ("txt", "{\"a\": 1}\n", Format::Lines),
+            ("txt", "[CLS] hello\n", Format::Plain),
+            ("txt", "[\"a\"]", Format::List(0, None)),
             ("json", " [\n{\"a\": 1}]", Format::List(1, None)),
             ("jsonl", "[{\"role\": \"user\"}]\n[{\"role\": \"user\"}]\n", Format::Lines),
             ("json", "[[{\"role\": \"user\"}]]", Format::List(0, None)),

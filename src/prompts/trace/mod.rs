@@ -123,8 +123,7 @@ impl Trace {
                     body.insert("model".to_owned(), json!(model));
                 }
                 if let Some(output) = output.filter(|_| self.spec.match_output_length) {
-                    body.insert("max_tokens".to_owned(), json!(output));
-                    body.extend(self.exactly(output));
+                    (prompt.max_tokens, prompt.sampling) = (Some(output), self.exactly(output));
                 }
                 prompt.tokens = self.tokenizer.as_ref().and_then(|tokenizer| tokens_of(&prompt, tokenizer, None));
                 prompt.approximate = self.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());

@@ -140,8 +140,9 @@ fn outputs_are_matched_where_that_is_asked_for() {
     let first = prompt(prompts(AZURE, trace.clone()).as_ref(), 1);
     assert_eq!((first.max_tokens, Value::Object(first.sampling)), (Some(10), json!({ "min_tokens": 10, "ignore_eos": true })));
     assert!(prompt(prompts(AZURE, TraceSpec::default()).as_ref(), 1).sampling.is_empty());
-    let body = prompt(prompts(WORKLOAD, trace.clone()).as_ref(), 1).body.map(Value::Object).unwrap();
-    assert_eq!(body, json!({ "prompt": "go", "max_tokens": 9, "min_tokens": 9, "ignore_eos": true }));
+    let whole = prompt(prompts(WORKLOAD, trace.clone()).as_ref(), 1);
+    assert_eq!(whole.body.map(Value::Object), Some(json!({ "prompt": "go", "max_tokens": 3 })), "the protocol places the length");
+    assert_eq!((whole.max_tokens, Value::Object(whole.sampling)), (Some(9), json!({ "min_tokens": 9, "ignore_eos": true })));
     let silent = opened(&spec(&file(WORKLOAD.lines().next().unwrap()), trace)).unwrap();
     assert_eq!(silent.notes, ["the log does not say how long outputs were: `match_output_length` changes nothing"]);
 }

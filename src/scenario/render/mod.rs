@@ -46,6 +46,8 @@ pub struct Rendered {
     pub streamed: bool,
     /// Output tokens it allows, where it says so.
     pub max_tokens: Option<u64>,
+    /// Inputs in it, where the protocol takes several.
+    pub items: Option<u64>,
 }
 
 /// Makes the bodies of a case.
@@ -118,13 +120,17 @@ impl Renderer {
             None => self.template(&scope)?,
         };
         self.fill(&mut body, max_tokens, prompt);
-        if let Value::Object(extra) = self.extra.eval(&scope, false)? {
-            put::merge(&mut body, extra);
+        let Value::Object(extra) = self.extra.eval(&scope, false)? else { return Err(RenderError::Shape) };
+        let options_named = extra.contains_key("stream_options");
+        put::merge(&mut body, extra);
+        if !options_named {
+            self.ask_for_counts(&mut body);
         }
         Ok(Rendered {
             model: body.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
             streamed: self.streamed(&body),
             max_tokens: self.limit(&body, max_tokens),
+            items: self.items(&body),
             bytes: serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?,
         })
     }
@@ -151,6 +157,10 @@ impl Renderer {
         if self.names_model && (prompt.model.is_some() || !body.contains_key("model")) {
             body.insert("model".to_owned(), json!(model));
         }
+        // What the data says of its length beside the body goes before the body.
+        let limits = self.limits.iter().filter(|_| prompt.max_tokens.is_some()).cloned();
+        let set = prompt.sampling.keys().filter_map(|field| self.case.target.api.place(field)).map(|path| path.into_owned());
+        limits.chain(set).for_each(|path| put::remove(&mut body, &path));
         body
     }
 
@@ -158,11 +168,6 @@ impl Renderer {
     fn fill(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>, prompt: &Prompt) {
         if self.says_stream {
             body.entry("stream").or_insert(Value::Bool(self.case.request.stream));
-        }
-        if body.get("stream") == Some(&Value::Bool(true))
-            && let Some(options) = &self.stream_options
-        {
-            body.entry("stream_options").or_insert_with(|| options.clone());
         }
         if let (Some(max_tokens), Some(path)) = (max_tokens, self.limits.first())
             && !self.limits.iter().any(|path| put::get(body, path).is_some())
@@ -173,6 +178,30 @@ impl Renderer {
             if let Some(path) = self.case.target.api.place(field) {
                 put::fill(body, &path, value.clone());
             }
+        }
+    }
+
+    /// A stream is asked to report its token counts, unless the template says otherwise.
+    fn ask_for_counts(&self, body: &mut Map<String, Value>) {
+        if body.get("stream") == Some(&Value::Bool(true))
+            && let Some(options) = &self.stream_options
+        {
+            body.entry("stream_options").or_insert_with(|| options.clone());
+        }
+    }
+
+    /// Inputs of a body, where its protocol takes several.
+    fn items(&self, body: &Map<String, Value>) -> Option<u64> {
+        let input = match self.case.target.api {
+            Api::OpenaiEmbeddings => body.get("input")?,
+            Api::Rerank => body.get("documents").or_else(|| body.get("texts"))?,
+            _ => return None,
+        };
+        match input.as_array() {
+            // A list of token ids is one text.
+            Some(list) if list.iter().all(Value::is_number) => Some(1),
+            Some(list) => Some(list.len() as u64),
+            None => Some(1),
         }
     }
 

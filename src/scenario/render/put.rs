@@ -22,6 +22,18 @@ pub(super) fn fill(body: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
+/// Removes the value at a dotted path.
+pub(super) fn remove(body: &mut Map<String, Value>, path: &str) {
+    match path.split_once('.') {
+        None => _ = body.shift_remove(path),
+        Some((head, rest)) => {
+            if let Some(Value::Object(inner)) = body.get_mut(head) {
+                remove(inner, rest);
+            }
+        }
+    }
+}
+
 /// Merges `over` into `body`: mappings merge, `null` removes, everything else replaces.
 pub(super) fn merge(body: &mut Map<String, Value>, over: Map<String, Value>) {
     for (key, value) in over {

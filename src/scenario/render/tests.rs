@@ -85,7 +85,8 @@ fn a_row_without_the_field_is_an_error() {
 /// The body of one of the other protocols; `own` is what it brings.
 fn spoken(api: &str, own: Value, request: &str, prompt: &Prompt) -> (Value, Rendered) {
     let path = if api == "custom" { "/v1/completions" } else { "" };
-    let system = if api == "tgi" || api == "custom" { "" } else { ", system: Be terse." };
+    let talks = !matches!(api, "tgi" | "custom" | "openai-embeddings" | "rerank");
+    let system = if talks { ", system: Be terse." } else { "" };
     let yaml = format!(
         "version: 1\nname: t\ntarget: {{api: {api}, url: simulator{path}, model: m}}\ndataset: {{kind: openqa{system}}}\nload: {{concurrency: 1, requests: 1}}\nrequest: {request}\n"
     );
@@ -154,6 +155,39 @@ fn a_body_of_ones_own_is_sent_as_it_stands() {
     let whole = Prompt { body: Some(serde_json::from_value(json!({ "x": 1 })).unwrap()), ..Prompt::default() };
     let (body, _) = spoken("custom", json!({}), &request, &whole);
     assert_eq!(body, json!({ "x": 1 }));
+}
+
+#[test]
+fn counts_are_asked_for_where_the_finished_body_streams() {
+    let usage = json!({ "include_usage": true });
+    assert_eq!(body("{stream: false, extra: {stream: true}}", &prompt("x"))["stream_options"], usage);
+    assert_eq!(body("{extra: {stream: false}}", &prompt("x")).get("stream_options"), None);
+    assert_eq!(body("{template: {stream: true, p: '%p'}}", &prompt("x"))["stream_options"], usage);
+    assert_eq!(body("{extra: {stream_options: null}}", &prompt("x")).get("stream_options"), None);
+}
+
+#[test]
+fn what_the_data_says_of_its_length_goes_before_its_own_body() {
+    let whole = serde_json::from_str(r#"{"prompt": "x", "max_tokens": 7, "ignore_eos": false, "seed": 1}"#).unwrap();
+    let sampling = serde_json::from_value(json!({ "ignore_eos": true })).unwrap();
+    let prompt = Prompt { body: Some(whole), max_tokens: Some(9), sampling, ..Prompt::default() };
+    let expected = json!({ "prompt": "x", "max_tokens": 9, "ignore_eos": true, "seed": 1, "model": "m", "stream": false });
+    assert_eq!(body("{stream: false, max_tokens: 5}", &prompt), expected);
+}
+
+#[test]
+fn inputs_are_counted_where_a_request_holds_several() {
+    let embeddings = json!({ "model": "{{ model }}", "input": "{{ prompt }}" });
+    let items = |api: &str, own: &Value, template: &str| {
+        let request = format!("{{template: {template}}}");
+        spoken(api, own.clone(), &request, &prompt("x")).1.items
+    };
+    assert_eq!(items("openai-embeddings", &embeddings, "{input: '%p'}"), Some(1));
+    assert_eq!(items("openai-embeddings", &embeddings, "{input: [a, b, '%p']}"), Some(3));
+    assert_eq!(items("openai-embeddings", &embeddings, "{input: [15339, 1917]}"), Some(1));
+    assert_eq!(items("rerank", &json!({}), "{query: q, documents: [a, b]}"), Some(2));
+    assert_eq!(items("rerank", &json!({}), "{query: q, texts: [a, b, c]}"), Some(3));
+    assert_eq!(render("{stream: false}", &prompt("x")).unwrap().items, None);
 }
 
 proptest! {

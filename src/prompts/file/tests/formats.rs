@@ -91,6 +91,14 @@ fn records_that_do_not_fit_the_header_are_named_by_their_line() {
     assert_eq!(prompts.session(1).unwrap().turns[0].fields["n"], "x");
 }
 
+#[test]
+fn empty_cells_at_the_ends_of_a_record_are_cells() {
+    let (_dir, path) = file("a.tsv", "id\tprompt\toutput_tokens\n\tWhy?\t\n\n1\tHow?\t7\n");
+    let seen: Vec<_> =
+        all(&spec(Source::Rows, &path)).into_iter().map(|turns| (turns[0].text.clone(), turns[0].max_tokens)).collect();
+    assert_eq!(seen, [("Why?".to_owned(), None), ("How?".to_owned(), Some(7))]);
+}
+
 fn refused(name: &str, bytes: &[u8]) -> String {
     let (_dir, path) = file(name, bytes);
     opened(&spec(Source::Rows, &path)).unwrap_err().to_string().replace(&path, name)
