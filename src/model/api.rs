@@ -1,6 +1,7 @@
 //! The protocols by name, and what each can say.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -134,6 +135,26 @@ impl Api {
             }
         }
     }
+
+    /// What a field of `request:` puts into the body, by dotted paths: its value at its place, except for `logprobs`, which
+    /// is a flag or a count of alternatives, and which each protocol says in its own way. Empty: the protocol has no such field.
+    pub fn puts(self, field: &str, value: &Value) -> Vec<(Cow<'static, str>, Value)> {
+        let Some(place) = self.place(field) else { return Vec::new() };
+        let asked = *value != Value::Bool(false);
+        match (self, field) {
+            (Api::OpenaiCompletions | Api::OpenaiResponses, "logprobs") if !asked => Vec::new(),
+            (Api::OpenaiCompletions, "logprobs") if value.is_boolean() => vec![(place, json!(1))],
+            (Api::OpenaiResponses, "logprobs") => {
+                let count = if value.is_boolean() { json!(0) } else { value.clone() };
+                vec![(place, count), ("include".into(), json!(["message.output_text.logprobs"]))]
+            }
+            (Api::OpenaiChat | Api::Dashscope | Api::Ollama, "logprobs") if value.is_number() => {
+                let top = if self == Api::Dashscope { "parameters.top_logprobs" } else { "top_logprobs" };
+                vec![(place, json!(true)), (top.into(), value.clone())]
+            }
+            _ => vec![(place, value.clone())],
+        }
+    }
 }
 
 impl fmt::Display for Api {
@@ -173,5 +194,40 @@ mod tests {
         ];
         assert_eq!(spelled, known.map(|path| path.map(str::to_owned)));
         assert_eq!((Api::Anthropic.place("seed"), Api::Ollama.place("n")), (None, None));
+    }
+
+    #[test]
+    fn each_protocol_asks_for_log_probabilities_its_own_way() {
+        let of = |api: Api, value: Value| {
+            let puts = api.puts("logprobs", &value);
+            serde_json::to_value(puts.into_iter().map(|(path, value)| (path.into_owned(), value)).collect::<Vec<_>>()).unwrap()
+        };
+        let include = json!(["include", ["message.output_text.logprobs"]]);
+        for (api, yes, three, no) in [
+            (
+                Api::OpenaiChat,
+                json!([["logprobs", true]]),
+                json!([["logprobs", true], ["top_logprobs", 3]]),
+                json!([["logprobs", false]]),
+            ),
+            (Api::OpenaiCompletions, json!([["logprobs", 1]]), json!([["logprobs", 3]]), json!([])),
+            (Api::OpenaiResponses, json!([["top_logprobs", 0], include]), json!([["top_logprobs", 3], include]), json!([])),
+            (
+                Api::Dashscope,
+                json!([["parameters.logprobs", true]]),
+                json!([["parameters.logprobs", true], ["parameters.top_logprobs", 3]]),
+                json!([["parameters.logprobs", false]]),
+            ),
+            (
+                Api::Ollama,
+                json!([["logprobs", true]]),
+                json!([["logprobs", true], ["top_logprobs", 3]]),
+                json!([["logprobs", false]]),
+            ),
+            (Api::Anthropic, json!([]), json!([]), json!([])),
+        ] {
+            assert_eq!((of(api, json!(true)), of(api, json!(3)), of(api, json!(false))), (yes, three, no), "{api}");
+        }
+        assert_eq!(Api::Ollama.puts("top_k", &json!(4)), [("options.top_k".into(), json!(4))]);
     }
 }

@@ -1,5 +1,6 @@
 //! Makes the later turns of sessions, on a thread of its own: a reply comes in, the next request goes out.
 
+use crate::model::api::Api;
 use crate::model::call::Call;
 use crate::model::dataset::Turns;
 use crate::model::plan::Case;
@@ -53,6 +54,7 @@ pub struct Style {
     tokenizer: Option<Arc<Tokenizer>>,
     system: Option<String>,
     turns: Turns,
+    api: Api,
     max_tokens: Option<Quantity>,
     seed: Seed,
 }
@@ -73,12 +75,21 @@ impl Style {
         seed: Seed,
     ) -> Style {
         let (turns, system) = (case.dataset.turns.clone().unwrap_or_default(), case.dataset.system.clone());
-        Style { prompts, renderer, tokenizer, system, turns, max_tokens: case.request.max_tokens.clone(), seed }
+        Style {
+            prompts,
+            renderer,
+            tokenizer,
+            system,
+            turns,
+            api: case.target.api,
+            max_tokens: case.request.max_tokens.clone(),
+            seed,
+        }
     }
 
     fn next(&self, place: Place, talk: Option<Box<Talk>>, reply: &Message) -> Result<Next, RunError> {
         let changed = RunError::Session { seq: place.seq };
-        let begun = || self.prompts.session(place.seq).and_then(Talk::begin).map(Box::new);
+        let begun = || self.prompts.session(place.seq).and_then(|session| Talk::begin(session, self.api)).map(Box::new);
         let Some(mut talk) = talk.or_else(begun) else { return Err(changed) };
         let mut prompt = talk.next(reply, self.turns.keep_reasoning).ok_or(changed)?;
         self.measure(&mut prompt, place);

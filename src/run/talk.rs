@@ -1,6 +1,8 @@
 //! A session as a conversation: what was said, and what is said next.
 
+use crate::model::api::Api;
 use crate::model::prompt::{Prompt, Session};
+use crate::scenario::render::spoken;
 use crate::wire::Message;
 use serde_json::{Value, json};
 
@@ -10,6 +12,7 @@ pub struct Talk {
     turns: std::vec::IntoIter<Prompt>,
     /// Everything so far, replies among it. The case's own system message is not: the template puts it in front.
     said: Vec<Value>,
+    api: Api,
     model: Option<String>,
     group: Option<String>,
 }
@@ -25,17 +28,22 @@ pub fn opening(mut first: Prompt) -> Prompt {
 }
 
 impl Talk {
-    /// The conversation when the first turn is out. None where the session has no turn.
-    pub fn begin(session: Session) -> Option<Talk> {
+    /// The conversation in a protocol when the first turn is out. None where the session has no turn.
+    pub fn begin(session: Session, api: Api) -> Option<Talk> {
         let mut turns = session.turns.into_iter();
         let first = opening(turns.next()?);
-        Some(Talk { said: own(&first), turns, model: first.model, group: first.group })
+        Some(Talk { said: own(&first), turns, api, model: first.model, group: first.group })
     }
 
     /// The next turn with the whole conversation in front of it; None: there is no further turn.
     pub fn next(&mut self, reply: &Message, keep_reasoning: bool) -> Option<Prompt> {
         let mut prompt = self.turns.next()?;
-        self.said.push(spoken(reply, keep_reasoning));
+        let reply = message(reply, keep_reasoning);
+        // Lists become the protocol's own when they are placed; a whole body holds them as they are sent.
+        match prompt.body {
+            Some(_) => self.said.extend(spoken(self.api, vec![reply])),
+            None => self.said.push(reply),
+        }
         let mut own = own(&prompt);
         // A dataset that puts the case's system message in front of every list does not say it twice.
         if own.first().is_some_and(|first| is_system(first) && self.said.first() == Some(first)) {
@@ -64,8 +72,9 @@ fn own(prompt: &Prompt) -> Vec<Value> {
     }
 }
 
-/// A reply as a message of its conversation. One that only calls tools has no content, as such replies themselves say it.
-fn spoken(reply: &Message, keep_reasoning: bool) -> Value {
+/// A reply as a message of its conversation, in the chat's shape but for its calls, which stay as its protocol gave them.
+/// One that only calls tools has no content, as such replies themselves say it.
+fn message(reply: &Message, keep_reasoning: bool) -> Value {
     let calls = !reply.tool_calls.is_null();
     let content = if calls && reply.content.is_empty() { Value::Null } else { json!(reply.content) };
     let mut message = json!({ "role": "assistant", "content": content });
@@ -110,7 +119,7 @@ mod tests {
     fn a_turn_holds_everything_that_was_said_before_it() {
         let tool = json!({ "role": "tool", "tool_call_id": "1", "content": "22 C" });
         let third = Prompt { messages: Some(vec![tool.clone()]), ..Prompt::default() };
-        let mut talk = Talk::begin(Session { turns: vec![says("a"), says("b"), third] }).unwrap();
+        let mut talk = Talk::begin(Session { turns: vec![says("a"), says("b"), third] }, Api::OpenaiChat).unwrap();
         let [a, b] = ["a", "b"].map(|text| json!({ "role": "user", "content": text }));
         let one = json!({ "role": "assistant", "content": "1 \"é\"\n" });
         assert_eq!(messages(talk.next(&reply("1 \"é\"\n"), false)), json!([a, one, b]));
@@ -126,7 +135,7 @@ mod tests {
         let with = |text: &str, system: Option<&str>| Prompt { system: system.map(str::to_owned), ..says(text) };
         let turns = vec![with("a", Some("one")), says("b"), with("c", Some("two"))];
         assert_eq!(opening(turns[0].clone()).messages.unwrap()[0], json!({ "role": "system", "content": "one" }));
-        let mut talk = Talk::begin(Session { turns }).unwrap();
+        let mut talk = Talk::begin(Session { turns }, Api::OpenaiChat).unwrap();
         let system = |prompt: Option<Prompt>| {
             let all = messages(prompt);
             let count = all.as_array().unwrap().iter().filter(|message| message["role"] == "system").count();
@@ -140,7 +149,7 @@ mod tests {
     fn a_system_message_that_every_turn_repeats_is_said_once() {
         let (system, user) = (json!({ "role": "system", "content": "s" }), json!({ "role": "user", "content": "u" }));
         let turn = Prompt { messages: Some(vec![system.clone(), user.clone()]), ..Prompt::default() };
-        let mut talk = Talk::begin(Session { turns: vec![turn.clone(), turn] }).unwrap();
+        let mut talk = Talk::begin(Session { turns: vec![turn.clone(), turn] }, Api::OpenaiChat).unwrap();
         let said = json!({ "role": "assistant", "content": "r" });
         assert_eq!(messages(talk.next(&reply("r"), false)), json!([system, user, said, user]));
     }
@@ -150,10 +159,24 @@ mod tests {
         let body = |text: &str| json!({ "top_k": 1, "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
         let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
         let first = Prompt { model: Some("m".into()), group: Some("g".into()), ..turn("a") };
-        let mut talk = Talk::begin(Session { turns: vec![first, turn("b")] }).unwrap();
+        let mut talk = Talk::begin(Session { turns: vec![first, turn("b")] }, Api::OpenaiChat).unwrap();
         let next = talk.next(&reply("r"), false).unwrap();
         let texts: Vec<&Value> = next.body.as_ref().unwrap()["messages"].as_array().unwrap().iter().collect();
         assert_eq!(texts.iter().map(|message| &message["content"]).collect::<Vec<_>>(), ["a", "r", "b"]);
         assert_eq!((next.model.as_deref(), next.group.as_deref()), (Some("m"), Some("g")));
+    }
+
+    #[test]
+    fn a_whole_body_gets_a_reply_as_its_protocol_says_it() {
+        let body = |text: &str| json!({ "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
+        let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
+        let used = json!({ "type": "tool_use", "id": "1", "name": "f", "input": {} });
+        let called = Message { tool_calls: json!([used]), ..reply("I ask.") };
+        let mut talk = Talk::begin(Session { turns: ["a", "b", "c"].map(turn).to_vec() }, Api::Anthropic).unwrap();
+        talk.next(&called, false).unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|text| json!({ "role": "user", "content": text }));
+        let said = json!({ "role": "assistant", "content": [{ "type": "text", "text": "I ask." }, used] });
+        let last = talk.next(&reply(""), false).unwrap().body.unwrap();
+        assert_eq!(last["messages"], json!([a, said, b, c]), "nothing to say is not said");
     }
 }

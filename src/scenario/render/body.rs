@@ -3,6 +3,7 @@
 use super::RenderError;
 use super::dialog::Dialog;
 use super::leaf::{self, Leaf};
+use crate::model::api::Api;
 use crate::model::prompt::Prompt;
 use minijinja::Value as Jinja;
 use minijinja::value::Serde;
@@ -80,14 +81,14 @@ pub(super) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// The scope of one request: its model, number and `max_tokens`, its prompt, its case's labels, the dataset's system
-    /// message.
+    /// message, the protocol.
     pub fn new(
         (model, seq, max_tokens): (&'a str, u64, Option<u64>),
         prompt: &'a Prompt,
         labels: &'a Map<String, Value>,
-        system: Option<&'a str>,
+        (system, api): (Option<&'a str>, Api),
     ) -> Scope<'a> {
-        Scope { model, seq, max_tokens, prompt, labels, dialog: Dialog::new(prompt, system), context: OnceCell::new() }
+        Scope { model, seq, max_tokens, prompt, labels, dialog: Dialog::new(prompt, system, api), context: OnceCell::new() }
     }
 
     fn lookup(&self, path: &[String]) -> Option<Value> {

@@ -6,6 +6,9 @@ mod dialog;
 mod draw;
 pub(crate) mod leaf;
 mod put;
+mod speech;
+
+pub use speech::spoken;
 
 use crate::model::api::Api;
 use crate::model::plan::Case;
@@ -30,6 +33,11 @@ pub enum RenderError {
     /// `max_tokens: { from: item.x }` and the row has no such number.
     #[error("the dataset's row has no number `{0}`, which `max_tokens` is to come from")]
     Length(String),
+    /// Several messages for a protocol whose own body has a place for one text.
+    #[error(
+        "the data has several messages, and {0} takes one text; take a protocol with messages, or write a `request.template` with what shall be sent of them"
+    )]
+    Talk(Api),
     /// The body is no mapping.
     #[error("a request body is a mapping, this one is not")]
     Shape,
@@ -114,9 +122,13 @@ impl Renderer {
         let drawn = || draw::model(&self.case.target.models, seed.child("model").child(seq));
         let model = prompt.model.as_deref().unwrap_or_else(drawn);
         let max_tokens = self.max_tokens(prompt, seed.child("max_tokens").child(seq))?;
-        let scope = Scope::new((model, seq, max_tokens), prompt, &self.labels, self.case.dataset.system.as_deref());
+        let (api, system) = (self.case.target.api, self.case.dataset.system.as_deref());
+        let scope = Scope::new((model, seq, max_tokens), prompt, &self.labels, (system, api));
         let mut body = match &prompt.body {
             Some(whole) => self.whole(whole, prompt, model),
+            None if self.own && api.generates() && !api.takes_messages() && is_talk(prompt) => {
+                return Err(RenderError::Talk(api));
+            }
             None => self.template(&scope)?,
         };
         self.fill(&mut body, max_tokens, prompt);
@@ -175,8 +187,10 @@ impl Renderer {
             put::fill(body, path, json!(max_tokens));
         }
         for (field, value) in prompt.sampling.iter().chain(&self.case.request.sampling) {
-            if let Some(path) = self.case.target.api.place(field) {
-                put::fill(body, &path, value.clone());
+            let puts = self.case.target.api.puts(field, value);
+            // Where the field itself stands already, what belongs to it is not for this value to say.
+            if puts.first().is_some_and(|(path, _)| put::get(body, path).is_none()) {
+                puts.into_iter().for_each(|(path, value)| put::fill(body, &path, value));
             }
         }
     }
@@ -199,7 +213,7 @@ impl Renderer {
         };
         match input.as_array() {
             // A list of token ids is one text.
-            Some(list) if list.iter().all(Value::is_number) => Some(1),
+            Some(list) if !list.is_empty() && list.iter().all(Value::is_number) => Some(1),
             Some(list) => Some(list.len() as u64),
             None => Some(1),
         }
@@ -216,6 +230,11 @@ impl Renderer {
         let said = self.limits.iter().find_map(|path| put::get(body, path)).and_then(Value::as_u64);
         said.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
+}
+
+/// Whether a prompt is more than one text.
+fn is_talk(prompt: &Prompt) -> bool {
+    prompt.messages.as_ref().is_some_and(|messages| messages.len() > 1)
 }
 
 /// Whether the bodies of a request ask for a stream, as far as that is fixed: `extra` wins over the template, the template

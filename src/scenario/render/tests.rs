@@ -190,6 +190,29 @@ fn inputs_are_counted_where_a_request_holds_several() {
     assert_eq!(render("{stream: false}", &prompt("x")).unwrap().items, None);
 }
 
+#[test]
+fn log_probabilities_are_asked_for_in_the_protocols_words_unless_the_body_says_it() {
+    let own = json!({ "model": "m", "input": "{{ messages }}" });
+    let (body, _) = spoken("openai-responses", own, "{logprobs: 3, stream: false}", &prompt("hi"));
+    assert_eq!((&body["top_logprobs"], &body["include"]), (&json!(3), &json!(["message.output_text.logprobs"])));
+    let (body, _) = spoken("tgi", json!({ "inputs": "%p" }), "{stream: false}", &prompt("hi"));
+    assert_eq!(body, json!({ "inputs": "hi" }));
+    let said = self::body("{logprobs: 3, stream: false, template: {p: '%p', logprobs: false}}", &prompt("hi"));
+    assert_eq!(said, json!({ "p": "hi", "logprobs": false, "stream": false }), "nothing for it where it is not wanted");
+}
+
+#[test]
+fn several_messages_are_not_cut_down_to_one_text_unless_the_template_does() {
+    let messages = ["a", "b"].map(|text| json!({ "role": "user", "content": text })).to_vec();
+    let talk = Prompt { messages: Some(messages), ..prompt("b") };
+    let yaml = "version: 1\nname: t\ntarget: {api: tgi, url: simulator, model: m}\ndataset: openqa\nload: {concurrency: 1, requests: 1}\n";
+    let renderer = Renderer::new(&plan(yaml).cases[0], &json!({ "inputs": "{{ prompt }}" })).unwrap();
+    assert_eq!(renderer.body(&talk, 0, Seed(1)), Err(RenderError::Talk(Api::Tgi)));
+    assert!(renderer.body(&prompt("b"), 0, Seed(1)).is_ok());
+    let (body, _) = spoken("tgi", json!({}), "{template: {inputs: '%p'}}", &talk);
+    assert_eq!(body, json!({ "inputs": "b" }));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 

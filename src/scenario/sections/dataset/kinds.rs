@@ -1,5 +1,6 @@
 //! The kinds of data, and which keys go with which of them.
 
+use crate::model::api::Api;
 use crate::scenario::block::Kind;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::near::list;
@@ -113,11 +114,31 @@ pub(super) fn suits(draft: &Draft<'_>, kind: &str, review: &mut Review) {
             mistake.help("Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama.")
         });
     }
-    if api == crate::model::api::Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
+    one_text(draft, kind, api, review);
+    if api == Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
         let mistake = Mistake::new(draft.place("dataset.kind"), "rerank needs a query and documents", "gives prompts");
         let mistake = draft.also_api(mistake, "this protocol");
         review.push(mistake.help("Data with both: `kind: rerank`, or `kind: rows`. For others write a `request.template`."));
     }
+}
+
+/// Files lists of messages for a protocol whose own body takes one text: all but the last message would be lost. A body of
+/// one's own says what it takes of them.
+fn one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
+    let columns = |key: &str| draft.get("dataset.columns").is_some_and(|columns| columns.entry(key).is_some());
+    let lists = kind == "messages" || kind == "rows" && columns("messages") && !columns("prompt");
+    if !lists || api.takes_messages() || api == Api::Rerank || draft.get("request.template").is_some() {
+        return;
+    }
+    let (at, what) = match kind {
+        "rows" => (draft.place("dataset.columns"), "rows with `messages` need messages"),
+        _ => (draft.place("dataset.kind"), "`kind: messages` needs messages"),
+    };
+    let mistake = draft.also_api(Mistake::new(at, what, format!("{api} takes one text")), "this protocol");
+    review.push(mistake.help(
+        "Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama. In a \
+         `request.template`, `%p` is the last message of the user alone.",
+    ));
 }
 
 #[cfg(test)]

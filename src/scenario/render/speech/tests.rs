@@ -1,0 +1,131 @@
+use super::*;
+
+fn said(role: &str, content: Value) -> Value {
+    json!({ "role": role, "content": content })
+}
+
+fn seen(urls: &[&str]) -> Value {
+    let mut parts = vec![json!({ "type": "text", "text": "What is it?" })];
+    parts.extend(urls.iter().map(|url| json!({ "type": "image_url", "image_url": { "url": url } })));
+    Value::Array(parts)
+}
+
+fn say(api: Api, messages: Value) -> Value {
+    let Value::Array(messages) = messages else { panic!("no list") };
+    let once = spoken(api, messages);
+    assert_eq!(spoken(api, once.clone()), once, "what is said already stays");
+    Value::Array(once)
+}
+
+const DATA: &str = "data:image/png;base64,iVBO";
+const REMOTE: &str = "https://example.com/a.jpg";
+
+#[test]
+fn pictures_are_shown_as_each_protocol_shows_them() {
+    let asked = || json!([said("user", seen(&[DATA, REMOTE]))]);
+    let content = |api| say(api, asked())[0]["content"].clone();
+    for api in [Api::OpenaiChat, Api::Custom] {
+        assert_eq!(say(api, asked()), asked(), "{api}");
+    }
+    assert_eq!(
+        content(Api::Anthropic),
+        json!([
+            { "type": "text", "text": "What is it?" },
+            { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "iVBO" } },
+            { "type": "image", "source": { "type": "url", "url": REMOTE } },
+        ])
+    );
+    assert_eq!(
+        content(Api::OpenaiResponses),
+        json!([
+            { "type": "input_text", "text": "What is it?" },
+            { "type": "input_image", "image_url": DATA },
+            { "type": "input_image", "image_url": REMOTE },
+        ])
+    );
+    assert_eq!(content(Api::Dashscope), json!([{ "text": "What is it?" }, { "image": DATA }, { "image": REMOTE }]));
+    let shown = json!([{ "role": "user", "content": "What is it?", "images": ["iVBO"] }]);
+    assert_eq!(say(Api::Ollama, json!([said("user", seen(&[DATA]))])), shown);
+}
+
+#[test]
+fn what_stands_beside_a_part_stays_and_strange_parts_are_not_lost() {
+    let cached = json!({ "type": "text", "text": "a", "cache_control": { "type": "ephemeral" } });
+    assert_eq!(say(Api::Anthropic, json!([said("user", json!([cached]))])), json!([said("user", json!([cached]))]));
+    let fine = json!([{ "type": "image_url", "image_url": { "url": REMOTE, "detail": "low" } }]);
+    let shown = json!([{ "type": "input_image", "image_url": REMOTE, "detail": "low" }]);
+    assert_eq!(say(Api::OpenaiResponses, json!([said("user", fine)])), json!([said("user", shown)]));
+    let heard = json!([said("user", json!([{ "type": "text", "text": "a" }, { "type": "input_audio", "input_audio": {} }]))]);
+    assert_eq!(say(Api::Ollama, heard.clone()), heard);
+    let own = json!([said("assistant", json!([{ "type": "text", "text": "b" }]))]);
+    let spoken = json!([said("assistant", json!([{ "type": "output_text", "text": "b" }]))]);
+    assert_eq!(say(Api::OpenaiResponses, own), spoken);
+}
+
+/// Two calls in the chat's shape, their results, and the next question.
+fn worked() -> Value {
+    let call =
+        |id: &str, arguments: Value| json!({ "id": id, "type": "function", "function": { "name": "f", "arguments": arguments } });
+    json!([
+        said("user", json!("go")),
+        { "role": "assistant", "content": "I ask.", "tool_calls": [call("1", json!("{\"x\":1}")), call("2", json!(""))] },
+        { "role": "tool", "tool_call_id": "1", "content": "22 C" },
+        { "role": "tool", "tool_call_id": "2", "content": [{ "type": "text", "text": "ok" }] },
+        said("user", json!("and now?")),
+    ])
+}
+
+#[test]
+fn calls_and_results_of_the_data_take_the_protocols_shape() {
+    let used = |id: &str, input: Value| json!({ "type": "tool_use", "id": id, "name": "f", "input": input });
+    let gave = |id: &str, content: Value| json!({ "type": "tool_result", "tool_use_id": id, "content": content });
+    assert_eq!(
+        say(Api::Anthropic, worked()),
+        json!([
+            said("user", json!("go")),
+            said("assistant", json!([{ "type": "text", "text": "I ask." }, used("1", json!({ "x": 1 })), used("2", json!({}))])),
+            said("user", json!([gave("1", json!("22 C")), gave("2", json!([{ "type": "text", "text": "ok" }]))])),
+            said("user", json!("and now?")),
+        ])
+    );
+    let call = |id: &str, arguments: &str| json!({ "type": "function_call", "call_id": id, "name": "f", "arguments": arguments });
+    assert_eq!(
+        say(Api::OpenaiResponses, worked()),
+        json!([
+            said("user", json!("go")),
+            said("assistant", json!("I ask.")),
+            call("1", "{\"x\":1}"),
+            call("2", ""),
+            { "type": "function_call_output", "call_id": "1", "output": "22 C" },
+            { "type": "function_call_output", "call_id": "2", "output": [{ "type": "input_text", "text": "ok" }] },
+            said("user", json!("and now?")),
+        ])
+    );
+    for api in [Api::OpenaiChat, Api::Custom] {
+        assert_eq!(say(api, worked()), worked(), "{api}");
+    }
+}
+
+#[test]
+fn calls_of_a_reply_are_fed_back_as_its_protocol_gave_them() {
+    let reply = |call: &Value| json!({ "role": "assistant", "content": null, "tool_calls": [call] });
+    let result = json!({ "role": "tool", "tool_call_id": "c", "content": "22 C" });
+    let used = json!({ "type": "tool_use", "id": "c", "name": "f", "input": {} });
+    let gave = json!([{ "type": "tool_result", "tool_use_id": "c", "content": "22 C" }]);
+    let expected = json!([said("assistant", json!([used])), said("user", gave)]);
+    assert_eq!(say(Api::Anthropic, json!([reply(&used), result])), expected);
+    for (kind, output) in [("function_call", "function_call_output"), ("custom_tool_call", "custom_tool_call_output")] {
+        let call = json!({ "type": kind, "call_id": "c", "name": "f" });
+        let expected = json!([call, { "type": output, "call_id": "c", "output": "22 C" }]);
+        assert_eq!(say(Api::OpenaiResponses, json!([reply(&call), result])), expected);
+    }
+}
+
+#[test]
+fn anthropic_is_not_told_of_a_reply_without_content() {
+    let messages = json!([said("user", json!("a")), said("assistant", json!("")), said("user", json!("b"))]);
+    assert_eq!(say(Api::Anthropic, messages.clone()), json!([said("user", json!("a")), said("user", json!("b"))]));
+    for api in [Api::OpenaiChat, Api::OpenaiResponses, Api::Dashscope, Api::Ollama] {
+        assert_eq!(say(api, messages.clone()), messages, "{api}");
+    }
+}
