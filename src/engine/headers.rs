@@ -9,13 +9,30 @@ use crate::wire::Protocol;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHORIZATION, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
 const EVENTS: &str = "text/event-stream, application/x-ndjson, application/json";
 const DOCUMENT: &str = "application/json";
+
+/// Where services of these protocols look for a key.
+const KEYS: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-api-key")];
+
+/// What a recorded request tells of its own connection, which is not this one.
+const TRANSPORT: [HeaderName; 9] = [
+    ACCEPT_ENCODING,
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHORIZATION,
+    TE,
+    UPGRADE,
+    EXPECT,
+    TRANSFER_ENCODING,
+];
 
 /// The headers that the requests to a target have in common.
 pub(super) struct Headers {
@@ -34,13 +51,20 @@ impl Headers {
         Ok(Headers { streamed: of(true)?, whole: of(false)? })
     }
 
-    /// The headers of one request: these, and its own over them.
+    /// The headers of one request: these, and its own over them, but for those of the connection that it was recorded on,
+    /// and of another's key where the target has its own.
     ///
     /// # Errors
     /// A header of its own that HTTP forbids.
     pub fn of(&self, streamed: bool, own: &[(String, String)]) -> Result<HeaderMap, EngineError> {
         let mut headers = if streamed { self.streamed.clone() } else { self.whole.clone() };
-        own.iter().try_for_each(|(name, value)| put(&mut headers, name, value))?;
+        let keyed = KEYS.iter().any(|key| headers.contains_key(key));
+        for (name, value) in own {
+            let parsed = parse(name)?;
+            if !TRANSPORT.contains(&parsed) && !(keyed && KEYS.contains(&parsed)) {
+                put(&mut headers, name, value)?;
+            }
+        }
         Ok(headers)
     }
 }
@@ -77,7 +101,7 @@ fn common(
 /// Puts a header in the place of any of its name. How long the body is, and how it is framed, is known only here: recorded
 /// headers often tell it of another body.
 fn put(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), EngineError> {
-    let parsed: HeaderName = name.parse().map_err(|_| EngineError::Header(name.to_owned()))?;
+    let parsed = parse(name)?;
     if parsed == CONTENT_LENGTH || parsed == TRANSFER_ENCODING {
         return Ok(());
     }
@@ -88,8 +112,12 @@ fn put(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), EngineErr
     Ok(())
 }
 
+fn parse(name: &str) -> Result<HeaderName, EngineError> {
+    name.parse().map_err(|_| EngineError::Header(name.to_owned()))
+}
+
 /// Basic authentication of a URL with `user:password@` in it (RFC 7617).
-fn basic(uri: &Uri) -> Option<String> {
+pub(super) fn basic(uri: &Uri) -> Option<String> {
     let (user, _) = uri.authority()?.as_str().rsplit_once('@')?;
     let plain: Vec<u8> = percent_decode_str(user).collect();
     Some(format!("Basic {}", STANDARD.encode(plain)))
@@ -122,6 +150,10 @@ mod tests {
     }
 
     fn of(key: Option<&str>, named: &[(&str, &str)], compression: Compression) -> Result<Headers, EngineError> {
+        at("http://user:word@h:1/v1", key, named, compression)
+    }
+
+    fn at(url: &str, key: Option<&str>, named: &[(&str, &str)], compression: Compression) -> Result<Headers, EngineError> {
         let limit = Nanos(1);
         let target = Target {
             api: crate::model::api::Api::OpenaiChat,
@@ -136,7 +168,7 @@ mod tests {
             compression,
             gpus: None,
         };
-        let route = Route::new("http://user:word@h:1/v1", &Default::default(), &Default::default()).unwrap();
+        let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
         Headers::new(&target, &route, &Address::new(&route, target.version), &Keyed)
     }
 
@@ -175,6 +207,44 @@ mod tests {
             ]
         );
         assert_eq!(headers.of(true, &[]).unwrap()[ACCEPT], EVENTS);
+    }
+
+    #[test]
+    fn a_recorded_request_keeps_its_connection_and_its_key_to_itself() {
+        let mut own = [
+            ("Accept-Encoding", "br"),
+            ("Connection", "close"),
+            ("Keep-Alive", "timeout=5"),
+            ("Proxy-Connection", "close"),
+            ("Proxy-Authorization", "Basic b2xk"),
+            ("TE", "gzip"),
+            ("Upgrade", "h2c"),
+            ("Expect", "100-continue"),
+            ("Content-Length", "7"),
+            ("Transfer-Encoding", "chunked"),
+            ("Authorization", "Bearer old"),
+            ("X-Api-Key", "old"),
+            ("X-User", "u1"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let common = ["accept-encoding: identity", "accept: application/json"];
+        let rest = ["content-type: application/json", "host: h:1"];
+        let sent = |url: &str, key, named: &[(&str, &str)], own: &[(String, String)]| {
+            lines(&at(url, key, named, Compression::None).unwrap().of(false, own).unwrap())
+        };
+        let with = |auth: &[&str], keys: &[&str]| [&common, auth, &rest, keys].concat();
+        let plain = "http://h:1/v1";
+        // A target without a key takes the recorded ones.
+        assert_eq!(sent(plain, None, &[], &own), with(&["authorization: Bearer old"], &["x-api-key: old", "x-user: u1"]));
+        // A key of the protocol, of the scenario's headers, of the URL.
+        assert_eq!(sent(plain, Some("k"), &[], &own), with(&[], &["x-api-key: k", "x-user: u1"]));
+        let named = [("Authorization", "mine")];
+        assert_eq!(sent(plain, None, &named, &own), with(&["authorization: mine"], &["x-user: u1"]));
+        let of_url = "authorization: Basic dXNlcjp3b3Jk";
+        assert_eq!(sent("http://user:word@h:1/v1", None, &[], &own), with(&[of_url], &["x-user: u1"]));
+        // What is not sent is not looked at, but for its name.
+        own[1].1 = "\n".to_owned();
+        assert_eq!(sent(plain, Some("k"), &[], &own), with(&[], &["x-api-key: k", "x-user: u1"]));
     }
 
     #[test]

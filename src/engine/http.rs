@@ -15,8 +15,10 @@ use crate::model::outcome::{Counted, Failure, FailureKind, Outcome, Phase};
 use crate::model::target::Target;
 use crate::model::units::Nanos;
 use crate::wire::{Message, Protocol};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What an engine is given besides its target.
 pub struct Setting {
@@ -63,7 +65,7 @@ impl Http {
             gauges: setting.gauges,
             keep_text: setting.keep_text,
         };
-        Ok(Http { line, redactor: Redactor::of(target) })
+        Ok(Http { line, redactor: Redactor::on(target, route) })
     }
 
     /// Opens one connection and closes it: whether the target is there and speaks the version of HTTP, and what was tried
@@ -86,17 +88,10 @@ impl Http {
         let mut outcome = blank(&call, phase);
         trace.timeline.sent = Some(self.line.clock.now());
         let mut exchange = Exchange { line: &self.line, trace: &mut trace };
-        let limit = self.line.timeouts.total;
-        let end = tokio::select! {
-            biased;
-            end = exchange.run(headers, call.body.into(), call.streamed) => end,
-            () = cancelled => Err(Failure::new(FailureKind::Cancelled, "given up: the run was over")),
-            () = tokio::time::sleep(limit.into()) => {
-                Err(Failure::new(FailureKind::TimeoutTotal, format!("not done within {:?}", std::time::Duration::from(limit))))
-            }
-        };
+        let stop = pin!(given_up(self.line.timeouts.total, cancelled));
+        let end = exchange.run(headers, call.body.into(), call.streamed, stop).await;
         self.line.gauges.finish();
-        outcome.end = end.map_err(|failure| self.placed(failure, &trace));
+        outcome.end = end.map_err(|failure| self.placed(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
         self.fill(outcome, trace)
@@ -125,15 +120,28 @@ impl Http {
         Finished { outcome, text: trace.text, message: trace.message }
     }
 
-    /// A failure with its place in the stream, and without the target's secrets.
-    fn placed(&self, failure: Failure, trace: &Trace) -> Failure {
+    /// A failure with its place in the stream, and without the secrets of the target and of the call's `own` headers.
+    fn placed(&self, failure: Failure, trace: &Trace, own: &[(String, String)]) -> Failure {
+        let redactor = self.redactor.and(own);
         let at = match (failure.at.is_empty(), trace.timeline.tokens.len(), trace.timeline.headers) {
             (false, ..) => failure.at,
             (_, 0, None) => "before the headers".into(),
             (_, 0, Some(_)) => "before the first token".into(),
             (_, n, _) => format!("after {n} token events"),
         };
-        Failure::new(failure.kind, self.redactor.clean(&failure.message)).at(self.redactor.clean(&at))
+        Failure::new(failure.kind, redactor.clean(&failure.message)).at(redactor.clean(&at))
+    }
+}
+
+/// Resolves, with the reason, when a call must end though its response does not: `limit` from now, or when it is cancelled.
+fn given_up(limit: Nanos, cancelled: impl Future<Output = ()>) -> impl Future<Output = Failure> {
+    let deadline = tokio::time::sleep(limit.into());
+    async move {
+        tokio::select! {
+            biased;
+            () = cancelled => Failure::new(FailureKind::Cancelled, "given up: the run was over"),
+            () = deadline => Failure::new(FailureKind::TimeoutTotal, format!("not done within {:?}", Duration::from(limit))),
+        }
     }
 }
 

@@ -25,19 +25,32 @@ pub(super) struct Reading {
 }
 
 impl Exchange<'_> {
-    /// Takes the body to its end and gives the connection back where it can be used again.
-    pub(super) async fn receive(&mut self, lease: Lease, mut body: Incoming, mut reading: Reading) -> Result<Finish, Failure> {
-        let broken = match self.drain(&lease, &mut body, &mut reading).await {
-            Ending::Marker => {
-                self.line.settle(lease, body).await;
-                None
-            }
+    /// Takes the body to its end, or until `stop` resolves, and gives the connection back where it can be used again.
+    pub(super) async fn receive(
+        &mut self,
+        lease: Lease,
+        mut body: Incoming,
+        mut reading: Reading,
+        stop: Pin<&mut impl Future<Output = Failure>>,
+    ) -> Result<Finish, Failure> {
+        let (broken, unsettled) = match self.drain(&lease, &mut body, &mut reading, stop).await {
+            Ending::Marker => (None, Some((lease, body))),
             Ending::Body => {
                 self.line.pool.give_back(lease);
-                reading.unpacker.finish().err()
+                (reading.unpacker.finish().err(), None)
             }
-            Ending::Broken(failure) => Some(failure),
+            Ending::Broken(failure) => (Some(failure), None),
         };
+        let end = self.close(reading, broken);
+        // What is known by now stays so: this waits for the connection alone, and nothing cuts it short.
+        if let Some((lease, body)) = unsettled {
+            self.line.settle(lease, body).await;
+        }
+        end
+    }
+
+    /// Ends the decoder, whatever ended the body, and notes what the response came to.
+    fn close(&mut self, reading: Reading, broken: Option<Failure>) -> Result<Finish, Failure> {
         let Reading { decoder, mut events, .. } = reading;
         // What the body still held when it ended arrived with its last read.
         let before = events.content;
@@ -54,7 +67,13 @@ impl Exchange<'_> {
         reply.end
     }
 
-    async fn drain(&mut self, lease: &Lease, body: &mut Incoming, reading: &mut Reading) -> Ending {
+    async fn drain(
+        &mut self,
+        lease: &Lease,
+        body: &mut Incoming,
+        reading: &mut Reading,
+        mut stop: Pin<&mut impl Future<Output = Failure>>,
+    ) -> Ending {
         let mut watch = Watch::new(self.line.timeouts.read);
         loop {
             // Where others hear from the server on the same connection, only what this request got breaks its silence.
@@ -64,6 +83,7 @@ impl Exchange<'_> {
                 biased;
                 frame = body.frame() => frame,
                 () = watch.silence(self.line, heard) => return Ending::Broken(self.silence()),
+                failure = stop.as_mut() => return Ending::Broken(failure),
             };
             let taken = match frame {
                 Some(Ok(frame)) => frame.into_data().map_or(Ok(()), |data| self.take(&data, lease.stamp.latest(), reading)),
@@ -114,7 +134,7 @@ enum Ending {
     Marker,
     /// The end of the body.
     Body,
-    /// Neither: the transport failed.
+    /// Neither: the transport failed, or the call was given up.
     Broken(Failure),
 }
 

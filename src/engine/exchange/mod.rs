@@ -21,6 +21,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub(super) struct Line {
     pub keep_text: bool,
 }
 
-/// What has been seen of a call so far; it outlives an exchange that is given up.
+/// What has been seen of a call, whether or not its exchange came to a good end.
 #[derive(Default)]
 pub(super) struct Trace {
     pub timeline: Timeline,
@@ -66,13 +67,28 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Sends the request and takes the response to its end.
-    pub async fn run(&mut self, headers: HeaderMap, body: Bytes, streamed: bool) -> Result<Finish, Failure> {
-        let (lease, response) = self.send(headers, body).await?;
+    /// Sends the request and takes the response to its end, or until `stop` resolves: what came before that is read all the
+    /// same.
+    pub async fn run(
+        &mut self,
+        headers: HeaderMap,
+        body: Bytes,
+        streamed: bool,
+        mut stop: Pin<&mut impl Future<Output = Failure>>,
+    ) -> Result<Finish, Failure> {
+        let (lease, response) = tokio::select! {
+            biased;
+            head = self.send(headers, body) => head?,
+            failure = stop.as_mut() => return Err(failure),
+        };
         self.trace.timeline.headers = Some(lease.stamp.latest());
         self.trace.status = Some(response.status().as_u16());
         if !response.status().is_success() {
-            return Err(self.refusal(lease, response).await);
+            return Err(tokio::select! {
+                biased;
+                failure = self.refusal(lease, response) => failure,
+                failure = stop => failure,
+            });
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let shape = self.line.protocol.shape(content_type, streamed)?;
@@ -80,7 +96,7 @@ impl Exchange<'_> {
         let unpacker = Unpacker::of(response.headers())?;
         let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
         let reading = Reading { unpacker, decoder, events: Events::default() };
-        self.receive(lease, response.into_body(), reading).await
+        self.receive(lease, response.into_body(), reading, stop).await
     }
 
     /// The response's head. A connection that was used before may turn out to be closed before any byte of an answer: then,

@@ -1,6 +1,7 @@
 //! The engine against servers on loopback: HTTP/2, compressed bodies, headers, proxies.
 
 mod compressed;
+mod cut;
 mod multiplexed;
 mod negotiated;
 mod proxied;
@@ -50,11 +51,16 @@ pub fn call(seq: u64) -> Call {
 
 /// Runs steps with an engine on a lane of their own.
 pub fn on_a_lane<T>(target: &Target, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
+    on_a_lane_with(target, Arc::new(Gauges::default()), steps)
+}
+
+/// The same, with the gauges in sight.
+pub fn on_a_lane_with<T>(target: &Target, gauges: Arc<Gauges>, steps: impl AsyncFnOnce(Rc<Http>) -> T) -> T {
     let Place::Url(url) = &target.place else { panic!("a url") };
     let route = Route::new(url, &target.tls, &BTreeMap::new()).unwrap();
     let setting = Setting {
         clock: Clock::starting(Instant::now()),
-        gauges: Arc::new(Gauges::default()),
+        gauges,
         protocol: protocol(target.api, None).unwrap(),
         keep_text: true,
     };

@@ -16,7 +16,10 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ("mooncake", "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`"),
         ("azure", "CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`"),
         ("burstgpt", "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`"),
-        ("workload", "JSONL: `timestamp`, `body`, `headers`"),
+        (
+            "workload",
+            "JSONL: `timestamp`, `body`, `headers` (all but those of the connection, and of a key where the target has its own)",
+        ),
     ],
     &[],
 );
