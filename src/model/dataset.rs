@@ -196,7 +196,8 @@ pub struct DatasetSpec {
     pub columns: BTreeMap<String, String>,
     /// A row that does not fit stops the run; otherwise it is reported, left out and counted.
     pub strict: bool,
-    /// Put a text that is unique to the seed and the request in front of each prompt, so that no prefix cache knows it.
+    /// Put a text that is unique to the seed and the request in front of each prompt, so that no prefix cache knows it;
+    /// synthetic prompts draw each a beginning of their own instead of a shared one.
     pub cache_bust: bool,
     /// The length that texts are brought to.
     pub shape: Option<TextShape>,

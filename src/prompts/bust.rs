@@ -2,7 +2,8 @@
 //!
 //! They are drawn from the seed and the number of the session in the whole plan, and go in front of what the model reads
 //! first: the system message where there is one. The turns behind the first go on from there and need none. Synthetic
-//! prompts begin with words of their own already and are left as they are, lengths included.
+//! prompts get none: those that share a beginning draw one for each prompt instead, so that their lengths stay exact, and
+//! the others begin with words of their own already.
 
 use super::edited::{Edit, Edited};
 use super::message::{put_in_front, tokens_of};
@@ -24,9 +25,13 @@ pub fn over(inner: Box<dyn Prompts>, setting: &Setting<'_>, notes: &mut Vec<Stri
     if !setting.spec.cache_bust {
         return inner;
     }
-    if matches!(setting.spec.source, Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. }) {
-        notes.push("`cache_bust` changes nothing here: each prompt is drawn anew, and what prompts share is meant to be".into());
-        return inner;
+    match setting.spec.source {
+        Source::Prefix { .. } | Source::Random { shared_prefix: 1.., .. } => return inner,
+        Source::Random { .. } | Source::SpeedBenchmark { .. } => {
+            notes.push("`cache_bust` changes nothing here: each prompt is drawn anew, and none share a beginning".into());
+            return inner;
+        }
+        _ => {}
     }
     let (system, tokenizer) = (setting.spec.system.clone(), setting.tokenizer.clone());
     let edit = Busted { system, tokenizer, seed: setting.seed.child("bust") };

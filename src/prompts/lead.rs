@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 const TRIAL: u64 = 8;
 
 /// A shared beginning of the user's text, and the place behind it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Lead {
     /// Empty: nothing is shared.
     text: String,
@@ -34,7 +34,13 @@ impl Lead {
         let mut refused = TokenError::NoFit { wanted: length, nearest: 0 };
         for generator in 0..GENERATORS {
             let mut rng = ChaCha8Rng::seed_from_u64(seed.child(generator).0);
-            let text = tokenizer.exactly(length, &front, &mut rng)?;
+            let text = match tokenizer.exactly(length, &front, &mut rng) {
+                Ok(text) => text,
+                Err(error) => {
+                    refused = error;
+                    continue;
+                }
+            };
             let Some(slot) = tokenizer.behind(slot, &text) else { continue };
             let lead = Lead { text, slot, alone: around + tokens };
             match lead.continued(tokenizer, lead.alone + TRIAL, &mut rng) {

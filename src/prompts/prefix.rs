@@ -3,7 +3,8 @@
 //! The groups take turns: prompt i belongs to group i mod N. With `order: shuffle` a bounded dataset is permuted as a
 //! whole, one without an end inside each turn of the N groups. A group's beginning has the same token ids in each of its
 //! prompts; what follows it is drawn for each prompt anew. The model reads the beginning's tokens, those of the rest and
-//! what the chat template and the system message take.
+//! what the chat template and the system message take. With `cache_bust` each prompt has a beginning of its own, of the
+//! same length, so that nothing is shared.
 
 use super::error::PromptError;
 use super::lead::Lead;
@@ -19,6 +20,7 @@ use crate::model::seed::Seed;
 use crate::token::{Slot, TokenError, Tokenizer};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 /// Groups at the most: each keeps its beginning.
@@ -36,6 +38,8 @@ struct Prefix {
     tokenizer: Arc<Tokenizer>,
     shuffled: bool,
     cycle: bool,
+    /// Each prompt has a beginning of its own.
+    bust: bool,
     seed: Seed,
     first: u64,
 }
@@ -65,12 +69,13 @@ pub fn open(
         tokenizer,
         shuffled: setting.spec.order == Order::Shuffle,
         cycle: setting.spec.on_exhausted == OnExhausted::Cycle,
+        bust: setting.spec.cache_bust,
         seed: setting.seed.child("prefix"),
         first: setting.first,
     };
     let mut rng = prefix.rng(0, 0, 0);
     let n = prefix.around + prefix.lengths.draw(&mut rng);
-    prefix.lead(0)?.continued(&prefix.tokenizer, n, &mut rng)?;
+    prefix.drawn(prefix.seed.child("group").child(0))?.continued(&prefix.tokenizer, n, &mut rng)?;
     Ok(prefix)
 }
 
@@ -80,8 +85,17 @@ impl Prefix {
         ChaCha8Rng::seed_from_u64(seed.0)
     }
 
-    fn lead(&self, group: u64) -> Result<Lead, TokenError> {
-        Lead::draw(&self.tokenizer, &self.slot, self.prefix_tokens, self.seed.child("group").child(group))
+    fn drawn(&self, seed: Seed) -> Result<Lead, TokenError> {
+        Lead::draw(&self.tokenizer, &self.slot, self.prefix_tokens, seed)
+    }
+
+    /// The beginning of a prompt: that of its group, or its own. A dataset that starts again does not repeat those.
+    fn lead(&self, group: u64, index: u64) -> Option<Cow<'_, Lead>> {
+        if self.bust {
+            return self.drawn(self.seed.child("bust").child(index)).ok().map(Cow::Owned);
+        }
+        let seed = self.seed.child("group").child(group);
+        self.leads.get(group as usize)?.get_or_init(|| self.drawn(seed).ok()).as_ref().map(Cow::Borrowed)
     }
 
     /// Group of a prompt, and its number there.
@@ -108,7 +122,7 @@ impl Prompts for Prefix {
             None => index,
         };
         let (group, member) = self.place(position);
-        let lead = self.leads.get(group as usize)?.get_or_init(|| self.lead(group).ok()).as_ref()?;
+        let lead = self.lead(group, index)?;
         let n = self.around + self.lengths.draw(&mut self.rng(group, member, 0));
         let draw = |generator| lead.continued(&self.tokenizer, n, &mut self.rng(group, member, generator)).ok();
         let prompt = Prompt {

@@ -1,7 +1,8 @@
 //! `random`: text of an exact length, drawn anew for every request.
 //!
 //! The length is all that the model reads: system message and chat template included where the tokenizer has one. The
-//! shared prefix is counted in tokens of the user's text; what the template puts in front of it is shared besides.
+//! shared prefix is counted in tokens of the user's text; what the template puts in front of it is shared besides. With
+//! `cache_bust` each prompt has a prefix of its own, of the same length.
 
 use super::error::PromptError;
 use super::lead::Lead;
@@ -11,9 +12,10 @@ use super::{Prompts, Setting};
 use crate::model::prompt::{Prompt, Session};
 use crate::model::request::Quantity;
 use crate::model::seed::Seed;
-use crate::token::Tokenizer;
+use crate::token::{Slot, Tokenizer};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Generators tried for one prompt: some lengths of some vocabularies are hard to hit.
@@ -22,6 +24,10 @@ pub const GENERATORS: u64 = 4;
 struct Random {
     lengths: Lengths,
     lead: Lead,
+    slot: Slot,
+    shared_prefix: u64,
+    /// Each prompt has a beginning of its own.
+    bust: bool,
     tokenizer: Arc<Tokenizer>,
     seed: Seed,
     first: u64,
@@ -40,7 +46,8 @@ pub fn open(
     let lead = Lead::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
     let lengths = Lengths::new("random", tokens, lead.alone(), setting)?;
     notes.extend(lengths.note(seed));
-    let random = Random { lengths, lead, tokenizer, seed, first: setting.first };
+    let bust = setting.spec.cache_bust && shared_prefix > 0;
+    let random = Random { lengths, lead, slot, shared_prefix, bust, tokenizer, seed, first: setting.first };
     let mut rng = random.rng(setting.first, 0);
     let n = random.lengths.draw(&mut rng);
     random.lead.continued(&random.tokenizer, n, &mut rng)?;
@@ -51,13 +58,23 @@ impl Random {
     fn rng(&self, index: u64, generator: u64) -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(self.seed.child(index).child(generator).0)
     }
+
+    /// The beginning of a prompt: that of all, or its own.
+    fn lead(&self, index: u64) -> Option<Cow<'_, Lead>> {
+        if !self.bust {
+            return Some(Cow::Borrowed(&self.lead));
+        }
+        let seed = self.seed.child("bust").child(index);
+        Lead::draw(&self.tokenizer, &self.slot, self.shared_prefix, seed).ok().map(Cow::Owned)
+    }
 }
 
 impl Prompts for Random {
     fn session(&self, seq: u64) -> Option<Session> {
         let index = self.first.wrapping_add(seq);
         let n = self.lengths.draw(&mut self.rng(index, 0));
-        let draw = |generator| self.lead.continued(&self.tokenizer, n, &mut self.rng(index, generator)).ok();
+        let lead = self.lead(index)?;
+        let draw = |generator| lead.continued(&self.tokenizer, n, &mut self.rng(index, generator)).ok();
         let text = (1..=GENERATORS).find_map(draw)?;
         let prompt = Prompt { text, tokens: Some(n), approximate: self.tokenizer.approximate(), ..Prompt::default() };
         Some(Session { turns: vec![prompt] })

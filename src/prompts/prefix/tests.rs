@@ -84,6 +84,31 @@ fn a_shuffle_takes_every_prompt_once() {
 }
 
 #[test]
+fn busted_prompts_share_nothing_and_are_as_long() {
+    let folder = CHATS[0].folder("byte-level");
+    let tokenizer = Some(folder.path().display().to_string());
+    let spec = DatasetSpec { tokenizer, ..source(2, Some(3), 40, Quantity::Fixed(20)) };
+    let busted = DatasetSpec { cache_bust: true, ..spec.clone() };
+    let (plain, own, later) = (opened(&spec, 0).unwrap(), opened(&busted, 0).unwrap(), opened(&busted, 4).unwrap());
+    let tokenizer = own.tokenizer.clone().unwrap();
+    let slot = slot_of(&Prompt::default(), &tokenizer, None).unwrap();
+    let head = tokenizer.alone(&slot.front()) as usize;
+    let mut beginnings = HashSet::new();
+    // Two rounds: a dataset that starts again does not repeat its beginnings.
+    for seq in 0..12 {
+        let prompt = prompt(&own, seq);
+        assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(tokenizer.alone(&slot) + 60));
+        assert_eq!(prompt.tokens, Some(tokenizer.alone(&slot) + 60));
+        let whole = tokenizer.chat(&[json!({ "role": "user", "content": prompt.text })], None).unwrap();
+        beginnings.insert(tokenizer.ids(&whole).unwrap()[head..head + 8].to_vec());
+    }
+    assert_eq!(beginnings.len(), 12);
+    assert_eq!(groups(&own, 4), groups(&plain, 4));
+    assert_eq!(prompt(&own, 5), prompt(&later, 1));
+    assert!(own.notes.iter().all(|note| !note.contains("cache_bust")), "{:?}", own.notes);
+}
+
+#[test]
 fn what_cannot_be_made_is_refused() {
     let tell = |spec: &DatasetSpec| opened(spec, 0).unwrap_err().to_string();
     assert_eq!(tell(&source(0, None, 8, Quantity::Fixed(4))), "`prefix`: 1 to 1000000 groups of at least one prompt can be made");

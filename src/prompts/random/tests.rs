@@ -107,6 +107,22 @@ fn the_length_is_exact_after_the_chat_template_and_the_prefix_is_the_same_in_tok
 }
 
 #[test]
+fn busted_prompts_have_a_prefix_each_and_the_lengths_they_had() {
+    let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Uniform { low: 180, high: 220 }, 50);
+    let busted = DatasetSpec { cache_bust: true, ..spec.clone() };
+    let (plain, own) = (open_spec(&spec).unwrap(), open_spec(&busted).unwrap());
+    let tokenizer = own.tokenizer.clone().unwrap();
+    let prompts: Vec<Prompt> = (0..20).map(|seq| prompt(&own, seq)).collect();
+    for (seq, own) in prompts.iter().enumerate() {
+        assert_eq!(own.tokens, prompt(&plain, seq as u64).tokens);
+        assert_eq!(tokens_of(own, &tokenizer, spec.system.as_deref()), own.tokens);
+    }
+    let heads = |prompts: &[Prompt]| prompts.iter().map(|own| own.text[..16].to_owned()).collect::<HashSet<_>>().len();
+    let plain: Vec<Prompt> = (0..20).map(|seq| prompt(&plain, seq)).collect();
+    assert_eq!((heads(&prompts), heads(&plain)), (20, 1));
+}
+
+#[test]
 fn a_length_that_the_template_uses_up_is_an_error_or_drawn_again() {
     let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(30), 20);
     let error = open_spec(&spec).unwrap_err().to_string();

@@ -87,9 +87,13 @@ pub(crate) static DATASET: Block = Block {
         field("strict", Kind::Bool, "A row that does not fit stops the run; otherwise it is reported, left out and counted.")
             .default("false")
             .example("true"),
-        field("cache_bust", Kind::Bool, "Put a unique text in front of each prompt, so that no prefix cache knows it.")
-            .default("false")
-            .example("true"),
+        field(
+            "cache_bust",
+            Kind::Bool,
+            "Put a unique text in front of each prompt, so that no prefix cache knows it; what prompts of `prefix` and `random` share is drawn for each anew.",
+        )
+        .default("false")
+        .example("true"),
         field("system", Kind::Text, "A system message in front of each prompt.").example("You are terse."),
     ],
 };
