@@ -9,7 +9,7 @@ use crate::wire::Protocol;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, PROXY_AUTHORIZATION, TE,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -22,7 +22,8 @@ const DOCUMENT: &str = "application/json";
 const KEYS: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-api-key")];
 
 /// What a recorded request tells of its own connection, which is not this one.
-const TRANSPORT: [HeaderName; 9] = [
+const TRANSPORT: [HeaderName; 10] = [
+    HOST,
     ACCEPT_ENCODING,
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -61,7 +62,8 @@ impl Headers {
         let keyed = KEYS.iter().any(|key| headers.contains_key(key));
         for (name, value) in own {
             let parsed = parse(name)?;
-            if !TRANSPORT.contains(&parsed) && !(keyed && KEYS.contains(&parsed)) {
+            let stays = TRANSPORT.contains(&parsed) || keyed && KEYS.contains(&parsed);
+            if !stays {
                 put(&mut headers, name, value)?;
             }
         }
@@ -212,6 +214,7 @@ mod tests {
     #[test]
     fn a_recorded_request_keeps_its_connection_and_its_key_to_itself() {
         let mut own = [
+            ("Host", "old:80"),
             ("Accept-Encoding", "br"),
             ("Connection", "close"),
             ("Keep-Alive", "timeout=5"),
@@ -232,7 +235,7 @@ mod tests {
         let sent = |url: &str, key, named: &[(&str, &str)], own: &[(String, String)]| {
             lines(&at(url, key, named, Compression::None).unwrap().of(false, own).unwrap())
         };
-        let with = |auth: &[&str], keys: &[&str]| [&common, auth, &rest, keys].concat();
+        let with = |auth: &[&'static str], keys: &[&'static str]| [&common, auth, &rest, keys].concat();
         let plain = "http://h:1/v1";
         // A target without a key takes the recorded ones.
         assert_eq!(sent(plain, None, &[], &own), with(&["authorization: Bearer old"], &["x-api-key: old", "x-user: u1"]));

@@ -11,7 +11,7 @@ use crate::engine::pool::Pool;
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
 use crate::model::call::Call;
-use crate::model::outcome::{Counted, Failure, FailureKind, Outcome, Phase};
+use crate::model::outcome::{Failure, FailureKind, Outcome, Phase};
 use crate::model::target::Target;
 use crate::model::units::Nanos;
 use crate::wire::{Message, Protocol};
@@ -85,7 +85,7 @@ impl Http {
         let mut trace = Trace::default();
         trace.timeline.intended = intended;
         self.line.gauges.start(call.body.len() as u64);
-        let mut outcome = blank(&call, phase);
+        let mut outcome = call.outcome(phase);
         trace.timeline.sent = Some(self.line.clock.now());
         let mut exchange = Exchange { line: &self.line, trace: &mut trace };
         let stop = pin!(given_up(self.line.timeouts.total, cancelled));
@@ -99,7 +99,7 @@ impl Http {
 
     /// A call that cannot be written down: the fault is its own data's, and nothing of it left.
     fn never_sent(&self, call: &Call, intended: Nanos, phase: Phase, failure: Failure) -> Finished {
-        let mut outcome = Outcome { end: Err(failure), bytes_out: 0, ..blank(call, phase) };
+        let mut outcome = Outcome { end: Err(failure), bytes_out: 0, ..call.outcome(phase) };
         outcome.timeline.intended = intended;
         outcome.timeline.end = self.line.clock.now();
         Finished { outcome, text: None, message: None }
@@ -145,35 +145,9 @@ fn given_up(limit: Nanos, cancelled: impl Future<Output = ()>) -> impl Future<Ou
     }
 }
 
-/// The outcome of a call of which nothing has happened yet.
-fn blank(call: &Call, phase: Phase) -> Outcome {
-    Outcome {
-        seq: call.seq,
-        turn: call.turn,
-        turns: call.turns,
-        group: call.group.clone(),
-        phase,
-        model: call.model.clone(),
-        streamed: call.streamed,
-        timeline: Default::default(),
-        status: None,
-        reads: 0,
-        bytes_out: call.body.len() as u64,
-        bytes_in: 0,
-        reconnects: 0,
-        usage: Default::default(),
-        counted: Counted { prompt: call.prompt_tokens, output: None, approximate: call.approximate },
-        server: Default::default(),
-        items: call.items,
-        max_tokens: call.max_tokens,
-        response_id: None,
-        end: Ok(Default::default()),
-    }
-}
-
 /// The outcome of an arrival that found no room: it was never sent.
 pub fn dropped(call: &Call, phase: Phase, at: Nanos, why: &str) -> Outcome {
-    let mut outcome = Outcome { end: Err(Failure::new(FailureKind::Dropped, why)), bytes_out: 0, ..blank(call, phase) };
+    let mut outcome = Outcome { end: Err(Failure::new(FailureKind::Dropped, why)), bytes_out: 0, ..call.outcome(phase) };
     outcome.timeline.intended = at;
     outcome.timeline.end = at;
     outcome
