@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn each_voice_has_its_rank() {
         let headers = of(Some("k"), &[("X-SSE", "off"), ("authorization", "mine")], Compression::Any).unwrap();
-        let own = [("accept".to_owned(), "a/b".to_owned()), ("Host".to_owned(), "other".to_owned())];
+        let own = [("accept".to_owned(), "a/b".to_owned()), ("X-SSE".to_owned(), "on".to_owned())];
         assert_eq!(
             lines(&headers.of(true, &own).unwrap()),
             [
@@ -192,9 +192,9 @@ mod tests {
                 "accept: a/b",
                 "authorization: mine",
                 "content-type: application/json",
-                "host: other",
+                "host: h:1",
                 "x-api-key: k",
-                "x-sse: off",
+                "x-sse: on",
             ]
         );
         let headers = of(None, &[("content-length", "7")], Compression::None).unwrap();

@@ -93,7 +93,8 @@ impl Data {
             ".nan" | ".NaN" | ".NAN" => return Data::Float(f64::NAN),
             _ => {}
         }
-        if let Some(Ok(value)) = text.strip_prefix("0x").map(|hex| i64::from_str_radix(hex, 16)) {
+        let hexadecimal = text.strip_prefix("0x").filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit()));
+        if let Some(Ok(value)) = hexadecimal.map(|digits| i64::from_str_radix(digits, 16)) {
             return Data::Int(value);
         }
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -271,6 +272,7 @@ mod tests {
             ("True", Data::Bool(true)),
             ("012", Data::Int(12)),
             ("0x1F", Data::Int(31)),
+            ("0x+0", Data::Text("0x+0".into())),
             ("-3", Data::Int(-3)),
             ("1e3", Data::Float(1000.0)),
             (".5", Data::Float(0.5)),
