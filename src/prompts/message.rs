@@ -45,10 +45,10 @@ pub fn assembled(prompt: &Prompt, system: Option<&str>) -> Option<Vec<Value>> {
 pub fn tokens_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> Option<u64> {
     let Some(messages) = assembled(prompt, system) else {
         let body = prompt.body.as_ref()?;
-        return tokenizer.count(["prompt", "input", "inputs"].iter().find_map(|key| body.get(*key)?.as_str())?);
+        return tokenizer.count_prompt(["prompt", "input", "inputs"].iter().find_map(|key| body.get(*key)?.as_str())?);
     };
     let tools = prompt.body.as_ref().and_then(|body| body.get("tools"));
-    messages.iter().all(is_words).then(|| tokenizer.chat(&messages, tools).ok())?.and_then(|whole| tokenizer.count(&whole))
+    messages.iter().all(is_words).then(|| tokenizer.chat(&messages, tools).ok())?.and_then(|whole| tokenizer.count_prompt(&whole))
 }
 
 /// Whether a message is nothing but words.
@@ -66,7 +66,7 @@ pub fn slot_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> 
     replace_last_user(&mut marked, MARK);
     match assembled(&marked, system) {
         Some(messages) => tokenizer.slot(&messages),
-        None => Ok(Slot::default()),
+        None => Ok(tokenizer.place_of_plain_text()),
     }
 }
 

@@ -203,7 +203,7 @@ fn tokenizer(
 ) -> Result<Option<Arc<Tokenizer>>, PromptError> {
     if let Some(name) = spec.tokenizer.as_deref().filter(|name| *name != "builtin") {
         let tokenizer = hub::tokenizer(name, cache, progress, notes)?;
-        return Ok(Some(Arc::new(if spec.templated { tokenizer } else { tokenizer.without_template() })));
+        return Ok(Some(Arc::new(if spec.templated { tokenizer } else { tokenizer.for_plain_text() })));
     }
     let made = matches!(spec.source, Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. });
     let needed = spec.tokenizer.is_some() || made || spec.shape.is_some() || spec.min_tokens.or(spec.max_tokens).is_some();

@@ -171,6 +171,23 @@ mod tests {
         assert!(matches!(error, TokenError::NoFit { wanted: 3, nearest: 1 }), "{error}");
     }
 
+    #[test]
+    fn plain_text_is_as_long_as_a_server_that_frames_it_reads_it() {
+        let (_, plain) = ALL.iter().find(|(name, _)| *name == "wordpiece").unwrap();
+        let mut inner = plain.inner.clone();
+        let mark = ("[CLS]".to_owned(), inner.token_to_id("[CLS]").unwrap());
+        inner.with_post_processor(Some(tokenizers::processors::bert::BertProcessing::new(mark.clone(), mark)));
+        let read = |text: &str| inner.encode_fast(text, true).unwrap().len() as u64;
+        let tokenizer = Tokenizer::over(inner.clone(), false).for_plain_text();
+        let messages = [serde_json::json!({ "role": "user", "content": crate::token::MARK })];
+        for slot in [tokenizer.place_of_plain_text(), tokenizer.slot(&messages).unwrap()] {
+            let text = tokenizer.exactly(40, &slot, &mut rng(1)).unwrap();
+            assert_eq!((read(&text), tokenizer.count_prompt(&text), tokenizer.count(&text)), (40, Some(40), Some(38)));
+            let cut = tokenizer.capped(12, &slot, &text).unwrap();
+            assert_eq!(read(&cut), 12);
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
         #[test]

@@ -20,6 +20,7 @@ pub use slot::{MARK, Slot};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::OnceLock;
+use tokenizers::PostProcessor;
 
 /// A tokenizer, shared freely between threads.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     chat: Option<ChatTemplate>,
     approximate: bool,
+    /// Special tokens that the server puts around a prompt of plain text: `<s>`, or `[CLS]` and `[SEP]`.
+    around: u64,
     /// What random text is drawn from; made on first use, for it walks the whole vocabulary.
     pool: OnceLock<fit::Pool>,
 }
@@ -69,12 +72,14 @@ impl Tokenizer {
             // Clearing cannot fail; only a stride that does not fit a length can.
             let _ = inner.with_truncation(None);
         }
-        Tokenizer { inner, chat: None, approximate, pool: OnceLock::new() }
+        Tokenizer { inner, chat: None, approximate, around: 0, pool: OnceLock::new() }
     }
 
-    /// The same without its chat template, for prompts that are not sent as messages.
-    pub fn without_template(self) -> Tokenizer {
-        Tokenizer { chat: None, ..self }
+    /// The same for prompts that are not sent as messages: without its chat template, and with the special tokens that a
+    /// server adds to plain text.
+    pub fn for_plain_text(self) -> Tokenizer {
+        let around = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false) as u64);
+        Tokenizer { chat: None, around, ..self }
     }
 
     /// The chat template, where the tokenizer came with one.
@@ -88,10 +93,15 @@ impl Tokenizer {
         self.inner.encode_fast(text, false).ok().map(|encoding| encoding.len() as u64)
     }
 
+    /// Tokens of a prompt: of `text`, and the special ones that a server puts around it.
+    pub fn count_prompt(&self, text: &str) -> Option<u64> {
+        self.count(text).map(|tokens| tokens + self.around)
+    }
+
     /// Tokens of a conversation as the model reads it: the chat template applied, which brings its own special tokens.
     /// Without a template, of the contents, a line each. None where the template or the tokenizer refuses it.
     pub fn count_messages(&self, messages: &[Value]) -> Option<u64> {
-        self.count(&self.chat(messages, None).ok()?)
+        self.count_prompt(&self.chat(messages, None).ok()?)
     }
 
     /// What the model reads for these messages and the request's `tools`; without a template the contents, a line each.

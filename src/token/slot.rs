@@ -15,12 +15,12 @@ const STARTS: usize = 8;
 /// Tokens at the end of the part behind a text by which it is known to be unchanged.
 const TAIL: usize = 8;
 
-/// The place of a text in what a model reads. [`Slot::default`] is a text alone.
+/// The place of a text in what a model reads. [`Slot::default`] is a text alone, without special tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     pub(super) before: String,
     pub(super) after: String,
-    /// Tokens of what is left out in front of `before` and behind `after`.
+    /// Tokens of what is left out in front of `before` and behind `after`, special ones among them.
     beyond: u64,
     /// Ids that the measured part must begin with: text whose tokens must not change.
     lead: Vec<u32>,
@@ -55,9 +55,16 @@ impl Tokenizer {
         let whole = self.chat(messages, None)?;
         let parts: Vec<&str> = whole.split(MARK).collect();
         match parts.as_slice() {
-            [before, after] => Ok(Slot { before: (*before).to_owned(), after: (*after).to_owned(), ..Slot::default() }),
+            [before, after] => {
+                Ok(Slot { before: (*before).to_owned(), after: (*after).to_owned(), ..self.place_of_plain_text() })
+            }
             _ => Err(TokenError::Refused { reason: "the user's text does not stand in what it makes of them".into() }),
         }
+    }
+
+    /// The place of a prompt that is nothing but its text.
+    pub fn place_of_plain_text(&self) -> Slot {
+        Slot { beyond: self.around, ..Slot::default() }
     }
 
     /// Tokens of all that the model reads with `text` in its place. None where the tokenizer refuses it, or where tokens

@@ -144,7 +144,7 @@ impl Reading {
 
     fn count(&self, tokenizer: &Tokenizer, prompt: &Prompt) -> Option<u64> {
         match self.kind.words {
-            Some(words) => tokenizer.count(&words(prompt)),
+            Some(words) => tokenizer.count_prompt(&words(prompt)),
             None => message::tokens_of(prompt, tokenizer, self.spec.system.as_deref()),
         }
     }

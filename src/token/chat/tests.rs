@@ -66,7 +66,7 @@ fn without_a_template_the_contents_are_counted() {
     let builtin = Tokenizer::builtin();
     assert!(builtin.chat_template().is_none());
     assert_eq!(builtin.count_messages(&talk()), builtin.count("Terse.\n Hi \nYes?\nWhy?"));
-    let plain = CHATML.over("builtin").without_template();
+    let plain = CHATML.over("builtin").for_plain_text();
     assert_eq!(plain.count_messages(&talk()), builtin.count_messages(&talk()));
 }
 
