@@ -2,6 +2,7 @@
 
 use crate::model::units::Nanos;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// One turn's input.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,8 +14,8 @@ pub struct Prompt {
     pub messages: Option<Vec<Value>>,
     /// A whole request body, where the data gives one; it takes the template's place.
     pub body: Option<Map<String, Value>>,
-    /// The dataset's row by column, for `{{ item.x }}`.
-    pub fields: Map<String, Value>,
+    /// The dataset's row by column, for `{{ item.x }}`; the turns of a session share it.
+    pub fields: Arc<Map<String, Value>>,
     /// Prompt tokens as counted here, system message and the tokenizer's chat template included. None: not counted, or
     /// with pictures among them.
     pub tokens: Option<u64>,

@@ -25,7 +25,7 @@ fn parse(row: Row<'_>, _: &Reading) -> Result<Vec<Prompt>, String> {
     let text = row.text(&["input", "text", "prompt"])?;
     let mut fields = row.into_fields();
     fields.insert("input".into(), text.clone().into());
-    Ok(vec![Prompt { text, fields, ..Prompt::default() }])
+    Ok(vec![Prompt { text, fields: fields.into(), ..Prompt::default() }])
 }
 
 /// Opens the file. The last batch of a pass over the rows holds what is left: no batch takes a row again beside new ones.
@@ -105,7 +105,7 @@ fn joined(mut prompts: Vec<Prompt>, batch: u64) -> Option<Prompt> {
     let tokens = prompts.iter().map(|prompt| prompt.tokens).sum();
     let mut prompt = prompts.into_iter().next()?;
     (prompt.text, prompt.tokens) = (texts.join("\n"), tokens);
-    prompt.fields.insert("input".into(), texts.into_iter().map(Value::from).collect());
+    Arc::make_mut(&mut prompt.fields).insert("input".into(), texts.into_iter().map(Value::from).collect());
     Some(prompt)
 }
 

@@ -179,7 +179,7 @@ impl Prompts for Images {
         let prompt = Prompt {
             text: self.text.clone(),
             messages: Some(vec![json!({ "role": "user", "content": Value::Array(parts) })]),
-            fields: Map::from_iter([("width".to_owned(), json!(width)), ("height".to_owned(), json!(height))]),
+            fields: Map::from_iter([("width".to_owned(), json!(width)), ("height".to_owned(), json!(height))]).into(),
             ..Prompt::default()
         };
         Some(Session { turns: vec![prompt] })

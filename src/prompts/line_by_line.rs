@@ -50,7 +50,7 @@ fn whole(body: Map<String, Value>) -> Prompt {
         (_, Some(Value::String(text))) => text.clone(),
         _ => String::new(),
     };
-    Prompt { text, fields: body.clone(), body: Some(body), ..Prompt::default() }
+    Prompt { text, fields: body.clone().into(), body: Some(body), ..Prompt::default() }
 }
 
 #[cfg(test)]

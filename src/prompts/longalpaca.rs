@@ -24,7 +24,7 @@ pub const KIND: Kind = Kind {
 /// The prompt in one column of a row, the whole row in its fields.
 pub fn column(row: Row<'_>, name: &str) -> Result<Vec<Prompt>, String> {
     let text = row.text(&[name])?;
-    Ok(vec![Prompt { text, fields: row.into_fields(), ..Prompt::default() }])
+    Ok(vec![Prompt { text, fields: row.into_fields().into(), ..Prompt::default() }])
 }
 
 #[cfg(test)]
@@ -37,6 +37,6 @@ mod tests {
     fn the_column_is_the_prompt_and_the_row_its_fields() {
         let fields = json!({ "instruction": " Sum it up. ", "output_tokens": 7 }).as_object().unwrap().clone();
         let prompt = column(Row::new(fields.clone(), &BTreeMap::new()), "instruction").unwrap().remove(0);
-        assert_eq!((prompt.text.as_str(), prompt.fields, prompt.max_tokens), ("Sum it up.", fields, None));
+        assert_eq!((prompt.text.as_str(), (*prompt.fields).clone(), prompt.max_tokens), ("Sum it up.", fields, None));
     }
 }

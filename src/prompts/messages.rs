@@ -4,6 +4,7 @@ use super::file::{Kind, Parse, Reading, Row, Taste};
 use super::turns::{Said, split, whole};
 use crate::model::prompt::Prompt;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// Rows with `messages`, or bare lists of them. With `dataset.turns` a row is a conversation, otherwise one request that
 /// holds everything up to the last message of the user or a tool. `tools` and `tool_choice` go into the request.
@@ -36,7 +37,7 @@ pub fn prompts(row: Row<'_>, list: &[Value], reading: &Reading) -> Result<Vec<Pr
     if turns.is_empty() {
         return Err("the messages hold none of the user".into());
     }
-    let fields = row.into_fields();
+    let fields = Arc::new(row.into_fields());
     let prompt = |(index, turn): (usize, super::turns::Turn)| {
         let mut prompt = turn.prompt(fields.clone());
         prompt.max_tokens = prompt.max_tokens.or(max_tokens);

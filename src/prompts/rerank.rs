@@ -39,7 +39,7 @@ fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
     let mut fields = row.into_fields();
     fields.insert("query".into(), query.clone().into());
     fields.insert("documents".into(), Value::Array(documents));
-    Ok(vec![Prompt { text: query, fields, ..Prompt::default() }])
+    Ok(vec![Prompt { text: query, fields: fields.into(), ..Prompt::default() }])
 }
 
 /// Texts, or mappings with a `text`, or one text alone. They are sent as they are.

@@ -30,7 +30,7 @@ fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
     }
     let (text, system, max_tokens) =
         (row.text(&PROMPT)?, row.text_if(&["system"])?, row.count_if(&["output_tokens", "max_tokens"])?);
-    Ok(vec![Prompt { text, system, max_tokens, fields: row.into_fields(), ..Prompt::default() }])
+    Ok(vec![Prompt { text, system, max_tokens, fields: row.into_fields().into(), ..Prompt::default() }])
 }
 
 #[cfg(test)]

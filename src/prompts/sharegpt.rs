@@ -4,6 +4,7 @@ use super::file::{Kind, Parse, Reading, Row, Taste};
 use super::turns::{Said, Turn, split};
 use crate::model::prompt::Prompt;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// Rows with `conversations` (or `items`, or `messages`) of `{from, value}` or `{role, content}`. Without `dataset.turns` a
 /// row is its first question. `item.output_tokens` is the length of the data's reply, where a tokenizer counts.
@@ -27,13 +28,16 @@ const SPEAKERS: [(&str, &[&str]); 4] = [
 
 fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
     let names = ["conversations", "items", "messages"];
-    let (_, list) = row.list_if(&names)?.ok_or_else(|| row.lacks(&names))?;
+    let (column, list) = row.list_if(&names)?.ok_or_else(|| row.lacks(&names))?;
     let (max_tokens, system) = (row.count_if(&["output_tokens", "max_tokens"])?, row.text_if(&["system"])?);
     let said = list.iter().map(|entry| Said::new(&message(entry)?)).collect::<Result<Vec<_>, _>>()?;
     let mut turns = split(said);
     let Some(first) = turns.first() else { return Err("the conversation holds no message of a human".into()) };
     let alone = reading.spec.turns.is_none();
-    let fields = row.into_fields();
+    let mut fields = row.into_fields();
+    // The turns hold it, and each may hold the fields anew.
+    fields.shift_remove(&column);
+    let fields = Arc::new(fields);
     if alone {
         // Where there is nothing but a question, it stays a text, which every protocol can carry.
         let plain = matches!(first.messages.as_slice(), [only] if only["role"] == "user");
@@ -47,7 +51,7 @@ fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
 
 fn prompts(
     turns: Vec<Turn>,
-    fields: &Map<String, Value>,
+    fields: &Arc<Map<String, Value>>,
     (max_tokens, system): (Option<u64>, Option<String>),
     reading: &Reading,
 ) -> Vec<Prompt> {
@@ -55,7 +59,7 @@ fn prompts(
         let mut fields = fields.clone();
         let reply = turn.reply.as_ref().zip(reading.tokenizer.as_ref());
         if let Some(tokens) = reply.and_then(|(reply, tokenizer)| tokenizer.count(reply)) {
-            fields.entry("output_tokens").or_insert_with(|| json!(tokens));
+            Arc::make_mut(&mut fields).entry("output_tokens").or_insert_with(|| json!(tokens));
         }
         let mut prompt = turn.prompt(fields);
         prompt.text = prompt.text.trim().to_owned();

@@ -12,6 +12,7 @@ use crate::model::units::Nanos;
 use crate::scenario::leaf::duration;
 use crate::token::text_of;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// One message, and what the data says of its turn.
 #[derive(Debug, PartialEq)]
@@ -94,7 +95,7 @@ impl Turn {
     }
 
     /// As a prompt, with the row that it comes from.
-    pub fn prompt(self, fields: Map<String, Value>) -> Prompt {
+    pub fn prompt(self, fields: Arc<Map<String, Value>>) -> Prompt {
         let Turn { messages, max_tokens, wait, system, .. } = self;
         Prompt { text: last_user(&messages), messages: Some(messages), max_tokens, wait, system, fields, ..Prompt::default() }
     }
@@ -161,7 +162,7 @@ mod tests {
         let replies: Vec<Option<&str>> = turns.iter().map(|turn| turn.reply.as_deref()).collect();
         assert_eq!(replies, [Some("a1"), Some("a2"), None]);
         assert_eq!(turns[1].messages[0], json!({ "role": "tool", "content": "t1", "tool_call_id": "x" }));
-        let prompts: Vec<Prompt> = turns.into_iter().map(|turn| turn.prompt(Map::new())).collect();
+        let prompts: Vec<Prompt> = turns.into_iter().map(|turn| turn.prompt(Arc::default())).collect();
         assert_eq!(prompts.iter().map(|prompt| prompt.text.as_str()).collect::<Vec<_>>(), ["q1", "", "q2"]);
         assert_eq!(prompts.iter().map(|prompt| prompt.max_tokens).collect::<Vec<_>>(), [Some(5), None, Some(7)]);
         let waits: Vec<Option<f64>> = prompts.iter().map(|prompt| prompt.wait.map(Nanos::secs)).collect();

@@ -33,7 +33,7 @@ fn drawn_pictures_have_their_size_and_are_all_different() {
     for seq in 0..6 {
         let prompt = prompt(&one, seq);
         let (width, height) = [(40, 30), (64, 16)][seq as usize % 2];
-        assert_eq!(Value::Object(prompt.fields.clone()), json!({ "width": width, "height": height }));
+        assert_eq!(Value::Object((*prompt.fields).clone()), json!({ "width": width, "height": height }));
         assert_eq!((prompt.text.as_str(), prompt.tokens), ("What is this?", None));
         let pictures = pictures(&prompt);
         assert_eq!(pictures.len(), 2);

@@ -103,7 +103,7 @@ impl<'a> Scope<'a> {
             ("item", Some((field, deeper))) => {
                 return deeper.iter().try_fold(self.prompt.fields.get(field)?, |value, key| value.get(key)).cloned();
             }
-            ("item", None) => Value::Object(self.prompt.fields.clone()),
+            ("item", None) => Value::Object((*self.prompt.fields).clone()),
             ("case", Some((key, _))) => return self.case().get(key).cloned(),
             ("case", None) => Value::Object(self.case()),
             _ => return None,
@@ -122,7 +122,7 @@ impl<'a> Scope<'a> {
     fn context(&self) -> Jinja {
         let make = || {
             let all = json!({ "model": self.model, "prompt": self.prompt.text, "messages": self.dialog.messages(),
-                "system": self.dialog.system(), "dialog": self.dialog.others(), "item": self.prompt.fields, "case": self.case(), "seq": self.seq });
+                "system": self.dialog.system(), "dialog": self.dialog.others(), "item": *self.prompt.fields, "case": self.case(), "seq": self.seq });
             Jinja::from(Serde(&all))
         };
         self.context.get_or_init(make).clone()
