@@ -9,8 +9,8 @@ use crate::wire::Protocol;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
@@ -19,13 +19,21 @@ const EVENTS: &str = "text/event-stream, application/x-ndjson, application/json"
 const DOCUMENT: &str = "application/json";
 
 /// Where services of these protocols look for a key.
-const KEYS: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-api-key")];
+const KEYS: [HeaderName; 4] = [
+    AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-goog-api-key"),
+];
 
 /// What a recorded request tells of its own connection, which is not this one.
-const TRANSPORT: [HeaderName; 10] = [
+const TRANSPORT: [HeaderName; 13] = [
     HOST,
     ACCEPT_ENCODING,
+    CONTENT_ENCODING,
     CONNECTION,
+    TRAILER,
+    HeaderName::from_static("http2-settings"),
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     PROXY_AUTHORIZATION,
@@ -60,7 +68,8 @@ impl Headers {
     pub fn of(&self, streamed: bool, own: &[(String, String)]) -> Result<HeaderMap, EngineError> {
         let mut headers = if streamed { self.streamed.clone() } else { self.whole.clone() };
         let keyed = KEYS.iter().any(|key| headers.contains_key(key));
-        for (name, value) in own {
+        // A recording of HTTP/2 holds `:authority` and the like.
+        for (name, value) in own.iter().filter(|(name, _)| !name.starts_with(':')) {
             let parsed = parse(name)?;
             let stays = TRANSPORT.contains(&parsed) || keyed && KEYS.contains(&parsed);
             if !stays {
@@ -215,6 +224,9 @@ mod tests {
     fn a_recorded_request_keeps_its_connection_and_its_key_to_itself() {
         let mut own = [
             ("Host", "old:80"),
+            (":authority", "old:80"),
+            ("Content-Encoding", "gzip"),
+            ("Api-Key", "old"),
             ("Accept-Encoding", "br"),
             ("Connection", "close"),
             ("Keep-Alive", "timeout=5"),
@@ -238,7 +250,10 @@ mod tests {
         let with = |auth: &[&'static str], keys: &[&'static str]| [&common, auth, &rest, keys].concat();
         let plain = "http://h:1/v1";
         // A target without a key takes the recorded ones.
-        assert_eq!(sent(plain, None, &[], &own), with(&["authorization: Bearer old"], &["x-api-key: old", "x-user: u1"]));
+        assert_eq!(
+            sent(plain, None, &[], &own),
+            with(&["api-key: old", "authorization: Bearer old"], &["x-api-key: old", "x-user: u1"])
+        );
         // A key of the protocol, of the scenario's headers, of the URL.
         assert_eq!(sent(plain, Some("k"), &[], &own), with(&[], &["x-api-key: k", "x-user: u1"]));
         let named = [("Authorization", "mine")];

@@ -119,13 +119,15 @@ impl Api {
                     "n",
                     "seed",
                     "logprobs",
+                    "tools",
+                    "tool_choice",
                 ],
             ),
             (Api::Anthropic, "stop") => Some("stop_sequences".into()),
-            (Api::Anthropic, _) => same(&["max_tokens", "temperature", "top_p", "top_k"]),
+            (Api::Anthropic, _) => same(&["max_tokens", "temperature", "top_p", "top_k", "tools", "tool_choice"]),
             (Api::Ollama, "max_tokens") => Some("options.num_predict".into()),
             (Api::Ollama, "repetition_penalty") => Some("options.repeat_penalty".into()),
-            (Api::Ollama, "logprobs") => Some("logprobs".into()),
+            (Api::Ollama, "logprobs" | "tools") => Some(Cow::Owned(field.to_owned())),
             (Api::Ollama, _) => {
                 under("options", &["temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "stop", "seed"])
             }

@@ -182,6 +182,8 @@ pub struct DatasetSpec {
     pub tokenizer: Option<String>,
     /// The prompts are sent as messages, so that the tokenizer's chat template counts.
     pub templated: bool,
+    /// The request is one text: a row that holds more does not fit.
+    pub one_text: bool,
     /// Rows with fewer prompt tokens are dropped and counted.
     pub min_tokens: Option<u64>,
     /// Rows with more prompt tokens are dropped and counted.
@@ -213,6 +215,7 @@ impl DatasetSpec {
             path: None,
             tokenizer: None,
             templated: true,
+            one_text: false,
             min_tokens: None,
             max_tokens: None,
             order: Order::default(),

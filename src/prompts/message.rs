@@ -51,6 +51,12 @@ pub fn tokens_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -
     messages.iter().all(is_words).then(|| tokenizer.chat(&messages, tools).ok())?.and_then(|whole| tokenizer.count_prompt(&whole))
 }
 
+/// Whether a prompt is one text of the user's, or a whole body, and nothing besides.
+pub fn is_one_text(prompt: &Prompt) -> bool {
+    let alone = |messages: &Vec<Value>| matches!(messages.as_slice(), [only] if is_user(only) && is_words(only));
+    prompt.body.is_some() || prompt.system.is_none() && prompt.messages.as_ref().is_none_or(alone)
+}
+
 /// Whether a message is nothing but words.
 fn is_words(message: &Value) -> bool {
     let parts = message.get("content").and_then(Value::as_array);

@@ -81,6 +81,11 @@ pub trait Prompts: Send + Sync {
         self.len() == Some(0)
     }
 
+    /// Sessions before a prompt is sent again, where that is another number than [`Prompts::len`].
+    fn distinct(&self) -> Option<u64> {
+        self.len()
+    }
+
     /// Rows left out before the last session that was asked for: blank, outside `prompt_tokens`, or not what the kind reads.
     fn dropped(&self) -> u64;
 

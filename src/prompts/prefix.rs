@@ -139,6 +139,11 @@ impl Prompts for Prefix {
         self.len
     }
 
+    /// Beginnings of their own never come again.
+    fn distinct(&self) -> Option<u64> {
+        self.len.filter(|_| !self.bust)
+    }
+
     fn dropped(&self) -> u64 {
         0
     }

@@ -28,16 +28,13 @@ const SPEAKERS: [(&str, &[&str]); 4] = [
 
 fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
     let names = ["conversations", "items", "messages"];
-    let (column, list) = row.list_if(&names)?.ok_or_else(|| row.lacks(&names))?;
+    let (_, list) = row.list_if(&names)?.ok_or_else(|| row.lacks(&names))?;
     let (max_tokens, system) = (row.count_if(&["output_tokens", "max_tokens"])?, row.text_if(&["system"])?);
     let said = list.iter().map(|entry| Said::new(&message(entry)?)).collect::<Result<Vec<_>, _>>()?;
     let mut turns = split(said);
     let Some(first) = turns.first() else { return Err("the conversation holds no message of a human".into()) };
     let alone = reading.spec.turns.is_none();
-    let mut fields = row.into_fields();
-    // The turns hold it, and each may hold the fields anew.
-    fields.shift_remove(&column);
-    let fields = Arc::new(fields);
+    let fields = Arc::new(row.into_fields());
     if alone {
         // Where there is nothing but a question, it stays a text, which every protocol can carry.
         let plain = matches!(first.messages.as_slice(), [only] if only["role"] == "user");

@@ -19,7 +19,7 @@ use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::stop::Level;
-use crate::scenario::render::{Renderer, streams};
+use crate::scenario::render::Renderer;
 use crate::token::Tokenizer;
 use crate::wire::{Protocol, protocol};
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Bench {
             Place::Simulator { .. } => None,
         };
         let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
-        let renderer = Arc::new(Renderer::new(case, &protocol.body(streams(&case.request)))?);
+        let renderer = Arc::new(Renderer::new(case, |stream| protocol.body(stream))?);
         let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
         let notes = dataset.notes.into_iter().chain(log.iter().flat_map(|log| log.notes.clone())).collect();
         let arrivals = arrivals(case, dataset.prompts.as_ref(), log.as_ref())?;

@@ -9,7 +9,7 @@ use crate::prompts::{self, CacheDir};
 use crate::run::bench::{Logs, extent};
 use crate::run::error::RunError;
 use crate::run::talk::opening;
-use crate::scenario::render::{Renderer, streams};
+use crate::scenario::render::Renderer;
 use crate::wire::protocol;
 
 /// A plan's outlook.
@@ -112,7 +112,7 @@ fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
     let Some(case) = plan.cases.first() else { return Err(RunError::NothingToSend) };
     let opened = prompts::open(&case.dataset, plan.seed, 0, cache, &|_| {})?;
     let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
-    let renderer = Renderer::new(case, &protocol.body(streams(&case.request)))?;
+    let renderer = Renderer::new(case, |stream| protocol.body(stream))?;
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
     let first = opened.prompts.session(0).and_then(|session| session.turns.into_iter().next()).ok_or(RunError::NothingToSend)?;
     let body = renderer.body(&opening(first), 0, seed)?.bytes;

@@ -67,7 +67,7 @@ impl Ledger {
 
     /// Books a round that began at row `first`; `planned` is its number of sessions, where that was known beforehand.
     pub fn book(&mut self, case: &Case, bench: &Bench, (first, planned): (u64, Option<u64>), outcomes: &[Outcome]) {
-        let rows = bench.prompts.len();
+        let rows = bench.prompts.distinct();
         let used = outcomes.iter().map(|outcome| outcome.seq + 1).max().unwrap_or(0);
         let reserved = planned.unwrap_or(if rows.is_none() && endless(&case.dataset.source) { UNKNOWN_LENGTH } else { 0 });
         let (sent, repeated) = sent(first, rows, outcomes);

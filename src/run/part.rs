@@ -231,7 +231,7 @@ impl<'a> Stage<'a> {
     fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
         part.rows_dropped = self.bench.prompts.dropped();
         part.measured_from_ns = measured_from(self.turn.case, outcomes).0;
-        part.rows_repeated = ledger::sent(self.turn.first, self.bench.prompts.len(), outcomes).1;
+        part.rows_repeated = ledger::sent(self.turn.first, self.bench.prompts.distinct(), outcomes).1;
         part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();
         if self.context.stop.level() > Level::Run {
             part.cut_short = Some("interrupted".into());

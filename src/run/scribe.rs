@@ -185,7 +185,7 @@ mod tests {
         let mut case = plan(request).cases.remove(0);
         case.dataset.turns = Some(Turns::default());
         let body = json!({ "model": "{{ model }}", "messages": "{{ messages }}" });
-        let renderer = Arc::new(Renderer::new(&case, &body).unwrap());
+        let renderer = Arc::new(Renderer::new(&case, |_| body.clone()).unwrap());
         let turn = Prompt { text: "hi".into(), ..Prompt::default() };
         Style::new(&case, Arc::new(Same(Session { turns: vec![turn; turns] })), renderer, None, Seed(1))
     }

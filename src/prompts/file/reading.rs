@@ -79,6 +79,9 @@ impl Reading {
             Ok(turns) => turns,
             Err((line, problem)) => return Verdict::Misfit(line, problem),
         };
+        if self.spec.one_text && !turns.iter().all(message::is_one_text) {
+            return Verdict::Misfit(0, "the row is more than one text, which is all that the protocol takes".into());
+        }
         self.finished(turns, known).map_or(Verdict::Outside, Verdict::Usable)
     }
 

@@ -103,6 +103,7 @@ fn busted_prompts_share_nothing_and_are_as_long() {
         beginnings.insert(tokenizer.ids(&whole).unwrap()[head..head + 8].to_vec());
     }
     assert_eq!(beginnings.len(), 12);
+    assert_eq!((own.prompts.len(), own.prompts.distinct(), plain.prompts.distinct()), (Some(6), None, Some(6)));
     assert_eq!(groups(&own, 4), groups(&plain, 4));
     assert_eq!(prompt(&own, 5), prompt(&later, 1));
     assert!(own.notes.iter().all(|note| !note.contains("cache_bust")), "{:?}", own.notes);

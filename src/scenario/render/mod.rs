@@ -9,6 +9,7 @@ mod put;
 mod speech;
 
 pub use speech::spoken;
+use speech::tools;
 
 use crate::model::api::Api;
 use crate::model::plan::Case;
@@ -18,6 +19,7 @@ use crate::model::seed::Seed;
 use crate::scenario::sections::request::last;
 use body::{Body, Scope};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// Why a body cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,11 +35,6 @@ pub enum RenderError {
     /// `max_tokens: { from: item.x }` and the row has no such number.
     #[error("the dataset's row has no number `{0}`, which `max_tokens` is to come from")]
     Length(String),
-    /// Several messages for a protocol whose own body has a place for one text.
-    #[error(
-        "the data has several messages, and {0} takes one text; take a protocol with messages, or write a `request.template` with what shall be sent of them"
-    )]
-    Talk(Api),
     /// The body is no mapping.
     #[error("a request body is a mapping, this one is not")]
     Shape,
@@ -75,17 +72,21 @@ pub struct Renderer {
     limits: Vec<String>,
 }
 
+const MAX_TOKENS: &str = "max_tokens";
 /// What chat's servers call the limit by now.
 const NEW_LIMIT: &str = "max_completion_tokens";
 
 impl Renderer {
-    /// Compiles the template of a case; `protocol_body` stands in where it has none, such as
-    /// `{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}`.
-    /// Its `stream` and `stream_options` follow `request.stream`; a body without `stream` gets none.
+    /// Compiles the template of a case; the protocol's body, with a stream asked for or not, stands in where it has none, such
+    /// as `{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}`.
+    /// Its `stream` and `stream_options` follow the finished body; a body without `stream` gets none.
     ///
     /// # Errors
     /// A text that does not compile; a template that is no mapping.
-    pub fn new(case: &Case, protocol_body: &Value) -> Result<Renderer, RenderError> {
+    pub fn new(case: &Case, protocol_body: impl Fn(bool) -> Value) -> Result<Renderer, RenderError> {
+        // A whole body from the data may stream where the scenario does not.
+        let stream_options = protocol_body(true).get("stream_options").cloned();
+        let protocol_body = protocol_body(streams(&case.request));
         let own = case.request.template.is_none();
         let template = case.request.template.clone().unwrap_or_else(|| {
             let mut own = protocol_body.clone();
@@ -98,8 +99,8 @@ impl Renderer {
             return Err(RenderError::Shape);
         }
         let labels = case.labels.0.iter().map(|(path, value)| (last(path).to_owned(), json!(value))).collect();
-        let place = case.target.api.place("max_tokens").map(|path| path.into_owned());
-        let other = (place.as_deref() == Some("max_tokens")).then(|| NEW_LIMIT.to_owned());
+        let place = case.target.api.place(MAX_TOKENS).map(|path| path.into_owned());
+        let other = (place.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
         Ok(Renderer {
             case: case.clone(),
             body: Body::compile(&template, "")?,
@@ -107,8 +108,8 @@ impl Renderer {
             extra: Body::compile(&Value::Object(case.request.extra.clone()), "")?,
             labels,
             says_stream: protocol_body.get("stream").is_some(),
-            stream_options: protocol_body.get("stream_options").cloned(),
-            names_model: [&template, protocol_body].iter().any(|body| body.get("model").is_some()),
+            stream_options,
+            names_model: [&template, &protocol_body].iter().any(|body| body.get("model").is_some()),
             limits: place.into_iter().chain(other).collect(),
         })
     }
@@ -126,18 +127,13 @@ impl Renderer {
         let scope = Scope::new((model, seq, max_tokens), prompt, &self.labels, (system, api));
         let mut body = match &prompt.body {
             Some(whole) => self.whole(whole, prompt, model),
-            None if self.own && api.generates() && !api.takes_messages() && is_talk(prompt) => {
-                return Err(RenderError::Talk(api));
-            }
             None => self.template(&scope)?,
         };
         self.fill(&mut body, max_tokens, prompt);
         let Value::Object(extra) = self.extra.eval(&scope, false)? else { return Err(RenderError::Shape) };
-        let options_named = extra.contains_key("stream_options");
+        self.ask_for_counts(&mut body, &extra);
         put::merge(&mut body, extra);
-        if !options_named {
-            self.ask_for_counts(&mut body);
-        }
+        self.include(&mut body);
         Ok(Rendered {
             model: body.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
             streamed: self.streamed(&body),
@@ -169,11 +165,26 @@ impl Renderer {
         if self.names_model && (prompt.model.is_some() || !body.contains_key("model")) {
             body.insert("model".to_owned(), json!(model));
         }
-        // What the data says of its length beside the body goes before the body.
-        let limits = self.limits.iter().filter(|_| prompt.max_tokens.is_some()).cloned();
-        let set = prompt.sampling.keys().filter_map(|field| self.case.target.api.place(field)).map(|path| path.into_owned());
-        limits.chain(set).for_each(|path| put::remove(&mut body, &path));
+        self.limit_whole(&mut body, prompt);
         body
+    }
+
+    /// What the data says of its length beside a whole body goes before the body: under the name that the body has for it.
+    /// Where nobody knows the protocol's names, those of the chat stand.
+    fn limit_whole(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
+        let custom = self.case.target.api == Api::Custom;
+        let place =
+            |field: &str| if custom { Some(field.to_owned()) } else { self.case.target.api.place(field).map(Cow::into_owned) };
+        for (field, value) in &prompt.sampling {
+            if let Some(path) = place(field) {
+                put::set(body, &path, value.clone());
+            }
+        }
+        let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limits };
+        let own = names.iter().find(|path| put::get(body, path).is_some()).or(names.first());
+        if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, own) {
+            put::set(body, path, json!(max_tokens));
+        }
     }
 
     /// Fields of the prompt and of `request` fill in what the template leaves out.
@@ -187,7 +198,7 @@ impl Renderer {
             put::fill(body, path, json!(max_tokens));
         }
         for (field, value) in prompt.sampling.iter().chain(&self.case.request.sampling) {
-            let puts = self.case.target.api.puts(field, value);
+            let puts = self.case.target.api.puts(field, &tools(self.case.target.api, field, value));
             // Where the field itself stands already, what belongs to it is not for this value to say.
             if puts.first().is_some_and(|(path, _)| put::get(body, path).is_none()) {
                 puts.into_iter().for_each(|(path, value)| put::fill(body, &path, value));
@@ -195,28 +206,31 @@ impl Renderer {
         }
     }
 
-    /// A stream is asked to report its token counts, unless the template says otherwise.
-    fn ask_for_counts(&self, body: &mut Map<String, Value>) {
-        if body.get("stream") == Some(&Value::Bool(true))
+    /// A stream is asked to report its token counts, unless the template or `extra`, which is merged next, says otherwise.
+    fn ask_for_counts(&self, body: &mut Map<String, Value>, extra: &Map<String, Value>) {
+        if extra.get("stream").or(body.get("stream")) == Some(&Value::Bool(true))
             && let Some(options) = &self.stream_options
         {
             body.entry("stream_options").or_insert_with(|| options.clone());
         }
     }
 
-    /// Inputs of a body, where its protocol takes several.
-    fn items(&self, body: &Map<String, Value>) -> Option<u64> {
-        let input = match self.case.target.api {
-            Api::OpenaiEmbeddings => body.get("input")?,
-            Api::Rerank => body.get("documents").or_else(|| body.get("texts"))?,
-            _ => return None,
-        };
-        match input.as_array() {
-            // A list of token ids is one text.
-            Some(list) if !list.is_empty() && list.iter().all(Value::is_number) => Some(1),
-            Some(list) => Some(list.len() as u64),
-            None => Some(1),
+    /// What a field needs among the body's `include` stands there, also where the template or `extra` has a list of its own.
+    fn include(&self, body: &mut Map<String, Value>) {
+        let puts = self.case.request.sampling.iter().flat_map(|(field, value)| self.case.target.api.puts(field, value));
+        for (_, needed) in puts.filter(|(path, _)| path == "include") {
+            if let (Some(Value::Array(list)), Value::Array(needed)) = (body.get_mut("include"), needed) {
+                let missing: Vec<Value> = needed.into_iter().filter(|value| !list.contains(value)).collect();
+                list.extend(missing);
+            }
         }
+    }
+
+    /// Documents in a body that has them ranked: the reply may name fewer, the best three of a hundred. Of embeddings the
+    /// reply tells.
+    fn items(&self, body: &Map<String, Value>) -> Option<u64> {
+        let documents = (self.case.target.api == Api::Rerank).then(|| body.get("documents").or_else(|| body.get("texts")));
+        Some(documents??.as_array()?.len() as u64)
     }
 
     /// Whether a body asks for a stream. Where the protocol does not say it in the body, the scenario does.
@@ -230,11 +244,6 @@ impl Renderer {
         let said = self.limits.iter().find_map(|path| put::get(body, path)).and_then(Value::as_u64);
         said.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
-}
-
-/// Whether a prompt is more than one text.
-fn is_talk(prompt: &Prompt) -> bool {
-    prompt.messages.as_ref().is_some_and(|messages| messages.len() > 1)
 }
 
 /// Whether the bodies of a request ask for a stream, as far as that is fixed: `extra` wins over the template, the template

@@ -22,13 +22,13 @@ pub(super) fn fill(body: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
-/// Removes the value at a dotted path.
-pub(super) fn remove(body: &mut Map<String, Value>, path: &str) {
+/// Puts a value at a dotted path in the place of what stands there; what is no mapping on the way there stays as it is.
+pub(super) fn set(body: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {
-        None => _ = body.shift_remove(path),
+        None => _ = body.insert(path.to_owned(), value),
         Some((head, rest)) => {
-            if let Some(Value::Object(inner)) = body.get_mut(head) {
-                remove(inner, rest);
+            if let Value::Object(inner) = body.entry(head).or_insert_with(|| Value::Object(Map::new())) {
+                set(inner, rest, value);
             }
         }
     }

@@ -9,8 +9,8 @@ fn render(request: &str, prompt: &Prompt) -> Result<Rendered, RenderError> {
     let yaml = format!(
         "version: 1\nname: t\ntarget: {{url: simulator, model: m}}\ndataset: {{kind: openqa, system: Be terse.}}\nload: {{concurrency: 1, requests: 1}}\nrequest: {request}\n"
     );
-    let protocol = serde_json::from_str(CHAT).unwrap();
-    Renderer::new(&plan(&yaml).cases[0], &protocol)?.body(prompt, 3, Seed(42))
+    let protocol: Value = serde_json::from_str(CHAT).unwrap();
+    Renderer::new(&plan(&yaml).cases[0], |_| protocol.clone())?.body(prompt, 3, Seed(42))
 }
 
 fn body(request: &str, prompt: &Prompt) -> Value {
@@ -90,7 +90,7 @@ fn spoken(api: &str, own: Value, request: &str, prompt: &Prompt) -> (Value, Rend
     let yaml = format!(
         "version: 1\nname: t\ntarget: {{api: {api}, url: simulator{path}, model: m}}\ndataset: {{kind: openqa{system}}}\nload: {{concurrency: 1, requests: 1}}\nrequest: {request}\n"
     );
-    let rendered = Renderer::new(&plan(&yaml).cases[0], &own).unwrap().body(prompt, 3, Seed(42)).unwrap();
+    let rendered = Renderer::new(&plan(&yaml).cases[0], |_| own.clone()).unwrap().body(prompt, 3, Seed(42)).unwrap();
     (serde_json::from_slice(&rendered.bytes).unwrap(), rendered)
 }
 
@@ -164,6 +164,10 @@ fn counts_are_asked_for_where_the_finished_body_streams() {
     assert_eq!(body("{extra: {stream: false}}", &prompt("x")).get("stream_options"), None);
     assert_eq!(body("{template: {stream: true, p: '%p'}}", &prompt("x"))["stream_options"], usage);
     assert_eq!(body("{extra: {stream_options: null}}", &prompt("x")).get("stream_options"), None);
+    let both = json!({ "include_usage": true, "continuous_usage_stats": true });
+    assert_eq!(body("{extra: {stream_options: {continuous_usage_stats: true}}}", &prompt("x"))["stream_options"], both);
+    let whole = Prompt { body: Some(serde_json::from_value(json!({ "stream": true })).unwrap()), ..Prompt::default() };
+    assert_eq!(body("{stream: false}", &whole)["stream_options"], usage, "the data streams where the scenario does not");
 }
 
 #[test]
@@ -173,20 +177,33 @@ fn what_the_data_says_of_its_length_goes_before_its_own_body() {
     let prompt = Prompt { body: Some(whole), max_tokens: Some(9), sampling, ..Prompt::default() };
     let expected = json!({ "prompt": "x", "max_tokens": 9, "ignore_eos": true, "seed": 1, "model": "m", "stream": false });
     assert_eq!(body("{stream: false, max_tokens: 5}", &prompt), expected);
+    let newer = serde_json::from_value(json!({ "max_completion_tokens": 3 })).unwrap();
+    let prompt = Prompt { body: Some(newer), ..prompt };
+    let expected = json!({ "max_completion_tokens": 9, "ignore_eos": true, "model": "m", "stream": false });
+    assert_eq!(body("{stream: false, max_tokens: 5}", &prompt), expected, "under the name that the body has for it");
+    let (custom, _) = spoken("custom", json!({}), "{template: {q: '%p'}, extract: {text: $.text}}", &prompt);
+    assert_eq!(custom, json!({ "max_completion_tokens": 9, "ignore_eos": true }));
 }
 
 #[test]
-fn inputs_are_counted_where_a_request_holds_several() {
-    let embeddings = json!({ "model": "{{ model }}", "input": "{{ prompt }}" });
-    let items = |api: &str, own: &Value, template: &str| {
-        let request = format!("{{template: {template}}}");
-        spoken(api, own.clone(), &request, &prompt("x")).1.items
-    };
-    assert_eq!(items("openai-embeddings", &embeddings, "{input: '%p'}"), Some(1));
-    assert_eq!(items("openai-embeddings", &embeddings, "{input: [a, b, '%p']}"), Some(3));
-    assert_eq!(items("openai-embeddings", &embeddings, "{input: [15339, 1917]}"), Some(1));
-    assert_eq!(items("rerank", &json!({}), "{query: q, documents: [a, b]}"), Some(2));
-    assert_eq!(items("rerank", &json!({}), "{query: q, texts: [a, b, c]}"), Some(3));
+fn tools_of_the_data_go_where_the_protocol_has_them() {
+    let chat = json!([{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }]);
+    let sampling = serde_json::from_value(json!({ "tools": chat, "tool_choice": "auto" })).unwrap();
+    let prompt = Prompt { sampling, ..prompt("x") };
+    let of = |api: &str| spoken(api, json!({ "model": "m" }), "{max_tokens: 5, stream: false}", &prompt).0;
+    let schema = json!([{ "name": "f", "input_schema": { "type": "object" } }]);
+    assert_eq!((&of("anthropic")["tools"], &of("anthropic")["tool_choice"]), (&schema, &json!({ "type": "auto" })));
+    assert_eq!((&of("dashscope")["parameters"]["tools"], &of("dashscope")["parameters"]["tool_choice"]), (&chat, &json!("auto")));
+    assert_eq!((&of("ollama")["tools"], of("ollama").get("tool_choice")), (&chat, None));
+    assert_eq!(of("openai-responses")["tools"][0]["name"], "f");
+}
+
+#[test]
+fn documents_are_counted_where_a_request_has_them_ranked() {
+    let items = |api: &str, template: &str| spoken(api, json!({}), &format!("{{template: {template}}}"), &prompt("x")).1.items;
+    assert_eq!(items("rerank", "{query: q, documents: [a, b]}"), Some(2));
+    assert_eq!(items("rerank", "{query: q, texts: [a, b, c]}"), Some(3));
+    assert_eq!(items("openai-embeddings", "{input: [a, b]}"), None, "the reply tells");
     assert_eq!(render("{stream: false}", &prompt("x")).unwrap().items, None);
 }
 
@@ -195,22 +212,13 @@ fn log_probabilities_are_asked_for_in_the_protocols_words_unless_the_body_says_i
     let own = json!({ "model": "m", "input": "{{ messages }}" });
     let (body, _) = spoken("openai-responses", own, "{logprobs: 3, stream: false}", &prompt("hi"));
     assert_eq!((&body["top_logprobs"], &body["include"]), (&json!(3), &json!(["message.output_text.logprobs"])));
+    let own = "{logprobs: 3, stream: false, extra: {include: [reasoning.encrypted_content]}}";
+    let (body, _) = spoken("openai-responses", json!({ "input": "%p" }), own, &prompt("hi"));
+    assert_eq!(body["include"], json!(["reasoning.encrypted_content", "message.output_text.logprobs"]));
     let (body, _) = spoken("tgi", json!({ "inputs": "%p" }), "{stream: false}", &prompt("hi"));
     assert_eq!(body, json!({ "inputs": "hi" }));
     let said = self::body("{logprobs: 3, stream: false, template: {p: '%p', logprobs: false}}", &prompt("hi"));
     assert_eq!(said, json!({ "p": "hi", "logprobs": false, "stream": false }), "nothing for it where it is not wanted");
-}
-
-#[test]
-fn several_messages_are_not_cut_down_to_one_text_unless_the_template_does() {
-    let messages = ["a", "b"].map(|text| json!({ "role": "user", "content": text })).to_vec();
-    let talk = Prompt { messages: Some(messages), ..prompt("b") };
-    let yaml = "version: 1\nname: t\ntarget: {api: tgi, url: simulator, model: m}\ndataset: openqa\nload: {concurrency: 1, requests: 1}\n";
-    let renderer = Renderer::new(&plan(yaml).cases[0], &json!({ "inputs": "{{ prompt }}" })).unwrap();
-    assert_eq!(renderer.body(&talk, 0, Seed(1)), Err(RenderError::Talk(Api::Tgi)));
-    assert!(renderer.body(&prompt("b"), 0, Seed(1)).is_ok());
-    let (body, _) = spoken("tgi", json!({}), "{template: {inputs: '%p'}}", &talk);
-    assert_eq!(body, json!({ "inputs": "b" }));
 }
 
 proptest! {

@@ -5,7 +5,7 @@ mod streaming;
 
 use crate::model::dataset::{DatasetSpec, OnExhausted, Order, Source};
 use crate::model::seed::Seed;
-use crate::prompts::sample::{file, opened, spec};
+use crate::prompts::sample::{all, file, opened, spec};
 use crate::prompts::{CacheDir, Opened, Progress, PromptError, open};
 use serde_json::json;
 use std::cell::RefCell;
@@ -100,6 +100,20 @@ fn a_row_that_does_not_fit_is_named_counted_and_left_out() {
     ];
     assert_eq!(prompts.problems(), told);
     assert!(prompts.fault().is_none());
+}
+
+#[test]
+fn a_row_of_more_than_one_text_does_not_fit_where_a_request_is_one() {
+    let (_dir, path) = file(
+        "a.jsonl",
+        "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"system\": \"s\"}\n{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": {\"url\": \"x\"}}]}]}\n{\"prompt\": \"c\"}\n",
+    );
+    let own = DatasetSpec { one_text: true, ..spec(Source::Rows, &path) };
+    let opened = opened(&own).unwrap();
+    assert_eq!((opened.prompts.len(), opened.prompts.problems().len()), (Some(2), 2));
+    let told = format!("{path}:2: the row is more than one text, which is all that the protocol takes; the row was left out");
+    assert_eq!(opened.prompts.problems()[0], told);
+    assert_eq!(all(&spec(Source::Rows, &path)).len(), 4);
 }
 
 #[test]

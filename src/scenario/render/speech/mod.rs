@@ -2,6 +2,10 @@
 //! their tool calls as their own protocol has them; what already is of the protocol's own shape stays as it is. So does a
 //! part that the protocol has no word for: the server refuses it, and nothing is lost in silence.
 
+mod tools;
+
+pub use tools::tools;
+
 use crate::model::api::Api;
 use serde_json::{Map, Value, json};
 
@@ -12,9 +16,11 @@ use serde_json::{Map, Value, json};
 /// | `anthropic` | `image` | blocks of their messages; results that follow one another are one message of the user |
 /// | `openai-responses` | `input_text`, `output_text`, `input_image` | items of their own |
 /// | `dashscope` | `text`, `image` | as in chat |
-/// | `ollama` | texts joined, pictures beside them in `images` | as in chat |
+/// | `ollama` | texts joined, pictures beside them in `images` | as in chat, arguments as a mapping |
 ///
-/// Anthropic refuses messages without content: an assistant's that has neither text nor calls is left out there.
+/// Anthropic refuses messages without content, and keys of a message that it does not know: an assistant's that has neither
+/// text nor calls is left out there, and so is what stands beside role and content. Reasoning goes back where the protocol
+/// takes it without a signature: chat, dashscope, ollama.
 pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
     match api {
         Api::Anthropic => anthropic(messages),
@@ -55,6 +61,7 @@ fn result(message: Value) -> Value {
 fn blocks(message: Value) -> Option<Value> {
     let mut message = parts(message, block);
     let calls = calls(&mut message);
+    retain(&mut message, &["role", "content"]);
     if calls.is_empty() {
         return (!(has(&message, "role", "assistant") && is_silent(&message))).then_some(message);
     }
@@ -71,13 +78,15 @@ fn blocks(message: Value) -> Option<Value> {
     Some(message)
 }
 
-/// Arguments as the value that their text spells.
+/// Arguments as the mapping that their text spells; what spells none stands in one.
 fn input(arguments: &Value) -> Value {
-    match arguments {
-        Value::String(text) if text.trim().is_empty() => json!({}),
+    let spelled = match arguments {
+        Value::Null => return json!({}),
+        Value::String(text) if text.trim().is_empty() => return json!({}),
         Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| arguments.clone()),
         other => other.clone(),
-    }
+    };
+    if spelled.is_object() { spelled } else { json!({ "arguments": spelled }) }
 }
 
 fn block(part: Value) -> Value {
@@ -97,9 +106,14 @@ fn responses(messages: Vec<Value>) -> Vec<Value> {
             items.push(output);
             continue;
         }
-        let text = if has(&message, "role", "assistant") { "output_text" } else { "input_text" };
-        let mut message = parts(message, |part| item(part, text));
+        let mut message = parts(message, |part| item(part, "input_text"));
+        if has(&message, "role", "assistant") {
+            join(&mut message);
+        }
         let calls = calls(&mut message);
+        if message.get("role").is_some() {
+            retain(&mut message, &["type", "id", "status", "role", "content"]);
+        }
         if calls.is_empty() || !is_silent(&message) {
             items.push(message);
         }
@@ -112,6 +126,17 @@ fn responses(messages: Vec<Value>) -> Vec<Value> {
         }));
     }
     items
+}
+
+/// An assistant's texts as one: parts of its own kind would have to name their annotations.
+fn join(message: &mut Value) {
+    let texts = |parts: &Vec<Value>| {
+        let text = |part: &Value| part.get("text")?.as_str().map(str::to_owned).filter(|_| has(part, "type", "input_text"));
+        parts.iter().map(text).collect::<Option<Vec<String>>>()
+    };
+    if let Some(texts) = message.get("content").and_then(Value::as_array).and_then(texts) {
+        message["content"] = texts.join("\n").into();
+    }
 }
 
 /// A tool's result; that of a custom tool's call has a name of its own.
@@ -130,9 +155,8 @@ fn item(mut part: Value, text: &str) -> Value {
     let Some(url) = picture(&part) else { return part };
     let detail = part.pointer("/image_url/detail").cloned();
     let mut part = recast(part, "image_url", Some("input_image"), ("image_url", url.into()));
-    if let Some(detail) = detail {
-        part["detail"] = detail;
-    }
+    // The default, which some servers want to be said.
+    part["detail"] = detail.unwrap_or_else(|| "auto".into());
     part
 }
 
@@ -151,6 +175,14 @@ fn dashscope(part: Value) -> Value {
 /// A message whose parts are all text and pictures. Pictures that are not in the data are left as their address, which the
 /// server refuses.
 fn ollama(mut message: Value) -> Value {
+    if message.get("reasoning_content").is_some() {
+        message["thinking"] = take(&mut message, "reasoning_content");
+    }
+    for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(arguments) = call.pointer_mut("/function/arguments") {
+            *arguments = input(arguments);
+        }
+    }
     let Some(parts) = message.get("content").and_then(Value::as_array) else { return message };
     let (mut texts, mut images) = (Vec::new(), Vec::new());
     for part in parts {
@@ -181,6 +213,13 @@ fn has(value: &Value, key: &str, word: &str) -> bool {
 
 fn take(value: &mut Value, key: &str) -> Value {
     value.as_object_mut().and_then(|own: &mut Map<String, Value>| own.shift_remove(key)).unwrap_or_default()
+}
+
+/// Leaves a message no other keys than these.
+fn retain(message: &mut Value, keys: &[&str]) {
+    if let Some(own) = message.as_object_mut() {
+        own.retain(|key, _| keys.contains(&key.as_str()));
+    }
 }
 
 /// Takes the calls out of a message.

@@ -39,8 +39,8 @@ fn pictures_are_shown_as_each_protocol_shows_them() {
         content(Api::OpenaiResponses),
         json!([
             { "type": "input_text", "text": "What is it?" },
-            { "type": "input_image", "image_url": DATA },
-            { "type": "input_image", "image_url": REMOTE },
+            { "type": "input_image", "image_url": DATA, "detail": "auto" },
+            { "type": "input_image", "image_url": REMOTE, "detail": "auto" },
         ])
     );
     assert_eq!(content(Api::Dashscope), json!([{ "text": "What is it?" }, { "image": DATA }, { "image": REMOTE }]));
@@ -58,8 +58,7 @@ fn what_stands_beside_a_part_stays_and_strange_parts_are_not_lost() {
     let heard = json!([said("user", json!([{ "type": "text", "text": "a" }, { "type": "input_audio", "input_audio": {} }]))]);
     assert_eq!(say(Api::Ollama, heard.clone()), heard);
     let own = json!([said("assistant", json!([{ "type": "text", "text": "b" }]))]);
-    let spoken = json!([said("assistant", json!([{ "type": "output_text", "text": "b" }]))]);
-    assert_eq!(say(Api::OpenaiResponses, own), spoken);
+    assert_eq!(say(Api::OpenaiResponses, own), json!([said("assistant", json!("b"))]));
 }
 
 /// Two calls in the chat's shape, their results, and the next question.
@@ -101,9 +100,32 @@ fn calls_and_results_of_the_data_take_the_protocols_shape() {
             said("user", json!("and now?")),
         ])
     );
-    for api in [Api::OpenaiChat, Api::Custom] {
-        assert_eq!(say(api, worked()), worked(), "{api}");
+    for api in [Api::OpenaiChat, Api::Dashscope, Api::Custom] {
+        let told = if api == Api::Dashscope { json!([{ "text": "ok" }]) } else { worked()[3]["content"].clone() };
+        let mut expected = worked();
+        expected[3]["content"] = told;
+        assert_eq!(say(api, worked()), expected, "{api}");
     }
+    let ollama = say(Api::Ollama, worked());
+    assert_eq!(ollama[1]["tool_calls"][0]["function"]["arguments"], json!({ "x": 1 }));
+    assert_eq!((&ollama[1]["tool_calls"][1]["function"]["arguments"], &ollama[3]["content"]), (&json!({}), &json!("ok")));
+}
+
+#[test]
+fn arguments_that_spell_no_mapping_stand_in_one() {
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{bad" } });
+    let messages = json!([{ "role": "assistant", "content": null, "tool_calls": [call] }]);
+    assert_eq!(say(Api::Anthropic, messages)[0]["content"][0]["input"], json!({ "arguments": "{bad" }));
+}
+
+#[test]
+fn reasoning_goes_back_only_where_the_protocol_takes_it() {
+    let reply = json!({ "role": "assistant", "content": "a", "reasoning_content": "hm", "refusal": null });
+    let of = |api| say(api, json!([reply]))[0].clone();
+    assert_eq!(of(Api::Anthropic), said("assistant", json!("a")));
+    assert_eq!(of(Api::OpenaiResponses), said("assistant", json!("a")));
+    assert_eq!(of(Api::OpenaiChat)["reasoning_content"], "hm");
+    assert_eq!((&of(Api::Ollama)["thinking"], of(Api::Ollama).get("reasoning_content")), (&json!("hm"), None));
 }
 
 #[test]

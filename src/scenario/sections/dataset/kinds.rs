@@ -115,11 +115,25 @@ pub(super) fn suits(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         });
     }
     one_text(draft, kind, api, review);
+    if matches!(api, Api::Anthropic | Api::OpenaiResponses)
+        && let Some(node) =
+            draft.get("dataset.turns.keep_reasoning").filter(|_| draft.flag("dataset.turns.keep_reasoning") == Some(true))
+    {
+        let mistake =
+            Mistake::new(node.at, "reasoning cannot be fed back", format!("{api} takes it only with its own signature"));
+        let mistake = draft.also_api(mistake, "this protocol");
+        review.push(mistake.help("Leave `keep_reasoning` out: replies go back without their reasoning."));
+    }
     if api == Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
         let mistake = Mistake::new(draft.place("dataset.kind"), "rerank needs a query and documents", "gives prompts");
         let mistake = draft.also_api(mistake, "this protocol");
         review.push(mistake.help("Data with both: `kind: rerank`, or `kind: rows`. For others write a `request.template`."));
     }
+}
+
+/// Whether the protocol's own body has a place for one generated text's prompt alone.
+pub(super) fn takes_one_text(api: Api) -> bool {
+    api.generates() && !api.takes_messages() && api != Api::Custom
 }
 
 /// Files lists of messages for a protocol whose own body takes one text: all but the last message would be lost. A body of

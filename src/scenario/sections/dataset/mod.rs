@@ -114,7 +114,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
     Some(DatasetSpec {
         path: draft.file("dataset.path", review),
         tokenizer: tokenizer(draft, review),
-        templated: draft.text("target.api").and_then(|api| Api::parse(&api)).is_none_or(Api::takes_messages),
+        templated: draft.api().is_none_or(Api::takes_messages),
+        one_text: draft.get("request.template").is_none() && draft.api().is_some_and(kinds::takes_one_text),
         min_tokens,
         max_tokens,
         order: if draft.text("dataset.order")? == "shuffle" { Order::Shuffle } else { Order::Sequential },
