@@ -27,7 +27,7 @@ pub struct Call {
     pub streamed: bool,
     /// The `max_tokens` it asks for.
     pub max_tokens: Option<u64>,
-    /// Inputs in it, where it holds several: texts to embed, documents to rank.
+    /// Documents in it that are to be ranked.
     pub items: Option<u64>,
     /// Prompt tokens as counted here.
     pub prompt_tokens: Option<u64>,

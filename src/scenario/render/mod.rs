@@ -51,7 +51,7 @@ pub struct Rendered {
     pub streamed: bool,
     /// Output tokens it allows, where it says so.
     pub max_tokens: Option<u64>,
-    /// Inputs in it, where the protocol takes several.
+    /// Documents in it that are to be ranked.
     pub items: Option<u64>,
 }
 
