@@ -9,6 +9,7 @@ use crate::frame::scalars::scalars;
 use crate::frame::table::Table;
 use crate::model::metric::{Metric, Per};
 use crate::model::outcome::FailureKind;
+use crate::model::request::Departure;
 use crate::model::sample::{Counts, Distribution, Row, Sample};
 use std::collections::BTreeMap;
 
@@ -19,9 +20,19 @@ use std::collections::BTreeMap;
 pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
     let all = facts::of(table, &facts.case.id)?;
     let rounds = rounds(&all, facts);
-    let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(Fact::row).collect();
+    let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(|fact| row(fact, facts)).collect();
     let scalars = scalars(&rounds, &rows, facts);
     Ok(Sample { windows: windows(&rounds), scalars, distributions: distributions(&rows), counts: counts(&all), rows })
+}
+
+/// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
+/// missing, so none of them may count.
+fn row(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Row {
+    let by_clock = || facts.case.request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)));
+    match fact.row() {
+        row if row.left && by_clock() => Row { values: BTreeMap::new(), ..row },
+        row => row,
+    }
 }
 
 /// One per round number; 0 for a round without measured rows.
@@ -42,7 +53,7 @@ fn distributions(rows: &[Row]) -> BTreeMap<Metric, Distribution> {
 
 /// The values of a metric over ok rows; gaps pool over requests.
 pub(super) fn values(rows: &[Row], metric: Metric) -> Vec<f64> {
-    let ok = rows.iter().filter(|row| row.ok);
+    let ok = rows.iter().filter(|row| row.counts(metric));
     match metric.per() {
         Per::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
         Per::Request | Per::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
@@ -60,10 +71,13 @@ fn counts(all: &[Fact<'_>]) -> Counts {
         counts.scheduled += 1;
         match fact.failure {
             None => counts.ok += 1,
+            Some(FailureKind::Abandoned) => counts.abandoned += 1,
             Some(FailureKind::Dropped) => counts.dropped += 1,
             Some(_) => counts.failed += 1,
         }
-        if let Some(kind) = fact.failure {
+        counts.retries += u64::from(fact.attempts.saturating_sub(1));
+        counts.retried += u64::from(fact.attempts > 1);
+        if let Some(kind) = fact.failure.filter(|_| !fact.left()) {
             *counts.failures.entry(kind).or_default() += 1;
         }
     }
@@ -88,7 +102,7 @@ mod tests {
         ];
         let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
         let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
-        let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, reconnects: 0 };
+        let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
         assert_eq!((seen.counts, seen.rows.len()), (known, 4));
     }
 

@@ -32,11 +32,11 @@ impl Evidence {
                 let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
                 match (metric, stat) {
                     // One request without an end has no finite mean with any others, and nothing is there to draw from.
-                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok) => {
+                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.counts(*metric)) => {
                         Evidence::Ratio(units::mean(&rows, *metric))
                     }
                     (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
-                    (Metric::ErrorRate, None) => share(rows.iter().map(|row| !row.ok)),
+                    (Metric::ErrorRate, None) => share(stayed(rows.iter().copied()).map(|row| !row.ok)),
                     (metric, None) => figure(&rows, *metric, sample, tags.is_empty()),
                 }
             }
@@ -44,9 +44,14 @@ impl Evidence {
     }
 }
 
-/// Which rows are ok and meet every limit, in the order of the rows.
+/// Which rows are ok and meet every limit, in the order of the rows; those whose users left are not among them.
 pub fn goodput_flags(rows: &[Row], limits: &[RequestLimit]) -> Vec<bool> {
-    rows.iter().map(|row| row.meets(limits)).collect()
+    stayed(rows.iter()).map(|row| row.meets(limits)).collect()
+}
+
+/// The requests whose users did not leave.
+fn stayed<'a>(rows: impl Iterator<Item = &'a Row>) -> impl Iterator<Item = &'a Row> {
+    rows.filter(|row| !row.left)
 }
 
 fn share(flags: impl Iterator<Item = bool>) -> Evidence {
@@ -69,14 +74,14 @@ fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
 
 /// Values of ok rows; of all that were scheduled where the check says so, and then a failed one breaks any limit.
 fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
-    let ok = rows.iter().filter(|row| row.ok);
+    let ok = rows.iter().filter(|row| row.counts(metric));
     let mut values: Vec<f64> = match metric.per() {
         Per::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
         Per::Request | Per::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
     };
     if check.of == Of::Scheduled {
         let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
-        values.extend(rows.iter().filter(|row| !row.ok).map(|_| worst));
+        values.extend(stayed(rows.iter().copied()).filter(|row| !row.ok).map(|_| worst));
     }
     values
 }
