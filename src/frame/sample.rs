@@ -89,7 +89,11 @@ mod tests {
     use super::*;
     use crate::frame::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::frame::table::Tagged;
+    use crate::model::dataset::Wait;
     use crate::model::load::Shape;
+    use crate::model::outcome::Outcome;
+    use crate::model::request::{Cancel, Quantity};
+    use crate::model::units::Nanos;
 
     #[test]
     fn every_scheduled_request_is_counted_once() {
@@ -115,6 +119,25 @@ mod tests {
         assert_eq!((of(Metric::Ttft).n, of(Metric::Ttft).min, of(Metric::Ttft).max), (2, 10.0, 20.0));
         assert_eq!((of(Metric::Itl).n, of(Metric::Itl).mean, of(Metric::ScheduleLag).max), (3, 20.0, 0.0));
         assert!(!seen.distributions.contains_key(&Metric::CachedTokens));
+    }
+
+    #[test]
+    fn users_who_leave_are_counted_apart_and_bias_nothing() {
+        let left = Outcome { attempts: 3, end: failed(1, FailureKind::Abandoned).end, ..stream(1, 0, &[30, 40]) };
+        let rows = [stream(0, 0, &[10, 20]), left, failed(2, FailureKind::Connect)];
+        let seen = |when: Departure| {
+            let mut case = case(Shape::Closed { users: 1 });
+            case.request.cancel = Some(Cancel { share: 0.5, when });
+            sample(&table("a", &rows), &facts(&case)).unwrap()
+        };
+        let by_tokens = seen(Departure::Tokens(Quantity::Fixed(2)));
+        let counts = &by_tokens.counts;
+        assert_eq!((counts.scheduled, counts.ok, counts.failed, counts.abandoned), (3, 1, 1, 1));
+        assert_eq!((counts.retries, counts.retried, counts.failures.len()), (2, 1, 1));
+        assert_eq!(by_tokens.scalars[&Metric::ErrorRate], 0.5);
+        let n = |sample: &Sample| [Metric::Ttft, Metric::E2e, Metric::Itl].map(|metric| sample.distributions[&metric].n);
+        assert_eq!(n(&by_tokens), [2, 1, 1]);
+        assert_eq!(n(&seen(Departure::After(Wait::Fixed(Nanos(1))))), [1, 1, 1]);
     }
 
     #[test]

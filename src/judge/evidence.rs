@@ -32,7 +32,7 @@ impl Evidence {
                 let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
                 match (metric, stat) {
                     // One request without an end has no finite mean with any others, and nothing is there to draw from.
-                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.counts(*metric)) => {
+                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok || row.left) => {
                         Evidence::Ratio(units::mean(&rows, *metric))
                     }
                     (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
@@ -121,6 +121,22 @@ mod tests {
         let wanted = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0) };
         assert_eq!(of(&wanted, vec![ok(Metric::Ttft, 4.0), failed()]), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Mean));
         assert!(matches!(of(&wanted, vec![ok(Metric::Ttft, 4.0)]), Evidence::Ratio(_)));
+    }
+
+    #[test]
+    fn users_who_left_are_no_errors_and_count_for_what_they_saw() {
+        let left = Row { left: true, ok: false, ..ok(Metric::Ttft, 9.0) };
+        let rows = || vec![ok(Metric::Ttft, 4.0), left.clone(), failed()];
+        let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
+        assert_eq!(of(&errors, rows()), Evidence::Share { hits: 1, n: 2 });
+        let limits = [RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 99.0 }];
+        assert_eq!(goodput_flags(&rows(), &limits), [true, false]);
+        let scheduled = |metric, stat| Check { of: Of::Scheduled, ..check(metric, Some(stat), Op::Less, 5.0) };
+        let worst = f64::INFINITY;
+        assert_eq!(of(&scheduled(Metric::Ttft, Stat::Max), rows()), Evidence::Values(vec![4.0, 9.0, worst], Stat::Max));
+        assert_eq!(of(&scheduled(Metric::E2e, Stat::Max), vec![left.clone()]), Evidence::Values(vec![], Stat::Max));
+        let Evidence::Ratio(mean) = of(&scheduled(Metric::Ttft, Stat::Mean), rows()[..2].to_vec()) else { panic!("a mean") };
+        assert_eq!((mean.n, mean.observed), (2, Some(6.5)));
     }
 
     #[test]

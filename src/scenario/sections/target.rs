@@ -85,8 +85,7 @@ static HTTP: Block = Block {
 };
 
 /// Headers without which no request is understood.
-const TAKEN: [&str; 7] =
-    ["accept", "authorization", "connection", "content-length", "content-type", "host", "transfer-encoding"];
+const TAKEN: [&str; 7] = ["accept", "authorization", "connection", "content-length", "content-type", "host", "transfer-encoding"];
 
 /// The keys of `target`.
 pub(crate) static TARGET: Block = Block {
