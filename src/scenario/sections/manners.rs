@@ -47,8 +47,20 @@ pub(super) static CANCEL: Block = Block {
     ],
 };
 
-/// What is tried once more.
-pub(super) fn retry(draft: &Draft<'_>) -> Option<Retry> {
+/// A block that a matrix alone brings about has no defaults and not all that it needs: without this it would do nothing.
+fn stands(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Option<()> {
+    draft.get(path)?;
+    if draft.get(&format!("{path}.{key}")).is_none() {
+        let mistake = Mistake::new(draft.place("matrix"), format!("the matrix sweeps a `{path}` that is not there"), "sweeps it");
+        review.push(mistake.help("Write it into `request`, with what all cases have in common."));
+        return None;
+    }
+    Some(())
+}
+
+/// What is tried once more. Files one that is only swept.
+pub(super) fn retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
+    stands(draft, "request.retry", "on", review)?;
     let (statuses, kinds) = draft.get("request.retry.on").and_then(causes)?;
     Some(Retry {
         statuses,
@@ -61,7 +73,7 @@ pub(super) fn retry(draft: &Draft<'_>) -> Option<Retry> {
 
 /// Who leaves. Files a departure that has no time, or two, or that cannot be seen.
 pub(super) fn cancel(draft: &Draft<'_>, stream: bool, review: &mut Review) -> Option<Cancel> {
-    draft.get("request.cancel")?;
+    stands(draft, "request.cancel", "share", review)?;
     let (after, tokens) = (draft.entry("request.cancel.after"), draft.entry("request.cancel.tokens"));
     let when = match (after, tokens) {
         (Some(after), None) => wait(&after.value).map(Departure::After),

@@ -106,7 +106,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         sampling,
         extra: extra.map(object).unwrap_or_default(),
         extract: api.and_then(|api| extract::decode(draft, api, review)),
-        retry: manners::retry(draft),
+        retry: manners::retry(draft, review),
         cancel: manners::cancel(draft, stream, review),
     })
 }
