@@ -177,6 +177,7 @@ mod tests {
             pool: Default::default(),
             version: Default::default(),
             compression,
+            request_id: None,
             gpus: None,
         };
         let route = Route::new(url, &Default::default(), &Default::default()).unwrap();

@@ -7,15 +7,19 @@ use crate::engine::error::EngineError;
 use crate::engine::exchange::{Exchange, Line, Trace, unsent};
 use crate::engine::gauges::Gauges;
 use crate::engine::headers::Headers;
+use crate::engine::manners::{Failed, Manners};
 use crate::engine::pool::Pool;
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
 use crate::model::call::Call;
-use crate::model::outcome::{Failure, FailureKind, Outcome, Phase};
+use crate::model::outcome::{Failure, FailureKind, Finish, Outcome, Phase};
+use crate::model::request::Leave;
 use crate::model::target::Target;
 use crate::model::units::Nanos;
 use crate::wire::{Message, Protocol};
-use std::pin::pin;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +34,8 @@ pub struct Setting {
     pub protocol: Arc<dyn Protocol>,
     /// Keep the generated text, for a tokenizer to count.
     pub keep_text: bool,
+    /// What requests do besides being sent.
+    pub manners: Manners,
 }
 
 /// A finished call, and the text it generated where that was asked for.
@@ -46,6 +52,8 @@ pub struct Finished {
 /// One target, spoken to from one lane.
 pub struct Http {
     line: Line,
+    manners: Manners,
+    request_id: Option<HeaderName>,
     redactor: Redactor,
 }
 
@@ -65,7 +73,9 @@ impl Http {
             gauges: setting.gauges,
             keep_text: setting.keep_text,
         };
-        Ok(Http { line, redactor: Redactor::on(target, route) })
+        let own = |name: &String| name.parse().map_err(|_| EngineError::Header(name.clone()));
+        let request_id = target.request_id.as_ref().map(own).transpose()?;
+        Ok(Http { line, manners: setting.manners, request_id, redactor: Redactor::on(target, route) })
     }
 
     /// Opens one connection and closes it: whether the target is there and speaks the version of HTTP, and what was tried
@@ -77,7 +87,7 @@ impl Http {
     /// Sends a call and waits for its end. Never an error: what goes wrong is in the outcome.
     ///
     /// `cancelled` resolves when the call must be given up.
-    pub async fn call(&self, call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
+    pub async fn call(&self, mut call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
         let headers = match self.line.headers.of(call.streamed, &call.headers) {
             Ok(headers) => headers,
             Err(error) => return self.never_sent(&call, intended, phase, unsent(error)),
@@ -87,14 +97,55 @@ impl Http {
         self.line.gauges.start(call.body.len() as u64);
         let mut outcome = call.outcome(phase);
         trace.timeline.sent = Some(self.line.clock.now());
-        let mut exchange = Exchange { line: &self.line, trace: &mut trace };
-        let stop = pin!(given_up(self.line.timeouts.total, cancelled));
-        let end = exchange.run(headers, call.body.into(), call.streamed, stop).await;
+        let body = std::mem::take(&mut call.body).into();
+        let stop = pin!(given_up(self.line.timeouts.total, call.leave, cancelled));
+        let end = self.attempts(&call, headers, body, &mut trace, stop).await;
         self.line.gauges.finish();
         outcome.end = end.map_err(|failure| self.placed(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
         self.fill(outcome, trace)
+    }
+
+    /// Tries a call until it succeeds, is not to be tried again, or `stop` resolves.
+    async fn attempts(
+        &self,
+        call: &Call,
+        mut headers: HeaderMap,
+        body: Bytes,
+        trace: &mut Trace,
+        mut stop: Pin<&mut impl Future<Output = Failure>>,
+    ) -> Result<Finish, Failure> {
+        let enough = call.leave.and_then(|leave| if let Leave::Tokens(enough) = leave { Some(enough) } else { None });
+        loop {
+            self.name(&mut headers, call, trace);
+            trace.attempts += 1;
+            let mut exchange = Exchange { line: &self.line, trace, enough };
+            let failure = match exchange.run(headers, body.clone(), call.streamed, stop.as_mut()).await {
+                Ok(finish) => return Ok(finish),
+                Err(failure) => failure,
+            };
+            let failed = Failed { failure: &failure, retry_after: trace.retry_after };
+            let pause = self.manners.pause(call, trace.attempts, trace.status, &failed).filter(|_| !trace.answered(&failure));
+            let Some(pause) = pause else { return Err(failure) };
+            tokio::select! {
+                biased;
+                cut = stop.as_mut() => return Err(between(cut, &failure)),
+                () = tokio::time::sleep(pause.into()) => {}
+            }
+            headers = self.line.headers.of(call.streamed, &call.headers).map_err(unsent)?;
+            trace.again(self.line.clock.now());
+        }
+    }
+
+    /// Gives the attempt that comes an id of its own, where the target wants one.
+    fn name(&self, headers: &mut HeaderMap, call: &Call, trace: &mut Trace) {
+        let Some(header) = &self.request_id else { return };
+        let id = self.manners.id(call, trace.attempts);
+        if let Ok(value) = HeaderValue::from_str(&id) {
+            headers.insert(header, value);
+            trace.request_id = Some(id);
+        }
     }
 
     /// A call that cannot be written down: the fault is its own data's, and nothing of it left.
@@ -110,11 +161,13 @@ impl Http {
         outcome.reads = trace.reads;
         outcome.bytes_in = trace.bytes_in;
         outcome.reconnects = trace.reconnects;
+        outcome.attempts = trace.attempts;
         outcome.usage = trace.usage;
         outcome.server = trace.server;
         // A reply may name fewer than were asked about: the best three of a hundred documents.
         outcome.items = trace.items.map(|seen| outcome.items.unwrap_or(seen));
         outcome.response_id = trace.response_id;
+        outcome.request_id = trace.request_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
         Finished { outcome, text: trace.text, message: trace.message }
@@ -133,13 +186,26 @@ impl Http {
     }
 }
 
-/// Resolves, with the reason, when a call must end though its response does not: `limit` from now, or when it is cancelled.
-fn given_up(limit: Nanos, cancelled: impl Future<Output = ()>) -> impl Future<Output = Failure> {
+/// What ended the wait for another attempt, and what that wait was for.
+fn between(cut: Failure, before: &Failure) -> Failure {
+    Failure::new(cut.kind, format!("{}, while it waited to be tried again: {}", cut.message, before.message))
+}
+
+/// Resolves, with the reason, when a call must end though its response does not: `limit` from now, when its user leaves, or
+/// when it is cancelled.
+fn given_up(limit: Nanos, leave: Option<Leave>, cancelled: impl Future<Output = ()>) -> impl Future<Output = Failure> {
     let deadline = tokio::time::sleep(limit.into());
+    let leaves = async move {
+        match leave {
+            Some(Leave::After(span)) => tokio::time::sleep(span.into()).await,
+            Some(Leave::Tokens(_)) | None => std::future::pending().await,
+        }
+    };
     async move {
         tokio::select! {
             biased;
             () = cancelled => Failure::new(FailureKind::Cancelled, "given up: the run was over"),
+            () = leaves => Failure::new(FailureKind::Abandoned, "its user left: the time was up"),
             () = deadline => Failure::new(FailureKind::TimeoutTotal, format!("not done within {:?}", Duration::from(limit))),
         }
     }

@@ -12,6 +12,7 @@ pub mod exchange;
 pub mod gauges;
 mod headers;
 pub mod http;
+pub mod manners;
 pub mod pool;
 pub mod proxy;
 pub mod redact;

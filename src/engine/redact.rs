@@ -123,6 +123,7 @@ mod tests {
             pool: Default::default(),
             version: Default::default(),
             compression: Default::default(),
+            request_id: None,
             gpus: None,
         }
     }

@@ -38,7 +38,7 @@ fn head(cases: &[CaseReport]) -> Vec<Column> {
     [id].into_iter().chain(paths.iter().map(label)).chain([load]).collect()
 }
 
-fn counts(cases: &[CaseReport]) -> [Column; 9] {
+fn counts(cases: &[CaseReport]) -> [Column; 11] {
     let count = |name: &str, get: fn(&CaseReport) -> u64| {
         UInt64Chunked::from_iter_values(name.into(), cases.iter().map(get)).into_column()
     };
@@ -47,9 +47,11 @@ fn counts(cases: &[CaseReport]) -> [Column; 9] {
         count("scheduled", |case| case.counts.scheduled),
         count("ok", |case| case.counts.ok),
         count("failed", |case| case.counts.failed),
+        count("abandoned", |case| case.counts.abandoned),
         count("dropped", |case| case.counts.dropped),
         count("warmup", |case| case.counts.warmup),
         count("reconnects", |case| case.counts.reconnects),
+        count("retries", |case| case.counts.retries),
         texts(cases, "token_source", |case| case.token_source.map(|source| source_word(source).into())),
         BooleanChunked::from_iter_values("valid".into(), cases.iter().map(|case| case.audit.valid)).into_column(),
     ]

@@ -49,9 +49,9 @@ impl Fact<'_> {
         }
     }
 
-    /// The first token of an ok stream.
+    /// The first token of a stream that was ok, or that its user left.
     fn answered(&self) -> Option<u64> {
-        self.events.first().copied().filter(|_| self.ok())
+        self.events.first().copied().filter(|_| self.ok() || self.left())
     }
 
     fn server_ms(&self, place: usize) -> Option<f64> {
@@ -140,6 +140,7 @@ impl Fact<'_> {
             group: self.group.map(str::to_owned),
             model: self.model.to_owned(),
             ok: self.ok(),
+            left: self.left(),
             output_tokens: values.get(&Metric::OutputTokens).copied(),
             prompt_tokens: values.get(&Metric::PromptTokens).copied(),
             values,

@@ -32,6 +32,7 @@ pub(super) struct Fact<'a> {
     /// What the server says of itself: queue, load, prefill, decode, total, in nanoseconds.
     pub server: [Option<u64>; 5],
     pub reconnects: u32,
+    pub attempts: u32,
     pub usage: Tokens,
     pub counted: Tokens,
     pub approximate: bool,
@@ -53,6 +54,11 @@ pub(super) struct Tokens {
 impl Fact<'_> {
     pub(super) fn ok(&self) -> bool {
         self.failure.is_none()
+    }
+
+    /// Whether its user left, as the scenario says.
+    pub(super) fn left(&self) -> bool {
+        self.failure == Some(FailureKind::Abandoned)
     }
 }
 
@@ -89,6 +95,7 @@ struct Reader<'a> {
     items: &'a UInt64Chunked,
     server: [&'a UInt64Chunked; 5],
     reconnects: &'a UInt32Chunked,
+    attempts: &'a UInt32Chunked,
     usage: [&'a UInt64Chunked; 4],
     counted: [&'a UInt64Chunked; 2],
     approximate: &'a BooleanChunked,
@@ -127,6 +134,7 @@ impl<'a> Reader<'a> {
                 long(s::SERVER_TOTAL)?,
             ],
             reconnects: int(s::RECONNECTS)?,
+            attempts: int(s::ATTEMPTS)?,
             usage: [long(s::USAGE_PROMPT)?, long(s::USAGE_OUTPUT)?, long(s::USAGE_REASONING)?, long(s::USAGE_CACHED)?],
             counted: [long(s::COUNTED_PROMPT)?, long(s::COUNTED_OUTPUT)?],
             approximate: flag(s::COUNTED_APPROXIMATE)?,
@@ -158,6 +166,7 @@ impl<'a> Reader<'a> {
             items: self.items.get(row),
             server: self.server.map(|column| column.get(row)),
             reconnects: self.reconnects.get(row).unwrap_or_default(),
+            attempts: self.attempts.get(row).unwrap_or_default(),
             usage: Tokens { prompt, output, reasoning, cached },
             counted: Tokens { prompt: counted_prompt, output: counted_output, ..Tokens::default() },
             approximate: self.approximate.get(row).unwrap_or_default(),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Where the table holds a word that is not one of its column's.
 pub fn failures(table: &Table, case: &str) -> Result<Vec<FailureExample>, FrameError> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
-    for fact in facts::of(table, case)?.iter().filter(|fact| fact.measured) {
+    for fact in facts::of(table, case)?.iter().filter(|fact| fact.measured && !fact.left()) {
         let Some(kind) = fact.failure else { continue };
         let first = || FailureExample { kind, count: 0, message: fact.message.into(), at: fact.at.into() };
         kinds.entry(kind).or_insert_with(first).count += 1;

@@ -40,12 +40,14 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         bytes_out: 50,
         bytes_in: 100,
         reconnects: 0,
+        attempts: 1,
         usage: Usage { prompt: Some(10), output: Some(4), ..Usage::default() },
         counted: Counted::default(),
         server: Default::default(),
         items: None,
         max_tokens: Some(16),
         response_id: Some(format!("r{seq}")),
+        request_id: None,
         end: Ok(Finish { reason: "stop".into() }),
     }
 }
@@ -118,6 +120,7 @@ fn target() -> Target {
         pool: Pool::KeepAlive,
         version: Default::default(),
         compression: Default::default(),
+        request_id: None,
         gpus: None,
     }
 }

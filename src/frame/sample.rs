@@ -9,6 +9,7 @@ use crate::frame::scalars::scalars;
 use crate::frame::table::Table;
 use crate::model::metric::{Metric, Per};
 use crate::model::outcome::FailureKind;
+use crate::model::request::Departure;
 use crate::model::sample::{Counts, Distribution, Row, Sample};
 use std::collections::BTreeMap;
 
@@ -19,9 +20,19 @@ use std::collections::BTreeMap;
 pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
     let all = facts::of(table, &facts.case.id)?;
     let rounds = rounds(&all, facts);
-    let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(Fact::row).collect();
+    let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(|fact| row(fact, facts)).collect();
     let scalars = scalars(&rounds, &rows, facts);
     Ok(Sample { windows: windows(&rounds), scalars, distributions: distributions(&rows), counts: counts(&all), rows })
+}
+
+/// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
+/// missing, so none of them may count.
+fn row(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Row {
+    let by_clock = || facts.case.request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)));
+    match fact.row() {
+        row if row.left && by_clock() => Row { values: BTreeMap::new(), ..row },
+        row => row,
+    }
 }
 
 /// One per round number; 0 for a round without measured rows.
@@ -42,7 +53,7 @@ fn distributions(rows: &[Row]) -> BTreeMap<Metric, Distribution> {
 
 /// The values of a metric over ok rows; gaps pool over requests.
 pub(super) fn values(rows: &[Row], metric: Metric) -> Vec<f64> {
-    let ok = rows.iter().filter(|row| row.ok);
+    let ok = rows.iter().filter(|row| row.counts(metric));
     match metric.per() {
         Per::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
         Per::Request | Per::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
@@ -60,10 +71,13 @@ fn counts(all: &[Fact<'_>]) -> Counts {
         counts.scheduled += 1;
         match fact.failure {
             None => counts.ok += 1,
+            Some(FailureKind::Abandoned) => counts.abandoned += 1,
             Some(FailureKind::Dropped) => counts.dropped += 1,
             Some(_) => counts.failed += 1,
         }
-        if let Some(kind) = fact.failure {
+        counts.retries += u64::from(fact.attempts.saturating_sub(1));
+        counts.retried += u64::from(fact.attempts > 1);
+        if let Some(kind) = fact.failure.filter(|_| !fact.left()) {
             *counts.failures.entry(kind).or_default() += 1;
         }
     }
@@ -75,7 +89,11 @@ mod tests {
     use super::*;
     use crate::frame::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::frame::table::Tagged;
+    use crate::model::dataset::Wait;
     use crate::model::load::Shape;
+    use crate::model::outcome::Outcome;
+    use crate::model::request::{Cancel, Quantity};
+    use crate::model::units::Nanos;
 
     #[test]
     fn every_scheduled_request_is_counted_once() {
@@ -88,7 +106,7 @@ mod tests {
         ];
         let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
         let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
-        let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, reconnects: 0 };
+        let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
         assert_eq!((seen.counts, seen.rows.len()), (known, 4));
     }
 
@@ -101,6 +119,25 @@ mod tests {
         assert_eq!((of(Metric::Ttft).n, of(Metric::Ttft).min, of(Metric::Ttft).max), (2, 10.0, 20.0));
         assert_eq!((of(Metric::Itl).n, of(Metric::Itl).mean, of(Metric::ScheduleLag).max), (3, 20.0, 0.0));
         assert!(!seen.distributions.contains_key(&Metric::CachedTokens));
+    }
+
+    #[test]
+    fn users_who_leave_are_counted_apart_and_bias_nothing() {
+        let left = Outcome { attempts: 3, end: failed(1, FailureKind::Abandoned).end, ..stream(1, 0, &[30, 40]) };
+        let rows = [stream(0, 0, &[10, 20]), left, failed(2, FailureKind::Connect)];
+        let seen = |when: Departure| {
+            let mut case = case(Shape::Closed { users: 1 });
+            case.request.cancel = Some(Cancel { share: 0.5, when });
+            sample(&table("a", &rows), &facts(&case)).unwrap()
+        };
+        let by_tokens = seen(Departure::Tokens(Quantity::Fixed(2)));
+        let counts = &by_tokens.counts;
+        assert_eq!((counts.scheduled, counts.ok, counts.failed, counts.abandoned), (3, 1, 1, 1));
+        assert_eq!((counts.retries, counts.retried, counts.failures.len()), (2, 1, 1));
+        assert_eq!(by_tokens.scalars[&Metric::ErrorRate], 0.5);
+        let n = |sample: &Sample| [Metric::Ttft, Metric::E2e, Metric::Itl].map(|metric| sample.distributions[&metric].n);
+        assert_eq!(n(&by_tokens), [2, 1, 1]);
+        assert_eq!(n(&seen(Departure::After(Wait::Fixed(Nanos(1))))), [1, 1, 1]);
     }
 
     #[test]

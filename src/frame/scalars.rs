@@ -51,9 +51,11 @@ fn sessions(rows: &[Row]) -> Option<f64> {
     talks().next().map(|_| talks().filter(whole).count() as f64)
 }
 
+/// Among the requests whose users stayed.
 fn error_rate(rows: &[Row]) -> Option<f64> {
-    let errors = rows.iter().filter(|row| !row.ok).count();
-    (!rows.is_empty()).then(|| errors as f64 / rows.len() as f64)
+    let stayed = rows.iter().filter(|row| !row.left).count();
+    let errors = rows.iter().filter(|row| !row.ok && !row.left).count();
+    (stayed > 0).then(|| errors as f64 / stayed as f64)
 }
 
 /// Good requests by the first goodput check of the case.

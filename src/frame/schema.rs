@@ -55,6 +55,7 @@ columns! {
     STREAMED "streamed" Flag;
     INTENDED "intended_ns" U64;
     SENT "sent_ns" U64;
+    LAST_SENT "last_sent_ns" U64;
     HEADERS "headers_ns" U64;
     FIRST_CHUNK "first_chunk_ns" U64;
     FIRST_TOKEN "first_token_ns" U64;
@@ -67,6 +68,7 @@ columns! {
     BYTES_IN "bytes_in" U64;
     BYTES_OUT "bytes_out" U64;
     RECONNECTS "reconnects" U32;
+    ATTEMPTS "attempts" U32;
     USAGE_PROMPT "usage_prompt" U64;
     USAGE_OUTPUT "usage_output" U64;
     USAGE_REASONING "usage_reasoning" U64;
@@ -82,6 +84,7 @@ columns! {
     SERVER_TOTAL "server_total_ns" U64;
     MAX_TOKENS "max_tokens" U64;
     RESPONSE_ID "response_id" Text;
+    REQUEST_ID "request_id" Text;
     FINISH_REASON "finish_reason" Text;
     OUTCOME "outcome" Text;
     ERROR "error" Text;

@@ -87,11 +87,12 @@ pub(super) fn phase_word(phase: Phase) -> &'static str {
     }
 }
 
-fn stamp_columns(rows: &[Tagged<'_>]) -> [Column; 10] {
+fn stamp_columns(rows: &[Tagged<'_>]) -> [Column; 11] {
     let stamp = |name, get: fn(&Outcome) -> Option<Nanos>| long(rows, name, |row| get(row.outcome).map(|stamp| stamp.0));
     [
         stamp(s::INTENDED, |outcome| Some(outcome.timeline.intended)),
         stamp(s::SENT, |outcome| outcome.timeline.sent),
+        stamp(s::LAST_SENT, |outcome| outcome.timeline.last_sent),
         stamp(s::HEADERS, |outcome| outcome.timeline.headers),
         stamp(s::FIRST_CHUNK, |outcome| outcome.timeline.first_chunk),
         stamp(s::FIRST_TOKEN, |outcome| outcome.timeline.tokens.first().copied()),
@@ -120,13 +121,14 @@ fn numbers_of_events(rows: &[Tagged<'_>], name: &str, get: fn(&Outcome) -> &Vec<
     list.finish().into_column()
 }
 
-fn count_columns(rows: &[Tagged<'_>]) -> [Column; 18] {
+fn count_columns(rows: &[Tagged<'_>]) -> [Column; 19] {
     let took = |name, get: fn(&Outcome) -> Option<Nanos>| long(rows, name, |row| get(row.outcome).map(|span| span.0));
     [
         int(rows, s::READS, |row| Some(row.outcome.reads)),
         long(rows, s::BYTES_IN, |row| Some(row.outcome.bytes_in)),
         long(rows, s::BYTES_OUT, |row| Some(row.outcome.bytes_out)),
         int(rows, s::RECONNECTS, |row| Some(row.outcome.reconnects)),
+        int(rows, s::ATTEMPTS, |row| Some(row.outcome.attempts)),
         long(rows, s::USAGE_PROMPT, |row| row.outcome.usage.prompt),
         long(rows, s::USAGE_OUTPUT, |row| row.outcome.usage.output),
         long(rows, s::USAGE_REASONING, |row| row.outcome.usage.reasoning),
@@ -144,9 +146,10 @@ fn count_columns(rows: &[Tagged<'_>]) -> [Column; 18] {
     ]
 }
 
-fn end_columns(rows: &[Tagged<'_>]) -> [Column; 5] {
+fn end_columns(rows: &[Tagged<'_>]) -> [Column; 6] {
     [
         text(rows, s::RESPONSE_ID, |row| row.outcome.response_id.as_deref()),
+        text(rows, s::REQUEST_ID, |row| row.outcome.request_id.as_deref()),
         text(rows, s::FINISH_REASON, |row| row.outcome.end.as_ref().ok().map(|finish| finish.reason.as_str())),
         text(rows, s::OUTCOME, |row| Some(row.outcome.word())),
         text(rows, s::ERROR, |row| failure(row).map(|failure| failure.message.as_str())),

@@ -30,7 +30,7 @@ fn of_round(round: &Round<'_, '_>) -> Timelines {
         in_flight: thinned(&Flight::of(round.rows)),
         output_tps: token_bins(round.rows),
         ttft_ms: sorted(round.rows.iter().filter_map(|fact| Some((secs(fact.intended), fact.metric(Metric::Ttft)?)))),
-        failures: sorted(round.rows.iter().filter(|fact| !fact.ok()).map(|fact| (secs(fact.end), 1.0))),
+        failures: sorted(round.rows.iter().filter(|fact| !fact.ok() && !fact.left()).map(|fact| (secs(fact.end), 1.0))),
         measured: (secs(from), secs(to)),
     }
 }

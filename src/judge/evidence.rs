@@ -32,11 +32,11 @@ impl Evidence {
                 let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
                 match (metric, stat) {
                     // One request without an end has no finite mean with any others, and nothing is there to draw from.
-                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok) => {
+                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok || row.left) => {
                         Evidence::Ratio(units::mean(&rows, *metric))
                     }
                     (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
-                    (Metric::ErrorRate, None) => share(rows.iter().map(|row| !row.ok)),
+                    (Metric::ErrorRate, None) => share(stayed(rows.iter().copied()).map(|row| !row.ok)),
                     (metric, None) => figure(&rows, *metric, sample, tags.is_empty()),
                 }
             }
@@ -44,9 +44,14 @@ impl Evidence {
     }
 }
 
-/// Which rows are ok and meet every limit, in the order of the rows.
+/// Which rows are ok and meet every limit, in the order of the rows; those whose users left are not among them.
 pub fn goodput_flags(rows: &[Row], limits: &[RequestLimit]) -> Vec<bool> {
-    rows.iter().map(|row| row.meets(limits)).collect()
+    stayed(rows.iter()).map(|row| row.meets(limits)).collect()
+}
+
+/// The requests whose users did not leave.
+fn stayed<'a>(rows: impl Iterator<Item = &'a Row>) -> impl Iterator<Item = &'a Row> {
+    rows.filter(|row| !row.left)
 }
 
 fn share(flags: impl Iterator<Item = bool>) -> Evidence {
@@ -69,14 +74,14 @@ fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
 
 /// Values of ok rows; of all that were scheduled where the check says so, and then a failed one breaks any limit.
 fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
-    let ok = rows.iter().filter(|row| row.ok);
+    let ok = rows.iter().filter(|row| row.counts(metric));
     let mut values: Vec<f64> = match metric.per() {
         Per::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
         Per::Request | Per::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
     };
     if check.of == Of::Scheduled {
         let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
-        values.extend(rows.iter().filter(|row| !row.ok).map(|_| worst));
+        values.extend(stayed(rows.iter().copied()).filter(|row| !row.ok).map(|_| worst));
     }
     values
 }
@@ -116,6 +121,22 @@ mod tests {
         let wanted = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0) };
         assert_eq!(of(&wanted, vec![ok(Metric::Ttft, 4.0), failed()]), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Mean));
         assert!(matches!(of(&wanted, vec![ok(Metric::Ttft, 4.0)]), Evidence::Ratio(_)));
+    }
+
+    #[test]
+    fn users_who_left_are_no_errors_and_count_for_what_they_saw() {
+        let left = Row { left: true, ok: false, ..ok(Metric::Ttft, 9.0) };
+        let rows = || vec![ok(Metric::Ttft, 4.0), left.clone(), failed()];
+        let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
+        assert_eq!(of(&errors, rows()), Evidence::Share { hits: 1, n: 2 });
+        let limits = [RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 99.0 }];
+        assert_eq!(goodput_flags(&rows(), &limits), [true, false]);
+        let scheduled = |metric, stat| Check { of: Of::Scheduled, ..check(metric, Some(stat), Op::Less, 5.0) };
+        let worst = f64::INFINITY;
+        assert_eq!(of(&scheduled(Metric::Ttft, Stat::Max), rows()), Evidence::Values(vec![4.0, 9.0, worst], Stat::Max));
+        assert_eq!(of(&scheduled(Metric::E2e, Stat::Max), vec![left.clone()]), Evidence::Values(vec![], Stat::Max));
+        let Evidence::Ratio(mean) = of(&scheduled(Metric::Ttft, Stat::Mean), rows()[..2].to_vec()) else { panic!("a mean") };
+        assert_eq!((mean.n, mean.observed), (2, Some(6.5)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::model::report::{CaseReport, RunVerdict};
 /// check to say so; else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check, and
 /// so is one that was never reached.
 pub fn overall(cases: &[CaseReport]) -> RunVerdict {
-    let lost = |case: &CaseReport| case.counts.ok == 0;
+    let lost = |case: &CaseReport| case.counts.ok + case.counts.abandoned == 0;
     let unsaid = |case: &CaseReport| lost(case) && case.counts.scheduled > 0 && case.verdicts.is_empty();
     if cases.iter().all(lost) || cases.iter().any(unsaid) {
         return RunVerdict::Error;

@@ -24,7 +24,7 @@ pub(super) struct Units {
 /// For the mean of a metric over ok rows; for gaps, a request brings all of its own.
 pub(super) fn mean(rows: &[&Row], metric: Metric) -> Units {
     let unit = |row: &&Row| match metric.per() {
-        _ if !row.ok => None,
+        _ if !row.counts(metric) => None,
         Per::Gap => (!row.gaps.is_empty()).then(|| Unit { amount: row.gaps.iter().sum(), weight: row.gaps.len() as f64 }),
         Per::Request | Per::Case => row.values.get(&metric).map(|&amount| Unit { amount, weight: 1.0 }),
     };

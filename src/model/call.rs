@@ -1,6 +1,7 @@
 //! One request, rendered ahead of its time.
 
 use crate::model::outcome::{Counted, Outcome, Phase};
+use crate::model::request::Leave;
 use crate::model::units::Nanos;
 
 /// A request that waits for its instant.
@@ -33,6 +34,8 @@ pub struct Call {
     pub prompt_tokens: Option<u64>,
     /// That count was made with a stand-in tokenizer.
     pub approximate: bool,
+    /// When its user leaves; None: not before the end.
+    pub leave: Option<Leave>,
 }
 
 impl Call {
@@ -52,12 +55,14 @@ impl Call {
             bytes_out: self.body.len() as u64,
             bytes_in: 0,
             reconnects: 0,
+            attempts: 0,
             usage: Default::default(),
             counted: Counted { prompt: self.prompt_tokens, output: None, approximate: self.approximate },
             server: Default::default(),
             items: self.items,
             max_tokens: self.max_tokens,
             response_id: None,
+            request_id: None,
             end: Ok(Default::default()),
         }
     }

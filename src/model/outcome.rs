@@ -50,11 +50,13 @@ pub enum FailureKind {
     Cancelled,
     /// Never sent: `max_in_flight` was reached, or the case was over.
     Dropped,
+    /// Its user left, as the scenario says that some do.
+    Abandoned,
 }
 
 impl FailureKind {
     /// All kinds, in the order of the tables.
-    pub const ALL: [FailureKind; 14] = [
+    pub const ALL: [FailureKind; 15] = [
         FailureKind::Connect,
         FailureKind::Tls,
         FailureKind::TimeoutConnect,
@@ -69,6 +71,7 @@ impl FailureKind {
         FailureKind::Empty,
         FailureKind::Cancelled,
         FailureKind::Dropped,
+        FailureKind::Abandoned,
     ];
 
     /// The word in columns, reports and journals.
@@ -88,6 +91,7 @@ impl FailureKind {
             FailureKind::Empty => "empty",
             FailureKind::Cancelled => "cancelled",
             FailureKind::Dropped => "dropped",
+            FailureKind::Abandoned => "abandoned",
         }
     }
 
@@ -190,8 +194,10 @@ pub struct Counted {
 pub struct Timeline {
     /// Open loop: when the plan says. Closed loop: when the slot became free.
     pub intended: Nanos,
-    /// Just before the request was handed to the HTTP client; None: never sent.
+    /// Just before the request was handed to the HTTP client for the first time; None: never sent.
     pub sent: Option<Nanos>,
+    /// The same of its last attempt, where there were several.
+    pub last_sent: Option<Nanos>,
     /// Status and headers are here.
     pub headers: Option<Nanos>,
     /// First byte of the body, or first event of a stream.
@@ -235,9 +241,10 @@ pub struct Outcome {
     pub bytes_out: u64,
     /// Bytes of the response body.
     pub bytes_in: u64,
-    /// Times the request was sent once more because a kept-alive connection turned out to be closed before any
-    /// byte of an answer. The clock is not restarted.
+    /// Times it was sent once more because a kept-alive connection turned out to be closed before any byte of an answer.
     pub reconnects: u32,
+    /// Times that it was tried, 0 where it was never sent; what was seen is of the last.
+    pub attempts: u32,
     /// The server's counts.
     pub usage: Usage,
     /// This side's counts.
@@ -250,6 +257,8 @@ pub struct Outcome {
     pub max_tokens: Option<u64>,
     /// The server's id of the response, for joining with its logs.
     pub response_id: Option<String>,
+    /// The id that the request carried in a header of its own, for joining with logs of the server.
+    pub request_id: Option<String>,
     /// How it ended.
     pub end: Result<Finish, Failure>,
 }

@@ -1,5 +1,8 @@
 //! What a request of a case says, before its prompt is placed in it.
 
+use crate::model::dataset::Wait;
+use crate::model::outcome::FailureKind;
+use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -95,6 +98,48 @@ pub enum Done {
     },
 }
 
+/// What is tried once more, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// The statuses that are tried again.
+    pub statuses: Vec<u16>,
+    /// The kinds of failure that are.
+    pub kinds: Vec<FailureKind>,
+    /// Wait as long as the response's `Retry-After` says, where it says so.
+    pub honor: bool,
+    /// Attempts after the first at the most.
+    pub max: u32,
+    /// The wait before the second attempt; it doubles with every further one.
+    pub wait: Nanos,
+}
+
+/// Users who leave before the answer is complete.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cancel {
+    /// Their share of the requests, 0..=1.
+    pub share: f64,
+    /// When they leave.
+    pub when: Departure,
+}
+
+/// When users leave.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Departure {
+    /// So long after the request was sent.
+    After(Wait),
+    /// After so many token events.
+    Tokens(Quantity),
+}
+
+/// When the user of one request leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// So long after it was sent.
+    After(Nanos),
+    /// After so many token events.
+    Tokens(u64),
+}
+
 /// The request of a case: a template, and the fields that fill in what the template leaves out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestSpec {
@@ -110,4 +155,8 @@ pub struct RequestSpec {
     pub extra: Map<String, Value>,
     /// `api: custom`: how its responses are read.
     pub extract: Option<Extract>,
+    /// What is tried once more; None: nothing.
+    pub retry: Option<Retry>,
+    /// Users who leave; None: nobody does.
+    pub cancel: Option<Cancel>,
 }

@@ -43,6 +43,8 @@ pub struct Counts {
     pub ok: u64,
     /// Requests that were sent and failed, cancelled ones among them.
     pub failed: u64,
+    /// Requests whose users left, as the scenario says; neither ok nor failed.
+    pub abandoned: u64,
     /// Requests that were never sent.
     pub dropped: u64,
     /// Failures by kind, dropped among them; kinds that did not occur are absent.
@@ -51,6 +53,10 @@ pub struct Counts {
     pub warmup: u64,
     /// Requests sent once more on a new connection.
     pub reconnects: u64,
+    /// Attempts after the first, over all requests.
+    pub retries: u64,
+    /// Requests that were tried more than once.
+    pub retried: u64,
 }
 
 /// One measured request, reduced to what statistics need. NaN never stands in it.
@@ -68,6 +74,8 @@ pub struct Row {
     pub model: String,
     /// Whether it succeeded.
     pub ok: bool,
+    /// Whether its user left, as the scenario says: neither a success nor an error.
+    pub left: bool,
     /// Output tokens, where known.
     pub output_tokens: Option<f64>,
     /// Prompt tokens, where known.
@@ -96,6 +104,14 @@ pub struct Sample {
 }
 
 impl Row {
+    /// Whether its value of this metric is one of a distribution's: it succeeded, or its user left having seen what the
+    /// metric tells of.
+    pub fn counts(&self, metric: Metric) -> bool {
+        const SEEN: [Metric; 5] =
+            [Metric::Ttft, Metric::TtftService, Metric::TtftFirstTurn, Metric::TtftLaterTurns, Metric::TtftPerPromptToken];
+        self.ok || self.left && SEEN.contains(&metric)
+    }
+
     /// What this request adds to a throughput: 1 to requests, its tokens to token rates, nothing where it failed. None where
     /// its tokens are unknown, and for every other metric.
     pub fn credit(&self, throughput: Metric) -> Option<f64> {

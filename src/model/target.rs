@@ -129,6 +129,8 @@ pub struct Target {
     pub api_key: Option<Secret>,
     /// Further headers, in order. Their values may be secrets.
     pub headers: Vec<(String, Secret)>,
+    /// The header in which each request carries an id of its own; None: it carries none.
+    pub request_id: Option<String>,
     /// Limits in time.
     pub timeouts: Timeouts,
     /// Certificates.

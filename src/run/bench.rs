@@ -51,6 +51,8 @@ pub struct Bench {
     pub conversations: bool,
     /// The way to its target; None for the simulator, which is started with each round.
     pub route: Option<Route>,
+    /// What the ids of its requests begin with: the plan's and its own.
+    pub stem: String,
 }
 
 impl Bench {
@@ -59,7 +61,7 @@ impl Bench {
         let mut opened: Vec<(&DatasetSpec, Dataset)> = Vec::new();
         let mut logs = Logs::default();
         let mut benches = Vec::with_capacity(plan.cases.len());
-        for case in &plan.cases {
+        for (index, case) in plan.cases.iter().enumerate() {
             // Cases of a sweep that share a dataset share its rows in memory.
             let known = opened.iter().find(|(spec, _)| **spec == case.dataset).map(|(_, dataset)| dataset.clone());
             let dataset = match known {
@@ -71,7 +73,8 @@ impl Bench {
                 }
             };
             let log = logs.of(case)?;
-            benches.push(Bench::new(case, dataset, log, context)?);
+            let stem = format!("{}-{index}", plan.id.get(..8).unwrap_or(&plan.id));
+            benches.push(Bench { stem, ..Bench::new(case, dataset, log, context)? });
         }
         Ok(benches)
     }
@@ -88,7 +91,7 @@ impl Bench {
         let arrivals = arrivals(case, dataset.prompts.as_ref(), log.as_ref())?;
         let conversations = case.dataset.turns.is_some() || begins_with_turns(dataset.prompts.as_ref(), context)?;
         let prompts = dataset.prompts;
-        Ok(Bench { prompts, tokenizer, renderer, protocol, notes, arrivals, conversations, route })
+        Ok(Bench { prompts, tokenizer, renderer, protocol, notes, arrivals, conversations, route, stem: String::new() })
     }
 
     /// How many sessions one round of this case will have, and when the last one is due, as far as the plan or the log
@@ -251,6 +254,7 @@ async fn reach(target: &Target, bench: &Bench, (url, route): (&str, &Route), con
         gauges: Arc::new(Gauges::default()),
         protocol: bench.protocol.clone(),
         keep_text: false,
+        manners: Default::default(),
     };
     let engine = Http::new(target, route, setting)?;
     let tried = tokio::select! {

@@ -6,12 +6,14 @@ use crate::model::load::{Shape, Warmup};
 use crate::model::outcome::Phase;
 use crate::model::plan::Case;
 use crate::model::prompt::Prompt;
+use crate::model::request::{Cancel, Leave};
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::pace::schedule::Schedule;
 use crate::prompts::Prompts;
 use crate::run::bench::Bench;
 use crate::run::error::RunError;
+use crate::run::leave::leave;
 use crate::run::scribe::turns_of;
 use crate::run::stop::{Level, Stop};
 use crate::run::talk::opening;
@@ -54,6 +56,8 @@ pub struct Recipe {
     pub conversations: bool,
     /// How such sessions go on.
     pub turns: Option<Turns>,
+    /// Users who leave.
+    pub cancel: Option<Cancel>,
 }
 
 /// A request's place among the case's.
@@ -68,7 +72,7 @@ pub struct Place {
 }
 
 /// A rendered prompt as a call.
-pub fn call(prompt: Prompt, place: Place, rendered: Rendered, due: Option<(Nanos, Phase)>) -> Call {
+pub fn call(prompt: Prompt, place: Place, rendered: Rendered, due: Option<(Nanos, Phase)>, leave: Option<Leave>) -> Call {
     Call {
         seq: place.seq,
         turn: place.turn,
@@ -83,6 +87,7 @@ pub fn call(prompt: Prompt, place: Place, rendered: Rendered, due: Option<(Nanos
         items: rendered.items,
         prompt_tokens: prompt.tokens,
         approximate: prompt.approximate,
+        leave,
     }
 }
 
@@ -103,6 +108,7 @@ impl Recipe {
             burst: case.load.shape == Shape::Burst,
             conversations: bench.conversations,
             turns: case.dataset.turns.clone(),
+            cancel: case.request.cancel.clone(),
         }
     }
 
@@ -132,7 +138,9 @@ impl Recipe {
         }
         let prompt = session.turns.into_iter().next().map(opening).unwrap_or_default();
         let rendered = self.renderer.body(&prompt, seq, self.seed)?;
-        Ok(Some(call(prompt, Place { seq, turn: 0, turns }, rendered, due)))
+        let place = Place { seq, turn: 0, turns };
+        let leave = leave(self.cancel.as_ref(), self.seed, place, &prompt.fields);
+        Ok(Some(call(prompt, place, rendered, due, leave)))
     }
 }
 

@@ -69,7 +69,7 @@ impl Meter {
                     self.ttft.record(first.since(outcome.timeline.intended));
                 }
             }
-            Err(failure) if failure.kind == FailureKind::Cancelled => {}
+            Err(failure) if matches!(failure.kind, FailureKind::Cancelled | FailureKind::Abandoned) => {}
             Err(_) => self.errors += 1,
         }
     }

@@ -14,6 +14,7 @@ pub mod feed;
 pub mod forecast;
 pub mod gate;
 pub mod lanes;
+pub mod leave;
 pub mod ledger;
 pub mod meter;
 pub mod part;

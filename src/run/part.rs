@@ -3,6 +3,7 @@
 use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
 use crate::engine::http::{Finished, Http, Setting};
+use crate::engine::manners::Manners;
 use crate::engine::route::Route;
 use crate::model::call::Call;
 use crate::model::dataset::OnExhausted;
@@ -201,7 +202,9 @@ impl<'a> Stage<'a> {
         let (quota, room) = (self.quota.clone(), self.room.clone());
         let halt = self.halt.clone();
         let (protocol, keep_text) = (self.bench.protocol.clone(), self.bench.tokenizer.is_some() || self.bench.conversations);
-        let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text };
+        let (retry, stem) = (self.turn.case.request.retry.clone(), format!("{}-{}", self.bench.stem, self.turn.round));
+        let manners = Manners { retry, seed: self.turn.seed, stem };
+        let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, manners };
         let slots = match load.shape {
             Shape::Closed { users } => share(users as usize, index, self.gauges.len()),
             Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => 0,

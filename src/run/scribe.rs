@@ -5,13 +5,14 @@ use crate::model::call::Call;
 use crate::model::dataset::Turns;
 use crate::model::plan::Case;
 use crate::model::prompt::{Prompt, Session};
-use crate::model::request::Quantity;
+use crate::model::request::{Cancel, Quantity};
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::pace::wait::wait;
 use crate::prompts::{Prompts, tokens_of};
 use crate::run::error::RunError;
 use crate::run::feed::{Place, call};
+use crate::run::leave::leave;
 use crate::run::stop::Stop;
 use crate::run::talk::Talk;
 use crate::scenario::render::Renderer;
@@ -56,6 +57,7 @@ pub struct Style {
     turns: Turns,
     api: Api,
     max_tokens: Option<Quantity>,
+    cancel: Option<Cancel>,
     seed: Seed,
 }
 
@@ -83,6 +85,7 @@ impl Style {
             turns,
             api: case.target.api,
             max_tokens: case.request.max_tokens.clone(),
+            cancel: case.request.cancel.clone(),
             seed,
         }
     }
@@ -96,7 +99,8 @@ impl Style {
         let think = || self.turns.think_time.map(|own| wait(own, self.seed, place.seq, place.turn));
         let wait = prompt.wait.or_else(think).unwrap_or_default();
         let rendered = self.renderer.body(&prompt, place.seq, self.seed)?;
-        Ok(Next { call: call(prompt, place, rendered, None), wait, talk })
+        let leave = leave(self.cancel.as_ref(), self.seed, place, &prompt.fields);
+        Ok(Next { call: call(prompt, place, rendered, None, leave), wait, talk })
     }
 
     /// Lengths are each turn's own: the tokens of its whole prompt, and a `max_tokens` drawn for it alone.

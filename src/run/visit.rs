@@ -9,7 +9,7 @@
 
 use crate::engine::http::{Finished, dropped};
 use crate::model::call::Call;
-use crate::model::outcome::Phase;
+use crate::model::outcome::{Failure, FailureKind, Phase};
 use crate::model::units::Nanos;
 use crate::run::alarms::Alarms;
 use crate::run::drive::{Departure, Drive};
@@ -75,6 +75,14 @@ pub fn unsent(first: &Unsent, from: u32, at: Nanos, why: &str) -> Vec<Finished> 
     (from..first.call.turns).map(row).collect()
 }
 
+/// A turn that was not sent because its user had left before: no error of anyone.
+fn abandoned(mut row: Finished) -> Finished {
+    if let Err(failure) = &mut row.outcome.end {
+        failure.kind = FailureKind::Abandoned;
+    }
+    row
+}
+
 /// What the rows of unsent turns share with the first one.
 pub struct Unsent {
     call: Call,
@@ -115,6 +123,11 @@ impl Drive {
             let end = timeline.end;
             if place.turn >= turns {
                 return vec![finished];
+            }
+            if let Err(Failure { kind: FailureKind::Abandoned, .. }) = &finished.outcome.end {
+                let why = format!("not sent: its user left in turn {} of the session, counted from 0", place.turn - 1);
+                let rest = unsent(&session, place.turn, end, &why).into_iter().map(abandoned);
+                return std::iter::once(finished).chain(rest).collect();
             }
             if let Err(failure) = &finished.outcome.end {
                 let why = format!("not sent: turn {} of its session, counted from 0, failed ({})", place.turn - 1, failure.kind);

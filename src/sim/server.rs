@@ -93,7 +93,7 @@ impl Server {
         let received_at = self.clock.now();
         let number = self.next.replace(self.next.get() + 1);
         let id = protocol.id(number);
-        let entry = self.truth.open(number, &id, path, received_at);
+        let entry = self.truth.open((number, &id), request.header("x-request-id"), path, received_at);
         let refuse = |refusal: Refusal| {
             let (status, body) = (refusal.status, protocol.error(&refusal, Some(&id)));
             Box::new(Refused { id: id.clone(), entry: entry.clone(), status, body })

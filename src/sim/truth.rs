@@ -49,6 +49,9 @@ pub struct Record {
     pub number: u64,
     /// Id of the response, and value of its `x-request-id` header.
     pub id: String,
+    /// The client's own id of it: the `x-request-id` header of the request, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// Path of the endpoint.
     pub path: &'static str,
     /// Head and body had been read.
@@ -139,10 +142,19 @@ impl Truth {
     }
 
     /// Starts the record of a request.
-    pub(super) fn open(&self, number: u64, id: &str, path: &'static str, received_at: Nanos) -> Entry {
-        let (writes, blocked) = (Vec::new(), 0);
-        let record =
-            Record { number, id: id.to_owned(), path, received_at, headers_at: None, writes, blocked, end_at: None, end: None };
+    pub(super) fn open(&self, (number, id): (u64, &str), own: Option<&str>, path: &'static str, received_at: Nanos) -> Entry {
+        let record = Record {
+            number,
+            id: id.to_owned(),
+            request_id: own.map(str::to_owned),
+            path,
+            received_at,
+            headers_at: None,
+            writes: Vec::new(),
+            blocked: 0,
+            end_at: None,
+            end: None,
+        };
         let entry = Entry(Arc::new(Mutex::new(record)));
         if let Some(log) = &self.log {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +187,7 @@ mod tests {
     #[test]
     fn a_record_is_one_line_of_json() {
         let truth = Truth::since(Instant::now());
-        let entry = truth.open(3, "cmpl-sim-3", "/v1/completions", Nanos(5));
+        let entry = truth.open((3, "cmpl-sim-3"), Some("mine"), "/v1/completions", Nanos(5));
         entry.lock().writes.push(Write { at: Nanos(7), done: Nanos(8), tokens: 1, choice: 0 });
         entry.end(End::Status(500), Nanos(9));
         entry.end(End::Disconnected, Nanos(10));
@@ -183,7 +195,7 @@ mod tests {
         write_jsonl(&truth.all(), &mut text).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "{\"number\":3,\"id\":\"cmpl-sim-3\",\"path\":\"/v1/completions\",\"received_at\":5,\"headers_at\":null,\
+            "{\"number\":3,\"id\":\"cmpl-sim-3\",\"request_id\":\"mine\",\"path\":\"/v1/completions\",\"received_at\":5,\"headers_at\":null,\
              \"writes\":[{\"at\":7,\"done\":8,\"tokens\":1,\"choice\":0}],\"blocked\":0,\"end_at\":9,\"end\":{\"status\":500}}\n"
         );
     }
@@ -191,12 +203,12 @@ mod tests {
     #[test]
     fn ended_requests_are_taken_once_and_old_ones_forgotten() {
         let truth = Truth::since(Instant::now());
-        let entries: Vec<Entry> = (0..3).map(|number| truth.open(number, "", "", Nanos(0))).collect();
+        let entries: Vec<Entry> = (0..3).map(|number| truth.open((number, ""), None, "", Nanos(0))).collect();
         entries[1].end(End::Done, Nanos(1));
         assert_eq!(truth.take_ended().iter().map(|record| record.number).collect::<Vec<_>>(), [1]);
         assert_eq!(truth.take_ended(), []);
         assert_eq!((truth.get(1), truth.get(2).map(|record| record.end)), (None, Some(None)));
-        (3..3 + KEPT as u64).for_each(|number| drop(truth.open(number, "", "", Nanos(0))));
+        (3..3 + KEPT as u64).for_each(|number| drop(truth.open((number, ""), None, "", Nanos(0))));
         assert_eq!((truth.all().len(), truth.get(2)), (KEPT, None));
         assert_eq!(Truth::off().all(), []);
     }

@@ -56,12 +56,14 @@ struct OutcomeWire {
     bytes_out: u64,
     bytes_in: u64,
     reconnects: u32,
+    attempts: u32,
     usage: Usage,
     counted: Counted,
     server: ServerTimes,
     items: Option<u64>,
     max_tokens: Option<u64>,
     response_id: Option<String>,
+    request_id: Option<String>,
     end: Result<Finish, Failure>,
 }
 
@@ -70,6 +72,7 @@ struct OutcomeWire {
 struct TimelineWire {
     intended: Nanos,
     sent: Option<Nanos>,
+    last_sent: Option<Nanos>,
     headers: Option<Nanos>,
     first_chunk: Option<Nanos>,
     #[serde(with = "gaps")]
@@ -126,6 +129,7 @@ pub mod tests {
             |(intended, sent, headers, first_chunk, tokens, [choices, weights], end)| Timeline {
                 intended,
                 sent,
+                last_sent: first_chunk,
                 headers,
                 first_chunk,
                 tokens,
@@ -164,11 +168,13 @@ pub mod tests {
                 bytes_out,
                 bytes_in,
                 reconnects,
+                attempts: reads % 5,
                 usage: Usage { prompt, output, reasoning, cached },
                 counted: Counted { prompt: counted_prompt, output: counted_output, approximate },
                 server: ServerTimes { queue: prompt.map(Nanos), total: output.map(Nanos), ..ServerTimes::default() },
                 items: cached,
                 max_tokens,
+                request_id: response_id.clone(),
                 response_id,
                 end,
             }

@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline};
+use crate::view::{ViewError, absent, groups, headline, manners};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -36,6 +36,7 @@ struct Page {
     percentiles: Vec<Percentiles>,
     folded: bool,
     failures: Sheet,
+    manners: Sheet,
     audit: Sheet,
     audit_limits: String,
     environment: Vec<(String, String)>,
@@ -88,6 +89,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
         folded: report.cases.len() > OPEN_CASES,
         failures: sheet::failures(report),
+        manners: manners::manners(report),
         audit: sheet::audit(report),
         audit_limits: audit_limits(report),
         environment: environment(report),

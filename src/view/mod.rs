@@ -13,6 +13,7 @@ mod groups;
 pub mod headline;
 mod json;
 mod junit;
+mod manners;
 mod markdown;
 mod sheet;
 mod table;

@@ -4,6 +4,7 @@ mod bad_input;
 mod bad_servers;
 mod floors;
 mod lab;
+mod manners;
 mod outputs;
 mod protocols;
 mod replay;

@@ -88,6 +88,7 @@ fn target(api: Api, url: String) -> Target {
         pool: Pool::PerRequest,
         version: Default::default(),
         compression: Default::default(),
+        request_id: None,
         gpus: None,
     }
 }
@@ -125,8 +126,13 @@ fn replay(name: &str, pieces: Vec<Vec<u8>>) -> Outcome {
     let target = target(api, server.url());
     let route = Route::new(&server.url(), &target.tls, &Default::default()).unwrap();
     let clock = Clock::starting(Instant::now());
-    let setting =
-        Setting { clock, gauges: Arc::new(Gauges::default()), protocol: protocol(api, None).unwrap(), keep_text: false };
+    let setting = Setting {
+        clock,
+        gauges: Arc::new(Gauges::default()),
+        protocol: protocol(api, None).unwrap(),
+        keep_text: false,
+        manners: Default::default(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let streamed = !name.contains("nonstream") && !name.ends_with(".json");
     let call = Call { streamed, body: b"{}".to_vec(), ..Call::default() };

@@ -4,7 +4,7 @@ use crate::engine::coding::Unpacker;
 use crate::engine::exchange::broken::body_failure;
 use crate::engine::exchange::{Exchange, Line};
 use crate::engine::pool::Lease;
-use crate::model::outcome::{Failure, Finish};
+use crate::model::outcome::{Failure, FailureKind, Finish};
 use crate::model::units::Nanos;
 use crate::wire::{Decoder, Events};
 use http_body_util::BodyExt;
@@ -93,10 +93,16 @@ impl Exchange<'_> {
             if reading.events.done {
                 return Ending::Marker;
             }
-            if let Err(failure) = taken {
+            if let Some(failure) = taken.err().or_else(|| self.satisfied()) {
                 return Ending::Broken(failure);
             }
         }
+    }
+
+    /// Why a user who wants no more than some tokens leaves now.
+    fn satisfied(&self) -> Option<Failure> {
+        let enough = self.enough.filter(|enough| self.trace.timeline.tokens.len() as u64 >= *enough)?;
+        Some(Failure::new(FailureKind::Abandoned, format!("its user left: {enough} token events were enough")))
     }
 
     /// One body frame: everything in it carries the stamp of the socket read that completed it.

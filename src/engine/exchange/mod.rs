@@ -11,20 +11,21 @@ use crate::engine::exchange::body::Reading;
 use crate::engine::exchange::broken::unanswered;
 use crate::engine::gauges::Gauges;
 use crate::engine::headers::Headers;
+use crate::engine::manners::retry_after;
 use crate::engine::pool::{Lease, Pool};
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
 use crate::model::target::Timeouts;
 use crate::model::units::Nanos;
 use crate::wire::{Events, Message, Protocol, Shape, error_message};
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Bytes of an error's body that are read for its words.
 const ERROR_BODY: usize = 64 * 1024;
@@ -52,6 +53,10 @@ pub(super) struct Trace {
     pub reads: u32,
     pub bytes_in: u64,
     pub reconnects: u32,
+    pub attempts: u32,
+    pub request_id: Option<String>,
+    /// What a refusal asks to wait before another attempt.
+    pub retry_after: Option<Nanos>,
     pub streamed: Option<bool>,
     pub usage: Usage,
     pub response_id: Option<String>,
@@ -61,9 +66,26 @@ pub(super) struct Trace {
     pub items: Option<u64>,
 }
 
+impl Trace {
+    /// Begins another attempt, of which nothing has been seen yet.
+    pub fn again(&mut self, at: Nanos) {
+        let Timeline { intended, sent, .. } = self.timeline;
+        let timeline = Timeline { intended, sent, last_sent: Some(at), ..Timeline::default() };
+        *self = Trace { timeline, attempts: self.attempts, reconnects: self.reconnects, ..Trace::default() };
+    }
+
+    /// Whether any of the answer's content may have come.
+    pub fn answered(&self, failure: &Failure) -> bool {
+        let whole = self.streamed == Some(false) && self.bytes_in > 0;
+        !self.timeline.tokens.is_empty() || whole && failure.kind != FailureKind::Empty
+    }
+}
+
 pub(super) struct Exchange<'a> {
     pub line: &'a Line,
     pub trace: &'a mut Trace,
+    /// Token events after which the user leaves.
+    pub enough: Option<u64>,
 }
 
 impl Exchange<'_> {
@@ -103,6 +125,7 @@ impl Exchange<'_> {
     /// and where a server takes no further stream, the request goes out once more on a new one, and the trace says so.
     async fn send(&mut self, headers: HeaderMap, body: Bytes) -> Result<(Lease, Response<Incoming>), Failure> {
         let mut lease = self.line.pool.lease().await?;
+        let mut resent = false;
         loop {
             let before = lease.heard.latest();
             let sending = lease.send(self.request(headers.clone(), body.clone(), lease.version()).map_err(unsent)?);
@@ -112,10 +135,10 @@ impl Exchange<'_> {
                 Err(_) => return Err(self.silence()),
             };
             let lost = unanswered(&lease, before, &error);
-            if !lost.again || self.trace.reconnects > 0 {
+            if !lost.again || resent {
                 return Err(lost.failure);
             }
-            self.trace.reconnects += 1;
+            (resent, self.trace.reconnects) = (true, self.trace.reconnects + 1);
             drop(lease);
             lease = self.line.pool.lease_fresh().await?;
         }
@@ -132,7 +155,9 @@ impl Exchange<'_> {
     /// The server's own words of refusal.
     async fn refusal(&mut self, lease: Lease, response: Response<Incoming>) -> Failure {
         let status = response.status().as_u16();
-        let retry = retry_after(response.headers());
+        let retry = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        self.trace.retry_after = retry.as_deref().and_then(|value| retry_after(value, SystemTime::now()));
+        let retry = retry.map_or_else(String::new, |value| format!(" (retry-after: {value})"));
         let unpacker = Unpacker::of(response.headers());
         let (packed, whole) = self.refusing(response.into_body()).await;
         if whole {
@@ -185,9 +210,4 @@ fn unpacked(mut unpacker: Unpacker, packed: &[u8]) -> Vec<u8> {
         }
     }
     plain
-}
-
-fn retry_after(headers: &HeaderMap) -> String {
-    let seconds = headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    seconds.map_or_else(String::new, |value| format!(" (retry-after: {value})"))
 }

@@ -23,6 +23,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         pool: Pool::KeepAlive,
         version: Default::default(),
         compression: Default::default(),
+        request_id: None,
         gpus: None,
     };
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
@@ -35,7 +36,13 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         engine: Http::new(
             &target,
             &route,
-            Setting { clock, gauges, protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(), keep_text: false },
+            Setting {
+                clock,
+                gauges,
+                protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(),
+                keep_text: false,
+                manners: Default::default(),
+            },
         )
         .unwrap(),
         gate: Gate::new(calls as usize),

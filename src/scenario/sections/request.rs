@@ -8,7 +8,7 @@ use crate::scenario::leaf::quantity::{QUANTITY, quantity};
 use crate::scenario::leaf::word::{FLAG_OR_COUNT, TEXTS};
 use crate::scenario::near::{list, near};
 use crate::scenario::render::leaf::{self, Leaf, ROOTS};
-use crate::scenario::sections::{Draft, extract, say};
+use crate::scenario::sections::{Draft, extract, manners, say};
 use crate::scenario::template;
 use crate::scenario::tree::{Data, Node};
 use serde_json::{Map, Value};
@@ -54,6 +54,10 @@ pub(crate) static REQUEST: Block = Block {
             "`api: custom`: how the responses are read, by JSONPaths (RFC 9535) into each event or into the whole response.",
         )
         .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }"),
+        field("retry", Kind::Block(&manners::RETRY), "What is tried once more; nothing without it.")
+            .example("{ on: [429, 503], max: 2 }"),
+        field("cancel", Kind::Block(&manners::CANCEL), "Users who leave before their answer is complete; nobody without it.")
+            .example("{ share: 5%, tokens: 20 }"),
     ],
 };
 
@@ -94,13 +98,16 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     let section = draft.get("request")?;
     let sampling = FIELDS.into_iter().filter(|name| *name != LIMIT);
     let sampling = sampling.filter_map(|name| Some((name.to_owned(), section.get(name)?.json()))).collect();
+    let stream = draft.flag("request.stream")? && api.is_none_or(Api::generates);
     Some(RequestSpec {
         template: template.map(|node| node.json()),
-        stream: draft.flag("request.stream")? && api.is_none_or(Api::generates),
+        stream,
         max_tokens: draft.get("request.max_tokens").and_then(quantity),
         sampling,
         extra: extra.map(object).unwrap_or_default(),
         extract: api.and_then(|api| extract::decode(draft, api, review)),
+        retry: manners::retry(draft, review),
+        cancel: manners::cancel(draft, stream, review),
     })
 }
 
@@ -168,7 +175,7 @@ mod tests {
 
     #[test]
     fn every_field_is_either_placed_by_the_protocol_or_one_of_the_blocks_own() {
-        let own = ["template", "stream", "extra", "extract"];
+        let own = ["template", "stream", "extra", "extract", "retry", "cancel"];
         let placed = REQUEST.names().filter(|name| !own.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);
     }

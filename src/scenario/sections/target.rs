@@ -84,6 +84,9 @@ static HTTP: Block = Block {
     ],
 };
 
+/// Headers without which no request is understood.
+const TAKEN: [&str; 7] = ["accept", "authorization", "connection", "content-length", "content-type", "host", "transfer-encoding"];
+
 /// The keys of `target`.
 pub(crate) static TARGET: Block = Block {
     doc: "The server under test.",
@@ -102,6 +105,8 @@ pub(crate) static TARGET: Block = Block {
         field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.")
             .example("\"${OPENAI_API_KEY}\""),
         field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }"),
+        field("request_id", Kind::Text, "The header in which each request carries an id of its own, which its row tells too: for joining with the server's logs.")
+            .example("X-Request-Id"),
         field("timeouts", Kind::Block(&TIMEOUTS), "How long each step may take.").defaults(Default::Empty).example("{ connect: 5s, total: 2m }"),
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
         field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty).example("{ version: 2 }"),
@@ -119,6 +124,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let place = place(draft, api, review);
     let models = shares(draft, review);
     let headers = headers(draft, review);
+    let request_id = request_id(draft, review);
     let tls = tls(draft, review);
     Some(Target {
         api,
@@ -126,6 +132,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         models: models?,
         api_key: draft.text("target.api_key").filter(|key| !key.is_empty()).map(Secret::new),
         headers,
+        request_id,
         timeouts: timeouts(draft.get("target.timeouts")?)?,
         tls: tls?,
         pool: if draft.text("target.http.pool").as_deref() == Some("per-request") { Pool::PerRequest } else { Pool::KeepAlive },
@@ -205,17 +212,35 @@ fn shares(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
     }
 }
 
+/// Files what HTTP allows no header to be called.
+fn named(name: &str, at: Span, review: &mut Review) {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) {
+        review.push(Mistake::new(at, format!("`{name}` is not a header name"), "has characters that HTTP does not allow"));
+    }
+}
+
+/// The header of ids, which no other of the scenario's may take the place of.
+fn request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
+    let node = draft.get("target.request_id")?;
+    let name = node.text()?.into_owned();
+    named(&name, node.at, review);
+    if TAKEN.contains(&name.to_ascii_lowercase().as_str()) {
+        let mistake = Mistake::new(node.at, format!("`{name}` is a header with a meaning of its own"), "cannot hold an id");
+        review.push(mistake.help("For example `request_id: X-Request-Id`."));
+    }
+    let entries = draft.get("target.headers").map(Node::entries).unwrap_or_default();
+    if let Some(entry) = entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(&name)) {
+        let mistake = Mistake::new(node.at, format!("the header `{name}` has two values"), "an id for each request");
+        review.push(mistake.also(entry.key_at, "the same text for all of them").help("Remove one of them."));
+    }
+    Some(name)
+}
+
 fn headers(draft: &Draft<'_>, review: &mut Review) -> Vec<(String, Secret)> {
     let entries = draft.get("target.headers").map(Node::entries).unwrap_or_default();
     for entry in entries {
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        if entry.key.is_empty() || !entry.key.bytes().all(token) {
-            review.push(Mistake::new(
-                entry.key_at,
-                format!("`{}` is not a header name", entry.key),
-                "has characters that HTTP does not allow",
-            ));
-        }
+        named(&entry.key, entry.key_at, review);
         if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
             review.push(Mistake::new(entry.value.at, "this header value has control characters in it", "must be one line"));
         }

@@ -41,6 +41,7 @@ pub fn target(url: &str) -> Target {
         pool: Pool::KeepAlive,
         version: Default::default(),
         compression: Default::default(),
+        request_id: None,
         gpus: None,
     }
 }
@@ -63,6 +64,7 @@ pub fn on_a_lane_with<T>(target: &Target, gauges: Arc<Gauges>, steps: impl Async
         gauges,
         protocol: protocol(target.api, None).unwrap(),
         keep_text: true,
+        manners: Default::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {

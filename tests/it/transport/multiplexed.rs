@@ -197,3 +197,20 @@ fn a_silent_stream_times_out_though_its_neighbours_talk() {
     assert_eq!(outcomes[0].timeline.tokens.len(), 1);
     assert_ok(&outcomes[1], 20);
 }
+
+#[test]
+fn a_user_who_leaves_takes_no_neighbour_along() {
+    let server = Server::start(100, None, |_| paced(4, 50));
+    let leaver = Call { leave: Some(llmscen::model::request::Leave::Tokens(2)), ..call(0) };
+    let outcomes = on_a_lane(&h2_target(&server), async |engine| {
+        let others = together(&engine, 2);
+        let (left, others) = tokio::join!(send(&engine, leaver), others);
+        // The connection still takes requests.
+        let later = send(&engine, call(3)).await.outcome;
+        [vec![left.outcome, later], others].concat()
+    });
+    assert_failed(&outcomes[0], FailureKind::Abandoned, "2 token events were enough");
+    assert_eq!(outcomes[0].timeline.tokens.len(), 2);
+    outcomes[1..].iter().for_each(|outcome| assert_ok(outcome, 4));
+    assert_eq!(server.seen.count(), (1, 4));
+}
