@@ -113,8 +113,13 @@ impl Tokenizer {
     pub fn capped(&self, n: u64, slot: &Slot, text: &str) -> Result<String, TokenError> {
         let none = || TokenError::NoFit { wanted: n, nearest: self.alone(slot) };
         let (raw, seen) = self.enough(n, slot, Text { text, more: "", from: 0 }).ok_or_else(none)?;
+        let whole = raw.len() == text.trim().len();
+        // Without the blank in front of it a first word may be two tokens.
+        if whole && (seen <= n || self.measure(slot, text).is_some_and(|seen| seen <= n)) {
+            return Ok(text.to_owned());
+        }
         if seen <= n {
-            return Ok(if raw.len() == text.trim().len() { text.to_owned() } else { raw });
+            return Ok(raw);
         }
         let tokens = self.tokens(slot, &raw).ok_or_else(none)?;
         let fits = |text: &String| self.measure(slot, text).is_some_and(|seen| seen <= n);

@@ -77,6 +77,15 @@ proptest! {
 }
 
 #[test]
+fn a_text_that_fits_because_of_the_blank_in_front_of_it_is_left_alone() {
+    let tokenizer = Tokenizer::builtin();
+    let text = " zero an even number?";
+    let n = tokenizer.count(text).unwrap();
+    assert!(tokenizer.count(text.trim()).unwrap() > n);
+    assert_eq!(tokenizer.capped(n, &Slot::default(), text).unwrap(), text);
+}
+
+#[test]
 fn a_long_text_is_cut_to_its_own_beginning() {
     let tokenizer = Tokenizer::builtin();
     let fitted = tokenizer.fitted(1000, &Slot::default(), own(PROSE), &mut rng(1)).unwrap();
