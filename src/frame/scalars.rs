@@ -108,6 +108,7 @@ mod tests {
             when: Labels::default(),
             of: Of::Ok,
             no_data: NoData::Fail,
+            abort: None,
         }
     }
 
