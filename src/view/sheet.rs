@@ -261,7 +261,7 @@ mod tests {
         plain.timelines.steady = Some((1.25, 61.0));
         let sheet = steady(&report_of(vec![no_data(), plain], Default::default(), 1));
         assert_eq!(sheet.rows.len(), 1);
-        assert_eq!((column(&sheet, 0, "From"), column(&sheet, 0, "Until")), ("1.25 s".to_owned(), "61.0 s".to_owned()));
+        assert_eq!((column(&sheet, 0, "From"), column(&sheet, 0, "Until")), ("1.25 s".to_owned(), "61 s".to_owned()));
     }
 
     #[test]

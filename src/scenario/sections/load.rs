@@ -63,7 +63,7 @@ pub(crate) static LOAD: Block = Block {
             Kind::Bool,
             "Open loop: send nothing more once requests in flight and TTFT both surely grow with time. The case says since when.",
         )
-        .default("false")
+        .defaults(Default::With("rate", "false"))
         .example("true"),
         planned("stages"),
         planned("static"),
@@ -91,7 +91,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         warmup: warmup(draft.get("load.warmup")?, users)?,
         graceful_stop: draft.get("load.graceful_stop").and_then(duration)?,
         max_in_flight: draft.count("load.max_in_flight").and_then(|n| u32::try_from(n).ok()),
-        stop_when_saturated: draft.flag("load.stop_when_saturated")?,
+        stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
     };
     ends(draft, &load, requests.is_some(), review);
     Some((load, trace))
