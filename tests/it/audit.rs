@@ -36,6 +36,15 @@ fn going(lab: &Lab) {
     }
 }
 
+/// A run of `s.yaml` by way of a program that changes its rights to the cores.
+fn by_way_of(lab: &Lab, way: &[&str]) -> Command {
+    let mut words = way.iter().copied().chain([env!("CARGO_BIN_EXE_llmscen"), "run", "s.yaml", "--output", "out"]);
+    let mut command = Command::new(words.next().expect("the binary at the least"));
+    command.args(words).current_dir(lab.path()).stdin(Stdio::null());
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", lab.path());
+    command
+}
+
 /// A process that does nothing, as fast as it can; ended with its owner.
 struct Hog(Child);
 
@@ -74,10 +83,8 @@ fn a_tool_whose_core_is_taken_says_that_it_was_late() {
     lab.file("s.yaml", scenario(ARRIVALS, ""));
     let ran = on_one_core(|| {
         // The least of rights on a core that others want: it runs a hundredth of the time.
-        let mut command = Command::new("nice");
-        command.args(["-n", "19", env!("CARGO_BIN_EXE_llmscen"), "run", "s.yaml", "--output", "out"]);
-        command.current_dir(lab.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().expect("nice is there");
+        let child =
+            by_way_of(&lab, &["nice", "-n", "19"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("nice is there");
         going(&lab);
         let hogs = [Hog::start(), Hog::start()];
         std::thread::sleep(Duration::from_millis(2500));
@@ -142,10 +149,19 @@ fn own_ticks(child: &Child) -> u64 {
     [11, 12].iter().filter_map(|&place| fields.get(place)?.parse::<u64>().ok()).sum()
 }
 
+/// What lets a program go before everybody else on the machine, where this user may.
+const FIRST: [&str; 3] = ["chrt", "-f", "50"];
+
+fn may_go_first() -> bool {
+    let mut command = Command::new(FIRST[0]);
+    command.args(&FIRST[1..]).arg("true").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// Runs a scenario; the share of one core that everybody else took meanwhile.
-fn run_beside(lab: &Lab, scenario: &str) -> f64 {
+fn run_beside(lab: &Lab, scenario: &str, first: bool) -> f64 {
     lab.file("s.yaml", scenario);
-    let mut command = lab.command(&["run", "s.yaml", "--output", "out", "--force"]);
+    let mut command = by_way_of(lab, if first { &FIRST } else { &[] });
     let (began, before) = (Instant::now(), machine_ticks());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
     let ended = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).is_ok_and(|stat| stat.contains(") Z "));
@@ -160,28 +176,31 @@ fn run_beside(lab: &Lab, scenario: &str) -> f64 {
 
 #[test]
 fn none_of_fifty_healthy_cases_is_invalid() {
-    // Where others take the cores, a case that says so tells the truth: it is run again. On a quiet machine none may.
+    // On a quiet machine none may be. Where others take the cores, a case that says so tells the truth and is run again; but
+    // where the tool goes before the others, that is the exception.
     const QUIET: f64 = 0.1;
     const ATTEMPTS: usize = 3;
+    let (first, mut disturbed) = (may_go_first(), 0);
     for batch in 0..5 {
         let lengths: Vec<String> = (1..=10).map(|length| (10 * batch + length).to_string()).collect();
         let matrix = format!("matrix: {{ request.max_tokens: [{}] }}\n", lengths.join(", "));
-        let load = "{ rate: 60/s, arrivals: constant, requests: 8, warmup: 2 }";
-        for attempt in 1.. {
+        let scenario = scenario("{ rate: 60/s, arrivals: constant, requests: 14, warmup: 2 }", &matrix);
+        let mut left = 0;
+        for _ in 0..ATTEMPTS {
             let lab = Lab::new();
-            let others = run_beside(&lab, &scenario(load, &matrix));
+            let others = run_beside(&lab, &scenario, first);
             let results = lab.results();
             let cases = results["cases"].as_array().unwrap();
             assert_eq!(cases.len(), 10);
             let unsound: Vec<_> = cases.iter().filter(|case| case["audit"]["valid"] != true).map(|case| &case["audit"]).collect();
-            if unsound.is_empty() {
+            assert!(unsound.is_empty() || others > QUIET, "others took {others:.2} cores only: {unsound:#?}");
+            left = unsound.len();
+            if left == 0 {
                 break;
             }
-            assert!(others > QUIET, "unsound, though others took {others:.2} cores: {unsound:#?}");
-            if attempt == ATTEMPTS {
-                eprintln!("batch {batch}: {} of 10 cases unsound while others took {others:.2} cores", unsound.len());
-                break;
-            }
+            eprintln!("batch {batch}: {left} of 10 cases unsound while others took {others:.2} cores");
         }
+        disturbed += left;
     }
+    assert!(!first || disturbed <= 10, "{disturbed} of 50 cases unsound, though the tool goes first");
 }

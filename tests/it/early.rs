@@ -16,7 +16,8 @@ fn a_lost_limit_ends_its_case_and_the_next_one_runs() {
     let lab = Lab::new();
     let slo = "\"ttft.p50 < 10s\", { expr: \"e2e.p90 < 5ms\", abort: { min_samples: 40 }, when: { load.concurrency: 4 } }";
     let more = "matrix: { load.concurrency: [4, 2] }\nrounds: 2\n";
-    let ran = lab.run(&scenario("{ concurrency: 4, requests: 60 }", slo, more).replace("requests: 60", "requests: 20x")).expect(1);
+    let ran =
+        lab.run(&scenario("{ concurrency: 4, requests: 60 }", slo, more).replace("requests: 60", "requests: 20x")).expect(1);
     let results = lab.results();
     let (lost, whole) = (&results["cases"][0], &results["cases"][1]);
     let aborted = &lost["aborted"];

@@ -184,7 +184,8 @@ fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
         _ => return,
     };
     let fills = matches!(shape, Shape::Open { .. } | Shape::Replay { .. });
-    if let Some(entry) = draft.written("load.stop_when_saturated").filter(|entry| entry.value.data == Data::Bool(true) && !fills) {
+    if let Some(entry) = draft.written("load.stop_when_saturated").filter(|entry| entry.value.data == Data::Bool(true) && !fills)
+    {
         let mistake = Mistake::new(entry.key_at, "`stop_when_saturated` goes with arrivals", "nothing arrives over time here");
         review.push(mistake.help("It ends a `rate` or a `trace` that the server does not keep up with."));
     }
