@@ -101,17 +101,21 @@ fn measured(case: &Case, planned: Option<u64>) -> Option<u64> {
 /// on failures would be lost by them alone.
 #[derive(Default)]
 struct Order {
-    ended: BTreeMap<(u64, u32), (u32, Vec<Option<bool>>)>,
+    /// By number and turn, with the turns of the session.
+    ended: BTreeMap<(u64, u32), (u32, Flags)>,
     next: (u64, u32),
 }
 
+/// Whether a request breaks each of the limits; None where a limit is not about it.
+type Flags = Vec<Option<bool>>;
+
 impl Order {
-    fn add(&mut self, place: (u64, u32), turns: u32, flags: Vec<Option<bool>>) {
-        // What comes twice, or behind its turn, is not lost: it is next.
+    fn add(&mut self, place: (u64, u32), turns: u32, flags: Flags) {
         self.ended.insert(place, (turns, flags));
     }
 
-    fn next(&mut self) -> Option<Vec<Option<bool>>> {
+    fn next(&mut self) -> Option<Flags> {
+        // What comes behind its turn is not lost: it is next.
         let first = self.ended.first_entry().filter(|first| *first.key() <= self.next)?;
         let ((seq, turn), (turns, flags)) = first.remove_entry();
         if (seq, turn) == self.next {

@@ -62,7 +62,7 @@ fn a_lost_limit_is_told_once_with_what_it_rests_on() {
 #[test]
 fn failures_that_overtake_the_replies_lose_nothing() {
     let mut watcher = watcher(CLOSED, ERRORS);
-    let failed = |seq: &u64| seq % 20 == 0;
+    let failed = |seq: &u64| seq.is_multiple_of(20);
     // One request of twenty fails at once, the others take long: by the order of their ends, forty failures come first.
     let mut early: Vec<u64> = (0..800).filter(failed).collect();
     early.extend((0..800).filter(|seq| !failed(seq)));
