@@ -1,6 +1,7 @@
 //! Shows a run while it goes on: a bar per case on a terminal, plain lines elsewhere.
 
 use crate::cli::terminal::Terminal;
+use crate::model::ending::Ending;
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::stop::Level;
 use crate::view::format::shorten;
@@ -51,6 +52,8 @@ impl<'a, 'b> Display<'a, 'b> {
                 self.line(&format!("{}  {}", self.title, words(&Progress { left_s: None, ..progress }, usize::MAX)));
             }
             Event::Note(note) => self.line(&format!("note: {note}")),
+            Event::Ending(Ending::Aborted(lost)) => self.line(&format!("`{}`: {lost}", lost.expr)),
+            Event::Ending(Ending::Saturated(seen)) => self.line(&seen.to_string()),
             Event::Stopping(Level::Now) => {
                 self.line("stopping at once: requests in flight are given up, what there is gets saved")
             }

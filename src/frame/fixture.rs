@@ -95,6 +95,7 @@ pub(super) fn case(shape: Shape) -> Case {
         warmup: Warmup::Requests(0),
         graceful_stop: Nanos::ZERO,
         max_in_flight: None,
+        stop_when_saturated: false,
     };
     Case {
         id: "a".into(),

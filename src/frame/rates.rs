@@ -61,9 +61,9 @@ fn open(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
     (Rate { count: planned as f64, seconds: length as f64 / 1e9 }, Rate { count: sent, seconds: taken as f64 / 1e9 })
 }
 
-/// When sending ended, where that was before its plan was done.
+/// When sending ended, where that was before its plan was done: what was not to be sent any more was not offered.
 fn cut(round: &Round<'_, '_>) -> Option<u64> {
-    round.part.filter(|part| part.cut_short.is_some())?.sending_until_ns
+    round.part.filter(|part| part.cut_short.is_some() || part.ending.is_some())?.sending_until_ns
 }
 
 #[cfg(test)]

@@ -110,6 +110,7 @@ mod tests {
             when: Labels::default(),
             of: Of::Ok,
             no_data: NoData::Fail,
+            abort: None,
         }
     }
 

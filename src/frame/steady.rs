@@ -21,15 +21,27 @@ pub(super) struct Steady {
 
 /// The steady state of one round.
 pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> Steady {
-    let Some(window) = round.window else { return Steady::default() };
+    let spans = spans(round, flight, shape);
+    let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| tokens_in(fact, &spans));
+    Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
+}
+
+/// From the first to the last instant of the steady state of one round, dips in between among it; None where nothing was in
+/// flight.
+pub(super) fn extent(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> Option<(u64, u64)> {
+    let spans = spans(round, flight, shape);
+    spans.first().zip(spans.last()).map(|(first, last)| (first.0, last.1))
+}
+
+/// The spans of the window in which enough was in flight.
+fn spans(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> Vec<(u64, u64)> {
+    let Some(window) = round.window else { return Vec::new() };
     let plateau = match shape {
         Shape::Closed { users } => users.min(flight.max(window)),
         Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => flight.median(window),
     };
-    let high = flight.spans(window).filter(|span| f64::from(span.level) >= 0.9 * f64::from(plateau));
-    let spans: Vec<(u64, u64)> = joined(high.map(|span| (span.from, span.to)));
-    let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| tokens_in(fact, &spans));
-    Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
+    let high = flight.spans(window).filter(|span| span.level > 0 && f64::from(span.level) >= 0.9 * f64::from(plateau));
+    joined(high.map(|span| (span.from, span.to)))
 }
 
 fn joined(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
@@ -71,6 +83,20 @@ mod tests {
         let rows = [stream(0, 0, &[10, 20, 30, 40]), stream(1, 10, &[30, 50])];
         let seen = steady_of(&rows, Shape::Closed { users: 2 });
         assert_eq!(seen, Steady { tokens: 4.0, seconds: 0.030 });
+    }
+
+    #[test]
+    fn the_plateau_begins_with_its_first_span_and_ends_with_its_last() {
+        // Two users: both in flight from 10 to 40 and from 60 to 70 ms, one before, between and after.
+        let rows = [stream(0, 0, &[20, 40]), stream(1, 10, &[30, 70]), stream(2, 60, &[80, 90])];
+        let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
+        let rows = crate::frame::facts::of(&table, "a").unwrap();
+        let round = rounds(&rows, &facts(&case))[0];
+        let of = |shape| extent(&round, &Flight::of(round.rows), shape);
+        assert_eq!(of(Shape::Closed { users: 2 }), Some((10_000_000, 70_000_000)));
+        // The level is 1 for 50 of 90 ms, so that is an open loop's plateau.
+        assert_eq!(of(Shape::Burst), Some((0, 90_000_000)));
+        assert_eq!(extent(&round, &Flight(vec![(0, 0)]), Shape::Burst), None);
     }
 
     #[test]

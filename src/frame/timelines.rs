@@ -5,7 +5,9 @@ use crate::frame::error::FrameError;
 use crate::frame::facts::{self, Fact};
 use crate::frame::flight::Flight;
 use crate::frame::round::{Round, rounds};
+use crate::frame::steady::extent;
 use crate::frame::table::Table;
+use crate::model::load::Shape;
 use crate::model::metric::Metric;
 use crate::model::report::{Series, Timelines};
 
@@ -21,17 +23,19 @@ const STEPS: usize = 2000;
 /// Where the table holds a word that is not one of its column's.
 pub fn timelines(table: &Table, facts: &CaseFacts<'_>) -> Result<Timelines, FrameError> {
     let all = facts::of(table, &facts.case.id)?;
-    Ok(rounds(&all, facts).first().map(of_round).unwrap_or_default())
+    Ok(rounds(&all, facts).first().map(|round| of_round(round, facts.case.load.shape)).unwrap_or_default())
 }
 
-fn of_round(round: &Round<'_, '_>) -> Timelines {
+fn of_round(round: &Round<'_, '_>, shape: Shape) -> Timelines {
     let (from, to) = round.window.unwrap_or_default();
+    let flight = Flight::of(round.rows);
     Timelines {
-        in_flight: thinned(&Flight::of(round.rows)),
+        in_flight: thinned(&flight),
         output_tps: token_bins(round.rows),
         ttft_ms: sorted(round.rows.iter().filter_map(|fact| Some((secs(fact.intended), fact.metric(Metric::Ttft)?)))),
         failures: sorted(round.rows.iter().filter(|fact| !fact.ok() && !fact.left()).map(|fact| (secs(fact.end), 1.0))),
         measured: (secs(from), secs(to)),
+        steady: extent(round, &flight, shape).map(|(from, to)| (secs(from), secs(to))),
     }
 }
 

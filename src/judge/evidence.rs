@@ -60,7 +60,7 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
 }
 
 /// Whether a row carries every tag; one that no row can carry leaves none.
-fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
+pub(super) fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
     tags.iter().all(|(tag, value)| match tag.as_str() {
         "model" => row.model == *value,
         "group" => row.group.as_deref() == Some(value),

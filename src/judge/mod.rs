@@ -4,6 +4,7 @@
 //! means and throughputs by the bootstrap, all else as a point.
 
 mod evidence;
+mod given_up;
 mod need;
 mod opinion;
 mod overall;
@@ -13,11 +14,14 @@ mod ratio;
 mod rule;
 mod share;
 mod units;
+mod watch;
 
 pub use evidence::goodput_flags;
+pub use given_up::given_up;
 pub use need::needed;
 pub use overall::{exit_code, overall};
 pub use rule::rule;
+pub use watch::Watch;
 
 #[cfg(test)]
 mod fixture;

@@ -1,7 +1,7 @@
 //! Service-level objectives, and what was ruled about them.
 
 use crate::model::labels::Labels;
-use crate::model::metric::{Metric, Stat};
+use crate::model::metric::{Metric, Per, Stat};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -119,6 +119,15 @@ pub enum NoData {
     Pass,
 }
 
+/// When a case is given up because a limit is already lost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Abort {
+    /// Requests that are judged at the least before it may be.
+    pub min_samples: u64,
+    /// The chance at the most that a round is given up though the limit holds, over all looks, 0 < alpha < 1.
+    pub alpha: f64,
+}
+
 /// One assertion of the scenario's `slo` list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
@@ -138,6 +147,30 @@ pub struct Check {
     pub of: Of,
     /// Ruling without data.
     pub no_data: NoData,
+    /// Whether its loss ends the case.
+    pub abort: Option<Abort>,
+}
+
+impl Check {
+    /// The share of requests that may break the limit without losing it. None where no share loses it before the end: a mean,
+    /// a throughput, an extreme that a single request can still mend, an equality, or a pool of gaps that are alike.
+    pub fn allowed(&self) -> Option<f64> {
+        let ceiling = self.op.is_ceiling();
+        let share = match &self.subject {
+            _ if matches!(self.op, Op::Equal | Op::Unequal) => return None,
+            Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } if ceiling => self.limit,
+            Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => 1.0 - self.limit,
+            Subject::Metric { metric, stat, .. } => match (*stat)? {
+                Stat::Max if ceiling => 0.0,
+                Stat::Min if !ceiling => 0.0,
+                Stat::Quantile(_) if metric.per() == Per::Gap => return None,
+                Stat::Quantile(p) if ceiling => 1.0 - p,
+                Stat::Quantile(p) => p,
+                Stat::Max | Stat::Min | Stat::Mean | Stat::Count | Stat::Sd => return None,
+            },
+        };
+        (0.0..1.0).contains(&share).then_some(share)
+    }
 }
 
 /// The four rulings.
@@ -197,5 +230,37 @@ mod tests {
         }
         assert!(Op::AtMost.holds(1.0, 1.0) && !Op::Less.holds(1.0, 1.0));
         assert!(Op::Less.is_ceiling() && !Op::AtLeast.is_ceiling());
+    }
+
+    fn check(subject: Subject, op: Op, limit: f64) -> Check {
+        let (confidence, when) = (Confidence::Level(0.95), Labels::default());
+        Check { expr: "x".into(), subject, op, limit, confidence, when, of: Of::Ok, no_data: NoData::Fail, abort: None }
+    }
+
+    #[test]
+    fn shares_and_quantiles_can_be_lost_early_and_nothing_else() {
+        let metric = |metric, stat| Subject::Metric { metric, stat, tags: Vec::new() };
+        let p = |share| Some(Stat::Quantile(share));
+        for (subject, op, limit, share) in [
+            (metric(Metric::Ttft, p(0.75)), Op::Less, 5.0, Some(0.25)),
+            (metric(Metric::Ttft, p(1.0)), Op::Less, 5.0, Some(0.0)),
+            (metric(Metric::DecodeTps, p(0.05)), Op::AtLeast, 5.0, Some(0.05)),
+            (metric(Metric::ErrorRate, None), Op::Less, 0.01, Some(0.01)),
+            (metric(Metric::ErrorRate, None), Op::More, 0.75, Some(0.25)),
+            (Subject::Goodput(Vec::new()), Op::AtLeast, 0.75, Some(0.25)),
+            (Subject::Goodput(Vec::new()), Op::AtLeast, 1.0, Some(0.0)),
+            (metric(Metric::Itl, Some(Stat::Max)), Op::Less, 5.0, Some(0.0)),
+            (metric(Metric::E2e, Some(Stat::Min)), Op::More, 5.0, Some(0.0)),
+            (metric(Metric::E2e, Some(Stat::Min)), Op::Less, 5.0, None),
+            (metric(Metric::E2e, Some(Stat::Mean)), Op::Less, 5.0, None),
+            (metric(Metric::OutputTps, None), Op::AtLeast, 5.0, None),
+            (metric(Metric::Itl, p(0.99)), Op::Less, 5.0, None),
+            (metric(Metric::Ttft, p(0.95)), Op::Equal, 5.0, None),
+            (metric(Metric::Ttft, p(0.0)), Op::Less, 5.0, None),
+            (metric(Metric::ErrorRate, None), Op::Less, 1.0, None),
+        ] {
+            let wanted = check(subject, op, limit);
+            assert_eq!(wanted.allowed(), share, "{wanted:?}");
+        }
     }
 }

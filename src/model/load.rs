@@ -90,6 +90,8 @@ pub struct Load {
     pub graceful_stop: Nanos,
     /// Open loop: requests in flight at the most; an arrival over it is `dropped`.
     pub max_in_flight: Option<u32>,
+    /// Open loop: sending ends once the server is known to fall behind.
+    pub stop_when_saturated: bool,
 }
 
 impl Load {
@@ -123,7 +125,7 @@ mod tests {
 
     fn load(shape: Shape, requests: Option<u64>, secs: Option<u64>, warmup: Warmup) -> Load {
         let duration = secs.map(|s| Nanos::from_millis(s * 1000));
-        Load { shape, requests, duration, warmup, graceful_stop: Nanos::ZERO, max_in_flight: None }
+        Load { shape, requests, duration, warmup, graceful_stop: Nanos::ZERO, max_in_flight: None, stop_when_saturated: false }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod api;
 pub mod call;
 pub mod check;
 pub mod dataset;
+pub mod ending;
 pub mod labels;
 pub mod load;
 pub mod metric;

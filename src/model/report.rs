@@ -1,6 +1,7 @@
 //! What a report says: every number in place, nothing left to compute but its form.
 
 use crate::model::check::Verdict;
+use crate::model::ending::{Aborted, Ending, Saturated};
 use crate::model::labels::Labels;
 use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
@@ -78,6 +79,9 @@ pub struct Part {
     pub sending_until_ns: Option<u64>,
     /// Why it ended before its plan was done, if so.
     pub cut_short: Option<String>,
+    /// Why it ended so by its own decision; that is no cut.
+    #[serde(default)]
+    pub ending: Option<Ending>,
     /// Dataset rows left out by `prompt_tokens` or as unusable.
     pub rows_dropped: u64,
     /// Prompts sent that the run had sent before, since the data is shorter: sessions count once.
@@ -158,6 +162,8 @@ pub struct Timelines {
     pub failures: Series,
     /// Where measuring began and ended, seconds.
     pub measured: (f64, f64),
+    /// From where to where the plateau was, seconds: the first and the last instant of the steady state.
+    pub steady: Option<(f64, f64)>,
 }
 
 /// One kind of failure with an example.
@@ -229,6 +235,10 @@ pub struct CaseReport {
     pub token_source: Option<TokenSource>,
     /// Self-audit.
     pub audit: Audit,
+    /// The limit by whose loss it was given up, if so.
+    pub aborted: Option<Aborted>,
+    /// Where the server fell behind and the sending was stopped for it, if so: the first round's of those.
+    pub saturated: Option<Saturated>,
     /// Rulings.
     pub verdicts: Vec<Verdict>,
     /// One example per kind of failure, most frequent first.

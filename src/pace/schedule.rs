@@ -97,7 +97,7 @@ mod tests {
     fn load(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Load {
         let shape = Shape::Open { rate: 10.0, arrival: Arrival::Constant };
         let duration = millis.map(Nanos::from_millis);
-        Load { shape, requests, duration, warmup, graceful_stop: Nanos::ZERO, max_in_flight: None }
+        Load { shape, requests, duration, warmup, graceful_stop: Nanos::ZERO, max_in_flight: None, stop_when_saturated: false }
     }
 
     fn count(load: &Load) -> (usize, usize) {

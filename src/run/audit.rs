@@ -1,5 +1,6 @@
 //! Is the measurement itself sound? The self-audit of a case over its rounds.
 
+use crate::model::ending::Ending;
 use crate::model::metric::Metric;
 use crate::model::plan::AuditLimits;
 use crate::model::report::{Audit, OFF_PLAN, Part, Vitals};
@@ -14,7 +15,7 @@ const NOTED_SHARE: f64 = 0.25;
 
 /// The audit of one case from its rounds' facts and its rows.
 ///
-/// `rounds` is how many were planned. Lag comes from every measured row that was sent; the rest from what the worker threads saw of themselves, the worst
+/// `rounds` is how many were planned; a case that was given up needs no more of them. Lag comes from every measured row that was sent; the rest from what the worker threads saw of themselves, the worst
 /// round counting.
 pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits) -> Audit {
     let mut lags: Vec<f64> = sample.rows.iter().filter_map(|row| row.values.get(&Metric::ScheduleLag).copied()).collect();
@@ -43,7 +44,8 @@ pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits
     audit.reasons = reasons(&audit, limits);
     audit.reasons.extend(short_rate(&audit, sample.counts.scheduled, limits.achieved));
     audit.reasons.extend(parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("{OFF_PLAN}{why}")));
-    if parts.len() < rounds as usize {
+    let given_up = parts.iter().any(|part| matches!(part.ending, Some(Ending::Aborted(_))));
+    if parts.len() < rounds as usize && !given_up {
         audit.reasons.push(format!("{OFF_PLAN}{} of {rounds} rounds ran", parts.len()));
     }
     audit.valid = audit.reasons.is_empty();

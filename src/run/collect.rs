@@ -2,12 +2,14 @@
 
 use crate::engine::gauges::Gauges;
 use crate::engine::http::Finished;
+use crate::model::ending::Ending;
 use crate::model::outcome::Outcome;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::lanes::reading;
 use crate::run::meter::Meter;
-use crate::run::stop::Stop;
+use crate::run::stop::{Level, Stop};
+use crate::run::watch::Watcher;
 use crate::store::journal::Writer;
 use crate::store::{Record, StoreError};
 use crate::token::Tokenizer;
@@ -38,6 +40,10 @@ pub struct Desk {
     pub events: mpsc::Sender<Event>,
     /// Pressed where the journal cannot be written: nothing more is sent then.
     pub halt: Stop,
+    /// Looks for a reason to end the round early; None where there can be none.
+    pub watcher: Option<Watcher>,
+    /// The round's switch, pressed where the watcher finds one: requests in flight get their grace.
+    pub stop: Stop,
 }
 
 /// What the collector hands back.
@@ -48,6 +54,8 @@ pub struct Collected {
     pub journal: Writer,
     /// Why the journal is not whole; the outcomes are.
     pub fault: Option<StoreError>,
+    /// Why the round ended early by its own decision.
+    pub ending: Option<Ending>,
 }
 
 /// A running collector.
@@ -68,35 +76,43 @@ impl Collector {
 
 fn work(mut desk: Desk, results: Receiver<Finished>) -> Result<Collected, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
-    let (mut outcomes, fault) = runtime.block_on(desk.collect(results));
+    let mut seen = Seen::default();
+    runtime.block_on(desk.collect(results, &mut seen));
+    let Seen { mut outcomes, fault, ending } = seen;
     outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn));
-    Ok(Collected { outcomes, journal: desk.journal, fault })
+    Ok(Collected { outcomes, journal: desk.journal, fault, ending })
+}
+
+/// What has come in.
+#[derive(Default)]
+struct Seen {
+    outcomes: Vec<Outcome>,
+    fault: Option<StoreError>,
+    ending: Option<Ending>,
 }
 
 impl Desk {
-    async fn collect(&mut self, results: Receiver<Finished>) -> (Vec<Outcome>, Option<StoreError>) {
-        let (mut outcomes, mut fault) = (Vec::new(), None);
+    async fn collect(&mut self, results: Receiver<Finished>, seen: &mut Seen) {
         let mut beat = tokio::time::interval(BEAT);
         loop {
             tokio::select! {
                 biased;
                 _ = beat.tick() => {
-                    self.keep(&mut fault, Writer::flush);
+                    self.keep(&mut seen.fault, Writer::flush);
                     let progress = self.progress();
                     let _ = self.events.send(Event::Progress(progress));
                 }
                 finished = results.recv() => match finished {
-                    Ok(finished) => outcomes.push(self.take(finished, &mut fault)),
+                    Ok(finished) => self.take(finished, seen),
                     Err(_) => break,
                 },
             }
         }
-        self.keep(&mut fault, Writer::flush);
+        self.keep(&mut seen.fault, Writer::flush);
         self.meter.average();
         let last = self.progress();
         // Nobody may be listening; that is theirs to decide.
         let _ = self.events.send(Event::CaseEnded(last));
-        (outcomes, fault)
     }
 
     /// Does something with the journal, until that fails for the first time: then the round is halted, and what is in
@@ -107,15 +123,26 @@ impl Desk {
         }
     }
 
-    fn take(&mut self, finished: Finished, fault: &mut Option<StoreError>) -> Outcome {
+    fn take(&mut self, finished: Finished, seen: &mut Seen) {
         let Finished { mut outcome, text, .. } = finished;
         if let (Some(tokenizer), Some(text)) = (&self.tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
         self.meter.record(&outcome);
         let record = Record::Outcome { case: self.case, round: self.round, outcome: outcome.clone() };
-        self.keep(fault, |journal| journal.append(&record));
-        outcome
+        self.keep(&mut seen.fault, |journal| journal.append(&record));
+        self.watch(&outcome, seen);
+        seen.outcomes.push(outcome);
+    }
+
+    fn watch(&mut self, outcome: &Outcome, seen: &mut Seen) {
+        let gauges = &self.gauges;
+        let ending = self.watcher.as_mut().and_then(|watcher| watcher.see(outcome, || reading(gauges).in_flight));
+        // A round that is over by then ended by its plan, or by the person who stopped it.
+        let Some(ending) = ending.filter(|_| self.stop.level() == Level::Run && self.halt.level() == Level::Run) else { return };
+        self.stop.press();
+        let _ = self.events.send(Event::Ending(ending.clone()));
+        seen.ending = Some(ending);
     }
 
     fn progress(&mut self) -> crate::run::event::Progress {
@@ -131,7 +158,6 @@ mod tests {
     use crate::model::call::Call;
     use crate::model::outcome::Phase;
     use crate::model::units::Nanos;
-    use crate::run::stop::Level;
     use std::io::Read;
 
     #[test]
@@ -148,7 +174,8 @@ mod tests {
         header.join().unwrap().unwrap();
         let halt = Stop::default();
         let (meter, events) = (Meter::new(None, None), mpsc::channel().0);
-        let desk = Desk { case: 0, round: 0, journal, tokenizer: None, meter, gauges: Vec::new(), events, halt: halt.clone() };
+        let (tokenizer, gauges, watcher, stop) = (None, Vec::new(), None, Stop::default());
+        let desk = Desk { case: 0, round: 0, journal, tokenizer, meter, gauges, events, halt: halt.clone(), watcher, stop };
         let (sender, results) = async_channel::bounded(1);
         let collector = Collector::start(desk, results).unwrap();
         for seq in 0..2000 {

@@ -1,9 +1,10 @@
 //! From a plan to its report, as a list of steps.
 
 use crate::frame::Table;
+use crate::model::ending::Ending;
 use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
-use crate::model::report::{Manifest, Report};
+use crate::model::report::{Manifest, Part, Report};
 use crate::model::target::Place;
 use crate::model::units::Nanos;
 use crate::run::bench::{Bench, reach_all};
@@ -130,6 +131,9 @@ fn perform(
     let parts = plan.cases.len() * plan.rounds as usize;
     let mut ledger = Ledger::default();
     for (number, (round, index)) in order(plan).enumerate() {
+        if given_up(&plan.cases[index], manifest) {
+            continue;
+        }
         if number > 0 {
             rest(plan.pause.into(), &context.stop);
         }
@@ -165,6 +169,12 @@ fn perform(
     }
     manifest.interrupted = context.stop.level() > Level::Run;
     Ok((table(plan, &rows)?, fault))
+}
+
+/// Whether a limit of the case was lost in an earlier round: more of them decide nothing.
+fn given_up(case: &Case, manifest: &Manifest) -> bool {
+    let lost = |part: &Part| part.case == case.id && matches!(part.ending, Some(Ending::Aborted(_)));
+    manifest.parts.iter().any(lost)
 }
 
 /// Rounds outside, cases inside: drift of the server strikes all cases alike.

@@ -1,5 +1,6 @@
 //! What a run says while it goes on, for whoever shows it.
 
+use crate::model::ending::Ending;
 use crate::run::stop::Level;
 use std::path::PathBuf;
 
@@ -31,6 +32,8 @@ pub enum Event {
     Done,
     /// Something a person should know.
     Note(String),
+    /// The case ends early by its own decision.
+    Ending(Ending),
     /// A signal was heard: the switch stands so.
     Stopping(Level),
 }

@@ -27,3 +27,4 @@ pub mod stop;
 pub mod talk;
 pub mod timer;
 pub mod visit;
+pub mod watch;

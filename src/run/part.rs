@@ -30,6 +30,7 @@ use crate::run::scribe::{Ask, Scribe, Style};
 use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
 use crate::run::visit::Visits;
+use crate::run::watch::Watcher;
 use crate::sim::{self, Truth};
 use crate::store::Record;
 use crate::store::journal::Writer;
@@ -99,7 +100,8 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let lanes: Vec<Result<LaneReport, RunError>> = running.into_iter().map(|lane| lane.and_then(Lane::finish)).collect();
     let fed = feed.finish();
     let written = scribe.map_or(Ok(()), Scribe::finish);
-    let Collected { outcomes, mut journal, fault } = collector.finish()?;
+    let Collected { outcomes, mut journal, fault, ending } = collector.finish()?;
+    part.ending = ending;
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
@@ -149,6 +151,8 @@ struct Stage<'a> {
     quota: Arc<Quota>,
     room: Option<Arc<Room>>,
     halt: Stop,
+    /// The run's switch, as far as this round goes.
+    stop: Stop,
 }
 
 impl<'a> Stage<'a> {
@@ -165,6 +169,7 @@ impl<'a> Stage<'a> {
             quota: Arc::new(Quota::new(load)),
             room,
             halt: Stop::default(),
+            stop: context.stop.below(),
         }
     }
 
@@ -179,6 +184,8 @@ impl<'a> Stage<'a> {
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
             halt: self.halt.clone(),
+            watcher: Watcher::over(self.turn.case, self.turn.round, self.turn.planned),
+            stop: self.stop.clone(),
         }
     }
 
@@ -198,7 +205,7 @@ impl<'a> Stage<'a> {
         results: Sender<Finished>,
     ) -> Result<Lane, RunError> {
         let (target, load) = (self.turn.case.target.clone(), self.turn.case.load);
-        let (route, clock, stop) = (self.route.clone(), self.clock, self.context.stop.clone());
+        let (route, clock, stop) = (self.route.clone(), self.clock, self.stop.clone());
         let (quota, room) = (self.quota.clone(), self.room.clone());
         let halt = self.halt.clone();
         let (protocol, keep_text) = (self.bench.protocol.clone(), self.bench.tokenizer.is_some() || self.bench.conversations);

@@ -2,7 +2,8 @@
 
 use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
-use crate::model::check::Verdict;
+use crate::model::check::Check;
+use crate::model::ending::{Aborted, Ending, Saturated};
 use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict};
@@ -22,11 +23,13 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
     let facts = CaseFacts { case, parts: &manifest.parts };
     let sample = frame::sample(table, &facts)?;
     let audit = audit(&parts, plan.rounds, &sample, &plan.audit);
-    let verdicts: Vec<Verdict> = case
-        .checks
-        .iter()
-        .map(|check| judge::rule(check, &sample, audit.valid, plan.seed.child(case.id.as_str()).child(check.expr.as_str())))
-        .collect();
+    let seed = |check: &Check| plan.seed.child(case.id.as_str()).child(check.expr.as_str());
+    let ruled = case.checks.iter().map(|check| judge::rule(check, &sample, audit.valid, seed(check)));
+    let (aborted, saturated) = endings(&parts);
+    let verdicts = match &aborted {
+        Some(lost) => judge::given_up(ruled.collect(), lost),
+        None => ruled.collect(),
+    };
     let (load_value, load_axis) = load_axis(case);
     Ok(CaseReport {
         id: case.id.clone(),
@@ -40,13 +43,32 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         token_source: frame::token_source(table, &case.id)?,
         failures: frame::failures(table, &case.id)?,
         timelines: frame::timelines(table, &facts)?,
-        notes: frame::notes(table, &facts)?.into_iter().chain(caution(&audit, &sample)).collect(),
+        notes: notes(table, &facts, &parts)?.into_iter().chain(caution(&audit, &sample)).collect(),
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,
         audit,
+        aborted,
+        saturated,
         verdicts,
     })
+}
+
+/// The limit by whose loss a case was given up, and where its arrivals outran the server: the first of each.
+fn endings(parts: &[&Part]) -> (Option<Aborted>, Option<Saturated>) {
+    let all = || parts.iter().filter_map(|part| part.ending.as_ref());
+    let aborted = all().find_map(|ending| if let Ending::Aborted(lost) = ending { Some(lost.clone()) } else { None });
+    let saturated = all().find_map(|ending| if let Ending::Saturated(seen) = ending { Some(seen.clone()) } else { None });
+    (aborted, saturated)
+}
+
+/// Why rounds ended as they did, and what is to be known of the counts.
+fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Result<Vec<String>, RunError> {
+    let said = |part: &&Part| match part.ending.as_ref()? {
+        Ending::Aborted(lost) => Some(format!("`{}`: {lost}. Requests in flight then may count as cancelled.", lost.expr)),
+        Ending::Saturated(seen) => Some(format!("{seen}. Arrivals that were not sent then are no part of any figure.")),
+    };
+    Ok(parts.iter().filter_map(said).chain(frame::notes(table, facts)?).collect())
 }
 
 /// The load as a number for the horizontal axis, and what that number is.

@@ -84,6 +84,7 @@ mod tests {
         assert_eq!(filled("{warmup: 5}", false), json!({ "warmup": 5, "graceful_stop": "30s" }));
         assert_eq!(filled("{rate: 8/s}", false)["arrivals"], "poisson");
         assert_eq!(filled("{rate: burst}", false).get("arrivals"), None);
-        assert_eq!(filled("{warmup: null}", true), json!({ "warmup": 0, "arrivals": "poisson", "graceful_stop": "30s" }));
+        let swept = json!({ "warmup": 0, "arrivals": "poisson", "graceful_stop": "30s", "stop_when_saturated": false });
+        assert_eq!(filled("{warmup: null}", true), swept);
     }
 }

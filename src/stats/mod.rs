@@ -2,9 +2,11 @@
 
 pub mod bootstrap;
 pub mod claim;
+pub mod drift;
 pub mod ks;
 pub mod moments;
 pub mod quantile;
 pub mod quantity;
+pub mod sequential;
 pub mod share;
 pub mod tail;

@@ -113,6 +113,7 @@ mod gaps {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::model::ending::{Aborted, Ending, Saturated};
     use crate::model::outcome::FailureKind;
     use crate::model::report::Vitals;
     use proptest::option::of;
@@ -201,12 +202,19 @@ pub mod tests {
                     measured_from_ns,
                     sending_until_ns,
                     cut_short,
+                    ending: ending(rows_repeated),
                     rows_dropped,
                     rows_repeated,
                     vitals,
                 }
             },
         )
+    }
+
+    fn ending(number: u64) -> Option<Ending> {
+        let aborted = Aborted { check: number as u32, expr: number.to_string(), planned: Some(number), ..Aborted::default() };
+        let saturated = Saturated { at_s: number as f64, ..Saturated::default() };
+        [None, Some(Ending::Aborted(aborted)), Some(Ending::Saturated(saturated))][number as usize % 3].clone()
     }
 
     /// Any record.

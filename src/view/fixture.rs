@@ -127,6 +127,7 @@ fn timelines(users: u32, ttft: &[f64], window: f64) -> Timelines {
         ttft_ms: ttft.iter().enumerate().map(|(index, &v)| (at(index), v)).collect(),
         failures: Vec::new(),
         measured: (warm, warm + window),
+        steady: Some((warm, warm + window * 0.97)),
     }
 }
 
@@ -171,7 +172,7 @@ fn errors(case: &CaseReport) -> Verdict {
 
 fn check(expr: String, subject: Subject, limit: f64) -> Check {
     let (confidence, when) = (Confidence::Level(0.95), Labels::default());
-    Check { expr, subject, op: Op::Less, limit, confidence, when, of: Of::Ok, no_data: NoData::Fail }
+    Check { expr, subject, op: Op::Less, limit, confidence, when, of: Of::Ok, no_data: NoData::Fail, abort: None }
 }
 
 /// A case in which requests fail with words that attack every format.

@@ -59,6 +59,10 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "labels": labels,
         "load": case.load,
         "rounds": case.rounds,
+        "aborted": case.aborted,
+        "saturated": case.saturated,
+        "steady_from_s": case.timelines.steady.map(|steady| steady.0),
+        "steady_until_s": case.timelines.steady.map(|steady| steady.1),
         "token_source": case.token_source,
         "counts": case.counts,
         "metrics": metrics(case),
@@ -124,6 +128,7 @@ fn slo(verdict: &Verdict) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ending::{Aborted, Saturated};
     use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
 
     fn rendered(report: &Report) -> Value {
@@ -154,6 +159,8 @@ mod tests {
             "/cases/0/slo/0/need",
             "/cases/0/metrics/ttft_ms/p99.9",
             "/cases/0/audit/valid",
+            "/cases/0/aborted",
+            "/cases/0/steady_from_s",
         ] {
             let mut broken = whole.clone();
             let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -177,6 +184,21 @@ mod tests {
         assert_eq!(metrics["ttft_ms"]["n"], json!(240));
         let keys: Vec<&str> = metrics["ttft_ms"].as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(keys.join(" "), "n mean sd min p1 p5 p10 p25 p50 p66 p75 p80 p90 p95 p98 p99 p99.9 max");
+    }
+
+    #[test]
+    fn a_case_that_ended_early_says_why() {
+        let mut report = sweep(1);
+        let aborted = Aborted { expr: "x".into(), after: 9, n: 9, breaking: 8, allowed: 0.05, alpha: 0.01, ..Aborted::default() };
+        let saturated = Saturated { from_s: 2.5, at_s: 7.0, in_flight_slope: 3.0, ttft_slope: 40.0 };
+        (report.cases[0].aborted, report.cases[0].saturated) = (Some(aborted), Some(saturated));
+        let results = rendered(&report);
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        assert!(jsonschema::draft202012::new(&schema).unwrap().is_valid(&results));
+        let case = &results["cases"][0];
+        let lost = json!({ "check": 0, "expr": "x", "at_s": 0.0, "after": 9, "planned": null, "n": 9, "breaking": 8, "allowed": 0.05, "alpha": 0.01 });
+        assert_eq!((&case["aborted"], &case["saturated"]["from_s"]), (&lost, &json!(2.5)));
+        assert!(case["steady_until_s"].as_f64() > case["steady_from_s"].as_f64());
     }
 
     #[test]

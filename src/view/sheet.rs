@@ -99,6 +99,17 @@ pub fn cases(report: &Report) -> Sheet {
     Sheet::new(&heads, report.cases.iter().map(case_row).collect())
 }
 
+/// From where to where each case was in its steady state, of those that were.
+pub fn steady(report: &Report) -> Sheet {
+    let heads = ["Case", ">From", ">Until", ">Output tok/s"];
+    let row = |case: &CaseReport| {
+        let (from, until) = case.timelines.steady?;
+        let tps = marked(case, Metric::OutputTpsSteady, case.scalars.get(&Metric::OutputTpsSteady).copied());
+        Some(vec![code(&case.id), optional(Some(from), Unit::Seconds), optional(Some(until), Unit::Seconds), tps])
+    };
+    Sheet::new(&heads, report.cases.iter().filter_map(row).collect())
+}
+
 fn case_row(case: &CaseReport) -> Vec<String> {
     let scalar = |metric| marked(case, metric, case.scalars.get(&metric).copied());
     let quantile = |metric, share| marked(case, metric, case.distributions.get(&metric).and_then(|d| d.quantile(share)));
@@ -218,7 +229,7 @@ mod tests {
     #[test]
     fn every_row_is_as_wide_as_its_head() {
         let report = report_of(vec![case(4), failing(), no_data()], Default::default(), 1);
-        let tables = [slo(&report, |_| true), cases(&report), failures(&report), audit(&report)];
+        let tables = [slo(&report, |_| true), cases(&report), steady(&report), failures(&report), audit(&report)];
         let of_cases = report.cases.iter().flat_map(|case| [low_is_better(case), high_is_better(case)]).flatten();
         for sheet in tables.into_iter().chain(of_cases) {
             assert!(sheet.rows.iter().all(|row| row.len() == sheet.head.len()), "{:?}", sheet.head);
@@ -242,6 +253,15 @@ mod tests {
         assert!(!column(&sheet, 0, "TTFT p50, ms").starts_with('~') && !column(&sheet, 0, "req/s").starts_with('~'));
         let tokens = high_is_better(&counted).unwrap();
         assert_eq!((column(&tokens, 0, "p50"), column(&tokens, 1, "p50")), ("512".to_owned(), "~128".to_owned()));
+    }
+
+    #[test]
+    fn only_a_case_with_a_plateau_has_a_steady_state() {
+        let mut plain = case(4);
+        plain.timelines.steady = Some((1.25, 61.0));
+        let sheet = steady(&report_of(vec![no_data(), plain], Default::default(), 1));
+        assert_eq!(sheet.rows.len(), 1);
+        assert_eq!((column(&sheet, 0, "From"), column(&sheet, 0, "Until")), ("1.25 s".to_owned(), "61 s".to_owned()));
     }
 
     #[test]

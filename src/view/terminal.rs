@@ -219,6 +219,7 @@ mod tests {
             warmup: Warmup::Span(Nanos::from_millis(5000)),
             graceful_stop: Nanos::ZERO,
             max_in_flight: Some(64),
+            stop_when_saturated: false,
         };
         assert_eq!(
             (load_words(&load), extent(&load), warmup(&load)),

@@ -1,7 +1,9 @@
 //! Whole-program tests: they run the binary as a user does, against servers on loopback.
 
+mod audit;
 mod bad_input;
 mod bad_servers;
+mod early;
 mod floors;
 mod lab;
 mod manners;

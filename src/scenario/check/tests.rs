@@ -13,6 +13,7 @@ fn check(assertion: Assertion) -> Check {
         when: Labels::default(),
         of: Of::Ok,
         no_data: NoData::Fail,
+        abort: None,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::scenario::leaf::rate::{ARRIVALS, RATE, Rate, arrivals, rate};
 use crate::scenario::leaf::times::{REQUESTS_LEAF, Times, WARMUP_LEAF, times, warmup};
 use crate::scenario::near::list;
 use crate::scenario::sections::{Draft, dataset};
-use crate::scenario::tree::{Entry, Node};
+use crate::scenario::tree::{Data, Entry, Node};
 
 const MOST: i64 = 1_000_000;
 
@@ -58,6 +58,13 @@ pub(crate) static LOAD: Block = Block {
         field("graceful_stop", Kind::Leaf(&DURATION), "How long requests in flight may go on after the sending ended.")
             .default("30s")
             .example("10s"),
+        field(
+            "stop_when_saturated",
+            Kind::Bool,
+            "Open loop: send nothing more once requests in flight and TTFT both surely grow with time. The case says since when.",
+        )
+        .defaults(Default::With("rate", "false"))
+        .example("true"),
         planned("stages"),
         planned("static"),
         planned("cooldown"),
@@ -84,6 +91,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         warmup: warmup(draft.get("load.warmup")?, users)?,
         graceful_stop: draft.get("load.graceful_stop").and_then(duration)?,
         max_in_flight: draft.count("load.max_in_flight").and_then(|n| u32::try_from(n).ok()),
+        stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
     };
     ends(draft, &load, requests.is_some(), review);
     Some((load, trace))
@@ -175,6 +183,12 @@ fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
         Shape::Replay { .. } => (&["arrivals"], "A log has its own arrivals"),
         _ => return,
     };
+    let fills = matches!(shape, Shape::Open { .. } | Shape::Replay { .. });
+    if let Some(entry) = draft.written("load.stop_when_saturated").filter(|entry| entry.value.data == Data::Bool(true) && !fills)
+    {
+        let mistake = Mistake::new(entry.key_at, "`stop_when_saturated` goes with arrivals", "nothing arrives over time here");
+        review.push(mistake.help("It ends a `rate` or a `trace` that the server does not keep up with."));
+    }
     for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
         let mistake = Mistake::new(entry.key_at, format!("`{}` goes with a rate", entry.key), "has no meaning here");
         review.push(mistake.help(format!("{because}.")));

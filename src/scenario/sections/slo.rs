@@ -1,9 +1,9 @@
 //! `slo`: the limits that the run is judged by, and whether a case can produce what they are about.
 
-use crate::model::check::{Check, NoData, Of, Subject};
+use crate::model::check::{Abort, Check, NoData, Of, Subject};
 use crate::model::labels::Labels;
 use crate::model::load::Shape;
-use crate::model::metric::{Metric, Needs};
+use crate::model::metric::{Metric, Needs, Per};
 use crate::model::plan::Case;
 use crate::scenario::block::{Block, Kind, Leaf, field, planned};
 use crate::scenario::check;
@@ -23,6 +23,23 @@ const NO_DATA: Kind = Kind::Choice(
     &[],
 );
 
+static ABORT: Block = Block {
+    doc: "Gives the case up, as failed, once the limit is lost: by a test that may look after every request. For quantiles and `max`, `goodput(…)` and `error_rate`.",
+    short: None,
+    fields: &[
+        field("min_samples", Kind::Whole(1, 1_000_000_000), "Requests that the limit is judged by at the least before.")
+            .default("100")
+            .example("200"),
+        field(
+            "alpha",
+            Kind::Number(1e-9, 0.5),
+            "The chance at the most that a case is given up though its limit holds. The rounds of a case share it.",
+        )
+        .default("0.01")
+        .example("0.001"),
+    ],
+};
+
 static EXPR: Leaf = Leaf { expected: "a limit such as `ttft.p95 < 500ms`", sweepable: false, schema, check: check_expr };
 
 /// The keys of an entry of `slo`.
@@ -39,7 +56,7 @@ pub(crate) static SLO: Block = Block {
             .example("0.99"),
         field("of", OF, "Which requests a quantile is taken over.").default("ok").example("scheduled"),
         field("no_data", NO_DATA, "What no data means.").default("fail").example("inconclusive"),
-        planned("abort"),
+        field("abort", Kind::Block(&ABORT), "Give the case up once this limit is lost.").example("{ min_samples: 200 }"),
         planned("preset"),
     ],
 };
@@ -72,8 +89,32 @@ fn limit<'a>(node: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Op
             "pass" => NoData::Pass,
             _ => NoData::Fail,
         },
+        abort: node.get("abort").and_then(abort),
     };
+    lost_early(node, &check, review);
     Some(Limit { check, node })
+}
+
+fn abort(node: &Node) -> Option<Abort> {
+    let min_samples = u64::try_from(node.get("min_samples")?.whole()?).ok()?;
+    Some(Abort { min_samples, alpha: node.get("alpha")?.number()? })
+}
+
+/// Files an `abort` on a limit that is never lost before the end.
+fn lost_early(node: &Node, check: &Check, review: &mut Review) {
+    let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && check.allowed().is_none()) else { return };
+    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Per::Gap);
+    let (label, help) = if gaps {
+        ("the gaps of a request are alike", "Write a limit on `tpot`, or on requests: goodput(itl < 50ms) >= 99%.")
+    } else {
+        ("no share of requests decides it", "It goes with quantiles, `max`, `goodput(…)` and `error_rate`.")
+    };
+    let mistake = Mistake::new(entry.key_at, "this limit cannot be lost before the end", label);
+    let mistake = match node.entry_at("expr") {
+        Some(expr) => mistake.also(expr.value.at, "this one"),
+        None => mistake,
+    };
+    review.push(mistake.help(help));
 }
 
 fn condition(node: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
@@ -108,7 +149,9 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, revi
         }
         for case in about {
             possible(limit, case, rounds, review);
-            case.checks.push(limit.check.clone());
+            // Rounds are looked at one by one, and any of them may give the case up.
+            let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
+            case.checks.push(Check { abort: limit.check.abort.map(share), ..limit.check.clone() });
         }
     }
 }

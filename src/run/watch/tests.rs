@@ -1,0 +1,111 @@
+use super::*;
+use crate::engine::http::dropped;
+use crate::model::call::Call;
+use crate::model::outcome::{Failure, Finish};
+use crate::model::plan::Plan;
+use crate::model::units::Nanos;
+use crate::scenario::{self, Input};
+use std::path::Path;
+
+fn plan(load: &str, slo: &str) -> Plan {
+    let text = format!(
+        "version: 1\nname: t\ntarget: {{ url: \"http://h/v1/chat/completions\", model: m }}\n\
+         dataset: {{ kind: prompt, text: x }}\nload: {load}\nslo: [{slo}]\n"
+    );
+    let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+    scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+}
+
+fn watcher(load: &str, slo: &str) -> Watcher {
+    let case = &plan(load, slo).cases[0];
+    Watcher::over(case, 0, case.load.planned()).unwrap()
+}
+
+/// Request `seq`, due at 10 ms × seq and answered after so many.
+fn reply(seq: u64, wait: u64) -> Outcome {
+    let mut outcome = dropped(&Call { seq, turns: 1, ..Call::default() }, Phase::Measured, Nanos::from_millis(10 * seq), "");
+    outcome.timeline.sent = Some(outcome.timeline.intended);
+    outcome.timeline.end = outcome.timeline.intended + Nanos::from_millis(wait);
+    outcome.end = Ok(Finish { reason: "stop".into() });
+    outcome
+}
+
+fn failure(seq: u64, kind: FailureKind) -> Outcome {
+    Outcome { end: Err(Failure::new(kind, "no")), ..reply(seq, 1) }
+}
+
+const CLOSED: &str = "{ concurrency: 4, requests: 400, warmup: 8 }";
+const ERRORS: &str = "{ expr: 'error_rate < 10%', abort: { min_samples: 20 } }";
+
+#[test]
+fn a_case_without_a_reason_to_end_early_has_no_watcher() {
+    let case = &plan(CLOSED, "'e2e.p95 < 1s'").cases[0];
+    assert!(Watcher::over(case, 0, None).is_none());
+    let closed = &plan("{ rate: 5/s, requests: 9 }", "").cases[0];
+    assert!(Watcher::over(closed, 0, None).is_none());
+}
+
+#[test]
+fn a_lost_limit_is_told_once_with_what_it_rests_on() {
+    let slo = "'e2e.p95 < 1s', { expr: 'e2e.p95 < 20ms', abort: { min_samples: 50 } }";
+    let mut watcher = watcher(CLOSED, slo);
+    let warm = |seq| Outcome { phase: Phase::Warmup, ..reply(seq, 900) };
+    assert!((0..8).all(|seq| watcher.see(&warm(seq), || 4).is_none()), "warm-up is not judged");
+    let endings: Vec<Ending> = (8..108).filter_map(|seq| watcher.see(&reply(seq, 30), || 4)).collect();
+    let [Ending::Aborted(lost)] = endings.as_slice() else { panic!("{endings:?}") };
+    assert_eq!((lost.check, lost.after, lost.n, lost.breaking, lost.planned), (1, 50, 50, 50, Some(400)));
+    assert_eq!((lost.expr.as_str(), lost.alpha), ("e2e.p95 < 20ms", 0.01));
+    assert_eq!(lost.at_s, 0.6, "request 57 is the fiftieth measured one, and ends 30 ms after its time");
+    assert!((lost.allowed - 0.05).abs() < 1e-12);
+}
+
+#[test]
+fn failures_that_overtake_the_replies_lose_nothing() {
+    let mut watcher = watcher(CLOSED, ERRORS);
+    let failed = |seq: &u64| seq.is_multiple_of(20);
+    // One request of twenty fails at once, the others take long: by the order of their ends, forty failures come first.
+    let mut early: Vec<u64> = (0..800).filter(failed).collect();
+    early.extend((0..800).filter(|seq| !failed(seq)));
+    for seq in early {
+        let outcome = if failed(&seq) { failure(seq, FailureKind::Http5xx) } else { reply(seq, 500) };
+        assert_eq!(watcher.see(&outcome, || 4), None, "{seq}");
+    }
+}
+
+#[test]
+fn what_the_tool_gave_up_is_no_failure_of_the_server() {
+    let mut watcher = watcher(CLOSED, ERRORS);
+    assert!((0..60).all(|seq| watcher.see(&failure(seq, FailureKind::Cancelled), || 4).is_none()));
+    assert!((60..120).any(|seq| watcher.see(&failure(seq, FailureKind::Http5xx), || 4).is_some()));
+}
+
+#[test]
+fn turns_of_a_session_are_waited_for() {
+    let mut order = Order::default();
+    let mut add = |seq, turn, turns| {
+        order.add((seq, turn), turns, vec![Some(turn > 0)]);
+        std::iter::from_fn(|| order.next()).flatten().flatten().collect::<Vec<_>>()
+    };
+    assert!(add(1, 0, 1).is_empty());
+    assert_eq!(add(0, 0, 2), [false]);
+    assert!(add(2, 0, 1).is_empty());
+    assert_eq!(add(0, 1, 2), [true, false, false], "then what waited for them");
+    assert_eq!(add(0, 1, 2), [true], "what comes behind its turn is taken at once");
+}
+
+#[test]
+fn an_open_loop_that_only_fills_says_since_when() {
+    let mut watcher = watcher("{ rate: 100/s, requests: 9000, stop_when_saturated: true }", "");
+    let ending = (0..2000).find_map(|seq| watcher.see(&reply(seq, 5 * seq + seq % 7), || seq / 2));
+    let Some(Ending::Saturated(seen)) = ending else { panic!("{ending:?}") };
+    // A reply comes every 15 ms and waits 5 ms longer than the one before.
+    assert!((seen.ttft_slope - 1000.0 / 3.0).abs() < 5.0 && (seen.in_flight_slope - 100.0 / 3.0).abs() < 1.0, "{seen:?}");
+    assert!(seen.from_s > 1.5 && seen.from_s < 2.5 && seen.at_s > 7.0 && seen.at_s < 8.0, "{seen:?}");
+    assert!((0..2000).all(|seq| watcher.see(&reply(seq, 5 * seq), || seq).is_none()), "once is enough");
+}
+
+#[test]
+fn a_closed_loop_is_not_watched_for_saturation() {
+    let case = &plan("{ concurrency: 4, requests: 400 }", "").cases[0];
+    assert!(Watcher::over(case, 0, None).is_none());
+}

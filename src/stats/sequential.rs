@@ -1,0 +1,138 @@
+//! A test that may be looked at after every request: is the share that breaks a limit larger than what may?
+//!
+//! For a share q over the allowed q₀, the likelihood ratio ∏ (q/q₀)^x ((1−q)/(1−q₀))^(1−x) of requests x (1: it broke the
+//! limit) is worth at most 1 in expectation at each step where the true share θ ≤ q₀: θ q/q₀ + (1−θ)(1−q)/(1−q₀) grows
+//! with θ and is 1 at θ = q₀. Every mixture of such ratios over q > q₀ is then a non-negative supermartingale that begins at
+//! 1, and by Ville's inequality ("Étude critique de la notion de collectif", 1939) it ever reaches 1/α with a chance of at
+//! most α, however often it is looked at. Mixtures for this go back to Robbins ("Statistical methods related to the law of
+//! the iterated logarithm", Annals of Mathematical Statistics 41, 1970); see Ramdas, Grünwald, Vovk and Shafer
+//! ("Game-theoretic statistics and safe anytime-valid inference", Statistical Science 38, 2023).
+//!
+//! Here q has the density of Beta(1, b) cut to q₀ < q ≤ 1. Cutting it makes the test one-sided: over the whole of 0 to 1, few
+//! breaking requests would be evidence too. b is such that the uncut mean is q₀: multiples of q₀ are likely, whatever q₀ is.
+//! After k of n, with B the beta function and U the mass above q₀,
+//!
+//! ```text
+//! ln E = ln B(1 + k, b + n − k) − ln B(1, b) + ln U(1 + k, b + n − k) − ln U(1, b) − k ln q₀ − (n − k) ln(1 − q₀)
+//! ```
+
+use crate::stats::tail::at_most;
+use statrs::function::gamma::ln_gamma;
+
+/// The test of one limit, request by request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sequential {
+    allowed: f64,
+    least: u64,
+    /// ln(1/α).
+    enough: f64,
+    n: u64,
+    breaking: u64,
+}
+
+impl Sequential {
+    /// A test of the claim that at most a share `allowed`, 0 ≤ allowed < 1, breaks the limit. It refutes a true claim with a
+    /// chance of at most `alpha`, and nothing before `least` requests.
+    pub fn new(allowed: f64, alpha: f64, least: u64) -> Sequential {
+        Sequential { allowed, least: least.max(1), enough: -alpha.ln(), n: 0, breaking: 0 }
+    }
+
+    /// Takes in one request; whether the claim is refuted now.
+    pub fn take(&mut self, breaks: bool) -> bool {
+        self.n += 1;
+        self.breaking += u64::from(breaks);
+        // A request within the limit only ever takes evidence away, and there is none while no more break it than may.
+        let may_turn = self.n >= self.least && (breaks || self.n == self.least);
+        may_turn && self.breaking as f64 > self.allowed * self.n as f64 && self.evidence() >= self.enough
+    }
+
+    /// Requests so far, and those that broke the limit.
+    pub fn seen(&self) -> (u64, u64) {
+        (self.n, self.breaking)
+    }
+
+    /// The logarithm of the evidence against the claim. Infinite once a request broke what none may.
+    pub fn evidence(&self) -> f64 {
+        let (q, k, n) = (self.allowed, self.breaking as f64, self.n as f64);
+        if q <= 0.0 {
+            return if self.breaking > 0 { f64::INFINITY } else { 0.0 };
+        }
+        let b = ((1.0 - q) / q).max(1.0);
+        let beta = ln_gamma(1.0 + k) + ln_gamma(b + n - k) - ln_gamma(1.0 + b + n);
+        // P[Beta(1 + k, b + n − k) > q] = P[Binomial(b + n, q) ≤ k]; B(1, b) = 1/b, and its mass above q is (1 − q)^b.
+        let above = at_most(b + n, q, k).ln();
+        beta + b.ln() + above - b * (-q).ln_1p() - k * q.ln() - (n - k) * (-q).ln_1p()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    /// After how many of `most` requests each of `runs` with this true share was refuted.
+    fn stops(share: f64, allowed: f64, least: u64, (runs, most): (u64, u64)) -> Vec<u64> {
+        let run = |seed| {
+            let (mut rng, mut test) = (ChaCha8Rng::seed_from_u64(seed), Sequential::new(allowed, 0.01, least));
+            (1..=most).find(|_| test.take(rng.random::<f64>() < share))
+        };
+        (0..runs).filter_map(run).collect()
+    }
+
+    #[test]
+    fn the_evidence_is_the_mixture_of_likelihood_ratios() {
+        // By the midpoint rule over the cut prior, for b = 19 and for b = 1.
+        for (allowed, flags) in [(0.05, [true, false, false, true]), (0.5, [true, true, true, false])] {
+            let mut test = Sequential::new(allowed, 0.01, 1);
+            let b = f64::max((1.0 - allowed) / allowed, 1.0);
+            let (steps, mut mass, mut mixed) = (200_000, 0.0, 0.0);
+            for step in 0..steps {
+                let q: f64 = allowed + (1.0 - allowed) * (f64::from(step) + 0.5) / f64::from(steps);
+                let (density, odds) = ((1.0 - q).powf(b - 1.0), [(1.0 - q) / (1.0 - allowed), q / allowed]);
+                mass += density;
+                mixed += density * flags.iter().map(|&flag| odds[usize::from(flag)]).product::<f64>();
+            }
+            flags.iter().for_each(|&flag| _ = test.take(flag));
+            assert!((test.evidence() - (mixed / mass).ln()).abs() < 1e-6, "{} {}", test.evidence(), (mixed / mass).ln());
+        }
+        assert!(Sequential::new(0.05, 0.01, 1).evidence().abs() < 1e-12);
+    }
+
+    #[test]
+    fn at_the_edge_of_the_claim_one_run_in_a_hundred_is_given_up_at_the_most() {
+        // The true share is exactly what may break the limit, and every request is looked at from the first one on.
+        for (allowed, most) in [(0.01, 2000), (0.05, 1000), (0.5, 200)] {
+            let false_aborts = stops(allowed, allowed, 1, (10_000, most)).len();
+            assert!((1..=100).contains(&false_aborts), "{false_aborts} of 10000 at {allowed}");
+        }
+    }
+
+    #[test]
+    fn a_clear_loss_is_seen_long_before_the_end() {
+        // Median and slowest of 400 stops, of a plan of 5000 requests, where 5 % may break the limit and so many do.
+        let seen = [0.10, 0.20, 0.50, 1.0].map(|share| {
+            let mut stops = stops(share, 0.05, 30, (400, 5000));
+            stops.sort_unstable();
+            assert_eq!(stops.len(), 400, "every lost run is given up");
+            (stops[200], stops[399])
+        });
+        assert_eq!(seen, [(210, 938), (43, 147), (30, 41), (30, 30)]);
+    }
+
+    #[test]
+    fn what_none_may_break_is_lost_with_one_request() {
+        let mut none = Sequential::new(0.0, 0.01, 3);
+        assert_eq!([none.take(false), none.take(true), none.take(false), none.take(false)], [false, false, true, false]);
+        assert_eq!((none.seen(), none.take(true)), ((4, 1), true));
+    }
+
+    #[test]
+    fn millions_of_requests_leave_it_exact() {
+        let mut test = Sequential { allowed: 0.01, least: 1, enough: 4.6, n: 10_000_000, breaking: 100_000 };
+        // At the claimed share itself, evidence falls with the root of n.
+        assert!((-12.0..0.0).contains(&test.evidence()), "{}", test.evidence());
+        test.breaking = 102_000;
+        assert!(test.evidence() > 4.6, "6 standard deviations: {}", test.evidence());
+    }
+}
