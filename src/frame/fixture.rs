@@ -93,6 +93,7 @@ pub(super) fn case(shape: Shape) -> Case {
         warmup: Warmup::Requests(0),
         graceful_stop: Nanos::ZERO,
         max_in_flight: None,
+        spread: Nanos::ZERO,
     };
     Case {
         id: "a".into(),

@@ -6,6 +6,7 @@
 use crate::frame::round::Round;
 use crate::model::load::{Load, Shape};
 use crate::model::metric::Metric;
+use crate::model::units::Nanos;
 use std::collections::BTreeMap;
 
 /// A count and the seconds it took.
@@ -18,7 +19,7 @@ struct Rate {
 /// `rate_offered` of an open loop and `rate_achieved`, where they exist.
 pub(super) fn rates(rounds: &[Round<'_, '_>], load: &Load) -> BTreeMap<Metric, f64> {
     let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| of_round(round, load)).unzip();
-    let offered = pooled(&offered).filter(|_| matches!(load.shape, Shape::Open { .. } | Shape::Replay { .. }));
+    let offered = pooled(&offered).filter(|_| !load.shape.closed() && load.shape != Shape::Burst);
     let named = [(Metric::RateOffered, offered), (Metric::RateAchieved, pooled(&achieved))];
     named.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
 }
@@ -30,8 +31,8 @@ fn pooled(rates: &[Rate]) -> Option<f64> {
 
 fn of_round(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
     match load.shape {
-        Shape::Open { .. } | Shape::Replay { .. } => open(round, load),
-        Shape::Closed { .. } | Shape::Burst => {
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => open(round, load),
+        Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {
             let sent = round.measured().filter(|fact| fact.sent.is_some()).count() as f64;
             (Rate::default(), Rate { count: sent, seconds: round.length() })
         }
@@ -46,12 +47,10 @@ fn open(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
     };
     let sent = arrived().filter(|fact| fact.sent.is_some()).count() as f64;
     let arrivals = arrived().count() as u64;
-    let by_time = load.duration.filter(|_| load.requests.is_none_or(|most| arrivals < most));
+    let start = round.part.map_or(first, |part| part.measured_from_ns.min(first));
+    let by_time = load.until(Some(Nanos(start))).filter(|_| load.requests.is_none_or(|most| arrivals < most));
     let (start, length) = match by_time {
-        Some(duration) => {
-            let start = round.part.map_or(first, |part| part.measured_from_ns.min(first));
-            (start, duration.0.min(cut(round).map_or(u64::MAX, |until| until.saturating_sub(start))))
-        }
+        Some(until) => (start, until.0.min(cut(round).unwrap_or(u64::MAX)).saturating_sub(start)),
         // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
         None => (first, ((last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64).round() as u64),
     };
@@ -83,8 +82,8 @@ mod tests {
     }
 
     fn rates_of(rows: &[Outcome], load: Load, part: Option<Part>) -> (Option<f64>, Option<f64>) {
-        let (table, mut case) = (table("a", rows), case(load.shape));
-        case.load = load;
+        let (table, mut case) = (table("a", rows), case(load.shape.clone()));
+        case.load = load.clone();
         let parts: Vec<Part> = part.into_iter().collect();
         let rows = crate::frame::facts::of(&table, "a").unwrap();
         let rates = rates(&rounds(&rows, &CaseFacts { case: &case, parts: &parts }), &load);

@@ -67,7 +67,7 @@ fn goodput(rows: &[Row], facts: &CaseFacts<'_>) -> Option<f64> {
 }
 
 fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {
-    let shape = facts.case.load.shape;
+    let shape = &facts.case.load.shape;
     let (mut area, mut most, mut pooled) = (0.0, 0, Steady::default());
     for (round, window) in rounds.iter().filter_map(|round| round.window.map(|window| (round, window))) {
         let flight = Flight::of(round.rows);

@@ -20,11 +20,13 @@ pub(super) struct Steady {
 }
 
 /// The steady state of one round.
-pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> Steady {
+pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Steady {
     let Some(window) = round.window else { return Steady::default() };
     let plateau = match shape {
-        Shape::Closed { users } => users.min(flight.max(window)),
-        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => flight.median(window),
+        Shape::Closed { users } | Shape::Static { batch: users } => (*users).min(flight.max(window)),
+        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Users { .. } => {
+            flight.median(window)
+        }
     };
     let high = flight.spans(window).filter(|span| f64::from(span.level) >= 0.9 * f64::from(plateau));
     let spans: Vec<(u64, u64)> = joined(high.map(|span| (span.from, span.to)));
@@ -59,10 +61,10 @@ mod tests {
     use crate::model::outcome::Outcome;
 
     fn steady_of(rows: &[Outcome], shape: Shape) -> Steady {
-        let (table, case) = (table("a", rows), case(shape));
+        let (table, case) = (table("a", rows), case(shape.clone()));
         let rows = crate::frame::facts::of(&table, "a").unwrap();
         let round = rounds(&rows, &facts(&case))[0];
-        steady(&round, &Flight::of(round.rows), shape)
+        steady(&round, &Flight::of(round.rows), &shape)
     }
 
     #[test]

@@ -70,8 +70,11 @@ fn requests(plan: &Plan, extents: &Extents) -> String {
 
 /// Whether random arrivals over a span of time set the number.
 fn by_chance(case: &Case) -> bool {
-    let random = matches!(case.load.shape, Shape::Open { arrival, .. } if arrival != Arrival::Constant);
-    random && (case.load.duration.is_some() || matches!(case.load.warmup, Warmup::Span(_)))
+    let random = matches!(
+        case.load.shape,
+        Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } if arrival != Arrival::Constant
+    );
+    random && (case.load.lasts().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
 }
 
 /// Durations and arrival plans are known; how long a counted closed loop takes is the server's secret.
@@ -90,14 +93,14 @@ fn time(plan: &Plan, extents: &Extents) -> String {
 /// Seconds of one round; `last` is when the last request of a log is due.
 fn seconds(case: &Case, last: Option<Nanos>) -> Option<f64> {
     let warm = match case.load.warmup {
-        Warmup::Span(span) => span.secs(),
-        Warmup::Requests(_) => 0.0,
+        Warmup::Span(span) => span,
+        Warmup::Requests(_) => Nanos::ZERO,
     };
     let by_rate = match case.load.shape {
         Shape::Open { rate, .. } => case.load.planned().map(|n| n as f64 / rate),
-        Shape::Closed { .. } | Shape::Burst | Shape::Replay { .. } => last.map(Nanos::secs),
+        _ => last.map(Nanos::secs),
     };
-    by_rate.or(case.load.duration.map(|duration| duration.secs() + warm))
+    by_rate.or(case.load.until(Some(warm)).map(Nanos::secs))
 }
 
 fn span(seconds: f64) -> String {
@@ -149,9 +152,13 @@ fn rounds_of(check: &Check, rounds: u32) -> u32 {
 fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
     let load = &case.load;
     let turns = case.dataset.turns.as_ref().map_or(Some(1), |turns| turns.max.map(u64::from))?;
-    let by_time = load.duration.and_then(|duration| {
-        let Shape::Open { rate, arrival } = load.shape else { return None };
-        let mean = rate * duration.secs() * f64::from(rounds);
+    let by_time = load.lasts().and_then(|span| {
+        let (mean, arrival) = match &load.shape {
+            Shape::Open { rate, arrival } => (rate * span.secs(), *arrival),
+            Shape::Rates { arrival, .. } => (load.shape.expected(span)?, *arrival),
+            _ => return None,
+        };
+        let mean = mean * f64::from(rounds);
         let spread = match arrival {
             Arrival::Constant => 0.0,
             Arrival::Poisson => mean.sqrt(),

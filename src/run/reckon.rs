@@ -3,7 +3,6 @@
 use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
 use crate::model::check::Verdict;
-use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict};
 use crate::run::audit::{audit, caution};
@@ -27,7 +26,7 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         .iter()
         .map(|check| judge::rule(check, &sample, audit.valid, plan.seed.child(case.id.as_str()).child(check.expr.as_str())))
         .collect();
-    let (load_value, load_axis) = load_axis(case);
+    let (load_value, load_axis) = case.load.shape.size();
     Ok(CaseReport {
         id: case.id.clone(),
         labels: case.labels.clone(),
@@ -47,14 +46,4 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         audit,
         verdicts,
     })
-}
-
-/// The load as a number for the horizontal axis, and what that number is.
-fn load_axis(case: &Case) -> (Option<f64>, &'static str) {
-    match case.load.shape {
-        Shape::Closed { users } => (Some(f64::from(users)), "concurrency"),
-        Shape::Open { rate, .. } => (Some(rate), "rate"),
-        Shape::Replay { speed } => (Some(speed), "speed"),
-        Shape::Burst => (None, "rate"),
-    }
 }

@@ -28,7 +28,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
     let shape = Shape::Closed { users: calls as u32 };
     let warmup = Warmup::Requests(0);
-    let load = Load { shape, requests: Some(calls), duration: None, warmup, graceful_stop: MINUTE, max_in_flight: None };
+    let load = Load { shape, requests: Some(calls), duration: None, warmup, graceful_stop: MINUTE, max_in_flight: None, spread: Nanos::ZERO };
     let (sender, queue) = bounded(calls as usize);
     (0..calls).for_each(|seq| sender.try_send(Call { seq, ..Call::default() }).unwrap());
     Drive {
@@ -38,7 +38,9 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
             Setting { clock, gauges, protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(), keep_text: false },
         )
         .unwrap(),
-        gate: Gate::new(calls as usize),
+        gate: Gate::new(crate::pace::users::changes(&load, 0, 1)),
+        rounds: None,
+        spent: Stop::default(),
         queue,
         quota: Arc::new(Quota::new(&load)),
         closed: true,
@@ -48,6 +50,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         halt: Stop::default(),
         clock,
         timer: Timer::new().unwrap(),
+        changes: Timer::new().unwrap(),
         grace: load.graceful_stop,
         timed: false,
         cancel: watch::Sender::new(false),

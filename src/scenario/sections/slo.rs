@@ -2,7 +2,6 @@
 
 use crate::model::check::{Check, NoData, Of, Subject};
 use crate::model::labels::Labels;
-use crate::model::load::Shape;
 use crate::model::metric::{Metric, Needs};
 use crate::model::plan::Case;
 use crate::scenario::block::{Block, Kind, Leaf, field, planned};
@@ -165,7 +164,7 @@ fn lacks(metric: Metric, case: &Case) -> Option<(&'static str, &'static str)> {
         }
         Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
         Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
-        Needs::OpenLoop if matches!(case.load.shape, Shape::Closed { .. }) => {
+        Needs::OpenLoop if case.load.shape.closed() => {
             Some(("a closed loop offers no rate", "Set `load.rate`"))
         }
         Needs::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
