@@ -104,6 +104,7 @@ pub(super) fn case(shape: Shape) -> Case {
         load,
         trace: None,
         checks: Vec::new(),
+        stage_checks: Vec::new(),
     }
 }
 
@@ -125,5 +126,5 @@ fn target() -> Target {
 
 /// Its facts, without parts.
 pub(super) fn facts(case: &Case) -> CaseFacts<'_> {
-    CaseFacts { case, parts: &[] }
+    CaseFacts { case, parts: &[], until: None }
 }

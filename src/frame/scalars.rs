@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// All that exist.
 pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let mut scalars = rates(rounds, &facts.case.load);
+    let mut scalars = rates(rounds, facts);
     let mut put = |metric, value: Option<f64>| {
         if let Some(value) = value {
             scalars.insert(metric, value);

@@ -92,9 +92,7 @@ impl Shape {
     /// The stage of that index as a shape of its own.
     pub fn stage(&self, index: usize) -> Option<Shape> {
         match self {
-            Shape::Rates { stages, arrival } => {
-                Some(Shape::Rates { stages: [*stages.get(index)?].into(), arrival: *arrival })
-            }
+            Shape::Rates { stages, arrival } => Some(Shape::Rates { stages: [*stages.get(index)?].into(), arrival: *arrival }),
             Shape::Users { stages } => Some(Shape::Users { stages: [*stages.get(index)?].into() }),
             _ => None,
         }

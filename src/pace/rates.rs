@@ -87,7 +87,11 @@ fn root(v: f64, function: impl Fn(f64) -> (f64, f64), (mut low, mut high): (f64,
     let mut t = 0.5 * (low + high);
     for _ in 0..HALVINGS {
         let (value, slope) = function(t);
-        if value < v { low = t } else { high = t }
+        if value < v {
+            low = t
+        } else {
+            high = t
+        }
         let newton = t + (v - value) / slope;
         let next = if newton > low && newton < high { newton } else { 0.5 * (low + high) };
         // A tenth of a nanosecond: what follows is lost in the rounding.

@@ -125,16 +125,19 @@ fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
 
 /// One line for each assertion that takes more requests to pass than its case will measure.
 pub fn undecidable(plan: &Plan) -> Vec<String> {
-    let lines = plan.cases.iter().flat_map(|case| {
-        case.checks.iter().filter_map(move |check| {
-            let (needed, most) = (judge::needed(check)?, measured_at_most(case, rounds_of(check, plan.rounds))?);
+    let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case).collect::<Vec<_>>();
+    let cases = plan.cases.iter().flat_map(|case| std::iter::once(case.clone()).chain(stages(case)));
+    let lines = cases.flat_map(|case| {
+        let line = |check: &Check| {
+            let (needed, most) = (judge::needed(check)?, measured_at_most(&case, rounds_of(check, plan.rounds))?);
             (needed > most).then(|| {
                 format!(
                     "`{}` can never pass in `{}`: that takes {needed} requests, at most {most} will be measured",
                     check.expr, case.id
                 )
             })
-        })
+        };
+        case.checks.iter().filter_map(line).collect::<Vec<_>>()
     });
     lines.collect()
 }

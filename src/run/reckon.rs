@@ -10,17 +10,39 @@ use crate::run::error::RunError;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
-    let cases = plan.cases.iter().map(|case| reckon_case(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
+    let cases = plan.cases.iter().map(|case| with_stages(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
+    let cases: Vec<CaseReport> = cases.into_iter().flatten().collect();
     let verdict = if manifest.error.is_some() { RunVerdict::Error } else { judge::overall(&cases) };
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
     Ok(Report { description: plan.description.clone(), manifest: manifest.clone(), verdict, exit_code, audit: plan.audit, cases })
 }
 
-fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<CaseReport, RunError> {
-    let parts: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
-    let facts = CaseFacts { case, parts: &manifest.parts };
-    let sample = frame::sample(table, &facts)?;
-    let audit = audit(&parts, plan.rounds, &sample, &plan.audit);
+/// A case as a whole, and each of its stages.
+fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<CaseReport>, RunError> {
+    let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
+    let whole = reckon_case(plan, table, &CaseFacts { case, parts: &parts, until: None }, &[])?;
+    let stages = case.stages().into_iter().map(|stage| {
+        let own = |part: &Part| Part {
+            case: stage.case.id.clone(),
+            measured_from_ns: part.measured_from_ns.max(stage.from.0),
+            ..part.clone()
+        };
+        let parts: Vec<Part> = parts.iter().map(own).collect();
+        let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
+        reckon_case(plan, &table.excerpt(&case.id, &stage)?, &facts, &whole.audit.reasons)
+    });
+    let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
+    Ok(std::iter::once(whole).chain(stages).collect())
+}
+
+/// The report of a case, or of a stage, which is not sound for any reason for which the `whole` is not.
+fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<CaseReport, RunError> {
+    let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
+    let sample = frame::sample(table, facts)?;
+    let mut audit = audit(&parts, plan.rounds, &sample, &plan.audit);
+    let inherited: Vec<String> = whole.iter().filter(|reason| !audit.reasons.contains(reason)).cloned().collect();
+    audit.reasons.extend(inherited);
+    audit.valid = audit.reasons.is_empty();
     let verdicts: Vec<Verdict> = case
         .checks
         .iter()
@@ -38,8 +60,8 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         groups: frame::groups(&sample),
         token_source: frame::token_source(table, &case.id)?,
         failures: frame::failures(table, &case.id)?,
-        timelines: frame::timelines(table, &facts)?,
-        notes: frame::notes(table, &facts)?.into_iter().chain(caution(&audit, &sample)).collect(),
+        timelines: frame::timelines(table, facts)?,
+        notes: frame::notes(table, facts)?.into_iter().chain(caution(&audit, &sample)).collect(),
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,

@@ -45,11 +45,11 @@ mod tests {
     fn the_last_to_end_opens_the_next_round_at_the_latest_instant() {
         let rounds = Rounds::new(3);
         let mut openings = rounds.openings();
-        [9, 30].map(|at| rounds.ended(Nanos(at)));
+        [9, 30].into_iter().for_each(|at| rounds.ended(Nanos(at)));
         assert!(!openings.has_changed().unwrap());
         rounds.ended(Nanos(29));
         assert_eq!(*openings.borrow_and_update(), Nanos(30));
-        [31, 32, 33].map(|at| rounds.ended(Nanos(at)));
+        [31, 32, 33].into_iter().for_each(|at| rounds.ended(Nanos(at)));
         assert_eq!(*openings.borrow_and_update(), Nanos(33));
     }
 

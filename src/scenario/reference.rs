@@ -189,7 +189,11 @@ mod tests {
     #[test]
     fn every_default_fits_its_place() {
         for (path, field) in fields("", &SCENARIO) {
-            let (Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml)) = field.default else { continue };
+            let (Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml)) =
+                field.default
+            else {
+                continue;
+            };
             let mut review = Review::default();
             review.partial = true;
             let at = Span { file: review.sources.add("default", yaml, std::path::PathBuf::new()), start: 0, end: yaml.len() };

@@ -14,8 +14,7 @@ fn a_shape_reads_as_words() {
         (open(Arrival::Gamma { burstiness: 0.25 }), Shape::Burst.to_string()),
         ("0.5/s gamma 0.25".into(), "burst".into())
     );
-    for (rate, text) in [(100.0 / 60.0, "1.66667/s"), (0.1 / 60.0, "0.00166667/s"), (1234.5, "1234.5/s"), (1e6, "1000000/s")]
-    {
+    for (rate, text) in [(100.0 / 60.0, "1.66667/s"), (0.1 / 60.0, "0.00166667/s"), (1234.5, "1234.5/s"), (1e6, "1000000/s")] {
         assert_eq!(Shape::Open { rate, arrival: Arrival::Constant }.to_string(), format!("{text} constant"));
     }
 }

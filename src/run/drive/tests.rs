@@ -28,7 +28,15 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
     let shape = Shape::Closed { users: calls as u32 };
     let warmup = Warmup::Requests(0);
-    let load = Load { shape, requests: Some(calls), duration: None, warmup, graceful_stop: MINUTE, max_in_flight: None, spread: Nanos::ZERO };
+    let load = Load {
+        shape,
+        requests: Some(calls),
+        duration: None,
+        warmup,
+        graceful_stop: MINUTE,
+        max_in_flight: None,
+        spread: Nanos::ZERO,
+    };
     let (sender, queue) = bounded(calls as usize);
     (0..calls).for_each(|seq| sender.try_send(Call { seq, ..Call::default() }).unwrap());
     Drive {

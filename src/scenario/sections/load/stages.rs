@@ -36,7 +36,9 @@ pub(super) fn decode(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Op
     let items = list.value.items();
     let kinds: Vec<&Entry> = items.iter().filter_map(|item| kind(item, review)).collect();
     if items.is_empty() {
-        review.push(Mistake::new(list.value.at, "a list without a stage", "is empty").help("For example `[{ rate: 8/s, for: 30s }]`."));
+        review.push(
+            Mistake::new(list.value.at, "a list without a stage", "is empty").help("For example `[{ rate: 8/s, for: 30s }]`."),
+        );
     }
     let first = kinds.first()?;
     if let Some(other) = kinds.iter().find(|entry| entry.key != first.key) {
@@ -90,7 +92,8 @@ pub(super) fn fits(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     let Some(end) = load.shape.end() else { return };
     if let Warmup::Span(span) = load.warmup {
         if span >= end {
-            let mistake = Mistake::new(draft.place("load.warmup"), "the warm-up takes all of the stages", "leaves nothing to measure");
+            let mistake =
+                Mistake::new(draft.place("load.warmup"), "the warm-up takes all of the stages", "leaves nothing to measure");
             review.push(mistake.help("The warm-up is the beginning of the first stages; they are not measured meanwhile."));
         }
         let cut = load.until(Some(span)).unwrap_or(end);
@@ -102,6 +105,9 @@ pub(super) fn fits(draft: &Draft<'_>, load: &Load, review: &mut Review) {
 
 fn cut_off(draft: &Draft<'_>, load: &Load, cut: crate::model::units::Nanos, review: &mut Review) {
     if let Some(index) = load.shape.stages().iter().position(|stage| stage.0 >= cut) {
-        review.warn(draft.place("load.duration"), format!("stage {} begins after the duration has ended, and is not run", index + 1));
+        review.warn(
+            draft.place("load.duration"),
+            format!("stage {} begins after the duration has ended, and is not run", index + 1),
+        );
     }
 }
