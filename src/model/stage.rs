@@ -122,6 +122,9 @@ impl fmt::Display for Words {
 
 /// A rate to six significant digits: `100/m` reads as 1.66667 a second.
 pub(super) fn six_digits(rate: f64) -> f64 {
+    if rate == 0.0 {
+        return rate;
+    }
     let scale = 10f64.powi(5 - rate.log10().floor() as i32);
     if scale.is_finite() && scale > 0.0 { (rate * scale).round() / scale } else { rate }
 }
@@ -151,6 +154,7 @@ mod tests {
         assert_eq!(stage(Course::Ramp { from: 1.0, to: 20.0 }, 120).to_string(), "1/s → 20/s over 2 min");
         assert_eq!(stage(Course::Flat(100.0 / 60.0), 90).to_string(), "1.66667/s for 90 s");
         assert_eq!(stage(sine, 61).to_string(), "10/s ± 5/s every 500 ms for 61 s");
+        assert_eq!(stage(Course::Ramp { from: 0.0, to: 0.5 }, 1).to_string(), "0/s → 0.5/s over 1 s");
         let users = |from, to| UserStage { from, to, span: Nanos::from_millis(1500) }.to_string();
         assert_eq!((users(4, 64), users(4, 4)), ("4 → 64 over 1.5 s".into(), "4 for 1.5 s".into()));
     }

@@ -4,7 +4,7 @@ use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
 use crate::model::check::Verdict;
 use crate::model::plan::{Case, Plan};
-use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict};
+use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict, Timelines};
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
 
@@ -60,7 +60,8 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         groups: frame::groups(&sample),
         token_source: frame::token_source(table, &case.id)?,
         failures: frame::failures(table, &case.id)?,
-        timelines: frame::timelines(table, facts)?,
+        // What a stage looks like over time is seen in the whole.
+        timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
         notes: frame::notes(table, facts)?.into_iter().chain(caution(&audit, &sample)).collect(),
         counts: sample.counts,
         scalars: sample.scalars,

@@ -65,7 +65,7 @@ fn a_ramp_that_hardly_rises_is_as_exact_as_a_flat_stage() {
 
 #[test]
 fn a_wave_is_inverted_to_the_nanosecond() {
-    for stages in [[sine(10.0, 10.0, 3000, 60_000)], [sine(0.5, 0.2, 60_000, 600_000)], [sine(1000.0, 1.0, 7, 2000)]] {
+    for stages in [[sine(10.0, 10.0, 3000, 60_000)], [sine(0.5, 0.2, 60_000, 600_000)], [sine(1000.0, 1.0, 8, 2000)]] {
         let seen = constant(&stages);
         assert_eq!(seen.len(), area(&stages, Nanos(u64::MAX)).round() as usize);
         for (k, at) in seen.iter().enumerate().skip(1) {

@@ -52,10 +52,12 @@ pub(crate) struct Limit<'a> {
 /// The limits of a checked scenario, conditions resolved.
 pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
     let items = root.get("slo").map(Node::items).unwrap_or_default();
-    items.iter().filter_map(|node| limit((root, node), axes, review)).collect()
+    let stage = root.get("load.stages").map(|_| STAGE.to_owned());
+    let apart: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
+    items.iter().filter_map(|node| limit(node, &apart, review)).collect()
 }
 
-fn limit<'a>((root, node): (&Node, &'a Node), axes: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
+fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
     let expr = node.get("expr")?.text()?.into_owned();
     let assertion = check::parse(&expr).ok()?;
     let check = Check {
@@ -64,7 +66,7 @@ fn limit<'a>((root, node): (&Node, &'a Node), axes: &BTreeSet<String>, review: &
         op: assertion.op,
         limit: assertion.limit,
         confidence: node.get("confidence").and_then(confidence)?,
-        when: condition((root, node), axes, review)?,
+        when: condition(node, apart, review)?,
         of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
         no_data: match node.get("no_data")?.text()?.as_ref() {
             "inconclusive" => NoData::Inconclusive,
@@ -75,7 +77,7 @@ fn limit<'a>((root, node): (&Node, &'a Node), axes: &BTreeSet<String>, review: &
     Some(Limit { check, node })
 }
 
-fn condition((root, node): (&Node, &Node), axes: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
+fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
     let entries = node.get("when").map(Node::entries).unwrap_or_default();
     let mut labels = Vec::new();
     for entry in entries {
@@ -84,16 +86,12 @@ fn condition((root, node): (&Node, &Node), axes: &BTreeSet<String>, review: &mut
             expect(&entry.value, "one value of the matrix", "", review);
             return None;
         };
-        if entry.key == STAGE && root.get("load.stages").is_some() {
-            labels.push((entry.key.clone(), value));
-            continue;
-        }
-        if !axes.contains(&entry.key) {
-            let label = near(&entry.key, axes.iter().map(String::as_str));
+        if !apart.contains(&entry.key) {
+            let label = near(&entry.key, apart.iter().map(String::as_str));
             let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
-            let swept = list(axes.iter().map(String::as_str), "and");
+            let swept = list(apart.iter().map(String::as_str), "and");
             let mistake = Mistake::new(entry.key_at, format!("`{}` does not tell cases apart", entry.key), label);
-            review.push(mistake.help(format!("`when` names paths of the matrix; it sweeps {swept}.")));
+            review.push(mistake.help(format!("`when` names what the matrix sweeps, and stages; here that is {swept}.")));
             return None;
         }
         labels.push((entry.key.clone(), value));
@@ -144,7 +142,9 @@ fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
         return review.warn(when.value.at, "no case meets this condition, for a setting of the command line replaced an axis");
     }
     let mistake = Mistake::new(when.value.at, "this `when` matches no case", "no case has these values");
-    review.push(mistake.help(format!("Cases are {}.", list(cases.iter().take(12).map(|case| case.id.as_str()), "and"))));
+    let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case.id).collect::<Vec<_>>();
+    let names: Vec<String> = cases.iter().flat_map(|case| [vec![case.id.clone()], stages(case)].concat()).take(12).collect();
+    review.push(mistake.help(format!("Cases are {}.", list(names.iter().map(String::as_str), "and"))));
 }
 
 fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut Review) {
