@@ -4,7 +4,7 @@ use crate::model::check::Verdict;
 use crate::model::labels::Labels;
 use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
-use crate::model::plan::AuditLimits;
+use crate::model::plan::{AuditLimits, STAGE};
 use crate::model::sample::{Counts, Distribution};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -237,6 +237,13 @@ pub struct CaseReport {
     pub timelines: Timelines,
     /// Why values are missing or doubtful.
     pub notes: Vec<String>,
+}
+
+impl CaseReport {
+    /// Whether it is a stage of the case before it, whose requests are counted there too.
+    pub fn is_stage(&self) -> bool {
+        self.labels.get(STAGE).is_some()
+    }
 }
 
 /// The verdict on the whole run; the order of severity is that of the exit codes.

@@ -272,4 +272,18 @@ mod tests {
         assert_eq!(undecidable(&plan), Vec::<String>::new());
         assert_eq!(said(&plan).0, "160 (warm-up included, a conversation counted once)");
     }
+
+    #[test]
+    fn stages_say_how_many_and_how_long_and_each_is_looked_at() {
+        let stages = "stages: [{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }], warmup: 10s";
+        let mut seen = plan(stages, 2, &["ttft.p99 < 1s"]);
+        assert_eq!(said(&seen), ("about 2580 (warm-up included)".into(), "about 5 min 0 s".into()));
+        let line = "`ttft.p99 < 1s` can never pass in `base/stage=1`: that takes 299 requests, at most 91 will be measured";
+        assert_eq!(undecidable(&seen), [line]);
+        seen = plan(&format!("{stages}, arrivals: constant, requests: 40"), 1, &[]);
+        assert_eq!(said(&seen).0, "50 (warm-up included)");
+        seen = plan("stages: [{ concurrency: 1 -> 9, for: 90s }]", 1, &[]);
+        assert_eq!(said(&seen), ("as many as the durations allow".into(), "about 1 min 30 s".into()));
+        assert_eq!(said(&plan("static: { batch: 16, rounds: 10 }, warmup: 2x", 1, &[])).0, "192 (warm-up included)");
+    }
 }
