@@ -61,7 +61,12 @@ fn judge_by(plan: &mut Plan, judges: &Plan, terminal: &mut Terminal) -> bool {
         let same =
             judges.cases.iter().find(|other| other.id == case.id).or(judges.cases.first().filter(|_| judges.cases.len() == 1));
         match same {
-            Some(other) => case.checks = other.checks.clone(),
+            Some(other) => {
+                case.checks = other.checks.clone();
+                // Limits that know of no stages are about each of them, too.
+                let staged = !other.load.shape.stages().is_empty();
+                case.stage_checks = if staged { other.stage_checks.clone() } else { other.checks.clone() };
+            }
             None => {
                 terminal.error(&format!("the scenario given with --slo has no case `{}`", case.id));
                 return false;

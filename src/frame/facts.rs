@@ -1,6 +1,7 @@
 //! The rows of a table as borrowed facts: what every figure is computed from.
 
 use crate::frame::error::FrameError;
+use crate::frame::excerpt::BESIDE;
 use crate::frame::schema as s;
 use crate::frame::table::{Table, phase_word};
 use crate::model::outcome::{FailureKind, Phase};
@@ -17,6 +18,8 @@ pub(super) struct Fact<'a> {
     pub group: Option<&'a str>,
     pub round: u32,
     pub measured: bool,
+    /// Whether it belongs to the case, or only stands beside its rows for what was in flight.
+    pub own: bool,
     pub model: &'a str,
     pub intended: u64,
     pub sent: Option<u64>,
@@ -155,6 +158,7 @@ impl<'a> Reader<'a> {
             group: self.group.get(row),
             round: self.round.get(row).unwrap_or_default(),
             measured: self.measured(row)?,
+            own: self.phase.get(row) != Some(BESIDE),
             model: self.model.get(row).unwrap_or_default(),
             intended: self.intended.get(row).unwrap_or_default(),
             sent: self.sent.get(row),
@@ -179,7 +183,7 @@ impl<'a> Reader<'a> {
     fn measured(&self, row: usize) -> Result<bool, FrameError> {
         match self.phase.get(row).unwrap_or_default() {
             word if word == phase_word(Phase::Measured) => Ok(true),
-            word if word == phase_word(Phase::Warmup) => Ok(false),
+            word if word == phase_word(Phase::Warmup) || word == BESIDE => Ok(false),
             word => Err(FrameError::Word { column: s::PHASE, row, found: word.into() }),
         }
     }

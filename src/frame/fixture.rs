@@ -96,6 +96,7 @@ pub(super) fn case(shape: Shape) -> Case {
         graceful_stop: Nanos::ZERO,
         max_in_flight: None,
         stop_when_saturated: false,
+        spread: Nanos::ZERO,
     };
     Case {
         id: "a".into(),
@@ -106,6 +107,7 @@ pub(super) fn case(shape: Shape) -> Case {
         load,
         trace: None,
         checks: Vec::new(),
+        stage_checks: Vec::new(),
     }
 }
 
@@ -128,5 +130,5 @@ fn target() -> Target {
 
 /// Its facts, without parts.
 pub(super) fn facts(case: &Case) -> CaseFacts<'_> {
-    CaseFacts { case, parts: &[] }
+    CaseFacts { case, parts: &[], until: None }
 }

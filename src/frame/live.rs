@@ -19,6 +19,7 @@ pub fn row(outcome: &Outcome, round: u32) -> Row {
         turns: outcome.turns,
         group: outcome.group.as_deref(),
         round,
+        own: true,
         measured: outcome.phase == Phase::Measured,
         model: &outcome.model,
         intended: line.intended.0,

@@ -9,6 +9,7 @@ mod csv;
 mod derive;
 mod distribution;
 mod error;
+mod excerpt;
 mod facts;
 mod failures;
 mod flight;
@@ -39,6 +40,7 @@ pub use timelines::timelines;
 
 use crate::model::plan::Case;
 use crate::model::report::Part;
+use crate::model::units::Nanos;
 
 /// What is known of a case besides its rows.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,8 @@ pub struct CaseFacts<'a> {
     pub case: &'a Case,
     /// Its parts; those of other cases are passed over.
     pub parts: &'a [Part],
+    /// Of a stage, when it ended by plan; None: the load of the case says it.
+    pub until: Option<Nanos>,
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 //! Both are counts over their own length of sending. Where a sender falls behind, its sends take longer than the plan, so
 //! the achieved rate falls under the offered one even though every request is sent in the end.
 
+use crate::frame::CaseFacts;
 use crate::frame::round::Round;
-use crate::model::load::{Load, Shape};
+use crate::model::load::Shape;
 use crate::model::metric::Metric;
+use crate::model::units::Nanos;
 use std::collections::BTreeMap;
 
 /// A count and the seconds it took.
@@ -16,9 +18,10 @@ struct Rate {
 }
 
 /// `rate_offered` of an open loop and `rate_achieved`, where they exist.
-pub(super) fn rates(rounds: &[Round<'_, '_>], load: &Load) -> BTreeMap<Metric, f64> {
-    let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| of_round(round, load)).unzip();
-    let offered = pooled(&offered).filter(|_| matches!(load.shape, Shape::Open { .. } | Shape::Replay { .. }));
+pub(super) fn rates(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
+    let shape = &facts.case.load.shape;
+    let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| of_round(round, facts)).unzip();
+    let offered = pooled(&offered).filter(|_| !shape.closed() && *shape != Shape::Burst);
     let named = [(Metric::RateOffered, offered), (Metric::RateAchieved, pooled(&achieved))];
     named.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
 }
@@ -28,10 +31,10 @@ fn pooled(rates: &[Rate]) -> Option<f64> {
     (seconds > 0.0).then(|| rates.iter().map(|rate| rate.count).sum::<f64>() / seconds)
 }
 
-fn of_round(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
-    match load.shape {
-        Shape::Open { .. } | Shape::Replay { .. } => open(round, load),
-        Shape::Closed { .. } | Shape::Burst => {
+fn of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
+    match facts.case.load.shape {
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => open(round, facts),
+        Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {
             let sent = round.measured().filter(|fact| fact.sent.is_some()).count() as f64;
             (Rate::default(), Rate { count: sent, seconds: round.length() })
         }
@@ -39,19 +42,18 @@ fn of_round(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
 }
 
 /// What arrives in an open loop is a session: later turns follow their replies.
-fn open(round: &Round<'_, '_>, load: &Load) -> (Rate, Rate) {
+fn open(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
+    let load = &facts.case.load;
     let arrived = || round.measured().filter(|fact| fact.turn == 0);
     let (Some((first, _)), Some(last)) = (round.window, arrived().map(|fact| fact.intended).max()) else {
         return Default::default();
     };
     let sent = arrived().filter(|fact| fact.sent.is_some()).count() as f64;
     let arrivals = arrived().count() as u64;
-    let by_time = load.duration.filter(|_| load.requests.is_none_or(|most| arrivals < most));
+    let start = round.part.map_or(first, |part| part.measured_from_ns.min(first));
+    let by_time = facts.until.or(load.until(Some(Nanos(start)))).filter(|_| load.requests.is_none_or(|most| arrivals < most));
     let (start, length) = match by_time {
-        Some(duration) => {
-            let start = round.part.map_or(first, |part| part.measured_from_ns.min(first));
-            (start, duration.0.min(cut(round).map_or(u64::MAX, |until| until.saturating_sub(start))))
-        }
+        Some(until) => (start, until.0.min(cut(round).unwrap_or(u64::MAX)).saturating_sub(start)),
         // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
         None => (first, ((last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64).round() as u64),
     };
@@ -69,13 +71,11 @@ fn cut(round: &Round<'_, '_>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::CaseFacts;
     use crate::frame::fixture::{case, failed, stream, table};
     use crate::frame::round::rounds;
-    use crate::model::load::Arrival;
+    use crate::model::load::{Arrival, Load};
     use crate::model::outcome::{FailureKind, Outcome};
     use crate::model::report::Part;
-    use crate::model::units::Nanos;
 
     fn open_loop(secs: Option<u64>) -> Load {
         let shape = Shape::Open { rate: 100.0, arrival: Arrival::Constant };
@@ -83,11 +83,12 @@ mod tests {
     }
 
     fn rates_of(rows: &[Outcome], load: Load, part: Option<Part>) -> (Option<f64>, Option<f64>) {
-        let (table, mut case) = (table("a", rows), case(load.shape));
-        case.load = load;
+        let (table, mut case) = (table("a", rows), case(load.shape.clone()));
+        case.load = load.clone();
         let parts: Vec<Part> = part.into_iter().collect();
         let rows = crate::frame::facts::of(&table, "a").unwrap();
-        let rates = rates(&rounds(&rows, &CaseFacts { case: &case, parts: &parts }), &load);
+        let facts = CaseFacts { case: &case, parts: &parts, until: None };
+        let rates = rates(&rounds(&rows, &facts), &facts);
         (rates.get(&Metric::RateOffered).copied(), rates.get(&Metric::RateAchieved).copied())
     }
 

@@ -71,7 +71,7 @@ mod tests {
         let rows = crate::frame::facts::of(&table, "a").unwrap();
         let part = |case: &str, round| Part { case: case.into(), round, ..Part::default() };
         let parts = [part("b", 0), part("a", 2)];
-        let rounds = rounds(&rows, &CaseFacts { case: &case, parts: &parts });
+        let rounds = rounds(&rows, &CaseFacts { case: &case, parts: &parts, until: None });
         assert_eq!(rounds.iter().map(Round::number).collect::<Vec<_>>(), [0, 2]);
         assert_eq!((rounds[0].part, rounds[1].part), (None, Some(&parts[1])));
     }

@@ -62,7 +62,7 @@ pub(super) fn values(rows: &[Row], metric: Metric) -> Vec<f64> {
 
 fn counts(all: &[Fact<'_>]) -> Counts {
     let mut counts = Counts::default();
-    for fact in all {
+    for fact in all.iter().filter(|fact| fact.own) {
         counts.reconnects += u64::from(fact.reconnects);
         if !fact.measured {
             counts.warmup += 1;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// All that exist.
 pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let mut scalars = rates(rounds, &facts.case.load);
+    let mut scalars = rates(rounds, facts);
     let mut put = |metric, value: Option<f64>| {
         if let Some(value) = value {
             scalars.insert(metric, value);
@@ -69,7 +69,7 @@ fn goodput(rows: &[Row], facts: &CaseFacts<'_>) -> Option<f64> {
 }
 
 fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {
-    let shape = facts.case.load.shape;
+    let shape = &facts.case.load.shape;
     let (mut area, mut most, mut pooled) = (0.0, 0, Steady::default());
     for (round, window) in rounds.iter().filter_map(|round| round.window.map(|window| (round, window))) {
         let flight = Flight::of(round.rows);

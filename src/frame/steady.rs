@@ -20,7 +20,7 @@ pub(super) struct Steady {
 }
 
 /// The steady state of one round.
-pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> Steady {
+pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Steady {
     let spans = spans(round, flight, shape);
     let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| tokens_in(fact, &spans));
     Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
@@ -28,17 +28,19 @@ pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> St
 
 /// From the first to the last instant of the steady state of one round, dips in between among it; None where nothing was in
 /// flight.
-pub(super) fn extent(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> Option<(u64, u64)> {
+pub(super) fn extent(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Option<(u64, u64)> {
     let spans = spans(round, flight, shape);
     spans.first().zip(spans.last()).map(|(first, last)| (first.0, last.1))
 }
 
 /// The spans of the window in which enough was in flight.
-fn spans(round: &Round<'_, '_>, flight: &Flight, shape: Shape) -> Vec<(u64, u64)> {
+fn spans(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Vec<(u64, u64)> {
     let Some(window) = round.window else { return Vec::new() };
     let plateau = match shape {
-        Shape::Closed { users } => users.min(flight.max(window)),
-        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => flight.median(window),
+        Shape::Closed { users } | Shape::Static { batch: users } => (*users).min(flight.max(window)),
+        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Users { .. } => {
+            flight.median(window)
+        }
     };
     let high = flight.spans(window).filter(|span| span.level > 0 && f64::from(span.level) >= 0.9 * f64::from(plateau));
     joined(high.map(|span| (span.from, span.to)))
@@ -71,10 +73,10 @@ mod tests {
     use crate::model::outcome::Outcome;
 
     fn steady_of(rows: &[Outcome], shape: Shape) -> Steady {
-        let (table, case) = (table("a", rows), case(shape));
+        let (table, case) = (table("a", rows), case(shape.clone()));
         let rows = crate::frame::facts::of(&table, "a").unwrap();
         let round = rounds(&rows, &facts(&case))[0];
-        steady(&round, &Flight::of(round.rows), shape)
+        steady(&round, &Flight::of(round.rows), &shape)
     }
 
     #[test]
@@ -92,11 +94,11 @@ mod tests {
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
         let rows = crate::frame::facts::of(&table, "a").unwrap();
         let round = rounds(&rows, &facts(&case))[0];
-        let of = |shape| extent(&round, &Flight::of(round.rows), shape);
-        assert_eq!(of(Shape::Closed { users: 2 }), Some((10_000_000, 70_000_000)));
+        let of = |shape: &Shape| extent(&round, &Flight::of(round.rows), shape);
+        assert_eq!(of(&Shape::Closed { users: 2 }), Some((10_000_000, 70_000_000)));
         // The level is 1 for 50 of 90 ms, so that is an open loop's plateau.
-        assert_eq!(of(Shape::Burst), Some((0, 90_000_000)));
-        assert_eq!(extent(&round, &Flight(vec![(0, 0)]), Shape::Burst), None);
+        assert_eq!(of(&Shape::Burst), Some((0, 90_000_000)));
+        assert_eq!(extent(&round, &Flight(vec![(0, 0)]), &Shape::Burst), None);
     }
 
     #[test]

@@ -23,10 +23,10 @@ const STEPS: usize = 2000;
 /// Where the table holds a word that is not one of its column's.
 pub fn timelines(table: &Table, facts: &CaseFacts<'_>) -> Result<Timelines, FrameError> {
     let all = facts::of(table, &facts.case.id)?;
-    Ok(rounds(&all, facts).first().map(|round| of_round(round, facts.case.load.shape)).unwrap_or_default())
+    Ok(rounds(&all, facts).first().map(|round| of_round(round, &facts.case.load.shape)).unwrap_or_default())
 }
 
-fn of_round(round: &Round<'_, '_>, shape: Shape) -> Timelines {
+fn of_round(round: &Round<'_, '_>, shape: &Shape) -> Timelines {
     let (from, to) = round.window.unwrap_or_default();
     let flight = Flight::of(round.rows);
     Timelines {

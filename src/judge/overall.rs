@@ -4,11 +4,11 @@ use crate::model::check::Ruling;
 use crate::model::report::{CaseReport, RunVerdict};
 
 /// The worst of all cases: an error where no request of the run succeeded, or none of a case that was sent some and has no
-/// check to say so; else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check, and
+/// check to say so (of a stage its case says so); else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check, and
 /// so is one that was never reached.
 pub fn overall(cases: &[CaseReport]) -> RunVerdict {
     let lost = |case: &CaseReport| case.counts.ok + case.counts.abandoned == 0;
-    let unsaid = |case: &CaseReport| lost(case) && case.counts.scheduled > 0 && case.verdicts.is_empty();
+    let unsaid = |case: &CaseReport| lost(case) && case.counts.scheduled > 0 && case.verdicts.is_empty() && !case.is_stage();
     if cases.iter().all(lost) || cases.iter().any(unsaid) {
         return RunVerdict::Error;
     }
@@ -55,7 +55,9 @@ mod tests {
     use crate::judge::fixture::{check, ok, sample};
     use crate::judge::rule;
     use crate::model::check::{Op, Verdict};
+    use crate::model::labels::{Labels, Scalar};
     use crate::model::metric::Metric;
+    use crate::model::plan::STAGE;
     use crate::model::report::Audit;
     use crate::model::sample::Counts;
     use crate::model::seed::Seed;
@@ -92,6 +94,8 @@ mod tests {
         assert_eq!(overall(&[]), RunVerdict::Error);
         assert_eq!(overall(&[lost, case(&[], true, 1)]), RunVerdict::Fail);
         assert_eq!(overall(&[case(&[], true, 0), case(&[], true, 1)]), RunVerdict::Error);
+        let labels = Labels::default().with(STAGE, Scalar::Int(2));
+        assert_eq!(overall(&[case(&[], true, 1), CaseReport { labels, ..case(&[], true, 0) }]), RunVerdict::Pass);
         let never_reached = CaseReport { counts: Counts::default(), ..case(&[], false, 0) };
         assert_eq!(overall(&[case(&[], true, 1), never_reached]), RunVerdict::Invalid);
     }

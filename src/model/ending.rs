@@ -1,5 +1,6 @@
 //! Why a round ended before its plan did, where that was its own decision.
 
+use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -11,6 +12,19 @@ pub enum Ending {
     Aborted(Aborted),
     /// The server fell behind its arrivals, and `stop_when_saturated` was set.
     Saturated(Saturated),
+}
+
+impl Ending {
+    /// What it means for a stage of the round that lasts until this instant: nothing where the stage was over by then. A limit
+    /// that was lost is one of the whole case, none of the stage's own.
+    pub fn within(&self, until: Nanos) -> Option<Ending> {
+        let over = |at_s: f64| until.secs() <= at_s;
+        match self {
+            Ending::Aborted(lost) if !over(lost.at_s) => Some(Ending::Aborted(Aborted { check: u32::MAX, ..lost.clone() })),
+            Ending::Saturated(seen) if !over(seen.at_s) => Some(Ending::Saturated(seen.clone())),
+            Ending::Aborted(_) | Ending::Saturated(_) => None,
+        }
+    }
 }
 
 /// A limit that was lost before the end.
@@ -75,6 +89,16 @@ impl fmt::Display for Saturated {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stage_that_was_over_knows_of_no_end() {
+        let lost = Aborted { check: 1, at_s: 2.0, ..Aborted::default() };
+        let early = |ending: Ending| [1000, 2000, 3000].map(|until| ending.within(Nanos::from_millis(until)));
+        let known = Some(Ending::Aborted(Aborted { check: u32::MAX, ..lost.clone() }));
+        assert_eq!(early(Ending::Aborted(lost)), [None, None, known]);
+        let seen = Ending::Saturated(Saturated { at_s: 2.0, ..Saturated::default() });
+        assert_eq!(early(seen.clone()), [None, None, Some(seen)]);
+    }
 
     #[test]
     fn an_abort_says_how_much_broke_the_limit() {

@@ -51,6 +51,11 @@ impl Labels {
         self.0.iter().find(|(key, _)| key == path).map(|(_, value)| value)
     }
 
+    /// These and one more.
+    pub fn with(&self, path: &str, value: Scalar) -> Labels {
+        Labels(self.0.iter().cloned().chain([(path.to_owned(), value)]).collect())
+    }
+
     /// Whether every pair of `wanted` stands here too; numbers compare as numbers.
     pub fn covers(&self, wanted: &Labels) -> bool {
         wanted.0.iter().all(|(path, value)| {

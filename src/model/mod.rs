@@ -19,5 +19,6 @@ pub mod request;
 pub mod sample;
 pub mod seed;
 pub mod simulator;
+pub mod stage;
 pub mod target;
 pub mod units;

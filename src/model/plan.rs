@@ -2,8 +2,8 @@
 
 use crate::model::check::Check;
 use crate::model::dataset::{DatasetSpec, TraceSpec};
-use crate::model::labels::Labels;
-use crate::model::load::Load;
+use crate::model::labels::{Labels, Scalar};
+use crate::model::load::{Load, Warmup};
 use crate::model::request::RequestSpec;
 use crate::model::seed::Seed;
 use crate::model::target::Target;
@@ -82,6 +82,48 @@ pub struct Case {
     pub trace: Option<TraceFile>,
     /// The assertions that are about this case.
     pub checks: Vec<Check>,
+    /// The assertions that are about stages of it; their conditions say about which.
+    pub stage_checks: Vec<Check>,
+}
+
+/// The label that tells the stages of a case apart, counted from 1; `all` is the case as a whole.
+pub const STAGE: &str = "load.stage";
+
+/// One stage of a case: reported as a case of its own, but never run by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Excerpt {
+    /// The stage as a case: `ID/stage=2`, with its label, its load and the assertions about it.
+    pub case: Case,
+    /// Its rows are those that were due from here on …
+    pub from: Nanos,
+    /// … and before this.
+    pub until: Nanos,
+}
+
+impl Case {
+    /// Its stages that will be run, in order. None, where its load has none; stages that a duration cuts off are left out.
+    pub fn stages(&self) -> Vec<Excerpt> {
+        let start = match self.load.warmup {
+            Warmup::Span(span) => Some(span),
+            Warmup::Requests(0) => Some(Nanos::ZERO),
+            Warmup::Requests(_) => None,
+        };
+        let cut = self.load.until(start).unwrap_or_default();
+        let run = self.load.shape.stages().into_iter().enumerate().take_while(|(_, (from, _))| *from < cut);
+        run.filter_map(|(index, (from, until))| Some(Excerpt { case: self.stage(index)?, from, until: until.min(cut) })).collect()
+    }
+
+    fn stage(&self, index: usize) -> Option<Case> {
+        let shape = self.load.shape.stage(index)?;
+        let labels = self.labels.with(STAGE, Scalar::Int(index as i64 + 1));
+        // Nothing can be asserted of a pause.
+        let pause = shape.users() == Some(0) || shape.end().and_then(|end| shape.expected(end)) == Some(0.0);
+        let about = |check: &&Check| !pause && labels.covers(&check.when);
+        let checks = self.stage_checks.iter().filter(about).cloned().collect();
+        let load = Load { shape, requests: None, duration: None, warmup: Warmup::Requests(0), ..self.load.clone() };
+        let id = format!("{}/stage={}", self.id, index + 1);
+        Some(Case { id, labels, load, checks, stage_checks: Vec::new(), ..self.clone() })
+    }
 }
 
 /// A scenario, compiled: every default spelled out, every case expanded.

@@ -5,7 +5,7 @@ use crate::model::ending::{Aborted, Ending, Saturated};
 use crate::model::labels::Labels;
 use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
-use crate::model::plan::AuditLimits;
+use crate::model::plan::{AuditLimits, STAGE};
 use crate::model::sample::{Counts, Distribution};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -247,6 +247,13 @@ pub struct CaseReport {
     pub timelines: Timelines,
     /// Why values are missing or doubtful.
     pub notes: Vec<String>,
+}
+
+impl CaseReport {
+    /// Whether it is a stage of the case before it, whose requests are counted there too.
+    pub fn is_stage(&self) -> bool {
+        self.labels.get(STAGE).is_some()
+    }
 }
 
 /// The verdict on the whole run; the order of severity is that of the exit codes.

@@ -40,13 +40,9 @@ impl Arrivals {
         };
         Arrivals { gaps, index: 0, seconds: 0.0 }
     }
-}
 
-impl Iterator for Arrivals {
-    type Item = Nanos;
-
-    /// The first constant arrival is due at zero; the first random one after its first gap.
-    fn next(&mut self) -> Option<Nanos> {
+    /// The next due time in seconds. The first constant arrival is due at zero; the first random one after its first gap.
+    pub(super) fn seconds(&mut self) -> f64 {
         match &mut self.gaps {
             Gaps::Equal { rate } => self.seconds = self.index as f64 / *rate,
             Gaps::Exponential { rate, rng } => {
@@ -56,7 +52,15 @@ impl Iterator for Arrivals {
             Gaps::Gamma { gamma, rng } => self.seconds += gamma.sample(rng),
         }
         self.index += 1;
-        Some(Nanos::from_secs_f64(self.seconds))
+        self.seconds
+    }
+}
+
+impl Iterator for Arrivals {
+    type Item = Nanos;
+
+    fn next(&mut self) -> Option<Nanos> {
+        Some(Nanos::from_secs_f64(self.seconds()))
     }
 }
 

@@ -2,5 +2,7 @@
 
 pub mod arrival;
 pub mod quota;
+pub mod rates;
 pub mod schedule;
+pub mod users;
 pub mod wait;

@@ -17,11 +17,14 @@ pub struct Quota {
 impl Quota {
     /// The whole allowance of this load.
     pub fn new(load: &Load) -> Quota {
-        Quota { load: *load, measured: AtomicU64::new(0), measured_from: AtomicU64::new(UNSET) }
+        Quota { load: load.clone(), measured: AtomicU64::new(0), measured_from: AtomicU64::new(UNSET) }
     }
 
     /// The phase of request `seq` if a slot became free at `now`; None when the case is over.
     pub fn admit(&self, seq: u64, now: Nanos) -> Option<Phase> {
+        if self.load.shape.end().is_some_and(|end| now >= end) {
+            return None;
+        }
         let warm = match self.load.warmup {
             Warmup::Requests(n) => seq < n,
             Warmup::Span(span) => now < span,
@@ -42,14 +45,24 @@ impl Quota {
         self.measured_from.fetch_min(at.0, Ordering::Relaxed);
     }
 
-    /// When sending ends, where a duration sets it and measuring has begun.
+    /// When sending ends, as far as that is known: stages end when they do, a duration counts from the first measured
+    /// request.
     pub fn deadline(&self) -> Option<Nanos> {
-        let from = match self.load.warmup {
-            Warmup::Span(span) => span,
-            Warmup::Requests(0) => Nanos::ZERO,
-            Warmup::Requests(_) => Nanos(Some(self.measured_from.load(Ordering::Relaxed)).filter(|&from| from != UNSET)?),
-        };
-        Some(from + self.load.duration?)
+        self.load.until(self.began())
+    }
+
+    /// Whether the deadline will stay where it is.
+    pub fn settled(&self) -> bool {
+        self.load.duration.is_none() || self.began().is_some()
+    }
+
+    /// From when on a duration counts.
+    fn began(&self) -> Option<Nanos> {
+        match self.load.warmup {
+            Warmup::Span(span) => Some(span),
+            Warmup::Requests(0) => Some(Nanos::ZERO),
+            Warmup::Requests(_) => Some(self.measured_from.load(Ordering::Relaxed)).filter(|&from| from != UNSET).map(Nanos),
+        }
     }
 }
 
@@ -57,6 +70,7 @@ impl Quota {
 mod tests {
     use super::*;
     use crate::model::load::Shape;
+    use crate::model::stage::UserStage;
 
     fn quota(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Quota {
         let shape = Shape::Closed { users: 1 };
@@ -68,6 +82,7 @@ mod tests {
             warmup,
             graceful_stop: Nanos::ZERO,
             max_in_flight: None,
+            spread: Nanos::ZERO,
             stop_when_saturated: false,
         })
     }
@@ -97,6 +112,23 @@ mod tests {
         assert_eq!(quota.admit(0, Nanos::from_millis(9)), Some(Phase::Warmup));
         assert_eq!(quota.admit(1, Nanos::from_millis(10)), Some(Phase::Measured));
         assert_eq!(quota.admit(2, Nanos::from_millis(11)), None);
+    }
+
+    #[test]
+    fn stages_end_a_load_whatever_its_phase() {
+        let stage = UserStage { from: 1, to: 1, span: Nanos(100) };
+        let shape = Shape::Users { stages: [stage].into() };
+        let quota = |duration| {
+            let load = super::tests::quota(None, None, Warmup::Requests(3)).load;
+            Quota::new(&Load { shape: shape.clone(), duration, ..load })
+        };
+        let plain = quota(None);
+        assert_eq!((plain.deadline(), plain.settled()), (Some(Nanos(100)), true));
+        assert_eq!((plain.admit(0, Nanos(99)), plain.admit(1, Nanos(100))), (Some(Phase::Warmup), None));
+        let cut = quota(Some(Nanos(20)));
+        assert_eq!((cut.deadline(), cut.settled()), (Some(Nanos(100)), false));
+        assert_eq!(cut.admit(3, Nanos(50)), Some(Phase::Measured));
+        assert_eq!((cut.deadline(), cut.settled()), (Some(Nanos(70)), true));
     }
 
     #[test]

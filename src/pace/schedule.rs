@@ -5,6 +5,7 @@ use crate::model::outcome::Phase;
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::pace::arrival::Arrivals;
+use crate::pace::rates::Staged;
 use std::sync::Arc;
 
 /// One arrival.
@@ -31,13 +32,14 @@ impl Schedule {
     /// The plan of this load; None for a closed loop, which has no due times. `logged` are the arrivals that a replay
     /// follows, never decreasing; it ends with them.
     pub fn new(load: &Load, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
-        let arrivals: Box<dyn Iterator<Item = Nanos> + Send> = match load.shape {
-            Shape::Closed { .. } => return None,
-            Shape::Open { rate, arrival } => Box::new(Arrivals::new(rate, arrival, seed)),
+        let arrivals: Box<dyn Iterator<Item = Nanos> + Send> = match &load.shape {
+            Shape::Closed { .. } | Shape::Users { .. } | Shape::Static { .. } => return None,
+            Shape::Open { rate, arrival } => Box::new(Arrivals::new(*rate, *arrival, seed)),
+            Shape::Rates { stages, arrival } => Box::new(Staged::new(stages.clone(), *arrival, seed)),
             Shape::Burst => Box::new(std::iter::repeat(Nanos::ZERO)),
-            Shape::Replay { speed } => Box::new(replay(logged.cloned().unwrap_or_default(), speed)),
+            Shape::Replay { speed } => Box::new(replay(logged.cloned().unwrap_or_default(), *speed)),
         };
-        Some(Schedule { arrivals, load: *load, seq: 0, measured: 0, measured_from: None })
+        Some(Schedule { arrivals, load: load.clone(), seq: 0, measured: 0, measured_from: None })
     }
 
     /// How many arrivals the plan has, and when the last one is due. None where it has none, or no end: a burst without a
@@ -97,7 +99,16 @@ mod tests {
     fn load(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Load {
         let shape = Shape::Open { rate: 10.0, arrival: Arrival::Constant };
         let duration = millis.map(Nanos::from_millis);
-        Load { shape, requests, duration, warmup, graceful_stop: Nanos::ZERO, max_in_flight: None, stop_when_saturated: false }
+        Load {
+            shape,
+            requests,
+            duration,
+            warmup,
+            graceful_stop: Nanos::ZERO,
+            max_in_flight: None,
+            spread: Nanos::ZERO,
+            stop_when_saturated: false,
+        }
     }
 
     fn count(load: &Load) -> (usize, usize) {
@@ -132,7 +143,7 @@ mod tests {
 
     fn replayed(speed: f64, limits: &Load) -> Vec<(u64, bool)> {
         let log: Arc<[Nanos]> = [0, 1_000, 1_000, 4_000, 9_000].map(Nanos::from_millis).into();
-        let load = Load { shape: Shape::Replay { speed }, ..*limits };
+        let load = Load { shape: Shape::Replay { speed }, ..limits.clone() };
         let due = Schedule::new(&load, Seed(1), Some(&log)).unwrap();
         due.map(|due| (due.at.0 / 1_000_000, due.phase == Phase::Measured)).collect()
     }

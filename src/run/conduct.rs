@@ -63,10 +63,9 @@ fn make_room(plan: &Plan) -> Result<(), RunError> {
 /// Open files that a case needs at the most, and the connections among them: one file each, two where the simulator in
 /// this process holds the other end.
 fn open_files(case: &Case) -> (u64, u64) {
-    let connections = match (case.load.shape, case.load.max_in_flight) {
-        (Shape::Closed { users }, _) => u64::from(users),
+    let connections = match (&case.load.shape, case.load.max_in_flight) {
         (Shape::Burst, None) => case.load.planned().unwrap_or(0),
-        (Shape::Open { .. } | Shape::Burst | Shape::Replay { .. }, most) => u64::from(most.unwrap_or(0)),
+        (shape, most) => u64::from(shape.users().or(most).unwrap_or(0)),
     };
     let ends = match case.target.place {
         Place::Url(_) => 1,
@@ -185,7 +184,7 @@ fn order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
 
 fn announce(case: &Case, planned: Option<u64>, (part, parts): (usize, usize), context: &Context) {
     let total = planned.or(case.load.requests);
-    let seconds = case.load.duration.map(Nanos::secs);
+    let seconds = case.load.lasts().map(Nanos::secs);
     let _ = context.events.send(Event::CaseStarted { case: case.id.clone(), part, parts, total, seconds });
 }
 

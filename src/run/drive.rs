@@ -16,6 +16,7 @@ use crate::model::outcome::Phase;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::run::gate::Gate;
+use crate::run::rounds::Rounds;
 use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
 use crate::run::visit::{Unsent, Visits, unsent};
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A closed loop whose measuring has not begun on any lane looks this often whether it has.
+/// A load whose measuring has not begun on any lane looks this often whether it has.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The room that an open loop has, over all lanes: for requests in flight, and for sessions from their first turn to their
@@ -52,6 +53,10 @@ pub struct Drive {
     pub engine: Http,
     /// Slots (closed loop), and requests or sessions in flight.
     pub gate: Gate,
+    /// The barrier of a static load.
+    pub rounds: Option<Arc<Rounds>>,
+    /// Pressed by the first lane of a closed loop that has nothing more to send: none waits for a slot from then on.
+    pub spent: Stop,
     /// Rendered calls.
     pub queue: Receiver<Call>,
     /// What a closed loop may still send, and when the time of any loop is up.
@@ -70,6 +75,8 @@ pub struct Drive {
     pub clock: Clock,
     /// Absolute deadlines.
     pub timer: Timer,
+    /// Instants at which users come or go.
+    pub changes: Timer,
     /// How long requests in flight may go on once sending has ended by time or by the switch.
     pub grace: Nanos,
     /// Whether time bounds the case.
@@ -120,14 +127,16 @@ impl Drive {
                 }
             })
         });
+        let staffing = self.staff();
         self.timer.until(self.clock.instant(Nanos::ZERO)).await;
         while let Some(departure) = self.next().await {
             self.clone().send(departure).await;
         }
         let ended = self.clock.now();
+        self.spent.press();
         self.wind_down().await;
-        if let Some(attending) = attending {
-            attending.abort();
+        for task in [attending, staffing].into_iter().flatten() {
+            task.abort();
         }
         // Sessions that had begun may have sent on.
         self.visits.as_ref().map_or(ended, |visits| ended.max(visits.last_sent()))
@@ -144,7 +153,11 @@ impl Drive {
 
     async fn next_closed(&self) -> Option<Departure> {
         let ready = async {
-            let intended = self.gate.slot().await;
+            let intended = tokio::select! {
+                biased;
+                intended = self.gate.slot() => intended,
+                () = self.spent.reached(Level::Drain) => return None,
+            };
             Some((intended, self.queue.recv().await.ok()?))
         };
         let (intended, call) = tokio::select! {
@@ -171,11 +184,15 @@ impl Drive {
         if !self.timed {
             return std::future::pending().await;
         }
-        loop {
-            match self.quota.deadline() {
-                Some(end) => return timer.until(self.clock.instant(end)).await,
-                None => tokio::time::sleep(LOOK).await,
+        while !self.quota.settled() {
+            if self.quota.deadline().is_some_and(|end| self.clock.now() >= end) {
+                return;
             }
+            tokio::time::sleep(LOOK).await;
+        }
+        match self.quota.deadline() {
+            Some(end) => timer.until(self.clock.instant(end)).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -214,7 +231,11 @@ impl Drive {
         if let Some(room) = &self.room {
             room.taken.fetch_sub(1, Ordering::Relaxed);
         }
-        self.gate.free(self.clock.now());
+        let now = self.clock.now();
+        match &self.rounds {
+            Some(rounds) => rounds.ended(now),
+            None => self.gate.free(now),
+        }
     }
 
     /// Resolves when requests in flight are given up.
@@ -257,5 +278,6 @@ impl Drive {
     }
 }
 
+mod staff;
 #[cfg(test)]
 mod tests;

@@ -70,8 +70,11 @@ fn requests(plan: &Plan, extents: &Extents) -> String {
 
 /// Whether random arrivals over a span of time set the number.
 fn by_chance(case: &Case) -> bool {
-    let random = matches!(case.load.shape, Shape::Open { arrival, .. } if arrival != Arrival::Constant);
-    random && (case.load.duration.is_some() || matches!(case.load.warmup, Warmup::Span(_)))
+    let random = matches!(
+        case.load.shape,
+        Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } if arrival != Arrival::Constant
+    );
+    random && (case.load.lasts().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
 }
 
 /// Durations and arrival plans are known; how long a counted closed loop takes is the server's secret.
@@ -90,14 +93,14 @@ fn time(plan: &Plan, extents: &Extents) -> String {
 /// Seconds of one round; `last` is when the last request of a log is due.
 fn seconds(case: &Case, last: Option<Nanos>) -> Option<f64> {
     let warm = match case.load.warmup {
-        Warmup::Span(span) => span.secs(),
-        Warmup::Requests(_) => 0.0,
+        Warmup::Span(span) => span,
+        Warmup::Requests(_) => Nanos::ZERO,
     };
     let by_rate = match case.load.shape {
         Shape::Open { rate, .. } => case.load.planned().map(|n| n as f64 / rate),
-        Shape::Closed { .. } | Shape::Burst | Shape::Replay { .. } => last.map(Nanos::secs),
+        _ => last.map(Nanos::secs),
     };
-    by_rate.or(case.load.duration.map(|duration| duration.secs() + warm))
+    by_rate.or(case.load.until(Some(warm)).map(Nanos::secs))
 }
 
 fn span(seconds: f64) -> String {
@@ -122,16 +125,19 @@ fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
 
 /// One line for each assertion that takes more requests to pass than its case will measure.
 pub fn undecidable(plan: &Plan) -> Vec<String> {
-    let lines = plan.cases.iter().flat_map(|case| {
-        case.checks.iter().filter_map(move |check| {
-            let (needed, most) = (judge::needed(check)?, measured_at_most(case, rounds_of(check, plan.rounds))?);
+    let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case).collect::<Vec<_>>();
+    let cases = plan.cases.iter().flat_map(|case| std::iter::once(case.clone()).chain(stages(case)));
+    let lines = cases.flat_map(|case| {
+        let line = |check: &Check| {
+            let (needed, most) = (judge::needed(check)?, measured_at_most(&case, rounds_of(check, plan.rounds))?);
             (needed > most).then(|| {
                 format!(
                     "`{}` can never pass in `{}`: that takes {needed} requests, at most {most} will be measured",
                     check.expr, case.id
                 )
             })
-        })
+        };
+        case.checks.iter().filter_map(line).collect::<Vec<_>>()
     });
     lines.collect()
 }
@@ -149,9 +155,13 @@ fn rounds_of(check: &Check, rounds: u32) -> u32 {
 fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
     let load = &case.load;
     let turns = case.dataset.turns.as_ref().map_or(Some(1), |turns| turns.max.map(u64::from))?;
-    let by_time = load.duration.and_then(|duration| {
-        let Shape::Open { rate, arrival } = load.shape else { return None };
-        let mean = rate * duration.secs() * f64::from(rounds);
+    let by_time = load.lasts().and_then(|span| {
+        let (mean, arrival) = match &load.shape {
+            Shape::Open { rate, arrival } => (rate * span.secs(), *arrival),
+            Shape::Rates { arrival, .. } => (load.shape.expected(span)?, *arrival),
+            _ => return None,
+        };
+        let mean = mean * f64::from(rounds);
         let spread = match arrival {
             Arrival::Constant => 0.0,
             Arrival::Poisson => mean.sqrt(),
@@ -261,5 +271,19 @@ mod tests {
         plan.cases[0].dataset.turns = Some(Turns::default());
         assert_eq!(undecidable(&plan), Vec::<String>::new());
         assert_eq!(said(&plan).0, "160 (warm-up included, a conversation counted once)");
+    }
+
+    #[test]
+    fn stages_say_how_many_and_how_long_and_each_is_looked_at() {
+        let stages = "stages: [{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }], warmup: 10s";
+        let mut seen = plan(stages, 2, &["ttft.p99 < 1s"]);
+        assert_eq!(said(&seen), ("about 2580 (warm-up included)".into(), "about 5 min 0 s".into()));
+        let line = "`ttft.p99 < 1s` can never pass in `base/stage=1`: that takes 299 requests, at most 91 will be measured";
+        assert_eq!(undecidable(&seen), [line]);
+        seen = plan(&format!("{stages}, arrivals: constant, requests: 40"), 1, &[]);
+        assert_eq!(said(&seen).0, "50 (warm-up included)");
+        seen = plan("stages: [{ concurrency: 1 -> 9, for: 90s }]", 1, &[]);
+        assert_eq!(said(&seen), ("as many as the durations allow".into(), "about 1 min 30 s".into()));
+        assert_eq!(said(&plan("static: { batch: 16, rounds: 10 }, warmup: 2x", 1, &[])).0, "192 (warm-up included)");
     }
 }

@@ -1,23 +1,68 @@
 //! The free slots of one lane, and its requests in flight.
 
 use crate::model::units::Nanos;
+use crate::pace::users::Change;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use tokio::sync::Notify;
 
 /// Slots are instants: each is the time at which it became free, which is a closed-loop request's `intended`.
+///
+/// ```text
+///            ┌── slot ── request ── free ──┐        a user who is to go leaves when a request ends:
+///  a user ───┘◄────────────────────────────┘        the slot is not free again, and nothing is cancelled
+///  comes: at that instant
+/// ```
 #[derive(Default)]
 pub struct Gate {
     free: RefCell<VecDeque<Nanos>>,
     freed: Notify,
     in_flight: Cell<usize>,
     idle: Notify,
+    /// Users who are still to come or go.
+    changes: RefCell<VecDeque<Change>>,
+    /// Slots that there are, free or not, and slots that there should be.
+    slots: Cell<usize>,
+    wanted: Cell<usize>,
 }
 
 impl Gate {
-    /// A gate with so many slots, all free since the start of the case.
-    pub fn new(slots: usize) -> Gate {
-        Gate { free: RefCell::new(VecDeque::from(vec![Nanos::ZERO; slots])), ..Gate::default() }
+    /// A gate whose users come and go like this; those who are there at the start of the case have free slots by now.
+    pub fn new(changes: Vec<Change>) -> Gate {
+        let gate = Gate { changes: RefCell::new(changes.into()), ..Gate::default() };
+        gate.pass(Nanos::ZERO);
+        gate
+    }
+
+    /// When the next user comes or goes.
+    pub fn next_change(&self) -> Option<Nanos> {
+        self.changes.borrow().front().map(|change| change.at)
+    }
+
+    /// Lets users come and go whose instant has come by `now`.
+    pub fn pass(&self, now: Nanos) {
+        loop {
+            let due = self.changes.borrow_mut().pop_front_if(|change| change.at <= now);
+            let Some(Change { at, more }) = due else { return };
+            let wanted = self.wanted.get();
+            self.wanted.set(if more { wanted + 1 } else { wanted.saturating_sub(1) });
+            if self.slots.get() < self.wanted.get() {
+                self.slots.set(self.slots.get() + 1);
+                self.offer(at);
+            } else if self.slots.get() > self.wanted.get() && self.free.borrow_mut().pop_back().is_some() {
+                self.slots.set(self.slots.get() - 1);
+            }
+        }
+    }
+
+    /// Every user sends again, all at `at`.
+    pub fn refill(&self, at: Nanos) {
+        (0..self.wanted.get()).for_each(|_| self.offer(at));
+    }
+
+    fn offer(&self, at: Nanos) {
+        self.free.borrow_mut().push_back(at);
+        self.freed.notify_one();
     }
 
     /// The slot that has been free for longest; waits for one.
@@ -37,10 +82,14 @@ impl Gate {
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
-    /// A request has ended: its slot is free since `at`.
+    /// A request has ended: its slot is free since `at`, unless its user goes.
     pub fn free(&self, at: Nanos) {
-        self.free.borrow_mut().push_back(at);
-        self.freed.notify_one();
+        self.pass(at);
+        if self.slots.get() > self.wanted.get() {
+            self.slots.set(self.slots.get() - 1);
+        } else {
+            self.offer(at);
+        }
     }
 
     /// A request is over, its outcome in the collector's hands.
@@ -64,9 +113,51 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
+    fn more(at: u64) -> Change {
+        Change { at: Nanos(at), more: true }
+    }
+
+    fn less(at: u64) -> Change {
+        Change { at: Nanos(at), more: false }
+    }
+
+    fn free(gate: &Gate) -> Vec<u64> {
+        gate.free.borrow_mut().drain(..).map(|slot| slot.0).collect()
+    }
+
+    #[test]
+    fn a_user_comes_at_its_instant_and_goes_when_a_request_ends() {
+        let gate = Gate::new(vec![more(0), more(0), more(10), less(20), less(20), more(40)]);
+        assert_eq!((free(&gate), gate.next_change()), (vec![0, 0], Some(Nanos(10))));
+        gate.pass(Nanos(15));
+        assert_eq!(free(&gate), [10]);
+        gate.free(Nanos(19));
+        assert_eq!(free(&gate), [19]);
+        // Three in flight, one wanted: the next two that end are not refilled, whatever ran the changes.
+        gate.free(Nanos(25));
+        gate.free(Nanos(26));
+        assert_eq!((free(&gate), gate.slots.get()), (vec![], 1));
+        gate.free(Nanos(27));
+        gate.pass(Nanos(50));
+        assert_eq!((free(&gate), gate.next_change()), (vec![27, 40], None));
+    }
+
+    #[test]
+    fn an_idle_user_goes_at_once_and_one_who_stays_too_long_is_not_replaced() {
+        let idle = Gate::new(vec![more(0), more(0), less(5)]);
+        idle.pass(Nanos(5));
+        assert_eq!(free(&idle), [0]);
+        let busy = Gate::new(vec![more(0), less(5), more(8)]);
+        assert_eq!(free(&busy), [0]);
+        busy.pass(Nanos(8));
+        assert_eq!((free(&busy), busy.slots.get()), (vec![], 1));
+        busy.free(Nanos(9));
+        assert_eq!(free(&busy), [9]);
+    }
+
     #[tokio::test]
     async fn a_slot_carries_the_instant_at_which_it_became_free() {
-        let gate = Rc::new(Gate::new(1));
+        let gate = Rc::new(Gate::new(vec![more(0)]));
         assert_eq!(gate.slot().await, Nanos::ZERO);
         gate.enter();
         let local = tokio::task::LocalSet::new();

@@ -21,6 +21,7 @@ pub mod part;
 pub mod publish;
 pub mod reckon;
 pub mod recover;
+pub mod rounds;
 pub mod rows;
 pub mod scribe;
 pub mod stop;

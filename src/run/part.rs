@@ -15,6 +15,7 @@ use crate::model::seed::Seed;
 use crate::model::target::Place;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
+use crate::pace::users;
 use crate::run::bench::{Bench, Shifted};
 use crate::run::collect::{Collected, Collector, Desk};
 use crate::run::context::Context;
@@ -25,6 +26,7 @@ use crate::run::gate::Gate;
 use crate::run::lanes::{Lane, LaneReport, reading};
 use crate::run::ledger;
 use crate::run::meter::{Meter, Spans};
+use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
 use crate::run::scribe::{Ask, Scribe, Style};
 use crate::run::stop::{Level, Stop};
@@ -116,10 +118,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
 /// A lane per core, but never a lane without a user.
 fn lane_count(case: &Case) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    match case.load.shape {
-        Shape::Closed { users } => cores.min(users as usize).max(1),
-        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => cores,
-    }
+    case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
 }
 
 fn simulator(turn: &Turn) -> Result<Option<sim::Running>, RunError> {
@@ -150,6 +149,8 @@ struct Stage<'a> {
     gauges: Vec<Arc<Gauges>>,
     quota: Arc<Quota>,
     room: Option<Arc<Room>>,
+    rounds: Option<Arc<Rounds>>,
+    spent: Stop,
     halt: Stop,
     /// The run's switch, as far as this round goes.
     stop: Stop,
@@ -159,6 +160,7 @@ impl<'a> Stage<'a> {
     fn new(turn: &'a Turn, bench: &'a Bench, route: Route, clock: Clock, context: &'a Context) -> Stage<'a> {
         let load = &turn.case.load;
         let room = load.max_in_flight.map(|most| Arc::new(Room { taken: AtomicU64::new(0), most: u64::from(most) }));
+        let rounds = if let Shape::Static { batch } = load.shape { Some(Arc::new(Rounds::new(batch))) } else { None };
         Stage {
             turn,
             bench,
@@ -168,6 +170,8 @@ impl<'a> Stage<'a> {
             gauges: (0..lane_count(turn.case)).map(|_| Arc::default()).collect(),
             quota: Arc::new(Quota::new(load)),
             room,
+            rounds,
+            spent: Stop::default(),
             halt: Stop::default(),
             stop: context.stop.below(),
         }
@@ -180,7 +184,7 @@ impl<'a> Stage<'a> {
             round: self.turn.round,
             journal,
             tokenizer: self.bench.tokenizer.clone(),
-            meter: Meter::new(self.turn.planned, load.duration.map(Nanos::secs)),
+            meter: Meter::new(self.turn.planned, load.lasts().map(Nanos::secs)),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
             halt: self.halt.clone(),
@@ -204,7 +208,7 @@ impl<'a> Stage<'a> {
         (queue, asks): (Receiver<Call>, Option<Sender<Ask>>),
         results: Sender<Finished>,
     ) -> Result<Lane, RunError> {
-        let (target, load) = (self.turn.case.target.clone(), self.turn.case.load);
+        let (target, load) = (self.turn.case.target.clone(), self.turn.case.load.clone());
         let (route, clock, stop) = (self.route.clone(), self.clock, self.stop.clone());
         let (quota, room) = (self.quota.clone(), self.room.clone());
         let halt = self.halt.clone();
@@ -212,25 +216,26 @@ impl<'a> Stage<'a> {
         let (retry, stem) = (self.turn.case.request.retry.clone(), format!("{}-{}", self.bench.stem, self.turn.round));
         let manners = Manners { retry, seed: self.turn.seed, stem };
         let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, manners };
-        let slots = match load.shape {
-            Shape::Closed { users } => share(users as usize, index, self.gauges.len()),
-            Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } => 0,
-        };
+        let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
+        let (rounds, spent) = (self.rounds.clone(), self.spent.clone());
         Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {
                 engine: Http::new(&target, &route, setting)?,
-                gate: Gate::new(slots),
+                gate: Gate::new(changes),
+                rounds,
+                spent,
                 queue,
                 quota,
-                closed: matches!(load.shape, Shape::Closed { .. }),
+                closed: load.shape.closed(),
                 room,
                 results,
                 stop,
                 halt,
                 clock,
                 timer: Timer::new().map_err(RunError::Thread)?,
+                changes: Timer::new().map_err(RunError::Thread)?,
                 grace: load.graceful_stop,
-                timed: load.duration.is_some(),
+                timed: load.lasts().is_some(),
                 cancel: tokio::sync::watch::Sender::new(false),
                 visits: asks.map(Visits::new).transpose().map_err(RunError::Thread)?,
             })
@@ -262,25 +267,6 @@ impl<'a> Stage<'a> {
             events_per_s: totals.events as f64 / wall,
             bytes_in_per_s: totals.bytes_in as f64 / wall,
             bytes_out_per_s: totals.bytes_out as f64 / wall,
-        }
-    }
-}
-
-/// How many of `users` belong to one lane of `lanes`: as even as can be.
-fn share(users: usize, lane: usize, lanes: usize) -> usize {
-    users / lanes + usize::from(lane < users % lanes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lanes_share_users_evenly_and_lose_none() {
-        for (users, lanes) in [(1, 1), (7, 2), (256, 3), (2, 2)] {
-            let shares: Vec<usize> = (0..lanes).map(|lane| share(users, lane, lanes)).collect();
-            assert_eq!(shares.iter().sum::<usize>(), users);
-            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
         }
     }
 }

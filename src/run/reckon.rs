@@ -4,25 +4,47 @@ use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
 use crate::model::check::Check;
 use crate::model::ending::{Aborted, Ending, Saturated};
-use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
-use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict};
+use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict, Timelines};
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
-    let cases = plan.cases.iter().map(|case| reckon_case(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
+    let cases = plan.cases.iter().map(|case| with_stages(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
+    let cases: Vec<CaseReport> = cases.into_iter().flatten().collect();
     let verdict = if manifest.error.is_some() { RunVerdict::Error } else { judge::overall(&cases) };
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
     Ok(Report { description: plan.description.clone(), manifest: manifest.clone(), verdict, exit_code, audit: plan.audit, cases })
 }
 
-fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<CaseReport, RunError> {
-    let parts: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
-    let facts = CaseFacts { case, parts: &manifest.parts };
-    let sample = frame::sample(table, &facts)?;
-    let audit = audit(&parts, plan.rounds, &sample, &plan.audit);
+/// A case as a whole, and each of its stages.
+fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<CaseReport>, RunError> {
+    let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
+    let whole = reckon_case(plan, table, &CaseFacts { case, parts: &parts, until: None }, &[])?;
+    let stages = case.stages().into_iter().map(|stage| {
+        let own = |part: &Part| Part {
+            case: stage.case.id.clone(),
+            measured_from_ns: part.measured_from_ns.max(stage.from.0),
+            ending: part.ending.as_ref().and_then(|ending| ending.within(stage.until)),
+            ..part.clone()
+        };
+        let parts: Vec<Part> = parts.iter().map(own).collect();
+        let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
+        reckon_case(plan, &table.excerpt(&case.id, &stage)?, &facts, &whole.audit.reasons)
+    });
+    let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
+    Ok(std::iter::once(whole).chain(stages).collect())
+}
+
+/// The report of a case, or of a stage, which is not sound for any reason for which the `whole` is not.
+fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<CaseReport, RunError> {
+    let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
+    let sample = frame::sample(table, facts)?;
+    let mut audit = audit(&parts, plan.rounds, &sample, &plan.audit);
+    let inherited: Vec<String> = whole.iter().filter(|reason| !audit.reasons.contains(reason)).cloned().collect();
+    audit.reasons.extend(inherited);
+    audit.valid = audit.reasons.is_empty();
     let seed = |check: &Check| plan.seed.child(case.id.as_str()).child(check.expr.as_str());
     let ruled = case.checks.iter().map(|check| judge::rule(check, &sample, audit.valid, seed(check)));
     let (aborted, saturated) = endings(&parts);
@@ -30,7 +52,7 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         Some(lost) => judge::given_up(ruled.collect(), lost),
         None => ruled.collect(),
     };
-    let (load_value, load_axis) = load_axis(case);
+    let (load_value, load_axis) = case.load.shape.size();
     Ok(CaseReport {
         id: case.id.clone(),
         labels: case.labels.clone(),
@@ -42,8 +64,9 @@ fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         groups: frame::groups(&sample),
         token_source: frame::token_source(table, &case.id)?,
         failures: frame::failures(table, &case.id)?,
-        timelines: frame::timelines(table, &facts)?,
-        notes: notes(table, &facts, &parts)?.into_iter().chain(caution(&audit, &sample)).collect(),
+        // What a stage looks like over time is seen in the whole.
+        timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
+        notes: notes(table, facts, &parts)?.into_iter().chain(caution(&audit, &sample)).collect(),
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,
@@ -69,14 +92,4 @@ fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Result<Vec<St
         Ending::Saturated(seen) => Some(format!("{seen}. Arrivals that were not sent then are no part of any figure.")),
     };
     Ok(parts.iter().filter_map(said).chain(frame::notes(table, facts)?).collect())
-}
-
-/// The load as a number for the horizontal axis, and what that number is.
-fn load_axis(case: &Case) -> (Option<f64>, &'static str) {
-    match case.load.shape {
-        Shape::Closed { users } => (Some(f64::from(users)), "concurrency"),
-        Shape::Open { rate, .. } => (Some(rate), "rate"),
-        Shape::Replay { speed } => (Some(speed), "speed"),
-        Shape::Burst => (None, "rate"),
-    }
 }

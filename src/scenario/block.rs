@@ -84,6 +84,8 @@ pub(crate) enum Default {
     Empty,
     /// This YAML where the key beside it is set, or swept.
     With(&'static str, &'static str),
+    /// This YAML where the key beside it is set, or swept, or set in an item of that list beside it.
+    WithIn(&'static str, &'static str, &'static str),
     /// This YAML where the key beside it is one of these words, or swept.
     Where(&'static str, &'static [&'static str], &'static str),
 }

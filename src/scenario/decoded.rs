@@ -3,9 +3,10 @@
 use super::tests::{load_with, messages, plan, reloaded};
 use crate::model::api::Api;
 use crate::model::dataset::{DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns, Wait};
-use crate::model::load::{Shape, Warmup};
+use crate::model::load::{Arrival, Shape, Warmup};
 use crate::model::plan::{Case, TraceFile};
 use crate::model::request::{Done, Extract, ExtractUsage, Framing, Quantity};
+use crate::model::stage::{Course, RateStage, UserStage};
 use crate::model::target::{Compression, HttpVersion, Place};
 use crate::model::units::Nanos;
 use serde_json::json;
@@ -196,4 +197,24 @@ fn a_replay_takes_the_arrivals_of_the_data_or_of_a_file() {
     let window = TraceSpec { layout: Layout::Azure, start: Some(seconds(1)), end: Some(seconds(9)), ..TraceSpec::default() };
     assert!(path.ends_with("/Cargo.toml"), "{path}");
     assert_eq!(spec, window);
+}
+
+#[test]
+fn stages_and_batches_fill_a_load() {
+    let of = |load: &str| case("{url: simulator}", "{}", "openqa", load).load;
+    let open = of(
+        "{stages: [{rate: 0/s -> 8/s, for: 9s}, {rate: {sine: {mean: 60/m, amplitude: 1/s, period: 3s}}, for: 1s}], arrivals: constant, requests: 7}",
+    );
+    let ramp = RateStage { rate: Course::Ramp { from: 0.0, to: 8.0 }, span: seconds(9) };
+    let wave = RateStage { rate: Course::Sine { mean: 1.0, amplitude: 1.0, period: seconds(3) }, span: seconds(1) };
+    assert_eq!(open.shape, Shape::Rates { stages: [ramp, wave].into(), arrival: Arrival::Constant });
+    assert_eq!((open.requests, open.duration, open.lasts()), (Some(7), None, Some(seconds(10))));
+    let closed = of("{stages: [{concurrency: 4, for: 9s}, {concurrency: 4 -> 64, for: 1s}], duration: 5s}");
+    let stages = [(4, 4, 9), (4, 64, 1)].map(|(from, to, secs)| UserStage { from, to, span: seconds(secs) });
+    assert_eq!((closed.shape, closed.duration), (Shape::Users { stages: stages.into() }, Some(seconds(5))));
+    let batches = of("{static: {batch: 16, rounds: 10}, warmup: 2x}");
+    assert_eq!((batches.shape, batches.requests, batches.warmup), (Shape::Static { batch: 16 }, Some(160), Warmup::Requests(32)));
+    let flowing = of("{static: {batch: 16, rounds: 10, barrier: none}, warmup: 5s}");
+    assert_eq!((flowing.shape, flowing.requests), (Shape::Closed { users: 16 }, Some(160)));
+    assert_eq!(of("{concurrency: 4, spread: 10s, requests: 1x}").spread, seconds(10));
 }

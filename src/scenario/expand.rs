@@ -87,7 +87,17 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     let load = decode("load", given.sound.load, &draft, review, load::decode);
     let request = decode("request", given.sound.request, &draft, review, request::decode);
     let (target, request, dataset, (load, trace)) = (target?, request?, dataset?, load?);
-    Some(Case { id: id(&labels, given.names), labels, target, request, dataset, load, trace, checks: Vec::new() })
+    Some(Case {
+        id: id(&labels, given.names),
+        labels,
+        target,
+        request,
+        dataset,
+        load,
+        trace,
+        checks: Vec::new(),
+        stage_checks: Vec::new(),
+    })
 }
 
 fn decode<T>(

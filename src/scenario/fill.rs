@@ -35,16 +35,27 @@ fn default(node: &Node, default: Default, prefix: &str, swept: &dyn Fn(&str) -> 
         Default::None => None,
         Default::Yaml(yaml) => Some(yaml),
         Default::Empty => Some("{}"),
-        // A burst has no spacing, so there is nothing to spell out beside it.
-        Default::With(beside, yaml) => {
-            let set = node.get(beside).is_some_and(|node| node.text().as_deref() != Some("burst"));
-            (set || swept(&format!("{prefix}{beside}"))).then_some(yaml)
+        Default::With(beside, yaml) => default_with(node, (beside, yaml), prefix, swept),
+        Default::WithIn(key, list, yaml) => {
+            let within = node.get(list).map(Node::items).unwrap_or_default().iter().any(|item| item.get(key).is_some());
+            if within { Some(yaml) } else { default_with(node, (key, yaml), prefix, swept) }
         }
         Default::Where(beside, words, yaml) => {
             let fits = node.get(beside).and_then(Node::text).is_some_and(|word| words.contains(&word.as_ref()));
             (fits || swept(&format!("{prefix}{beside}"))).then_some(yaml)
         }
     }
+}
+
+/// A burst has no spacing, so there is nothing to spell out beside it.
+fn default_with(
+    node: &Node,
+    (beside, yaml): (&str, &'static str),
+    prefix: &str,
+    swept: &dyn Fn(&str) -> bool,
+) -> Option<&'static str> {
+    let set = node.get(beside).is_some_and(|node| node.text().as_deref() != Some("burst"));
+    (set || swept(&format!("{prefix}{beside}"))).then_some(yaml)
 }
 
 /// A default's YAML as a tree that stands at `at`.
@@ -84,6 +95,8 @@ mod tests {
         assert_eq!(filled("{warmup: 5}", false), json!({ "warmup": 5, "graceful_stop": "30s" }));
         assert_eq!(filled("{rate: 8/s}", false)["arrivals"], "poisson");
         assert_eq!(filled("{rate: burst}", false).get("arrivals"), None);
+        assert_eq!(filled("{stages: [{rate: 1/s, for: 1s}]}", false)["arrivals"], "poisson");
+        assert_eq!(filled("{stages: [{concurrency: 1, for: 1s}]}", false).get("arrivals"), None);
         let swept = json!({ "warmup": 0, "arrivals": "poisson", "graceful_stop": "30s", "stop_when_saturated": false });
         assert_eq!(filled("{warmup: null}", true), swept);
     }

@@ -69,7 +69,7 @@ fn row(page: &mut String, field: &'static Field) {
         _ if field.required => "required".to_owned(),
         Default::None | Default::Empty => String::new(),
         Default::Yaml(yaml) => code(yaml),
-        Default::With(beside, yaml) => format!("{} with `{beside}`", code(yaml)),
+        Default::With(beside, yaml) | Default::WithIn(beside, _, yaml) => format!("{} with `{beside}`", code(yaml)),
         Default::Where(_, _, "{}") => String::new(),
         Default::Where(beside, words, yaml) => format!("{} with `{beside}: {}`", code(yaml), words.join("`, `")),
     };
@@ -189,7 +189,11 @@ mod tests {
     #[test]
     fn every_default_fits_its_place() {
         for (path, field) in fields("", &SCENARIO) {
-            let (Default::Yaml(yaml) | Default::With(_, yaml) | Default::Where(_, _, yaml)) = field.default else { continue };
+            let (Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml)) =
+                field.default
+            else {
+                continue;
+            };
             let mut review = Review::default();
             review.partial = true;
             let at = Span { file: review.sources.add("default", yaml, std::path::PathBuf::new()), start: 0, end: yaml.len() };

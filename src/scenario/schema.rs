@@ -38,7 +38,7 @@ fn field(field: &'static Field) -> Value {
     if let Value::Object(map) = &mut schema {
         map.insert("description".to_owned(), json!(field.doc));
         match field.default {
-            Default::Yaml(yaml) | Default::With(_, yaml) | Default::Where(_, _, yaml) => {
+            Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml) => {
                 _ = map.insert("default".to_owned(), yaml_value(yaml))
             }
             Default::None | Default::Empty => {}

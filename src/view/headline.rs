@@ -47,10 +47,16 @@ fn limits(count: usize) -> String {
 }
 
 fn extent(report: &Report) -> String {
-    let ok: u64 = report.cases.iter().map(|case| case.counts.ok).sum();
-    let scheduled: u64 = report.cases.iter().map(|case| case.counts.scheduled).sum();
-    let plural = if report.cases.len() == 1 { "" } else { "s" };
-    format!("{} case{plural}, {ok} of {scheduled} requests ok", report.cases.len())
+    let whole = || report.cases.iter().filter(|case| !case.is_stage());
+    let ok: u64 = whole().map(|case| case.counts.ok).sum();
+    let scheduled: u64 = whole().map(|case| case.counts.scheduled).sum();
+    let number = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let cases = number(whole().count(), "case");
+    let stages = match report.cases.len() - whole().count() {
+        0 => String::new(),
+        stages => format!(" in {}", number(stages, "stage")),
+    };
+    format!("{cases}{stages}, {ok} of {scheduled} requests ok")
 }
 
 fn failed(report: &Report) -> String {
@@ -153,6 +159,8 @@ pub fn interruption(report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::labels::{Labels, Scalar};
+    use crate::model::plan::STAGE;
     use crate::model::report::Part;
     use crate::view::fixture::{case, failing, no_data, report_of, sweep};
 
@@ -190,6 +198,14 @@ mod tests {
         for (report, line) in table {
             assert_eq!(reason(&report), line);
         }
+    }
+
+    #[test]
+    fn a_request_of_a_stage_is_not_counted_twice() {
+        let labels = Labels::default().with(STAGE, Scalar::Int(1));
+        let stages = [case(4), case(4)].map(|stage| CaseReport { labels: labels.clone(), ..stage });
+        let report = report_of([vec![case(4)], stages.into()].concat(), RunVerdict::Pass, 0);
+        assert_eq!(extent(&report), "1 case in 2 stages, 240 of 240 requests ok");
     }
 
     #[test]

@@ -133,13 +133,14 @@ fn plan_row(case: &Case) -> Vec<Cell> {
 
 fn load_words(load: &Load) -> String {
     let cap = load.max_in_flight.map(|cap| format!(", at most {cap} in flight")).unwrap_or_default();
-    format!("{}{cap}", load.shape)
+    let spread = if load.spread.0 == 0 { String::new() } else { format!(", started over {}", millis(load.spread.millis())) };
+    format!("{}{spread}{cap}", load.shape)
 }
 
 /// How much is measured: a count, a span, or the first of both.
 fn extent(load: &Load) -> String {
     let count = load.requests.map(|count| count.to_string());
-    let span = load.duration.map(|span| millis(span.millis()));
+    let span = load.lasts().map(|span| millis(span.millis()));
     count.into_iter().chain(span).collect::<Vec<_>>().join(" or ")
 }
 
@@ -220,6 +221,7 @@ mod tests {
             graceful_stop: Nanos::ZERO,
             max_in_flight: Some(64),
             stop_when_saturated: false,
+            spread: Nanos::ZERO,
         };
         assert_eq!(
             (load_words(&load), extent(&load), warmup(&load)),

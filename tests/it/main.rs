@@ -11,6 +11,7 @@ mod outputs;
 mod protocols;
 mod replay;
 mod sessions;
+mod shapes;
 mod signals;
 mod tls;
 mod traces;

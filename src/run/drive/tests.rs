@@ -36,6 +36,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         warmup,
         graceful_stop: MINUTE,
         max_in_flight: None,
+        spread: Nanos::ZERO,
         stop_when_saturated: false,
     };
     let (sender, queue) = bounded(calls as usize);
@@ -53,7 +54,9 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
             },
         )
         .unwrap(),
-        gate: Gate::new(calls as usize),
+        gate: Gate::new(crate::pace::users::changes(&load, 0, 1)),
+        rounds: None,
+        spent: Stop::default(),
         queue,
         quota: Arc::new(Quota::new(&load)),
         closed: true,
@@ -63,6 +66,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         halt: Stop::default(),
         clock,
         timer: Timer::new().unwrap(),
+        changes: Timer::new().unwrap(),
         grace: load.graceful_stop,
         timed: false,
         cancel: watch::Sender::new(false),

@@ -8,6 +8,7 @@ pub(crate) mod quantity;
 pub(crate) mod rate;
 pub(crate) mod share;
 pub(crate) mod sizes;
+pub(crate) mod stage;
 pub(crate) mod times;
 pub(crate) mod version;
 pub(crate) mod wait;

@@ -35,6 +35,11 @@ pub(crate) fn rate(node: &Node) -> Option<Rate> {
     if text == "burst" {
         return Some(Rate::Burst);
     }
+    per_second(&text).filter(|rate| *rate > 0.0).map(Rate::PerSecond)
+}
+
+/// A number over a unit of time, as a number a second; zero among them.
+pub(crate) fn per_second(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/')?;
     let seconds = match unit.trim() {
         "s" => 1.0,
@@ -43,7 +48,7 @@ pub(crate) fn rate(node: &Node) -> Option<Rate> {
         _ => return None,
     };
     let rate = number.trim().parse::<f64>().ok()? / seconds;
-    (rate > 0.0 && rate <= MOST).then_some(Rate::PerSecond(rate))
+    (0.0..=MOST).contains(&rate).then_some(rate)
 }
 
 /// The spacing that a node holds.

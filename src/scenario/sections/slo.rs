@@ -1,10 +1,9 @@
 //! `slo`: the limits that the run is judged by, and whether a case can produce what they are about.
 
 use crate::model::check::{Abort, Check, NoData, Of, Subject};
-use crate::model::labels::Labels;
-use crate::model::load::Shape;
+use crate::model::labels::{Labels, Scalar};
 use crate::model::metric::{Metric, Needs, Per};
-use crate::model::plan::Case;
+use crate::model::plan::{Case, STAGE};
 use crate::scenario::block::{Block, Kind, Leaf, field, planned};
 use crate::scenario::check;
 use crate::scenario::fault::{Mistake, Review};
@@ -50,7 +49,7 @@ pub(crate) static SLO: Block = Block {
         field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent.")
             .required()
             .example("ttft.p95 < 500ms"),
-        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values.").example("{ load.concurrency: 64 }"),
+        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the case as a whole; without it a limit is about the case and each of its stages.").example("{ load.concurrency: 64 }"),
         field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.")
             .default("0.95")
             .example("0.99"),
@@ -70,10 +69,12 @@ pub(crate) struct Limit<'a> {
 /// The limits of a checked scenario, conditions resolved.
 pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
     let items = root.get("slo").map(Node::items).unwrap_or_default();
-    items.iter().filter_map(|node| limit(node, axes, review)).collect()
+    let stage = root.get("load.stages").map(|_| STAGE.to_owned());
+    let apart: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
+    items.iter().filter_map(|node| limit(node, &apart, review)).collect()
 }
 
-fn limit<'a>(node: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
+fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
     let expr = node.get("expr")?.text()?.into_owned();
     let assertion = check::parse(&expr).ok()?;
     let check = Check {
@@ -82,7 +83,7 @@ fn limit<'a>(node: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Op
         op: assertion.op,
         limit: assertion.limit,
         confidence: node.get("confidence").and_then(confidence)?,
-        when: condition(node, axes, review)?,
+        when: condition(node, apart, review)?,
         of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
         no_data: match node.get("no_data")?.text()?.as_ref() {
             "inconclusive" => NoData::Inconclusive,
@@ -117,7 +118,7 @@ fn lost_early(node: &Node, check: &Check, review: &mut Review) {
     review.push(mistake.help(help));
 }
 
-fn condition(node: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
+fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
     let entries = node.get("when").map(Node::entries).unwrap_or_default();
     let mut labels = Vec::new();
     for entry in entries {
@@ -126,12 +127,12 @@ fn condition(node: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Optio
             expect(&entry.value, "one value of the matrix", "", review);
             return None;
         };
-        if !axes.contains(&entry.key) {
-            let label = near(&entry.key, axes.iter().map(String::as_str));
+        if !apart.contains(&entry.key) {
+            let label = near(&entry.key, apart.iter().map(String::as_str));
             let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
-            let swept = list(axes.iter().map(String::as_str), "and");
+            let swept = list(apart.iter().map(String::as_str), "and");
             let mistake = Mistake::new(entry.key_at, format!("`{}` does not tell cases apart", entry.key), label);
-            review.push(mistake.help(format!("`when` names paths of the matrix; it sweeps {swept}.")));
+            review.push(mistake.help(format!("`when` names what the matrix sweeps, and stages; here that is {swept}.")));
             return None;
         }
         labels.push((entry.key.clone(), value));
@@ -142,18 +143,39 @@ fn condition(node: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Optio
 /// Gives every case the limits that are about it. Files limits that no case can meet or produce.
 pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, review: &mut Review) {
     for limit in limits {
-        let mut about = cases.iter_mut().filter(|case| case.labels.covers(&limit.check.when)).peekable();
-        if about.peek().is_none() {
-            nowhere(limit, cases, review);
-            continue;
+        let mut about = false;
+        for case in cases.iter_mut() {
+            let staged = !case.load.shape.stages().is_empty();
+            let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
+            if all.covers(&limit.check.when) {
+                possible(limit, case, rounds, review);
+                // Rounds are looked at one by one, and any of them may give the case up.
+                let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
+                case.checks.push(Check { abort: limit.check.abort.map(share), ..limit.check.clone() });
+                about = true;
+            }
+            if staged {
+                about |= assign_stages(limit, case, rounds, review);
+            }
         }
-        for case in about {
-            possible(limit, case, rounds, review);
-            // Rounds are looked at one by one, and any of them may give the case up.
-            let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
-            case.checks.push(Check { abort: limit.check.abort.map(share), ..limit.check.clone() });
+        if !about {
+            nowhere(limit, cases, review);
         }
     }
+}
+
+/// Whether the limit is about a stage of this case, of which it becomes one then.
+fn assign_stages(limit: &Limit<'_>, case: &mut Case, rounds: u32, review: &mut Review) -> bool {
+    let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
+    let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
+    // Of a limit about all of them the whole case has told what is wrong.
+    if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
+        possible(limit, stage, rounds, review);
+    }
+    if !about.is_empty() {
+        case.stage_checks.push(limit.check.clone());
+    }
+    !about.is_empty()
 }
 
 fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
@@ -163,7 +185,9 @@ fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
         return review.warn(when.value.at, "no case meets this condition, for a setting of the command line replaced an axis");
     }
     let mistake = Mistake::new(when.value.at, "this `when` matches no case", "no case has these values");
-    review.push(mistake.help(format!("Cases are {}.", list(cases.iter().take(12).map(|case| case.id.as_str()), "and"))));
+    let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case.id).collect::<Vec<_>>();
+    let names: Vec<String> = cases.iter().flat_map(|case| [vec![case.id.clone()], stages(case)].concat()).take(12).collect();
+    review.push(mistake.help(format!("Cases are {}.", list(names.iter().map(String::as_str), "and"))));
 }
 
 fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut Review) {
@@ -208,9 +232,7 @@ fn lacks(metric: Metric, case: &Case) -> Option<(&'static str, &'static str)> {
         }
         Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
         Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
-        Needs::OpenLoop if matches!(case.load.shape, Shape::Closed { .. }) => {
-            Some(("a closed loop offers no rate", "Set `load.rate`"))
-        }
+        Needs::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
         Needs::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
         Needs::Items if case.target.api.generates() => {
             Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))

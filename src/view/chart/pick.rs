@@ -29,9 +29,13 @@ pub fn pick(report: &Report, room: usize, has: impl Fn(&CaseReport) -> bool) -> 
     (picked.collect(), found)
 }
 
-/// The name of a case on a chart: its id, or its load where the id says nothing.
+/// The longest load that stands in a legend.
+const LONGEST: usize = 40;
+
+/// The name of a case on a chart: its id, or its load where the id says nothing and the load is short.
 pub fn name(case: &CaseReport) -> String {
-    if case.labels.0.is_empty() { case.load.clone() } else { case.id.clone() }
+    let short = case.load.chars().count() <= LONGEST;
+    if case.labels.0.is_empty() && short { case.load.clone() } else { case.id.clone() }
 }
 
 /// At most `room` indices below `count`, first and last among them, evenly spread.

@@ -11,6 +11,12 @@ use crate::scenario::near::list;
 use crate::scenario::sections::{Draft, dataset};
 use crate::scenario::tree::{Data, Entry, Node};
 
+mod batches;
+mod stages;
+
+use batches::STATIC;
+use stages::STAGE;
+
 const MOST: i64 = 1_000_000;
 
 static TRACE: Block = Block {
@@ -31,7 +37,7 @@ static TRACE: Block = Block {
 
 /// The keys of `load`.
 pub(crate) static LOAD: Block = Block {
-    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate` and `trace`; the first two with `requests`, `duration` or both.",
+    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both.",
     short: None,
     fields: &[
         field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.")
@@ -43,10 +49,20 @@ pub(crate) static LOAD: Block = Block {
         )
         .example("8/s"),
         field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: how arrivals are spaced.")
-            .defaults(Default::With("rate", "poisson"))
+            .defaults(Default::WithIn("rate", "stages", "poisson"))
             .example("{ gamma: 0.5 }"),
+        field(
+            "stages",
+            Kind::List(&Kind::Block(&STAGE)),
+            "A load that changes, stage by stage: all with a `rate` (open loop) or all with a `concurrency` (closed loop). Each is also reported as a case of its own, `ID/stage=1` the first; `requests` and `duration` may end it earlier.",
+        )
+        .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]"),
         field("trace", Kind::Block(&TRACE), "Open loop: requests leave when those of a log did. `{}` takes the dataset's own.")
             .example("{ speed: 2 }"),
+        field("static", Kind::Block(&STATIC), "Closed loop in lockstep: so many requests leave together, so many times.")
+            .example("{ batch: 16, rounds: 10 }"),
+        field("spread", Kind::Leaf(&SPAN), "With `concurrency`: users start one after another, evenly over this span.")
+            .example("10s"),
         field("max_in_flight", Kind::Whole(1, MOST), "Open loop: an arrival over it is dropped, and counted.").example("256"),
         field("requests", Kind::Leaf(&REQUESTS_LEAF), "Measured requests, or `10x` the concurrency.").example("200"),
         field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, in place of `requests`: measured conversations.")
@@ -65,35 +81,37 @@ pub(crate) static LOAD: Block = Block {
         )
         .defaults(Default::With("rate", "false"))
         .example("true"),
-        planned("stages"),
-        planned("static"),
         planned("cooldown"),
     ],
 };
 
 /// The load of a case, and the file that its arrivals come from. Files what contradicts itself.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Option<TraceFile>)> {
-    let shape = shape(draft, review)?;
-    let users = if let Shape::Closed { users } = shape { Some(users) } else { None };
-    let requests = counted(draft, review).map(|entry| &entry.value);
+    let (shape, fixed) = shape(draft, review)?;
+    let users = shape.users().filter(|_| shape.end().is_none());
+    let because = if shape.closed() { "stages have no single one" } else { "an open loop has none" };
+    let requests = if draft.entry("load.static").is_some() { None } else { counted(draft, review).map(|entry| &entry.value) };
     for node in requests.into_iter().chain(draft.get("load.warmup")) {
         if users.is_none() && matches!(times(node), Some(Times::Concurrency(_))) {
-            let mistake = Mistake::new(node.at, "a multiple of the concurrency, without a concurrency", "an open loop has none");
+            let mistake = Mistake::new(node.at, "a multiple of the concurrency, without a concurrency", because);
             review.push(mistake.help("Write a number of requests, or a duration."));
         }
     }
-    only_open(draft, &shape, review);
+    misplaced(draft, &shape, review);
     let trace = trace(draft, review);
     let load = Load {
         shape,
-        requests: requests.and_then(times).and_then(|times| times.of(users)),
+        requests: fixed.or(requests.and_then(times).and_then(|times| times.of(users))),
         duration: draft.get("load.duration").and_then(duration),
         warmup: warmup(draft.get("load.warmup")?, users)?,
         graceful_stop: draft.get("load.graceful_stop").and_then(duration)?,
         max_in_flight: draft.count("load.max_in_flight").and_then(|n| u32::try_from(n).ok()),
         stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
+        spread: draft.get("load.spread").and_then(duration).unwrap_or_default(),
     };
     ends(draft, &load, requests.is_some(), review);
+    stages::fits(draft, &load, review);
+    batches::fits(draft, &load, review);
     Some((load, trace))
 }
 
@@ -121,35 +139,44 @@ fn counted<'a>(draft: &Draft<'a>, review: &mut Review) -> Option<&'a Entry> {
 }
 
 /// The shapes by their keys, and what each is.
-const SHAPES: [(&str, &str); 3] =
-    [("concurrency", "closed loop here"), ("rate", "open loop here"), ("trace", "arrivals of a log here")];
+const SHAPES: [(&str, &str); 5] = [
+    ("concurrency", "closed loop here"),
+    ("rate", "open loop here"),
+    ("stages", "stages here"),
+    ("trace", "arrivals of a log here"),
+    ("static", "batches here"),
+];
 
-fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<Shape> {
+/// The shape, and the number of requests where it fixes that.
+fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
     let given = SHAPES.iter().filter_map(|(key, label)| Some((draft.entry(&format!("load.{key}"))?, *label)));
     let given: Vec<(&Entry, &str)> = given.collect();
     let Some(((last, label), others)) = given.split_last() else {
         let names = list(SHAPES.iter().map(|(key, _)| *key), "or");
         let mistake = Mistake::new(draft.place("load"), "no load shape", format!("needs {names}"));
-        let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open one, `trace: {}` one with the arrivals of a log.";
+        let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open one, `trace: {}` one with the arrivals of a log; `stages` change over time, `static` sends in batches.";
         review.push(mistake.help(help));
         return None;
     };
     if !others.is_empty() {
-        let count = if others.len() == 1 { "two" } else { "three" };
+        let count = ["two", "three", "four", "five"].get(others.len() - 1).unwrap_or(&"several");
         let mistake = Mistake::new(last.key_at, format!("{count} load shapes"), *label);
         let mistake = others.iter().fold(mistake, |mistake, (entry, label)| mistake.also(entry.key_at, *label));
         let help = "Keep one of them; `concurrency: null` drops an inherited one, `max_in_flight` caps an open loop.";
         review.push(mistake.help(help));
         return None;
     }
-    match last.key.as_str() {
-        "concurrency" => u32::try_from(last.value.whole()?).ok().map(|users| Shape::Closed { users }),
+    let shape = match last.key.as_str() {
+        "concurrency" => Shape::Closed { users: u32::try_from(last.value.whole()?).ok()? },
         "rate" => match rate(&last.value)? {
-            Rate::Burst => Some(Shape::Burst),
-            Rate::PerSecond(rate) => Some(Shape::Open { rate, arrival: draft.get("load.arrivals").and_then(arrivals)? }),
+            Rate::Burst => Shape::Burst,
+            Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.get("load.arrivals").and_then(arrivals)? },
         },
-        _ => Some(Shape::Replay { speed: draft.get("load.trace.speed").and_then(Node::number)? }),
-    }
+        "stages" => stages::decode(draft, last, review)?,
+        "static" => return batches::decode(draft).map(|(shape, requests)| (shape, Some(requests))),
+        _ => Shape::Replay { speed: draft.get("load.trace.speed").and_then(Node::number)? },
+    };
+    Some((shape, None))
 }
 
 /// The file of a replay that has one. Files a replay of nothing, and a window into what is not here.
@@ -173,15 +200,22 @@ fn trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
     None
 }
 
-fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
+/// Files the keys that belong to another shape.
+fn misplaced(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     let (wrong, because): (&[&str], &str) = match shape {
         _ if draft.swept("load.rate") => return,
-        Shape::Closed { .. } => {
+        Shape::Closed { .. } if draft.entry("load.static").is_none() => {
             (&["arrivals", "max_in_flight"], "`concurrency` makes a closed loop: requests follow one another")
         }
-        Shape::Burst => (&["arrivals"], "`rate: burst` sends everything at time 0"),
-        Shape::Replay { .. } => (&["arrivals"], "A log has its own arrivals"),
-        _ => return,
+        Shape::Closed { .. } | Shape::Static { .. } => {
+            (&["arrivals", "max_in_flight", "spread"], "In a static load requests leave when those before them are back")
+        }
+        Shape::Users { .. } => {
+            (&["arrivals", "max_in_flight", "spread"], "Stages of users are a closed loop, and a ramp spreads their starts")
+        }
+        Shape::Burst => (&["arrivals", "spread"], "`rate: burst` sends everything at time 0"),
+        Shape::Replay { .. } => (&["arrivals", "spread"], "A log has its own arrivals"),
+        Shape::Open { .. } | Shape::Rates { .. } => (&["spread"], "An open loop has no users who could start"),
     };
     let fills = matches!(shape, Shape::Open { .. } | Shape::Replay { .. });
     if let Some(entry) = draft.written("load.stop_when_saturated").filter(|entry| entry.value.data == Data::Bool(true) && !fills)
@@ -190,7 +224,8 @@ fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
         review.push(mistake.help("It ends a `rate` or a `trace` that the server does not keep up with."));
     }
     for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
-        let mistake = Mistake::new(entry.key_at, format!("`{}` goes with a rate", entry.key), "has no meaning here");
+        let with = if entry.key == "spread" { "concurrency" } else { "rate" };
+        let mistake = Mistake::new(entry.key_at, format!("`{}` goes with a {with}", entry.key), "has no meaning here");
         review.push(mistake.help(format!("{because}.")));
     }
 }
@@ -198,7 +233,8 @@ fn only_open(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
 fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
     let burst = load.shape == Shape::Burst;
     let replay = matches!(load.shape, Shape::Replay { .. });
-    if !counted && !replay && (load.duration.is_none() || burst) {
+    let ends_itself = replay || load.shape.end().is_some() || draft.entry("load.static").is_some();
+    if !counted && !ends_itself && (load.duration.is_none() || burst) {
         let count = if draft.get("dataset.turns").is_some() { "sessions" } else { "requests" };
         let (message, label) = if burst {
             (format!("a burst needs `{count}`"), "how many at once?".to_owned())
