@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn a_busy_server_is_hardly_ever_taken_for_one_that_falls_behind() {
         let stops: Vec<usize> =
-            [1, 8, 32].map(|servers| (0..500).filter_map(|seed| stop(servers, 0.8, 4096, seed)).count()).into();
-        assert!(stops.iter().sum::<usize>() <= 15, "at a load of 80 %, of 500 runs each: {stops:?}");
+            [1, 8, 32].map(|servers| (0..300).filter_map(|seed| stop(servers, 0.8, 2048, seed)).count()).into();
+        assert!(stops.iter().sum::<usize>() <= 9, "at a load of 80 %, of 300 runs each: {stops:?}");
     }
 
     #[test]

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn at_the_edge_of_the_claim_one_run_in_a_hundred_is_given_up_at_the_most() {
         // The true share is exactly what may break the limit, and every request is looked at from the first one on.
-        for (allowed, most) in [(0.01, 2000), (0.05, 1000), (0.5, 200)] {
+        for (allowed, most) in [(0.01, 1000), (0.05, 500), (0.5, 100)] {
             let false_aborts = stops(allowed, allowed, 1, (10_000, most)).len();
             assert!((1..=100).contains(&false_aborts), "{false_aborts} of 10000 at {allowed}");
         }
