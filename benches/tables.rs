@@ -38,6 +38,9 @@ pub fn print(quick: bool, only: Option<&str>) {
     if wanted("instants") {
         instants(quick);
     }
+    if wanted("many") && (!quick || only.is_some()) {
+        many();
+    }
     if wanted("rows") && (!quick || only.is_some()) {
         rows();
     }
@@ -60,7 +63,9 @@ fn mib(told: &Value, figure: &str) -> f64 {
 }
 
 fn streams(scale: &Scale, quick: bool) {
-    println!("\n| streams | events | floor events/s per core | llmscen events/s per core | floor µs/event | llmscen µs/event | CPU ratio | floor µs/request | llmscen µs/request | floor peak MiB | llmscen peak MiB | whole run µs/event |");
+    println!(
+        "\n| streams | events | floor events/s per core | llmscen events/s per core | floor µs/event | llmscen µs/event | CPU ratio | floor µs/request | llmscen µs/request | floor peak MiB | llmscen peak MiB | whole run µs/event |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     let counts: &[u64] = if quick { &[1, 32, 1024] } else { &[1, 32, 256, 1024, 8192] };
     for &streams in counts {
@@ -95,19 +100,16 @@ fn row(pace: &str, count: usize, work: &Work) {
 }
 
 fn requests(scale: &Scale) {
-    println!("\nRequests of one token:\n\n| in flight | floor requests/s per core | llmscen requests/s per core | floor µs | llmscen µs | ratio |");
+    println!(
+        "\nRequests of one token:\n\n| in flight | floor requests/s per core | llmscen requests/s per core | floor µs | llmscen µs | ratio |"
+    );
     println!("|---|---|---|---|---|---|");
     for streams in [1, 64, 1024] {
         let work = Work::new(streams, scale.requests, 1, 0);
         let (floor, client) = turns(scale.turns, &work);
         let micros = |told: &[Value]| median(told, cpu) * 1e6 / work.requests as f64;
         let (floor, client) = (micros(&floor), micros(&client));
-        println!(
-            "| {streams} | {:.0} | {:.0} | {floor:.1} | {client:.1} | {:.2} |",
-            1e6 / floor,
-            1e6 / client,
-            client / floor
-        );
+        println!("| {streams} | {:.0} | {:.0} | {floor:.1} | {client:.1} | {:.2} |", 1e6 / floor, 1e6 / client, client / floor);
     }
 }
 
@@ -118,10 +120,10 @@ fn memory(quick: bool) {
     let told = run(Who::Client, &idle);
     let grown = told["resident"].as_f64().unwrap_or(f64::NAN) - told["began"].as_f64().unwrap_or(f64::NAN);
     println!("\nmemory of an idle stream: {:.1} KiB ({streams} streams)", grown / 1024.0 / streams as f64);
-    let events = if quick { 10_000 } else { 50_000 };
+    let events = if quick { 10_000 } else { 100_000 };
     let (few, many) = (run(Who::Client, &Work::new(32, 64, 1000, 0)), run(Who::Client, &Work::new(32, 64, events, 0)));
-    let end = |told: &Value| told["resident"].as_f64().unwrap_or(f64::NAN);
-    println!("memory of a recorded token event: {:.1} bytes", (end(&many) - end(&few)) / (64.0 * (events - 1000) as f64));
+    let most = |told: &Value| told["peak"].as_f64().unwrap_or(f64::NAN);
+    println!("memory of a recorded token event: {:.1} bytes", (most(&many) - most(&few)) / (64.0 * (events - 1000) as f64));
 }
 
 fn long(scale: &Scale) {
@@ -143,7 +145,9 @@ fn instants(quick: bool) {
     let burst = Work { burst: true, free: true, ..Work::new(1000, 1000, 1, 0) };
     let told = run(Who::Client, &burst);
     println!("\na burst of 1000 left within {} ms (all cores, the server's among them)", told["sent_spread_ms"]);
-    println!("\n| requests at a time | sent after the slot was free, p99 ms | stamp after the server's, µs: least, p50, p99, most | audit |");
+    println!(
+        "\n| requests at a time | sent after the slot was free, p99 ms | stamp after the server's, µs: least, p50, p99, most | audit |"
+    );
     println!("|---|---|---|---|");
     for streams in [1, 32, 256] {
         let mut work = Work::new(streams, if quick { 2000 } else { 20_000 }, 1, 0);
@@ -153,10 +157,26 @@ fn instants(quick: bool) {
     }
 }
 
+/// Ten thousand streams at once, with all cores for both sides.
+fn many() {
+    let told = run(Who::Client, &Work { free: true, ..Work::new(10_000, 10_000, 40, 250_000) });
+    println!(
+        "\n10000 streams of 4 events/s each: {:.1} s, CPU {:.1} s, peak {:.0} MiB, audit: {}",
+        told["wall_s"].as_f64().unwrap_or(f64::NAN),
+        cpu(&told),
+        mib(&told, "peak"),
+        told["audit"]
+    );
+}
+
 /// A million short requests in one case: does memory grow with anything but its rows?
 fn rows() {
     let told = run(Who::Client, &Work::new(64, 1_000_000, 1, 0));
-    println!("\na million requests of one token in {:.0} s, peak {:.0} MiB", told["wall_s"].as_f64().unwrap_or(f64::NAN), mib(&told, "peak"));
+    println!(
+        "\na million requests of one token in {:.0} s, peak {:.0} MiB",
+        told["wall_s"].as_f64().unwrap_or(f64::NAN),
+        mib(&told, "peak")
+    );
     println!("\n| requests done | memory, MiB | bytes a request |\n|---|---|---|");
     let began = told["began"].as_f64().unwrap_or(f64::NAN);
     let samples: Vec<[f64; 2]> = serde_json::from_value(told["samples"].clone()).unwrap_or_default();

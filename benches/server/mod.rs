@@ -126,7 +126,12 @@ impl Server {
                 self.connections.push(None);
                 self.connections.len() - 1
             });
-            epoll::add(&self.epoll, &socket, EventData::new_u64(index as u64), EventFlags::IN | EventFlags::OUT | EventFlags::ET)?;
+            epoll::add(
+                &self.epoll,
+                &socket,
+                EventData::new_u64(index as u64),
+                EventFlags::IN | EventFlags::OUT | EventFlags::ET,
+            )?;
             self.connections[index] = Some(Connection { socket, head: Vec::new(), asked: None, sending: None });
         }
     }

@@ -11,6 +11,7 @@ use crate::engine::exchange::body::Reading;
 use crate::engine::exchange::broken::unanswered;
 use crate::engine::gauges::Gauges;
 use crate::engine::headers::Headers;
+use crate::engine::http1::Pulled;
 use crate::engine::pool::{Lease, Pool};
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
 use crate::model::target::Timeouts;
@@ -19,8 +20,6 @@ use crate::wire::{Events, Message, Protocol, Shape, error_message};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response, Version};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -86,7 +85,7 @@ impl Exchange<'_> {
         if !response.status().is_success() {
             return Err(tokio::select! {
                 biased;
-                failure = self.refusal(lease, response) => failure,
+                failure = Box::pin(self.refusal(lease, response)) => failure,
                 failure = stop => failure,
             });
         }
@@ -96,12 +95,12 @@ impl Exchange<'_> {
         let unpacker = Unpacker::of(response.headers())?;
         let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
         let reading = Reading { unpacker, decoder, events: Events::default() };
-        self.receive(lease, response.into_body(), reading, stop).await
+        self.receive(lease, reading, stop).await
     }
 
     /// The response's head. A connection that was used before may turn out to be closed before any byte of an answer: then,
     /// and where a server takes no further stream, the request goes out once more on a new one, and the trace says so.
-    async fn send(&mut self, headers: HeaderMap, body: Bytes) -> Result<(Lease, Response<Incoming>), Failure> {
+    async fn send(&mut self, headers: HeaderMap, body: Bytes) -> Result<(Lease, Response<()>), Failure> {
         let mut lease = self.line.pool.lease().await?;
         loop {
             let before = lease.heard.latest();
@@ -121,8 +120,8 @@ impl Exchange<'_> {
         }
     }
 
-    fn request(&self, headers: HeaderMap, body: Bytes, version: Version) -> Result<Request<Full<Bytes>>, EngineError> {
-        let mut request = Request::new(Full::new(body));
+    fn request(&self, headers: HeaderMap, body: Bytes, version: Version) -> Result<Request<Bytes>, EngineError> {
+        let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.headers_mut() = headers;
         self.line.address.write(&mut request, version)?;
@@ -130,11 +129,11 @@ impl Exchange<'_> {
     }
 
     /// The server's own words of refusal.
-    async fn refusal(&mut self, lease: Lease, response: Response<Incoming>) -> Failure {
+    async fn refusal(&mut self, mut lease: Lease, response: Response<()>) -> Failure {
         let status = response.status().as_u16();
         let retry = retry_after(response.headers());
         let unpacker = Unpacker::of(response.headers());
-        let (packed, whole) = self.refusing(response.into_body()).await;
+        let (packed, whole) = self.refusing(&mut lease).await;
         if whole {
             self.line.pool.give_back(lease);
         }
@@ -146,17 +145,18 @@ impl Exchange<'_> {
     }
 
     /// The beginning of an error's body, and whether it is all of it.
-    async fn refusing(&mut self, mut body: Incoming) -> (Vec<u8>, bool) {
+    async fn refusing(&mut self, lease: &mut Lease) -> (Vec<u8>, bool) {
         let mut bytes = Vec::new();
         let mut whole = false;
         while bytes.len() < ERROR_BODY {
-            match tokio::time::timeout(self.line.timeouts.read.into(), body.frame()).await {
-                Ok(Some(Ok(frame))) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..])),
-                Ok(None) => {
+            let mut keep = |data: &[u8]| bytes.extend_from_slice(data);
+            match tokio::time::timeout(self.line.timeouts.read.into(), lease.pull(&mut keep)).await {
+                Ok(Ok(Pulled::End)) => {
                     whole = true;
                     break;
                 }
-                Ok(Some(Err(_))) | Err(_) => break,
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) | Err(_) => break,
             }
         }
         self.trace.bytes_in += bytes.len() as u64;
