@@ -3,6 +3,9 @@
 mod body;
 mod broken;
 
+#[cfg(test)]
+mod tests;
+
 use crate::engine::address::Address;
 use crate::engine::clock::Clock;
 use crate::engine::coding::Unpacker;
