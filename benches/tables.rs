@@ -19,7 +19,7 @@ struct Scale {
 pub fn print(quick: bool, only: Option<&str>) {
     let scale = match quick {
         true => Scale { turns: 1, events: 300_000, paced: 50, requests: 10_000 },
-        false => Scale { turns: 3, events: 2_000_000, paced: 200, requests: 100_000 },
+        false => Scale { turns: 3, events: 1_000_000, paced: 100, requests: 30_000 },
     };
     let wanted = |part: &str| only.is_none_or(|only| only == part);
     println!("{} cores; the server on the first, the client on the last; 200-byte events, each a chunk of its own", cores());
