@@ -1,7 +1,7 @@
 //! Floor 2. Sends calls and stamps what comes back.
 //!
-//! The timed path stands on hyper's connection, not on a client with a pool of its own: only there can the instant of
-//! each socket read be seen, before any parsing.
+//! The timed path stands on the connection, not on a client with a pool of its own: only there can the instant of each
+//! socket read be seen, before any parsing. HTTP/1.1 is spoken here (`http1`); HTTP/2 is hyper's.
 
 mod address;
 pub mod clock;
@@ -12,6 +12,7 @@ pub mod exchange;
 pub mod gauges;
 mod headers;
 pub mod http;
+pub mod http1;
 pub mod manners;
 pub mod pool;
 pub mod proxy;

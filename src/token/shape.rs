@@ -114,8 +114,8 @@ impl Tokenizer {
         let none = || TokenError::NoFit { wanted: n, nearest: self.alone(slot) };
         let (raw, seen) = self.enough(n, slot, Text { text, more: "", from: 0 }).ok_or_else(none)?;
         let whole = raw.len() == text.trim().len();
-        // Without the blank in front of it a first word may be two tokens.
-        if whole && (seen <= n || self.measure(slot, text).is_some_and(|seen| seen <= n)) {
+        // With and without the blanks around it a text may differ by a token, in either direction.
+        if whole && self.measure(slot, text).is_some_and(|seen| seen <= n) {
             return Ok(text.to_owned());
         }
         if seen <= n {

@@ -138,6 +138,11 @@ impl<'a> Choice<'a> {
         raw.map(|raw| serde_json::from_str(raw.get())).transpose()
     }
 
+    /// Whether it holds tool calls, or what should be some.
+    pub fn has_calls(&self) -> bool {
+        self.said().is_some_and(|message| message.tool_calls.is_some())
+    }
+
     fn said(&self) -> Option<&Message<'a>> {
         self.delta.as_ref().or(self.message.as_ref())
     }

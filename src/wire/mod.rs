@@ -9,6 +9,7 @@
 //! in which bytes become messages, the same for all; what the messages of a protocol add up to is its own `Assembly`, for
 //! which `answers` keeps the texts, reasons and counts choice by choice.
 
+mod alike;
 mod answers;
 mod anthropic;
 mod assembly;

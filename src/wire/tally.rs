@@ -1,6 +1,8 @@
 //! What the chunks of one response add up to.
 
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use crate::wire::alike::{Alike, is_plain, string};
+use crate::wire::answers::is_text;
 use crate::wire::assembly::{Assembly, nothing, unreadable};
 use crate::wire::chunk::{Choice, Chunk, Part, Raw, ToolCall, text_of};
 use crate::wire::error::words_of;
@@ -11,6 +13,7 @@ use crate::wire::sse::Event;
 use crate::wire::timings::{longest, timings_of};
 use crate::wire::usage::{latest, most, together, usage_of};
 use crate::wire::{Events, Reply};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Finish reasons by which vLLM and SGLang say that the generation was given up, not that it is complete.
@@ -40,6 +43,9 @@ pub struct Tally {
     sum: Usage,
     running: Running,
     server: ServerTimes,
+    /// The latest event that was a text and nothing else, and what its text was.
+    alike: Alike,
+    text: Option<(u32, Part)>,
 }
 
 impl Tally {
@@ -53,8 +59,15 @@ impl Tally {
     /// # Errors
     /// `stream_error` with the server's words where it reports an error; `decode` where this is not the protocol's JSON.
     pub fn add_json(&mut self, json: &[u8], events: &mut Events) -> Result<(), Failure> {
+        if self.add_alike(json, events) {
+            return Ok(());
+        }
         match (serde_json::from_slice::<Chunk>(json), std::str::from_utf8(json)) {
-            (Ok(chunk), _) => self.add(&chunk, json, events),
+            (Ok(chunk), _) => {
+                let added = self.add(&chunk, json, events);
+                self.learn(&chunk, json, added.is_ok());
+                added
+            }
             (Err(error), Ok(_)) => Err(unreadable(&error, json)),
             // The standard reads a stream as UTF-8 with replacement characters.
             (Err(_), Err(_)) => {
@@ -62,6 +75,41 @@ impl Tally {
                 let chunk = serde_json::from_str::<Chunk>(&text).map_err(|error| unreadable(&error, json))?;
                 self.add(&chunk, json, events)
             }
+        }
+    }
+
+    /// Adds an event that differs from an earlier one in its text alone; false where it is not known to be one.
+    fn add_alike(&mut self, json: &[u8], events: &mut Events) -> bool {
+        let (Some((choice, part)), Some(text)) = (self.text, self.alike.inside(json)) else { return false };
+        if self.keep_text || !is_plain(text) {
+            let (keeps, Some(raw)) = (self.keep_text, string(text)) else { return false };
+            match self.answer(choice) {
+                Ok(answer) if keeps => keep(&mut answer.said, part, raw),
+                _ => {}
+            }
+        }
+        self.running.content(choice, None);
+        events.token(choice);
+        true
+    }
+
+    /// Takes an event as the pattern of those that follow, where it is the text of one choice and nothing else.
+    fn learn(&mut self, chunk: &Chunk, json: &[u8], good: bool) {
+        let mut choices = chunk.choices.iter().flat_map(Few::iter);
+        let alone =
+            choices.next().filter(|_| choices.next().is_none() && good && chunk.usage.is_none() && chunk.timings.is_none());
+        let pattern = alone.filter(|choice| choice.finish_reason.is_none()).and_then(|choice| {
+            let mut parts = choice.parts();
+            let (part, raw) = parts.next().filter(|_| parts.next().is_none())?;
+            let told = matches!(part, Part::Content | Part::Reasoning) && is_text(raw) && !choice.has_calls();
+            told.then(|| (number_of(choice), part, raw))
+        });
+        match pattern {
+            Some((choice, part, raw)) => {
+                self.text = Some((choice, part));
+                self.alike.learn(json, raw);
+            }
+            None => self.alike.forget(),
         }
     }
 
@@ -103,7 +151,7 @@ impl Tally {
         let calls = choice.calls().map_err(|error| unreadable(&error, json))?;
         let calls = || calls.iter().flat_map(Few::iter);
         if keep_text {
-            keep(&mut answer.said, choice);
+            choice.parts().for_each(|(part, raw)| keep(&mut answer.said, part, raw));
             calls().for_each(|call| keep_call(&mut answer.said, call));
         }
         Ok(choice.parts().next().is_some() || calls().any(|call| call.name().or(call.input()).is_some()))
@@ -153,16 +201,14 @@ fn number_of(choice: &Choice) -> u32 {
     choice.index.unwrap_or(0)
 }
 
-/// Keeps the texts of a choice.
-fn keep(said: &mut Said, choice: &Choice) {
-    for (part, raw) in choice.parts() {
-        match part {
-            Part::Content => said.add_content(raw),
-            Part::Reasoning => said.reasoning.push_str(&text_of(raw)),
-            Part::Refusal => said.refusal.push_str(&text_of(raw)),
-            Part::Function => said.function.push_str(&text_of(raw)),
-            Part::Sound => {}
-        }
+/// Keeps a text of a choice.
+fn keep(said: &mut Said, part: Part, raw: &RawValue) {
+    match part {
+        Part::Content => said.add_content(raw),
+        Part::Reasoning => said.reasoning.push_str(&text_of(raw)),
+        Part::Refusal => said.refusal.push_str(&text_of(raw)),
+        Part::Function => said.function.push_str(&text_of(raw)),
+        Part::Sound => {}
     }
 }
 

@@ -3,12 +3,11 @@
 use crate::engine::coding::Unpacker;
 use crate::engine::exchange::broken::body_failure;
 use crate::engine::exchange::{Exchange, Line};
+use crate::engine::http1::Pulled;
 use crate::engine::pool::Lease;
 use crate::model::outcome::{Failure, FailureKind, Finish};
 use crate::model::units::Nanos;
 use crate::wire::{Decoder, Events};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
@@ -28,13 +27,12 @@ impl Exchange<'_> {
     /// Takes the body to its end, or until `stop` resolves, and gives the connection back where it can be used again.
     pub(super) async fn receive(
         &mut self,
-        lease: Lease,
-        mut body: Incoming,
+        mut lease: Lease,
         mut reading: Reading,
         stop: Pin<&mut impl Future<Output = Failure>>,
     ) -> Result<Finish, Failure> {
-        let (broken, unsettled) = match self.drain(&lease, &mut body, &mut reading, stop).await {
-            Ending::Marker => (None, Some((lease, body))),
+        let (broken, unsettled) = match self.drain(&mut lease, &mut reading, stop).await {
+            Ending::Marker => (None, Some(lease)),
             Ending::Body => {
                 self.line.pool.give_back(lease);
                 (reading.unpacker.finish().err(), None)
@@ -43,8 +41,8 @@ impl Exchange<'_> {
         };
         let end = self.close(reading, broken);
         // What is known by now stays so: this waits for the connection alone, and nothing cuts it short.
-        if let Some((lease, body)) = unsettled {
-            self.line.settle(lease, body).await;
+        if let Some(lease) = unsettled {
+            self.line.settle(lease).await;
         }
         end
     }
@@ -62,6 +60,8 @@ impl Exchange<'_> {
         self.trace.message = reply.message;
         self.trace.server = reply.server;
         self.trace.items = reply.items;
+        // It grew by doubling, and is kept to the end of the run.
+        self.trace.timeline.tokens.shrink_to_fit();
         self.trace.timeline.choices = events.choices;
         self.trace.timeline.weights = events.weights;
         reply.end
@@ -69,31 +69,42 @@ impl Exchange<'_> {
 
     async fn drain(
         &mut self,
-        lease: &Lease,
-        body: &mut Incoming,
+        lease: &mut Lease,
         reading: &mut Reading,
         mut stop: Pin<&mut impl Future<Output = Failure>>,
     ) -> Ending {
-        let mut watch = Watch::new(self.line.timeouts.read);
+        let (line, alone, stamp) = (self.line, lease.alone(), lease.stamp.clone());
+        let mut watch = Watch::new(line.timeouts.read);
         loop {
             // Where others hear from the server on the same connection, only what this request got breaks its silence.
             let own = self.trace.end.max(self.trace.timeline.headers).unwrap_or_default();
-            let heard = || if lease.alone() { lease.stamp.latest() } else { own };
-            let frame = tokio::select! {
+            let heard = || if alone { stamp.latest() } else { own };
+            let (mut taken, mut before) = (Ok(()), Brought { events: reading.events.content, bytes: 0 });
+            let mut take = |data: &[u8]| {
+                before.bytes += data.len() as u64;
+                if taken.is_ok() {
+                    taken = reading.take(data);
+                }
+            };
+            let pulled = tokio::select! {
                 biased;
-                frame = body.frame() => frame,
-                () = watch.silence(self.line, heard) => return Ending::Broken(self.silence()),
+                pulled = lease.pull(&mut take) => pulled,
+                () = watch.silence(line, heard) => return Ending::Broken(self.silence()),
                 failure = stop.as_mut() => return Ending::Broken(failure),
             };
-            let taken = match frame {
-                Some(Ok(frame)) => frame.into_data().map_or(Ok(()), |data| self.take(&data, lease.stamp.latest(), reading)),
-                Some(Err(error)) => Err(body_failure(&error)),
-                None => return Ending::Body,
-            };
+            self.note(stamp.latest(), reading, before);
             if reading.events.done {
                 return Ending::Marker;
             }
-            if let Some(failure) = taken.err().or_else(|| self.satisfied()) {
+            match (taken, pulled) {
+                (Err(failure), _) => return Ending::Broken(failure),
+                (_, Err(error)) => return Ending::Broken(body_failure(&error)),
+                (_, Ok(Pulled::End)) => return Ending::Body,
+                (_, Ok(Pulled::Some)) => {}
+                // Other streams of the lane have their turn before the next bytes of this one.
+                (_, Ok(Pulled::Full)) => tokio::task::yield_now().await,
+            }
+            if let Some(failure) = self.satisfied() {
                 return Ending::Broken(failure);
             }
         }
@@ -105,22 +116,21 @@ impl Exchange<'_> {
         Some(Failure::new(FailureKind::Abandoned, format!("its user left: {enough} token events were enough")))
     }
 
-    /// One body frame: everything in it carries the stamp of the socket read that completed it.
-    fn take(&mut self, data: &[u8], at: Nanos, reading: &mut Reading) -> Result<(), Failure> {
+    /// What one read brought: everything in it carries the stamp of that read.
+    fn note(&mut self, at: Nanos, reading: &Reading, brought: Brought) {
+        if brought.bytes == 0 {
+            return;
+        }
         if self.trace.end != Some(at) {
             self.trace.reads += 1;
             self.trace.end = Some(at);
         }
-        self.trace.bytes_in += data.len() as u64;
+        self.trace.bytes_in += brought.bytes;
         if self.trace.streamed == Some(false) {
             self.trace.timeline.first_chunk.get_or_insert(at);
         }
-        let Reading { unpacker, decoder, events } = reading;
-        let before = events.content;
-        let unpacked = unpacker.push(data, &mut |plain| decoder.push(plain, events));
-        self.record(events, before, Some(at));
-        self.line.gauges.receive(data.len() as u64, u64::from(events.content - before));
-        unpacked
+        self.record(&reading.events, brought.events, Some(at));
+        self.line.gauges.receive(brought.bytes, u64::from(reading.events.content - brought.events));
     }
 
     /// Stamps the events that came since there were `before` with content.
@@ -131,6 +141,19 @@ impl Exchange<'_> {
             timeline.first_chunk.get_or_insert(at);
         }
         timeline.tokens.extend(std::iter::repeat_n(at, (events.content - before) as usize));
+    }
+}
+
+/// What one read brought: the bytes of it, and the events with content that there were before it.
+struct Brought {
+    events: u32,
+    bytes: u64,
+}
+
+impl Reading {
+    fn take(&mut self, data: &[u8]) -> Result<(), Failure> {
+        let Reading { unpacker, decoder, events } = self;
+        unpacker.push(data, &mut |plain| decoder.push(plain, events))
     }
 }
 
@@ -170,13 +193,13 @@ impl Watch {
 
 impl Line {
     /// After the end marker: waits a moment for the end of the body, so that the connection can carry the next request.
-    async fn settle(&self, lease: Lease, mut body: Incoming) {
-        if tokio::time::timeout(TAIL, rest(&mut body)).await.is_ok_and(|clean| clean) {
+    async fn settle(&self, mut lease: Lease) {
+        if lease.is_done() || tokio::time::timeout(TAIL, rest(&mut lease)).await.is_ok_and(|clean| clean) {
             return self.pool.give_back(lease);
         }
         let (pool, limit) = (self.pool.clone(), self.timeouts.read.into());
         tokio::task::spawn_local(async move {
-            if tokio::time::timeout(limit, rest(&mut body)).await.is_ok_and(|clean| clean) {
+            if tokio::time::timeout(limit, rest(&mut lease)).await.is_ok_and(|clean| clean) {
                 pool.give_back(lease);
             }
         });
@@ -184,12 +207,12 @@ impl Line {
 }
 
 /// Reads a body to its end; false where it breaks.
-async fn rest(body: &mut Incoming) -> bool {
+async fn rest(lease: &mut Lease) -> bool {
     loop {
-        match body.frame().await {
-            Some(Ok(_)) => {}
-            Some(Err(_)) => return false,
-            None => return true,
+        match lease.pull(&mut |_| {}).await {
+            Ok(Pulled::End) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
         }
     }
 }

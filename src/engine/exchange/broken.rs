@@ -1,6 +1,7 @@
 //! How a broken exchange is named, and whether its request may go out once more.
 
-use crate::engine::pool::{Lease, no_h2};
+use crate::engine::http1::Fault;
+use crate::engine::pool::{Broken, Lease, no_h2};
 use crate::model::outcome::{Failure, FailureKind};
 use crate::model::units::Nanos;
 use h2::Reason;
@@ -15,10 +16,10 @@ pub(super) struct Unanswered {
 }
 
 /// Names why no head came on `lease`, of whose connection the last byte of an answer had come at `before`.
-pub(super) fn unanswered(lease: &Lease, before: Nanos, error: &hyper::Error) -> Unanswered {
+pub(super) fn unanswered(lease: &Lease, before: Nanos, error: &Broken) -> Unanswered {
     let words = chain(error);
     let (kind, why, again) = match lease.alone() {
-        true => on_a_connection(lease, lease.heard.latest() != before, error.is_parse()),
+        true => on_a_connection(lease, lease.heard.latest() != before, is_unreadable(error)),
         false if !lease.proven() => return Unanswered { failure: no_h2(&words), again: lease.reused },
         false => on_a_stream(lease, h2_error(error)),
     };
@@ -52,14 +53,25 @@ fn refused(error: &h2::Error) -> bool {
 }
 
 /// Why a body broke off.
-pub(super) fn body_failure(error: &hyper::Error) -> Failure {
-    let unreadable = error.is_parse() || h2_error(error).is_some_and(h2::Error::is_library);
+pub(super) fn body_failure(error: &Broken) -> Failure {
+    let unreadable = is_unreadable(error) || h2_error(error).is_some_and(h2::Error::is_library);
     let kind = if unreadable { FailureKind::Decode } else { FailureKind::Truncated };
     Failure::new(kind, format!("the connection broke: {}", chain(error)))
 }
 
-fn h2_error(error: &hyper::Error) -> Option<&h2::Error> {
-    error.source()?.downcast_ref()
+/// What came is no HTTP.
+fn is_unreadable(error: &Broken) -> bool {
+    match error {
+        Broken::Whole(fault) => matches!(fault, Fault::Unreadable(_)),
+        Broken::Stream(error) => error.is_parse(),
+    }
+}
+
+fn h2_error(error: &Broken) -> Option<&h2::Error> {
+    match error {
+        Broken::Whole(_) => None,
+        Broken::Stream(error) => error.source()?.downcast_ref(),
+    }
 }
 
 /// An error and its causes in one line.

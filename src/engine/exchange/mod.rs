@@ -3,6 +3,9 @@
 mod body;
 mod broken;
 
+#[cfg(test)]
+mod tests;
+
 use crate::engine::address::Address;
 use crate::engine::clock::Clock;
 use crate::engine::coding::Unpacker;
@@ -11,6 +14,7 @@ use crate::engine::exchange::body::Reading;
 use crate::engine::exchange::broken::unanswered;
 use crate::engine::gauges::Gauges;
 use crate::engine::headers::Headers;
+use crate::engine::http1::Pulled;
 use crate::engine::manners::retry_after;
 use crate::engine::pool::{Lease, Pool};
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
@@ -20,8 +24,6 @@ use crate::wire::{Events, Message, Protocol, Shape, error_message};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, Version};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -108,7 +110,7 @@ impl Exchange<'_> {
         if !response.status().is_success() {
             return Err(tokio::select! {
                 biased;
-                failure = self.refusal(lease, response) => failure,
+                failure = Box::pin(self.refusal(lease, response)) => failure,
                 failure = stop => failure,
             });
         }
@@ -118,12 +120,12 @@ impl Exchange<'_> {
         let unpacker = Unpacker::of(response.headers())?;
         let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
         let reading = Reading { unpacker, decoder, events: Events::default() };
-        self.receive(lease, response.into_body(), reading, stop).await
+        self.receive(lease, reading, stop).await
     }
 
     /// The response's head. A connection that was used before may turn out to be closed before any byte of an answer: then,
     /// and where a server takes no further stream, the request goes out once more on a new one, and the trace says so.
-    async fn send(&mut self, headers: HeaderMap, body: Bytes) -> Result<(Lease, Response<Incoming>), Failure> {
+    async fn send(&mut self, headers: HeaderMap, body: Bytes) -> Result<(Lease, Response<()>), Failure> {
         let mut lease = self.line.pool.lease().await?;
         let mut resent = false;
         loop {
@@ -144,8 +146,8 @@ impl Exchange<'_> {
         }
     }
 
-    fn request(&self, headers: HeaderMap, body: Bytes, version: Version) -> Result<Request<Full<Bytes>>, EngineError> {
-        let mut request = Request::new(Full::new(body));
+    fn request(&self, headers: HeaderMap, body: Bytes, version: Version) -> Result<Request<Bytes>, EngineError> {
+        let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.headers_mut() = headers;
         self.line.address.write(&mut request, version)?;
@@ -153,13 +155,13 @@ impl Exchange<'_> {
     }
 
     /// The server's own words of refusal.
-    async fn refusal(&mut self, lease: Lease, response: Response<Incoming>) -> Failure {
+    async fn refusal(&mut self, mut lease: Lease, response: Response<()>) -> Failure {
         let status = response.status().as_u16();
         let retry = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
         self.trace.retry_after = retry.as_deref().and_then(|value| retry_after(value, SystemTime::now()));
         let retry = retry.map_or_else(String::new, |value| format!(" (retry-after: {value})"));
         let unpacker = Unpacker::of(response.headers());
-        let (packed, whole) = self.refusing(response.into_body()).await;
+        let (packed, whole) = self.refusing(&mut lease).await;
         if whole {
             self.line.pool.give_back(lease);
         }
@@ -171,17 +173,18 @@ impl Exchange<'_> {
     }
 
     /// The beginning of an error's body, and whether it is all of it.
-    async fn refusing(&mut self, mut body: Incoming) -> (Vec<u8>, bool) {
+    async fn refusing(&mut self, lease: &mut Lease) -> (Vec<u8>, bool) {
         let mut bytes = Vec::new();
         let mut whole = false;
         while bytes.len() < ERROR_BODY {
-            match tokio::time::timeout(self.line.timeouts.read.into(), body.frame()).await {
-                Ok(Some(Ok(frame))) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..])),
-                Ok(None) => {
+            let mut keep = |data: &[u8]| bytes.extend_from_slice(data);
+            match tokio::time::timeout(self.line.timeouts.read.into(), lease.pull(&mut keep)).await {
+                Ok(Ok(Pulled::End)) => {
                     whole = true;
                     break;
                 }
-                Ok(Some(Err(_))) | Err(_) => break,
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) | Err(_) => break,
             }
         }
         self.trace.bytes_in += bytes.len() as u64;

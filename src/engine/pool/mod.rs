@@ -9,17 +9,16 @@
 mod lease;
 mod shared;
 
-pub use lease::Lease;
+pub use lease::{Broken, Lease};
 pub use shared::STREAMS;
 
 use crate::engine::dial::{Dialer, Line, REMEDY};
+use crate::engine::http1::{Connection, Scratch};
 use crate::engine::pool::lease::Carrier;
 use crate::engine::pool::shared::{Shared, Wire};
 use crate::model::outcome::{Failure, FailureKind};
 use crate::model::target::Pool as Policy;
 use crate::model::units::Nanos;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use tokio::sync::Notify;
@@ -34,6 +33,8 @@ pub struct Pool {
     dialer: Dialer,
     policy: Policy,
     connect_timeout: Nanos,
+    /// HTTP/1.1: what all connections read into.
+    scratch: Scratch,
 }
 
 /// What goes on around the connections of a pool.
@@ -93,7 +94,8 @@ impl Pool {
             opened: Cell::new(0),
             changed: Notify::new(),
         };
-        Pool { idle: RefCell::default(), shared: RefCell::default(), traffic: Rc::new(traffic), dialer, policy, connect_timeout }
+        let (idle, shared, scratch) = (RefCell::default(), RefCell::default(), Scratch::default());
+        Pool { idle, shared, traffic: Rc::new(traffic), dialer, policy, connect_timeout, scratch }
     }
 
     /// Leave to send a request, on a connection that is open or on a new one. Must be called on a lane: a connection
@@ -120,8 +122,7 @@ impl Pool {
 
     /// Takes a connection back for the next request, where connections are kept and this one is still open.
     pub fn give_back(&self, mut lease: Lease) {
-        let open = matches!(&lease.carrier, Carrier::Whole(sender) if !sender.is_closed());
-        if self.policy == Policy::KeepAlive && open {
+        if self.policy == Policy::KeepAlive && lease.is_free() {
             lease.reused = true;
             self.idle.borrow_mut().push(lease);
         }
@@ -135,7 +136,7 @@ impl Pool {
 
     async fn find(&self, since: Option<u64>) -> Result<Lease, Failure> {
         if self.policy == Policy::PerRequest {
-            return self.open().await;
+            return Box::pin(self.open()).await;
         }
         loop {
             let change = self.traffic.changed.notified();
@@ -144,8 +145,9 @@ impl Pool {
             }
             let coming = self.traffic.opening.get().saturating_mul(self.traffic.usual.get());
             if !self.dialer.may_share() || coming <= self.traffic.waiting.get() {
-                let lease = self.open().await?;
-                if let Carrier::Stream(_, place) = &lease.carrier {
+                // What opens a connection is large, and rare: a call that waits for its tokens must not carry it along.
+                let lease = Box::pin(self.open()).await?;
+                if let Carrier::Stream(_, place, _) = &lease.carrier {
                     self.shared.borrow_mut().push(place.shared.clone());
                 }
                 return Ok(lease);
@@ -167,8 +169,7 @@ impl Pool {
             return None;
         }
         let mut idle = self.idle.borrow_mut();
-        let open = |lease: &Lease| matches!(&lease.carrier, Carrier::Whole(sender) if sender.is_ready());
-        std::iter::from_fn(|| idle.pop()).find(open)
+        std::iter::from_fn(|| idle.pop()).find_map(|mut lease| lease.is_open().then_some(lease))
     }
 
     /// A new connection, which no other request knows of.
@@ -179,7 +180,10 @@ impl Pool {
         self.traffic.opened.set(number + 1);
         match line.h2 {
             true => self.open_shared(line, number, opening).await,
-            false => open_whole(line).await,
+            false => {
+                let Line { transport, stamp, heard, .. } = line;
+                Ok(Lease::whole(Connection::new(transport, self.scratch.clone()), stamp, heard))
+            }
         }
     }
 
@@ -195,16 +199,6 @@ impl Pool {
         let shared = Rc::new(Shared::begin(line, number, settled).await.map_err(unopened)?);
         Ok(Lease::stream(&shared, &self.traffic, false))
     }
-}
-
-async fn open_whole(line: Line) -> Result<Lease, Failure> {
-    let Line { transport, stamp, heard, .. } = line;
-    let (sender, connection) = http1::Builder::new().handshake(TokioIo::new(transport)).await.map_err(unopened)?;
-    tokio::task::spawn_local(async move {
-        // What ends a connection is seen by the request on it.
-        let _ = connection.await;
-    });
-    Ok(Lease::whole(sender, stamp, heard))
 }
 
 fn unopened(error: hyper::Error) -> Failure {

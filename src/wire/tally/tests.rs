@@ -167,3 +167,62 @@ fn bytes_that_are_no_utf8_are_replaced() {
     assert_eq!(events.content, 1);
     assert_eq!(tally.reply(Ok(Finish::default())).text.as_deref(), Some("a\u{FFFD}b"));
 }
+
+/// Events that come near each other in all the ways that could be taken for likeness.
+fn near() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    let text =
+        select(vec!["a", "", "\\n", "é", "\\ud83d", "\"", "x\",\"finish_reason\":\"stop", "\\", "a\",\"content\":\"b", "\t"]);
+    let shape = select(vec![
+        r#"{"id":"r","choices":[{"index":0,"delta":{"content":"TEXT"},"finish_reason":null}]}"#,
+        r#"{"id":"s","choices":[{"index":1,"delta":{"content":"TEXT"}}],"usage":null}"#,
+        r#"{"choices":[{"delta":{"reasoning":"TEXT","content":null}}]}"#,
+        r#"{"choices":[{"delta":{"reasoning_content":"TEXT","reasoning":"y"}}]}"#,
+        r#"{"choices":[{"delta":{"content":["TEXT"]}}]}"#,
+        r#"{"choices":[{"delta":{"content":"TEXT","tool_calls":[{"function":{"name":"f"}}]}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":"TEXT"}}],"usage":{"completion_tokens":2}}"#,
+        r#"{"choices":[{"text":"TEXT","finish_reason":"stop"}]}"#,
+        r#"{"choices":[{"text":"TEXT"},{"index":1,"text":"TEXT"}]}"#,
+        r#"{"error":null,"object":"TEXT","choices":[{"text":"z"}]}"#,
+        r#"{"choices":[{"text":"TEXT"}]"#,
+    ]);
+    let lossy = prop::bool::weighted(0.1);
+    (shape, text, lossy).prop_map(|(shape, text, lossy)| {
+        let mut bytes = shape.replace("TEXT", text).into_bytes();
+        if lossy {
+            bytes.insert(bytes.len() / 2, 0xE9);
+        }
+        bytes
+    })
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_is_taken_as_alike_comes_to_what_it_would_have_come_to(
+        events in proptest::collection::vec(near(), 0..30),
+        keep in proptest::prelude::any::<bool>(),
+    ) {
+        let (mut quick, mut slow) = (Tally::new(keep), Tally::new(keep));
+        let (mut seen, mut expected) = (Events::default(), Events::default());
+        for event in &events {
+            slow.alike.forget();
+            proptest::prop_assert_eq!(quick.add_json(event, &mut seen), slow.add_json(event, &mut expected));
+        }
+        proptest::prop_assert_eq!(seen, expected);
+        proptest::prop_assert_eq!(quick.weights(), slow.weights());
+        proptest::prop_assert_eq!(quick.reply(Ok(Finish::default())), slow.reply(Ok(Finish::default())));
+    }
+}
+
+#[test]
+fn an_event_of_the_usual_kind_is_known_by_the_one_before_it() {
+    let event = |text: &str| format!(r#"{{"id":"r","choices":[{{"index":0,"delta":{{"content":"{text}"}},"usage":null}}]}}"#);
+    let mut tally = Tally::new(true);
+    let events = add(&mut tally, &[&event("a")]);
+    assert!(tally.add_alike(event("\\u00e9 b").as_bytes(), &mut events.clone()));
+    assert!(!tally.add_alike(event("").as_bytes(), &mut events.clone()));
+    assert_eq!(tally.reply(Ok(Finish::default())).text.as_deref(), Some("aé b"));
+}

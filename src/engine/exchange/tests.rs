@@ -1,0 +1,39 @@
+use crate::engine::clock::Clock;
+use crate::engine::http::{Http, Setting};
+use crate::engine::route::Route;
+use crate::model::api::Api;
+use crate::model::call::Call;
+use crate::model::outcome::Phase;
+use crate::model::target::{Place, Target, Timeouts};
+use crate::model::units::Nanos;
+use crate::wire::protocol;
+use std::time::Instant;
+
+/// Ten thousand streams wait at a time: what each holds beside its socket is this future.
+#[test]
+fn a_call_in_flight_takes_less_than_5_kib() {
+    let limit = Nanos(1);
+    let target = Target {
+        api: Api::OpenaiChat,
+        place: Place::Url(String::new()),
+        models: Vec::new(),
+        api_key: None,
+        headers: Default::default(),
+        request_id: None,
+        timeouts: Timeouts { connect: limit, read: limit, total: limit },
+        tls: Default::default(),
+        pool: Default::default(),
+        version: Default::default(),
+        compression: Default::default(),
+        gpus: None,
+    };
+    let route = Route::new("http://h/v1", &Default::default(), &Default::default()).unwrap();
+    let protocol = protocol(Api::OpenaiChat, None).unwrap();
+    let clock = Clock::starting(Instant::now());
+    let (gauges, manners) = Default::default();
+    let setting = Setting { clock, gauges, protocol, keep_text: false, manners };
+    let http = Http::new(&target, &route, setting).unwrap();
+    let call = http.call(Call::default(), Nanos::ZERO, Phase::Measured, std::future::pending());
+    let size = std::mem::size_of_val(&call);
+    assert!((1000..5120).contains(&size), "{size} bytes");
+}
