@@ -3,4 +3,5 @@
 pub mod arrival;
 pub mod quota;
 pub mod schedule;
+pub mod search;
 pub mod wait;
