@@ -21,7 +21,7 @@ use posterior::Posterior;
 /// Probes of one search at the most, for each one that halving alone would take.
 const PATIENCE: u32 = 6;
 /// Probability of the interval that must lie within the precision.
-const MASS: f64 = 0.98;
+const MASS: f64 = 0.97;
 /// Each step of the bracket goes this much further than the one before.
 const STRIDE: f64 = 2.0;
 /// From this probability on a load holds, or fails, beyond doubt.
@@ -30,7 +30,7 @@ const BEYOND_DOUBT: f64 = 0.99;
 const REFUTED: f64 = 0.05;
 /// Part of a whole sample that a probe of the bracket takes, and one that narrows.
 const GLANCE: f64 = 0.25;
-const LOOK: f64 = 0.5;
+const LOOK: f64 = 0.75;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq)]

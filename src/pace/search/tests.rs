@@ -122,8 +122,9 @@ mod simulated {
 
     const LIMIT: f64 = 150.0;
     const TAIL: f64 = 0.1;
-    /// A whole sample.
+    /// A whole sample of the search, and the one that the plain way needs in order to be as precise.
     const SAMPLE: u64 = 400;
+    const PLAIN: u64 = 1600;
 
     /// The server with so many users in virtual time, each with its next request when the last one ended.
     struct Users {
@@ -226,7 +227,7 @@ mod simulated {
         let spec = spec(1.0, 1024.0, 4.0, true);
         let (knee, grid) = (knee(), spec.grid());
         let near = |answer: f64| (answer / knee - 1.0).abs() <= spec.precision;
-        let (mut hits, mut cost, mut contrary, mut covered, mut probes) = (0, 0, 0, 0, 0);
+        let (mut hits, mut cost, mut contrary, mut covered, mut plain_hits, mut plain_cost) = (0, 0, 0, 0, 0, 0);
         for seed in 0..100u64 {
             let mut search = Search::new(&spec, &grid);
             while let Some(next) = search.next() {
@@ -235,19 +236,17 @@ mod simulated {
                 cost += requests;
             }
             let found = search.finding();
-            probes += search.probes().len();
             hits += u32::from(found.answer.is_some_and(near));
             covered += u32::from(found.interval.0.is_some_and(|low| low <= knee) && knee <= found.interval.1);
             contrary += u32::from(!found.monotone());
+            let (answer, requests) = plain(&spec, seed, PLAIN);
+            plain_hits += u32::from(near(answer));
+            plain_cost += requests;
         }
-        println!("edge at {knee}; search: {hits} of 100 within 5 %, {covered} intervals hold it, {cost} requests, {probes} probes");
-        println!("{contrary} wrongly not monotone");
-        for requests in [400, 800] {
-            let all: Vec<(f64, u64)> = (0..100).map(|seed| plain(&spec, seed, requests)).collect();
-            let hits = all.iter().filter(|(a, _)| near(*a)).count();
-            println!("doubling and halving, {requests} a probe: {hits} of 100 within 5 %, {} requests", all.iter().map(|(_, r)| r).sum::<u64>());
-        }
-        assert!(hits >= 95, "{hits} of 100");
+        println!("edge at {knee} users; search: {hits} of 100 within 5 %, {covered} intervals hold it, {cost} requests");
+        println!("doubling and halving at the same precision: {plain_hits} of 100 within 5 %, {plain_cost} requests");
+        assert!(hits >= 95 && hits >= plain_hits, "{hits} of 100, {plain_hits} the plain way");
+        assert!(cost < plain_cost, "{cost} requests, {plain_cost} the plain way");
         assert!(covered >= 90, "{covered} of 100");
         assert!(contrary <= 2, "{contrary} of 100");
     }
