@@ -6,6 +6,7 @@ use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
 use crate::model::plan::AuditLimits;
 use crate::model::sample::{Counts, Distribution};
+use crate::model::search::{Finding, Part as ProbePart, Purpose, SearchSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -83,6 +84,9 @@ pub struct Part {
     /// Prompts sent that the run had sent before, since the data is shorter: sessions count once.
     #[serde(default)]
     pub rows_repeated: u64,
+    /// How it was a probe of a search; None where it was none.
+    #[serde(default)]
+    pub probe: Option<ProbePart>,
     /// What the worker threads saw of themselves; None after a crash.
     pub vitals: Option<Vitals>,
 }
@@ -239,6 +243,48 @@ pub struct CaseReport {
     pub notes: Vec<String>,
 }
 
+/// One probe of a search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeReport {
+    /// Its case, and the round of it.
+    pub case: String,
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// The value of the varied field.
+    pub load: f64,
+    /// Why there.
+    pub purpose: Purpose,
+    /// Probability that the goal holds there by this probe alone, 0..=1; None where its self-audit failed.
+    pub holds: Option<f64>,
+    /// Requests measured.
+    pub requests: u64,
+    /// It was stopped early, for nothing could save it.
+    pub hopeless: bool,
+    /// Rulings by its rows alone.
+    pub verdicts: Vec<Verdict>,
+    /// Mean decode tokens per second of one user; None where no reply had several tokens.
+    pub per_user_tps: Option<f64>,
+    /// Output tokens per second over all users.
+    pub total_tps: Option<f64>,
+    /// Requests per second that meet the limits of `goodput(…)`.
+    pub goodput: Option<f64>,
+    /// Another probe is as good in both speeds, and better in one.
+    pub dominated: bool,
+}
+
+/// What one search found, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SearchReport {
+    /// What was looked for.
+    pub spec: SearchSpec,
+    /// The matrix values that its cases share.
+    pub labels: Labels,
+    /// What was found.
+    pub finding: Finding,
+    /// Every probe, in order.
+    pub probes: Vec<ProbeReport>,
+}
+
 /// The verdict on the whole run; the order of severity is that of the exit codes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -267,8 +313,10 @@ pub struct Report {
     pub verdict: RunVerdict,
     /// Exit code of the run.
     pub exit_code: u8,
-    /// The cases, in plan order.
+    /// The cases, in plan order; of a search, those that it probed.
     pub cases: Vec<CaseReport>,
+    /// What the searches found.
+    pub searches: Vec<SearchReport>,
     /// What the self-audits were held against.
     pub audit: AuditLimits,
 }

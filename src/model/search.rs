@@ -99,6 +99,15 @@ impl Purpose {
     }
 }
 
+/// How a round was a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its part of a whole sample, 0 < share <= 1.
+    pub share: f64,
+    /// It was stopped early, for nothing could save it.
+    pub hopeless: bool,
+}
+
 /// What one probe showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
@@ -106,6 +115,8 @@ pub struct Evidence {
     pub holds: f64,
     /// Measured requests behind it.
     pub requests: u64,
+    /// Requests per second that met every limit of a good one, and the standard error of that; NaN-free.
+    pub goodput: (f64, f64),
 }
 
 /// One probe and what it showed.
@@ -138,8 +149,8 @@ pub struct Finding {
     pub answer: Option<f64>,
     /// The interval that holds the true answer with probability `mass`; its lower end is None where nothing may hold.
     pub interval: (Option<f64>, f64),
-    /// Probability of the interval.
-    pub mass: f64,
+    /// Probability of the interval; None where it is what the last comparisons left, as of a goodput's peak.
+    pub mass: Option<f64>,
     /// Where the answer stands in the range.
     pub extent: Extent,
     /// Whether the interval is within the precision, and was confirmed.

@@ -6,6 +6,7 @@ use crate::model::outcome::Outcome;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::lanes::reading;
+use crate::run::lookout::Lookout;
 use crate::run::meter::Meter;
 use crate::run::stop::Stop;
 use crate::store::journal::Writer;
@@ -38,6 +39,8 @@ pub struct Desk {
     pub events: mpsc::Sender<Event>,
     /// Pressed where the journal cannot be written: nothing more is sent then.
     pub halt: Stop,
+    /// Says when the round is hopeless; None where it is to be played to its end.
+    pub lookout: Option<Lookout>,
 }
 
 /// What the collector hands back.
@@ -48,6 +51,8 @@ pub struct Collected {
     pub journal: Writer,
     /// Why the journal is not whole; the outcomes are.
     pub fault: Option<StoreError>,
+    /// Whether the round was halted because nothing could save it.
+    pub hopeless: bool,
 }
 
 /// A running collector.
@@ -70,7 +75,8 @@ fn work(mut desk: Desk, results: Receiver<Finished>) -> Result<Collected, RunErr
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
     let (mut outcomes, fault) = runtime.block_on(desk.collect(results));
     outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn));
-    Ok(Collected { outcomes, journal: desk.journal, fault })
+    let hopeless = desk.lookout.is_some_and(|lookout| lookout.hopeless());
+    Ok(Collected { outcomes, journal: desk.journal, fault, hopeless })
 }
 
 impl Desk {
@@ -86,7 +92,12 @@ impl Desk {
                     let _ = self.events.send(Event::Progress(progress));
                 }
                 finished = results.recv() => match finished {
-                    Ok(finished) => outcomes.push(self.take(finished, &mut fault)),
+                    Ok(finished) => {
+                        outcomes.push(self.take(finished, &mut fault));
+                        if self.lookout.as_mut().is_some_and(|lookout| lookout.look(&outcomes)) {
+                            self.halt.press();
+                        }
+                    }
                     Err(_) => break,
                 },
             }
@@ -148,7 +159,17 @@ mod tests {
         header.join().unwrap().unwrap();
         let halt = Stop::default();
         let (meter, events) = (Meter::new(None, None), mpsc::channel().0);
-        let desk = Desk { case: 0, round: 0, journal, tokenizer: None, meter, gauges: Vec::new(), events, halt: halt.clone() };
+        let desk = Desk {
+            case: 0,
+            round: 0,
+            journal,
+            tokenizer: None,
+            meter,
+            gauges: Vec::new(),
+            events,
+            halt: halt.clone(),
+            lookout: None,
+        };
         let (sender, results) = async_channel::bounded(1);
         let collector = Collector::start(desk, results).unwrap();
         for seq in 0..2000 {

@@ -8,20 +8,38 @@ use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict};
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
+use crate::run::search;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
-    let cases = plan.cases.iter().map(|case| reckon_case(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
-    let verdict = if manifest.error.is_some() { RunVerdict::Error } else { judge::overall(&cases) };
+    let searches = search::reports(plan, table, manifest)?;
+    // A search probes some of the loads that it could have probed; the others are no cases of the run.
+    let ran = |case: &&Case| plan.quests.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
+    let cases = plan.cases.iter().filter(ran).map(|case| reckon_case(plan, case, table, manifest));
+    let cases = cases.collect::<Result<Vec<_>, _>>()?;
+    let verdict = match &manifest.error {
+        Some(_) => RunVerdict::Error,
+        None if searches.is_empty() => judge::overall(&cases),
+        None => judge::found(&searches, &cases),
+    };
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
-    Ok(Report { description: plan.description.clone(), manifest: manifest.clone(), verdict, exit_code, audit: plan.audit, cases })
+    Ok(Report {
+        description: plan.description.clone(),
+        manifest: manifest.clone(),
+        verdict,
+        exit_code,
+        audit: plan.audit,
+        cases,
+        searches,
+    })
 }
 
 fn reckon_case(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<CaseReport, RunError> {
     let parts: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
     let facts = CaseFacts { case, parts: &manifest.parts };
     let sample = frame::sample(table, &facts)?;
-    let audit = audit(&parts, plan.rounds, &sample, &plan.audit);
+    let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
+    let audit = audit(&parts, rounds, &sample, &plan.audit);
     let verdicts: Vec<Verdict> = case
         .checks
         .iter()

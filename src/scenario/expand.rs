@@ -1,8 +1,8 @@
 //! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
 
+use crate::model::check::Subject;
 use crate::model::labels::Labels;
 use crate::model::plan::{AuditLimits, Case, Plan, ReportSpec};
-use crate::model::check::Subject;
 use crate::model::search::{Goal, Quest};
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;

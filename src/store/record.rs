@@ -112,6 +112,7 @@ pub mod tests {
     use super::*;
     use crate::model::outcome::FailureKind;
     use crate::model::report::Vitals;
+    use crate::model::search::Part as Probe;
     use proptest::option::of;
     use proptest::prelude::*;
 
@@ -197,6 +198,7 @@ pub mod tests {
                     cut_short,
                     rows_dropped,
                     rows_repeated,
+                    probe: (rows_dropped % 2 == 0).then_some(Probe { share: 0.25, hopeless: round % 2 == 0 }),
                     vitals,
                 }
             },

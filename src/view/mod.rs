@@ -14,6 +14,8 @@ pub mod headline;
 mod json;
 mod junit;
 mod markdown;
+mod probes;
+pub mod search;
 mod sheet;
 mod table;
 mod terminal;

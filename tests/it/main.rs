@@ -7,6 +7,7 @@ mod lab;
 mod outputs;
 mod protocols;
 mod replay;
+mod search;
 mod sessions;
 mod signals;
 mod tls;

@@ -11,12 +11,16 @@
 //! with the probability that the answer was right. Theirs is one probability for all answers; here each probe brings its own,
 //! so that one which proves little moves little.
 
+mod hunt;
+mod peak;
 mod posterior;
 #[cfg(test)]
 mod tests;
 
 use crate::model::search::{Evidence, Extent, Finding, Probed, Purpose, SearchSpec};
 use posterior::Posterior;
+
+pub use hunt::Hunt;
 
 /// Probes of one search at the most, for each one that halving alone would take.
 const PATIENCE: u32 = 6;
@@ -171,7 +175,7 @@ impl Search {
         Finding {
             answer: self.value(answer),
             interval: (self.value(low), self.posterior.upper(high)),
-            mass: MASS,
+            mass: Some(MASS),
             extent,
             settled: !self.probes.is_empty() && self.settled(),
             confirmed: self.confirmed,

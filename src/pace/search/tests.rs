@@ -22,7 +22,7 @@ fn spec(low: f64, high: f64, start: f64, whole: bool) -> SearchSpec {
 fn search(spec: &SearchSpec, server: impl Fn(f64) -> f64) -> Search {
     let mut search = Search::new(spec, &spec.grid());
     while let Some(probe) = search.next() {
-        search.tell(probe.index, Evidence { holds: server(probe.load), requests: 100 });
+        search.tell(probe.index, Evidence { holds: server(probe.load), requests: 100, goodput: (0.0, 0.0) });
     }
     search
 }
@@ -70,7 +70,7 @@ fn one_lucky_probe_does_not_decide() {
         // The first look at an overloaded server is a lucky one.
         let lie = probe.load > 100.0 && !lied;
         lied |= lie;
-        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= 100.0 || lie), requests: 100 });
+        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= 100.0 || lie), requests: 100, goodput: (0.0, 0.0) });
     }
     let found = search.finding();
     assert!(lied && found.settled && found.answer.is_some_and(|load| (95.0..=105.0).contains(&load)), "{found:?}");
@@ -87,7 +87,7 @@ fn a_failed_confirmation_sends_it_on() {
             refuted.get_or_insert(search.probes().len());
         }
         let edge = if refuted.is_some() { 50.0 } else { 100.0 };
-        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= edge), requests: 100 });
+        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= edge), requests: 100, goodput: (0.0, 0.0) });
     }
     let after = &search.probes()[refuted.unwrap() + 1..];
     assert!(after.iter().any(|probe| probe.purpose == Purpose::Narrow), "{after:?}");
@@ -102,7 +102,7 @@ fn a_server_that_recovers_under_more_load_is_not_monotone() {
     let grid = spec.grid();
     let at = |load: f64| grid.iter().position(|value| *value == load).unwrap();
     for load in [12.0, 40.0] {
-        (0..2).for_each(|_| search.tell(at(load), Evidence { holds: hole(load), requests: 100 }));
+        (0..2).for_each(|_| search.tell(at(load), Evidence { holds: hole(load), requests: 100, goodput: (0.0, 0.0) }));
     }
     assert_eq!(search.finding().contrary, Some((12.0, 40.0)));
     assert!(!search.finding().monotone());
@@ -200,7 +200,7 @@ mod simulated {
         let requests = (SAMPLE as f64 * part) as u64;
         let (flags, cost) = sample(load, requests, seed, |n, over| looks.refute(n, over, TAIL));
         let n = flags.len() as f64 / inflation(&flags);
-        (Evidence { holds: chance(n, share(&flags) * n, TAIL), requests: flags.len() as u64 }, cost)
+        (Evidence { holds: chance(n, share(&flags) * n, TAIL), requests: flags.len() as u64, goodput: (0.0, 0.0) }, cost)
     }
 
     /// The way everybody does it: double until it fails, halve until it is near enough, one sample a probe.

@@ -32,9 +32,13 @@ pub(crate) static SEARCH: Block = Block {
         field("vary", Kind::Text, "Path of the field that is varied; any number, a rate among them.")
             .required()
             .example("load.concurrency"),
-        field("range", Kind::List(&BOUND), "Least and greatest value; of a rate, per second. The search begins at the field's own value.")
-            .required()
-            .example("[1, 1024]"),
+        field(
+            "range",
+            Kind::List(&BOUND),
+            "Least and greatest value; of a rate, per second. The search begins at the field's own value.",
+        )
+        .required()
+        .example("[1, 1024]"),
         field("precision", Kind::Leaf(&SHARE), "How near to the truth the answer shall be.").default("5%").example("2%"),
         field("confirm", Kind::Whole(0, 100), "Probes at the answer before it stands.").default("2").example("3"),
         field("goal", GOAL, "What is looked for.").default("slo").example("goodput"),
@@ -123,7 +127,8 @@ fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kin
         Some(_) => "is no number".to_owned(),
         None => {
             let known: Vec<String> = paths().map(|(own, _)| own).collect();
-            near(path, known.iter().map(String::as_str)).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"))
+            near(path, known.iter().map(String::as_str))
+                .map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"))
         }
     };
     let mistake = Mistake::new(vary.value.at, format!("`{path}` is no field to search"), label);
@@ -152,7 +157,8 @@ fn range<'a>(entry: &'a Entry, review: &mut Review) -> Option<(&'a Node, &'a Nod
     match entry.value.items() {
         [low, high] if low.number() < high.number() => Some((low, high)),
         _ => {
-            let mistake = Mistake::new(entry.value.at, "`range` must be two numbers, the smaller one first", "expected two numbers");
+            let mistake =
+                Mistake::new(entry.value.at, "`range` must be two numbers, the smaller one first", "expected two numbers");
             review.push(mistake.help("For example `range: [1, 1024]`."));
             None
         }
