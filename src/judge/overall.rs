@@ -1,8 +1,8 @@
 //! The verdict on a whole run, and its exit code.
 
 use crate::model::check::Ruling;
-use crate::model::report::{CaseReport, RunVerdict, SearchReport};
-use crate::model::search::Extent;
+use crate::model::report::{CaseReport, RunVerdict};
+use crate::model::search::{Extent, SearchReport};
 
 /// The worst of all cases: an error where no request of the run succeeded, or none of a case that was sent some and has no
 /// check to say so; else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check, and

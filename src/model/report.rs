@@ -6,7 +6,7 @@ use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
 use crate::model::plan::AuditLimits;
 use crate::model::sample::{Counts, Distribution};
-use crate::model::search::{Finding, Part as ProbePart, Purpose, SearchSpec};
+use crate::model::search::{Part as ProbePart, SearchReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -241,48 +241,6 @@ pub struct CaseReport {
     pub timelines: Timelines,
     /// Why values are missing or doubtful.
     pub notes: Vec<String>,
-}
-
-/// One probe of a search.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProbeReport {
-    /// Its case, and the round of it.
-    pub case: String,
-    /// Round of the case, from 0.
-    pub round: u32,
-    /// The value of the varied field.
-    pub load: f64,
-    /// Why there.
-    pub purpose: Purpose,
-    /// Probability that the goal holds there by this probe alone, 0..=1; None where its self-audit failed.
-    pub holds: Option<f64>,
-    /// Requests measured.
-    pub requests: u64,
-    /// It was stopped early, for nothing could save it.
-    pub hopeless: bool,
-    /// Rulings by its rows alone.
-    pub verdicts: Vec<Verdict>,
-    /// Mean decode tokens per second of one user; None where no reply had several tokens.
-    pub per_user_tps: Option<f64>,
-    /// Output tokens per second over all users.
-    pub total_tps: Option<f64>,
-    /// Requests per second that meet the limits of `goodput(…)`.
-    pub goodput: Option<f64>,
-    /// Another probe is as good in both speeds, and better in one.
-    pub dominated: bool,
-}
-
-/// What one search found, and how.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SearchReport {
-    /// What was looked for.
-    pub spec: SearchSpec,
-    /// The matrix values that its cases share.
-    pub labels: Labels,
-    /// What was found.
-    pub finding: Finding,
-    /// Every probe, in order.
-    pub probes: Vec<ProbeReport>,
 }
 
 /// The verdict on the whole run; the order of severity is that of the exit codes.

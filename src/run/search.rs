@@ -8,9 +8,9 @@ use crate::judge;
 use crate::model::check::{Check, Subject};
 use crate::model::metric::Metric;
 use crate::model::plan::{Case, Plan};
-use crate::model::report::{Manifest, Part, ProbeReport, SearchReport};
+use crate::model::report::{Manifest, Part};
 use crate::model::sample::Sample;
-use crate::model::search::{Evidence, Purpose, Quest};
+use crate::model::search::{Evidence, ProbeReport, Purpose, Quest, SearchReport};
 use crate::model::units::Nanos;
 use crate::pace::search::{Hunt, Probe};
 use crate::run::audit::audit;
@@ -20,6 +20,7 @@ use crate::run::course::{Course, Leg};
 use crate::run::error::RunError;
 use crate::run::rows::{Rows, table};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Probes of a search whose self-audit may fail before it is given up: then the tool is the bottleneck, not the server.
 const UNSOUND: usize = 2;
@@ -34,13 +35,14 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
         while let Some(probe) = hunt.next() {
             let index = quest.first + probe.index;
             let Some(case) = plan.cases.get(index) else { break };
-            if !benches.contains_key(&index) {
-                benches.insert(index, store.bench(case, plan, context)?);
-            }
+            let bench = match benches.entry(index) {
+                Entry::Occupied(own) => own.into_mut(),
+                Entry::Vacant(place) => place.insert(store.bench(case, plan, context)?),
+            };
             let rounds = course.manifest().parts.iter().filter(|part| part.case == case.id).count() as u32;
             let own = reduced(case, probe);
             let place = (played, played + 1);
-            let leg = Leg { index, case: &own, bench: &benches[&index], round: rounds, probe: Some(probe.part), place };
+            let leg = Leg { index, case: &own, bench, round: rounds, probe: Some(probe.part), place };
             if !course.play(&leg) {
                 return Ok(());
             }

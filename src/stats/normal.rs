@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn scores_and_probabilities_are_inverse() {
         assert!((score(0.975) - 1.959964).abs() < 1e-6);
-        assert!((probability(score(0.2)) - 0.2).abs() < 1e-12);
+        assert!((probability(score(0.2)) - 0.2).abs() < 1e-9);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The tables and the JSON of a search.
 
 use crate::model::check::{Ruling, Verdict};
-use crate::model::report::{ProbeReport, Report, SearchReport};
+use crate::model::report::Report;
+use crate::model::search::{ProbeReport, SearchReport};
 use crate::view::ViewError;
 use crate::view::escape::{code, prose};
 use crate::view::format::{ABSENT, against, number, percent, title, unit_of};

@@ -1,7 +1,6 @@
 //! What a search is and what it found, in words.
 
-use crate::model::report::{ProbeReport, SearchReport};
-use crate::model::search::{Extent, Goal, SearchSpec};
+use crate::model::search::{Extent, Goal, ProbeReport, SearchReport, SearchSpec};
 use crate::view::format::percent;
 
 /// The field's last name, and the unit of its values.

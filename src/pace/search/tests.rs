@@ -222,6 +222,7 @@ mod simulated {
         (low, cost)
     }
 
+    #[expect(clippy::print_stdout, reason = "both counts are what the test is about")]
     #[test]
     fn the_answer_is_within_the_precision_and_costs_less_than_doubling_and_halving() {
         let spec = spec(1.0, 1024.0, 4.0, true);

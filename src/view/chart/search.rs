@@ -1,6 +1,7 @@
 //! Each limit's metric over the searched load, as a multiple of its limit; the limit at 1, the answer marked.
 
-use crate::model::report::{Report, SearchReport, Series};
+use crate::model::report::{Report, Series};
+use crate::model::search::SearchReport;
 use crate::view::chart::axis::Axis;
 use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::view::chart::pick::subtitle;
