@@ -34,7 +34,7 @@ pub use groups::groups;
 pub use live::row;
 pub use notes::{notes, token_source};
 pub use records::Records;
-pub use sample::sample;
+pub use sample::{round_sample, sample};
 pub use table::{Table, Tagged};
 pub use timelines::timelines;
 

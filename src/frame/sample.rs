@@ -9,6 +9,7 @@ use crate::frame::scalars::scalars;
 use crate::frame::table::Table;
 use crate::model::metric::{Metric, Per};
 use crate::model::outcome::FailureKind;
+use crate::model::report::Part;
 use crate::model::request::Departure;
 use crate::model::sample::{Counts, Distribution, Row, Sample};
 use std::collections::BTreeMap;
@@ -18,11 +19,32 @@ use std::collections::BTreeMap;
 /// # Errors
 /// Where the table holds a word that is not one of its column's.
 pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
-    let all = facts::of(table, &facts.case.id)?;
-    let rounds = rounds(&all, facts);
+    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(|fact| !given_up(fact, facts)).collect();
+    of(&all, facts)
+}
+
+/// Whether a request was in flight when a hopeless probe was given up: it says nothing of the server. Its row stays.
+fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
+    let hopeless = |part: &Part| part.probe.is_some_and(|probe| probe.hopeless);
+    let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round;
+    fact.failure == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(hopeless)
+}
+
+/// The same of one round alone.
+///
+/// # Errors
+/// As of [`sample`].
+pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Result<Sample, FrameError> {
+    let own = |fact: &Fact<'_>| fact.round == round && !given_up(fact, facts);
+    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(own).collect();
+    of(&all, facts)
+}
+
+fn of(all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
+    let rounds = rounds(all, facts);
     let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(|fact| row(fact, facts)).collect();
     let scalars = scalars(&rounds, &rows, facts);
-    Ok(Sample { windows: windows(&rounds), scalars, distributions: distributions(&rows), counts: counts(&all), rows })
+    Ok(Sample { windows: windows(&rounds), scalars, distributions: distributions(&rows), counts: counts(all), rows })
 }
 
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are

@@ -3,6 +3,7 @@
 //! Three kinds of evidence, each with its own test (see `docs/metrics.md`): quantiles and shares by the exact binomial rule,
 //! means and throughputs by the bootstrap, all else as a point.
 
+mod chance;
 mod evidence;
 mod given_up;
 mod need;
@@ -16,10 +17,11 @@ mod share;
 mod units;
 mod watch;
 
+pub use chance::{chance, hopeless};
 pub use evidence::goodput_flags;
 pub use given_up::given_up;
 pub use need::needed;
-pub use overall::{exit_code, overall};
+pub use overall::{exit_code, found, overall};
 pub use rule::rule;
 pub use watch::Watch;
 

@@ -2,6 +2,7 @@
 
 use crate::model::check::Ruling;
 use crate::model::report::{CaseReport, RunVerdict};
+use crate::model::search::{Extent, SearchReport};
 
 /// The worst of all cases: an error where no request of the run succeeded, or none of a case that was sent some and has no
 /// check to say so (of a stage its case says so); else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check, and
@@ -15,6 +16,23 @@ pub fn overall(cases: &[CaseReport]) -> RunVerdict {
     let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| of_ruling(verdict.ruling));
     let audits = cases.iter().map(|case| if case.audit.valid { RunVerdict::Pass } else { RunVerdict::Invalid });
     rulings.chain(audits).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
+}
+
+/// The verdict on a run of searches. That some loads fail is what a search is for: it passes where each has an answer that was
+/// confirmed, fails where not even the least load holds, and is inconclusive where its probes did not suffice. As elsewhere it
+/// is an error where no request succeeded, and invalid where the tool was measured: at an answer, or so often that the search
+/// was given up.
+pub fn found(searches: &[SearchReport], cases: &[CaseReport]) -> RunVerdict {
+    if cases.iter().all(|case| case.counts.ok == 0) {
+        return RunVerdict::Error;
+    }
+    let one = |search: &SearchReport| match search.finding.extent {
+        _ if !search.finding.settled && search.probes.iter().any(|probe| probe.holds.is_none()) => RunVerdict::Invalid,
+        _ if !search.finding.settled => RunVerdict::Inconclusive,
+        Extent::Nothing => RunVerdict::Fail,
+        Extent::Within | Extent::AtLeast => RunVerdict::Pass,
+    };
+    searches.iter().map(one).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
 }
 
 fn of_ruling(ruling: Ruling) -> RunVerdict {

@@ -17,6 +17,7 @@ pub mod prompt;
 pub mod report;
 pub mod request;
 pub mod sample;
+pub mod search;
 pub mod seed;
 pub mod simulator;
 pub mod stage;

@@ -5,6 +5,7 @@ use crate::model::dataset::{DatasetSpec, TraceSpec};
 use crate::model::labels::{Labels, Scalar};
 use crate::model::load::{Load, Warmup};
 use crate::model::request::RequestSpec;
+use crate::model::search::Quest;
 use crate::model::seed::Seed;
 use crate::model::target::Target;
 use crate::model::units::Nanos;
@@ -139,6 +140,8 @@ pub struct Plan {
     pub seed: Seed,
     /// The cases, in the order in which they run.
     pub cases: Vec<Case>,
+    /// Searches, whose probes are the cases: then a case runs only where its search wants to know of it.
+    pub quests: Vec<Quest>,
     /// Times that each case runs, interleaved.
     pub rounds: u32,
     /// Rest between cases.
@@ -152,8 +155,20 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Keeps the cases whose id holds one of these texts.
+    /// Keeps the cases whose id holds one of these texts; of searches, those with such a case, whole.
     pub fn only(&mut self, texts: &[String]) {
-        self.cases.retain(|case| texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str())));
+        let chosen = |case: &Case| texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str()));
+        if self.quests.is_empty() {
+            return self.cases.retain(chosen);
+        }
+        let mut cases = Vec::new();
+        self.quests.retain_mut(|quest| {
+            let own = self.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();
+            quest.first = cases.len();
+            let kept = own.iter().any(chosen);
+            cases.extend(own.iter().filter(|_| kept).cloned());
+            kept
+        });
+        self.cases = cases;
     }
 }

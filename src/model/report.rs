@@ -7,6 +7,7 @@ use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
 use crate::model::plan::{AuditLimits, STAGE};
 use crate::model::sample::{Counts, Distribution};
+use crate::model::search::{Part as ProbePart, SearchReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -87,6 +88,9 @@ pub struct Part {
     /// Prompts sent that the run had sent before, since the data is shorter: sessions count once.
     #[serde(default)]
     pub rows_repeated: u64,
+    /// How it was a probe of a search; None where it was none.
+    #[serde(default)]
+    pub probe: Option<ProbePart>,
     /// What the worker threads saw of themselves; None after a crash.
     pub vitals: Option<Vitals>,
 }
@@ -284,8 +288,10 @@ pub struct Report {
     pub verdict: RunVerdict,
     /// Exit code of the run.
     pub exit_code: u8,
-    /// The cases, in plan order.
+    /// The cases, in plan order; of a search, those that it probed.
     pub cases: Vec<CaseReport>,
+    /// What the searches found.
+    pub searches: Vec<SearchReport>,
     /// What the self-audits were held against.
     pub audit: AuditLimits,
 }

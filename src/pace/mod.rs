@@ -4,5 +4,6 @@ pub mod arrival;
 pub mod quota;
 pub mod rates;
 pub mod schedule;
+pub mod search;
 pub mod users;
 pub mod wait;

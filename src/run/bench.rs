@@ -58,25 +58,12 @@ pub struct Bench {
 impl Bench {
     /// Readies every case of a plan. Datasets, templates and certificates are read here, so that their faults come first.
     pub fn of_plan(plan: &Plan, context: &Context) -> Result<Vec<Bench>, RunError> {
-        let mut opened: Vec<(&DatasetSpec, Dataset)> = Vec::new();
-        let mut logs = Logs::default();
-        let mut benches = Vec::with_capacity(plan.cases.len());
-        for (index, case) in plan.cases.iter().enumerate() {
-            // Cases of a sweep that share a dataset share its rows in memory.
-            let known = opened.iter().find(|(spec, _)| **spec == case.dataset).map(|(_, dataset)| dataset.clone());
-            let dataset = match known {
-                Some(dataset) => dataset,
-                None => {
-                    let dataset = open(&case.dataset, plan, context)?;
-                    opened.push((&case.dataset, dataset.clone()));
-                    dataset
-                }
-            };
-            let log = logs.of(case)?;
+        let mut store = Store::default();
+        let named = |(index, case)| {
             let stem = format!("{}-{index}", plan.id.get(..8).unwrap_or(&plan.id));
-            benches.push(Bench { stem, ..Bench::new(case, dataset, log, context)? });
-        }
-        Ok(benches)
+            Ok(Bench { stem, ..store.bench(case, plan, context)? })
+        };
+        plan.cases.iter().enumerate().map(named).collect()
     }
 
     fn new(case: &Case, dataset: Dataset, log: Option<Log>, context: &Context) -> Result<Bench, RunError> {
@@ -98,6 +85,32 @@ impl Bench {
     /// fixes that; exact where it is an open loop.
     pub fn extent(&self, case: &Case, seed: Seed) -> (Option<u64>, Option<Nanos>) {
         extent(case, seed, self.arrivals.as_ref())
+    }
+}
+
+/// What was opened for the cases so far.
+#[derive(Default)]
+pub struct Store {
+    opened: Vec<(DatasetSpec, Dataset)>,
+    logs: Logs,
+}
+
+impl Store {
+    /// Readies a case. Cases that share a dataset share its rows in memory.
+    ///
+    /// # Errors
+    /// As of [`Bench::of_plan`].
+    pub fn bench(&mut self, case: &Case, plan: &Plan, context: &Context) -> Result<Bench, RunError> {
+        let known = self.opened.iter().find(|(spec, _)| *spec == case.dataset).map(|(_, dataset)| dataset.clone());
+        let dataset = match known {
+            Some(dataset) => dataset,
+            None => {
+                let dataset = open(&case.dataset, plan, context)?;
+                self.opened.push((case.dataset.clone(), dataset.clone()));
+                dataset
+            }
+        };
+        Bench::new(case, dataset, self.logs.of(case)?, context)
     }
 }
 
@@ -226,18 +239,18 @@ impl Prompts for Shifted {
     }
 }
 
-/// Opens a connection to every distinct target and closes it again. Nothing is posted.
-pub fn reach_all(plan: &Plan, benches: &[Bench], context: &Context) -> Result<(), RunError> {
+/// Opens a connection to every distinct target and closes it again. Nothing is posted. The benches are those of the cases.
+pub fn reach_all(cases: &[Case], benches: &[Bench], context: &Context) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
-    let reached = LocalSet::new().block_on(&runtime, reach_each(plan, benches, context));
+    let reached = LocalSet::new().block_on(&runtime, reach_each(cases, benches, context));
     // A name that is still being resolved must not be waited for.
     runtime.shutdown_background();
     reached
 }
 
-async fn reach_each(plan: &Plan, benches: &[Bench], context: &Context) -> Result<(), RunError> {
+async fn reach_each(cases: &[Case], benches: &[Bench], context: &Context) -> Result<(), RunError> {
     let mut reached: Vec<&str> = Vec::new();
-    for (case, bench) in plan.cases.iter().zip(benches) {
+    for (case, bench) in cases.iter().zip(benches) {
         let (Place::Url(url), Some(route)) = (&case.target.place, &bench.route) else { continue };
         if !reached.contains(&url.as_str()) {
             reach(&case.target, bench, (url, route), context).await?;

@@ -7,6 +7,7 @@ use crate::model::outcome::Outcome;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::lanes::reading;
+use crate::run::lookout::Lookout;
 use crate::run::meter::Meter;
 use crate::run::stop::{Level, Stop};
 use crate::run::watch::Watcher;
@@ -44,6 +45,8 @@ pub struct Desk {
     pub watcher: Option<Watcher>,
     /// The round's switch, pressed where the watcher finds one: requests in flight get their grace.
     pub stop: Stop,
+    /// Says when the round is hopeless; None where it is to be played to its end.
+    pub lookout: Option<Lookout>,
 }
 
 /// What the collector hands back.
@@ -56,6 +59,8 @@ pub struct Collected {
     pub fault: Option<StoreError>,
     /// Why the round ended early by its own decision.
     pub ending: Option<Ending>,
+    /// Whether the round was halted because nothing could save it.
+    pub hopeless: bool,
 }
 
 /// A running collector.
@@ -80,7 +85,8 @@ fn work(mut desk: Desk, results: Receiver<Finished>) -> Result<Collected, RunErr
     runtime.block_on(desk.collect(results, &mut seen));
     let Seen { mut outcomes, fault, ending } = seen;
     outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn));
-    Ok(Collected { outcomes, journal: desk.journal, fault, ending })
+    let hopeless = desk.lookout.is_some_and(|lookout| lookout.hopeless());
+    Ok(Collected { outcomes, journal: desk.journal, fault, ending, hopeless })
 }
 
 /// What has come in.
@@ -103,7 +109,12 @@ impl Desk {
                     let _ = self.events.send(Event::Progress(progress));
                 }
                 finished = results.recv() => match finished {
-                    Ok(finished) => self.take(finished, seen),
+                    Ok(finished) => {
+                        self.take(finished, seen);
+                        if self.lookout.as_mut().is_some_and(|lookout| lookout.look(&seen.outcomes)) {
+                            self.halt.press();
+                        }
+                    }
                     Err(_) => break,
                 },
             }
@@ -175,7 +186,19 @@ mod tests {
         let halt = Stop::default();
         let (meter, events) = (Meter::new(None, None), mpsc::channel().0);
         let (tokenizer, gauges, watcher, stop) = (None, Vec::new(), None, Stop::default());
-        let desk = Desk { case: 0, round: 0, journal, tokenizer, meter, gauges, events, halt: halt.clone(), watcher, stop };
+        let desk = Desk {
+            case: 0,
+            round: 0,
+            journal,
+            tokenizer,
+            meter,
+            gauges,
+            events,
+            halt: halt.clone(),
+            watcher,
+            stop,
+            lookout: None,
+        };
         let (sender, results) = async_channel::bounded(1);
         let collector = Collector::start(desk, results).unwrap();
         for seq in 0..2000 {

@@ -6,23 +6,18 @@ use crate::model::load::Shape;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{Manifest, Part, Report};
 use crate::model::target::Place;
-use crate::model::units::Nanos;
-use crate::run::bench::{Bench, reach_all};
+use crate::run::bench::{Bench, Store, reach_all};
 use crate::run::calendar;
 use crate::run::context::Context;
+use crate::run::course::{Course, Leg};
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::ledger::Ledger;
-use crate::run::part::{Turn, play};
 use crate::run::publish::publish;
-use crate::run::rows::{Rows, table};
-use crate::run::stop::{Level, Stop};
-use crate::store::journal::Writer;
-use crate::store::{RunDir, Where, journal, manifest};
+use crate::run::search;
+use crate::store::{RunDir, Where, manifest};
 use crate::telemetry::machine::machine;
 use crate::telemetry::process::allow_open_files;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Open files besides connections.
 const SPARE_FILES: u64 = 128;
@@ -39,12 +34,11 @@ pub struct Conducted {
 
 /// Runs a plan.
 pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
-    let benches = Bench::of_plan(plan, context)?;
-    reach_all(plan, &benches, context)?;
+    let ready = Ready::of(plan, context)?;
     make_room(plan)?;
-    let mut manifest = begin(plan, &benches, context);
+    let mut manifest = begin(plan, ready.notes(), context);
     let folder = open_folder(plan, &manifest, context)?;
-    let (table, fault) = perform(plan, &benches, &folder, &mut manifest, context)?;
+    let (table, fault) = perform(plan, ready, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::to_string);
     match (publish(plan, &table, &manifest, &folder, context.inconclusive), fault) {
@@ -74,8 +68,7 @@ fn open_files(case: &Case) -> (u64, u64) {
     (connections * ends + SPARE_FILES, connections)
 }
 
-fn begin(plan: &Plan, benches: &[Bench], context: &Context) -> Manifest {
-    let notes = notes(benches);
+fn begin(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest {
     for note in &notes {
         let _ = context.events.send(Event::Note(note.clone()));
     }
@@ -120,54 +113,58 @@ fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<Ru
 /// Plays every round of every case, interleaved, and keeps the rows, up to the fault that ends the run before its plan.
 fn perform(
     plan: &Plan,
-    benches: &[Bench],
+    ready: Ready,
     folder: &RunDir,
     manifest: &mut Manifest,
     context: &Context,
 ) -> Result<(Table, Option<RunError>), RunError> {
-    let mut journal = Writer::create(&folder.file(journal::FILE))?;
-    let (mut rows, mut fault, told) = (Rows::new(), None, manifest.notes.clone());
-    let parts = plan.cases.len() * plan.rounds as usize;
-    let mut ledger = Ledger::default();
-    for (number, (round, index)) in order(plan).enumerate() {
-        if given_up(&plan.cases[index], manifest) {
-            continue;
-        }
-        if number > 0 {
-            rest(plan.pause.into(), &context.stop);
-        }
-        if context.stop.level() > Level::Run {
-            break;
-        }
-        let (case, bench) = (&plan.cases[index], &benches[index]);
-        let seed = plan.seed.child(case.id.as_str()).child(u64::from(round));
-        let (first, planned) = (ledger.first(case, bench), bench.extent(case, seed).0);
-        announce(case, planned, (number, parts), context);
-        let turn = Turn { case, index: index as u32, round, first, planned, seed };
-        let done = match play(&turn, bench, journal, context) {
-            Ok(done) => done,
-            Err(error) => {
-                fault = Some(error);
-                break;
+    let mut course = Course::begin(plan, folder, manifest, context)?;
+    match ready {
+        Ready::Search(first) => {
+            if let Err(fault) = search::seek(&mut course, *first, plan, context) {
+                course.fail(fault);
             }
-        };
-        ledger.book(case, bench, (first, planned), &done.outcomes);
-        journal = done.journal;
-        manifest.parts.push(done.part);
-        manifest.notes = notes(benches);
-        rows.insert((turn.index, round), done.outcomes);
-        let noted = manifest::write(folder, manifest);
-        fault = done.fault.or(noted.err().map(RunError::from));
-        if fault.is_some() {
-            break;
+        }
+        Ready::Cases(benches) => {
+            let parts = plan.cases.len() * plan.rounds as usize;
+            for (number, (round, index)) in order(plan).enumerate() {
+                if given_up(&plan.cases[index], course.manifest()) {
+                    continue;
+                }
+                let (case, bench, place) = (&plan.cases[index], &benches[index], (number, parts));
+                if !course.play(&Leg { index, case, bench, round, probe: None, place }) {
+                    break;
+                }
+            }
         }
     }
-    manifest.notes.extend(ledger.notes());
-    for note in manifest.notes.iter().filter(|note| !told.contains(note)) {
-        let _ = context.events.send(Event::Note(note.clone()));
+    course.finish()
+}
+
+/// What must be ready before anything is sent.
+enum Ready {
+    /// Every case.
+    Cases(Vec<Bench>),
+    /// The first probe of a search, and what was opened for it.
+    Search(Box<(Store, Bench)>),
+}
+
+impl Ready {
+    fn of(plan: &Plan, context: &Context) -> Result<Ready, RunError> {
+        if !plan.quests.is_empty() {
+            return search::ready(plan, context).map(Box::new).map(Ready::Search);
+        }
+        let benches = Bench::of_plan(plan, context)?;
+        reach_all(&plan.cases, &benches, context)?;
+        Ok(Ready::Cases(benches))
     }
-    manifest.interrupted = context.stop.level() > Level::Run;
-    Ok((table(plan, &rows)?, fault))
+
+    fn notes(&self) -> Vec<String> {
+        match self {
+            Ready::Cases(benches) => notes(benches),
+            Ready::Search(first) => notes(std::slice::from_ref(&first.1)),
+        }
+    }
 }
 
 /// Whether a limit of the case was lost in an earlier round: more of them decide nothing.
@@ -180,20 +177,6 @@ fn given_up(case: &Case, manifest: &Manifest) -> bool {
 fn order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
     let cases = plan.cases.len();
     (0..plan.rounds).flat_map(move |round| (0..cases).map(move |index| (round, index)))
-}
-
-fn announce(case: &Case, planned: Option<u64>, (part, parts): (usize, usize), context: &Context) {
-    let total = planned.or(case.load.requests);
-    let seconds = case.load.lasts().map(Nanos::secs);
-    let _ = context.events.send(Event::CaseStarted { case: case.id.clone(), part, parts, total, seconds });
-}
-
-/// The pause between cases; a signal ends it.
-fn rest(pause: Duration, stop: &Stop) {
-    let until = Instant::now() + pause;
-    while stop.level() == Level::Run && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
-    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,11 @@ pub struct Forecast {
 
 /// The outlook of a plan. Datasets are opened for the first body, and logs for the arrivals in them; nothing is sent.
 pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
+    if !plan.quests.is_empty() {
+        let words = "as many as the search needs";
+        let (first_body, undecidable) = (first_body(plan, cache)?, undecidable(plan));
+        return Ok(Forecast { requests: words.into(), time: "what the search needs".into(), first_body, undecidable });
+    }
     let extents = extents(plan, cache)?;
     Ok(Forecast {
         requests: requests(plan, &extents),
@@ -126,7 +131,10 @@ fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
 /// One line for each assertion that takes more requests to pass than its case will measure.
 pub fn undecidable(plan: &Plan) -> Vec<String> {
     let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case).collect::<Vec<_>>();
-    let cases = plan.cases.iter().flat_map(|case| std::iter::once(case.clone()).chain(stages(case)));
+    // The loads of a search have the same limits, and the first one of each speaks for all.
+    let spoken = |index: usize| plan.quests.is_empty() || plan.quests.iter().any(|quest| quest.first == index);
+    let cases = plan.cases.iter().enumerate().filter(|(index, _)| spoken(*index)).map(|(_, case)| case);
+    let cases = cases.flat_map(|case| std::iter::once(case.clone()).chain(stages(case)));
     let lines = cases.flat_map(|case| {
         let line = |check: &Check| {
             let (needed, most) = (judge::needed(check)?, measured_at_most(&case, rounds_of(check, plan.rounds))?);

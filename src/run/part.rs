@@ -11,6 +11,7 @@ use crate::model::load::Shape;
 use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::report::{Part, Vitals};
+use crate::model::search::Part as Probe;
 use crate::model::seed::Seed;
 use crate::model::target::Place;
 use crate::model::units::Nanos;
@@ -25,6 +26,7 @@ use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::lanes::{Lane, LaneReport, reading};
 use crate::run::ledger;
+use crate::run::lookout::Lookout;
 use crate::run::meter::{Meter, Spans};
 use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
@@ -62,6 +64,8 @@ pub struct Turn<'a> {
     pub planned: Option<u64>,
     /// Its seed.
     pub seed: Seed,
+    /// Its part of a whole sample, where it is a probe of a search: then it ends early where it is hopeless.
+    pub probe: Option<f64>,
 }
 
 /// What a round leaves.
@@ -102,8 +106,9 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let lanes: Vec<Result<LaneReport, RunError>> = running.into_iter().map(|lane| lane.and_then(Lane::finish)).collect();
     let fed = feed.finish();
     let written = scribe.map_or(Ok(()), Scribe::finish);
-    let Collected { outcomes, mut journal, fault, ending } = collector.finish()?;
+    let Collected { outcomes, mut journal, fault, ending, hopeless } = collector.finish()?;
     part.ending = ending;
+    part.probe = turn.probe.map(|share| Probe { share, hopeless });
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
@@ -190,6 +195,7 @@ impl<'a> Stage<'a> {
             halt: self.halt.clone(),
             watcher: Watcher::over(self.turn.case, self.turn.round, self.turn.planned),
             stop: self.stop.clone(),
+            lookout: self.turn.probe.map(|_| Lookout::new(self.turn.case)),
         }
     }
 

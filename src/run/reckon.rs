@@ -8,14 +8,30 @@ use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict, Timelines};
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
+use crate::run::search;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
-    let cases = plan.cases.iter().map(|case| with_stages(plan, case, table, manifest)).collect::<Result<Vec<_>, _>>()?;
-    let cases: Vec<CaseReport> = cases.into_iter().flatten().collect();
-    let verdict = if manifest.error.is_some() { RunVerdict::Error } else { judge::overall(&cases) };
+    let searches = search::reports(plan, table, manifest)?;
+    // A search probes some of the loads that it could have probed; the others are no cases of the run.
+    let ran = |case: &&Case| plan.quests.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
+    let cases = plan.cases.iter().filter(ran).map(|case| with_stages(plan, case, table, manifest));
+    let cases: Vec<CaseReport> = cases.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let verdict = match &manifest.error {
+        Some(_) => RunVerdict::Error,
+        None if searches.is_empty() => judge::overall(&cases),
+        None => judge::found(&searches, &cases),
+    };
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
-    Ok(Report { description: plan.description.clone(), manifest: manifest.clone(), verdict, exit_code, audit: plan.audit, cases })
+    Ok(Report {
+        description: plan.description.clone(),
+        manifest: manifest.clone(),
+        verdict,
+        exit_code,
+        audit: plan.audit,
+        cases,
+        searches,
+    })
 }
 
 /// A case as a whole, and each of its stages.
@@ -41,7 +57,8 @@ fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
 fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<CaseReport, RunError> {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
     let sample = frame::sample(table, facts)?;
-    let mut audit = audit(&parts, plan.rounds, &sample, &plan.audit);
+    let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
+    let mut audit = audit(&parts, rounds, &sample, &plan.audit);
     let inherited: Vec<String> = whole.iter().filter(|reason| !audit.reasons.contains(reason)).cloned().collect();
     audit.reasons.extend(inherited);
     audit.valid = audit.reasons.is_empty();

@@ -1,13 +1,15 @@
 //! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
 
+use crate::model::check::Subject;
 use crate::model::labels::Labels;
 use crate::model::plan::{AuditLimits, Case, Plan, ReportSpec};
+use crate::model::search::{Goal, Quest};
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
-use crate::scenario::sections::{Draft, audit, dataset, load, report, request, request::last, slo, target};
-use crate::scenario::sweep::{Point, points};
+use crate::scenario::sections::{Draft, audit, dataset, load, report, request, request::last, search, slo, target};
+use crate::scenario::sweep::{Point, Setting, points};
 use crate::scenario::tree::Node;
 use crate::scenario::vars::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,13 +27,15 @@ struct Sound {
 pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
     let sound = |section: &str| !review.partial && review.clean(section) && root.get(section).is_some();
     let sound = Sound { target: sound("target"), request: sound("request"), dataset: sound("dataset"), load: sound("load") };
-    let axes = crate::scenario::sweep::paths(root);
+    let mut axes = crate::scenario::sweep::paths(root);
     let points = if review.clean("matrix") {
         review.section = "matrix".to_owned();
         points(root.get("matrix"), review)
     } else {
         Vec::new()
     };
+    let (points, quests) = searched(root, points, &axes, review);
+    axes.extend(search::path(root));
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
     let names = names(&points);
@@ -42,6 +46,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     if cases.len() == points.len() {
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, rounds.unwrap_or(1), review);
+        aims(root, &quests, &cases, review);
     }
     let frame = frame(root);
     let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
@@ -51,12 +56,51 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         description: root.get("description").and_then(Node::text).map(|text| text.into_owned()),
         seed,
         cases,
+        quests,
         rounds: rounds?,
         pause,
         audit,
         report,
         resolved: String::new(),
     })
+}
+
+/// The points of a search: each value of its field at each point of the matrix.
+fn searched(root: &Node, points: Vec<Point>, axes: &BTreeSet<String>, review: &mut Review) -> (Vec<Point>, Vec<Quest>) {
+    review.section = "search".to_owned();
+    let Some(varied) = Some(root).filter(|_| review.clean("search")).and_then(|root| search::decode(root, axes, review)) else {
+        return (points, Vec::new());
+    };
+    let quest = |(number, point): (usize, &Point)| Quest {
+        spec: varied.spec.clone(),
+        labels: labels(point),
+        first: number * varied.grid.len(),
+        grid: varied.grid.clone(),
+    };
+    let quests = points.iter().enumerate().map(quest).collect();
+    let with = |point: &Point, setting: &Setting| point.iter().chain([setting]).cloned().collect();
+    let all = points.iter().flat_map(|point| varied.settings.iter().map(move |setting| with(point, setting)));
+    (all.collect(), quests)
+}
+
+/// Files a search whose cases have no limit that its goal could be about.
+fn aims(root: &Node, quests: &[Quest], cases: &[Case], review: &mut Review) {
+    review.section = "search".to_owned();
+    let (Some(quest), Some(entry)) = (quests.first(), root.entry_at("search")) else { return };
+    let aim = |case: &Case| match quest.spec.goal {
+        Goal::Slo => !case.checks.is_empty(),
+        Goal::Goodput => case.checks.iter().any(|check| matches!(check.subject, Subject::Goodput(_))),
+    };
+    if review.clean("slo") && !cases.iter().all(aim) {
+        search::aimless(quest.spec.goal, entry.key_at, review);
+    }
+    if cases.iter().any(|case| case.checks.iter().any(|check| check.abort.is_some())) {
+        search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), "`abort` in a search", review);
+    }
+    if cases.iter().any(|case| case.load.stop_when_saturated) {
+        let own = root.entry_at("load.stop_when_saturated");
+        search::early(own.map_or(entry.key_at, |own| own.key_at), "`stop_when_saturated` in a search", review);
+    }
 }
 
 /// What all cases share.
@@ -80,7 +124,7 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
         tree.set(&setting.path, setting.path_at, setting.value.clone());
     }
     let tree = World { env: given.env, root: &tree, swept: &BTreeSet::new() }.scenario(review);
-    let labels = Labels(point.iter().filter_map(|own| Some((own.path.clone(), own.value.scalar()?))).collect());
+    let labels = labels(point);
     let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
     let target = decode("target", given.sound.target, &draft, review, target::decode);
     let dataset = decode("dataset", given.sound.dataset, &draft, review, dataset::decode);
@@ -98,6 +142,10 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
         checks: Vec::new(),
         stage_checks: Vec::new(),
     })
+}
+
+fn labels(point: &Point) -> Labels {
+    Labels(point.iter().filter_map(|own| Some((own.path.clone(), own.value.scalar()?))).collect())
 }
 
 fn decode<T>(

@@ -74,6 +74,11 @@ impl Review {
         self.mistakes.iter().all(|mistake| mistake.section != section)
     }
 
+    /// How many mistakes were filed.
+    pub fn count(&self) -> usize {
+        self.mistakes.len()
+    }
+
     /// Whether nothing is known to be wrong at all.
     pub fn is_clean(&self) -> bool {
         self.mistakes.is_empty()

@@ -101,7 +101,8 @@ fn compile(input: &Input<'_>, mut review: Review) -> Result<Loaded, Faults> {
 
 /// Variables replaced, the template in place, held against the tables, defaults spelled out.
 fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Node {
-    let swept = sweep::paths(tree);
+    let mut swept = sweep::paths(tree);
+    swept.extend(sections::search::path(tree));
     let world = World { env, root: tree, swept: &swept };
     let mut root = world.scenario(review);
     simulate(&mut root);

@@ -185,7 +185,7 @@ mod tests {
             "load: {concurrency: many}",
             "seed: -1",
             "pause: 5",
-            "search: {}",
+            "search: {vary: load.concurrency, rnge: [1, 8]}",
             "matrix: {load.concurency: [1]}",
             "matrix: {load.concurrency: 1}",
             "slo: [{expr: \"ttft.p95 < 5ms\", wen: {}}]",

@@ -165,7 +165,15 @@ fn shipped_scenarios_expand_to_these_cases() {
     let mut lines = Vec::new();
     for (name, path) in shipped() {
         let plan = load_file(&path).unwrap().plan;
-        for case in &plan.cases {
+        for quest in &plan.quests {
+            let (spec, loads) = (&quest.spec, quest.grid.len());
+            lines.push(format!(
+                "{name} searches {} over {loads} loads, {} to {}, from {}",
+                spec.vary, spec.low, spec.high, spec.start
+            ));
+        }
+        // The loads of a search differ in nothing else.
+        for case in plan.cases.iter().take(if plan.quests.is_empty() { usize::MAX } else { 1 }) {
             let (load, data) = (&case.load, &case.dataset);
             let checks: Vec<String> = case.checks.iter().map(check::print).collect();
             let planned = load.planned().map_or("open end".to_owned(), |n| n.to_string());

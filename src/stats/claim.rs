@@ -30,6 +30,13 @@ pub fn decide(n: u64, breaking: u64, tail: f64, level: f64) -> Decision {
     }
 }
 
+/// Probability that at most a share `tail` breaks the limit, after `breaking` of `n` did: the posterior of the share under
+/// Jeffreys' prior, Beta(breaking + ½, n − breaking + ½) (Brown, Cai and DasGupta, "Interval estimation for a binomial
+/// proportion", Statistical Science 16, 2001). ½ without samples. Real arguments are what correlated samples are worth.
+pub fn chance(n: f64, breaking: f64, tail: f64) -> f64 {
+    if n > 0.0 { at_least(n, tail, breaking + 0.5) } else { 0.5 }
+}
+
 /// The most samples of `n` that may break the limit with the claim still holding. None where not even zero would do.
 pub fn allowed(n: u64, tail: f64, level: f64) -> Option<u64> {
     let holds = |t: u64| at_most(n as f64, tail, t as f64) <= 1.0 - level;
@@ -113,6 +120,18 @@ mod tests {
         assert!(decide(more, more / 20, 0.10, 0.95) == Decision::Holds && more > 100, "{more}");
         let worse = needed_to_decide(40, 6, 0.10, 0.95).unwrap();
         assert!(decide(worse, (worse * 6).div_ceil(40), 0.10, 0.95) == Decision::Broken && worse > 40, "{worse}");
+    }
+
+    #[test]
+    fn the_chance_of_a_claim_lies_between_its_two_exact_tests() {
+        for (n, t) in [(59.0, 0.0), (200.0, 9.0), (200.0, 10.0), (200.0, 15.0), (40.0, 40.0)] {
+            let chance = chance(n, t, 0.05);
+            let (lower, upper) = (at_least(n, 0.05, t + 1.0), at_least(n, 0.05, t));
+            assert!(lower <= chance && chance <= upper, "{n} {t}: {lower} {chance} {upper}");
+        }
+        // The density of Beta(9.5, 191.5) summed from 0 to 0.05 by the midpoint rule.
+        assert!((chance(200.0, 9.0, 0.05) - 0.610072).abs() < 1e-6, "{}", chance(200.0, 9.0, 0.05));
+        assert_eq!(chance(0.0, 0.0, 0.05), 0.5);
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Floor 1. Small statistical functions, each with its source.
 
+pub mod batches;
 pub mod bootstrap;
 pub mod claim;
 pub mod drift;
 pub mod ks;
+pub mod looks;
 pub mod moments;
+pub mod normal;
 pub mod quantile;
 pub mod quantity;
 pub mod sequential;

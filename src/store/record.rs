@@ -116,6 +116,7 @@ pub mod tests {
     use crate::model::ending::{Aborted, Ending, Saturated};
     use crate::model::outcome::FailureKind;
     use crate::model::report::Vitals;
+    use crate::model::search::Part as Probe;
     use proptest::option::of;
     use proptest::prelude::*;
 
@@ -205,6 +206,7 @@ pub mod tests {
                     ending: ending(rows_repeated),
                     rows_dropped,
                     rows_repeated,
+                    probe: (rows_dropped % 2 == 0).then_some(Probe { share: 0.25, hopeless: round % 2 == 0 }),
                     vitals,
                 }
             },

@@ -4,6 +4,7 @@ use crate::model::check::{Ruling, Verdict};
 use crate::model::outcome::FailureKind;
 use crate::model::report::{CaseReport, OFF_PLAN, Report, RunVerdict};
 use crate::view::format::{against, plain, title, unit_of};
+use crate::view::search::sentence;
 use crate::view::sheet::subject_mark;
 
 /// The verdict as a word, in capitals.
@@ -22,7 +23,9 @@ pub fn reason(report: &Report) -> String {
     if report.cases.is_empty() {
         return "no case ran, so there is nothing to judge.".to_owned();
     }
+    let found = || report.searches.iter().map(sentence).collect::<Vec<_>>().join("; ") + ".";
     match report.verdict {
+        RunVerdict::Pass | RunVerdict::Fail | RunVerdict::Inconclusive if !report.searches.is_empty() => found(),
         RunVerdict::Invalid if report.manifest.interrupted => cut_short(report),
         RunVerdict::Error if report.manifest.interrupted && given_up(report) => cut_short(report),
         RunVerdict::Pass if rulings(report).next().is_none() => format!("{}; no limit was set.", extent(report)),

@@ -7,7 +7,7 @@ use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::{CaseReport, GroupReport, Report};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
-use crate::view::{ViewError, absent, format};
+use crate::view::{ViewError, absent, format, probes};
 use serde_json::{Map, Value, json};
 
 /// The format's name and version, the value of `schema`.
@@ -42,7 +42,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
         "targets": manifest.targets,
         "notes": manifest.notes,
         "cases": cases,
-        "search": null,
+        "search": probes::json(report)?,
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
@@ -107,7 +107,8 @@ fn distribution(distribution: &Distribution) -> Map<String, Value> {
     out
 }
 
-fn slo(verdict: &Verdict) -> Value {
+/// A verdict, as it stands in `slo`.
+pub(super) fn slo(verdict: &Verdict) -> Value {
     let unit = match format::unit_of(verdict) {
         Unit::Share => "share",
         unit => unit.symbol(),
@@ -130,6 +131,7 @@ mod tests {
     use super::*;
     use crate::model::ending::{Aborted, Saturated};
     use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
+    use crate::view::probes::tests::searched;
 
     fn rendered(report: &Report) -> Value {
         serde_json::from_str(&json(report).unwrap()).unwrap()
@@ -140,7 +142,9 @@ mod tests {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         let validator = jsonschema::draft202012::new(&schema).unwrap();
         let odd = report_of(vec![failing(), no_data()], Default::default(), 1);
-        for report in [sweep(1), sweep(12), grid(2), odd, report_of(Vec::new(), Default::default(), 0), Report::default()] {
+        for report in
+            [searched(), sweep(1), sweep(12), grid(2), odd, report_of(Vec::new(), Default::default(), 0), Report::default()]
+        {
             let results = rendered(&report);
             let faults: Vec<String> =
                 validator.iter_errors(&results).map(|fault| format!("{} {fault}", fault.instance_path())).collect();

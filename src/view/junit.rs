@@ -36,7 +36,12 @@ pub fn junit(report: &Report, inconclusive: Inconclusive) -> Result<String, View
     let mut document = Document::new(format!("llmscen {}", report.manifest.name));
     document.timestamp = report.manifest.started_at.parse().ok();
     document.time = report.manifest.elapsed_s.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
-    document.add_test_suites(report.cases.iter().map(|case| suite(&report.manifest.name, case, inconclusive)));
+    // That some loads fail is what a search is for: its answer is the test.
+    if report.searches.is_empty() {
+        document.add_test_suites(report.cases.iter().map(|case| suite(&report.manifest.name, case, inconclusive)));
+    } else {
+        document.add_test_suite(searches(report, inconclusive));
+    }
     document.add_test_suites(run_suite(report));
     Ok(document.to_string()?)
 }
@@ -55,6 +60,19 @@ fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestS
         test.set_classname(class);
         suite.add_test_case(test);
     }
+    suite
+}
+
+fn searches(report: &Report, inconclusive: Inconclusive) -> TestSuite {
+    let mut suite = TestSuite::new("search");
+    let status = match (report.verdict, inconclusive) {
+        (RunVerdict::Pass, _) | (RunVerdict::Error, _) => TestCaseStatus::success(),
+        (RunVerdict::Inconclusive, Inconclusive::Skipped) => TestCaseStatus::skipped(),
+        (RunVerdict::Invalid, _) => broken(NonSuccessKind::Error, "invalid", &headline::reason(report)),
+        (RunVerdict::Inconclusive, _) => broken(NonSuccessKind::Failure, "inconclusive", &headline::reason(report)),
+        (RunVerdict::Fail, _) => broken(NonSuccessKind::Failure, "fail", &headline::reason(report)),
+    };
+    suite.add_test_case(TestCase::new("found its answer", status));
     suite
 }
 

@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, manners};
+use crate::view::{ViewError, absent, groups, headline, manners, probes};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -26,6 +26,7 @@ struct Page {
     reason: String,
     interruption: Option<String>,
     description: Option<String>,
+    searches: Vec<probes::Told>,
     slo: Sheet,
     slo_open: Sheet,
     slo_total: usize,
@@ -80,6 +81,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         reason: prose(&headline::reason(report)),
         interruption: headline::interruption(report).as_deref().map(prose),
         description: report.description.as_deref().map(prose),
+        searches: probes::told(report),
         slo,
         slo_open: sheet::slo(report, |verdict| verdict.ruling != Ruling::Pass),
         slo_total,

@@ -15,6 +15,8 @@ mod json;
 mod junit;
 mod manners;
 mod markdown;
+mod probes;
+pub mod search;
 mod sheet;
 mod table;
 mod terminal;

@@ -9,6 +9,7 @@ use crate::model::units::Unit;
 use crate::view::absent::mark;
 use crate::view::format::{ABSENT, against, millis, percent, title, unit_of, value};
 use crate::view::headline;
+use crate::view::search::planned;
 use crate::view::sheet::{remark, subject_mark};
 use crate::view::table::{Cell, Column, Screen, Tint, render};
 
@@ -121,9 +122,15 @@ fn case_row(case: &CaseReport) -> Vec<Cell> {
     ]
 }
 
-/// The cases of a plan, one a line. `width`: columns of the terminal, None where there is none.
+/// The cases of a plan, one a line; of a search, the one with the least load. `width`: columns of the terminal, None where there is none.
 pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
-    render(&PLAN, &plan.cases.iter().map(plan_row).collect::<Vec<_>>(), Screen { width, color })
+    let begins = |index: &usize| plan.quests.is_empty() || plan.quests.iter().any(|quest| quest.first == *index);
+    let rows = (0..plan.cases.len()).filter(begins).filter_map(|index| Some(plan_row(plan.cases.get(index)?)));
+    let table = render(&PLAN, &rows.collect::<Vec<_>>(), Screen { width, color });
+    match plan.quests.first() {
+        Some(quest) => table + &planned(&quest.spec, plan.quests.len()),
+        None => table,
+    }
 }
 
 fn plan_row(case: &Case) -> Vec<Cell> {

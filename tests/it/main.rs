@@ -10,6 +10,7 @@ mod manners;
 mod outputs;
 mod protocols;
 mod replay;
+mod search;
 mod sessions;
 mod shapes;
 mod signals;

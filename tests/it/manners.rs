@@ -34,7 +34,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = Bench::of_plan(plan, &context).unwrap().remove(0);
-    let turn = Turn { case: &plan.cases[0], index: 0, round: 1, first: 0, planned: None, seed: plan.seed };
+    let turn = Turn { case: &plan.cases[0], index: 0, round: 1, first: 0, planned: None, seed: plan.seed, probe: None };
     play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes
 }
 

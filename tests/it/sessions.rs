@@ -146,7 +146,7 @@ impl<'a> Scene<'a> {
         plan.cases[0].dataset.turns = self.turns.clone();
         let mut bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
         bench.prompts = Arc::new(Fixed(sessions));
-        let turn = Turn { case: &plan.cases[0], index: 0, round: 0, first: 0, planned: None, seed: SEED };
+        let turn = Turn { case: &plan.cases[0], index: 0, round: 0, first: 0, planned: None, seed: SEED, probe: None };
         play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
     }
 }

@@ -3,7 +3,7 @@
 use crate::scenario::block::{Block, Default, Kind, field, planned};
 use crate::scenario::leaf::duration::DURATION;
 use crate::scenario::leaf::word::NAME;
-use crate::scenario::sections::{audit, dataset, load, report, request, slo, target};
+use crate::scenario::sections::{audit, dataset, load, report, request, search, slo, target};
 
 /// The keys of a scenario.
 pub(crate) static SCENARIO: Block = Block {
@@ -32,13 +32,14 @@ pub(crate) static SCENARIO: Block = Block {
         field("pause", Kind::Leaf(&DURATION), "Rest between cases.").default("0s").example("5s"),
         field("slo", Kind::List(&Kind::Block(&slo::SLO)), "The limits that the run is judged by.")
             .example("[\"ttft.p95 < 500ms\"]"),
+        field("search", Kind::Block(&search::SEARCH), "Finds the largest load at which every limit holds.")
+            .example("{ vary: load.concurrency, range: [1, 1024] }"),
         field("report", Kind::Block(&report::REPORT), "What is written, and where.")
             .defaults(Default::Empty)
             .example("{ formats: [md, junit] }"),
         field("audit", Kind::Block(&audit::AUDIT), "When the load generator, not the server, was measured.")
             .defaults(Default::Empty)
             .example("{ lag_p99: 10ms }"),
-        planned("search"),
         planned("baseline"),
         planned("reference"),
     ],

@@ -4,7 +4,7 @@ pub(crate) mod check;
 pub(crate) mod points;
 
 pub(crate) use check::check;
-pub(crate) use points::{Point, points};
+pub(crate) use points::{Point, Setting, points};
 
 use crate::scenario::tree::{Data, Entry, Node};
 use std::collections::BTreeSet;

@@ -14,6 +14,7 @@ mod limit;
 mod over_time;
 mod pick;
 mod raster;
+mod search;
 mod style;
 mod sweep;
 mod throughput_over_load;
@@ -42,9 +43,11 @@ pub fn charts(report: &Report) -> Result<Vec<Chart>, ViewError> {
 }
 
 fn figures(report: &Report) -> Vec<Figure> {
+    let first = search::figure(report);
     let over_load = [latency_over_load::figure(report), throughput_over_load::figure(report)];
     let over_time = [over_time::ttft(report), over_time::in_flight(report), over_time::tokens_per_second(report)];
-    over_load.into_iter().flatten().chain(distribution::figures(report)).chain(over_time.into_iter().flatten()).collect()
+    let over_load = first.into_iter().chain(over_load.into_iter().flatten());
+    over_load.chain(distribution::figures(report)).chain(over_time.into_iter().flatten()).collect()
 }
 
 fn render(figure: &Figure) -> Result<Chart, ViewError> {

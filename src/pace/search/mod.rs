@@ -1,0 +1,196 @@
+//! The search for the largest load that holds, as a state machine: what was seen goes in, the next load comes out.
+//!
+//! ```text
+//! start ──holds──▶ twice as much ──holds──▶ … ──fails──▶┐            each probe moves the posterior by as much as it
+//!   └────fails───▶ half as much ──fails──▶ … ──holds──▶─┴▶ narrow ◀─┐ proves; the next one halves what is left of it
+//!                                                            │      │
+//!                            interval within the precision ──┴▶ confirm ──refuted──┘
+//! ```
+//! The narrowing is the probabilistic bisection of Waeber, Frazier and Henderson, "Bisection search with noisy responses",
+//! SIAM Journal on Control and Optimization 51 (2013): a density over where the edge lies, queried at its median, and updated
+//! with the probability that the answer was right. Theirs is one probability for all answers; here each probe brings its own,
+//! so that one which proves little moves little.
+
+mod hunt;
+mod peak;
+mod posterior;
+#[cfg(test)]
+mod tests;
+
+use crate::model::search::{Evidence, Extent, Finding, Probed, Purpose, SearchSpec};
+use posterior::Posterior;
+
+pub use hunt::Hunt;
+
+/// Probes of one search at the most, for each one that halving alone would take.
+const PATIENCE: u32 = 6;
+/// Probability of the interval that must lie within the precision.
+const MASS: f64 = 0.97;
+/// Each step of the bracket goes this much further than the one before.
+const STRIDE: f64 = 2.0;
+/// From this probability on a load holds, or fails, beyond doubt.
+const BEYOND_DOUBT: f64 = 0.99;
+/// Below this probability a confirmation refutes the answer.
+const REFUTED: f64 = 0.05;
+/// Part of a whole sample that a probe of the bracket takes, and one that narrows.
+const GLANCE: f64 = 0.25;
+const LOOK: f64 = 0.75;
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probe {
+    /// Index of the load in the grid.
+    pub index: usize,
+    /// The load.
+    pub load: f64,
+    /// Why there.
+    pub purpose: Purpose,
+    /// Part of a whole sample that will do, 0 < part <= 1.
+    pub part: f64,
+}
+
+/// A search under way.
+#[derive(Clone, Debug)]
+pub struct Search {
+    grid: Vec<f64>,
+    start: usize,
+    precision: f64,
+    confirm: u32,
+    most: usize,
+    posterior: Posterior,
+    probes: Vec<Probed>,
+    confirmed: u32,
+}
+
+impl Search {
+    /// A search over an ascending grid of values > 0, as [`SearchSpec::grid`] has it.
+    pub fn new(spec: &SearchSpec, grid: &[f64]) -> Search {
+        let start = grid.partition_point(|value| *value < spec.start).min(grid.len().saturating_sub(1));
+        let halvings = (grid.len().max(2) as f64).log2().ceil() as u32;
+        Search {
+            grid: grid.to_vec(),
+            start,
+            precision: spec.precision,
+            confirm: spec.confirm,
+            most: (PATIENCE * halvings + spec.confirm) as usize,
+            posterior: Posterior::new(grid, spec.whole),
+            probes: Vec::new(),
+            confirmed: 0,
+        }
+    }
+
+    /// Where to look next; None when the search is over.
+    pub fn next(&self) -> Option<Probe> {
+        if self.grid.is_empty() || self.probes.len() >= self.most || self.settled() {
+            return None;
+        }
+        let (index, purpose) = self.purpose();
+        let part = match purpose {
+            Purpose::Bracket => GLANCE,
+            Purpose::Narrow => LOOK,
+            Purpose::Confirm => 1.0,
+        };
+        Some(Probe { index, load: self.grid[index], purpose, part })
+    }
+
+    /// Takes in what a probe at grid value `index` showed; it need not be the one that was asked for.
+    pub fn tell(&mut self, index: usize, evidence: Evidence) {
+        let Some(&load) = self.grid.get(index) else { return };
+        let (asked, purpose) = self.purpose();
+        let purpose = if asked == index { purpose } else { Purpose::Narrow };
+        self.posterior.update(index, evidence);
+        self.probes.push(Probed { load, purpose, evidence });
+        match purpose {
+            Purpose::Confirm if evidence.holds < REFUTED && self.posterior.answer() == index + 1 => self.confirmed = 0,
+            Purpose::Confirm if self.narrow() => self.confirmed += 1,
+            _ if !self.narrow() => self.confirmed = 0,
+            _ => {}
+        }
+    }
+
+    /// Every probe so far.
+    pub fn probes(&self) -> &[Probed] {
+        &self.probes
+    }
+
+    /// Whether a load holds as far as the probes at it tell: pooled, 0..=1; ½ where there was none.
+    pub fn holds(&self, index: usize) -> f64 {
+        self.posterior.seen(index)
+    }
+
+    fn settled(&self) -> bool {
+        self.narrow() && self.confirmed >= self.confirm
+    }
+
+    fn purpose(&self) -> (usize, Purpose) {
+        match self.beyond() {
+            Some(index) => (index, Purpose::Bracket),
+            None if self.narrow() => (self.posterior.answer().saturating_sub(1), Purpose::Confirm),
+            None => (self.posterior.middle(), Purpose::Narrow),
+        }
+    }
+
+    /// The next load outside of what was seen, while it all holds or all fails.
+    fn beyond(&self) -> Option<usize> {
+        let seen = || (0..self.grid.len()).filter(|&index| self.posterior.probed(index));
+        let Some((least, greatest)) = seen().next().zip(seen().next_back()) else { return Some(self.start) };
+        let last = self.grid.len() - 1;
+        if seen().all(|index| self.holds(index) >= 0.5) && greatest < last {
+            let aim = self.grid[greatest] * STRIDE;
+            return Some(self.grid.partition_point(|value| *value <= aim).saturating_sub(1).max(greatest + 1));
+        }
+        if seen().all(|index| self.holds(index) < 0.5) && least > 0 {
+            let aim = self.grid[least] / STRIDE;
+            return Some(self.grid.partition_point(|value| *value < aim).min(least - 1));
+        }
+        None
+    }
+
+    /// Whether the interval lies within the precision of the answer.
+    fn narrow(&self) -> bool {
+        let (low, high) = self.posterior.interval(MASS);
+        let answer = self.posterior.answer();
+        if low == high {
+            return true;
+        }
+        let Some(value) = self.value(answer) else { return false };
+        let near = |bound: f64| (bound / value - 1.0).abs() <= self.precision;
+        self.value(low).is_some_and(near) && near(self.posterior.upper(high))
+    }
+
+    /// The load that an edge after `count` grid values stands for; None where not even the least holds.
+    fn value(&self, count: usize) -> Option<f64> {
+        count.checked_sub(1).and_then(|index| self.grid.get(index)).copied()
+    }
+
+    /// What is known by now.
+    pub fn finding(&self) -> Finding {
+        let (low, high) = self.posterior.interval(MASS);
+        let answer = self.posterior.answer();
+        let extent = match answer {
+            0 => Extent::Nothing,
+            all if all == self.grid.len() => Extent::AtLeast,
+            _ => Extent::Within,
+        };
+        Finding {
+            answer: self.value(answer),
+            interval: (self.value(low), self.posterior.upper(high)),
+            mass: Some(MASS),
+            extent,
+            settled: !self.probes.is_empty() && self.settled(),
+            confirmed: self.confirmed,
+            contrary: self.contrary(),
+        }
+    }
+
+    /// The greatest load that holds beyond doubt above one that fails beyond doubt.
+    fn contrary(&self) -> Option<(f64, f64)> {
+        let beyond_doubt = |holds: bool| {
+            let sure = move |p: f64| if holds { p >= BEYOND_DOUBT } else { p <= 1.0 - BEYOND_DOUBT };
+            (0..self.grid.len()).filter(move |&index| self.posterior.probed(index) && sure(self.posterior.seen(index)))
+        };
+        let fails = beyond_doubt(false).next()?;
+        let holds = beyond_doubt(true).next_back()?;
+        (fails < holds).then(|| (self.grid[fails], self.grid[holds]))
+    }
+}

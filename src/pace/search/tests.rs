@@ -1,0 +1,254 @@
+//! The search on servers whose edge is known: made-up ones, and the virtual-time simulator.
+
+use super::*;
+use crate::model::search::Goal;
+use crate::model::seed::Seed;
+use crate::model::simulator::Simulator;
+use crate::model::units::Nanos;
+use crate::pace::search::Search;
+use crate::sim::engine::Engine;
+use crate::stats::batches::inflation;
+use crate::stats::claim::chance;
+use crate::stats::looks::Looks;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn spec(low: f64, high: f64, start: f64, whole: bool) -> SearchSpec {
+    let (vary, goal, drain) = ("load.rate".to_owned(), Goal::Slo, Nanos::ZERO);
+    SearchSpec { vary, low, high, start, whole, precision: 0.05, confirm: 2, goal, drain }
+}
+
+/// Searches a server that says of each load with which probability it holds.
+fn search(spec: &SearchSpec, server: impl Fn(f64) -> f64) -> Search {
+    let mut search = Search::new(spec, &spec.grid());
+    while let Some(probe) = search.next() {
+        search.tell(probe.index, Evidence { holds: server(probe.load), requests: 100, goodput: (0.0, 0.0) });
+    }
+    search
+}
+
+#[test]
+fn a_sharp_edge_is_found_exactly_where_numbers_are_whole() {
+    for (edge, start) in [(1.0, 16.0), (15.0, 16.0), (16.0, 16.0), (37.0, 1.0), (37.0, 1024.0), (900.0, 1.0)] {
+        let spec = spec(1.0, 1024.0, start, true);
+        let done = search(&spec, |load| f64::from(load <= edge));
+        let found = done.finding();
+        let near = |load: f64| (load / edge - 1.0).abs() <= 0.05;
+        assert!(found.answer.is_some_and(near) && found.settled && found.monotone(), "{edge} from {start}: {found:?}");
+        assert!(found.interval.0.unwrap() <= edge && edge <= found.interval.1, "{edge} from {start}: {found:?}");
+        assert!(done.probes().len() <= 25, "{} probes", done.probes().len());
+    }
+}
+
+#[test]
+fn the_bracket_goes_up_while_it_holds_and_down_while_it_fails() {
+    let bracket = |edge: f64, start| {
+        let done = search(&spec(1.0, 1024.0, start, true), |load| f64::from(load <= edge));
+        let outer = done.probes().iter().take_while(|probe| probe.purpose == Purpose::Bracket);
+        outer.map(|probe| probe.load).collect::<Vec<_>>()
+    };
+    assert_eq!(bracket(100.0, 16.0), [16.0, 32.0, 64.0, 127.0]);
+    assert_eq!(bracket(3.0, 16.0), [16.0, 8.0, 4.0, 2.0]);
+}
+
+#[test]
+fn a_range_that_holds_throughout_is_told_as_such_and_so_is_one_that_never_does() {
+    let all = search(&spec(1.0, 64.0, 8.0, true), |_| 1.0).finding();
+    assert_eq!((all.answer, all.extent, all.settled), (Some(64.0), Extent::AtLeast, true));
+    let none = search(&spec(1.0, 64.0, 8.0, true), |_| 0.0).finding();
+    assert_eq!((none.answer, none.extent, none.settled), (None, Extent::Nothing, true));
+    let one = search(&spec(5.0, 5.0, 5.0, true), |_| 1.0).finding();
+    assert_eq!((one.answer, one.extent), (Some(5.0), Extent::AtLeast));
+}
+
+#[test]
+fn one_lucky_probe_does_not_decide() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let mut lied = false;
+    while let Some(probe) = search.next() {
+        // The first look at an overloaded server is a lucky one.
+        let lie = probe.load > 100.0 && !lied;
+        lied |= lie;
+        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= 100.0 || lie), requests: 100, goodput: (0.0, 0.0) });
+    }
+    let found = search.finding();
+    assert!(lied && found.settled && found.answer.is_some_and(|load| (95.0..=105.0).contains(&load)), "{found:?}");
+}
+
+#[test]
+fn a_failed_confirmation_sends_it_on() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let mut refuted = None;
+    while let Some(probe) = search.next() {
+        // From its first confirmation on, the server holds half of what it held before.
+        if probe.purpose == Purpose::Confirm {
+            refuted.get_or_insert(search.probes().len());
+        }
+        let edge = if refuted.is_some() { 50.0 } else { 100.0 };
+        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= edge), requests: 100, goodput: (0.0, 0.0) });
+    }
+    let after = &search.probes()[refuted.unwrap() + 1..];
+    assert!(after.iter().any(|probe| probe.purpose == Purpose::Narrow), "{after:?}");
+    assert!(search.finding().answer.unwrap() < 97.0, "{:?}", search.finding());
+}
+
+#[test]
+fn a_server_that_recovers_under_more_load_is_not_monotone() {
+    let hole = |load: f64| f64::from(!(10.0..20.0).contains(&load) && load <= 200.0);
+    let spec = spec(1.0, 1024.0, 12.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let grid = spec.grid();
+    let at = |load: f64| grid.iter().position(|value| *value == load).unwrap();
+    for load in [12.0, 40.0] {
+        (0..2).for_each(|_| search.tell(at(load), Evidence { holds: hole(load), requests: 100, goodput: (0.0, 0.0) }));
+    }
+    assert_eq!(search.finding().contrary, Some((12.0, 40.0)));
+    assert!(!search.finding().monotone());
+}
+
+#[test]
+fn what_nothing_can_tell_ends_without_an_answer_that_stands() {
+    let done = search(&spec(1.0, 1024.0, 16.0, true), |_| 0.5);
+    assert!(!done.finding().settled);
+    assert!(done.probes().len() <= 60, "{}", done.probes().len());
+    assert_eq!(done.next(), None);
+}
+
+/// The virtual-time simulator under a closed loop, and the limit `e2e.p90 < 120ms`.
+mod simulated {
+    use super::*;
+
+    const LIMIT: f64 = 150.0;
+    const TAIL: f64 = 0.1;
+    /// A whole sample of the search, and the one that the plain way needs in order to be as precise.
+    const SAMPLE: u64 = 400;
+    const PLAIN: u64 = 1600;
+
+    /// The server with so many users in virtual time, each with its next request when the last one ended.
+    struct Users {
+        engine: Engine,
+        rng: ChaCha8Rng,
+        sent: Vec<Nanos>,
+        now: Nanos,
+    }
+
+    impl Users {
+        fn new(users: u64, seed: u64) -> Users {
+            let server = Simulator { jitter: 0.2, ..Simulator::default() };
+            let engine = Engine::new(&server, Seed(seed));
+            let mut own = Users { engine, rng: ChaCha8Rng::seed_from_u64(seed), sent: Vec::new(), now: Nanos::ZERO };
+            (0..users).for_each(|_| own.send());
+            own
+        }
+
+        fn send(&mut self) {
+            let output = self.rng.random_range(8..=16);
+            self.engine.submit(self.sent.len() as u64, 32, output, self.now).unwrap();
+            self.sent.push(self.now);
+        }
+
+        /// How long each of the requests took that end in the next step, in milliseconds.
+        fn step(&mut self) -> Vec<f64> {
+            let mut emitted = Vec::new();
+            self.now = self.engine.begin(self.now).unwrap();
+            self.engine.complete(&mut emitted);
+            let ended: Vec<u64> = emitted.iter().filter(|token| token.last).map(|token| token.id).collect();
+            ended.iter().for_each(|_| self.send());
+            ended.iter().map(|id| (self.now.0 - self.sent[*id as usize].0) as f64 / 1e6).collect()
+        }
+    }
+
+    /// A sample after a warm-up of one request a user, up to the first look at which `enough` says so; and its cost.
+    fn sample(users: f64, requests: u64, seed: u64, mut enough: impl FnMut(u64, u64) -> bool) -> (Vec<bool>, u64) {
+        let mut server = Users::new(users as u64, seed);
+        let (mut warm, mut flags, mut over) = (0, Vec::new(), 0);
+        loop {
+            for wait in server.step() {
+                if warm < users as u64 {
+                    warm += 1;
+                    continue;
+                }
+                flags.push(wait >= LIMIT);
+                over += u64::from(wait >= LIMIT);
+                if flags.len() as u64 == requests || enough(flags.len() as u64, over) {
+                    let cost = warm + flags.len() as u64;
+                    return (flags, cost);
+                }
+            }
+        }
+    }
+
+    fn share(flags: &[bool]) -> f64 {
+        flags.iter().filter(|over| **over).count() as f64 / flags.len() as f64
+    }
+
+    /// Users at which a tenth of very many requests is over the limit, between two whole numbers.
+    fn knee() -> f64 {
+        let (mut low, mut high) = (1.0, 256.0);
+        while high - low > 1.0 {
+            let middle = ((low + high) / 2.0f64).floor();
+            if share(&sample(middle, 40_000, 99, |_, _| false).0) <= TAIL { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    /// One probe: stopped early where it is hopeless. What it showed, and the requests that it cost.
+    fn probe(load: f64, part: f64, seed: u64) -> (Evidence, u64) {
+        let mut looks = Looks::new(0.01);
+        let requests = (SAMPLE as f64 * part) as u64;
+        let (flags, cost) = sample(load, requests, seed, |n, over| looks.refute(n, over, TAIL));
+        let n = flags.len() as f64 / inflation(&flags);
+        (Evidence { holds: chance(n, share(&flags) * n, TAIL), requests: flags.len() as u64, goodput: (0.0, 0.0) }, cost)
+    }
+
+    /// The way everybody does it: double until it fails, halve until it is near enough, one sample a probe.
+    fn plain(spec: &SearchSpec, seed: u64, requests: u64) -> (f64, u64) {
+        let mut cost = 0;
+        let mut passes = |load: f64| {
+            let (flags, own) = sample(load, requests, seed * 1000 + cost, |_, _| false);
+            cost += own;
+            share(&flags) <= TAIL
+        };
+        let (mut low, mut high) = (spec.start, spec.start * 2.0);
+        while passes(high) {
+            (low, high) = (high, high * 2.0);
+        }
+        while high / low > 1.0 + spec.precision && high - low > 1.0 {
+            let middle = (low * high).sqrt().round();
+            if passes(middle) { low = middle } else { high = middle }
+        }
+        (low, cost)
+    }
+
+    #[expect(clippy::print_stdout, reason = "both counts are what the test is about")]
+    #[test]
+    fn the_answer_is_within_the_precision_and_costs_less_than_doubling_and_halving() {
+        let spec = spec(1.0, 1024.0, 4.0, true);
+        let (knee, grid) = (knee(), spec.grid());
+        let near = |answer: f64| (answer / knee - 1.0).abs() <= spec.precision;
+        let (mut hits, mut cost, mut contrary, mut covered, mut plain_hits, mut plain_cost) = (0, 0, 0, 0, 0, 0);
+        for seed in 0..100u64 {
+            let mut search = Search::new(&spec, &grid);
+            while let Some(next) = search.next() {
+                let (evidence, requests) = probe(next.load, next.part, seed * 1000 + search.probes().len() as u64);
+                search.tell(next.index, evidence);
+                cost += requests;
+            }
+            let found = search.finding();
+            hits += u32::from(found.answer.is_some_and(near));
+            covered += u32::from(found.interval.0.is_some_and(|low| low <= knee) && knee <= found.interval.1);
+            contrary += u32::from(!found.monotone());
+            let (answer, requests) = plain(&spec, seed, PLAIN);
+            plain_hits += u32::from(near(answer));
+            plain_cost += requests;
+        }
+        println!("edge at {knee} users; search: {hits} of 100 within 5 %, {covered} intervals hold it, {cost} requests");
+        println!("doubling and halving at the same precision: {plain_hits} of 100 within 5 %, {plain_cost} requests");
+        assert!(hits >= 95 && hits >= plain_hits, "{hits} of 100, {plain_hits} the plain way");
+        assert!(cost < plain_cost, "{cost} requests, {plain_cost} the plain way");
+        assert!(covered >= 90, "{covered} of 100");
+        assert!(contrary <= 2, "{contrary} of 100");
+    }
+}

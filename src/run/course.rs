@@ -1,0 +1,142 @@
+//! The course of a run: its rounds, one after another, and what they leave.
+
+use crate::frame::Table;
+use crate::model::plan::{Case, Plan};
+use crate::model::report::Manifest;
+use crate::model::units::Nanos;
+use crate::run::bench::Bench;
+use crate::run::context::Context;
+use crate::run::error::RunError;
+use crate::run::event::Event;
+use crate::run::ledger::Ledger;
+use crate::run::part::{Played, Turn, play};
+use crate::run::rows::{Rows, table};
+use crate::run::stop::{Level, Stop};
+use crate::store::journal::Writer;
+use crate::store::{RunDir, journal, manifest};
+use std::time::{Duration, Instant};
+
+/// One round to play.
+pub struct Leg<'a> {
+    /// Index of its case in the plan.
+    pub index: usize,
+    /// Its case.
+    pub case: &'a Case,
+    /// Its bench.
+    pub bench: &'a Bench,
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// Its part of a whole sample, where it is a probe.
+    pub probe: Option<f64>,
+    /// Its place among the parts of the run, and how many there are.
+    pub place: (usize, usize),
+}
+
+/// What a run has left so far.
+pub struct Course<'a> {
+    plan: &'a Plan,
+    folder: &'a RunDir,
+    context: &'a Context,
+    manifest: &'a mut Manifest,
+    journal: Option<Writer>,
+    /// The outcomes by case and round.
+    pub rows: Rows,
+    ledger: Ledger,
+    told: Vec<String>,
+    fault: Option<RunError>,
+    /// Rests of this length stand between two rounds.
+    pause: Duration,
+    begun: bool,
+}
+
+impl<'a> Course<'a> {
+    /// Begins with an empty journal.
+    pub fn begin(
+        plan: &'a Plan,
+        folder: &'a RunDir,
+        manifest: &'a mut Manifest,
+        context: &'a Context,
+    ) -> Result<Course<'a>, RunError> {
+        let journal = Some(Writer::create(&folder.file(journal::FILE))?);
+        let (told, drain) = (manifest.notes.clone(), plan.quests.first().map(|quest| quest.spec.drain));
+        let pause = drain.unwrap_or(plan.pause).into();
+        let (rows, ledger) = (Rows::new(), Ledger::default());
+        Ok(Course { plan, folder, context, manifest, journal, rows, ledger, told, fault: None, pause, begun: false })
+    }
+
+    /// Rests, and plays a round. False where the run is over: interrupted, or unable to go on.
+    pub fn play(&mut self, leg: &Leg<'_>) -> bool {
+        if std::mem::replace(&mut self.begun, true) {
+            rest(self.pause, &self.context.stop);
+        }
+        let Some(journal) = self.journal.take().filter(|_| self.context.stop.level() == Level::Run) else { return false };
+        let Leg { case, bench, round, .. } = *leg;
+        let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
+        let (first, planned) = (self.ledger.first(case, bench), bench.extent(case, seed).0);
+        self.announce(leg, planned);
+        let turn = Turn { case, index: leg.index as u32, round, first, planned, seed, probe: leg.probe };
+        let played = play(&turn, bench, journal, self.context);
+        self.keep(leg, (first, planned), played);
+        self.fault.is_none()
+    }
+
+    fn keep(&mut self, leg: &Leg<'_>, (first, planned): (u64, Option<u64>), played: Result<Played, RunError>) {
+        let done = match played {
+            Ok(done) => done,
+            Err(error) => {
+                self.fault = Some(error);
+                return;
+            }
+        };
+        self.ledger.book(leg.case, leg.bench, (first, planned), &done.outcomes);
+        self.journal = Some(done.journal);
+        self.manifest.parts.push(done.part);
+        self.note(leg.bench);
+        self.rows.insert((leg.index as u32, leg.round), done.outcomes);
+        let noted = manifest::write(self.folder, self.manifest);
+        self.fault = done.fault.or(noted.err().map(RunError::from));
+    }
+
+    /// The parts so far.
+    pub fn manifest(&self) -> &Manifest {
+        self.manifest
+    }
+
+    /// What is known of a dataset by now. Cases that share one share its notes.
+    fn note(&mut self, bench: &Bench) {
+        let notes = &mut self.manifest.notes;
+        notes.extend(bench.notes.iter().cloned().chain(bench.prompts.problems()));
+        notes.sort();
+        notes.dedup();
+    }
+
+    /// Gives up what comes; the reason ends up in the report.
+    pub fn fail(&mut self, fault: RunError) {
+        self.fault = Some(fault);
+    }
+
+    /// The rows of the whole run as a table, and the fault that ended it before its plan.
+    pub fn finish(self) -> Result<(Table, Option<RunError>), RunError> {
+        self.manifest.notes.extend(self.ledger.notes());
+        for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
+            let _ = self.context.events.send(Event::Note(note.clone()));
+        }
+        self.manifest.interrupted = self.context.stop.level() > Level::Run;
+        Ok((table(self.plan, &self.rows)?, self.fault))
+    }
+
+    fn announce(&self, leg: &Leg<'_>, planned: Option<u64>) {
+        let load = &leg.case.load;
+        let ((part, parts), total) = (leg.place, planned.or(load.requests));
+        let seconds = load.lasts().map(Nanos::secs);
+        let _ = self.context.events.send(Event::CaseStarted { case: leg.case.id.clone(), part, parts, total, seconds });
+    }
+}
+
+/// The pause between rounds; a signal ends it.
+fn rest(pause: Duration, stop: &Stop) {
+    let until = Instant::now() + pause;
+    while stop.level() == Level::Run && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
+    }
+}

@@ -1,0 +1,185 @@
+//! Conducts a search: each probe is a round of the case with that load, and its rows say where to look next.
+//!
+//! What was found is reckoned from rows and parts alone, in the order of the parts. So the same code that reports on a stored
+//! run tells the search under way what its last probe showed.
+
+use crate::frame::{CaseFacts, Table, round_sample};
+use crate::judge;
+use crate::model::check::{Check, Subject};
+use crate::model::metric::Metric;
+use crate::model::plan::{Case, Plan};
+use crate::model::report::{Manifest, Part};
+use crate::model::sample::Sample;
+use crate::model::search::{Evidence, ProbeReport, Purpose, Quest, SearchReport};
+use crate::model::units::Nanos;
+use crate::pace::search::{Hunt, Probe};
+use crate::run::audit::audit;
+use crate::run::bench::{Bench, Store, reach_all};
+use crate::run::context::Context;
+use crate::run::course::{Course, Leg};
+use crate::run::error::RunError;
+use crate::run::rows::{Rows, table};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// Probes of a search whose self-audit may fail before it is given up: then the tool is the bottleneck, not the server.
+const UNSOUND: usize = 2;
+
+/// Seeks what the quests of a plan are after; the rows of all probes end up in the course.
+pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &Plan, context: &Context) -> Result<(), RunError> {
+    let mut benches = BTreeMap::from([(opening(plan).0, first)]);
+    let mut played = 0;
+    for quest in &plan.quests {
+        let mut hunt = Hunt::new(&quest.spec, &quest.grid);
+        let mut unsound = 0;
+        while let Some(probe) = hunt.next() {
+            let index = quest.first + probe.index;
+            let Some(case) = plan.cases.get(index) else { break };
+            let bench = match benches.entry(index) {
+                Entry::Occupied(own) => own.into_mut(),
+                Entry::Vacant(place) => place.insert(store.bench(case, plan, context)?),
+            };
+            let rounds = course.manifest().parts.iter().filter(|part| part.case == case.id).count() as u32;
+            let own = reduced(case, probe);
+            let place = (played, played + 1);
+            let leg = Leg { index, case: &own, bench, round: rounds, probe: Some(probe.part), place };
+            if !course.play(&leg) {
+                return Ok(());
+            }
+            played += 1;
+            let Some(part) = course.manifest().parts.last() else { break };
+            let shown = only(course, (index as u32, rounds)).and_then(|rows| showing(plan, case, (&rows, part)))?;
+            unsound += usize::from(!shown.valid);
+            if unsound > UNSOUND {
+                break;
+            }
+            hunt.tell(probe.index, shown.evidence);
+        }
+    }
+    Ok(())
+}
+
+/// The case that the first probe is of, and its index.
+pub fn opening(plan: &Plan) -> (usize, Option<&Case>) {
+    let first = |quest: &Quest| Some(quest.first + Hunt::new(&quest.spec, &quest.grid).next()?.index);
+    let index = plan.quests.first().and_then(first).unwrap_or_default();
+    (index, plan.cases.get(index))
+}
+
+/// Readies the first probe, and reaches its target: what is wrong comes out before anything is sent.
+pub fn ready(plan: &Plan, context: &Context) -> Result<(Store, Bench), RunError> {
+    let (mut store, Some(case)) = (Store::default(), opening(plan).1) else { return Err(RunError::NothingToSend) };
+    let bench = store.bench(case, plan, context)?;
+    reach_all(std::slice::from_ref(case), std::slice::from_ref(&bench), context)?;
+    Ok((store, bench))
+}
+
+fn only(course: &Course<'_>, key: (u32, u32)) -> Result<Rows, RunError> {
+    Ok(Rows::from([(key, course.rows.get(&key).cloned().unwrap_or_default())]))
+}
+
+/// A case with a part of its requests and its time: never with fewer requests than its limits need to be decided.
+fn reduced(case: &Case, probe: Probe) -> Case {
+    let needed = case.checks.iter().filter_map(judge::needed).max().unwrap_or(1);
+    let mut own = case.clone();
+    own.load.requests = case.load.requests.map(|all| ((all as f64 * probe.part).ceil() as u64).max(needed).min(all));
+    // A span is cut only where no number of requests says what is enough.
+    own.load.duration = case.load.duration.map(|all| match case.load.requests {
+        None => Nanos((all.0 as f64 * probe.part) as u64),
+        Some(_) => all,
+    });
+    own
+}
+
+/// What one probe showed.
+struct Shown {
+    evidence: Evidence,
+    valid: bool,
+    sample: Sample,
+}
+
+fn showing(plan: &Plan, case: &Case, (rows, part): (&Rows, &Part)) -> Result<Shown, RunError> {
+    shown(plan, case, (&table(plan, rows)?, part))
+}
+
+fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Result<Shown, RunError> {
+    let own = part.probe.map_or_else(
+        || case.clone(),
+        |own| {
+            let probe = Probe { index: 0, load: 0.0, purpose: Purpose::Narrow, part: own.share };
+            reduced(case, probe)
+        },
+    );
+    let facts = CaseFacts { case: &own, parts: std::slice::from_ref(part), until: None };
+    let sample = round_sample(table, &facts, part.round)?;
+    let valid = audit(&[part], 1, &sample, &plan.audit).valid;
+    let seed = plan.seed.child(case.id.as_str()).child(u64::from(part.round));
+    // What measured the tool says nothing of the server.
+    let holds = if valid { judge::chance(&case.checks, &sample, seed) } else { 0.5 };
+    let requests = sample.rows.len() as u64;
+    let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
+    Ok(Shown { evidence: Evidence { holds, requests, goodput }, valid, sample })
+}
+
+/// Good requests per second and the standard error of that, by the share of good ones; None without a limit that says what a
+/// good request is, or without time.
+fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
+    let limits = case.checks.iter().find_map(|check| match &check.subject {
+        Subject::Goodput(limits) => Some(limits),
+        Subject::Metric { .. } => None,
+    })?;
+    let window: f64 = sample.windows.iter().sum();
+    let n = sample.rows.len() as f64;
+    let good = judge::goodput_flags(&sample.rows, limits).into_iter().filter(|good| *good).count() as f64;
+    let share = (good + 0.5) / (n + 1.0);
+    (window > 0.0).then(|| (good / window, (share * (1.0 - share) / n).sqrt() * n / window))
+}
+
+/// The reports of all searches of a plan, from what is stored.
+pub fn reports(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Vec<SearchReport>, RunError> {
+    plan.quests.iter().map(|quest| report(plan, quest, (table, manifest))).collect()
+}
+
+fn report(plan: &Plan, quest: &Quest, (table, manifest): (&Table, &Manifest)) -> Result<SearchReport, RunError> {
+    let mut hunt = Hunt::new(&quest.spec, &quest.grid);
+    let mut probes: Vec<ProbeReport> = Vec::new();
+    let cases = plan.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();
+    for part in &manifest.parts {
+        let Some(index) = cases.iter().position(|case| case.id == part.case) else { continue };
+        let seen = shown(plan, &cases[index], (table, part))?;
+        hunt.tell(index, seen.evidence);
+        let purpose = hunt.probes().last().map_or(Purpose::Narrow, |probe| probe.purpose);
+        probes.push(probe(plan, (&cases[index], part, quest.grid[index]), purpose, seen));
+    }
+    mark(&mut probes);
+    Ok(SearchReport { spec: quest.spec.clone(), labels: quest.labels.clone(), finding: hunt.finding(), probes })
+}
+
+fn probe(plan: &Plan, (case, part, load): (&Case, &Part, f64), purpose: Purpose, seen: Shown) -> ProbeReport {
+    let seed = plan.seed.child(case.id.as_str()).child(u64::from(part.round));
+    let rule = |check: &Check| judge::rule(check, &seen.sample, seen.valid, seed.child(check.expr.as_str()));
+    let mean = |metric: Metric| seen.sample.distributions.get(&metric).map(|own| own.mean);
+    ProbeReport {
+        case: case.id.clone(),
+        round: part.round,
+        load,
+        purpose,
+        holds: seen.valid.then_some(seen.evidence.holds),
+        requests: seen.evidence.requests,
+        hopeless: part.probe.is_some_and(|own| own.hopeless),
+        verdicts: case.checks.iter().map(rule).collect(),
+        per_user_tps: mean(Metric::DecodeTps),
+        total_tps: seen.sample.scalars.get(&Metric::OutputTps).copied(),
+        goodput: goodput(case, &seen.sample).map(|(value, _)| value),
+        dominated: false,
+    }
+}
+
+/// Marks the probes that another one beats in one speed without losing in the other (Pareto).
+fn mark(probes: &mut [ProbeReport]) {
+    let speeds: Vec<Option<(f64, f64)>> = probes.iter().map(|probe| probe.per_user_tps.zip(probe.total_tps)).collect();
+    let beats = |a: &(f64, f64), b: &(f64, f64)| a.0 >= b.0 && a.1 >= b.1 && a != b;
+    for (probe, own) in probes.iter_mut().zip(&speeds) {
+        probe.dominated = own.is_some_and(|own| speeds.iter().flatten().any(|other| beats(other, &own)));
+    }
+}

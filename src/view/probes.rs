@@ -1,0 +1,185 @@
+//! The tables and the JSON of a search.
+
+use crate::model::check::{Ruling, Verdict};
+use crate::model::report::Report;
+use crate::model::search::{ProbeReport, SearchReport};
+use crate::view::ViewError;
+use crate::view::escape::{code, prose};
+use crate::view::format::{ABSENT, against, number, percent, title, unit_of};
+use crate::view::json::slo;
+use crate::view::search::{axis, sentence, verdict};
+use crate::view::sheet::Sheet;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// One search on a page.
+#[derive(Serialize)]
+pub struct Told {
+    sentence: String,
+    probes: Sheet,
+    pareto: Sheet,
+}
+
+/// Every search of a report.
+pub fn told(report: &Report) -> Vec<Told> {
+    let one = |search| Told { sentence: prose(&sentence(search)), probes: probes(search), pareto: pareto(search) };
+    report.searches.iter().map(one).collect()
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or_else(|| ABSENT.to_owned(), number)
+}
+
+/// Every probe in order, and each limit's value there.
+fn probes(search: &SearchReport) -> Sheet {
+    let checks = search.probes.first().map(|probe| probe.verdicts.as_slice()).unwrap_or_default();
+    let limits: Vec<String> = checks.iter().map(|verdict| format!(">{}", code(&title(&verdict.check)))).collect();
+    let (name, unit) = axis(&search.spec);
+    let load = format!(">{name}");
+    let heads = [">#", &load, "For", ">n", "Verdict", ">Probability that all holds"].into_iter();
+    let heads: Vec<&str> = heads.chain(limits.iter().map(String::as_str)).collect();
+    let row = |(index, probe): (usize, &ProbeReport)| {
+        let holds = probe.holds.map_or_else(|| ABSENT.to_owned(), percent);
+        let load = format!("{}{unit}", probe.load);
+        let first = [(index + 1).to_string(), load, probe.purpose.name().to_owned(), probe.requests.to_string()];
+        let cells = first.into_iter().chain([verdict(probe).to_owned(), holds]);
+        cells.chain(probe.verdicts.iter().map(observed)).collect()
+    };
+    Sheet::new(&heads, search.probes.iter().enumerate().map(row).collect())
+}
+
+fn observed(verdict: &Verdict) -> String {
+    let mark = if verdict.ruling == Ruling::Fail { " ❌" } else { "" };
+    format!("{}{mark}", against(verdict.observed, verdict.check.limit, unit_of(verdict)))
+}
+
+/// Speed of one user against that of all, fastest for the user first; what another probe beats in both is marked.
+fn pareto(search: &SearchReport) -> Sheet {
+    let (name, unit) = axis(&search.spec);
+    let load = format!(">{name}");
+    let mut known: Vec<&ProbeReport> =
+        search.probes.iter().filter(|probe| probe.per_user_tps.is_some() && probe.total_tps.is_some()).collect();
+    known.sort_by(|a, b| b.per_user_tps.unwrap_or_default().total_cmp(&a.per_user_tps.unwrap_or_default()));
+    let row = |probe: &&ProbeReport| {
+        let note = if probe.dominated { "dominated" } else { "" };
+        let speeds = [probe.per_user_tps, probe.total_tps, probe.goodput].map(figure);
+        [format!("{}{unit}", probe.load)].into_iter().chain(speeds).chain([note.to_owned()]).collect()
+    };
+    let heads = [load.as_str(), ">Decode tok/s per user", ">Output tok/s in all", ">Goodput, req/s", "Note"];
+    Sheet::new(&heads, known.iter().map(row).collect())
+}
+
+/// The value of `search` in results.json: null where there was none.
+///
+/// # Errors
+/// [`ViewError::Json`] where a value cannot be written.
+pub fn json(report: &Report) -> Result<Value, ViewError> {
+    if report.searches.is_empty() {
+        return Ok(Value::Null);
+    }
+    report.searches.iter().map(search).collect::<Result<Vec<_>, _>>().map(Value::Array)
+}
+
+fn search(search: &SearchReport) -> Result<Value, ViewError> {
+    let (spec, finding) = (&search.spec, &search.finding);
+    let labels = search.labels.0.iter().map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)));
+    Ok(json!({
+        "vary": spec.vary,
+        "labels": labels.collect::<Result<Map<String, Value>, ViewError>>()?,
+        "goal": spec.goal,
+        "range": [spec.low, spec.high],
+        "precision": spec.precision,
+        "answer": finding.answer,
+        "extent": finding.extent,
+        "interval": { "low": finding.interval.0, "high": finding.interval.1, "mass": finding.mass },
+        "settled": finding.settled,
+        "confirmed": finding.confirmed,
+        "monotone": finding.monotone(),
+        "contrary": finding.contrary.map(|(fails, holds)| json!({ "fails": fails, "holds": holds })),
+        "requests": search.probes.iter().map(|probe| probe.requests).sum::<u64>(),
+        "probes": search.probes.iter().map(probe).collect::<Vec<_>>(),
+    }))
+}
+
+fn probe(probe: &ProbeReport) -> Value {
+    json!({
+        "case": probe.case,
+        "round": probe.round,
+        "load": probe.load,
+        "purpose": probe.purpose,
+        "holds": probe.holds,
+        "n": probe.requests,
+        "stopped_early": probe.hopeless,
+        "per_user_tps": probe.per_user_tps,
+        "total_tps": probe.total_tps,
+        "goodput": probe.goodput,
+        "dominated": probe.dominated,
+        "slo": probe.verdicts.iter().map(slo).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::model::labels::Labels;
+    use crate::model::report::RunVerdict;
+    use crate::model::search::{Extent, Finding, Goal, Purpose, SearchSpec};
+    use crate::model::units::Nanos;
+    use crate::view::fixture::{report_of, sweep};
+
+    /// A search that found 16 users: `ttft.p99 < 500ms` at 8 (half of it), twice at 16, and at 32 (twice as much).
+    pub fn searched() -> Report {
+        let one = sweep(1).cases[0].verdicts[0].clone();
+        let probe = |(load, observed, purpose): (f64, f64, Purpose)| {
+            let ruling = if observed > 500.0 { Ruling::Fail } else { Ruling::Pass };
+            ProbeReport {
+                case: format!("concurrency={load}"),
+                round: 0,
+                load,
+                purpose,
+                holds: Some(if observed > 500.0 { 0.0 } else { 0.99 }),
+                requests: 100,
+                hopeless: observed > 500.0,
+                verdicts: vec![Verdict { ruling, observed: Some(observed), ..one.clone() }],
+                per_user_tps: Some(1000.0 / load),
+                total_tps: Some(if load > 16.0 { 500.0 } else { 900.0 }),
+                goodput: None,
+                dominated: load > 16.0,
+            }
+        };
+        use Purpose::{Bracket, Confirm, Narrow};
+        let probes = [(8.0, 250.0, Bracket), (32.0, 1000.0, Bracket), (16.0, 350.0, Narrow), (16.0, 400.0, Confirm)];
+        let (vary, goal, drain, precision) = ("load.concurrency".to_owned(), Goal::Slo, Nanos::ZERO, 0.05);
+        let spec = SearchSpec { vary, low: 1.0, high: 64.0, start: 8.0, whole: true, precision, confirm: 1, goal, drain };
+        let (answer, interval, extent) = (Some(16.0), (Some(15.0), 17.0), Extent::Within);
+        let finding = Finding { answer, interval, mass: Some(0.97), extent, settled: true, confirmed: 1, contrary: None };
+        let search = SearchReport { spec, labels: Labels::default(), finding, probes: probes.map(probe).to_vec() };
+        Report { searches: vec![search], ..report_of(sweep(3).cases, RunVerdict::Pass, 0) }
+    }
+
+    #[test]
+    fn a_search_is_told_in_a_sentence_and_every_probe_in_a_line() {
+        let report = searched();
+        let known = "concurrency 16 (97% interval 15 to 17, 4 probes, 400 requests)";
+        assert_eq!(sentence(&report.searches[0]), known);
+        let told = &told(&report)[0];
+        let last = ["4", "16", "confirm", "100", "pass", "99%", "400 ms"].map(str::to_owned);
+        assert_eq!((told.probes.rows.len(), &told.probes.rows[3]), (4, &last.to_vec()));
+        assert_eq!(told.probes.rows[1][4..], ["fail, stopped early", "0%", "1 s ❌"]);
+        let slowest = told.pareto.rows.last().unwrap();
+        assert_eq!((slowest[0].as_str(), slowest[4].as_str()), ("32", "dominated"));
+    }
+
+    #[test]
+    fn what_is_odd_about_an_answer_is_said_with_it() {
+        let mut search = searched().searches.remove(0);
+        search.finding.settled = false;
+        search.finding.contrary = Some((8.0, 32.0));
+        let said = sentence(&search);
+        assert!(said.contains("NOT SETTLED") && said.contains("8 fails and 32 holds"), "{said}");
+        search.finding = Finding { answer: None, interval: (None, 1.0), extent: Extent::Nothing, ..search.finding };
+        assert!(sentence(&search).starts_with("nothing holds, not even concurrency 1 (97% interval below 1 to 1,"));
+        search.finding = Finding { answer: Some(64.0), extent: Extent::AtLeast, ..search.finding };
+        assert!(sentence(&search).starts_with("concurrency at least 64, the end of the range"));
+    }
+}

@@ -1,0 +1,79 @@
+//! Capacity searches from the scenario to the report, against the built-in server in real time.
+
+use crate::lab::Lab;
+use serde_json::{Value, json};
+
+/// A server whose decode step takes 10 ms and 2 ms more for each user: 17 users are the most at which `tpot` stays under 45 ms.
+const SERVER: &str = "version: 1\nname: t\n\
+    target: { url: simulator, simulator: { alpha: 10ms, gamma: 2ms, beta: 0ns, delta: 0ns } }\n\
+    dataset: { kind: prompt, text: x }\nrequest: { max_tokens: 4 }\nreport: { formats: [md, png, junit] }\n\
+    audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
+
+fn scenario(rest: &str) -> String {
+    format!("{SERVER}{rest}\n")
+}
+
+fn capacity() -> String {
+    scenario(
+        "load: { concurrency: 8, requests: 60, warmup: 1x }\nslo: [tpot.p90 < 45ms]\n\
+         search: { vary: load.concurrency, range: [1, 48], precision: 25%, confirm: 1, drain: 10ms }",
+    )
+}
+
+#[test]
+fn the_capacity_of_a_server_is_found_told_and_told_again() {
+    let lab = Lab::new();
+    let ran = lab.run(&capacity()).expect(0);
+    let results = lab.results();
+    let search = &results["search"][0];
+    let answer = search["answer"].as_f64().unwrap();
+    assert!(
+        (10.0..=24.0).contains(&answer),
+        "17 by the formula, a few more where requests go in step, less where the machine is busy: {search:#}"
+    );
+    assert_eq!(
+        (&search["settled"], &search["extent"], &search["vary"]),
+        (&json!(true), &json!("within"), &json!("load.concurrency"))
+    );
+    let probes = search["probes"].as_array().unwrap();
+    let loads: Vec<f64> = probes.iter().take(3).map(|probe| probe["load"].as_f64().unwrap()).collect();
+    assert_eq!(loads[..2], [8.0, 16.0], "from the field's own value up");
+    assert!(probes.iter().any(|probe| probe["purpose"] == "confirm"), "{search:#}");
+    let ids: Vec<&Value> = results["cases"].as_array().unwrap().iter().map(|case| &case["id"]).collect();
+    assert!(probes.iter().all(|probe| ids.contains(&&probe["case"])) && ids.len() <= probes.len(), "{ids:?}");
+    assert!(ran.out.contains(&format!("PASS: concurrency {answer} (")), "{}", ran.out);
+    let report = lab.text("out/report.md");
+    assert!(report.contains("## Capacity search") && report.contains("charts/search.png"), "{report}");
+    assert!(lab.path().join("out/charts/search.png").exists());
+    assert!(lab.text("out/junit.xml").contains("found its answer"));
+    lab.llmscen(&["report", "out"]).expect(0);
+    assert_eq!(lab.results()["search"][0], *search, "the rows say it all");
+}
+
+#[test]
+fn a_range_beyond_the_server_holds_nothing_and_its_probes_are_stopped_early() {
+    let lab = Lab::new();
+    let over = scenario(
+        "load: { concurrency: 30, requests: 600 }\nslo: [tpot.p90 < 15ms]\n\
+         search: { vary: load.concurrency, range: [20, 40], precision: 25%, confirm: 0, drain: 0s }",
+    );
+    lab.run(&over).expect(1);
+    let search = &lab.results()["search"][0];
+    assert_eq!((&search["answer"], &search["extent"]), (&Value::Null, &json!("nothing")));
+    for probe in search["probes"].as_array().unwrap() {
+        let n = probe["n"].as_u64().unwrap();
+        assert!(probe["stopped_early"] == true && n < 150, "{n} of 150: {probe:#}");
+    }
+}
+
+#[test]
+fn a_plan_says_what_is_searched() {
+    let lab = Lab::new();
+    lab.file("s.yaml", capacity());
+    let planned = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
+    assert!(
+        planned.contains("search for the largest value at which every limit holds: load.concurrency from 1 to 48"),
+        "{planned}"
+    );
+    assert_eq!(planned.matches("concurrency=").count(), 2, "the least load, in the table and as the first request:\n{planned}");
+}
