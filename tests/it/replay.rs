@@ -64,12 +64,13 @@ fn served(name: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// A recording without the `###` lines around it.
+/// A recording without the `###` lines around it, and without the line end that keeps the last one apart.
 fn response(file: &[u8]) -> Vec<u8> {
     let position = |needle: &[u8]| file.windows(needle.len()).position(|window| window == needle);
     let start = position(b"HTTP/1.1 ").unwrap();
     let end = file[start..].windows(4).rposition(|window| window == b"### ").map_or(file.len(), |at| start + at);
-    file[start..end].to_vec()
+    let bytes = &file[start..end];
+    bytes.strip_suffix(b"\n").unwrap_or(bytes).to_vec()
 }
 
 fn target(api: Api, url: String) -> Target {
