@@ -16,9 +16,11 @@ use std::time::Instant;
 
 /// The load as the scenario spells it.
 fn load(job: &Job) -> String {
-    match job.burst {
-        true => format!("rate: burst, requests: {}", job.requests),
-        false => format!("concurrency: {}, requests: {}", job.streams, job.requests),
+    let closed = format!("concurrency: {}, requests: {}", job.streams, job.requests);
+    match (job.burst, job.spread_s) {
+        (true, _) => format!("rate: burst, requests: {}", job.requests),
+        (false, 0) => closed,
+        (false, spread) => format!("{closed}, spread: {spread}s"),
     }
 }
 

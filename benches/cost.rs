@@ -18,6 +18,8 @@ pub struct Job {
     pub body: usize,
     /// All requests are due at once.
     pub burst: bool,
+    /// Seconds over which the streams start.
+    pub spread_s: u64,
     /// The streams only stand there; the job ends once all do.
     pub idle: bool,
 }
@@ -27,7 +29,7 @@ impl Job {
     pub fn word(&self) -> String {
         let order = self.order.path();
         json!({ "addr": self.addr, "order": order, "streams": self.streams, "requests": self.requests, "body": self.body,
-            "burst": self.burst, "idle": self.idle })
+            "burst": self.burst, "idle": self.idle, "spread_s": self.spread_s })
         .to_string()
     }
 
@@ -42,6 +44,7 @@ impl Job {
             body: word["body"].as_u64()? as usize,
             burst: word["burst"].as_bool()?,
             idle: word["idle"].as_bool()?,
+            spread_s: word["spread_s"].as_u64()?,
         })
     }
 }

@@ -22,6 +22,7 @@ pub struct Work {
     pub body: usize,
     pub burst: bool,
     pub idle: bool,
+    pub spread_s: u64,
     /// Cores of the client; one, unless the work says otherwise.
     pub free: bool,
 }
@@ -30,7 +31,7 @@ impl Work {
     /// Streams of so many events, each client on one core.
     pub fn new(streams: u64, requests: u64, events: u64, gap_us: u64) -> Work {
         let order = Order { events, gap_us, size: 200, stamped: false };
-        Work { order, streams, requests, body: 1000, burst: false, idle: false, free: false }
+        Work { order, streams, requests, body: 1000, burst: false, idle: false, spread_s: 0, free: false }
     }
 
     /// Token events in all.
@@ -54,8 +55,8 @@ pub fn run(who: Who, work: &Work) -> Value {
     let mut server = Running(start(&["--role", "server", "--core", "0"]));
     let mut first = String::new();
     BufReader::new(server.0.stdout.as_mut().expect("a pipe")).read_line(&mut first).expect("an address");
-    let Work { order, streams, requests, body, burst, idle, .. } = *work;
-    let job = Job { addr: first.trim().parse().expect("an address"), order, streams, requests, body, burst, idle };
+    let Work { order, streams, requests, body, burst, idle, spread_s, .. } = *work;
+    let job = Job { addr: first.trim().parse().expect("an address"), order, streams, requests, body, burst, idle, spread_s };
     let role = if who == Who::Floor { "floor" } else { "client" };
     let (word, core) = (job.word(), (cores - 1).to_string());
     let mut args = vec!["--role", role, "--job", &word];

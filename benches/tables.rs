@@ -148,27 +148,39 @@ fn instants(quick: bool) {
     let told = run(Who::Client, &burst);
     println!("\na burst of 1000 left within {} ms (all cores, the server's among them)", told["sent_spread_ms"]);
     println!(
-        "\n| requests at a time | sent after the slot was free, p99 ms | stamp after the server's, µs: least, p50, p99, most | audit |"
+        "\n| requests at a time | replies | sent after the slot was free, p99 ms | stamp after the server's, µs: least, p50, p99, most | audit |"
     );
-    println!("|---|---|---|---|");
+    println!("|---|---|---|---|---|");
+    let requests = if quick { 2000 } else { 20_000 };
     for streams in [1, 32, 256] {
-        let mut work = Work::new(streams, if quick { 2000 } else { 20_000 }, 1, 0);
-        work.order.stamped = true;
-        let told = run(Who::Client, &work);
-        println!("| {streams} | {} | {} | {} |", told["lag_ms_p99"], told["late_us"], told["audit"].as_str().unwrap_or_default());
+        instant("one token, unpaced", Work::new(streams, requests, 1, 0));
+    }
+    for streams in [1, 32, 256] {
+        // Started one after another: replies that end at the same instant would measure each other.
+        let work = Work::new(streams, (streams * 50).min(requests), 20, 10_000);
+        instant("20 events, 10 ms gaps", Work { spread_s: 1, ..work });
     }
 }
 
-/// Ten thousand streams at once, with all cores for both sides.
+fn instant(replies: &str, mut work: Work) {
+    work.order.stamped = true;
+    let told = run(Who::Client, &work);
+    let audit = told["audit"].as_str().unwrap_or_default();
+    println!("| {} | {replies} | {} | {} | {audit} |", work.streams, told["lag_ms_p99"], told["late_us"]);
+}
+
+/// Ten thousand streams, with all cores for both sides: all due at the same instant, and one after another.
 fn many() {
-    let told = run(Who::Client, &Work { free: true, ..Work::new(10_000, 10_000, 40, 250_000) });
-    println!(
-        "\n10000 streams of 4 events/s each: {:.1} s, CPU {:.1} s, peak {:.0} MiB, audit: {}",
-        told["wall_s"].as_f64().unwrap_or(f64::NAN),
-        cpu(&told),
-        mib(&told, "peak"),
-        told["audit"]
-    );
+    for (spread_s, how) in [(0, "all due at once"), (5, "started over 5 s")] {
+        let told = run(Who::Client, &Work { free: true, spread_s, ..Work::new(10_000, 10_000, 60, 250_000) });
+        println!(
+            "\n10000 streams of 4 events/s each, {how}: {:.1} s, CPU {:.1} s, peak {:.0} MiB, audit: {}",
+            told["wall_s"].as_f64().unwrap_or(f64::NAN),
+            cpu(&told),
+            mib(&told, "peak"),
+            told["audit"]
+        );
+    }
 }
 
 /// A million short requests in one case: does memory grow with anything but its rows?

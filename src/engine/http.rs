@@ -84,6 +84,11 @@ impl Http {
         self.line.pool.reach().await
     }
 
+    /// Begins to open so many connections for what comes; must be called on a lane.
+    pub fn open_ahead(&self, connections: u64) {
+        self.line.pool.open_ahead(connections);
+    }
+
     /// Sends a call and waits for its end. Never an error: what goes wrong is in the outcome.
     ///
     /// `cancelled` resolves when the call must be given up.

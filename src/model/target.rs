@@ -75,13 +75,15 @@ pub struct Tls {
     pub insecure: bool,
 }
 
-/// Whether connections outlive a request.
+/// Whether connections outlive a request, and when they are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pool {
-    /// Connections are used again.
+    /// Connections are used again; those of the users who are there at the start, or of a burst, are opened before it.
     #[default]
     KeepAlive,
+    /// Connections are used again, and opened when a request needs one.
+    OnDemand,
     /// Every request opens its own.
     PerRequest,
 }

@@ -13,6 +13,7 @@ use crate::run::stop::{Level, Stop};
 use crate::run::watch::Watcher;
 use crate::store::journal::Writer;
 use crate::store::{Record, StoreError};
+use crate::telemetry::process::stand_behind;
 use crate::token::Tokenizer;
 use async_channel::Receiver;
 use std::sync::{Arc, mpsc};
@@ -22,6 +23,9 @@ use std::time::Duration;
 /// Between two writes of the journal to the system, and between two live figures. After `kill -9`, at most what came in
 /// this span is missing.
 const BEAT: Duration = Duration::from_millis(250);
+/// Rest before what has gathered meanwhile is taken at once: to wake this thread for each outcome would cost a lane more than
+/// all the rest of a short request.
+const GATHER: Duration = Duration::from_millis(2);
 
 /// What the collector works with.
 pub struct Desk {
@@ -69,7 +73,10 @@ pub struct Collector(JoinHandle<Result<Collected, RunError>>);
 impl Collector {
     /// Starts collecting what arrives on `results`, until every lane has dropped its end.
     pub fn start(desk: Desk, results: Receiver<Finished>) -> Result<Collector, RunError> {
-        let thread = std::thread::Builder::new().name("collect".into()).spawn(move || work(desk, results));
+        let thread = std::thread::Builder::new().name("collect".into()).spawn(move || {
+            stand_behind();
+            work(desk, results)
+        });
         thread.map(Collector).map_err(RunError::Thread)
     }
 
@@ -108,15 +115,15 @@ impl Desk {
                     let progress = self.progress();
                     let _ = self.events.send(Event::Progress(progress));
                 }
-                finished = results.recv() => match finished {
-                    Ok(finished) => {
+                finished = results.recv() => {
+                    let Ok(finished) = finished else { break };
+                    self.take(finished, seen);
+                    // No more than there are by now: the beat must not wait for a lane that never rests.
+                    for finished in (0..results.len()).map_while(|_| results.try_recv().ok()) {
                         self.take(finished, seen);
-                        if self.lookout.as_mut().is_some_and(|lookout| lookout.look(&seen.outcomes)) {
-                            self.halt.press();
-                        }
                     }
-                    Err(_) => break,
-                },
+                    tokio::time::sleep(GATHER).await;
+                }
             }
         }
         self.keep(&mut seen.fault, Writer::flush);
@@ -144,6 +151,9 @@ impl Desk {
         self.keep(&mut seen.fault, |journal| journal.append(&record));
         self.watch(&outcome, seen);
         seen.outcomes.push(outcome);
+        if self.lookout.as_mut().is_some_and(|lookout| lookout.look(&seen.outcomes)) {
+            self.halt.press();
+        }
     }
 
     fn watch(&mut self, outcome: &Outcome, seen: &mut Seen) {

@@ -83,6 +83,8 @@ pub struct Drive {
     pub timed: bool,
     /// True gives up every request in flight.
     pub cancel: watch::Sender<bool>,
+    /// Connections that will be needed at time zero.
+    pub ahead: u64,
     /// Sessions of several turns; None where the case has none.
     pub visits: Option<Visits>,
 }
@@ -128,6 +130,7 @@ impl Drive {
             })
         });
         let staffing = self.staff();
+        self.engine.open_ahead(self.ahead);
         self.timer.until(self.clock.instant(Nanos::ZERO)).await;
         while let Some(departure) = self.next().await {
             self.clone().send(departure).await;

@@ -18,6 +18,7 @@ use crate::run::scribe::turns_of;
 use crate::run::stop::{Level, Stop};
 use crate::run::talk::opening;
 use crate::scenario::render::{Rendered, Renderer};
+use crate::telemetry::process::stand_behind;
 use async_channel::{Receiver, Sender, TrySendError, bounded};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -33,6 +34,9 @@ const AHEAD_CALLS: RangeInclusive<usize> = 16..=4096;
 const BURST_CALLS: usize = 65_536;
 /// While calls are made ready, the switch is looked at this often.
 const LOOK: Duration = Duration::from_millis(50);
+/// Rest once the queue is full and a call was taken: to wake this thread for each one would cost a lane more than a short
+/// request does.
+const GATHER: Duration = Duration::from_millis(1);
 /// So many looks at data that does not come, and what is ready is enough to begin with.
 const PATIENCE: u32 = 20;
 
@@ -167,7 +171,10 @@ impl Feed {
         let queues = if recipe.schedule.is_some() { lanes } else { 1 };
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(ahead.div_ceil(queues))).unzip();
         let (ready, wait) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("feed".into()).spawn(move || fill(recipe, first, &senders, ready));
+        let thread = std::thread::Builder::new().name("feed".into()).spawn(move || {
+            stand_behind();
+            fill(recipe, first, &senders, ready)
+        });
         let thread = thread.map_err(RunError::Thread)?;
         // The other end is dropped when enough is ready, or when the thread ended; `finish` tells how.
         while stop.level() == Level::Run && wait.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
@@ -194,6 +201,7 @@ fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::S
                 if queue.send_blocking(call).is_err() {
                     return Ok(());
                 }
+                std::thread::sleep(GATHER);
             }
         }
         let mut looks = 0;

@@ -15,6 +15,7 @@ pub mod feed;
 pub mod forecast;
 pub mod gate;
 pub mod lanes;
+mod lead;
 pub mod leave;
 pub mod ledger;
 pub mod lookout;

@@ -25,6 +25,7 @@ use crate::run::error::RunError;
 use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::lanes::{Lane, LaneReport, reading};
+use crate::run::lead::{at_once, lead};
 use crate::run::ledger;
 use crate::run::lookout::Lookout;
 use crate::run::meter::{Meter, Spans};
@@ -43,13 +44,10 @@ use async_channel::{Receiver, Sender, bounded};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Finished calls that may wait for the collector.
 const RESULTS: usize = 4096;
-/// Between the decision to start and time zero: lanes start meanwhile, so that none is late for the first instant.
-const LEAD: Duration = Duration::from_millis(3);
-
 /// Which round of which case.
 pub struct Turn<'a> {
     /// The case.
@@ -87,7 +85,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let lanes = lane_count(turn.case);
     let feed = Feed::start(Recipe::new(turn.case, bench, prompts.clone(), turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
-    let origin = Instant::now() + LEAD;
+    let origin = Instant::now() + lead(turn.case, at_once_in_all(turn.case, &feed));
     let route = match (&bench.route, &server) {
         (Some(route), _) => route.clone(),
         (None, Some(server)) => Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?,
@@ -118,6 +116,11 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     }
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     Ok(Played { part, outcomes, journal, fault: fault.or(closed.err().map(RunError::from)) })
+}
+
+fn at_once_in_all(case: &Case, feed: &Feed) -> u64 {
+    let queued = feed.queues.iter().map(Receiver::len).sum();
+    at_once(&case.load, &users::changes(&case.load, 0, 1), queued)
 }
 
 /// A lane per core, but never a lane without a user.
@@ -224,6 +227,7 @@ impl<'a> Stage<'a> {
         let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, manners };
         let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
         let (rounds, spent) = (self.rounds.clone(), self.spent.clone());
+        let ahead = at_once(&load, &changes, queue.len());
         Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {
                 engine: Http::new(&target, &route, setting)?,
@@ -243,6 +247,7 @@ impl<'a> Stage<'a> {
                 grace: load.graceful_stop,
                 timed: load.lasts().is_some(),
                 cancel: tokio::sync::watch::Sender::new(false),
+                ahead,
                 visits: asks.map(Visits::new).transpose().map_err(RunError::Thread)?,
             })
         })

@@ -17,6 +17,7 @@ use crate::run::stop::Stop;
 use crate::run::talk::Talk;
 use crate::scenario::render::Renderer;
 use crate::stats::quantity::draw;
+use crate::telemetry::process::stand_behind;
 use crate::token::Tokenizer;
 use crate::wire::Message;
 use async_channel::{Receiver, Sender, unbounded};
@@ -125,7 +126,10 @@ impl Scribe {
     /// Starts it. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
     pub fn start(style: Style, halt: Stop) -> Result<Scribe, RunError> {
         let (asks, queue) = unbounded();
-        let thread = std::thread::Builder::new().name("turns".into()).spawn(move || write(&style, &queue, &halt));
+        let thread = std::thread::Builder::new().name("turns".into()).spawn(move || {
+            stand_behind();
+            write(&style, &queue, &halt)
+        });
         Ok(Scribe { asks, thread: thread.map_err(RunError::Thread)? })
     }
 

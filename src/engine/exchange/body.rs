@@ -60,8 +60,8 @@ impl Exchange<'_> {
         self.trace.message = reply.message;
         self.trace.server = reply.server;
         self.trace.items = reply.items;
-        // It grew by doubling, and is kept to the end of the run.
-        self.trace.timeline.tokens.shrink_to_fit();
+        // It grew by doubling, and is kept to the end of the run. A copy is exact; shrinking in place need not free anything.
+        self.trace.timeline.tokens = self.trace.timeline.tokens.as_slice().into();
         self.trace.timeline.choices = events.choices;
         self.trace.timeline.weights = events.weights;
         reply.end

@@ -4,7 +4,7 @@ mod body;
 mod broken;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use crate::engine::address::Address;
 use crate::engine::clock::Clock;

@@ -9,10 +9,9 @@ use crate::model::units::Nanos;
 use crate::wire::protocol;
 use std::time::Instant;
 
-/// Ten thousand streams wait at a time: what each holds beside its socket is this future.
-#[test]
-fn a_call_in_flight_takes_less_than_5_kib() {
-    let limit = Nanos(1);
+/// An engine for a chat target at this URL.
+pub fn engine(url: &str) -> Http {
+    let limit = Nanos::from_millis(5000);
     let target = Target {
         api: Api::OpenaiChat,
         place: Place::Url(String::new()),
@@ -27,12 +26,18 @@ fn a_call_in_flight_takes_less_than_5_kib() {
         compression: Default::default(),
         gpus: None,
     };
-    let route = Route::new("http://h/v1", &Default::default(), &Default::default()).unwrap();
+    let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
     let protocol = protocol(Api::OpenaiChat, None).unwrap();
     let clock = Clock::starting(Instant::now());
     let (gauges, manners) = Default::default();
     let setting = Setting { clock, gauges, protocol, keep_text: false, manners };
-    let http = Http::new(&target, &route, setting).unwrap();
+    Http::new(&target, &route, setting).unwrap()
+}
+
+/// Ten thousand streams wait at a time: what each holds beside its socket is this future.
+#[test]
+fn a_call_in_flight_takes_less_than_5_kib() {
+    let http = engine("http://h/v1");
     let call = http.call(Call::default(), Nanos::ZERO, Phase::Measured, std::future::pending());
     let size = std::mem::size_of_val(&call);
     assert!((1000..5120).contains(&size), "{size} bytes");

@@ -6,6 +6,7 @@
 //! ```
 //! While a connection is being opened that several may share, those that it will have room for wait for it.
 
+mod ahead;
 mod lease;
 mod shared;
 
@@ -14,6 +15,7 @@ pub use shared::STREAMS;
 
 use crate::engine::dial::{Dialer, Line, REMEDY};
 use crate::engine::http1::{Connection, Scratch};
+use crate::engine::pool::ahead::Ahead;
 use crate::engine::pool::lease::Carrier;
 use crate::engine::pool::shared::{Shared, Wire};
 use crate::model::outcome::{Failure, FailureKind};
@@ -33,6 +35,7 @@ pub struct Pool {
     dialer: Dialer,
     policy: Policy,
     connect_timeout: Nanos,
+    ahead: Ahead,
     /// HTTP/1.1: what all connections read into.
     scratch: Scratch,
 }
@@ -94,8 +97,8 @@ impl Pool {
             opened: Cell::new(0),
             changed: Notify::new(),
         };
-        let (idle, shared, scratch) = (RefCell::default(), RefCell::default(), Scratch::default());
-        Pool { idle, shared, traffic: Rc::new(traffic), dialer, policy, connect_timeout, scratch }
+        let (idle, shared, ahead, scratch) = Default::default();
+        Pool { idle, shared, traffic: Rc::new(traffic), dialer, policy, connect_timeout, ahead, scratch }
     }
 
     /// Leave to send a request, on a connection that is open or on a new one. Must be called on a lane: a connection
@@ -122,7 +125,7 @@ impl Pool {
 
     /// Takes a connection back for the next request, where connections are kept and this one is still open.
     pub fn give_back(&self, mut lease: Lease) {
-        if self.policy == Policy::KeepAlive && lease.is_free() {
+        if self.policy != Policy::PerRequest && lease.is_free() {
             lease.reused = true;
             self.idle.borrow_mut().push(lease);
         }
@@ -142,6 +145,9 @@ impl Pool {
             let change = self.traffic.changed.notified();
             if let Some(lease) = self.standing(since) {
                 return Ok(lease);
+            }
+            if since.is_none() && self.ahead.wait().await {
+                continue;
             }
             let coming = self.traffic.opening.get().saturating_mul(self.traffic.usual.get());
             if !self.dialer.may_share() || coming <= self.traffic.waiting.get() {

@@ -70,6 +70,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         grace: load.graceful_stop,
         timed: false,
         cancel: watch::Sender::new(false),
+        ahead: 0,
         visits: None,
     }
 }

@@ -30,8 +30,17 @@ const API: Kind = Kind::Choice(
     &["local"],
 );
 
-const POOL: Kind =
-    Kind::Choice(&[("keep-alive", "Connections are used again"), ("per-request", "Every request opens its own")], &[]);
+const POOL: Kind = Kind::Choice(
+    &[
+        (
+            "keep-alive",
+            "Connections are used again; those of the users who are there at the start, or of a burst, are opened before it",
+        ),
+        ("on-demand", "Connections are used again, and opened when a request needs one: the first ones wait for theirs"),
+        ("per-request", "Every request opens its own"),
+    ],
+    &[],
+);
 
 const COMPRESSION: Kind = Kind::Choice(
     &[
@@ -77,7 +86,9 @@ static HTTP: Block = Block {
         )
         .default("auto")
         .example("2"),
-        field("pool", POOL, "Whether connections outlive a request.").default("keep-alive").example("per-request"),
+        field("pool", POOL, "Whether connections outlive a request, and when they are opened.")
+            .default("keep-alive")
+            .example("per-request"),
         field("compression", COMPRESSION, "Which compression of responses is asked for. What comes compressed is read anyway.")
             .default("none")
             .example("gzip"),
@@ -135,7 +146,11 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         request_id,
         timeouts: timeouts(draft.get("target.timeouts")?)?,
         tls: tls?,
-        pool: if draft.text("target.http.pool").as_deref() == Some("per-request") { Pool::PerRequest } else { Pool::KeepAlive },
+        pool: match draft.text("target.http.pool").as_deref() {
+            Some("per-request") => Pool::PerRequest,
+            Some("on-demand") => Pool::OnDemand,
+            _ => Pool::KeepAlive,
+        },
         version: draft.get("target.http.version").and_then(version)?,
         compression: match draft.text("target.http.compression")?.as_ref() {
             "gzip" => Compression::Gzip,

@@ -1,0 +1,58 @@
+//! What happens before time zero: lanes start, and open the connections that are needed then.
+
+use crate::model::load::{Load, Shape};
+use crate::model::plan::Case;
+use crate::model::target::Pool;
+use crate::model::units::Nanos;
+use crate::pace::users::Change;
+use std::time::Duration;
+
+/// Between the decision to start and time zero: lanes start meanwhile, so that none is late for the first instant.
+const LEAD: Duration = Duration::from_millis(3);
+/// What each connection that is needed then adds to it, and all of them at the most.
+const EACH: Duration = Duration::from_micros(150);
+const MOST: Duration = Duration::from_secs(3);
+
+/// Requests of a lane that are due at time zero: one of each user of a closed loop, or the `queued` ones of a burst.
+pub fn at_once(load: &Load, changes: &[Change], queued: usize) -> u64 {
+    match load.shape {
+        Shape::Burst => (queued as u64).min(load.max_in_flight.map_or(u64::MAX, u64::from)),
+        _ => {
+            let users = changes.iter().filter(|change| change.more && change.at == Nanos::ZERO).count() as u64;
+            users.min(load.planned().unwrap_or(u64::MAX))
+        }
+    }
+}
+
+/// Time from now to time zero of a case that needs so many connections then.
+pub fn lead(case: &Case, connections: u64) -> Duration {
+    let each = EACH.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)).min(MOST);
+    if case.target.pool == Pool::KeepAlive { LEAD + each } else { LEAD }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::load::Warmup;
+    use crate::pace::users::changes;
+
+    #[test]
+    fn the_first_users_and_all_of_a_burst_are_due_at_once() {
+        let load = |shape, spread| Load {
+            shape,
+            requests: Some(9),
+            duration: None,
+            warmup: Warmup::Requests(0),
+            graceful_stop: Nanos::ZERO,
+            max_in_flight: Some(3),
+            spread,
+            stop_when_saturated: false,
+        };
+        let due = |load: &Load, lane| at_once(load, &changes(load, lane, 2), 5);
+        let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);
+        assert_eq!((due(&users, 0), due(&users, 1)), (4, 3));
+        let spread = load(Shape::Closed { users: 7 }, Nanos(1000));
+        assert_eq!((due(&spread, 0), due(&spread, 1)), (1, 0));
+        assert_eq!(due(&load(Shape::Burst, Nanos::ZERO), 0), 3, "no more than max_in_flight");
+    }
+}
