@@ -63,7 +63,7 @@ fn extents(plan: &Plan, cache: &CacheDir) -> Result<Extents, RunError> {
 fn requests(plan: &Plan, extents: &Extents) -> String {
     let known: u64 = extents.iter().filter_map(|(count, _)| *count).sum::<u64>() * u64::from(plan.rounds);
     let open = extents.iter().filter(|(count, _)| count.is_none()).count();
-    let conversations = plan.cases.iter().any(|case| case.dataset.turns.is_some());
+    let conversations = plan.cases.iter().any(Case::talks);
     let counted = if conversations { "warm-up included, a conversation counted once" } else { "warm-up included" };
     match (known, open) {
         (known, 0) if plan.cases.iter().any(by_chance) => format!("about {known} ({counted})"),

@@ -17,6 +17,7 @@ pub mod gate;
 pub mod lanes;
 pub mod leave;
 pub mod ledger;
+pub mod line;
 pub mod lookout;
 pub mod meter;
 pub mod part;

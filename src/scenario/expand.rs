@@ -137,6 +137,7 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
         target,
         request,
         dataset,
+        mix: Vec::new(),
         load,
         trace,
         checks: Vec::new(),
