@@ -112,7 +112,7 @@ fn spell_out(node: &mut Node, table: &'static Block) {
     let Data::Map(entries) = &mut node.data else { return };
     for entry in entries {
         match table.fields.iter().find(|field| field.name == entry.key).map(|field| &field.kind) {
-            Some(Kind::Block(block)) => spell_out_one(&mut entry.value, block),
+            Some(Kind::Block(block) | Kind::Over(block)) => spell_out_one(&mut entry.value, block),
             Some(Kind::List(Kind::Block(block))) => {
                 if let Data::List(items) = &mut entry.value.data {
                     items.iter_mut().for_each(|item| spell_out_one(item, block));

@@ -48,11 +48,17 @@ fn section(page: &mut String, path: &str, table: &'static Block) {
     for field in fields() {
         let inner = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
         match &field.kind {
+            // What stands in the outermost section of the same kind need not be said twice.
+            Kind::Block(block) if !path.is_empty() && outermost(block) => {}
             Kind::Block(block) => section(page, &inner, block),
             Kind::List(Kind::Block(block)) => section(page, &format!("{inner}[]"), block),
             _ => {}
         }
     }
+}
+
+fn outermost(block: &'static Block) -> bool {
+    SCENARIO.fields.iter().any(|field| matches!(field.kind, Kind::Block(own) if std::ptr::eq(own, block)))
 }
 
 fn words(kind: &'static Kind) -> Option<&'static [(&'static str, &'static str)]> {
@@ -94,6 +100,7 @@ fn of(kind: &'static Kind) -> String {
         Kind::List(Kind::Block(_)) => "list of blocks".to_owned(),
         Kind::List(inner) => format!("list: {}", of(inner)),
         Kind::Block(_) => "block".to_owned(),
+        Kind::Over(_) => "block, a part of it".to_owned(),
         Kind::Map(inner) => format!("mapping to {}", of(inner)),
         Kind::Json => "any value".to_owned(),
         Kind::Template => "file, or mapping".to_owned(),

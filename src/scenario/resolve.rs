@@ -45,7 +45,7 @@ impl Writer<'_> {
 
     fn value(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         match kind {
-            Kind::Block(table) => Value::Object(self.block(node, table)),
+            Kind::Block(table) | Kind::Over(table) => Value::Object(self.block(node, table)),
             Kind::List(kind) => Value::Array(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
             Kind::Map(kind) => self.map(node, kind),
             Kind::Matrix => self.matrix(node),
