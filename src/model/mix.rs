@@ -96,14 +96,18 @@ impl Case {
         }
     }
 
-    /// The load in words, with what is mixed: `concurrency 16; chat 75%, summarise 25%`.
-    pub fn load_words(&self) -> String {
+    /// What is mixed, in words: `chat 75%, summarise 25%`, or `chat 5/s, summarise 1/s`. None without a mix.
+    pub fn mix_words(&self) -> Option<String> {
         let each = |entry: &Entry| match entry.pull {
             Pull::Weight(_) => format!("{} {}%", entry.name, six_digits((self.share_of(entry) * 1e4).round() / 1e2)),
             Pull::Rate(rate) => format!("{} {}/s", entry.name, six_digits(rate)),
         };
-        let each: Vec<String> = self.mix.iter().map(each).collect();
-        if each.is_empty() { self.load.shape.to_string() } else { format!("{}; {}", self.load.shape, each.join(", ")) }
+        (!self.mix.is_empty()).then(|| self.mix.iter().map(each).collect::<Vec<_>>().join(", "))
+    }
+
+    /// The load in words, with what is mixed: `concurrency 16; chat 75%, summarise 25%`.
+    pub fn load_words(&self) -> String {
+        [Some(self.load.shape.to_string()), self.mix_words()].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     /// The open loops of its entries, by name and rate; None where they share one load.

@@ -137,8 +137,8 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     let labels = labels(point);
     let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
     let target = decode("target", given.sound.target, &draft, review, target::decode);
-    let load = decode("load", given.sound.load, &draft, review, load::decode);
     let asked = if tree.get("mix").is_some() { mixed(&draft, given, review) } else { plain(&draft, given, review) };
+    let load = decode("load", given.sound.load, &draft, review, load::decode);
     let (target, (load, trace), Asked { request, dataset, mix }) = (target?, load?, asked?);
     Some(Case {
         id: id(&labels, given.names),

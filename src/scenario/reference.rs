@@ -1,7 +1,7 @@
 //! The reference page of the format, as Markdown, read from the same tables that a file is held against.
 
 use crate::scenario::block::{Block, Default, Field, Kind};
-use crate::scenario::sections::scenario::SCENARIO;
+use crate::scenario::sections::scenario::{SCENARIO, section_of};
 use std::fmt::Write;
 
 const HEAD: &str = "# The scenario file
@@ -49,16 +49,12 @@ fn section(page: &mut String, path: &str, table: &'static Block) {
         let inner = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
         match &field.kind {
             // What stands in the outermost section of the same kind need not be said twice.
-            Kind::Block(block) if !path.is_empty() && outermost(block) => {}
+            Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
             Kind::Block(block) => section(page, &inner, block),
             Kind::List(Kind::Block(block)) => section(page, &format!("{inner}[]"), block),
             _ => {}
         }
     }
-}
-
-fn outermost(block: &'static Block) -> bool {
-    SCENARIO.fields.iter().any(|field| matches!(field.kind, Kind::Block(own) if std::ptr::eq(own, block)))
 }
 
 fn words(kind: &'static Kind) -> Option<&'static [(&'static str, &'static str)]> {

@@ -2,7 +2,7 @@
 
 use crate::scenario::block::{Block, Default, Field, Kind};
 use crate::scenario::fill;
-use crate::scenario::sections::scenario::SCENARIO;
+use crate::scenario::sections::scenario::{SCENARIO, section_of};
 use crate::scenario::tree::Span;
 use serde_json::{Map, Value, json};
 
@@ -30,9 +30,17 @@ fn needs(instead: impl Fn(&Field) -> Option<&'static str>) -> Vec<&'static str> 
 
 fn block(table: &'static Block) -> Value {
     let fields = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
-    let properties: Map<String, Value> = fields.map(|own| (own.name.to_owned(), field(own))).collect();
+    let properties: Map<String, Value> =
+        fields.map(|own| (own.name.to_owned(), again(table, own).unwrap_or_else(|| field(own)))).collect();
     // Inner blocks of a file that extends another one may be incomplete, so only the outermost says what it needs.
     json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+/// A key that stands for a section of the scenario in another place.
+fn again(table: &'static Block, field: &'static Field) -> Option<Value> {
+    let Kind::Block(own) = field.kind else { return None };
+    let section = section_of(own).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
+    Some(json!({ "$ref": format!("#/properties/{section}"), "description": field.doc }))
 }
 
 /// A block's keys, without what holds where one is left out.

@@ -206,3 +206,6 @@ fn one_path(draft: &Draft<'_>, entries: &[Entry], review: &mut Review) {
         review.push(mistake.help(format!("{api} says by its path whether it streams: set `stream` alike for all entries.")));
     }
 }
+
+#[cfg(test)]
+mod tests;
