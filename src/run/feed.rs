@@ -151,6 +151,18 @@ impl Recipe {
         self.lines.get(place.entry).is_none_or(|own| own.prompts.ready(place.number, most))
     }
 
+    /// Bytes of the longest first body among the entries of a mix: what is kept ahead must fit if they come in a row.
+    fn widest(&self, stop: &Stop) -> Result<usize, RunError> {
+        let mut widest = 0;
+        for Own { line, prompts, seed } in self.lines.iter().filter(|_| self.lines.len() > 1) {
+            wait(|| prompts.ready(0, LOOK), stop)?;
+            if let Some(first) = prompts.session(0).and_then(|session| session.turns.into_iter().next()) {
+                widest = widest.max(line.renderer.body(&opening(first), 0, *seed)?.bytes.len());
+            }
+        }
+        Ok(widest)
+    }
+
     /// The next call; None at the end of the plan or the data.
     fn call(&mut self) -> Result<Option<Call>, RunError> {
         let Some(Slot { place, due }) = self.slot() else { return Ok(None) };
@@ -189,22 +201,18 @@ impl Feed {
     /// Starts rendering and returns when as much is ready as is kept ahead, or everything there is, or the switch is
     /// pressed.
     pub fn start(mut recipe: Recipe, lanes: usize, stop: &Stop) -> Result<Feed, RunError> {
-        while !recipe.ready(LOOK) {
-            if stop.level() > Level::Run {
-                return Err(RunError::Interrupted);
-            }
-        }
+        wait(|| recipe.ready(LOOK), stop)?;
         let Some(first) = recipe.call()? else { return Err(RunError::NothingToSend) };
-        let fit = AHEAD_BYTES / first.body.len().max(1);
+        let fit = AHEAD_BYTES / recipe.widest(stop)?.max(first.body.len()).max(1);
         let most = if recipe.burst { BURST_CALLS } else { *AHEAD_CALLS.end() };
         let ahead = fit.clamp(*AHEAD_CALLS.start(), most);
         let queues = if recipe.schedule.is_some() { lanes } else { 1 };
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(ahead.div_ceil(queues))).unzip();
-        let (ready, wait) = mpsc::channel();
+        let (ready, enough) = mpsc::channel();
         let thread = std::thread::Builder::new().name("feed".into()).spawn(move || fill(recipe, first, &senders, ready));
         let thread = thread.map_err(RunError::Thread)?;
         // The other end is dropped when enough is ready, or when the thread ended; `finish` tells how.
-        while stop.level() == Level::Run && wait.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
+        while stop.level() == Level::Run && enough.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
         Ok(Feed { queues: receivers.iter().cycle().take(lanes).cloned().collect(), thread })
     }
 
@@ -213,6 +221,16 @@ impl Feed {
         drop(self.queues);
         self.thread.join().map_err(|_| RunError::Panicked("feed"))?
     }
+}
+
+/// Waits until something is ready, or the switch is pressed.
+fn wait(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunError> {
+    while !ready() {
+        if stop.level() > Level::Run {
+            return Err(RunError::Interrupted);
+        }
+    }
+    Ok(())
 }
 
 fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::Sender<()>) -> Result<(), RunError> {

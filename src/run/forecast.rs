@@ -175,11 +175,7 @@ fn rounds_of(check: &Check, rounds: u32) -> u32 {
 /// than its share of them.
 fn about_at_most(case: &Case, check: &Check, rounds: u32) -> Option<u64> {
     let all = measured_at_most(case, rounds)?;
-    let group = match &check.subject {
-        Subject::Metric { tags, .. } => tags.iter().find(|(tag, _)| tag == "group").map(|(_, value)| value.as_str()),
-        Subject::Goodput(_) => None,
-    };
-    let Some(entry) = case.entry_of(group) else { return Some(all) };
+    let Some(entry) = case.entry_of(check.group()) else { return Some(all) };
     let (share, n) = (case.share_of(entry), all as f64);
     Some(((n * share + 4.0 * (n * share * (1.0 - share)).sqrt()).ceil() as u64).min(all))
 }

@@ -137,3 +137,107 @@ impl Ledger {
         repeats.map(say).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::call::Call;
+    use crate::model::outcome::Phase;
+    use crate::model::prompt::Session;
+    use crate::model::seed::Seed;
+    use crate::model::units::Nanos;
+    use crate::prompts::Prompts;
+    use crate::scenario::render::Renderer;
+    use crate::scenario::{Input, load};
+    use crate::wire::protocol;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    struct Rows(Option<u64>);
+
+    impl Prompts for Rows {
+        fn session(&self, _seq: u64) -> Option<Session> {
+            None
+        }
+
+        fn len(&self) -> Option<u64> {
+            self.0
+        }
+
+        fn dropped(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A bench of these sections whose data has so many rows.
+    fn bench(sections: &str, rows: Option<u64>) -> (Case, Bench) {
+        let text =
+            format!("version: 1\nname: t\ntarget: {{ url: simulator }}\nload: {{ concurrency: 1, requests: 9 }}\n{sections}");
+        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+        let case = load(&input).unwrap().plan.cases.remove(0);
+        let protocol = protocol(case.target.api, None).unwrap();
+        let line = |(index, own): (usize, Case)| {
+            let renderer = Arc::new(Renderer::new(&own, |stream| protocol.body(stream)).unwrap());
+            let entry = case.mix.get(index).cloned();
+            Arc::new(Line { entry, case: own, prompts: Arc::new(Rows(rows)), tokenizer: None, renderer })
+        };
+        let lines = case.lines().into_iter().enumerate().map(line).collect();
+        let (notes, stem) = (Vec::new(), String::new());
+        (case, Bench { lines, protocol, notes, arrivals: None, conversations: false, route: None, stem })
+    }
+
+    fn walk(from: u64, first: u64, step: u64) -> Walk {
+        Walk { from, first, step }
+    }
+
+    /// Books so many requests, all of them sent, and tells the repeats of each line.
+    fn round(ledger: &mut Ledger, (case, bench): &(Case, Bench), requests: u64) -> Vec<u64> {
+        let walks = ledger.walks(case, bench);
+        let outcome = |seq| {
+            let mut outcome = Call { seq, ..Call::default() }.outcome(Phase::Measured);
+            outcome.timeline.sent = Some(Nanos::ZERO);
+            outcome
+        };
+        let outcomes: Vec<Outcome> = (0..requests).map(outcome).collect();
+        let sent = sent(bench, &walks, Dealt::new(case, Seed(1), None), &outcomes);
+        ledger.book(bench, &walks, None, &sent);
+        sent.iter().map(|own| own.repeated).collect()
+    }
+
+    #[test]
+    fn a_case_takes_the_rows_behind_those_of_the_case_before() {
+        let plain = bench("dataset: openqa", Some(20));
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.walks(&plain.0, &plain.1), [walk(0, 0, 1)]);
+        assert_eq!(round(&mut ledger, &plain, 15), [0]);
+        assert_eq!(ledger.walks(&plain.0, &plain.1), [walk(15, 15, 1)]);
+        assert_eq!(round(&mut ledger, &plain, 15), [10]);
+        assert_eq!(ledger.notes(), ["10 of 30 prompts were repeats: the data has 20 rows"]);
+    }
+
+    #[test]
+    fn entries_that_share_data_share_its_rows() {
+        let mixed = bench(
+            "dataset: openqa\nmix: [{ name: a }, { name: b, dataset: { kind: random, tokens: 5 } }, { name: c }]",
+            Some(40),
+        );
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.walks(&mixed.0, &mixed.1), [walk(0, 0, 2), walk(0, 0, 1), walk(0, 1, 2)]);
+        assert_eq!(round(&mut ledger, &mixed, 30), [0, 0, 0]);
+        let mut deal = Dealt::new(&mixed.0, Seed(1), None);
+        let most = (0..30).map(|seq| deal.place(seq)).filter(|place| place.0 != 1).map(|(line, n)| 2 * n + line as u64 / 2).max();
+        let from = most.unwrap() + 1;
+        assert_eq!(ledger.walks(&mixed.0, &mixed.1)[2], walk(from, from + 1, 2));
+    }
+
+    #[test]
+    fn data_without_an_end_gives_each_entry_a_stretch_of_its_own() {
+        let data = "{ kind: random, tokens: 5 }";
+        let mixed = bench(&format!("dataset: {data}\nmix: [{{ name: a }}, {{ name: b }}]"), None);
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.walks(&mixed.0, &mixed.1), [walk(0, 0, 1), walk(0, UNKNOWN_LENGTH, 1)]);
+        assert_eq!(round(&mut ledger, &mixed, 9), [0, 0]);
+        let plain = bench(&format!("dataset: {data}"), None);
+        assert_eq!(ledger.walks(&plain.0, &plain.1), [walk(2 * UNKNOWN_LENGTH, 2 * UNKNOWN_LENGTH, 1)]);
+    }
+}

@@ -80,7 +80,10 @@ fn only(course: &Course<'_>, key: (u32, u32)) -> Result<Rows, RunError> {
 
 /// A case with a part of its requests and its time: never with fewer requests than its limits need to be decided.
 fn reduced(case: &Case, probe: Probe) -> Case {
-    let needed = case.checks.iter().filter_map(judge::needed).max().unwrap_or(1);
+    // Of an entry of a mix only its share is about the limit.
+    let share = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));
+    let all_for = |check: &Check| Some((judge::needed(check)? as f64 / share(check)).ceil() as u64);
+    let needed = case.checks.iter().filter_map(all_for).max().unwrap_or(1);
     let mut own = case.clone();
     own.load.requests = case.load.requests.map(|all| ((all as f64 * probe.part).ceil() as u64).max(needed).min(all));
     // A span is cut only where no number of requests says what is enough.

@@ -37,7 +37,7 @@ static TRACE: Block = Block {
 
 /// The keys of `load`.
 pub(crate) static LOAD: Block = Block {
-    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both.",
+    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. Where the entries of `mix` have rates, none of the five.",
     short: None,
     fields: &[
         field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.")

@@ -88,3 +88,16 @@ fn conversations_in_an_entry_are_counted_as_sessions() {
     let unused = format!("dataset: {talk}\nmix: [{{name: a, dataset: openqa}}]\nload: {{concurrency: 2, requests: 7}}");
     assert!(!planned(&unused).cases[0].talks());
 }
+
+#[test]
+fn the_template_of_an_entry_stands_in_the_resolved_plan_itself() {
+    let own = "{template: templates/openai-completions.json, extra: {user: \"{{ item.who }}\"}}";
+    let mix = format!("dataset: openqa\nmix: [{{name: a}}, {{name: b, request: {own}}}]");
+    let case = planned(&format!("{mix}\n{LOAD}")).cases.remove(0);
+    assert_eq!(of(&case, |own| own.request.template.is_some()), [false, true]);
+    let resolved = plan(&text(&format!("{mix}\n{LOAD}"))).resolved;
+    assert!(
+        !resolved.contains("completions.json") && resolved.contains("{{ prompt }}") && resolved.contains("{{ item.who }}"),
+        "{resolved}"
+    );
+}

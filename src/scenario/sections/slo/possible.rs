@@ -15,8 +15,7 @@ pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
     };
     tags.iter().for_each(|(tag, value)| known_tag(limit, case, (tag, value, rounds), review));
-    let group = tags.iter().find(|(tag, _)| tag == "group").map(|(_, value)| value.as_str());
-    let lines = case.lines_of(group);
+    let lines = case.lines_of(limit.check.group());
     for metric in metrics {
         if !tags.is_empty() {
             of_some(limit, metric, review);
