@@ -186,3 +186,25 @@ fn mark(probes: &mut [ProbeReport]) {
         probe.dominated = own.is_some_and(|own| speeds.iter().flatten().any(|other| beats(other, &own)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Input, load};
+    use std::path::Path;
+
+    #[test]
+    fn a_part_of_a_sample_is_enough_for_a_limit_on_one_entry() {
+        let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
+                    load: { concurrency: 1, requests: 400 }\nmix: [{ name: a, weight: 3 }, { name: b }]\n";
+        let requests = |limit: &str| {
+            let text = Some(format!("{text}slo: [\"{limit}\"]\n"));
+            let plan = load(&Input { path: Path::new("x.yaml"), text, env: &BTreeMap::new(), set: &[] }).unwrap().plan;
+            let probe = Probe { index: 0, load: 1.0, purpose: Purpose::Narrow, part: 0.05 };
+            reduced(&plan.cases[0], probe).load.requests
+        };
+        // 29 requests decide a p90, and one in four is an entry's of a quarter.
+        assert_eq!((requests("ttft.p90 < 1s"), requests("ttft{group=b}.p90 < 1s")), (Some(29), Some(116)));
+        assert_eq!((requests("ttft.p50 < 1s"), requests("ttft{group=b}.p99 < 1s")), (Some(20), Some(400)));
+    }
+}

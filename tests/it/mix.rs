@@ -74,6 +74,9 @@ fn every_entry_asks_in_its_own_words_and_its_results_add_up() {
     }
     assert_eq!(places.len(), 44);
 
+    let entries = |lab: &Lab| rows(lab).into_iter().map(|row| row.0).collect::<Vec<String>>();
+    let known: Vec<&str> = places.iter().map(|place| if place.0 == 0 { "chat" } else { "ask" }).collect();
+    assert_eq!(entries(&lab), known);
     let results = lab.results();
     let measured = |entry: usize| places.iter().skip(4).filter(|place| place.0 == entry).count();
     let (chat, ask) = (group(&results, "chat"), group(&results, "ask"));
@@ -88,6 +91,8 @@ fn every_entry_asks_in_its_own_words_and_its_results_add_up() {
     let note = format!("{} of {questions} prompts were repeats: the data has 5 rows", questions - 5);
     assert!(lab.text("out/report.md").contains(&note), "{note}");
 
+    lab.llmscen(&["run", "s.yaml", "--output", "out", "--force", "--set", "load.concurrency=6"]).expect(0);
+    assert_eq!(entries(&lab), known, "whatever lane sends them");
     assert_eq!(chats_and_questions(&Lab::new(), 2), seen, "the same seed asks the same");
     let questions =
         |seen: &[(String, u64)]| -> Vec<(String, u64)> { seen.iter().filter(|own| own.0 != "Hi").take(6).cloned().collect() };
