@@ -33,7 +33,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let sound = Sound {
         target: sound("target"),
         request: sound("request"),
-        dataset: sound("dataset"),
+        // Entries of a mix may need none.
+        dataset: sound("dataset") || sound("mix") && review.clean("dataset"),
         load: sound("load"),
         mix: sound("mix"),
     };
@@ -46,6 +47,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     };
     let (points, quests) = searched(root, points, &axes, review);
     axes.extend(search::path(root));
+    mix::axes(root, &axes, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
     let names = names(&points);
@@ -169,7 +171,7 @@ fn plain(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<As
 
 /// Of a mix only its entries are decoded, each with what the scenario says for all.
 fn mixed(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<Asked> {
-    let sound = given.sound.mix && given.sound.request && (given.sound.dataset || draft.get("dataset").is_none());
+    let sound = given.sound.mix && given.sound.request && given.sound.dataset;
     let mix = decode("mix", sound, draft, review, mix::decode)?;
     let first = mix.first()?;
     Some(Asked { request: first.request.clone(), dataset: first.dataset.clone(), mix })

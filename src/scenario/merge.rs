@@ -156,7 +156,12 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
             None => {
                 sweep::fix(root, path, &value);
                 review.fixed.push(path.clone());
+                let something = !value.is_null();
                 root.set(path, at, value);
+                if something && root.get(path).is_none() {
+                    let mistake = Mistake::new(at, format!("`{path}` leads nowhere"), "there is no such item");
+                    review.push(mistake.help("The item of a list is named by its `name`, or by its index from 0."));
+                }
             }
         }
     }

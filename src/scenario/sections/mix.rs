@@ -84,7 +84,6 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Entry
     twice(items, review);
     pulls(items, review);
     nobody(draft, review);
-    unknown_axes(draft, items, review);
     let entries: Vec<Option<Entry>> = items.iter().map(|item| entry(draft, item, review)).collect();
     let entries: Option<Vec<Entry>> = entries.into_iter().collect();
     (review.count() == before).then_some(entries).flatten().inspect(|entries| one_path(draft, entries, review))
@@ -141,27 +140,32 @@ fn nobody(draft: &Draft<'_>, review: &mut Review) {
     }
 }
 
-/// Files axes of a matrix that lead to an entry which is not there.
-fn unknown_axes(draft: &Draft<'_>, items: &[Node], review: &mut Review) {
+/// Files axes of a matrix or a search that lead to an entry which is not there.
+pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
+    let items = items(root);
     let names: Vec<String> = items.iter().filter_map(|item| Some(item.get("name")?.text()?.into_owned())).collect();
-    for path in draft.axes {
+    let names = || names.iter().map(String::as_str);
+    for path in axes {
         let Some((name, _)) = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')) else { continue };
         let index = name.parse().is_ok_and(|index: usize| index < items.len());
-        if !index && !names.iter().any(|own| own == name) {
-            let label = near(name, names.iter().map(String::as_str))
-                .map_or("has no such entry".to_owned(), |meant| format!("did you mean `{meant}`?"));
-            let at =
-                if draft.get("search.vary").and_then(Node::text).as_deref() == Some(path) { "search.vary" } else { "matrix" };
-            let mistake = Mistake::new(draft.place(at), format!("`{path}` leads to no entry of `mix`"), label);
-            review.push(mistake.help(format!("Entries are {}.", list(names.iter().map(String::as_str), "and"))));
+        if index || names().any(|own| own == name) {
+            continue;
         }
+        let label = near(name, names()).map_or("has no such entry".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let section = if root.get("search.vary").and_then(Node::text).as_deref() == Some(path) { "search" } else { "matrix" };
+        let at = root.entry_at(section).map_or(root.at, |entry| entry.key_at);
+        let mistake = Mistake::new(at, format!("`{path}` leads to no entry of `mix`"), label);
+        let exist =
+            if items.is_empty() { "There is no `mix`.".to_owned() } else { format!("Entries are {}.", list(names(), "and")) };
+        review.section = section.to_owned();
+        review.push(mistake.help(exist));
     }
 }
 
 /// One entry, decoded in the place of what the scenario says for all.
 fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
     let name = item.get("name")?.text()?.into_owned();
-    if item.get("dataset").or(draft.get("dataset")).is_none() {
+    if item.get("dataset").or(draft.get("dataset.kind")).is_none() {
         let mistake = Mistake::new(item.get("name")?.at, format!("`{name}` has no dataset"), "what does it ask?");
         review.push(mistake.help("Give it a `dataset`, or the scenario one for all entries that have none."));
         return None;

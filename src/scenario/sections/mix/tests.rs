@@ -2,7 +2,7 @@ use crate::model::load::{Arrival, Shape};
 use crate::model::mix::{Entry, Pull};
 use crate::model::plan::{Case, Plan};
 use crate::model::request::Quantity;
-use crate::scenario::tests::{load_with, plan, reloaded};
+use crate::scenario::tests::{load_with, messages, plan, reloaded};
 
 fn text(sections: &str) -> String {
     format!("version: 1\nname: t\ntarget: {{url: simulator}}\n{sections}\n")
@@ -71,6 +71,14 @@ fn a_matrix_and_a_setting_reach_into_entries_by_name_or_index() {
     assert_eq!(of(case, |own| own.request.sampling["top_k"].clone()), [3, 4], "what is swept for all is one's own last");
     let set = load_with(&text(&mix), &[], &[("mix.b.weight", "4")]).unwrap().plan;
     assert_eq!(of(&set.cases[0], |own| own.pull.size()), [1.0, 4.0]);
+    let lost = messages(load_with(&text(&mix), &[], &[("mix.c.weight", "4")]));
+    assert_eq!(lost, ["--set:1:1 `mix.c.weight` leads nowhere"]);
+    let none = messages(load_with(&text(&format!("dataset: openqa\n{LOAD}\nmatrix: {{mix.a.weight: [1]}}")), &[], &[]));
+    assert_eq!(none, ["t.yaml:6:1 `mix.a.weight` leads to no entry of `mix`"]);
+    let own = format!("mix: [{{name: a, dataset: openqa}}]\n{LOAD}\nmatrix: {{dataset.text: [x, y]}}");
+    assert_eq!(planned(&own).cases.len(), 2);
+    let bare = messages(load_with(&text(&format!("mix: [{{name: a}}]\n{LOAD}\nmatrix: {{dataset.text: [x]}}")), &[], &[]));
+    assert_eq!(bare, ["t.yaml:4:14 `a` has no dataset"]);
     let search = "search: {vary: mix.b.rate, range: [1, 8]}\nslo: [error_rate < 5%]";
     let rated = planned(&format!(
         "dataset: openqa\nmix: [{{name: a, rate: 2/s}}, {{name: b, rate: 1/s}}]\nload: {{requests: 9}}\n{search}"
