@@ -40,7 +40,10 @@ fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
     let plan = &source.plan;
     terminal.data(&view::plan_table(plan, terminal.out_width(), terminal.out_color));
     terminal.data(&format!("\nrequests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
-    terminal.data(&format!("first request of `{}`:\n{}\n", plan.cases[0].id, forecast.first_body));
+    for (entry, body) in &forecast.first_bodies {
+        let of = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
+        terminal.data(&format!("first request of `{}`{of}:\n{body}\n", plan.cases[0].id));
+    }
     for warning in &forecast.undecidable {
         terminal.warn(warning);
     }

@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 /// What the requests of one round of a case do besides being sent.
 #[derive(Clone, Debug)]
 pub struct Manners {
-    /// What is tried once more.
-    pub retry: Option<Retry>,
+    /// What is tried once more, by the entry of the case's mix; without one there is a single one.
+    pub retry: Vec<Option<Retry>>,
     /// The round's seed.
     pub seed: Seed,
     /// What the ids of the round begin with.
@@ -23,7 +23,7 @@ pub struct Manners {
 impl Default for Manners {
     /// Nothing is tried twice.
     fn default() -> Manners {
-        Manners { retry: None, seed: Seed(0), stem: String::new() }
+        Manners { retry: Vec::new(), seed: Seed(0), stem: String::new() }
     }
 }
 
@@ -37,7 +37,8 @@ impl Manners {
     /// How long to wait before a call is tried once more, after so many attempts of which the last one failed with this
     /// status and no content; None: it is not.
     pub(super) fn pause(&self, call: &Call, attempts: u32, status: Option<u16>, failed: &Failed) -> Option<Nanos> {
-        let retry = self.retry.as_ref().filter(|retry| attempts <= retry.max && covers(retry, status, failed.failure.kind))?;
+        let own = self.retry.get(call.entry)?.as_ref();
+        let retry = own.filter(|retry| attempts <= retry.max && covers(retry, status, failed.failure.kind))?;
         let asked = failed.retry_after.filter(|_| retry.honor);
         Some(asked.unwrap_or_else(|| self.backoff(retry.wait, call, attempts)))
     }
@@ -80,7 +81,7 @@ mod tests {
     fn manners(honor: bool) -> Manners {
         let kinds = vec![FailureKind::Connect];
         let retry = Retry { statuses: vec![429, 503], kinds, honor, max: 2, wait: Nanos::from_millis(100) };
-        Manners { retry: Some(retry), seed: Seed(7), stem: "ab-0-1".into() }
+        Manners { retry: vec![Some(retry)], seed: Seed(7), stem: "ab-0-1".into() }
     }
 
     fn pause(manners: &Manners, attempts: u32, status: Option<u16>, kind: FailureKind) -> Option<f64> {

@@ -104,6 +104,7 @@ pub(super) fn case(shape: Shape) -> Case {
         target: target(),
         request: RequestSpec { stream: true, ..RequestSpec::default() },
         dataset: DatasetSpec::of(Source::Prompt("x".into())),
+        mix: Vec::new(),
         load,
         trace: None,
         checks: Vec::new(),

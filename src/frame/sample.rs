@@ -12,6 +12,7 @@ use crate::model::outcome::FailureKind;
 use crate::model::report::Part;
 use crate::model::request::Departure;
 use crate::model::sample::{Counts, Distribution, Row, Sample};
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// The measured requests of a case and every figure taken from them.
@@ -50,7 +51,8 @@ fn of(all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
 /// missing, so none of them may count.
 fn row(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Row {
-    let by_clock = || facts.case.request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)));
+    let by_clock =
+        || facts.case.request_of(fact.group).cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)));
     match fact.row() {
         row if row.left && by_clock() => Row { values: BTreeMap::new(), ..row },
         row => row,
@@ -74,8 +76,8 @@ fn distributions(rows: &[Row]) -> BTreeMap<Metric, Distribution> {
 }
 
 /// The values of a metric over ok rows; gaps pool over requests.
-pub(super) fn values(rows: &[Row], metric: Metric) -> Vec<f64> {
-    let ok = rows.iter().filter(|row| row.counts(metric));
+pub(super) fn values<R: Borrow<Row>>(rows: &[R], metric: Metric) -> Vec<f64> {
+    let ok = rows.iter().map(Borrow::borrow).filter(|row| row.counts(metric));
     match metric.per() {
         Per::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
         Per::Request | Per::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),

@@ -9,6 +9,7 @@ use crate::model::check::{RequestLimit, Subject};
 use crate::model::metric::Metric;
 use crate::model::sample::Row;
 use crate::stats::moments;
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// All that exist.
@@ -36,10 +37,11 @@ pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<
 }
 
 /// None where the rows hold no such amount; requests need no count of tokens, so theirs may be 0.
-fn throughput(rows: &[Row], metric: Metric, seconds: f64) -> Option<f64> {
-    let known = rows.iter().any(|row| row.ok && row.credit(metric).is_some());
+pub(super) fn throughput<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> Option<f64> {
+    let rows = || rows.iter().map(Borrow::borrow);
+    let known = rows().any(|row: &Row| row.ok && row.credit(metric).is_some());
     let exists = seconds > 0.0 && (known || metric == Metric::RequestThroughput);
-    exists.then(|| rows.iter().filter_map(|row| row.credit(metric)).sum::<f64>() / seconds)
+    exists.then(|| rows().filter_map(|row| row.credit(metric)).sum::<f64>() / seconds)
 }
 
 /// Conversations of which every turn succeeded; None where there are no conversations.
@@ -52,9 +54,10 @@ fn sessions(rows: &[Row]) -> Option<f64> {
 }
 
 /// Among the requests whose users stayed.
-fn error_rate(rows: &[Row]) -> Option<f64> {
-    let stayed = rows.iter().filter(|row| !row.left).count();
-    let errors = rows.iter().filter(|row| !row.ok && !row.left).count();
+pub(super) fn error_rate<R: Borrow<Row>>(rows: &[R]) -> Option<f64> {
+    let stayed = || rows.iter().map(Borrow::borrow).filter(|row: &&Row| !row.left);
+    let errors = stayed().filter(|row| !row.ok).count();
+    let stayed = stayed().count();
     (stayed > 0).then(|| errors as f64 / stayed as f64)
 }
 

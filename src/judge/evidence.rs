@@ -3,6 +3,7 @@
 use crate::judge::units::{self, Units};
 use crate::model::check::{Check, Of, RequestLimit, Subject};
 use crate::model::metric::{Metric, Per, Stat};
+use crate::model::mix::within;
 use crate::model::sample::{Row, Sample};
 
 /// The evidence for one check.
@@ -63,7 +64,7 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
 pub(super) fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
     tags.iter().all(|(tag, value)| match tag.as_str() {
         "model" => row.model == *value,
-        "group" => row.group.as_deref() == Some(value),
+        "group" => row.group.as_deref().is_some_and(|group| within(group, value)),
         "turn" if value == "first" => row.place.1 == 0,
         "turn" if value == "later" => row.place.1 > 0,
         "turn" => value.parse() == Ok(row.place.1.saturating_add(1)),

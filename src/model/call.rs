@@ -13,6 +13,10 @@ pub struct Call {
     pub turn: u32,
     /// Turns of the session.
     pub turns: u32,
+    /// Its entry of the case's mix, from 0.
+    pub entry: usize,
+    /// Its number, or its session's, among those of its entry; without a mix that is `seq`.
+    pub number: u64,
     /// The part of the dataset that it belongs to, where the data tells parts apart.
     pub group: Option<String>,
     /// Headers of its own, over those of the target.

@@ -152,6 +152,14 @@ pub struct Check {
 }
 
 impl Check {
+    /// The group of requests that it is about; None: all groups.
+    pub fn group(&self) -> Option<&str> {
+        match &self.subject {
+            Subject::Metric { tags, .. } => tags.iter().find(|(tag, _)| tag == "group").map(|(_, value)| value.as_str()),
+            Subject::Goodput(_) => None,
+        }
+    }
+
     /// The share of requests that may break the limit without losing it. None where no share loses it before the end: a mean,
     /// a throughput, an extreme that a single request can still mend, an equality, or a pool of gaps that are alike.
     pub fn allowed(&self) -> Option<f64> {

@@ -11,6 +11,7 @@ pub mod ending;
 pub mod labels;
 pub mod load;
 pub mod metric;
+pub mod mix;
 pub mod outcome;
 pub mod plan;
 pub mod prompt;

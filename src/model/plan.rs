@@ -4,6 +4,7 @@ use crate::model::check::Check;
 use crate::model::dataset::{DatasetSpec, TraceSpec};
 use crate::model::labels::{Labels, Scalar};
 use crate::model::load::{Load, Warmup};
+use crate::model::mix::Entry;
 use crate::model::request::RequestSpec;
 use crate::model::search::Quest;
 use crate::model::seed::Seed;
@@ -73,10 +74,12 @@ pub struct Case {
     pub labels: Labels,
     /// Who is measured.
     pub target: Target,
-    /// What is asked.
+    /// What is asked; of a mix, by its first entry.
     pub request: RequestSpec,
-    /// The prompts.
+    /// The prompts; of a mix, those of its first entry.
     pub dataset: DatasetSpec,
+    /// What is mixed; empty: nothing, all requests are alike.
+    pub mix: Vec<Entry>,
     /// The load.
     pub load: Load,
     /// `load.trace` with a file of its own; None: a replay takes the dataset's arrivals.

@@ -195,17 +195,19 @@ pub enum TokenSource {
     Events,
 }
 
-/// One part of a case's dataset, where the data tells parts apart.
+/// One part of a case: an entry of its mix, or what its data tells apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupReport {
-    /// Its name: a prompt length, a prefix.
+    /// Its name: an entry, a prompt length, a prefix.
     pub name: String,
+    /// Whether it is an entry of a mix.
+    pub entry: bool,
     /// Requests scheduled.
     pub scheduled: u64,
     /// Requests that succeeded.
     pub ok: u64,
-    /// Mean over ok requests of output tokens per second of the user's wait.
-    pub output_tps_per_user: Option<f64>,
+    /// Figures of the part alone, over the windows of the case; absent ones do not exist.
+    pub scalars: BTreeMap<Metric, f64>,
     /// Distributions of the metrics that are told of a group and exist.
     pub distributions: BTreeMap<Metric, Distribution>,
 }
@@ -233,7 +235,7 @@ pub struct CaseReport {
     pub distributions: BTreeMap<Metric, Distribution>,
     /// `(value, share)` points of the CDFs that are drawn, at most a few hundred each.
     pub cdfs: BTreeMap<Metric, Series>,
-    /// The parts of its dataset, where the data tells parts apart.
+    /// Its parts: the entries of its mix, and what its data tells apart.
     pub groups: Vec<GroupReport>,
     /// Source of the output token counts; None where no request succeeded.
     pub token_source: Option<TokenSource>,

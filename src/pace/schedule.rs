@@ -2,9 +2,11 @@
 
 use crate::model::load::{Load, Shape, Warmup};
 use crate::model::outcome::Phase;
+use crate::model::plan::Case;
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::pace::arrival::Arrivals;
+use crate::pace::mix::Merged;
 use crate::pace::rates::Staged;
 use std::sync::Arc;
 
@@ -17,11 +19,13 @@ pub struct Due {
     pub at: Nanos,
     /// Its phase.
     pub phase: Phase,
+    /// The entry of the mix whose arrival it is; None where the entries have no arrivals of their own.
+    pub entry: Option<usize>,
 }
 
 /// The whole plan of an open loop as an iterator; it ends where `requests` or `duration` does.
 pub struct Schedule {
-    arrivals: Box<dyn Iterator<Item = Nanos> + Send>,
+    arrivals: Box<dyn Iterator<Item = (Nanos, Option<usize>)> + Send>,
     load: Load,
     seq: u64,
     measured: u64,
@@ -39,7 +43,19 @@ impl Schedule {
             Shape::Burst => Box::new(std::iter::repeat(Nanos::ZERO)),
             Shape::Replay { speed } => Box::new(replay(logged.cloned().unwrap_or_default(), *speed)),
         };
+        let arrivals = Box::new(arrivals.map(|at| (at, None)));
         Some(Schedule { arrivals, load: load.clone(), seq: 0, measured: 0, measured_from: None })
+    }
+
+    /// The plan of a case: that of its load, or those of the entries of its mix together.
+    pub fn of(case: &Case, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
+        let plain = Schedule::new(&case.load, seed, logged)?;
+        match (&case.load.shape, case.rates()) {
+            (Shape::Open { arrival, .. }, Some(rates)) => {
+                Some(Schedule { arrivals: Box::new(Merged::new(&rates, *arrival, seed)), ..plain })
+            }
+            _ => Some(plain),
+        }
     }
 
     /// How many arrivals the plan has, and when the last one is due. None where it has none, or no end: a burst without a
@@ -67,7 +83,7 @@ impl Iterator for Schedule {
     type Item = Due;
 
     fn next(&mut self) -> Option<Due> {
-        let at = self.arrivals.next()?;
+        let (at, entry) = self.arrivals.next()?;
         let phase = match self.load.warmup {
             Warmup::Requests(n) if self.seq < n => Phase::Warmup,
             Warmup::Span(span) if at < span => Phase::Warmup,
@@ -85,7 +101,7 @@ impl Iterator for Schedule {
                 return None;
             }
         }
-        let due = Due { seq: self.seq, at, phase };
+        let due = Due { seq: self.seq, at, phase, entry };
         self.seq += 1;
         Some(due)
     }

@@ -7,17 +7,18 @@ use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
 use crate::model::dataset::{DatasetSpec, OnExhausted};
 use crate::model::load::Shape;
+use crate::model::mix::Entry;
 use crate::model::outcome::{Failure, FailureKind};
 use crate::model::plan::{Case, Plan, TraceFile};
-use crate::model::prompt::Session;
 use crate::model::seed::Seed;
 use crate::model::target::{Place, Target};
 use crate::model::units::Nanos;
 use crate::pace::schedule::Schedule;
-use crate::prompts::{self, Log, Progress, PromptError, Prompts};
+use crate::prompts::{self, Log, Progress, Prompts};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
+use crate::run::line::{Line, datasets};
 use crate::run::stop::Level;
 use crate::scenario::render::Renderer;
 use crate::token::Tokenizer;
@@ -35,15 +36,11 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// One case, ready to run.
 pub struct Bench {
-    /// Its prompts.
-    pub prompts: Arc<dyn Prompts>,
-    /// Counts generated text, where the scenario names a tokenizer.
-    pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Renders its bodies.
-    pub renderer: Arc<Renderer>,
+    /// The kinds of its requests, in the order of its mix; one without a mix.
+    pub lines: Vec<Arc<Line>>,
     /// What it speaks.
     pub protocol: Arc<dyn Protocol>,
-    /// What a reader must know of its dataset.
+    /// What a reader must know of its data.
     pub notes: Vec<String>,
     /// The arrivals that a replay follows.
     pub arrivals: Option<Arc<[Nanos]>>,
@@ -66,19 +63,35 @@ impl Bench {
         plan.cases.iter().enumerate().map(named).collect()
     }
 
-    fn new(case: &Case, dataset: Dataset, log: Option<Log>, context: &Context) -> Result<Bench, RunError> {
+    fn new(case: &Case, datasets: Vec<Dataset>, log: Option<Log>, context: &Context) -> Result<Bench, RunError> {
         let route = match &case.target.place {
             Place::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
             Place::Simulator { .. } => None,
         };
         let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
-        let renderer = Arc::new(Renderer::new(case, |stream| protocol.body(stream))?);
-        let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
-        let notes = dataset.notes.into_iter().chain(log.iter().flat_map(|log| log.notes.clone())).collect();
-        let arrivals = arrivals(case, dataset.prompts.as_ref(), log.as_ref())?;
-        let conversations = case.dataset.turns.is_some() || begins_with_turns(dataset.prompts.as_ref(), context)?;
-        let prompts = dataset.prompts;
-        Ok(Bench { prompts, tokenizer, renderer, protocol, notes, arrivals, conversations, route, stem: String::new() })
+        let mut notes: Vec<String> = datasets.iter().flat_map(|dataset| dataset.notes.iter().cloned()).collect();
+        notes.extend(log.iter().flat_map(|log| log.notes.clone()));
+        let own = datasets.first().and_then(|dataset| dataset.prompts.arrivals());
+        let arrivals = arrivals(case, own, log.as_ref())?;
+        let mut conversations = case.talks();
+        for dataset in &datasets {
+            conversations = conversations || begins_with_turns(dataset.prompts.as_ref(), context)?;
+        }
+        let lines = case.lines().into_iter().zip(datasets).enumerate();
+        let lines: Result<Vec<Arc<Line>>, RunError> = lines
+            .map(|(index, (own, dataset))| Ok(Arc::new(line(case.mix.get(index), own, dataset, protocol.as_ref())?)))
+            .collect();
+        Ok(Bench { lines: lines?, protocol, notes, arrivals, conversations, route, stem: String::new() })
+    }
+
+    /// What a reader must know of rows that were left out, as far as they are known.
+    pub fn problems(&self) -> Vec<String> {
+        datasets(&self.lines).iter().flat_map(|line| line.prompts.problems()).collect()
+    }
+
+    /// Rows left out so far.
+    pub fn dropped(&self) -> u64 {
+        datasets(&self.lines).iter().map(|line| line.prompts.dropped()).sum()
     }
 
     /// How many sessions one round of this case will have, and when the last one is due, as far as the plan or the log
@@ -86,6 +99,12 @@ impl Bench {
     pub fn extent(&self, case: &Case, seed: Seed) -> (Option<u64>, Option<Nanos>) {
         extent(case, seed, self.arrivals.as_ref())
     }
+}
+
+fn line(entry: Option<&Entry>, case: Case, dataset: Dataset, protocol: &dyn Protocol) -> Result<Line, RunError> {
+    let renderer = Arc::new(Renderer::new(&case, |stream| protocol.body(stream))?);
+    let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
+    Ok(Line { entry: entry.cloned(), case, prompts: dataset.prompts, tokenizer, renderer })
 }
 
 /// What was opened for the cases so far.
@@ -101,16 +120,19 @@ impl Store {
     /// # Errors
     /// As of [`Bench::of_plan`].
     pub fn bench(&mut self, case: &Case, plan: &Plan, context: &Context) -> Result<Bench, RunError> {
-        let known = self.opened.iter().find(|(spec, _)| *spec == case.dataset).map(|(_, dataset)| dataset.clone());
-        let dataset = match known {
-            Some(dataset) => dataset,
-            None => {
-                let dataset = open(&case.dataset, plan, context)?;
-                self.opened.push((case.dataset.clone(), dataset.clone()));
-                dataset
-            }
-        };
-        Bench::new(case, dataset, self.logs.of(case)?, context)
+        let lines = case.lines();
+        let datasets: Result<Vec<Dataset>, RunError> =
+            lines.iter().map(|line| self.dataset(&line.dataset, plan, context)).collect();
+        Bench::new(case, datasets?, self.logs.of(case)?, context)
+    }
+
+    fn dataset(&mut self, spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
+        if let Some((_, dataset)) = self.opened.iter().find(|(known, _)| known == spec) {
+            return Ok(dataset.clone());
+        }
+        let dataset = open(spec, plan, context)?;
+        self.opened.push((spec.clone(), dataset.clone()));
+        Ok(dataset)
     }
 }
 
@@ -126,19 +148,18 @@ fn begins_with_turns(prompts: &dyn Prompts, context: &Context) -> Result<bool, R
 
 /// As [`Bench::extent`], of a case whose arrivals to replay are these.
 pub fn extent(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> (Option<u64>, Option<Nanos>) {
-    match Schedule::new(&case.load, seed, arrivals) {
+    match Schedule::of(case, seed, arrivals) {
         Some(schedule) => schedule.extent().unzip(),
         None => (case.load.planned(), None),
     }
 }
 
-/// The arrivals that a case replays; None where it replays none.
-pub fn arrivals(case: &Case, prompts: &dyn Prompts, log: Option<&Log>) -> Result<Option<Arc<[Nanos]>>, RunError> {
+/// The arrivals that a case replays: those of a log, or the data's `own`. None where it replays none.
+pub fn arrivals(case: &Case, own: Option<Arc<[Nanos]>>, log: Option<&Log>) -> Result<Option<Arc<[Nanos]>>, RunError> {
     if !matches!(case.load.shape, Shape::Replay { .. }) {
         return Ok(None);
     }
-    let own = || prompts.arrivals();
-    log.map(|log| log.arrivals.clone()).or_else(own).map(Some).ok_or(RunError::NoArrivals)
+    log.map(|log| log.arrivals.clone()).or(own).map(Some).ok_or(RunError::NoArrivals)
 }
 
 /// Logs of arrivals that were opened; the cases that name one share it.
@@ -196,47 +217,6 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
         }
     };
     Ok(Dataset { prompts: opened.prompts.into(), tokenizer: opened.tokenizer, notes: opened.notes })
-}
-
-/// Prompts from another first row on, so that the cases of a sweep do not repeat each other's.
-pub struct Shifted {
-    /// The whole dataset.
-    pub prompts: Arc<dyn Prompts>,
-    /// The index of this part's first row.
-    pub first: u64,
-    /// Every row once at the most: the part ends there instead of starting again.
-    pub once: bool,
-}
-
-impl Prompts for Shifted {
-    fn session(&self, seq: u64) -> Option<Session> {
-        let session = self.prompts.session(self.first.wrapping_add(seq))?;
-        // Only now: the end of a long file is known when it has been reached. A log without an end to its words has an end
-        // to its arrivals.
-        let rows = || self.prompts.len().or_else(|| Some(self.prompts.arrivals()?.len() as u64));
-        let over = self.once && rows().is_some_and(|rows| seq >= rows);
-        (!over).then_some(session)
-    }
-
-    fn len(&self) -> Option<u64> {
-        self.prompts.len()
-    }
-
-    fn dropped(&self) -> u64 {
-        self.prompts.dropped()
-    }
-
-    fn ready(&self, seq: u64, most: Duration) -> bool {
-        self.prompts.ready(self.first.wrapping_add(seq), most)
-    }
-
-    fn fault(&self) -> Option<Arc<PromptError>> {
-        self.prompts.fault()
-    }
-
-    fn problems(&self) -> Vec<String> {
-        self.prompts.problems()
-    }
 }
 
 /// Opens a connection to every distinct target and closes it again. Nothing is posted. The benches are those of the cases.

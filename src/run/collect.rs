@@ -3,6 +3,7 @@
 use crate::engine::gauges::Gauges;
 use crate::engine::http::Finished;
 use crate::model::ending::Ending;
+use crate::model::mix::within;
 use crate::model::outcome::Outcome;
 use crate::run::error::RunError;
 use crate::run::event::Event;
@@ -35,8 +36,8 @@ pub struct Desk {
     pub round: u32,
     /// The run's journal; it comes back when the round is over.
     pub journal: Writer,
-    /// Counts the generated text.
-    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// What counts the generated text of each group; the empty one is every group.
+    pub tokenizers: Vec<(String, Arc<Tokenizer>)>,
     /// Live figures.
     pub meter: Meter,
     /// The lanes' totals.
@@ -143,7 +144,9 @@ impl Desk {
 
     fn take(&mut self, finished: Finished, seen: &mut Seen) {
         let Finished { mut outcome, text, .. } = finished;
-        if let (Some(tokenizer), Some(text)) = (&self.tokenizer, text) {
+        let group = outcome.group.as_deref().unwrap_or_default();
+        let own = self.tokenizers.iter().find(|(name, _)| name.is_empty() || within(group, name));
+        if let (Some((_, tokenizer)), Some(text)) = (own, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
         self.meter.record(&outcome);
@@ -195,12 +198,12 @@ mod tests {
         header.join().unwrap().unwrap();
         let halt = Stop::default();
         let (meter, events) = (Meter::new(None, None), mpsc::channel().0);
-        let (tokenizer, gauges, watcher, stop) = (None, Vec::new(), None, Stop::default());
+        let (tokenizers, gauges, watcher, stop) = (Vec::new(), Vec::new(), None, Stop::default());
         let desk = Desk {
             case: 0,
             round: 0,
             journal,
-            tokenizer,
+            tokenizers,
             meter,
             gauges,
             events,

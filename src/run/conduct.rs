@@ -89,7 +89,7 @@ fn begin(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest {
 
 /// What is known of the datasets by now. Cases that share one share its notes.
 fn notes(benches: &[Bench]) -> Vec<String> {
-    let own = |bench: &Bench| bench.notes.iter().cloned().chain(bench.prompts.problems()).collect::<Vec<_>>();
+    let own = |bench: &Bench| bench.notes.iter().cloned().chain(bench.problems()).collect::<Vec<_>>();
     let mut notes: Vec<String> = benches.iter().flat_map(own).collect();
     notes.sort();
     notes.dedup();

@@ -9,6 +9,7 @@ use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::ledger::Ledger;
+use crate::run::line::Walk;
 use crate::run::part::{Played, Turn, play};
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
@@ -72,15 +73,15 @@ impl<'a> Course<'a> {
         let Some(journal) = self.journal.take().filter(|_| self.context.stop.level() == Level::Run) else { return false };
         let Leg { case, bench, round, .. } = *leg;
         let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
-        let (first, planned) = (self.ledger.first(case, bench), bench.extent(case, seed).0);
+        let (walks, planned) = (self.ledger.walks(case, bench), bench.extent(case, seed).0);
         self.announce(leg, planned);
-        let turn = Turn { case, index: leg.index as u32, round, first, planned, seed, probe: leg.probe };
+        let turn = Turn { case, index: leg.index as u32, round, walks: &walks, planned, seed, probe: leg.probe };
         let played = play(&turn, bench, journal, self.context);
-        self.keep(leg, (first, planned), played);
+        self.keep(leg, (&walks, planned), played);
         self.fault.is_none()
     }
 
-    fn keep(&mut self, leg: &Leg<'_>, (first, planned): (u64, Option<u64>), played: Result<Played, RunError>) {
+    fn keep(&mut self, leg: &Leg<'_>, (walks, planned): (&[Walk], Option<u64>), played: Result<Played, RunError>) {
         let done = match played {
             Ok(done) => done,
             Err(error) => {
@@ -88,7 +89,7 @@ impl<'a> Course<'a> {
                 return;
             }
         };
-        self.ledger.book(leg.case, leg.bench, (first, planned), &done.outcomes);
+        self.ledger.book(leg.bench, walks, planned, &done.sent);
         self.journal = Some(done.journal);
         self.manifest.parts.push(done.part);
         self.note(leg.bench);
@@ -105,7 +106,7 @@ impl<'a> Course<'a> {
     /// What is known of a dataset by now. Cases that share one share its notes.
     fn note(&mut self, bench: &Bench) {
         let notes = &mut self.manifest.notes;
-        notes.extend(bench.notes.iter().cloned().chain(bench.prompts.problems()));
+        notes.extend(bench.notes.iter().cloned().chain(bench.problems()));
         notes.sort();
         notes.dedup();
     }

@@ -1,23 +1,25 @@
 //! Renders calls ahead of their time, in order, on a thread of its own.
 
 use crate::model::call::Call;
-use crate::model::dataset::{OnExhausted, Turns};
+use crate::model::dataset::OnExhausted;
 use crate::model::load::{Shape, Warmup};
 use crate::model::outcome::Phase;
 use crate::model::plan::Case;
 use crate::model::prompt::Prompt;
-use crate::model::request::{Cancel, Leave};
+use crate::model::request::Leave;
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
+use crate::pace::mix::Deal;
 use crate::pace::schedule::Schedule;
 use crate::prompts::Prompts;
 use crate::run::bench::Bench;
 use crate::run::error::RunError;
 use crate::run::leave::leave;
+use crate::run::line::Line;
 use crate::run::scribe::turns_of;
 use crate::run::stop::{Level, Stop};
 use crate::run::talk::opening;
-use crate::scenario::render::{Rendered, Renderer};
+use crate::scenario::render::Rendered;
 use crate::telemetry::process::stand_behind;
 use async_channel::{Receiver, Sender, TrySendError, bounded};
 use std::ops::RangeInclusive;
@@ -42,30 +44,40 @@ const PATIENCE: u32 = 20;
 
 /// What calls are made of.
 pub struct Recipe {
-    /// The prompts, by index.
-    pub prompts: Arc<dyn Prompts>,
-    /// The template.
-    pub renderer: Arc<Renderer>,
+    lines: Vec<Own>,
+    /// Whose each request is.
+    deal: Deal,
     /// The plan of an open loop; None: a closed one.
-    pub schedule: Option<Schedule>,
-    /// Seed of the case's round.
-    pub seed: Seed,
-    /// What happens at the end of the data.
-    pub on_exhausted: OnExhausted,
+    schedule: Option<Schedule>,
     /// Calls at the most, where that is known.
-    pub most: Option<u64>,
+    most: Option<u64>,
     /// Everything is due at time zero.
-    pub burst: bool,
+    burst: bool,
     /// Sessions may have several turns: replies are kept for it.
-    pub conversations: bool,
-    /// How such sessions go on.
-    pub turns: Option<Turns>,
-    /// Users who leave.
-    pub cancel: Option<Cancel>,
+    conversations: bool,
+    /// The next call's number.
+    seq: u64,
+    next: Option<Slot>,
+}
+
+/// What the calls of one line are made of.
+struct Own {
+    line: Arc<Line>,
+    /// The prompts, by the number among the line's requests.
+    prompts: Arc<dyn Prompts>,
+    /// Seed of the line's round.
+    seed: Seed,
+}
+
+/// A call that is still to be made.
+#[derive(Clone, Copy)]
+struct Slot {
+    place: Place,
+    due: Option<(Nanos, Phase)>,
 }
 
 /// A request's place among the case's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Its number, or its session's.
     pub seq: u64,
@@ -73,6 +85,10 @@ pub struct Place {
     pub turn: u32,
     /// Turns of the session.
     pub turns: u32,
+    /// Its entry of the mix, from 0.
+    pub entry: usize,
+    /// Its number, or its session's, among those of its entry.
+    pub number: u64,
 }
 
 /// A rendered prompt as a call.
@@ -81,6 +97,8 @@ pub fn call(prompt: Prompt, place: Place, rendered: Rendered, due: Option<(Nanos
         seq: place.seq,
         turn: place.turn,
         turns: place.turns,
+        entry: place.entry,
+        number: place.number,
         group: prompt.group,
         headers: prompt.headers,
         due,
@@ -96,54 +114,82 @@ pub fn call(prompt: Prompt, place: Place, rendered: Rendered, due: Option<(Nanos
 }
 
 impl Recipe {
-    /// The recipe of one round of a case.
-    pub fn new(case: &Case, bench: &Bench, prompts: Arc<dyn Prompts>, seed: Seed) -> Recipe {
-        let schedule = Schedule::new(&case.load, seed, bench.arrivals.as_ref());
+    /// The recipe of one round of a case; `prompts` are those of each line.
+    pub fn new(case: &Case, bench: &Bench, prompts: &[Arc<dyn Prompts>], seed: Seed) -> Recipe {
+        let schedule = Schedule::of(case, seed, bench.arrivals.as_ref());
         // A warm-up span has no count of its own: the quota ends such a case, not the feed.
         let counted = matches!(case.load.warmup, Warmup::Requests(_));
         let most = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
+        let lines = bench.lines.iter().zip(prompts);
         Recipe {
-            prompts,
-            renderer: bench.renderer.clone(),
+            lines: lines.map(|(line, own)| Own { line: line.clone(), prompts: own.clone(), seed: line.seed(seed) }).collect(),
+            deal: Deal::new(&case.mix, seed),
             schedule,
-            seed,
-            on_exhausted: case.dataset.on_exhausted,
             most,
             burst: case.load.shape == Shape::Burst,
             conversations: bench.conversations,
-            turns: case.dataset.turns.clone(),
-            cancel: case.request.cancel.clone(),
+            seq: 0,
+            next: None,
         }
     }
 
+    /// The next call's place; None at the end of the plan.
+    fn slot(&mut self) -> Option<Slot> {
+        if self.next.is_none() {
+            let (due, planned) = match &mut self.schedule {
+                Some(schedule) => schedule.next().map(|due| (Some((due.at, due.phase)), due.entry))?,
+                None if self.most.is_some_and(|most| self.seq >= most) => return None,
+                None => (None, None),
+            };
+            let (entry, number) = self.deal.next(planned);
+            let place = Place { seq: self.seq, entry, number, ..Place::default() };
+            self.next = Some(Slot { place, due });
+            self.seq += 1;
+        }
+        self.next
+    }
+
+    /// Whether the next call can be made at once; waits for that, for so long at the most.
+    fn ready(&mut self, most: Duration) -> bool {
+        let Some(Slot { place, .. }) = self.slot() else { return true };
+        self.lines.get(place.entry).is_none_or(|own| own.prompts.ready(place.number, most))
+    }
+
+    /// Bytes of the longest first body among the entries of a mix: what is kept ahead must fit if they come in a row.
+    fn widest(&self, stop: &Stop) -> Result<usize, RunError> {
+        let mut widest = 0;
+        for Own { line, prompts, seed } in self.lines.iter().filter(|_| self.lines.len() > 1) {
+            wait(|| prompts.ready(0, LOOK), stop)?;
+            if let Some(first) = prompts.session(0).and_then(|session| session.turns.into_iter().next()) {
+                widest = widest.max(line.renderer.body(&opening(first), 0, *seed)?.bytes.len());
+            }
+        }
+        Ok(widest)
+    }
+
     /// The next call; None at the end of the plan or the data.
-    fn call(&mut self, seq: u64) -> Result<Option<Call>, RunError> {
-        let due: Option<(Nanos, Phase)> = match &mut self.schedule {
-            Some(schedule) => match schedule.next() {
-                Some(due) => Some((due.at, due.phase)),
-                None => return Ok(None),
-            },
-            None if self.most.is_some_and(|most| seq >= most) => return Ok(None),
-            None => None,
-        };
-        let session = self.prompts.session(seq).filter(|session| !session.turns.is_empty());
-        let Some(session) = session else {
-            if let Some(fault) = self.prompts.fault() {
+    fn call(&mut self) -> Result<Option<Call>, RunError> {
+        let Some(Slot { place, due }) = self.slot() else { return Ok(None) };
+        self.next = None;
+        let Some(Own { line, prompts, seed }) = self.lines.get(place.entry) else { return Ok(None) };
+        let Some(session) = prompts.session(place.number).filter(|session| !session.turns.is_empty()) else {
+            if let Some(fault) = prompts.fault() {
                 return Err(RunError::Data(fault));
             }
-            return match self.on_exhausted {
-                OnExhausted::Error => Err(RunError::Exhausted { rows: seq }),
+            return match line.case.dataset.on_exhausted {
+                OnExhausted::Error => Err(RunError::Exhausted { rows: place.number }),
                 OnExhausted::Cycle | OnExhausted::Stop => Ok(None),
             };
         };
-        let turns = turns_of(&session, self.turns.as_ref());
+        let turns = turns_of(&session, line.case.dataset.turns.as_ref());
         if turns > 1 && !self.conversations {
-            return Err(RunError::Conversation { seq, turns });
+            return Err(RunError::Conversation { seq: place.number, turns });
         }
-        let prompt = session.turns.into_iter().next().map(opening).unwrap_or_default();
-        let rendered = self.renderer.body(&prompt, seq, self.seed)?;
-        let place = Place { seq, turn: 0, turns };
-        let leave = leave(self.cancel.as_ref(), self.seed, place, &prompt.fields);
+        let mut prompt = session.turns.into_iter().next().map(opening).unwrap_or_default();
+        prompt.group = line.group(prompt.group);
+        let rendered = line.renderer.body(&prompt, place.number, *seed)?;
+        let place = Place { turns, ..place };
+        let leave = leave(line.case.request.cancel.as_ref(), *seed, place, &prompt.fields);
         Ok(Some(call(prompt, place, rendered, due, leave)))
     }
 }
@@ -159,25 +205,21 @@ impl Feed {
     /// Starts rendering and returns when as much is ready as is kept ahead, or everything there is, or the switch is
     /// pressed.
     pub fn start(mut recipe: Recipe, lanes: usize, stop: &Stop) -> Result<Feed, RunError> {
-        while !recipe.prompts.ready(0, LOOK) {
-            if stop.level() > Level::Run {
-                return Err(RunError::Interrupted);
-            }
-        }
-        let Some(first) = recipe.call(0)? else { return Err(RunError::NothingToSend) };
-        let fit = AHEAD_BYTES / first.body.len().max(1);
+        wait(|| recipe.ready(LOOK), stop)?;
+        let Some(first) = recipe.call()? else { return Err(RunError::NothingToSend) };
+        let fit = AHEAD_BYTES / recipe.widest(stop)?.max(first.body.len()).max(1);
         let most = if recipe.burst { BURST_CALLS } else { *AHEAD_CALLS.end() };
         let ahead = fit.clamp(*AHEAD_CALLS.start(), most);
         let queues = if recipe.schedule.is_some() { lanes } else { 1 };
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(ahead.div_ceil(queues))).unzip();
-        let (ready, wait) = mpsc::channel();
+        let (ready, enough) = mpsc::channel();
         let thread = std::thread::Builder::new().name("feed".into()).spawn(move || {
             stand_behind();
             fill(recipe, first, &senders, ready)
         });
         let thread = thread.map_err(RunError::Thread)?;
         // The other end is dropped when enough is ready, or when the thread ended; `finish` tells how.
-        while stop.level() == Level::Run && wait.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
+        while stop.level() == Level::Run && enough.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
         Ok(Feed { queues: receivers.iter().cycle().take(lanes).cloned().collect(), thread })
     }
 
@@ -188,11 +230,21 @@ impl Feed {
     }
 }
 
+/// Waits until something is ready, or the switch is pressed.
+fn wait(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunError> {
+    while !ready() {
+        if stop.level() > Level::Run {
+            return Err(RunError::Interrupted);
+        }
+    }
+    Ok(())
+}
+
 fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::Sender<()>) -> Result<(), RunError> {
     let mut ready = Some(ready);
     let mut next = Some(first);
     while let Some(call) = next {
-        let (queue, seq) = (&queues[call.seq as usize % queues.len()], call.seq);
+        let queue = &queues[call.seq as usize % queues.len()];
         match queue.try_send(call) {
             Ok(()) => {}
             Err(TrySendError::Closed(_)) => return Ok(()),
@@ -205,7 +257,7 @@ fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::S
             }
         }
         let mut looks = 0;
-        while !recipe.prompts.ready(seq + 1, LOOK) {
+        while !recipe.ready(LOOK) {
             // Rows that are still being read must not keep a round from its end, nor for long from its beginning.
             if queues.iter().all(Sender::is_closed) {
                 return Ok(());
@@ -215,7 +267,7 @@ fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::S
                 ready.take();
             }
         }
-        next = recipe.call(seq + 1)?;
+        next = recipe.call()?;
     }
     Ok(())
 }

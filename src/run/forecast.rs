@@ -4,7 +4,9 @@ use crate::judge;
 use crate::model::check::{Check, Subject};
 use crate::model::load::{Arrival, Shape, Warmup};
 use crate::model::plan::{Case, Plan};
+use crate::model::seed::Seed;
 use crate::model::units::Nanos;
+use crate::pace::mix;
 use crate::prompts::{self, CacheDir};
 use crate::run::bench::{Logs, extent};
 use crate::run::error::RunError;
@@ -18,8 +20,8 @@ pub struct Forecast {
     pub requests: String,
     /// Time over all cases, rounds and pauses, in words.
     pub time: String,
-    /// The first request's body, indented.
-    pub first_body: String,
+    /// The first request's body, indented: of a mix, of each entry, by its name.
+    pub first_bodies: Vec<(Option<String>, String)>,
     /// Assertions that can never pass with the planned number of requests.
     pub undecidable: Vec<String>,
 }
@@ -28,14 +30,14 @@ pub struct Forecast {
 pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
     if !plan.quests.is_empty() {
         let words = "as many as the search needs";
-        let (first_body, undecidable) = (first_body(plan, cache)?, undecidable(plan));
-        return Ok(Forecast { requests: words.into(), time: "what the search needs".into(), first_body, undecidable });
+        let (first_bodies, undecidable) = (first_bodies(plan, cache)?, undecidable(plan));
+        return Ok(Forecast { requests: words.into(), time: "what the search needs".into(), first_bodies, undecidable });
     }
     let extents = extents(plan, cache)?;
     Ok(Forecast {
         requests: requests(plan, &extents),
         time: time(plan, &extents),
-        first_body: first_body(plan, cache)?,
+        first_bodies: first_bodies(plan, cache)?,
         undecidable: undecidable(plan),
     })
 }
@@ -63,7 +65,7 @@ fn extents(plan: &Plan, cache: &CacheDir) -> Result<Extents, RunError> {
 fn requests(plan: &Plan, extents: &Extents) -> String {
     let known: u64 = extents.iter().filter_map(|(count, _)| *count).sum::<u64>() * u64::from(plan.rounds);
     let open = extents.iter().filter(|(count, _)| count.is_none()).count();
-    let conversations = plan.cases.iter().any(|case| case.dataset.turns.is_some());
+    let conversations = plan.cases.iter().any(Case::talks);
     let counted = if conversations { "warm-up included, a conversation counted once" } else { "warm-up included" };
     match (known, open) {
         (known, 0) if plan.cases.iter().any(by_chance) => format!("about {known} ({counted})"),
@@ -79,6 +81,8 @@ fn by_chance(case: &Case) -> bool {
         case.load.shape,
         Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } if arrival != Arrival::Constant
     );
+    // Equal gaps of several entries do not end together.
+    let random = random || case.rates().is_some();
     random && (case.load.lasts().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
 }
 
@@ -116,12 +120,21 @@ fn span(seconds: f64) -> String {
     }
 }
 
-fn first_body(plan: &Plan, cache: &CacheDir) -> Result<String, RunError> {
+fn first_bodies(plan: &Plan, cache: &CacheDir) -> Result<Vec<(Option<String>, String)>, RunError> {
     let Some(case) = plan.cases.first() else { return Err(RunError::NothingToSend) };
+    let round = plan.seed.child(case.id.as_str()).child(0u64);
+    let body = |(index, line): (usize, &Case)| {
+        let entry = case.mix.get(index);
+        let seed = entry.map_or(round, |entry| mix::own(round, &entry.name));
+        Ok((entry.map(|entry| entry.name.clone()), first_body(line, plan, seed, cache)?))
+    };
+    case.lines().iter().enumerate().map(body).collect()
+}
+
+fn first_body(case: &Case, plan: &Plan, seed: Seed, cache: &CacheDir) -> Result<String, RunError> {
     let opened = prompts::open(&case.dataset, plan.seed, 0, cache, &|_| {})?;
     let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
     let renderer = Renderer::new(case, |stream| protocol.body(stream))?;
-    let seed = plan.seed.child(case.id.as_str()).child(0u64);
     let first = opened.prompts.session(0).and_then(|session| session.turns.into_iter().next()).ok_or(RunError::NothingToSend)?;
     let body = renderer.body(&opening(first), 0, seed)?.bytes;
     let indented = serde_json::from_slice::<serde_json::Value>(&body).map(|value| format!("{value:#}"));
@@ -137,7 +150,7 @@ pub fn undecidable(plan: &Plan) -> Vec<String> {
     let cases = cases.flat_map(|case| std::iter::once(case.clone()).chain(stages(case)));
     let lines = cases.flat_map(|case| {
         let line = |check: &Check| {
-            let (needed, most) = (judge::needed(check)?, measured_at_most(&case, rounds_of(check, plan.rounds))?);
+            let (needed, most) = (judge::needed(check)?, about_at_most(&case, check, rounds_of(check, plan.rounds))?);
             (needed > most).then(|| {
                 format!(
                     "`{}` can never pass in `{}`: that takes {needed} requests, at most {most} will be measured",
@@ -158,11 +171,21 @@ fn rounds_of(check: &Check, rounds: u32) -> u32 {
     }
 }
 
+/// Requests that a check is about at the most, over so many rounds. An entry of a mix is granted four standard deviations more
+/// than its share of them.
+fn about_at_most(case: &Case, check: &Check, rounds: u32) -> Option<u64> {
+    let all = measured_at_most(case, rounds)?;
+    let Some(entry) = case.entry_of(check.group()) else { return Some(all) };
+    let (share, n) = (case.share_of(entry), all as f64);
+    Some(((n * share + 4.0 * (n * share * (1.0 - share)).sqrt()).ceil() as u64).min(all))
+}
+
 /// Requests that so many rounds measure at the most, where the plan bounds their number. Random arrivals are granted four
 /// standard deviations more than their mean; of a conversation every turn counts, so that its turns must have a bound too.
 fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
     let load = &case.load;
-    let turns = case.dataset.turns.as_ref().map_or(Some(1), |turns| turns.max.map(u64::from))?;
+    let turns = |line: &Case| line.dataset.turns.as_ref().map_or(Some(1), |turns| turns.max.map(u64::from));
+    let turns = case.lines().iter().map(turns).collect::<Option<Vec<u64>>>()?.into_iter().max()?;
     let by_time = load.lasts().and_then(|span| {
         let (mean, arrival) = match &load.shape {
             Shape::Open { rate, arrival } => (rate * span.secs(), *arrival),
@@ -171,7 +194,8 @@ fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
         };
         let mean = mean * f64::from(rounds);
         let spread = match arrival {
-            Arrival::Constant => 0.0,
+            // Each entry of a mix may have one more than its rate makes of the span.
+            Arrival::Constant => (case.mix.len() as f64 * f64::from(rounds)) / 4.0,
             Arrival::Poisson => mean.sqrt(),
             Arrival::Gamma { burstiness } => (mean / burstiness).sqrt(),
         };
@@ -182,116 +206,4 @@ fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::dataset::{TraceSpec, Turns};
-    use crate::model::plan::TraceFile;
-    use crate::scenario::{Input, load};
-    use std::collections::BTreeMap;
-    use std::path::Path;
-
-    fn plan(load_section: &str, rounds: u32, slo: &[&str]) -> Plan {
-        let slo: String = slo
-            .iter()
-            .map(|expr| format!("\n  - {}", if expr.starts_with('{') { expr.to_string() } else { format!("{expr:?}") }))
-            .collect();
-        let text = format!(
-            "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
-             load: {{ {load_section} }}\nrounds: {rounds}\nslo:{}",
-            if slo.is_empty() { " []" } else { &slo }
-        );
-        load(&Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
-    }
-
-    #[test]
-    fn what_cannot_pass_is_said_for_each_kind_of_limit() {
-        let limits = [
-            "ttft.p99 < 1s",
-            "decode_tps.p1 > 5",
-            "goodput(ttft < 1s) >= 99%",
-            "error_rate < 1%",
-            "{ expr: ttft.p95 < 1s, confidence: 0.9999 }",
-            "ttft{round=1}.p97 < 1s",
-            "ttft.p98 < 1s",
-            "{ expr: ttft.p99 < 2s, confidence: point }",
-            "ttft.max < 1s",
-            "error_rate <= 0%",
-            "itl.p99 < 1s",
-        ];
-        let seen = undecidable(&plan("concurrency: 2, requests: 80", 2, &limits));
-        let known = [
-            "`ttft.p99 < 1s` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
-            "`decode_tps.p1 > 5` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
-            "`goodput(ttft < 1s) >= 99%` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
-            "`error_rate < 1%` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
-            "`ttft.p95 < 1s` can never pass in `base`: that takes 180 requests, at most 160 will be measured",
-            "`ttft{round=1}.p97 < 1s` can never pass in `base`: that takes 99 requests, at most 80 will be measured",
-        ];
-        assert_eq!(seen, known);
-    }
-
-    #[test]
-    fn arrivals_bound_the_number_too() {
-        let count = |load: &str| undecidable(&plan(load, 1, &["ttft.p99 < 1s"])).concat();
-        assert!(count("rate: 29/s, duration: 10s, arrivals: constant").ends_with("at most 290 will be measured"));
-        assert!(count("rate: 10/s, duration: 10s").ends_with("at most 140 will be measured"));
-        assert!(count("rate: 10/s, duration: 10s, arrivals: { gamma: 0.25 }").ends_with("at most 180 will be measured"));
-        assert!(count("rate: 100/s, duration: 10s, requests: 50").ends_with("at most 50 will be measured"));
-        assert_eq!([count("rate: 29/s, duration: 10s"), count("concurrency: 1, duration: 1s")], ["", ""]);
-    }
-
-    fn said(plan: &Plan) -> (String, String) {
-        let extents = extents(plan, &CacheDir { dir: "unused".into(), hub: String::new() }).unwrap();
-        (requests(plan, &extents), time(plan, &extents))
-    }
-
-    #[test]
-    fn a_number_that_chance_decides_is_called_about() {
-        let requests = |plan| said(&plan).0;
-        assert_eq!(requests(plan("concurrency: 2, requests: 80, warmup: 4", 2, &[])), "168 (warm-up included)");
-        assert_eq!(requests(plan("rate: 10/s, duration: 2s", 1, &[])), "about 20 (warm-up included)");
-        assert_eq!(requests(plan("rate: 10/s, duration: 2s, arrivals: constant", 1, &[])), "20 (warm-up included)");
-        assert_eq!(requests(plan("concurrency: 1, duration: 2s", 1, &[])), "as many as the durations allow");
-    }
-
-    #[test]
-    fn a_replay_is_as_long_as_its_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("t.csv");
-        std::fs::write(&path, "Timestamp,Request tokens,Response tokens\n0,1,1\n10,1,1\n60,1,1\n").unwrap();
-        let mut plan = plan("concurrency: 1, requests: 9", 2, &[]);
-        let path = path.display().to_string();
-        plan.cases[0].trace = Some(TraceFile { path, spec: TraceSpec::default() });
-        plan.cases[0].load.shape = Shape::Replay { speed: 2.0 };
-        assert_eq!(said(&plan), ("6 (warm-up included)".into(), "about 1 min 0 s".into()));
-        plan.cases[0].trace = None;
-        let none = extents(&plan, &CacheDir { dir: "unused".into(), hub: String::new() });
-        assert!(matches!(none, Err(RunError::NoArrivals)));
-    }
-
-    #[test]
-    fn every_turn_of_a_conversation_is_measured() {
-        let mut plan = plan("concurrency: 2, requests: 80", 2, &["ttft.p99 < 1s"]);
-        plan.cases[0].dataset.turns = Some(Turns { max: Some(1), ..Turns::default() });
-        assert!(undecidable(&plan).concat().ends_with("at most 160 will be measured"));
-        plan.cases[0].dataset.turns = Some(Turns { max: Some(2), ..Turns::default() });
-        assert_eq!(undecidable(&plan), Vec::<String>::new());
-        plan.cases[0].dataset.turns = Some(Turns::default());
-        assert_eq!(undecidable(&plan), Vec::<String>::new());
-        assert_eq!(said(&plan).0, "160 (warm-up included, a conversation counted once)");
-    }
-
-    #[test]
-    fn stages_say_how_many_and_how_long_and_each_is_looked_at() {
-        let stages = "stages: [{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }], warmup: 10s";
-        let mut seen = plan(stages, 2, &["ttft.p99 < 1s"]);
-        assert_eq!(said(&seen), ("about 2580 (warm-up included)".into(), "about 5 min 0 s".into()));
-        let line = "`ttft.p99 < 1s` can never pass in `base/stage=1`: that takes 299 requests, at most 91 will be measured";
-        assert_eq!(undecidable(&seen), [line]);
-        seen = plan(&format!("{stages}, arrivals: constant, requests: 40"), 1, &[]);
-        assert_eq!(said(&seen).0, "50 (warm-up included)");
-        seen = plan("stages: [{ concurrency: 1 -> 9, for: 90s }]", 1, &[]);
-        assert_eq!(said(&seen), ("as many as the durations allow".into(), "about 1 min 30 s".into()));
-        assert_eq!(said(&plan("static: { batch: 16, rounds: 10 }, warmup: 2x", 1, &[])).0, "192 (warm-up included)");
-    }
-}
+mod tests;

@@ -9,17 +9,18 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value};
 
-/// When the user of a request leaves; None: not before the end. The same seed and place give the same answer. `fields` is the
+/// When the user of a request leaves; None: not before the end. The same seed and number in its
+/// line give the same answer. `fields` is the
 /// dataset's row; where it lacks the number of tokens that it should hold, its user stays.
 pub fn leave(cancel: Option<&Cancel>, seed: Seed, place: Place, fields: &Map<String, Value>) -> Option<Leave> {
     let Cancel { share, when } = cancel?;
     let seed = seed.child("cancel");
-    let mut rng = ChaCha8Rng::seed_from_u64(seed.child(place.seq).child(u64::from(place.turn)).0);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.child(place.number).child(u64::from(place.turn)).0);
     if !rng.random_bool(share.clamp(0.0, 1.0)) {
         return None;
     }
     match when {
-        Departure::After(own) => Some(Leave::After(wait(*own, seed, place.seq, place.turn))),
+        Departure::After(own) => Some(Leave::After(wait(*own, seed, place.number, place.turn))),
         Departure::Tokens(quantity) => draw(quantity, fields, &mut rng).filter(|n| *n >= 1).map(Leave::Tokens),
     }
 }
@@ -33,7 +34,7 @@ mod tests {
 
     fn drawn(share: f64, when: Departure, seed: u64) -> Vec<Option<Leave>> {
         let cancel = Cancel { share, when };
-        let at = |seq| leave(Some(&cancel), Seed(seed), Place { seq, turn: 0, turns: 1 }, &Map::new());
+        let at = |number| leave(Some(&cancel), Seed(seed), Place { number, turns: 1, ..Place::default() }, &Map::new());
         (0..20_000).map(at).collect()
     }
 
@@ -54,7 +55,7 @@ mod tests {
         assert_eq!(drawn(1.0, Departure::After(Wait::Fixed(span)), 1)[7], Some(Leave::After(span)));
         let of = |fields: Value| {
             let cancel = Cancel { share: 1.0, when: Departure::Tokens(Quantity::Item("read".into())) };
-            leave(Some(&cancel), Seed(1), Place { seq: 0, turn: 0, turns: 1 }, fields.as_object().unwrap())
+            leave(Some(&cancel), Seed(1), Place { turns: 1, ..Place::default() }, fields.as_object().unwrap())
         };
         assert_eq!(of(serde_json::json!({ "read": 12 })), Some(Leave::Tokens(12)));
         assert_eq!((of(serde_json::json!({ "read": 0 })), of(serde_json::json!({}))), (None, None));

@@ -5,7 +5,9 @@ use crate::model::load::Shape;
 use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::run::bench::Bench;
+use crate::run::line::{Dealt, Line, Walk};
 use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
 
 /// A case whose number of prompts is not known beforehand takes so many of data without end, whatever it sends: the prompts
 /// of the cases after it do not depend on how fast the server is.
@@ -24,12 +26,48 @@ struct Account {
     rows: Option<u64>,
 }
 
-/// The sessions of a round that were sent, and those among them whose row the run had sent before: their index, counted from
-/// the run's first row on, is beyond the data's length.
-pub fn sent(first: u64, rows: Option<u64>, outcomes: &[Outcome]) -> (u64, u64) {
-    let sent = || outcomes.iter().filter(|outcome| outcome.turn == 0 && outcome.timeline.sent.is_some());
-    let again = |outcome: &&Outcome| rows.is_some_and(|rows| first.saturating_add(outcome.seq) >= rows);
-    (sent().count() as u64, sent().filter(again).count() as u64)
+/// The sessions of a round that were sent, and those among them whose row the run had sent before, by line: the row, counted
+/// from the run's first one on, is beyond the data's length.
+pub fn sent(bench: &Bench, walks: &[Walk], mut places: Dealt, outcomes: &[Outcome]) -> Vec<Sent> {
+    let mut sent = vec![Sent::default(); bench.lines.len()];
+    let lengths: Vec<Option<u64>> = bench.lines.iter().map(|line| line.prompts.distinct()).collect();
+    for outcome in outcomes.iter().filter(|outcome| outcome.turn == 0) {
+        let (line, number) = places.place(outcome.seq);
+        let (Some(own), Some(walk)) = (sent.get_mut(line), walks.get(line)) else { continue };
+        let row = walk.row(number);
+        own.next = own.next.max(row.saturating_add(1));
+        if outcome.timeline.sent.is_some() {
+            own.sent += 1;
+            own.repeated += u64::from(lengths.get(line).copied().flatten().is_some_and(|rows| row >= rows));
+        }
+    }
+    sent
+}
+
+/// What one line of a round has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Sessions.
+    pub sent: u64,
+    /// Those among them that were repeats.
+    pub repeated: u64,
+    /// The row after the last one that was taken.
+    pub next: u64,
+}
+
+/// What a line's rows are taken from.
+fn data(line: &Line) -> (Discriminant<Source>, Option<String>) {
+    (discriminant(&line.case.dataset.source), line.case.dataset.path.clone())
+}
+
+/// Lines of a case that take rows of the same data.
+fn sharers(bench: &Bench, line: &Line) -> u64 {
+    bench.lines.iter().filter(|other| data(other) == data(line)).count() as u64
+}
+
+/// Whether a line's data has no end.
+fn boundless(line: &Line) -> bool {
+    line.prompts.distinct().is_none() && endless(&line.case.dataset.source)
 }
 
 /// Whether prompts without a known number have no end; those of a long file merely have not come to theirs yet.
@@ -43,8 +81,8 @@ fn endless(source: &Source) -> bool {
 }
 
 impl Ledger {
-    fn account(&mut self, case: &Case) -> &mut Account {
-        let data = (discriminant(&case.dataset.source), case.dataset.path.clone());
+    fn account(&mut self, line: &Line) -> &mut Account {
+        let data = data(line);
         let known = self.0.iter().position(|account| account.data == data);
         let index = known.unwrap_or(self.0.len());
         if known.is_none() {
@@ -53,29 +91,40 @@ impl Ledger {
         &mut self.0[index]
     }
 
-    /// The index of the next round's first row. A replay of the data's own arrivals keeps each row with its arrival: it
-    /// begins a new pass over the data.
-    pub fn first(&mut self, case: &Case, bench: &Bench) -> u64 {
-        let next = self.account(case).next;
+    /// The rows that each line takes in the next round. A replay of the data's own arrivals keeps each row with its arrival:
+    /// it begins a new pass over the data. Entries of a mix that share data share its rows, whatever they send: each takes
+    /// every n-th, or a stretch of its own where the data has no end.
+    pub fn walks(&mut self, case: &Case, bench: &Bench) -> Vec<Walk> {
         let replayed =
             bench.arrivals.as_ref().filter(|_| matches!(case.load.shape, Shape::Replay { .. }) && case.trace.is_none());
-        match replayed.map_or(0, |arrivals| arrivals.len() as u64) {
-            0 => next,
-            rows => next.next_multiple_of(rows),
-        }
+        let pass = replayed.map_or(0, |arrivals| arrivals.len() as u64);
+        let walk = |(index, line): (usize, &Arc<Line>)| {
+            let next = self.account(line).next;
+            let from = if pass == 0 { next } else { next.next_multiple_of(pass) };
+            let before = bench.lines.iter().take(index).filter(|other| data(other) == data(line)).count() as u64;
+            match boundless(line) {
+                true => Walk { from, first: from.saturating_add(before * UNKNOWN_LENGTH), step: 1 },
+                false => Walk { from, first: from.saturating_add(before), step: sharers(bench, line) },
+            }
+        };
+        bench.lines.iter().enumerate().map(walk).collect()
     }
 
-    /// Books a round that began at row `first`; `planned` is its number of sessions, where that was known beforehand.
-    pub fn book(&mut self, case: &Case, bench: &Bench, (first, planned): (u64, Option<u64>), outcomes: &[Outcome]) {
-        let rows = bench.prompts.distinct();
-        let used = outcomes.iter().map(|outcome| outcome.seq + 1).max().unwrap_or(0);
-        let reserved = planned.unwrap_or(if rows.is_none() && endless(&case.dataset.source) { UNKNOWN_LENGTH } else { 0 });
-        let (sent, repeated) = sent(first, rows, outcomes);
-        let account = self.account(case);
-        account.next = first.saturating_add(used.max(reserved));
-        account.sent += sent;
-        account.repeated += repeated;
-        account.rows = rows;
+    /// Books what the lines of a round sent along their walks; `planned` is its number of sessions, where that was known
+    /// beforehand.
+    pub fn book(&mut self, bench: &Bench, walks: &[Walk], planned: Option<u64>, sent: &[Sent]) {
+        for ((line, walk), own) in bench.lines.iter().zip(walks).zip(sent) {
+            let reserved = match (&line.entry, boundless(line)) {
+                (None, endless) => planned.unwrap_or(if endless { UNKNOWN_LENGTH } else { 0 }),
+                (Some(_), true) => UNKNOWN_LENGTH * sharers(bench, line),
+                (Some(_), false) => 0,
+            };
+            let account = self.account(line);
+            account.next = account.next.max(own.next).max(walk.from.saturating_add(reserved));
+            account.sent += own.sent;
+            account.repeated += own.repeated;
+            account.rows = line.prompts.distinct();
+        }
     }
 
     /// What a reader must know of prompts that were sent more than once.
@@ -86,5 +135,109 @@ impl Ledger {
             format!("{repeated} of {sent} prompts were repeats: the data has {} rows", account.rows.unwrap_or(0))
         };
         repeats.map(say).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::call::Call;
+    use crate::model::outcome::Phase;
+    use crate::model::prompt::Session;
+    use crate::model::seed::Seed;
+    use crate::model::units::Nanos;
+    use crate::prompts::Prompts;
+    use crate::scenario::render::Renderer;
+    use crate::scenario::{Input, load};
+    use crate::wire::protocol;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    struct Rows(Option<u64>);
+
+    impl Prompts for Rows {
+        fn session(&self, _seq: u64) -> Option<Session> {
+            None
+        }
+
+        fn len(&self) -> Option<u64> {
+            self.0
+        }
+
+        fn dropped(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A bench of these sections whose data has so many rows.
+    fn bench(sections: &str, rows: Option<u64>) -> (Case, Bench) {
+        let text =
+            format!("version: 1\nname: t\ntarget: {{ url: simulator }}\nload: {{ concurrency: 1, requests: 9 }}\n{sections}");
+        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+        let case = load(&input).unwrap().plan.cases.remove(0);
+        let protocol = protocol(case.target.api, None).unwrap();
+        let line = |(index, own): (usize, Case)| {
+            let renderer = Arc::new(Renderer::new(&own, |stream| protocol.body(stream)).unwrap());
+            let entry = case.mix.get(index).cloned();
+            Arc::new(Line { entry, case: own, prompts: Arc::new(Rows(rows)), tokenizer: None, renderer })
+        };
+        let lines = case.lines().into_iter().enumerate().map(line).collect();
+        let (notes, stem) = (Vec::new(), String::new());
+        (case, Bench { lines, protocol, notes, arrivals: None, conversations: false, route: None, stem })
+    }
+
+    fn walk(from: u64, first: u64, step: u64) -> Walk {
+        Walk { from, first, step }
+    }
+
+    /// Books so many requests, all of them sent, and tells the repeats of each line.
+    fn round(ledger: &mut Ledger, (case, bench): &(Case, Bench), requests: u64) -> Vec<u64> {
+        let walks = ledger.walks(case, bench);
+        let outcome = |seq| {
+            let mut outcome = Call { seq, ..Call::default() }.outcome(Phase::Measured);
+            outcome.timeline.sent = Some(Nanos::ZERO);
+            outcome
+        };
+        let outcomes: Vec<Outcome> = (0..requests).map(outcome).collect();
+        let sent = sent(bench, &walks, Dealt::new(case, Seed(1), None), &outcomes);
+        ledger.book(bench, &walks, None, &sent);
+        sent.iter().map(|own| own.repeated).collect()
+    }
+
+    #[test]
+    fn a_case_takes_the_rows_behind_those_of_the_case_before() {
+        let plain = bench("dataset: openqa", Some(20));
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.walks(&plain.0, &plain.1), [walk(0, 0, 1)]);
+        assert_eq!(round(&mut ledger, &plain, 15), [0]);
+        assert_eq!(ledger.walks(&plain.0, &plain.1), [walk(15, 15, 1)]);
+        assert_eq!(round(&mut ledger, &plain, 15), [10]);
+        assert_eq!(ledger.notes(), ["10 of 30 prompts were repeats: the data has 20 rows"]);
+    }
+
+    #[test]
+    fn entries_that_share_data_share_its_rows() {
+        let mixed = bench(
+            "dataset: openqa\nmix: [{ name: a }, { name: b, dataset: { kind: random, tokens: 5 } }, { name: c }]",
+            Some(40),
+        );
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.walks(&mixed.0, &mixed.1), [walk(0, 0, 2), walk(0, 0, 1), walk(0, 1, 2)]);
+        assert_eq!(round(&mut ledger, &mixed, 30), [0, 0, 0]);
+        let mut deal = Dealt::new(&mixed.0, Seed(1), None);
+        let most = (0..30).map(|seq| deal.place(seq)).filter(|place| place.0 != 1).map(|(line, n)| 2 * n + line as u64 / 2).max();
+        let from = most.unwrap() + 1;
+        assert_eq!(ledger.walks(&mixed.0, &mixed.1)[2], walk(from, from + 1, 2));
+    }
+
+    #[test]
+    fn data_without_an_end_gives_each_entry_a_stretch_of_its_own() {
+        let data = "{ kind: random, tokens: 5 }";
+        let mixed = bench(&format!("dataset: {data}\nmix: [{{ name: a }}, {{ name: b }}]"), None);
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.walks(&mixed.0, &mixed.1), [walk(0, 0, 1), walk(0, UNKNOWN_LENGTH, 1)]);
+        assert_eq!(round(&mut ledger, &mixed, 9), [0, 0]);
+        let plain = bench(&format!("dataset: {data}"), None);
+        assert_eq!(ledger.walks(&plain.0, &plain.1), [walk(2 * UNKNOWN_LENGTH, 2 * UNKNOWN_LENGTH, 1)]);
     }
 }

@@ -18,6 +18,7 @@ pub mod lanes;
 mod lead;
 pub mod leave;
 pub mod ledger;
+pub mod line;
 pub mod lookout;
 pub mod meter;
 pub mod part;

@@ -6,7 +6,6 @@ use crate::engine::http::{Finished, Http, Setting};
 use crate::engine::manners::Manners;
 use crate::engine::route::Route;
 use crate::model::call::Call;
-use crate::model::dataset::OnExhausted;
 use crate::model::load::Shape;
 use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
@@ -17,7 +16,7 @@ use crate::model::target::Place;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::pace::users;
-use crate::run::bench::{Bench, Shifted};
+use crate::run::bench::Bench;
 use crate::run::collect::{Collected, Collector, Desk};
 use crate::run::context::Context;
 use crate::run::drive::{Drive, Room};
@@ -26,7 +25,8 @@ use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::lanes::{Lane, LaneReport, reading};
 use crate::run::lead::{at_once, lead};
-use crate::run::ledger;
+use crate::run::ledger::{self, Sent};
+use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
 use crate::run::meter::{Meter, Spans};
 use crate::run::rounds::Rounds;
@@ -56,8 +56,8 @@ pub struct Turn<'a> {
     pub index: u32,
     /// Its round, from 0.
     pub round: u32,
-    /// The index of its first prompt.
-    pub first: u64,
+    /// The rows that each line takes.
+    pub walks: &'a [Walk],
     /// Its number of sessions, where that is known.
     pub planned: Option<u64>,
     /// Its seed.
@@ -72,6 +72,8 @@ pub struct Played {
     pub part: Part,
     /// Every request, by number.
     pub outcomes: Vec<Outcome>,
+    /// What each line sent.
+    pub sent: Vec<Sent>,
     /// The journal, for the next round.
     pub journal: Writer,
     /// Why the run cannot go on; what was measured by then is here all the same.
@@ -80,10 +82,9 @@ pub struct Played {
 
 /// Plays one round. An error means that nothing of it was measured.
 pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
-    let once = turn.case.dataset.on_exhausted != OnExhausted::Cycle;
-    let prompts = Arc::new(Shifted { prompts: bench.prompts.clone(), first: turn.first, once });
+    let prompts = shifted(&bench.lines, turn.walks);
     let lanes = lane_count(turn.case);
-    let feed = Feed::start(Recipe::new(turn.case, bench, prompts.clone(), turn.seed), lanes, &context.stop)?;
+    let feed = Feed::start(Recipe::new(turn.case, bench, &prompts, turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
     let origin = Instant::now() + lead(turn.case, at_once_in_all(turn.case, &feed));
     let route = match (&bench.route, &server) {
@@ -98,8 +99,9 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
     let desk = stage.desk(journal);
     let collector = Collector::start(desk, results)?;
-    let style = || Style::new(turn.case, prompts, bench.renderer.clone(), bench.tokenizer.clone(), turn.seed);
-    let scribe = bench.conversations.then(|| Scribe::start(style(), stage.halt.clone())).transpose()?;
+    let own = bench.lines.iter().zip(&prompts);
+    let styles = || own.map(|(line, own)| Style::new(line.clone(), own.clone(), turn.seed)).collect();
+    let scribe = bench.conversations.then(|| Scribe::start(styles(), stage.halt.clone())).transpose()?;
     let running = stage.start_lanes(&feed, scribe.as_ref(), sender);
     let lanes: Vec<Result<LaneReport, RunError>> = running.into_iter().map(|lane| lane.and_then(Lane::finish)).collect();
     let fed = feed.finish();
@@ -109,13 +111,16 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     part.probe = turn.probe.map(|share| Probe { share, hopeless });
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
+    let places = Dealt::new(turn.case, turn.seed, bench.arrivals.as_ref());
+    let sent = ledger::sent(bench, turn.walks, places, &outcomes);
+    part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
     let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err());
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.to_string());
     }
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
-    Ok(Played { part, outcomes, journal, fault: fault.or(closed.err().map(RunError::from)) })
+    Ok(Played { part, outcomes, sent, journal, fault: fault.or(closed.err().map(RunError::from)) })
 }
 
 fn at_once_in_all(case: &Case, feed: &Feed) -> u64 {
@@ -191,7 +196,7 @@ impl<'a> Stage<'a> {
             case: self.turn.index,
             round: self.turn.round,
             journal,
-            tokenizer: self.bench.tokenizer.clone(),
+            tokenizers: tokenizers(&self.bench.lines),
             meter: Meter::new(self.turn.planned, load.lasts().map(Nanos::secs)),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
@@ -221,8 +226,10 @@ impl<'a> Stage<'a> {
         let (route, clock, stop) = (self.route.clone(), self.clock, self.stop.clone());
         let (quota, room) = (self.quota.clone(), self.room.clone());
         let halt = self.halt.clone();
-        let (protocol, keep_text) = (self.bench.protocol.clone(), self.bench.tokenizer.is_some() || self.bench.conversations);
-        let (retry, stem) = (self.turn.case.request.retry.clone(), format!("{}-{}", self.bench.stem, self.turn.round));
+        let counted = self.bench.lines.iter().any(|line| line.tokenizer.is_some());
+        let (protocol, keep_text) = (self.bench.protocol.clone(), counted || self.bench.conversations);
+        let retry = self.bench.lines.iter().map(|line| line.case.request.retry.clone()).collect();
+        let stem = format!("{}-{}", self.bench.stem, self.turn.round);
         let manners = Manners { retry, seed: self.turn.seed, stem };
         let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, manners };
         let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
@@ -255,9 +262,8 @@ impl<'a> Stage<'a> {
 
     /// Fills in what is known only when the round is over.
     fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
-        part.rows_dropped = self.bench.prompts.dropped();
+        part.rows_dropped = self.bench.dropped();
         part.measured_from_ns = measured_from(self.turn.case, outcomes).0;
-        part.rows_repeated = ledger::sent(self.turn.first, self.bench.prompts.distinct(), outcomes).1;
         part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();
         if self.context.stop.level() > Level::Run {
             part.cut_short = Some("interrupted".into());

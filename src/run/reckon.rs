@@ -73,12 +73,12 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
     Ok(CaseReport {
         id: case.id.clone(),
         labels: case.labels.clone(),
-        load: case.load.shape.to_string(),
+        load: case.load_words(),
         load_value,
         load_axis,
         rounds: parts.len() as u32,
         cdfs: frame::cdfs(&sample),
-        groups: frame::groups(&sample),
+        groups: frame::groups(case, &sample),
         token_source: frame::token_source(table, &case.id)?,
         failures: frame::failures(table, &case.id)?,
         // What a stage looks like over time is seen in the whole.

@@ -1,11 +1,8 @@
 //! Makes the later turns of sessions, on a thread of its own: a reply comes in, the next request goes out.
 
-use crate::model::api::Api;
 use crate::model::call::Call;
 use crate::model::dataset::Turns;
-use crate::model::plan::Case;
 use crate::model::prompt::{Prompt, Session};
-use crate::model::request::{Cancel, Quantity};
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::pace::wait::wait;
@@ -13,12 +10,11 @@ use crate::prompts::{Prompts, tokens_of};
 use crate::run::error::RunError;
 use crate::run::feed::{Place, call};
 use crate::run::leave::leave;
+use crate::run::line::Line;
 use crate::run::stop::Stop;
 use crate::run::talk::Talk;
-use crate::scenario::render::Renderer;
 use crate::stats::quantity::draw;
 use crate::telemetry::process::stand_behind;
-use crate::token::Tokenizer;
 use crate::wire::Message;
 use async_channel::{Receiver, Sender, unbounded};
 use rand::SeedableRng;
@@ -49,16 +45,10 @@ pub struct Next {
     pub talk: Box<Talk>,
 }
 
-/// What later turns are made of.
+/// What the later turns of a line are made of.
 pub struct Style {
+    line: Arc<Line>,
     prompts: Arc<dyn Prompts>,
-    renderer: Arc<Renderer>,
-    tokenizer: Option<Arc<Tokenizer>>,
-    system: Option<String>,
-    turns: Turns,
-    api: Api,
-    max_tokens: Option<Quantity>,
-    cancel: Option<Cancel>,
     seed: Seed,
 }
 
@@ -69,47 +59,33 @@ pub fn turns_of(session: &Session, turns: Option<&Turns>) -> u32 {
 }
 
 impl Style {
-    /// The style of one round of a case, from the prompts and the seed of its first turns.
-    pub fn new(
-        case: &Case,
-        prompts: Arc<dyn Prompts>,
-        renderer: Arc<Renderer>,
-        tokenizer: Option<Arc<Tokenizer>>,
-        seed: Seed,
-    ) -> Style {
-        let (turns, system) = (case.dataset.turns.clone().unwrap_or_default(), case.dataset.system.clone());
-        Style {
-            prompts,
-            renderer,
-            tokenizer,
-            system,
-            turns,
-            api: case.target.api,
-            max_tokens: case.request.max_tokens.clone(),
-            cancel: case.request.cancel.clone(),
-            seed,
-        }
+    /// The style of one round of a line, from the prompts of its first turns and the seed of the round.
+    pub fn new(line: Arc<Line>, prompts: Arc<dyn Prompts>, round: Seed) -> Style {
+        Style { seed: line.seed(round), line, prompts }
     }
 
     fn next(&self, place: Place, talk: Option<Box<Talk>>, reply: &Message) -> Result<Next, RunError> {
         let changed = RunError::Session { seq: place.seq };
-        let begun = || self.prompts.session(place.seq).and_then(|session| Talk::begin(session, self.api)).map(Box::new);
+        let (case, turns) = (&self.line.case, self.line.case.dataset.turns.as_ref());
+        let begun = || self.prompts.session(place.number).and_then(|session| Talk::begin(session, case.target.api)).map(Box::new);
         let Some(mut talk) = talk.or_else(begun) else { return Err(changed) };
-        let mut prompt = talk.next(reply, self.turns.keep_reasoning).ok_or(changed)?;
+        let mut prompt = talk.next(reply, turns.is_some_and(|turns| turns.keep_reasoning)).ok_or(changed)?;
         self.measure(&mut prompt, place);
-        let think = || self.turns.think_time.map(|own| wait(own, self.seed, place.seq, place.turn));
+        prompt.group = self.line.group(prompt.group);
+        let think = || turns?.think_time.map(|own| wait(own, self.seed, place.number, place.turn));
         let wait = prompt.wait.or_else(think).unwrap_or_default();
-        let rendered = self.renderer.body(&prompt, place.seq, self.seed)?;
-        let leave = leave(self.cancel.as_ref(), self.seed, place, &prompt.fields);
+        let rendered = self.line.renderer.body(&prompt, place.number, self.seed)?;
+        let leave = leave(case.request.cancel.as_ref(), self.seed, place, &prompt.fields);
         Ok(Next { call: call(prompt, place, rendered, None, leave), wait, talk })
     }
 
     /// Lengths are each turn's own: the tokens of its whole prompt, and a `max_tokens` drawn for it alone.
     fn measure(&self, prompt: &mut Prompt, place: Place) {
-        prompt.tokens = self.tokenizer.as_ref().and_then(|own| tokens_of(prompt, own, self.system.as_deref()));
-        prompt.approximate = self.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
-        if let (Some(quantity), None) = (&self.max_tokens, prompt.max_tokens) {
-            let seed = self.seed.child("max_tokens").child(place.seq).child(u64::from(place.turn));
+        let (case, tokenizer) = (&self.line.case, &self.line.tokenizer);
+        prompt.tokens = tokenizer.as_ref().and_then(|own| tokens_of(prompt, own, case.dataset.system.as_deref()));
+        prompt.approximate = tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
+        if let (Some(quantity), None) = (&case.request.max_tokens, prompt.max_tokens) {
+            let seed = self.seed.child("max_tokens").child(place.number).child(u64::from(place.turn));
             prompt.max_tokens = draw(quantity, &prompt.fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1);
         }
     }
@@ -123,12 +99,12 @@ pub struct Scribe {
 }
 
 impl Scribe {
-    /// Starts it. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
-    pub fn start(style: Style, halt: Stop) -> Result<Scribe, RunError> {
+    /// Starts it, with the style of each line. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
+    pub fn start(styles: Vec<Style>, halt: Stop) -> Result<Scribe, RunError> {
         let (asks, queue) = unbounded();
         let thread = std::thread::Builder::new().name("turns".into()).spawn(move || {
             stand_behind();
-            write(&style, &queue, &halt)
+            write(&styles, &queue, &halt)
         });
         Ok(Scribe { asks, thread: thread.map_err(RunError::Thread)? })
     }
@@ -140,10 +116,11 @@ impl Scribe {
     }
 }
 
-fn write(style: &Style, queue: &Receiver<Ask>, halt: &Stop) -> Result<(), RunError> {
+fn write(styles: &[Style], queue: &Receiver<Ask>, halt: &Stop) -> Result<(), RunError> {
     let mut fault = Ok(());
     while let Ok(Ask { place, talk, reply, answer }) = queue.recv_blocking() {
-        let next = style.next(place, talk, &reply);
+        let style = styles.get(place.entry).ok_or(RunError::Session { seq: place.seq });
+        let next = style.and_then(|style| style.next(place, talk, &reply));
         // A lane that has given the session up does not listen.
         let _ = answer.send(next.map_err(|error| {
             halt.press();
@@ -160,6 +137,7 @@ mod tests {
     use super::*;
     use crate::model::plan::Plan;
     use crate::run::stop::Level;
+    use crate::scenario::render::Renderer;
     use crate::scenario::{Input, load};
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};
@@ -195,22 +173,24 @@ mod tests {
         let body = json!({ "model": "{{ model }}", "messages": "{{ messages }}" });
         let renderer = Arc::new(Renderer::new(&case, |_| body.clone()).unwrap());
         let turn = Prompt { text: "hi".into(), ..Prompt::default() };
-        Style::new(&case, Arc::new(Same(Session { turns: vec![turn; turns] })), renderer, None, Seed(1))
+        let prompts: Arc<dyn Prompts> = Arc::new(Same(Session { turns: vec![turn; turns] }));
+        let line = Line { entry: None, case, prompts: prompts.clone(), tokenizer: None, renderer };
+        Style::new(Arc::new(line), prompts, Seed(1))
     }
 
     #[test]
     fn every_turn_draws_a_length_of_its_own() {
         let style = style("{ max_tokens: { uniform: [1, 1000000] } }", 3);
-        let drawn = |seq, turn| {
+        let drawn = |number, turn| {
             let mut prompt = Prompt { tokens: Some(9), ..Prompt::default() };
-            style.measure(&mut prompt, Place { seq, turn, turns: 3 });
+            style.measure(&mut prompt, Place { number, turn, turns: 3, ..Place::default() });
             assert_eq!(prompt.tokens, None, "a turn's own words are not its whole prompt");
             prompt.max_tokens.unwrap()
         };
         let all: HashSet<u64> = (0..10).flat_map(|seq| [drawn(seq, 1), drawn(seq, 2)]).collect();
         assert_eq!((all.len(), drawn(3, 2)), (20, drawn(3, 2)));
         let mut own = Prompt { max_tokens: Some(7), ..Prompt::default() };
-        style.measure(&mut own, Place { seq: 0, turn: 1, turns: 3 });
+        style.measure(&mut own, Place { turn: 1, turns: 3, ..Place::default() });
         assert_eq!(own.max_tokens, Some(7), "the data goes before the scenario");
     }
 
@@ -224,8 +204,9 @@ mod tests {
     #[test]
     fn a_turn_that_cannot_be_made_halts_the_round_and_ends_as_its_error() {
         let (halt, (answer, mut answered)) = (Stop::default(), oneshot::channel());
-        let scribe = Scribe::start(style("{ max_tokens: 5 }", 2), halt.clone()).unwrap();
-        let ask = |answer, seq| Ask { place: Place { seq, turn: 1, turns: 2 }, talk: None, reply: Message::default(), answer };
+        let scribe = Scribe::start(vec![style("{ max_tokens: 5 }", 2)], halt.clone()).unwrap();
+        let place = |seq| Place { seq, turn: 1, turns: 2, entry: 0, number: seq };
+        let ask = |answer, seq| Ask { place: place(seq), talk: None, reply: Message::default(), answer };
         scribe.asks.send_blocking(ask(answer, 100)).unwrap();
         let (good, mut made) = oneshot::channel();
         scribe.asks.send_blocking(ask(good, 1)).unwrap();

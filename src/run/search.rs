@@ -80,7 +80,10 @@ fn only(course: &Course<'_>, key: (u32, u32)) -> Result<Rows, RunError> {
 
 /// A case with a part of its requests and its time: never with fewer requests than its limits need to be decided.
 fn reduced(case: &Case, probe: Probe) -> Case {
-    let needed = case.checks.iter().filter_map(judge::needed).max().unwrap_or(1);
+    // Of an entry of a mix only its share is about the limit.
+    let share = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));
+    let all_for = |check: &Check| Some((judge::needed(check)? as f64 / share(check)).ceil() as u64);
+    let needed = case.checks.iter().filter_map(all_for).max().unwrap_or(1);
     let mut own = case.clone();
     own.load.requests = case.load.requests.map(|all| ((all as f64 * probe.part).ceil() as u64).max(needed).min(all));
     // A span is cut only where no number of requests says what is enough.
@@ -181,5 +184,27 @@ fn mark(probes: &mut [ProbeReport]) {
     let beats = |a: &(f64, f64), b: &(f64, f64)| a.0 >= b.0 && a.1 >= b.1 && a != b;
     for (probe, own) in probes.iter_mut().zip(&speeds) {
         probe.dominated = own.is_some_and(|own| speeds.iter().flatten().any(|other| beats(other, &own)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Input, load};
+    use std::path::Path;
+
+    #[test]
+    fn a_part_of_a_sample_is_enough_for_a_limit_on_one_entry() {
+        let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
+                    load: { concurrency: 1, requests: 400 }\nmix: [{ name: a, weight: 3 }, { name: b }]\n";
+        let requests = |limit: &str| {
+            let text = Some(format!("{text}slo: [\"{limit}\"]\n"));
+            let plan = load(&Input { path: Path::new("x.yaml"), text, env: &BTreeMap::new(), set: &[] }).unwrap().plan;
+            let probe = Probe { index: 0, load: 1.0, purpose: Purpose::Narrow, part: 0.05 };
+            reduced(&plan.cases[0], probe).load.requests
+        };
+        // 29 requests decide a p90, and one in four is an entry's of a quarter.
+        assert_eq!((requests("ttft.p90 < 1s"), requests("ttft{group=b}.p90 < 1s")), (Some(29), Some(116)));
+        assert_eq!((requests("ttft.p50 < 1s"), requests("ttft{group=b}.p99 < 1s")), (Some(20), Some(400)));
     }
 }

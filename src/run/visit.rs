@@ -116,7 +116,7 @@ impl Drive {
         let (session, turns) = (Unsent::of(&call, phase), call.turns);
         let mut talk = None;
         loop {
-            let place = Place { seq: call.seq, turn: call.turn + 1, turns };
+            let place = Place { seq: call.seq, turn: call.turn + 1, turns, entry: call.entry, number: call.number };
             let mut finished = self.engine.call(call, intended, phase, self.given_up()).await;
             let timeline = &finished.outcome.timeline;
             visits.last_sent.set(visits.last_sent.get().max(timeline.sent.unwrap_or_default()));

@@ -91,7 +91,7 @@ impl Watcher {
 /// How many of the planned requests are measured, where that is known. How many of conversations there are, nobody knows.
 fn measured(case: &Case, planned: Option<u64>) -> Option<u64> {
     match case.load.warmup {
-        _ if case.dataset.turns.is_some() => None,
+        _ if case.talks() => None,
         Warmup::Requests(warm) => planned.map(|planned| planned.saturating_sub(warm)),
         Warmup::Span(_) => case.load.requests,
     }

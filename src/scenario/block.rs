@@ -22,6 +22,11 @@ impl Block {
         self.fields.iter().find(|field| field.name == name)
     }
 
+    /// Whether blocks of a list are told apart by their names.
+    fn named(&self) -> bool {
+        self.fields.first().is_some_and(|field| field.name == "name")
+    }
+
     /// The names of the fields that exist today.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned)).map(|field| field.name)
@@ -33,7 +38,8 @@ impl Block {
         let kind: &'static Kind = &self.fields.iter().find(|field| field.name == head)?.kind;
         match (kind, rest) {
             (kind, None) => Some(kind),
-            (Kind::Block(block), Some(rest)) => block.kind_at(rest),
+            (Kind::Block(block) | Kind::Over(block), Some(rest)) => block.kind_at(rest),
+            (Kind::List(Kind::Block(block)), Some(rest)) if block.named() => block.kind_at(rest.split_once('.')?.1),
             (Kind::Map(kind), Some(_)) => Some(kind),
             (Kind::Json | Kind::Template, Some(_)) => Some(&Kind::Json),
             _ => None,
@@ -69,6 +75,8 @@ pub(crate) struct Field {
     pub default: Default,
     /// Whether it must be there.
     pub required: bool,
+    /// The key beside it that may take its place.
+    pub instead: Option<&'static str>,
     /// An example, as YAML.
     pub example: Option<&'static str>,
 }
@@ -92,7 +100,7 @@ pub(crate) enum Default {
 
 /// A key, what may stand there, and what it means.
 pub(crate) const fn field(name: &'static str, kind: Kind, doc: &'static str) -> Field {
-    Field { name, kind, doc, default: Default::None, required: false, example: None }
+    Field { name, kind, doc, default: Default::None, required: false, instead: None, example: None }
 }
 
 /// A key of the format that this version does not know yet.
@@ -109,6 +117,11 @@ impl Field {
     /// With a default of its own kind.
     pub const fn defaults(self, default: Default) -> Field {
         Field { default, ..self }
+    }
+
+    /// Must be there, unless that key beside it is.
+    pub const fn required_unless(self, instead: &'static str) -> Field {
+        Field { required: true, instead: Some(instead), ..self }
     }
 
     /// Must be there.
@@ -147,6 +160,8 @@ pub(crate) enum Kind {
     List(&'static Kind),
     /// A mapping with known keys.
     Block(&'static Block),
+    /// Keys of that mapping, each in place of what stands there: nothing is filled in.
+    Over(&'static Block),
     /// A mapping with free keys.
     Map(&'static Kind),
     /// Any value, as it goes into a request body.
@@ -173,7 +188,7 @@ impl Kind {
             | Kind::Template
             | Kind::Json => true,
             Kind::Leaf(leaf) => leaf.sweepable,
-            Kind::Secret | Kind::List(_) | Kind::Block(_) | Kind::Map(_) | Kind::Matrix | Kind::Planned => false,
+            Kind::Secret | Kind::List(_) | Kind::Block(_) | Kind::Over(_) | Kind::Map(_) | Kind::Matrix | Kind::Planned => false,
         }
     }
 }
@@ -206,8 +221,10 @@ mod tests {
         assert!(matches!(SCENARIO.kind_at("load.concurrency"), Some(Kind::Whole(1, _))));
         assert!(matches!(SCENARIO.kind_at("target.headers.X-Team"), Some(Kind::Secret)));
         assert!(matches!(SCENARIO.kind_at("request.extra.response_format.type"), Some(Kind::Json)));
+        assert!(matches!(SCENARIO.kind_at("mix.chat.weight"), Some(Kind::Number(..))));
+        assert!(matches!(SCENARIO.kind_at("mix.0.request.retry.max"), Some(Kind::Whole(1, _))));
         assert!(matches!(SCENARIO.kind_at("target.simulator.faults.error"), Some(Kind::Leaf(_))));
-        for absent in ["load.concurency", "load.concurrency.x", "concurrency", ""] {
+        for absent in ["load.concurency", "load.concurrency.x", "concurrency", "", "mix.chat", "mix.chat.x", "slo.0.expr"] {
             assert!(SCENARIO.kind_at(absent).is_none(), "{absent}");
         }
     }

@@ -1,14 +1,17 @@
 //! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
 
 use crate::model::check::Subject;
+use crate::model::dataset::DatasetSpec;
 use crate::model::labels::Labels;
+use crate::model::mix::Entry;
 use crate::model::plan::{AuditLimits, Case, Plan, ReportSpec};
+use crate::model::request::RequestSpec;
 use crate::model::search::{Goal, Quest};
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
-use crate::scenario::sections::{Draft, audit, dataset, load, report, request, request::last, search, slo, target};
+use crate::scenario::sections::{Draft, audit, dataset, load, mix, report, request, request::last, search, slo, target};
 use crate::scenario::sweep::{Point, Setting, points};
 use crate::scenario::tree::Node;
 use crate::scenario::vars::World;
@@ -21,12 +24,20 @@ struct Sound {
     request: bool,
     dataset: bool,
     load: bool,
+    mix: bool,
 }
 
 /// The plan of a checked scenario, without its resolved text. None where something is wrong; the review says what.
 pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
     let sound = |section: &str| !review.partial && review.clean(section) && root.get(section).is_some();
-    let sound = Sound { target: sound("target"), request: sound("request"), dataset: sound("dataset"), load: sound("load") };
+    let sound = Sound {
+        target: sound("target"),
+        request: sound("request"),
+        // Entries of a mix may need none.
+        dataset: sound("dataset") || sound("mix") && review.clean("dataset"),
+        load: sound("load"),
+        mix: sound("mix"),
+    };
     let mut axes = crate::scenario::sweep::paths(root);
     let points = if review.clean("matrix") {
         review.section = "matrix".to_owned();
@@ -36,6 +47,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     };
     let (points, quests) = searched(root, points, &axes, review);
     axes.extend(search::path(root));
+    mix::axes(root, &axes, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
     let names = names(&points);
@@ -127,21 +139,42 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     let labels = labels(point);
     let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
     let target = decode("target", given.sound.target, &draft, review, target::decode);
-    let dataset = decode("dataset", given.sound.dataset, &draft, review, dataset::decode);
+    let asked = if tree.get("mix").is_some() { mixed(&draft, given, review) } else { plain(&draft, given, review) };
     let load = decode("load", given.sound.load, &draft, review, load::decode);
-    let request = decode("request", given.sound.request, &draft, review, request::decode);
-    let (target, request, dataset, (load, trace)) = (target?, request?, dataset?, load?);
+    let (target, (load, trace), Asked { request, dataset, mix }) = (target?, load?, asked?);
     Some(Case {
         id: id(&labels, given.names),
         labels,
         target,
         request,
         dataset,
+        mix,
         load,
         trace,
         checks: Vec::new(),
         stage_checks: Vec::new(),
     })
+}
+
+/// What is asked, and by whom.
+struct Asked {
+    request: RequestSpec,
+    dataset: DatasetSpec,
+    mix: Vec<Entry>,
+}
+
+fn plain(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<Asked> {
+    let dataset = decode("dataset", given.sound.dataset, draft, review, dataset::decode);
+    let request = decode("request", given.sound.request, draft, review, request::decode);
+    Some(Asked { request: request?, dataset: dataset?, mix: Vec::new() })
+}
+
+/// Of a mix only its entries are decoded, each with what the scenario says for all.
+fn mixed(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<Asked> {
+    let sound = given.sound.mix && given.sound.request && given.sound.dataset;
+    let mix = decode("mix", sound, draft, review, mix::decode)?;
+    let first = mix.first()?;
+    Some(Asked { request: first.request.clone(), dataset: first.dataset.clone(), mix })
 }
 
 fn labels(point: &Point) -> Labels {

@@ -1,6 +1,6 @@
 //! Defaults, spelled out in the tree, so that what runs can be read.
 
-use crate::scenario::block::{Block, Default, Kind};
+use crate::scenario::block::{Block, Default, Field, Kind};
 use crate::scenario::fault::Review;
 use crate::scenario::parse::parse;
 use crate::scenario::tree::{Data, Node, Span};
@@ -18,15 +18,19 @@ fn fill_at(node: &mut Node, table: &'static Block, prefix: &str, swept: &dyn Fn(
             let at = Span { end: node.at.start, ..node.at };
             node.put(field.name, at, value(yaml, at));
         }
-        let Data::Map(entries) = &mut node.data else { return };
-        let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) else { continue };
-        match (&field.kind, &mut entry.value.data) {
-            (Kind::Block(inner), Data::Map(_)) => fill_at(&mut entry.value, inner, &format!("{prefix}{}.", field.name), swept),
-            (Kind::List(Kind::Block(inner)), Data::List(items)) => {
-                items.iter_mut().for_each(|item| fill_at(item, inner, "", swept))
-            }
-            _ => {}
-        }
+        inside(node, field, prefix, swept);
+    }
+}
+
+/// Fills in what stands at a field, where that is a block or a list of blocks.
+fn inside(node: &mut Node, field: &'static Field, prefix: &str, swept: &dyn Fn(&str) -> bool) {
+    let Data::Map(entries) = &mut node.data else { return };
+    let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) else { return };
+    match (&field.kind, &mut entry.value.data) {
+        (Kind::Block(inner), Data::Map(_)) => fill_at(&mut entry.value, inner, &format!("{prefix}{}.", field.name), swept),
+        (Kind::List(Kind::Block(inner)), Data::List(items)) => items.iter_mut().for_each(|item| fill_at(item, inner, "", swept)),
+        (Kind::Over(inner), Data::Map(_)) => inner.fields.iter().for_each(|own| inside(&mut entry.value, own, "", swept)),
+        _ => {}
     }
 }
 

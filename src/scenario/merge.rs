@@ -112,7 +112,7 @@ fn spell_out(node: &mut Node, table: &'static Block) {
     let Data::Map(entries) = &mut node.data else { return };
     for entry in entries {
         match table.fields.iter().find(|field| field.name == entry.key).map(|field| &field.kind) {
-            Some(Kind::Block(block)) => spell_out_one(&mut entry.value, block),
+            Some(Kind::Block(block) | Kind::Over(block)) => spell_out_one(&mut entry.value, block),
             Some(Kind::List(Kind::Block(block))) => {
                 if let Data::List(items) = &mut entry.value.data {
                     items.iter_mut().for_each(|item| spell_out_one(item, block));
@@ -156,7 +156,12 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
             None => {
                 sweep::fix(root, path, &value);
                 review.fixed.push(path.clone());
+                let something = !value.is_null();
                 root.set(path, at, value);
+                if something && root.get(path).is_none() {
+                    let mistake = Mistake::new(at, format!("`{path}` leads nowhere"), "there is no such item");
+                    review.push(mistake.help("The item of a list is named by its `name`, or by its index from 0."));
+                }
             }
         }
     }

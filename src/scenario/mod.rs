@@ -108,8 +108,12 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     simulate(&mut root);
     shape::scenario(&root, &SCENARIO, review);
     if !swept.iter().any(|path| path.starts_with("request.template")) {
-        inline(&mut root, &world, review);
+        inline(&mut root, "request.template", &world, review);
     }
+    for index in 0..root.get("mix").map_or(0, |mix| mix.items().len()) {
+        inline(&mut root, &format!("mix.{index}.request.template"), &world, review);
+    }
+    sections::mix::settle(&mut root, &|path| swept.contains(path));
     simulated(&mut root, &swept);
     whole(&mut root, &swept);
     fill::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
@@ -158,12 +162,12 @@ fn whole(root: &mut Node, swept: &BTreeSet<String>) {
     }
 }
 
-/// Reads the template's file into the tree, so that the resolved plan holds the template itself.
-fn inline(root: &mut Node, world: &World<'_>, review: &mut Review) {
-    let Some(entry) = root.entry_at("request.template").cloned() else { return };
-    review.section = "request".to_owned();
+/// Reads the file of the template at a path into the tree, so that the resolved plan holds the template itself.
+fn inline(root: &mut Node, path: &str, world: &World<'_>, review: &mut Review) {
+    let Some(entry) = root.entry_at(path).cloned() else { return };
+    review.section = path.split('.').next().unwrap_or(path).to_owned();
     if let (Data::Text(_), Some(body)) = (&entry.value.data, template::body(&entry.value, review)) {
-        root.set("request.template", entry.key_at, world.body(&body, review));
+        root.set(path, entry.key_at, world.body(&body, review));
     }
     review.section.clear();
 }

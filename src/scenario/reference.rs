@@ -1,7 +1,7 @@
 //! The reference page of the format, as Markdown, read from the same tables that a file is held against.
 
 use crate::scenario::block::{Block, Default, Field, Kind};
-use crate::scenario::sections::scenario::SCENARIO;
+use crate::scenario::sections::scenario::{SCENARIO, section_of};
 use std::fmt::Write;
 
 const HEAD: &str = "# The scenario file
@@ -48,6 +48,8 @@ fn section(page: &mut String, path: &str, table: &'static Block) {
     for field in fields() {
         let inner = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
         match &field.kind {
+            // What stands in the outermost section of the same kind need not be said twice.
+            Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
             Kind::Block(block) => section(page, &inner, block),
             Kind::List(Kind::Block(block)) => section(page, &format!("{inner}[]"), block),
             _ => {}
@@ -94,6 +96,7 @@ fn of(kind: &'static Kind) -> String {
         Kind::List(Kind::Block(_)) => "list of blocks".to_owned(),
         Kind::List(inner) => format!("list: {}", of(inner)),
         Kind::Block(_) => "block".to_owned(),
+        Kind::Over(_) => "block, a part of it".to_owned(),
         Kind::Map(inner) => format!("mapping to {}", of(inner)),
         Kind::Json => "any value".to_owned(),
         Kind::Template => "file, or mapping".to_owned(),

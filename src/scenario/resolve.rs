@@ -43,9 +43,18 @@ impl Writer<'_> {
         mapping
     }
 
+    /// Keys in place of another block's: a `null` takes one away.
+    fn over(&mut self, node: &Node, table: &'static Block) -> Map<String, Value> {
+        let mut mapping = self.block(node, table);
+        let nothing = node.entries().iter().filter(|entry| entry.value.is_null());
+        mapping.extend(nothing.map(|entry| (entry.key.clone(), Value::Null)));
+        mapping
+    }
+
     fn value(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         match kind {
             Kind::Block(table) => Value::Object(self.block(node, table)),
+            Kind::Over(table) => Value::Object(self.over(node, table)),
             Kind::List(kind) => Value::Array(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
             Kind::Map(kind) => self.map(node, kind),
             Kind::Matrix => self.matrix(node),

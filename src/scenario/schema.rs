@@ -2,7 +2,7 @@
 
 use crate::scenario::block::{Block, Default, Field, Kind};
 use crate::scenario::fill;
-use crate::scenario::sections::scenario::SCENARIO;
+use crate::scenario::sections::scenario::{SCENARIO, section_of};
 use crate::scenario::tree::Span;
 use serde_json::{Map, Value, json};
 
@@ -14,21 +14,40 @@ pub fn json_schema() -> Value {
         map.insert("title".to_owned(), json!("llmscen scenario"));
         map.insert("$defs".to_owned(), definitions());
         // A file that extends another one may leave anything to it.
-        let required = map.remove("required").unwrap_or(json!([]));
-        map.insert("anyOf".to_owned(), json!([{ "required": ["extends"] }, { "required": required }]));
+        let needs = [needs(|_| None), needs(|field| field.instead)];
+        let needs = needs.iter().map(|keys| json!({ "required": keys }));
+        let needs: Vec<Value> = std::iter::once(json!({ "required": ["extends"] })).chain(needs).collect();
+        map.insert("anyOf".to_owned(), json!(needs));
     }
     schema
 }
 
+/// The keys that a scenario needs, where some are replaced.
+fn needs(instead: impl Fn(&Field) -> Option<&'static str>) -> Vec<&'static str> {
+    let required = SCENARIO.fields.iter().filter(|field| field.required);
+    required.map(|field| instead(field).unwrap_or(field.name)).collect()
+}
+
 fn block(table: &'static Block) -> Value {
     let fields = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
-    let properties: Map<String, Value> = fields.clone().map(|own| (own.name.to_owned(), field(own))).collect();
-    let mut schema =
-        json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false });
-    let required: Vec<&str> = fields.filter(|field| field.required).map(|field| field.name).collect();
+    let properties: Map<String, Value> =
+        fields.map(|own| (own.name.to_owned(), again(table, own).unwrap_or_else(|| field(own)))).collect();
     // Inner blocks of a file that extends another one may be incomplete, so only the outermost says what it needs.
-    if std::ptr::eq(table, &SCENARIO) {
-        schema["required"] = json!(required);
+    json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+/// A key that stands for a section of the scenario in another place.
+fn again(table: &'static Block, field: &'static Field) -> Option<Value> {
+    let Kind::Block(own) = field.kind else { return None };
+    let section = section_of(own).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
+    Some(json!({ "$ref": format!("#/properties/{section}"), "description": field.doc }))
+}
+
+/// A block's keys, without what holds where one is left out.
+fn over(table: &'static Block) -> Value {
+    let mut schema = block(table);
+    if let Some(Value::Object(keys)) = schema.get_mut("properties") {
+        keys.values_mut().filter_map(Value::as_object_mut).for_each(|key| _ = key.remove("default"));
     }
     schema
 }
@@ -60,6 +79,7 @@ fn kind(kind: &'static Kind) -> Value {
             Some(short) => json!({ "anyOf": [scalar(&short.kind), block(table)] }),
             None => block(table),
         },
+        Kind::Over(table) => over(table),
         Kind::List(inner) => json!({ "type": "array", "items": self::kind(inner) }),
         Kind::Map(inner) => json!({ "type": "object", "additionalProperties": self::kind(inner) }),
         Kind::Template => json!({ "type": ["string", "object"] }),
@@ -98,7 +118,7 @@ fn scalar(kind: &'static Kind) -> Value {
 }
 
 /// Free keys that a matrix may sweep, too.
-const FREE: &str = r"^(vars|request\.extra|request\.template)\.";
+const FREE: &str = r"^(vars|mix|request\.extra|request\.template)\.";
 
 /// Any path of a value, with a list of what may stand there.
 fn matrix() -> Value {

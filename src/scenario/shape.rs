@@ -62,7 +62,10 @@ fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review
         let strange = node.entries().iter().filter(|entry| table.field(&entry.key).is_none());
         strange.map(|entry| near(&entry.key, table.names())).any(|meant| meant == Some(field.name))
     };
-    let absent = |field: &&Field| field.required && node.entry(field.name).is_none() && !meant(field);
+    let absent = |field: &&Field| {
+        let instead = field.instead.is_some_and(|key| node.entry(key).is_some());
+        field.required && !instead && node.entry(field.name).is_none() && !meant(field)
+    };
     let fields: Vec<&Field> = table.fields.iter().filter(absent).collect();
     if fields.is_empty() || review.partial {
         return;
@@ -101,7 +104,7 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
             return (leaf.check)(node, review);
         }
         Kind::List(kind) => return items(entry, kind, review),
-        Kind::Block(table) => return block(entry, table, review),
+        Kind::Block(table) | Kind::Over(table) => return block(entry, table, review),
         Kind::Map(kind) => return map(entry, kind, review),
         Kind::Planned => return review.push(not_yet(entry.key_at, &entry.key)),
         _ => return,

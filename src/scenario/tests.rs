@@ -179,8 +179,9 @@ fn shipped_scenarios_expand_to_these_cases() {
             let planned = load.planned().map_or("open end".to_owned(), |n| n.to_string());
             let more =
                 [data.shape.as_ref().map(|shape| format!("{shape:?}")), data.turns.as_ref().map(|turns| format!("{turns:?}"))];
-            let data = std::iter::once(format!("{:?}", data.source)).chain(more.into_iter().flatten()).collect::<Vec<_>>();
-            let (id, api, shape) = (&case.id, case.target.api, &load.shape);
+            let sources = case.lines().into_iter().map(|line| format!("{:?}", line.dataset.source));
+            let data = sources.chain(more.into_iter().flatten()).collect::<Vec<_>>();
+            let (id, api, shape) = (&case.id, case.target.api, case.load_words());
             let line = format!("{name} {id} | {api} | {} | {shape} | {planned} | {}", data.join(", "), checks.join("; "));
             lines.push(line.trim_end().to_owned());
         }

@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+mod path;
+
 /// A range of bytes in one of the texts that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Span {
@@ -187,55 +189,6 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
-    /// The entry at a dotted path, where it holds something.
-    pub fn entry_at(&self, path: &str) -> Option<&Entry> {
-        let found = match path.split_once('.') {
-            None => self.entry(path),
-            Some((head, rest)) => self.entry(head).and_then(|entry| entry.value.entry_at(rest)),
-        };
-        found.filter(|entry| !entry.value.is_null())
-    }
-
-    /// The value at a dotted path; `null` is absent.
-    pub fn get(&self, path: &str) -> Option<&Node> {
-        self.entry_at(path).map(|entry| &entry.value)
-    }
-
-    /// Removes a key.
-    pub fn remove(&mut self, key: &str) -> Option<Entry> {
-        let Data::Map(entries) = &mut self.data else { return None };
-        let index = entries.iter().position(|entry| entry.key == key)?;
-        Some(entries.remove(index))
-    }
-
-    /// Puts a value at a dotted path; what stands in the way is replaced by mappings.
-    pub fn set(&mut self, path: &str, key_at: Span, value: Node) {
-        match path.split_once('.') {
-            None => self.put(path, key_at, value),
-            Some((head, rest)) => {
-                if self.entry(head).is_none() {
-                    self.put(head, key_at, Node::new(key_at, Data::Null));
-                }
-                if let Data::Map(entries) = &mut self.data {
-                    let inner = entries.iter_mut().filter(|entry| entry.key == head);
-                    inner.for_each(|entry| entry.value.set(rest, key_at, value.clone()));
-                }
-            }
-        }
-    }
-
-    /// Puts a value at a key, dots and all.
-    pub fn put(&mut self, key: &str, key_at: Span, value: Node) {
-        let entry = Entry { key: key.to_owned(), key_at, value };
-        match &mut self.data {
-            Data::Map(entries) => match entries.iter().position(|own| own.key == key) {
-                Some(index) => entries[index] = entry,
-                None => entries.push(entry),
-            },
-            other => *other = Data::Map(vec![entry]),
-        }
-    }
-
     /// The value as JSON.
     pub fn json(&self) -> Value {
         match &self.data {
@@ -285,16 +238,5 @@ mod tests {
         ] {
             assert_eq!(Data::plain(text), data, "{text}");
         }
-    }
-
-    #[test]
-    fn setting_a_path_replaces_what_stands_in_its_way() {
-        let at = Span { file: 0, start: 0, end: 0 };
-        let mut node = Node::new(at, Data::Map(Vec::new()));
-        node.set("load.rate", at, Node::new(at, Data::Text("8/s".into())));
-        node.set("load.rate.deep", at, Node::new(at, Data::Int(1)));
-        assert_eq!(node.json(), serde_json::json!({ "load": { "rate": { "deep": 1 } } }));
-        assert_eq!(node.get("load.rate.deep").and_then(Node::whole), Some(1));
-        assert_eq!(node.get("load.rate.other"), None);
     }
 }

@@ -85,11 +85,18 @@ fn metrics(case: &CaseReport) -> Map<String, Value> {
 fn group(group: &GroupReport) -> Value {
     let metrics: Map<String, Value> =
         group.distributions.iter().map(|(metric, seen)| (metric.column().to_owned(), json!(distribution(seen)))).collect();
+    let scalar = |metric: Metric| group.scalars.get(&metric);
     json!({
         "name": group.name,
+        "entry": group.entry,
         "scheduled": group.scheduled,
         "ok": group.ok,
-        "output_tps_per_user": group.output_tps_per_user,
+        "error_rate": scalar(Metric::ErrorRate),
+        "request_throughput": scalar(Metric::RequestThroughput),
+        "output_tps": scalar(Metric::OutputTps),
+        "output_tps_per_user": scalar(Metric::OutputTpsPerUser),
+        "rate_offered": scalar(Metric::RateOffered),
+        "rate_achieved": scalar(Metric::RateAchieved),
         "metrics": metrics,
     })
 }

@@ -5,6 +5,7 @@ use crate::model::load::{Load, Warmup};
 use crate::model::metric::Metric;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, Report, RunVerdict};
+use crate::model::sample::Distribution;
 use crate::model::units::Unit;
 use crate::view::absent::mark;
 use crate::view::format::{ABSENT, against, millis, percent, title, unit_of, value};
@@ -12,6 +13,7 @@ use crate::view::headline;
 use crate::view::search::planned;
 use crate::view::sheet::{remark, subject_mark};
 use crate::view::table::{Cell, Column, Screen, Tint, render};
+use std::collections::BTreeMap;
 
 const SLO: [Column; 7] = [
     Column::words("VERDICT", 0),
@@ -91,24 +93,41 @@ fn dull(text: String) -> Cell {
     (text, Tint::None)
 }
 
-/// Every case, one a line. `width`: columns of the terminal, None where there is none.
+/// Every case, one a line, and below it the entries of its mix. `width`: columns of the terminal, None where there is none.
 pub fn case_table(report: &Report, width: Option<usize>, color: bool) -> String {
-    render(&CASES, &report.cases.iter().map(case_row).collect::<Vec<_>>(), Screen { width, color })
+    let rows = report.cases.iter().flat_map(|case| std::iter::once(case_row(case)).chain(entry_rows(case)));
+    render(&CASES, &rows.collect::<Vec<_>>(), Screen { width, color })
 }
 
 fn case_row(case: &CaseReport) -> Vec<Cell> {
+    let figures = (&case.scalars, &case.distributions);
+    row(case, (case.id.clone(), format!("{}/{}", case.counts.ok, case.counts.scheduled)), figures)
+}
+
+fn entry_rows(case: &CaseReport) -> impl Iterator<Item = Vec<Cell>> {
+    let entries = case.groups.iter().filter(|group| group.entry);
+    entries.map(move |own| {
+        let figures = (&own.scalars, &own.distributions);
+        row(case, (format!("{}: {}", case.id, own.name), format!("{}/{}", own.ok, own.scheduled)), figures)
+    })
+}
+
+/// The figures of a case or of a part of it.
+type Figures<'a> = (&'a BTreeMap<Metric, f64>, &'a BTreeMap<Metric, Distribution>);
+
+fn row(case: &CaseReport, (name, counts): (String, String), (scalars, distributions): Figures<'_>) -> Vec<Cell> {
     let show = |metric: Metric, found: Option<f64>| {
         let text =
             |found| format!("{}{}", mark(case, metric), value(found, metric.unit()).replace(" tok/s", "").replace(" req/s", ""));
         dull(found.map_or_else(|| ABSENT.to_owned(), text))
     };
-    let scalar = |metric| show(metric, case.scalars.get(&metric).copied());
-    let quantile = |metric, share| show(metric, case.distributions.get(&metric).and_then(|own| own.quantile(share)));
-    let errors = case.scalars.get(&Metric::ErrorRate).copied();
+    let scalar = |metric| show(metric, scalars.get(&metric).copied());
+    let quantile = |metric, share| show(metric, distributions.get(&metric).and_then(|own| own.quantile(share)));
+    let errors = scalars.get(&Metric::ErrorRate).copied();
     let bad = if errors.unwrap_or(0.0) > 0.0 { Tint::Red } else { Tint::None };
     vec![
-        dull(case.id.clone()),
-        dull(format!("{}/{}", case.counts.ok, case.counts.scheduled)),
+        dull(name),
+        dull(counts),
         (errors.map_or_else(|| ABSENT.to_owned(), percent), bad),
         scalar(Metric::RequestThroughput),
         scalar(Metric::OutputTps),
@@ -134,7 +153,8 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
 }
 
 fn plan_row(case: &Case) -> Vec<Cell> {
-    let cells = [case.id.clone(), load_words(&case.load), extent(&case.load), warmup(&case.load), case.checks.len().to_string()];
+    let load = [Some(load_words(&case.load)), case.mix_words()].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    let cells = [case.id.clone(), load, extent(&case.load), warmup(&case.load), case.checks.len().to_string()];
     cells.map(dull).to_vec()
 }
 

@@ -144,10 +144,15 @@ def judged(limit, rows, case):
     return limit.point(figure), len(found) if limit.stat else len(rows)
 
 
+def bears(own, tag, value):
+    """Whether a row has a tag; a group has those of the groups that it is a part of."""
+    return own == value or tag == "group" and own.startswith(value + "/")
+
+
 def check(slo, plan, case):
     """Holds one verdict of results.json against the rows."""
     limit = Limit(case.id, slo, plan)
-    rows = [row for row in case.measured if all(str(row[tag]) == value for tag, value in limit.tags)]
+    rows = [row for row in case.measured if all(bears(str(row[tag]), tag, value) for tag, value in limit.tags)]
     if slo["n"] == 0:
         ruling = {"fail": "fail", "inconclusive": "inconclusive", "pass": "pass"}[plan["no_data"]]
         limit.same("observed", None)

@@ -7,6 +7,7 @@ mod early;
 mod floors;
 mod lab;
 mod manners;
+mod mix;
 mod outputs;
 mod protocols;
 mod replay;

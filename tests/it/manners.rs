@@ -9,6 +9,7 @@ use llmscen::model::target::Place;
 use llmscen::model::units::Nanos;
 use llmscen::run::bench::Bench;
 use llmscen::run::conduct::conduct;
+use llmscen::run::line::Walk;
 use llmscen::run::part::{Turn, play};
 use llmscen::run::stop::Stop;
 use llmscen::scenario::{self, Input};
@@ -34,7 +35,8 @@ fn played(plan: &Plan) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = Bench::of_plan(plan, &context).unwrap().remove(0);
-    let turn = Turn { case: &plan.cases[0], index: 0, round: 1, first: 0, planned: None, seed: plan.seed, probe: None };
+    let turn =
+        Turn { case: &plan.cases[0], index: 0, round: 1, walks: &[Walk::default()], planned: None, seed: plan.seed, probe: None };
     play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes
 }
 

@@ -12,6 +12,7 @@ use llmscen::prompts::{CacheDir, Prompts};
 use llmscen::run::bench::Bench;
 use llmscen::run::context::Context;
 use llmscen::run::error::RunError;
+use llmscen::run::line::Walk;
 use llmscen::run::part::{Played, Turn, play};
 use llmscen::run::stop::Stop;
 use llmscen::scenario::{self, Input};
@@ -145,8 +146,9 @@ impl<'a> Scene<'a> {
         let mut plan = plan(&server.url, self.load, self.dataset);
         plan.cases[0].dataset.turns = self.turns.clone();
         let mut bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
-        bench.prompts = Arc::new(Fixed(sessions));
-        let turn = Turn { case: &plan.cases[0], index: 0, round: 0, first: 0, planned: None, seed: SEED, probe: None };
+        Arc::get_mut(&mut bench.lines[0]).unwrap().prompts = Arc::new(Fixed(sessions));
+        let turn =
+            Turn { case: &plan.cases[0], index: 0, round: 0, walks: &[Walk::default()], planned: None, seed: SEED, probe: None };
         play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod dataset;
 pub(crate) mod extract;
 pub(crate) mod load;
 pub(crate) mod manners;
+pub(crate) mod mix;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod say;
@@ -87,6 +88,18 @@ impl<'a> Draft<'a> {
     /// Whether the matrix sets that path, in this case or another: then what belongs to the others may stand beside it.
     pub fn swept(&self, path: &str) -> bool {
         self.axes.contains(path)
+    }
+
+    /// The turns of conversations, in the data or in that of an entry of the mix.
+    pub fn turns(&self) -> Option<&'a Entry> {
+        let own = self.entry("dataset.turns");
+        match self.get("mix").map(Node::items) {
+            None | Some([]) => own,
+            Some(mix) => mix.iter().find_map(|item| match item.get("dataset") {
+                Some(data) => data.entry_at("turns"),
+                None => own,
+            }),
+        }
     }
 
     /// Where a section's key stands, or where the scenario begins.

@@ -1,9 +1,9 @@
 //! The whole file.
 
-use crate::scenario::block::{Block, Default, Kind, field, planned};
+use crate::scenario::block::{Block, Default, Field, Kind, field, planned};
 use crate::scenario::leaf::duration::DURATION;
 use crate::scenario::leaf::word::NAME;
-use crate::scenario::sections::{audit, dataset, load, report, request, search, slo, target};
+use crate::scenario::sections::{audit, dataset, load, mix, report, request, search, slo, target};
 
 /// The keys of a scenario.
 pub(crate) static SCENARIO: Block = Block {
@@ -22,7 +22,19 @@ pub(crate) static SCENARIO: Block = Block {
         field("request", Kind::Block(&request::REQUEST), "What each request says.")
             .defaults(Default::Empty)
             .example("{ max_tokens: 256 }"),
-        field("dataset", Kind::Block(&dataset::DATASET), "Where the prompts come from.").required().example("openqa"),
+        field(
+            "dataset",
+            Kind::Block(&dataset::DATASET),
+            "Where the prompts come from.",
+        )
+        .required_unless("mix")
+        .example("openqa"),
+        field(
+            "mix",
+            Kind::List(&Kind::Block(&mix::MIX)),
+            "Several kinds of requests under one load, each with its own request and data; reported each and together. Where each has a `dataset`, the scenario needs none.",
+        )
+        .example("[{ name: chat, weight: 3 }, { name: summarise, request: { max_tokens: 512 } }]"),
         field("load", Kind::Block(&load::LOAD), "How hard to push, and for how long.")
             .required()
             .example("{ concurrency: 8, requests: 100 }"),
@@ -44,3 +56,9 @@ pub(crate) static SCENARIO: Block = Block {
         planned("reference"),
     ],
 };
+
+/// The section whose keys a block holds.
+pub(crate) fn section_of(block: &'static Block) -> Option<&'static str> {
+    let own = |field: &&Field| matches!(field.kind, Kind::Block(section) if std::ptr::eq(section, block));
+    SCENARIO.fields.iter().find(own).map(|field| field.name)
+}

@@ -1,8 +1,10 @@
-//! `slo`: the limits that the run is judged by, and whether a case can produce what they are about.
+//! `slo`: the limits that the run is judged by.
+
+mod possible;
 
 use crate::model::check::{Abort, Check, NoData, Of, Subject};
 use crate::model::labels::{Labels, Scalar};
-use crate::model::metric::{Metric, Needs, Per};
+use crate::model::metric::Per;
 use crate::model::plan::{Case, STAGE};
 use crate::scenario::block::{Block, Kind, Leaf, field, planned};
 use crate::scenario::check;
@@ -10,8 +12,8 @@ use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::expect;
 use crate::scenario::leaf::word::{CONFIDENCE, confidence};
 use crate::scenario::near::{list, near};
-use crate::scenario::render;
 use crate::scenario::tree::Node;
+use possible::possible;
 use std::collections::BTreeSet;
 
 const OF: Kind =
@@ -188,87 +190,6 @@ fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
     let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case.id).collect::<Vec<_>>();
     let names: Vec<String> = cases.iter().flat_map(|case| [vec![case.id.clone()], stages(case)].concat()).take(12).collect();
     review.push(mistake.help(format!("Cases are {}.", list(names.iter().map(String::as_str), "and"))));
-}
-
-fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut Review) {
-    let metrics: Vec<Metric> = match &limit.check.subject {
-        Subject::Metric { metric, tags, .. } => {
-            tags.iter().for_each(|(tag, value)| known_tag(limit, case, (tag, value, rounds), review));
-            vec![*metric]
-        }
-        Subject::Goodput(limits) => limits.iter().map(|limit| limit.metric).collect(),
-    };
-    for metric in metrics {
-        if let Some((because, remedy)) = lacks(metric, case) {
-            let at = underline(limit, metric.name(), review);
-            let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && lacks(**own, case).is_none());
-            let exist = list(others.map(|own| own.name()), "and");
-            let mistake =
-                Mistake::new(at, format!("`{metric}` cannot exist: {because}"), format!("{} has none", case_name(case)));
-            review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`. There are {exist}.")));
-        }
-    }
-}
-
-fn case_name(case: &Case) -> String {
-    if case.labels.0.is_empty() { "this scenario".to_owned() } else { format!("case {}", case.id) }
-}
-
-/// The metrics of generated text, streamed or not.
-const GENERATED: [Metric; 6] = [
-    Metric::OutputTokens,
-    Metric::ReasoningTokens,
-    Metric::Ntpot,
-    Metric::OutputTps,
-    Metric::OutputTpsPerUser,
-    Metric::OutputTpsPerGpu,
-];
-
-fn lacks(metric: Metric, case: &Case) -> Option<(&'static str, &'static str)> {
-    let generates = case.target.api.generates();
-    match metric.needs() {
-        _ if !generates && (metric.needs() == Needs::Stream || GENERATED.contains(&metric)) => {
-            Some(("embeddings and rerank generate no text", "Take another metric"))
-        }
-        Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
-        Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
-        Needs::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
-        Needs::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
-        Needs::Items if case.target.api.generates() => {
-            Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))
-        }
-        _ => None,
-    }
-}
-
-fn known_tag(limit: &Limit<'_>, case: &Case, (tag, value, rounds): (&str, &str, u32), review: &mut Review) {
-    let (known, exist) = match tag {
-        "model" => {
-            let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
-            (names.contains(&value), format!("Models are {}.", list(names, "and")))
-        }
-        "turn" => {
-            let turn = ["first", "later"].contains(&value) || value.parse::<u32>().is_ok_and(|turn| turn > 0);
-            (turn && case.dataset.turns.is_some(), "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned())
-        }
-        // What groups there are is known when the data is read.
-        "group" => return,
-        _ => (value.parse::<u32>().is_ok_and(|round| round < rounds), format!("Rounds are 0 to {}.", rounds.saturating_sub(1))),
-    };
-    if !known {
-        let at = underline(limit, value, review);
-        review
-            .push(Mistake::new(at, format!("there is no {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
-    }
-}
-
-fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::scenario::tree::Span {
-    let node = limit.node.get("expr").unwrap_or(limit.node);
-    let text = &limit.check.expr;
-    let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
-    let whole = |start: &usize| is_edge(text[..*start].chars().next_back()) && is_edge(text[start + word.len()..].chars().next());
-    let found = text.match_indices(word).map(|(start, _)| start).find(whole);
-    found.map_or(node.at, |start| review.sources.part(node, text, start..start + word.len()))
 }
 
 fn check_expr(node: &Node, review: &mut Review) {

@@ -60,16 +60,30 @@ impl World<'_> {
 
     fn entry(&self, entry: &Entry, prefix: &str, review: &mut Review) -> Entry {
         let path = format!("{prefix}{}", entry.key);
-        let is_body = |path: &str| path.starts_with("request.template") || path.starts_with("request.extra");
+        let is_body = |path: &str| {
+            let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
+            own.starts_with("request.template") || own.starts_with("request.extra")
+        };
         let value = match &entry.value.data {
             Data::Map(_) if path == "request" || path == "matrix" => {
-                let prefix = if path == "request" { "request." } else { "" };
-                let entries = entry.value.entries().iter().map(|inner| self.entry(inner, prefix, review)).collect();
-                Node { data: Data::Map(entries), ..entry.value.clone() }
+                self.entries(&entry.value, if path == "request" { "request." } else { "" }, review)
+            }
+            Data::List(items) if path == "mix" => {
+                let items = items.iter().map(|item| self.entries(item, "", review)).collect();
+                Node { data: Data::List(items), ..entry.value.clone() }
             }
             _ => self.node(&entry.value, if is_body(&path) { Mode::Body } else { Mode::Plain }, 0, review),
         };
         Entry { value, ..entry.clone() }
+    }
+
+    /// A mapping whose keys stand behind a prefix.
+    fn entries(&self, node: &Node, prefix: &str, review: &mut Review) -> Node {
+        if !matches!(node.data, Data::Map(_)) {
+            return self.node(node, Mode::Plain, 0, review);
+        }
+        let entries = node.entries().iter().map(|inner| self.entry(inner, prefix, review)).collect();
+        Node { data: Data::Map(entries), ..node.clone() }
     }
 
     fn node(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {

@@ -1,6 +1,6 @@
 //! `load`: how hard a case pushes, and for how long.
 
-use crate::model::load::{Load, Shape, Warmup};
+use crate::model::load::{Arrival, Load, Shape, Warmup};
 use crate::model::plan::TraceFile;
 use crate::scenario::block::{Block, Default, Kind, field, planned};
 use crate::scenario::fault::{Mistake, Review};
@@ -8,7 +8,7 @@ use crate::scenario::leaf::duration::{DURATION, SPAN, duration};
 use crate::scenario::leaf::rate::{ARRIVALS, RATE, Rate, arrivals, rate};
 use crate::scenario::leaf::times::{REQUESTS_LEAF, Times, WARMUP_LEAF, times, warmup};
 use crate::scenario::near::list;
-use crate::scenario::sections::{Draft, dataset};
+use crate::scenario::sections::{Draft, dataset, mix};
 use crate::scenario::tree::{Data, Entry, Node};
 
 mod batches;
@@ -37,7 +37,7 @@ static TRACE: Block = Block {
 
 /// The keys of `load`.
 pub(crate) static LOAD: Block = Block {
-    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both.",
+    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. Where the entries of `mix` have rates, none of the five.",
     short: None,
     fields: &[
         field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.")
@@ -121,7 +121,7 @@ fn counted<'a>(draft: &Draft<'a>, review: &mut Review) -> Option<&'a Entry> {
     if !review.clean("dataset") {
         return requests.or(sessions);
     }
-    match (draft.entry("dataset.turns"), requests, sessions) {
+    match (draft.turns(), requests, sessions) {
         (Some(turns), Some(entry), _) => {
             let mistake = Mistake::new(entry.key_at, "`requests` cannot end conversations", "say `sessions`");
             let mistake = mistake.also(turns.key_at, "a session has several turns");
@@ -151,6 +151,9 @@ const SHAPES: [(&str, &str); 5] = [
 fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
     let given = SHAPES.iter().filter_map(|(key, label)| Some((draft.entry(&format!("load.{key}"))?, *label)));
     let given: Vec<(&Entry, &str)> = given.collect();
+    if let Some(total) = mix::total_rate(draft.root) {
+        return mixed(draft, total, &given, review).map(|shape| (shape, None));
+    }
     let Some(((last, label), others)) = given.split_last() else {
         let names = list(SHAPES.iter().map(|(key, _)| *key), "or");
         let mistake = Mistake::new(draft.place("load"), "no load shape", format!("needs {names}"));
@@ -179,11 +182,28 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)>
     Some((shape, None))
 }
 
+/// The open loop of a mix whose entries have arrivals of their own, together so many a second. Files another shape.
+fn mixed(draft: &Draft<'_>, total: f64, given: &[(&Entry, &str)], review: &mut Review) -> Option<Shape> {
+    if let Some((entry, label)) = given.last() {
+        let mistake = Mistake::new(entry.key_at, "entries of `mix` have their own rates", *label);
+        let mistake = mistake.also(draft.place("mix"), "arrivals of their own here");
+        review.push(mistake.help(format!("Remove `{}` here, or give the entries a `weight` instead of a `rate`.", entry.key)));
+        return None;
+    }
+    Some(Shape::Open { rate: total, arrival: draft.get("load.arrivals").map_or(Some(Arrival::Poisson), arrivals)? })
+}
+
 /// The file of a replay that has one. Files a replay of nothing, and a window into what is not here.
 fn trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
     let block = draft.entry("load.trace")?;
     if let Some(path) = draft.file("load.trace.path", review) {
         return Some(TraceFile { path, spec: dataset::log(draft, "load.trace", review) });
+    }
+    if let Some(mix) = draft.entry("mix") {
+        let mistake = Mistake::new(block.key_at, "a mix has no arrivals of its own", "needs a `path`");
+        let mistake = mistake.also(mix.key_at, "which entry's log would it be?");
+        review.push(mistake.help("`trace: { path: log.jsonl }` names the log whose arrivals all entries share."));
+        return None;
     }
     let kind = draft.entry("dataset.kind").filter(|kind| kind.value.text().as_deref() != Some("trace"));
     if let Some(kind) = kind.filter(|_| !draft.swept("dataset.kind")) {
@@ -235,7 +255,7 @@ fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
     let replay = matches!(load.shape, Shape::Replay { .. });
     let ends_itself = replay || load.shape.end().is_some() || draft.entry("load.static").is_some();
     if !counted && !ends_itself && (load.duration.is_none() || burst) {
-        let count = if draft.get("dataset.turns").is_some() { "sessions" } else { "requests" };
+        let count = if draft.turns().is_some() { "sessions" } else { "requests" };
         let (message, label) = if burst {
             (format!("a burst needs `{count}`"), "how many at once?".to_owned())
         } else {

@@ -1,0 +1,145 @@
+use super::*;
+use crate::model::dataset::{TraceSpec, Turns};
+use crate::model::plan::TraceFile;
+use crate::scenario::{Input, load};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn plan(load_section: &str, rounds: u32, slo: &[&str]) -> Plan {
+    let slo: String = slo
+        .iter()
+        .map(|expr| format!("\n  - {}", if expr.starts_with('{') { expr.to_string() } else { format!("{expr:?}") }))
+        .collect();
+    let text = format!(
+        "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
+         load: {{ {load_section} }}\nrounds: {rounds}\nslo:{}",
+        if slo.is_empty() { " []" } else { &slo }
+    );
+    load(&Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
+}
+
+#[test]
+fn what_cannot_pass_is_said_for_each_kind_of_limit() {
+    let limits = [
+        "ttft.p99 < 1s",
+        "decode_tps.p1 > 5",
+        "goodput(ttft < 1s) >= 99%",
+        "error_rate < 1%",
+        "{ expr: ttft.p95 < 1s, confidence: 0.9999 }",
+        "ttft{round=1}.p97 < 1s",
+        "ttft.p98 < 1s",
+        "{ expr: ttft.p99 < 2s, confidence: point }",
+        "ttft.max < 1s",
+        "error_rate <= 0%",
+        "itl.p99 < 1s",
+    ];
+    let seen = undecidable(&plan("concurrency: 2, requests: 80", 2, &limits));
+    let known = [
+        "`ttft.p99 < 1s` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
+        "`decode_tps.p1 > 5` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
+        "`goodput(ttft < 1s) >= 99%` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
+        "`error_rate < 1%` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
+        "`ttft.p95 < 1s` can never pass in `base`: that takes 180 requests, at most 160 will be measured",
+        "`ttft{round=1}.p97 < 1s` can never pass in `base`: that takes 99 requests, at most 80 will be measured",
+    ];
+    assert_eq!(seen, known);
+}
+
+#[test]
+fn arrivals_bound_the_number_too() {
+    let count = |load: &str| undecidable(&plan(load, 1, &["ttft.p99 < 1s"])).concat();
+    assert!(count("rate: 29/s, duration: 10s, arrivals: constant").ends_with("at most 290 will be measured"));
+    assert!(count("rate: 10/s, duration: 10s").ends_with("at most 140 will be measured"));
+    assert!(count("rate: 10/s, duration: 10s, arrivals: { gamma: 0.25 }").ends_with("at most 180 will be measured"));
+    assert!(count("rate: 100/s, duration: 10s, requests: 50").ends_with("at most 50 will be measured"));
+    assert_eq!([count("rate: 29/s, duration: 10s"), count("concurrency: 1, duration: 1s")], ["", ""]);
+}
+
+fn said(plan: &Plan) -> (String, String) {
+    let extents = extents(plan, &CacheDir { dir: "unused".into(), hub: String::new() }).unwrap();
+    (requests(plan, &extents), time(plan, &extents))
+}
+
+#[test]
+fn a_number_that_chance_decides_is_called_about() {
+    let requests = |plan| said(&plan).0;
+    assert_eq!(requests(plan("concurrency: 2, requests: 80, warmup: 4", 2, &[])), "168 (warm-up included)");
+    assert_eq!(requests(plan("rate: 10/s, duration: 2s", 1, &[])), "about 20 (warm-up included)");
+    assert_eq!(requests(plan("rate: 10/s, duration: 2s, arrivals: constant", 1, &[])), "20 (warm-up included)");
+    assert_eq!(requests(plan("concurrency: 1, duration: 2s", 1, &[])), "as many as the durations allow");
+}
+
+#[test]
+fn a_replay_is_as_long_as_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.csv");
+    std::fs::write(&path, "Timestamp,Request tokens,Response tokens\n0,1,1\n10,1,1\n60,1,1\n").unwrap();
+    let mut plan = plan("concurrency: 1, requests: 9", 2, &[]);
+    let path = path.display().to_string();
+    plan.cases[0].trace = Some(TraceFile { path, spec: TraceSpec::default() });
+    plan.cases[0].load.shape = Shape::Replay { speed: 2.0 };
+    assert_eq!(said(&plan), ("6 (warm-up included)".into(), "about 1 min 0 s".into()));
+    plan.cases[0].trace = None;
+    let none = extents(&plan, &CacheDir { dir: "unused".into(), hub: String::new() });
+    assert!(matches!(none, Err(RunError::NoArrivals)));
+}
+
+#[test]
+fn every_turn_of_a_conversation_is_measured() {
+    let mut plan = plan("concurrency: 2, requests: 80", 2, &["ttft.p99 < 1s"]);
+    plan.cases[0].dataset.turns = Some(Turns { max: Some(1), ..Turns::default() });
+    assert!(undecidable(&plan).concat().ends_with("at most 160 will be measured"));
+    plan.cases[0].dataset.turns = Some(Turns { max: Some(2), ..Turns::default() });
+    assert_eq!(undecidable(&plan), Vec::<String>::new());
+    plan.cases[0].dataset.turns = Some(Turns::default());
+    assert_eq!(undecidable(&plan), Vec::<String>::new());
+    assert_eq!(said(&plan).0, "160 (warm-up included, a conversation counted once)");
+}
+
+#[test]
+fn stages_say_how_many_and_how_long_and_each_is_looked_at() {
+    let stages = "stages: [{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }], warmup: 10s";
+    let mut seen = plan(stages, 2, &["ttft.p99 < 1s"]);
+    assert_eq!(said(&seen), ("about 2580 (warm-up included)".into(), "about 5 min 0 s".into()));
+    let line = "`ttft.p99 < 1s` can never pass in `base/stage=1`: that takes 299 requests, at most 91 will be measured";
+    assert_eq!(undecidable(&seen), [line]);
+    seen = plan(&format!("{stages}, arrivals: constant, requests: 40"), 1, &[]);
+    assert_eq!(said(&seen).0, "50 (warm-up included)");
+    seen = plan("stages: [{ concurrency: 1 -> 9, for: 90s }]", 1, &[]);
+    assert_eq!(said(&seen), ("as many as the durations allow".into(), "about 1 min 30 s".into()));
+    assert_eq!(said(&plan("static: { batch: 16, rounds: 10 }, warmup: 2x", 1, &[])).0, "192 (warm-up included)");
+}
+
+fn mixed(mix: &str, load_section: &str, slo: &[&str]) -> Plan {
+    let mut plan = String::from("version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n");
+    plan += &format!("mix: {mix}\nload: {{ {load_section} }}\nslo: {slo:?}\n");
+    load(&Input { path: Path::new("x.yaml"), text: Some(plan), env: &BTreeMap::new(), set: &[] }).unwrap().plan
+}
+
+#[test]
+fn a_limit_on_an_entry_has_its_share_of_the_requests() {
+    let by_weight = "[{ name: chat, weight: 4 }, { name: rare }]";
+    let slo = ["ttft{group=rare}.p99 < 1s", "ttft{group=chat}.p99 < 1s", "ttft.p99 < 1s"];
+    let seen = undecidable(&mixed(by_weight, "concurrency: 2, requests: 400", &slo));
+    // 80 and four times the square root of 64.
+    let line = "`ttft{group=rare}.p99 < 1s` can never pass in `base`: that takes 299 requests, at most 112 will be measured";
+    assert_eq!(seen, [line]);
+    let by_rate = "[{ name: chat, rate: 40/s }, { name: rare, rate: 10/s }]";
+    let seen = undecidable(&mixed(by_rate, "duration: 10s, arrivals: constant", &slo));
+    // Of 502: 100.4 and four times the square root of 80.32.
+    assert_eq!(seen, [line.replace("112", "137")]);
+}
+
+#[test]
+fn every_entry_shows_its_first_request() {
+    let mix = "[{ name: chat, request: { max_tokens: 3 } }, { name: sum, request: { max_tokens: 5 } }]";
+    let cache = CacheDir { dir: "unused".into(), hub: String::new() };
+    let forecast = forecast(&mixed(mix, "rate: 5/s, requests: 9", &[]), &cache).unwrap();
+    let seen: Vec<(Option<&str>, bool, bool)> = forecast
+        .first_bodies
+        .iter()
+        .map(|(name, body)| (name.as_deref(), body.contains("\"max_tokens\": 3"), body.contains("\"max_tokens\": 5")))
+        .collect();
+    assert_eq!(seen, [(Some("chat"), true, false), (Some("sum"), false, true)]);
+    assert_eq!(forecast.requests, "9 (warm-up included)");
+}
