@@ -4,6 +4,7 @@
 //! whole run of it, or the floor, a reader that only counts the ends of events. Both get the same bytes from the same
 //! server, turn by turn; what is compared is CPU time for the same work, and of several turns the median counts.
 
+mod chart;
 mod client;
 mod cost;
 mod floor;
@@ -29,7 +30,11 @@ fn main() {
         (Some("server"), _) => serve(),
         (Some("floor"), Some(job)) => println!("{}", floor(&job)),
         (Some("client"), Some(job)) => println!("{}", client::run(&job)),
-        _ => tables::print(args.iter().any(|arg| arg == "--quick"), of("--only").map(String::as_str)),
+        _ => tables::print(
+            args.iter().any(|arg| arg == "--quick"),
+            of("--only").map(String::as_str),
+            of("--chart").map(String::as_str),
+        ),
     }
 }
 

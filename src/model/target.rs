@@ -79,7 +79,7 @@ pub struct Tls {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pool {
-    /// Connections are used again; those of the users who are there at the start, or of a burst, are opened before it.
+    /// Connections are used again; those of a closed loop's users, or of a burst, are opened before the start.
     #[default]
     KeepAlive,
     /// Connections are used again, and opened when a request needs one.

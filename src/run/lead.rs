@@ -13,15 +13,15 @@ const LEAD: Duration = Duration::from_millis(3);
 const EACH: Duration = Duration::from_micros(150);
 const MOST: Duration = Duration::from_secs(3);
 
-/// Requests of a lane that are due at time zero: one of each user of a closed loop, or the `queued` ones of a burst.
-pub fn at_once(load: &Load, changes: &[Change], queued: usize) -> u64 {
-    match load.shape {
+/// Connections of a lane that its first requests will need: one for each user of a closed loop, of stages one for each user of
+/// the beginning, or one for each of the `queued` requests of a burst.
+pub fn needed(load: &Load, changes: &[Change], queued: usize) -> u64 {
+    let begins = |change: &&Change| change.more && (change.at == Nanos::ZERO || !matches!(load.shape, Shape::Users { .. }));
+    let connections = match load.shape {
         Shape::Burst => (queued as u64).min(load.max_in_flight.map_or(u64::MAX, u64::from)),
-        _ => {
-            let users = changes.iter().filter(|change| change.more && change.at == Nanos::ZERO).count() as u64;
-            users.min(load.planned().unwrap_or(u64::MAX))
-        }
-    }
+        _ => changes.iter().filter(begins).count() as u64,
+    };
+    connections.min(load.planned().unwrap_or(u64::MAX))
 }
 
 /// Time from now to time zero of a case that needs so many connections then.
@@ -34,10 +34,11 @@ pub fn lead(case: &Case, connections: u64) -> Duration {
 mod tests {
     use super::*;
     use crate::model::load::Warmup;
+    use crate::model::stage::UserStage;
     use crate::pace::users::changes;
 
     #[test]
-    fn the_first_users_and_all_of_a_burst_are_due_at_once() {
+    fn users_need_one_each_and_a_burst_all_of_them() {
         let load = |shape, spread| Load {
             shape,
             requests: Some(9),
@@ -48,11 +49,14 @@ mod tests {
             spread,
             stop_when_saturated: false,
         };
-        let due = |load: &Load, lane| at_once(load, &changes(load, lane, 2), 5);
+        let due = |load: &Load, lane| needed(load, &changes(load, lane, 2), 5);
         let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);
         assert_eq!((due(&users, 0), due(&users, 1)), (4, 3));
         let spread = load(Shape::Closed { users: 7 }, Nanos(1000));
-        assert_eq!((due(&spread, 0), due(&spread, 1)), (1, 0));
+        assert_eq!((due(&spread, 0), due(&spread, 1)), (4, 3));
+        let stage = |from, to| UserStage { from, to, span: Nanos(1000) };
+        let ramp = load(Shape::Users { stages: [stage(2, 9)].into() }, Nanos::ZERO);
+        assert_eq!((due(&ramp, 0), due(&ramp, 1)), (1, 1));
         assert_eq!(due(&load(Shape::Burst, Nanos::ZERO), 0), 3, "no more than max_in_flight");
     }
 }

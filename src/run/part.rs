@@ -24,7 +24,7 @@ use crate::run::error::RunError;
 use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::lanes::{Lane, LaneReport, reading};
-use crate::run::lead::{at_once, lead};
+use crate::run::lead::{lead, needed};
 use crate::run::ledger::{self, Sent};
 use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
@@ -86,7 +86,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let lanes = lane_count(turn.case);
     let feed = Feed::start(Recipe::new(turn.case, bench, &prompts, turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
-    let origin = Instant::now() + lead(turn.case, at_once_in_all(turn.case, &feed));
+    let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
     let route = match (&bench.route, &server) {
         (Some(route), _) => route.clone(),
         (None, Some(server)) => Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?,
@@ -123,9 +123,9 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     Ok(Played { part, outcomes, sent, journal, fault: fault.or(closed.err().map(RunError::from)) })
 }
 
-fn at_once_in_all(case: &Case, feed: &Feed) -> u64 {
+fn needed_in_all(case: &Case, feed: &Feed) -> u64 {
     let queued = feed.queues.iter().map(Receiver::len).sum();
-    at_once(&case.load, &users::changes(&case.load, 0, 1), queued)
+    needed(&case.load, &users::changes(&case.load, 0, 1), queued)
 }
 
 /// A lane per core, but never a lane without a user.
@@ -234,7 +234,7 @@ impl<'a> Stage<'a> {
         let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, manners };
         let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
         let (rounds, spent) = (self.rounds.clone(), self.spent.clone());
-        let ahead = at_once(&load, &changes, queue.len());
+        let ahead = needed(&load, &changes, queue.len());
         Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {
                 engine: Http::new(&target, &route, setting)?,

@@ -32,10 +32,7 @@ const API: Kind = Kind::Choice(
 
 const POOL: Kind = Kind::Choice(
     &[
-        (
-            "keep-alive",
-            "Connections are used again; those of the users who are there at the start, or of a burst, are opened before it",
-        ),
+        ("keep-alive", "Connections are used again; those of a closed loop's users, or of a burst, are opened before the start"),
         ("on-demand", "Connections are used again, and opened when a request needs one: the first ones wait for theirs"),
         ("per-request", "Every request opens its own"),
     ],
