@@ -20,14 +20,14 @@ pub fn overall(cases: &[CaseReport]) -> RunVerdict {
 
 /// The verdict on a run of searches. That some loads fail is what a search is for: it passes where each has an answer that was
 /// confirmed, fails where not even the least load holds, and is inconclusive where its probes did not suffice. As elsewhere it
-/// is an error where no request succeeded, and invalid where the tool was measured: at an answer, or so often that the search
-/// was given up.
+/// is an error where no request succeeded, and invalid where the tool was measured so often in a row that the search was given
+/// up.
 pub fn found(searches: &[SearchReport], cases: &[CaseReport]) -> RunVerdict {
     if cases.iter().all(|case| case.counts.ok == 0) {
         return RunVerdict::Error;
     }
     let one = |search: &SearchReport| match search.finding.extent {
-        _ if !search.finding.settled && search.probes.iter().any(|probe| probe.holds.is_none()) => RunVerdict::Invalid,
+        _ if !search.finding.settled && search.probes.last().is_some_and(|probe| probe.holds.is_none()) => RunVerdict::Invalid,
         _ if !search.finding.settled => RunVerdict::Inconclusive,
         Extent::Nothing => RunVerdict::Fail,
         Extent::Within | Extent::AtLeast => RunVerdict::Pass,

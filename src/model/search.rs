@@ -103,7 +103,7 @@ impl Purpose {
 /// How a round was a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its part of a whole sample, 0 < share <= 1.
+    /// Requests, or time, of the probe over those of the scenario; > 0.
     pub share: f64,
     /// It was stopped early, for nothing could save it.
     pub hopeless: bool,

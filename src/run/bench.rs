@@ -56,11 +56,7 @@ impl Bench {
     /// Readies every case of a plan. Datasets, templates and certificates are read here, so that their faults come first.
     pub fn of_plan(plan: &Plan, context: &Context) -> Result<Vec<Bench>, RunError> {
         let mut store = Store::default();
-        let named = |(index, case)| {
-            let stem = format!("{}-{index}", plan.id.get(..8).unwrap_or(&plan.id));
-            Ok(Bench { stem, ..store.bench(case, plan, context)? })
-        };
-        plan.cases.iter().enumerate().map(named).collect()
+        plan.cases.iter().enumerate().map(|numbered| store.bench(numbered, plan, context)).collect()
     }
 
     fn new(case: &Case, datasets: Vec<Dataset>, log: Option<Log>, context: &Context) -> Result<Bench, RunError> {
@@ -115,15 +111,16 @@ pub struct Store {
 }
 
 impl Store {
-    /// Readies a case. Cases that share a dataset share its rows in memory.
+    /// Readies a case, which has this index in the plan. Cases that share a dataset share its rows in memory.
     ///
     /// # Errors
     /// As of [`Bench::of_plan`].
-    pub fn bench(&mut self, case: &Case, plan: &Plan, context: &Context) -> Result<Bench, RunError> {
+    pub fn bench(&mut self, (index, case): (usize, &Case), plan: &Plan, context: &Context) -> Result<Bench, RunError> {
         let lines = case.lines();
         let datasets: Result<Vec<Dataset>, RunError> =
             lines.iter().map(|line| self.dataset(&line.dataset, plan, context)).collect();
-        Bench::new(case, datasets?, self.logs.of(case)?, context)
+        let stem = format!("{}-{index}", plan.id.get(..8).unwrap_or(&plan.id));
+        Ok(Bench { stem, ..Bench::new(case, datasets?, self.logs.of(case)?, context)? })
     }
 
     fn dataset(&mut self, spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {

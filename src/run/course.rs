@@ -10,7 +10,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::ledger::Ledger;
 use crate::run::line::Walk;
-use crate::run::part::{Played, Turn, play};
+use crate::run::part::{Played, Probing, Turn, play};
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
 use crate::store::journal::Writer;
@@ -27,8 +27,8 @@ pub struct Leg<'a> {
     pub bench: &'a Bench,
     /// Round of the case, from 0.
     pub round: u32,
-    /// Its part of a whole sample, where it is a probe.
-    pub probe: Option<f64>,
+    /// How it is a probe.
+    pub probe: Option<Probing>,
     /// Its place among the parts of the run, and how many there are.
     pub place: (usize, usize),
 }

@@ -30,6 +30,18 @@ pub enum RunError {
         /// Seconds that they took.
         seconds: f64,
     },
+    /// A search whose server answers no more.
+    #[error(
+        "nothing answers any more: not one of the {requests} requests of the probe `{case}` was answered ({why}); is the server still up?"
+    )]
+    Gone {
+        /// The probe's case.
+        case: String,
+        /// Its requests.
+        requests: u64,
+        /// The last failure.
+        why: String,
+    },
     /// A signal came before there was anything to save.
     #[error("interrupted before the first request; nothing was measured")]
     Interrupted,

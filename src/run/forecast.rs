@@ -1,8 +1,9 @@
 //! What can be said of a run before it: how much, how long, what first, and what can never be decided.
 
 use crate::judge;
-use crate::model::check::{Check, Subject};
+use crate::model::check::{Check, Of, Subject};
 use crate::model::load::{Arrival, Shape, Warmup};
+use crate::model::metric::Metric;
 use crate::model::plan::{Case, Plan};
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
@@ -160,7 +161,18 @@ pub fn undecidable(plan: &Plan) -> Vec<String> {
         };
         case.checks.iter().filter_map(line).collect::<Vec<_>>()
     });
-    lines.collect()
+    lines.chain(unguarded(plan)).collect()
+}
+
+/// A line for a search whose limits would hold beside any number of failures: overload often shows as nothing else.
+fn unguarded(plan: &Plan) -> Option<String> {
+    let first = plan.quests.first().and_then(|quest| plan.cases.get(quest.first))?;
+    let counts = |check: &Check| match &check.subject {
+        Subject::Goodput(_) => true,
+        Subject::Metric { metric, .. } => *metric == Metric::ErrorRate || check.of == Of::Scheduled,
+    };
+    let words = "no limit of the search counts failures: a load that only makes errors would hold; `error_rate < 1%` does";
+    (!first.checks.iter().any(counts)).then(|| words.to_owned())
 }
 
 /// The rounds whose requests a check is about.

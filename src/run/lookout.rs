@@ -6,6 +6,7 @@ use crate::model::check::{Check, Confidence};
 use crate::model::outcome::{Outcome, Phase};
 use crate::model::plan::Case;
 use crate::stats::looks::Looks;
+use std::collections::BTreeMap;
 
 /// A probe that holds is given up with this probability at the most, over all its limits and looks.
 const ALPHA: f64 = 0.001;
@@ -17,7 +18,11 @@ pub struct Lookout {
     case: Case,
     checks: Vec<Check>,
     looks: Vec<Looks>,
-    measured: u64,
+    /// Requests that are over, by number, beyond the first one that is not, and whether they are measured; the number of that
+    /// one; and the measured ones before it.
+    ahead: BTreeMap<u64, bool>,
+    first_out: u64,
+    known: u64,
     next: u64,
     hopeless: bool,
 }
@@ -28,17 +33,36 @@ impl Lookout {
         let sure = |check: &&Check| matches!(check.confidence, Confidence::Level(_));
         let checks: Vec<Check> = case.checks.iter().filter(sure).cloned().collect();
         let looks = vec![Looks::new(ALPHA / checks.len().max(1) as f64); checks.len()];
-        Lookout { case: case.clone(), checks, looks, measured: 0, next: FIRST, hopeless: false }
+        Lookout {
+            case: case.clone(),
+            checks,
+            looks,
+            ahead: BTreeMap::new(),
+            first_out: 0,
+            known: 0,
+            next: FIRST,
+            hopeless: false,
+        }
     }
 
-    /// Looks where it is time, at the outcomes so far of which the last one is new; true once, when the probe is hopeless.
+    /// Looks where it is time, at the outcomes so far of which the last one is new; true once, when the probe is hopeless. Requests
+    /// count in the order of their numbers, not of their ends: those that fail at once end first, and say nothing of the rest.
     pub fn look(&mut self, outcomes: &[Outcome]) -> bool {
-        self.measured += u64::from(outcomes.last().is_some_and(|last| last.phase == Phase::Measured));
-        if self.hopeless || self.checks.is_empty() || self.measured < self.next {
+        let Some(last) = outcomes.last() else { return false };
+        if last.turn + 1 >= last.turns {
+            self.ahead.insert(last.seq, last.phase == Phase::Measured);
+        }
+        while let Some(measured) = self.ahead.remove(&self.first_out) {
+            self.first_out += 1;
+            self.known += u64::from(measured);
+        }
+        if self.hopeless || self.checks.is_empty() || self.known < self.next {
             return false;
         }
+        let complete = |outcome: &&Outcome| outcome.seq < self.first_out;
         self.next *= 2;
-        let rows = outcomes.iter().map(|outcome| Tagged { case: &self.case.id, round: 0, shard: 0, outcome });
+        let rows = outcomes.iter().filter(complete);
+        let rows = rows.map(|outcome| Tagged { case: &self.case.id, round: 0, shard: 0, outcome });
         let facts = CaseFacts { case: &self.case, parts: &[], until: None };
         // A table that cannot be made ends no probe; the report will say why it could not.
         let seen = Table::build(rows).and_then(|table| sample(&table, &facts));

@@ -62,8 +62,17 @@ pub struct Turn<'a> {
     pub planned: Option<u64>,
     /// Its seed.
     pub seed: Seed,
-    /// Its part of a whole sample, where it is a probe of a search: then it ends early where it is hopeless.
-    pub probe: Option<f64>,
+    /// How it is a probe of a search.
+    pub probe: Option<Probing>,
+}
+
+/// How a round is a probe of a search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probing {
+    /// Its requests, or its time, over those of the scenario.
+    pub share: f64,
+    /// It ends early where it is hopeless.
+    pub may_stop: bool,
 }
 
 /// What a round leaves.
@@ -108,7 +117,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let written = scribe.map_or(Ok(()), Scribe::finish);
     let Collected { outcomes, mut journal, fault, ending, hopeless } = collector.finish()?;
     part.ending = ending;
-    part.probe = turn.probe.map(|share| Probe { share, hopeless });
+    part.probe = turn.probe.map(|Probing { share, .. }| Probe { share, hopeless });
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
     let places = Dealt::new(turn.case, turn.seed, bench.arrivals.as_ref());
@@ -203,7 +212,7 @@ impl<'a> Stage<'a> {
             halt: self.halt.clone(),
             watcher: Watcher::over(self.turn.case, self.turn.round, self.turn.planned),
             stop: self.stop.clone(),
-            lookout: self.turn.probe.map(|_| Lookout::new(self.turn.case)),
+            lookout: self.turn.probe.filter(|probe| probe.may_stop).map(|_| Lookout::new(self.turn.case)),
         }
     }
 

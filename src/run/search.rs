@@ -3,27 +3,34 @@
 //! What was found is reckoned from rows and parts alone, in the order of the parts. So the same code that reports on a stored
 //! run tells the search under way what its last probe showed.
 
+mod probing;
+
 use crate::frame::{CaseFacts, Table, round_sample};
 use crate::judge;
 use crate::model::check::{Check, Subject};
 use crate::model::metric::Metric;
+use crate::model::outcome::FailureKind;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{Manifest, Part};
 use crate::model::sample::Sample;
-use crate::model::search::{Evidence, ProbeReport, Purpose, Quest, SearchReport};
-use crate::model::units::Nanos;
-use crate::pace::search::{Hunt, Probe};
+use crate::model::search::{Evidence, Goal, ProbeReport, Purpose, Quest, SearchReport};
+use crate::pace::search::Hunt;
 use crate::run::audit::audit;
 use crate::run::bench::{Bench, Store, reach_all};
 use crate::run::context::Context;
 use crate::run::course::{Course, Leg};
 use crate::run::error::RunError;
+use crate::run::part::Probing;
 use crate::run::rows::{Rows, table};
+use crate::run::search::probing::{outrun, reduced, share};
+use crate::stats::normal::probability;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Probes of a search whose self-audit may fail before it is given up: then the tool is the bottleneck, not the server.
-const UNSOUND: usize = 2;
+/// Probes in a row whose self-audit may fail before a search is given up: then the tool is the bottleneck, not the server.
+const UNSOUND: usize = 3;
+/// Scores by which a queue grew from which on it is believed to.
+const GROWS: f64 = 2.0;
 
 /// Seeks what the quests of a plan are after; the rows of all probes end up in the course.
 pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &Plan, context: &Context) -> Result<(), RunError> {
@@ -37,26 +44,50 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
             let Some(case) = plan.cases.get(index) else { break };
             let bench = match benches.entry(index) {
                 Entry::Occupied(own) => own.into_mut(),
-                Entry::Vacant(place) => place.insert(store.bench(case, plan, context)?),
+                Entry::Vacant(place) => place.insert(store.bench((index, case), plan, context)?),
             };
             let rounds = course.manifest().parts.iter().filter(|part| part.case == case.id).count() as u32;
-            let own = reduced(case, probe);
+            let share = share(case, quest, probe.part);
+            let own = reduced(case, share);
             let place = (played, played + 1);
-            let leg = Leg { index, case: &own, bench, round: rounds, probe: Some(probe.part), place };
+            // A goodput is only as good as the probe is long.
+            let probing = Probing { share, may_stop: quest.spec.goal == Goal::Slo };
+            let leg = Leg { index, case: &own, bench, round: rounds, probe: Some(probing), place };
             if !course.play(&leg) {
                 return Ok(());
             }
             played += 1;
             let Some(part) = course.manifest().parts.last() else { break };
             let shown = only(course, (index as u32, rounds)).and_then(|rows| showing(plan, case, (&rows, part)))?;
-            unsound += usize::from(!shown.valid);
-            if unsound > UNSOUND {
+            if let Some(why) = unanswered(course, (index as u32, rounds)) {
+                return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
+            }
+            match shown.valid {
+                true => {
+                    unsound = 0;
+                    hunt.tell(probe.index, shown.evidence);
+                }
+                // What measured the tool is no evidence: the same load is probed again.
+                false => unsound += 1,
+            }
+            if unsound == UNSOUND {
                 break;
             }
-            hunt.tell(probe.index, shown.evidence);
         }
     }
     Ok(())
+}
+
+/// Why not one request of a round got any answer; None where one did, or none was sent.
+fn unanswered(course: &Course<'_>, key: (u32, u32)) -> Option<String> {
+    let rows = course.rows.get(&key)?;
+    let lost = rows.iter().all(|outcome| outcome.status.is_none());
+    let last = rows
+        .iter()
+        .rev()
+        .filter_map(|outcome| outcome.end.as_ref().err())
+        .find(|failure| matches!(failure.kind, FailureKind::Connect | FailureKind::Tls | FailureKind::TimeoutConnect));
+    last.filter(|_| lost).map(|failure| failure.message.clone())
 }
 
 /// The case that the first probe is of, and its index.
@@ -68,30 +99,14 @@ pub fn opening(plan: &Plan) -> (usize, Option<&Case>) {
 
 /// Readies the first probe, and reaches its target: what is wrong comes out before anything is sent.
 pub fn ready(plan: &Plan, context: &Context) -> Result<(Store, Bench), RunError> {
-    let (mut store, Some(case)) = (Store::default(), opening(plan).1) else { return Err(RunError::NothingToSend) };
-    let bench = store.bench(case, plan, context)?;
+    let (mut store, (index, Some(case))) = (Store::default(), opening(plan)) else { return Err(RunError::NothingToSend) };
+    let bench = store.bench((index, case), plan, context)?;
     reach_all(std::slice::from_ref(case), std::slice::from_ref(&bench), context)?;
     Ok((store, bench))
 }
 
 fn only(course: &Course<'_>, key: (u32, u32)) -> Result<Rows, RunError> {
     Ok(Rows::from([(key, course.rows.get(&key).cloned().unwrap_or_default())]))
-}
-
-/// A case with a part of its requests and its time: never with fewer requests than its limits need to be decided.
-fn reduced(case: &Case, probe: Probe) -> Case {
-    // Of an entry of a mix only its share is about the limit.
-    let share = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));
-    let all_for = |check: &Check| Some((judge::needed(check)? as f64 / share(check)).ceil() as u64);
-    let needed = case.checks.iter().filter_map(all_for).max().unwrap_or(1);
-    let mut own = case.clone();
-    own.load.requests = case.load.requests.map(|all| ((all as f64 * probe.part).ceil() as u64).max(needed).min(all));
-    // A span is cut only where no number of requests says what is enough.
-    own.load.duration = case.load.duration.map(|all| match case.load.requests {
-        None => Nanos((all.0 as f64 * probe.part) as u64),
-        Some(_) => all,
-    });
-    own
 }
 
 /// What one probe showed.
@@ -106,19 +121,14 @@ fn showing(plan: &Plan, case: &Case, (rows, part): (&Rows, &Part)) -> Result<Sho
 }
 
 fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Result<Shown, RunError> {
-    let own = part.probe.map_or_else(
-        || case.clone(),
-        |own| {
-            let probe = Probe { index: 0, load: 0.0, purpose: Purpose::Narrow, part: own.share };
-            reduced(case, probe)
-        },
-    );
+    let own = part.probe.map_or_else(|| case.clone(), |own| reduced(case, own.share));
     let facts = CaseFacts { case: &own, parts: std::slice::from_ref(part), until: None };
     let sample = round_sample(table, &facts, part.round)?;
     let valid = audit(&[part], 1, &sample, &plan.audit).valid;
     let seed = plan.seed.child(case.id.as_str()).child(u64::from(part.round));
     // What measured the tool says nothing of the server.
-    let holds = if valid { judge::chance(&case.checks, &sample, seed) } else { 0.5 };
+    let chance = if valid { judge::chance(&case.checks, &sample, seed) } else { 0.5 };
+    let holds = outrun(&own, &sample).filter(|z| valid && *z > GROWS).map_or(chance, |z| chance.min(1.0 - probability(z)));
     let requests = sample.rows.len() as u64;
     let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
     Ok(Shown { evidence: Evidence { holds, requests, goodput }, valid, sample })
@@ -149,9 +159,13 @@ fn report(plan: &Plan, quest: &Quest, (table, manifest): (&Table, &Manifest)) ->
     let cases = plan.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();
     for part in &manifest.parts {
         let Some(index) = cases.iter().position(|case| case.id == part.case) else { continue };
-        let seen = shown(plan, &cases[index], (table, part))?;
-        hunt.tell(index, seen.evidence);
-        let purpose = hunt.probes().last().map_or(Purpose::Narrow, |probe| probe.purpose);
+        let mut seen = shown(plan, &cases[index], (table, part))?;
+        // The probe that found nobody there says nothing of the load.
+        seen.valid &= manifest.error.is_none() || manifest.parts.last() != Some(part);
+        let purpose = hunt.next().filter(|next| next.index == index).map_or(Purpose::Narrow, |next| next.purpose);
+        if seen.valid {
+            hunt.tell(index, seen.evidence);
+        }
         probes.push(probe(plan, (&cases[index], part, quest.grid[index]), purpose, seen));
     }
     mark(&mut probes);
@@ -161,7 +175,10 @@ fn report(plan: &Plan, quest: &Quest, (table, manifest): (&Table, &Manifest)) ->
 fn probe(plan: &Plan, (case, part, load): (&Case, &Part, f64), purpose: Purpose, seen: Shown) -> ProbeReport {
     let seed = plan.seed.child(case.id.as_str()).child(u64::from(part.round));
     let rule = |check: &Check| judge::rule(check, &seen.sample, seen.valid, seed.child(check.expr.as_str()));
-    let mean = |metric: Metric| seen.sample.distributions.get(&metric).map(|own| own.mean);
+    let hopeless = part.probe.is_some_and(|own| own.hopeless);
+    // What was cut short has no rate, and what measured the tool none of the server's.
+    let whole = seen.valid && !hopeless;
+    let mean = |metric: Metric| seen.sample.distributions.get(&metric).map(|own| own.mean).filter(|_| whole);
     ProbeReport {
         case: case.id.clone(),
         round: part.round,
@@ -169,11 +186,11 @@ fn probe(plan: &Plan, (case, part, load): (&Case, &Part, f64), purpose: Purpose,
         purpose,
         holds: seen.valid.then_some(seen.evidence.holds),
         requests: seen.evidence.requests,
-        hopeless: part.probe.is_some_and(|own| own.hopeless),
+        hopeless,
         verdicts: case.checks.iter().map(rule).collect(),
         per_user_tps: mean(Metric::DecodeTps),
-        total_tps: seen.sample.scalars.get(&Metric::OutputTps).copied(),
-        goodput: goodput(case, &seen.sample).map(|(value, _)| value),
+        total_tps: seen.sample.scalars.get(&Metric::OutputTps).copied().filter(|_| whole),
+        goodput: goodput(case, &seen.sample).map(|(value, _)| value).filter(|_| whole),
         dominated: false,
     }
 }
@@ -184,27 +201,5 @@ fn mark(probes: &mut [ProbeReport]) {
     let beats = |a: &(f64, f64), b: &(f64, f64)| a.0 >= b.0 && a.1 >= b.1 && a != b;
     for (probe, own) in probes.iter_mut().zip(&speeds) {
         probe.dominated = own.is_some_and(|own| speeds.iter().flatten().any(|other| beats(other, &own)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scenario::{Input, load};
-    use std::path::Path;
-
-    #[test]
-    fn a_part_of_a_sample_is_enough_for_a_limit_on_one_entry() {
-        let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
-                    load: { concurrency: 1, requests: 400 }\nmix: [{ name: a, weight: 3 }, { name: b }]\n";
-        let requests = |limit: &str| {
-            let text = Some(format!("{text}slo: [\"{limit}\"]\n"));
-            let plan = load(&Input { path: Path::new("x.yaml"), text, env: &BTreeMap::new(), set: &[] }).unwrap().plan;
-            let probe = Probe { index: 0, load: 1.0, purpose: Purpose::Narrow, part: 0.05 };
-            reduced(&plan.cases[0], probe).load.requests
-        };
-        // 29 requests decide a p90, and one in four is an entry's of a quarter.
-        assert_eq!((requests("ttft.p90 < 1s"), requests("ttft{group=b}.p90 < 1s")), (Some(29), Some(116)));
-        assert_eq!((requests("ttft.p50 < 1s"), requests("ttft{group=b}.p99 < 1s")), (Some(20), Some(400)));
     }
 }

@@ -1,6 +1,6 @@
 //! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
 
-use crate::model::check::Subject;
+use crate::model::check::{Check, Subject};
 use crate::model::dataset::DatasetSpec;
 use crate::model::labels::Labels;
 use crate::model::mix::Entry;
@@ -105,6 +105,13 @@ fn aims(root: &Node, quests: &[Quest], cases: &[Case], review: &mut Review) {
     };
     if review.clean("slo") && !cases.iter().all(aim) {
         search::aimless(quest.spec.goal, entry.key_at, review);
+    }
+    if cases.iter().any(|case| !case.stages().is_empty()) {
+        search::staged(root.entry_at("load.stages").map_or(entry.key_at, |stages| stages.key_at), review);
+    }
+    let grows = |check: &&Check| quest.spec.goal == Goal::Slo && search::grows(check);
+    if let Some(check) = cases.iter().flat_map(|case| &case.checks).find(grows) {
+        search::upside_down(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), &check.expr, review);
     }
     if cases.iter().any(|case| case.checks.iter().any(|check| check.abort.is_some())) {
         search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), "`abort` in a search", review);

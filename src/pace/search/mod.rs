@@ -30,8 +30,6 @@ const MASS: f64 = 0.97;
 const STRIDE: f64 = 2.0;
 /// From this probability on a load holds, or fails, beyond doubt.
 const BEYOND_DOUBT: f64 = 0.99;
-/// Below this probability a confirmation refutes the answer.
-const REFUTED: f64 = 0.05;
 /// Part of a whole sample that a probe of the bracket takes, and one that narrows.
 const GLANCE: f64 = 0.25;
 const LOOK: f64 = 0.75;
@@ -59,6 +57,8 @@ pub struct Search {
     most: usize,
     posterior: Posterior,
     probes: Vec<Probed>,
+    /// The load that is being confirmed, and how often it held by now.
+    standing: Option<usize>,
     confirmed: u32,
 }
 
@@ -75,6 +75,7 @@ impl Search {
             most: (PATIENCE * halvings + spec.confirm) as usize,
             posterior: Posterior::new(grid, spec.whole),
             probes: Vec::new(),
+            standing: None,
             confirmed: 0,
         }
     }
@@ -98,13 +99,21 @@ impl Search {
         let Some(&load) = self.grid.get(index) else { return };
         let (asked, purpose) = self.purpose();
         let purpose = if asked == index { purpose } else { Purpose::Narrow };
+        let nothing = self.posterior.answer() == 0;
         self.posterior.update(index, evidence);
         self.probes.push(Probed { load, purpose, evidence });
+        let agrees = (evidence.holds >= 0.5) != nothing && (self.posterior.answer() == 0) == nothing;
         match purpose {
-            Purpose::Confirm if evidence.holds < REFUTED && self.posterior.answer() == index + 1 => self.confirmed = 0,
-            Purpose::Confirm if self.narrow() => self.confirmed += 1,
-            _ if !self.narrow() => self.confirmed = 0,
-            _ => {}
+            // Only what was seen at one load confirms that load.
+            Purpose::Confirm if agrees && self.near(index) => {
+                self.confirmed = if self.standing == Some(index) { self.confirmed + 1 } else { 1 };
+                self.standing = Some(index);
+            }
+            Purpose::Confirm => (self.standing, self.confirmed) = (None, 0),
+            Purpose::Bracket | Purpose::Narrow if self.standing.is_some_and(|standing| !self.near(standing)) => {
+                (self.standing, self.confirmed) = (None, 0);
+            }
+            Purpose::Bracket | Purpose::Narrow => {}
         }
     }
 
@@ -125,7 +134,10 @@ impl Search {
     fn purpose(&self) -> (usize, Purpose) {
         match self.beyond() {
             Some(index) => (index, Purpose::Bracket),
-            None if self.narrow() => (self.posterior.answer().saturating_sub(1), Purpose::Confirm),
+            None if self.narrow() => {
+                let standing = self.standing.filter(|&standing| self.near(standing));
+                (standing.unwrap_or_else(|| self.posterior.answer().saturating_sub(1)), Purpose::Confirm)
+            }
             None => (self.posterior.middle(), Purpose::Narrow),
         }
     }
@@ -144,6 +156,21 @@ impl Search {
             return Some(self.grid.partition_point(|value| *value < aim).min(least - 1));
         }
         None
+    }
+
+    /// Whether a load lies in the interval, within the precision of the answer.
+    fn near(&self, index: usize) -> bool {
+        let (low, high) = self.posterior.interval(MASS);
+        let answer = self.grid[self.posterior.answer().saturating_sub(1)];
+        (low..=high.max(1)).contains(&(index + 1)) && (self.grid[index] / answer - 1.0).abs() <= self.precision
+    }
+
+    /// How many grid values hold: up to the load that was confirmed, or as far as is known.
+    fn answer(&self) -> usize {
+        match self.standing {
+            Some(standing) if self.settled() && self.posterior.answer() > 0 => standing + 1,
+            _ => self.posterior.answer(),
+        }
     }
 
     /// Whether the interval lies within the precision of the answer.
@@ -166,18 +193,18 @@ impl Search {
     /// What is known by now.
     pub fn finding(&self) -> Finding {
         let (low, high) = self.posterior.interval(MASS);
-        let answer = self.posterior.answer();
+        let (seen, answer) = (!self.probes.is_empty(), self.answer());
         let extent = match answer {
             0 => Extent::Nothing,
-            all if all == self.grid.len() => Extent::AtLeast,
+            all if all == self.grid.len() && self.posterior.probed(all - 1) => Extent::AtLeast,
             _ => Extent::Within,
         };
         Finding {
-            answer: self.value(answer),
+            answer: self.value(answer).filter(|_| seen),
             interval: (self.value(low), self.posterior.upper(high)),
             mass: Some(MASS),
-            extent,
-            settled: !self.probes.is_empty() && self.settled(),
+            extent: if seen { extent } else { Extent::Within },
+            settled: seen && self.settled(),
             confirmed: self.confirmed,
             contrary: self.contrary(),
         }

@@ -95,6 +95,33 @@ fn a_failed_confirmation_sends_it_on() {
 }
 
 #[test]
+fn only_what_was_seen_to_hold_at_a_load_confirms_it() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let mut confirms: Vec<(f64, bool)> = Vec::new();
+    while let Some(probe) = search.next() {
+        // The first and the third confirmation fail, whatever the load.
+        let unlucky = probe.purpose == Purpose::Confirm && matches!(confirms.len(), 0 | 2);
+        let holds = probe.load <= 100.0 && !unlucky;
+        if probe.purpose == Purpose::Confirm {
+            confirms.push((probe.load, holds));
+        }
+        search.tell(probe.index, Evidence { holds: f64::from(holds), requests: 100, goodput: (0.0, 0.0) });
+    }
+    let found = search.finding();
+    assert!(found.settled && found.confirmed == 2 && confirms.len() >= 4, "{confirms:?} {found:?}");
+    let last: Vec<&(f64, bool)> = confirms.iter().rev().take(2).collect();
+    assert!(last.iter().all(|(load, holds)| *holds && Some(*load) == found.answer), "{confirms:?} {found:?}");
+}
+
+#[test]
+fn nothing_is_known_before_the_first_probe() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let found = Search::new(&spec, &spec.grid()).finding();
+    assert_eq!((found.answer, found.settled, found.extent), (None, false, Extent::Within));
+}
+
+#[test]
 fn a_server_that_recovers_under_more_load_is_not_monotone() {
     let hole = |load: f64| f64::from(!(10.0..20.0).contains(&load) && load <= 200.0);
     let spec = spec(1.0, 1024.0, 12.0, true);

@@ -1,5 +1,7 @@
 //! `search`: one field is varied until the largest value is known at which the limits hold.
 
+use crate::model::check::{Check, Subject};
+use crate::model::metric::Metric;
 use crate::model::search::{Goal, SearchSpec};
 use crate::scenario::block::{Block, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
@@ -26,7 +28,7 @@ const MOST: f64 = 4000.0;
 
 /// The keys of `search`.
 pub(crate) static SEARCH: Block = Block {
-    doc: "Finds the largest value of one field at which every limit of `slo` holds. Each probe is a run of the scenario with that value; what `load` says is a whole probe.",
+    doc: "Finds the largest value of one field at which every limit of `slo` holds. Each probe is a run of the scenario with that value; what `load` says is a whole probe, of a closed loop with two requests for each user at the least and one before them that does not count, of a `rate` with as much time as at the field's own value.",
     short: None,
     fields: &[
         field("vary", Kind::Text, "Path of the field that is varied; any number, a rate among them.")
@@ -202,4 +204,23 @@ pub(crate) fn aimless(goal: Goal, place: Span, review: &mut Review) {
 pub(crate) fn early(place: Span, what: &str, review: &mut Review) {
     let mistake = Mistake::new(place, what, "a search stops hopeless probes by itself");
     review.push(mistake.help("Remove it: a probe ends as soon as no more requests could save it."));
+}
+
+/// Files a load that changes within a probe, at `place`.
+pub(crate) fn staged(place: Span, review: &mut Review) {
+    let mistake = Mistake::new(place, "a search over a load in stages", "each probe has one load");
+    review.push(mistake.help("Take a `concurrency` or a `rate`; the search itself goes through the loads."));
+}
+
+/// Whether a limit is easier to hold the more load there is: then no largest load is the edge of it.
+pub(crate) fn grows(check: &Check) -> bool {
+    use Metric::{OutputTps, OutputTpsPerGpu, RequestThroughput, TotalTps};
+    let total = |metric| matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu);
+    matches!(check.subject, Subject::Metric { metric, .. } if total(metric)) && !check.op.is_ceiling()
+}
+
+/// Files such a limit in `slo`, which is at `place`.
+pub(crate) fn upside_down(place: Span, expr: &str, review: &mut Review) {
+    let mistake = Mistake::new(place, format!("`{expr}` in a search for the largest load"), "throughput grows with the load");
+    review.push(mistake.help("Limit what gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
 }
