@@ -85,7 +85,8 @@ fn a_hundred_megabytes_in_one_event_do_not_fill_the_memory() {
     assert_eq!(case["counts"]["failures"]["decode"], 1, "{case:#}");
     let manifest = lab.json("out/manifest.json");
     let peak = manifest["parts"][0]["vitals"]["memory_peak"].as_u64().unwrap();
-    assert!(peak < 90 << 20, "{} MiB", peak >> 20);
+    // The program by itself has a few tens of MiB; with the event there would be 100 more.
+    assert!(peak < 115 << 20, "{} MiB", peak >> 20);
 }
 
 #[test]
