@@ -10,7 +10,7 @@ use crate::view::chart::limit::{SpanUnit, scaled};
 use crate::view::chart::pick::{shown, subtitle};
 use crate::view::chart::style::{ALARM, INK, MAIN, MUTED, RANGE, Stroke};
 use crate::view::format::{percent, title, unit_of};
-use crate::view::search::{Outcome, answer, axis, outcome, place, sentence};
+use crate::view::search::{Outcome, Standing, answer, axis, outcome, place, sentence, standing};
 
 /// Limits drawn of one search, and searches, at the most.
 const ROOM: (usize, usize) = (4, 6);
@@ -40,7 +40,7 @@ fn remarks(report: &Report, (searches, all): (&[&SearchReport], usize)) -> Vec<S
     let found = if let [only] = searches { sentence(report, only) } else { shown(searches.len(), all, "searches") };
     let limits = searches.first().map(|search| (subjects(search).len(), wanted(search))).unwrap_or_default();
     let unsound = searches.iter().flat_map(|search| &search.probes).filter(|probe| outcome(probe) == Outcome::Invalid).count();
-    let unsound = if unsound > 0 { format!("{unsound} invalid probes left out") } else { String::new() };
+    let unsound = if unsound > 0 { format!("invalid probes left out: {unsound}") } else { String::new() };
     vec![found, shown(limits.0, limits.1, "limits"), unsound]
 }
 
@@ -93,7 +93,8 @@ fn topics(search: &SearchReport) -> Vec<Topic<'_>> {
         title: "goodput".to_owned(),
         unit: Unit::RequestsPerSecond,
         limit: None,
-        seen: seen(&|probe| probe.goodput),
+        // What ran short of its time has no rate to be held against the others.
+        seen: seen(&|probe| probe.goodput.filter(|_| !probe.hopeless)),
     });
     let limit = |index: usize| {
         let verdict = search.probes.first()?.verdicts.get(index)?;
@@ -133,8 +134,10 @@ fn panel(report: &Report, search: &SearchReport, (topic, x): (&Topic, Axis)) -> 
         marks.push(Mark::Dots(points(&|probe| !probe.hopeless && kind.is_none_or(|kind| outcome(probe) == kind)), color, 3.5));
     }
     marks.push(Mark::Saltires(points(&|probe| probe.hopeless), ALARM));
-    let ends = edge(search);
-    marks.push(Mark::Rings(points(&|probe| ends.contains(&Some(probe.load))), INK, 7.0));
+    let [held, failed] = edge(search);
+    let ends = [(held, Outcome::Held), (failed, Outcome::Failed)];
+    let at_edge = |probe: &ProbeReport| ends.contains(&(Some(probe.load), outcome(probe)));
+    marks.push(Mark::Rings(points(&at_edge), INK, 7.0));
     Panel { title: format!("{}{}", place(search), topic.title), x, y: Axis::fit(unit, &all, SPREAD), marks }
 }
 
@@ -182,7 +185,10 @@ fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
     let sought = searches.iter().any(|search| search.spec.goal == Goal::Goodput);
     let answers: Vec<f64> = searches.iter().filter_map(|search| answer(report, search)).collect();
     let named = match (answers.as_slice(), searches) {
-        ([answer], [only]) => format!("answer {answer}{}", axis(&only.spec).1),
+        ([answer], [only]) => {
+            let word = if standing(report, only) == Standing::Settled { "answer" } else { "nearest so far" };
+            format!("{word} {answer}{}", axis(&only.spec).1)
+        }
         _ => "answer".to_owned(),
     };
     let mass = searches.iter().find_map(|search| search.finding.mass);

@@ -45,7 +45,7 @@ fn an_invalid_probe_is_left_out_and_an_interrupted_search_has_no_answer() {
     assert_eq!(dots(&figure.panels[0], MAIN), [(8.0, 250.0), (16.0, 350.0)]);
     assert!(!figure.panels[0].marks.iter().any(|mark| matches!(mark, Mark::Upright(..))));
     assert!(
-        figure.subtitle.ends_with("1 invalid probes left out") && figure.subtitle.contains("NO ANSWER"),
+        figure.subtitle.ends_with("invalid probes left out: 1") && figure.subtitle.contains("NO ANSWER"),
         "{}",
         figure.subtitle
     );
