@@ -1,14 +1,15 @@
 //! The tables and the JSON of a search.
 
 use crate::model::check::{Ruling, Verdict};
-use crate::model::report::Report;
+use crate::model::report::{Report, RunVerdict};
 use crate::model::search::{ProbeReport, SearchReport};
 use crate::view::ViewError;
 use crate::view::escape::{code, prose};
 use crate::view::format::{ABSENT, against, number, percent, title, unit_of};
 use crate::view::json::slo;
-use crate::view::search::{axis, sentence, verdict};
+use crate::view::search::{Outcome, axis, outcome, sentence, verdict};
 use crate::view::sheet::Sheet;
+use crate::view::table::{Cell, Column, Screen, Tint, render};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -51,6 +52,49 @@ fn probes(search: &SearchReport) -> Sheet {
 fn observed(verdict: &Verdict) -> String {
     let mark = if verdict.ruling == Ruling::Fail { " ❌" } else { "" };
     format!("{}{mark}", against(verdict.observed, verdict.check.limit, unit_of(verdict)))
+}
+
+const COLUMNS: [Column; 7] = [
+    Column::numbers("#", 3),
+    Column::numbers("LOAD", 0),
+    Column::words("FOR", 4),
+    Column::numbers("N", 1),
+    Column::words("PROBE", 0),
+    Column::numbers("P(HOLDS)", 2),
+    Column::words("LIMITS", 0),
+];
+
+/// Every probe of every search, one a line; before those of each search what it found, where the verdict's line does not say so
+/// of it alone. `width`: columns of the terminal, None where there is none.
+pub fn probe_table(report: &Report, width: Option<usize>, color: bool) -> String {
+    let alone = report.searches.len() == 1 && report.verdict != RunVerdict::Error;
+    let one = |search: &SearchReport| {
+        let found = if alone { String::new() } else { sentence(report, search) + "\n" };
+        let unit = axis(&search.spec).1;
+        let rows = search.probes.iter().enumerate().map(|(index, probe)| line(index, probe, unit));
+        found + &render(&COLUMNS, &rows.collect::<Vec<_>>(), Screen { width, color })
+    };
+    report.searches.iter().map(one).collect()
+}
+
+fn line(index: usize, probe: &ProbeReport, unit: &str) -> Vec<Cell> {
+    let tint = match outcome(probe) {
+        Outcome::Held => Tint::Green,
+        Outcome::Failed => Tint::Red,
+        Outcome::Open | Outcome::Invalid => Tint::Yellow,
+    };
+    let seen = |own: &Verdict| format!("{}: {}", title(&own.check), against(own.observed, own.check.limit, unit_of(own)));
+    let holds = probe.holds.map_or_else(|| ABSENT.to_owned(), percent);
+    let plain = |text: String| (text, Tint::None);
+    vec![
+        plain((index + 1).to_string()),
+        plain(format!("{}{unit}", probe.load)),
+        plain(probe.purpose.name().to_owned()),
+        plain(probe.requests.to_string()),
+        (verdict(probe), tint),
+        plain(holds),
+        plain(probe.verdicts.iter().map(seen).collect::<Vec<_>>().join("; ")),
+    ]
 }
 
 /// Speed of one user against that of all, fastest for the user first; what another probe beats in both is marked.
@@ -122,7 +166,6 @@ fn probe(probe: &ProbeReport) -> Value {
 pub mod tests {
     use super::*;
     use crate::model::labels::Labels;
-    use crate::model::report::RunVerdict;
     use crate::model::search::{Extent, Finding, Goal, Purpose, SearchSpec};
     use crate::model::units::Nanos;
     use crate::view::fixture::{report_of, sweep};
@@ -169,6 +212,22 @@ pub mod tests {
         assert_eq!(told.probes.rows[1][4..], ["fail, stopped early", "0%", "1 s ❌"]);
         let slowest = told.pareto.rows.last().unwrap();
         assert_eq!((slowest[0].as_str(), slowest[4].as_str()), ("32", "dominated"));
+    }
+
+    #[test]
+    fn a_terminal_shows_every_probe_and_each_of_several_answers() {
+        let mut report = searched();
+        report.searches[0].finding.settled = false;
+        report.searches[0].probes.truncate(2);
+        insta::assert_snapshot!(probe_table(&report, None, false), @r"
+        #  LOAD  FOR        N  PROBE                P(HOLDS)  LIMITS
+        1     8  bracket  100  pass                      99%  ttft.p99 < 500ms: 250 ms
+        2    32  bracket  100  fail, stopped early        0%  ttft.p99 < 500ms: 1 s
+        ");
+        report.searches.push(report.searches[0].clone());
+        let said = probe_table(&report, Some(80), false);
+        assert_eq!(said.matches("NOT SETTLED").count(), 2, "{said}");
+        assert!(said.lines().skip(1).all(|line| line.starts_with("NOT SETTLED") || line.chars().count() <= 80), "{said}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a search is and what it found, in words.
 
 use crate::model::report::Report;
-use crate::model::search::{Extent, Goal, ProbeReport, SearchReport, SearchSpec};
+use crate::model::search::{Extent, Goal, ProbeReport, Quest, SearchReport, SearchSpec};
 use crate::view::format::percent;
 
 /// The varied field in short, with the entry of a mix that it belongs to, and the unit of its values.
@@ -17,7 +17,8 @@ pub fn axis(spec: &SearchSpec) -> (String, &'static str) {
 }
 
 /// A search before it runs, in a line.
-pub fn planned(spec: &SearchSpec, searches: usize) -> String {
+pub fn planned(quest: &Quest, searches: usize) -> String {
+    let (spec, values) = (&quest.spec, quest.grid.len());
     let SearchSpec { vary, low, high, start, confirm, .. } = spec;
     let goal = match spec.goal {
         Goal::Slo => "the largest value at which every limit holds",
@@ -25,7 +26,9 @@ pub fn planned(spec: &SearchSpec, searches: usize) -> String {
     };
     let each = if searches > 1 { format!("{searches} searches, each for") } else { "search for".to_owned() };
     let precision = percent(spec.precision);
-    format!("{each} {goal}: {vary} from {low} to {high}, first {start}, within {precision}, confirmed {confirm} times\n")
+    format!(
+        "{each} {goal}: {vary} from {low} to {high} ({values} values), first {start}, within {precision}, confirmed {confirm} times\n"
+    )
 }
 
 /// How far a search came.
