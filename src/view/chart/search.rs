@@ -107,9 +107,10 @@ fn topics(search: &SearchReport) -> Vec<Topic<'_>> {
 fn panels(report: &Report, search: &SearchReport) -> Vec<Panel> {
     let topics = topics(search);
     let loads: Vec<f64> = topics.iter().flat_map(|topic| topic.seen.iter().map(|(probe, _)| probe.load)).collect();
+    let all: Vec<f64> = loads.iter().copied().chain(answer(report, search)).collect();
     let (name, unit) = axis(&search.spec);
     let name = if unit.is_empty() { name } else { format!("{name} ({unit})") };
-    let x = Axis::loads(name, &loads);
+    let x = Axis::loads(name, &all);
     let drawn = topics.iter().filter(|topic| !topic.seen.is_empty());
     drawn.map(|topic| panel(report, search, (topic, x.clone()))).collect()
 }
@@ -126,7 +127,7 @@ fn panel(report: &Report, search: &SearchReport, (topic, x): (&Topic, Axis)) -> 
         let found = topic.seen.iter().filter(|(probe, _)| wanted(probe)).map(|(probe, value)| (probe.load, *value));
         scaled(&found.collect::<Series>(), 1.0, factor)
     };
-    let mut marks = range(search, &x).into_iter().collect::<Vec<_>>();
+    let mut marks = range(report, search, &x).into_iter().collect::<Vec<_>>();
     marks.extend(topic.limit.map(|limit| Mark::Level(limit * factor, Stroke::dashed(ALARM))));
     marks.extend(answer(report, search).map(|answer| Mark::Upright(answer, Stroke::solid(INK).thin())));
     marks.push(Mark::Line(scaled(&latest(topic), 1.0, factor), Stroke::solid(MUTED).thin()));
@@ -171,11 +172,12 @@ fn edge(search: &SearchReport) -> [Option<f64>; 2] {
     [held, only(Outcome::Failed, Outcome::Held).reduce(f64::min)]
 }
 
-/// The interval, where it has a width and a probability.
-fn range(search: &SearchReport, x: &Axis) -> Option<Mark> {
+/// The interval, where it has a width, and either a probability or an answer within it.
+fn range(report: &Report, search: &SearchReport, x: &Axis) -> Option<Mark> {
     let (low, high) = search.finding.interval;
     let low = low.unwrap_or(x.low);
-    (search.finding.mass.is_some() && low < high).then_some(Mark::Band(low, high, RANGE))
+    let told = search.finding.mass.is_some() || answer(report, search).is_some();
+    (told && low < high).then_some(Mark::Band(low, high, RANGE))
 }
 
 fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
@@ -191,7 +193,8 @@ fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
         }
         _ => "answer".to_owned(),
     };
-    let mass = searches.iter().find_map(|search| search.finding.mass);
+    let ranged = searches.iter().any(|search| search.finding.mass.is_some() || answer(report, search).is_some());
+    let mass = searches.iter().find_map(|search| search.finding.mass).map(|mass| format!("{} ", percent(mass)));
     let entries = [
         (sought, Entry::new("probe", Swatch::Dot(MAIN))),
         (!sought && of(Outcome::Held), Entry::new("probe that held", Swatch::Dot(MAIN))),
@@ -201,7 +204,7 @@ fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
         (edges, Entry::new("edge: greatest load that held, least that failed", Swatch::Ring(INK))),
         (searches.iter().any(|search| wanted(search) > 0), Entry::new("limit", Swatch::Line(Stroke::dashed(ALARM)))),
         (!answers.is_empty(), Entry::new(named, Swatch::Line(Stroke::solid(INK).thin()))),
-        (mass.is_some(), Entry::new(format!("{} interval", percent(mass.unwrap_or_default())), Swatch::Shade(RANGE))),
+        (ranged, Entry::new(format!("{}interval", mass.unwrap_or_default()), Swatch::Shade(RANGE))),
     ];
     entries.into_iter().filter(|(there, _)| *there).map(|(_, entry)| entry).collect()
 }

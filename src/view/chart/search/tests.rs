@@ -72,7 +72,8 @@ fn floors_and_ceilings_have_panels_of_their_own_and_of_many_the_broken_ones_are_
 #[test]
 fn where_the_highest_goodput_is_sought_it_is_what_is_drawn() {
     let mut report = searched();
-    report.searches[0].spec.goal = Goal::Goodput;
+    (report.searches[0].spec.goal, report.searches[0].finding.mass) = (Goal::Goodput, None);
+    report.searches[0].finding.answer = Some(20.0);
     for (probe, goodput) in report.searches[0].probes.iter_mut().zip([5.0, 7.0, 9.0, 9.5]) {
         (probe.goodput, probe.hopeless) = (Some(goodput), false);
         probe.verdicts[0].check.subject = Subject::Goodput(Vec::new());
@@ -81,8 +82,10 @@ fn where_the_highest_goodput_is_sought_it_is_what_is_drawn() {
     let [panel] = figure.panels.as_slice() else { panic!("{}", figure.panels.len()) };
     assert_eq!((panel.title.as_str(), panel.y.title.as_str()), ("goodput", "req/s"));
     assert_eq!(line(panel), [(8.0, 5.0), (16.0, 9.5), (32.0, 7.0)]);
-    assert!(panel.marks.contains(&Mark::Upright(16.0, Stroke::solid(INK).thin())));
+    assert!(panel.marks.contains(&Mark::Upright(20.0, Stroke::solid(INK).thin())));
     assert!(panel.marks.contains(&Mark::Rings(Vec::new(), INK, 7.0)), "nothing has an edge");
+    assert!(panel.x.ticks.contains(&(20.0, "20".to_owned())), "where no probe was");
+    assert!(figure.legend.iter().any(|entry| entry.label == "interval"));
 }
 
 #[test]
