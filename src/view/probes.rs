@@ -97,7 +97,7 @@ fn line(index: usize, probe: &ProbeReport, unit: &str) -> Vec<Cell> {
     ]
 }
 
-/// Speed of one user against that of all, fastest for the user first; what another probe beats in both is marked.
+/// Speed of one user against that of all, fastest for the user first; what another probe dominates is marked.
 fn pareto(search: &SearchReport) -> Sheet {
     let (name, unit) = axis(&search.spec);
     let load = format!(">{name}");
