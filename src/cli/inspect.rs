@@ -4,6 +4,7 @@ use crate::cli::args::Sources;
 use crate::cli::exit::Exit;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
+use crate::model::plan::Plan;
 use crate::run::forecast::{Forecast, forecast};
 use crate::scenario;
 use crate::view;
@@ -13,12 +14,26 @@ use std::path::Path;
 pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     let Some(plans) = sources::load(args, env, terminal) else { return Exit::Scenario };
     for Source { path, plan } in &plans {
-        let cases = plan.cases.len();
-        let checks: usize = plan.cases.iter().map(|case| case.checks.len()).sum();
-        let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-        terminal.data(&format!("{}: ok, {}, {}\n", path.display(), plural(cases, "case"), plural(checks, "assertion")));
+        terminal.data(&format!("{}: ok, {}\n", path.display(), extent(plan)));
     }
     Exit::Pass
+}
+
+/// What a plan holds: its cases, or the values that may be probed, of which a search visits a few.
+fn extent(plan: &Plan) -> String {
+    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+    let Some(quest) = plan.quests.first() else {
+        let checks: usize = plan.cases.iter().map(|case| case.checks.len()).sum();
+        return format!("{}, {}", plural(plan.cases.len(), "case"), plural(checks, "assertion"));
+    };
+    let searches = match plan.quests.len() {
+        1 => "a search".to_owned(),
+        many => format!("{many} searches"),
+    };
+    let checks = plan.cases.get(quest.first).map_or(0, |case| case.checks.len());
+    let (spec, values) = (&quest.spec, plural(quest.grid.len(), "value"));
+    let range = format!("{} from {} to {}", spec.vary, spec.low, spec.high);
+    format!("{searches} of {range} ({values}), {}", plural(checks, "assertion"))
 }
 
 pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {

@@ -120,7 +120,9 @@ fn conclude(conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Te
 pub fn show(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
     terminal.data(&view::case_table(report, width, color));
-    terminal.data(&view::slo_table(report, width, color));
+    // That some loads break their limits is what a search is for, and each probe says which.
+    let limits = if report.searches.is_empty() { view::slo_table } else { view::probe_table };
+    terminal.data(&limits(report, width, color));
     terminal.data(&view::verdict_line(report, color));
 }
 

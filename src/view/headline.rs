@@ -23,9 +23,12 @@ pub fn reason(report: &Report) -> String {
     if report.cases.is_empty() {
         return "no case ran, so there is nothing to judge.".to_owned();
     }
-    let found = || report.searches.iter().map(sentence).collect::<Vec<_>>().join("; ") + ".";
+    let found = || report.searches.iter().map(|search| sentence(report, search)).collect::<Vec<_>>().join("; ") + ".";
     match report.verdict {
-        RunVerdict::Pass | RunVerdict::Fail | RunVerdict::Inconclusive if !report.searches.is_empty() => found(),
+        RunVerdict::Invalid if !report.searches.is_empty() && !report.manifest.interrupted => {
+            format!("{} {}", found(), capital(&invalid(report)))
+        }
+        verdict if !report.searches.is_empty() && verdict != RunVerdict::Error => found(),
         RunVerdict::Invalid if report.manifest.interrupted => cut_short(report),
         RunVerdict::Error if report.manifest.interrupted && given_up(report) => cut_short(report),
         RunVerdict::Pass if rulings(report).next().is_none() => format!("{}; no limit was set.", extent(report)),
@@ -125,6 +128,12 @@ fn invalid(report: &Report) -> String {
         plain(why).trim_end_matches('.'),
         remedy(first)
     )
+}
+
+/// A sentence that follows another one.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn remedy(unsound: &CaseReport) -> &'static str {

@@ -26,4 +26,5 @@ pub use error::ViewError;
 pub use json::{json, results_schema};
 pub use junit::{Inconclusive, junit};
 pub use markdown::markdown;
+pub use probes::probe_table;
 pub use terminal::{case_table, plan_table, slo_table, verdict_line};

@@ -1,14 +1,15 @@
 //! The tables and the JSON of a search.
 
 use crate::model::check::{Ruling, Verdict};
-use crate::model::report::Report;
+use crate::model::report::{Report, RunVerdict};
 use crate::model::search::{ProbeReport, SearchReport};
 use crate::view::ViewError;
 use crate::view::escape::{code, prose};
 use crate::view::format::{ABSENT, against, number, percent, title, unit_of};
 use crate::view::json::slo;
-use crate::view::search::{axis, sentence, verdict};
+use crate::view::search::{Outcome, axis, outcome, sentence, verdict};
 use crate::view::sheet::Sheet;
+use crate::view::table::{Cell, Column, Screen, Tint, render};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -22,7 +23,7 @@ pub struct Told {
 
 /// Every search of a report.
 pub fn told(report: &Report) -> Vec<Told> {
-    let one = |search| Told { sentence: prose(&sentence(search)), probes: probes(search), pareto: pareto(search) };
+    let one = |search| Told { sentence: prose(&sentence(report, search)), probes: probes(search), pareto: pareto(search) };
     report.searches.iter().map(one).collect()
 }
 
@@ -42,7 +43,7 @@ fn probes(search: &SearchReport) -> Sheet {
         let holds = probe.holds.map_or_else(|| ABSENT.to_owned(), percent);
         let load = format!("{}{unit}", probe.load);
         let first = [(index + 1).to_string(), load, probe.purpose.name().to_owned(), probe.requests.to_string()];
-        let cells = first.into_iter().chain([verdict(probe).to_owned(), holds]);
+        let cells = first.into_iter().chain([verdict(probe), holds]);
         cells.chain(probe.verdicts.iter().map(observed)).collect()
     };
     Sheet::new(&heads, search.probes.iter().enumerate().map(row).collect())
@@ -53,7 +54,50 @@ fn observed(verdict: &Verdict) -> String {
     format!("{}{mark}", against(verdict.observed, verdict.check.limit, unit_of(verdict)))
 }
 
-/// Speed of one user against that of all, fastest for the user first; what another probe beats in both is marked.
+const COLUMNS: [Column; 7] = [
+    Column::numbers("#", 3),
+    Column::numbers("LOAD", 0),
+    Column::words("FOR", 4),
+    Column::numbers("N", 1),
+    Column::words("PROBE", 0),
+    Column::numbers("P(HOLDS)", 2),
+    Column::words("LIMITS", 0),
+];
+
+/// Every probe of every search, one a line; before those of each search what it found, where the verdict's line does not say so
+/// of it alone. `width`: columns of the terminal, None where there is none.
+pub fn probe_table(report: &Report, width: Option<usize>, color: bool) -> String {
+    let alone = report.searches.len() == 1 && report.verdict != RunVerdict::Error;
+    let one = |search: &SearchReport| {
+        let found = if alone { String::new() } else { sentence(report, search) + "\n" };
+        let unit = axis(&search.spec).1;
+        let rows = search.probes.iter().enumerate().map(|(index, probe)| line(index, probe, unit));
+        found + &render(&COLUMNS, &rows.collect::<Vec<_>>(), Screen { width, color })
+    };
+    report.searches.iter().map(one).collect()
+}
+
+fn line(index: usize, probe: &ProbeReport, unit: &str) -> Vec<Cell> {
+    let tint = match outcome(probe) {
+        Outcome::Held => Tint::Green,
+        Outcome::Failed => Tint::Red,
+        Outcome::Open | Outcome::Invalid => Tint::Yellow,
+    };
+    let seen = |own: &Verdict| format!("{}: {}", title(&own.check), against(own.observed, own.check.limit, unit_of(own)));
+    let holds = probe.holds.map_or_else(|| ABSENT.to_owned(), percent);
+    let plain = |text: String| (text, Tint::None);
+    vec![
+        plain((index + 1).to_string()),
+        plain(format!("{}{unit}", probe.load)),
+        plain(probe.purpose.name().to_owned()),
+        plain(probe.requests.to_string()),
+        (verdict(probe), tint),
+        plain(holds),
+        plain(probe.verdicts.iter().map(seen).collect::<Vec<_>>().join("; ")),
+    ]
+}
+
+/// Speed of one user against that of all, fastest for the user first; what another probe dominates is marked.
 fn pareto(search: &SearchReport) -> Sheet {
     let (name, unit) = axis(&search.spec);
     let load = format!(">{name}");
@@ -122,10 +166,10 @@ fn probe(probe: &ProbeReport) -> Value {
 pub mod tests {
     use super::*;
     use crate::model::labels::Labels;
-    use crate::model::report::RunVerdict;
     use crate::model::search::{Extent, Finding, Goal, Purpose, SearchSpec};
     use crate::model::units::Nanos;
     use crate::view::fixture::{report_of, sweep};
+    use crate::view::search::answer;
 
     /// A search that found 16 users: `ttft.p99 < 500ms` at 8 (half of it), twice at 16, and at 32 (twice as much).
     pub fn searched() -> Report {
@@ -161,7 +205,7 @@ pub mod tests {
     fn a_search_is_told_in_a_sentence_and_every_probe_in_a_line() {
         let report = searched();
         let known = "concurrency 16 (97% interval 15 to 17, 4 probes, 400 requests)";
-        assert_eq!(sentence(&report.searches[0]), known);
+        assert_eq!(sentence(&report, &report.searches[0]), known);
         let told = &told(&report)[0];
         let last = ["4", "16", "confirm", "100", "pass", "99%", "400 ms"].map(str::to_owned);
         assert_eq!((told.probes.rows.len(), &told.probes.rows[3]), (4, &last.to_vec()));
@@ -171,15 +215,65 @@ pub mod tests {
     }
 
     #[test]
+    fn a_terminal_shows_every_probe_and_each_of_several_answers() {
+        let mut report = searched();
+        report.searches[0].finding.settled = false;
+        report.searches[0].probes.truncate(2);
+        insta::assert_snapshot!(probe_table(&report, None, false), @r"
+        #  LOAD  FOR        N  PROBE                P(HOLDS)  LIMITS
+        1     8  bracket  100  pass                      99%  ttft.p99 < 500ms: 250 ms
+        2    32  bracket  100  fail, stopped early        0%  ttft.p99 < 500ms: 1 s
+        ");
+        report.searches.push(report.searches[0].clone());
+        let said = probe_table(&report, Some(80), false);
+        assert_eq!(said.matches("NOT SETTLED").count(), 2, "{said}");
+        assert!(said.lines().skip(1).all(|line| line.starts_with("NOT SETTLED") || line.chars().count() <= 80), "{said}");
+    }
+
+    #[test]
     fn what_is_odd_about_an_answer_is_said_with_it() {
-        let mut search = searched().searches.remove(0);
-        search.finding.settled = false;
-        search.finding.contrary = Some((8.0, 32.0));
-        let said = sentence(&search);
-        assert!(said.contains("NOT SETTLED") && said.contains("8 fails and 32 holds"), "{said}");
-        search.finding = Finding { answer: None, interval: (None, 1.0), extent: Extent::Nothing, ..search.finding };
-        assert!(sentence(&search).starts_with("nothing holds, not even concurrency 1 (97% interval below 1 to 1,"));
-        search.finding = Finding { answer: Some(64.0), extent: Extent::AtLeast, ..search.finding };
-        assert!(sentence(&search).starts_with("concurrency at least 64, the end of the range"));
+        let mut report = searched();
+        let said = |report: &Report| sentence(report, &report.searches[0]);
+        let found = report.searches[0].finding.clone();
+        report.searches[0].finding.contrary = Some((8.0, 32.0));
+        assert!(
+            said(&report).ends_with("; NOT MONOTONE: 8 fails and 32 holds, so there is more than one edge"),
+            "{}",
+            said(&report)
+        );
+        report.searches[0].finding = Finding { answer: None, interval: (None, 1.0), extent: Extent::Nothing, ..found.clone() };
+        assert!(said(&report).starts_with("nothing holds, not even concurrency 1 (97% interval below 1 to 1,"));
+        report.searches[0].finding = Finding { answer: Some(64.0), extent: Extent::AtLeast, ..found };
+        assert!(said(&report).starts_with("concurrency at least 64, the end of the range"));
+    }
+
+    #[test]
+    fn a_search_without_an_answer_gives_no_number_as_one() {
+        let mut report = searched();
+        report.searches[0].finding.settled = false;
+        let said = |report: &Report| sentence(report, &report.searches[0]);
+        let behind = "4 probes, 400 requests)";
+        let near = "nearest so far: concurrency 16 (97% interval 15 to 17,";
+        assert_eq!(said(&report), format!("NOT SETTLED, the probes did not suffice; {near} {behind}"));
+        report.manifest.interrupted = true;
+        let cut = "NO ANSWER: the search was interrupted (so far 97% interval 15 to 17,";
+        assert_eq!((said(&report), answer(&report, &report.searches[0])), (format!("{cut} {behind}"), None));
+        report.manifest.interrupted = false;
+        report.searches[0].probes[1].holds = None;
+        assert!(said(&report).starts_with("NOT SETTLED, 1 of 4 probes measured the load generator, not the server; nearest"));
+        report.searches[0].probes.iter_mut().for_each(|probe| probe.holds = None);
+        let unsound = "NO ANSWER: the load generator was the bottleneck, not the server; no probe passed its self-audit (";
+        assert_eq!((said(&report), answer(&report, &report.searches[0])), (format!("{unsound}{behind}"), None));
+        assert_eq!(verdict(&report.searches[0].probes[1]), "invalid, stopped early");
+        report.searches[0].probes.clear();
+        assert_eq!(said(&report), "NO ANSWER: the run ended before the first probe");
+    }
+
+    #[test]
+    fn the_field_of_a_mix_is_told_with_its_entry_and_every_rate_with_its_unit() {
+        let of = |vary: &str| axis(&SearchSpec { vary: vary.to_owned(), ..searched().searches.remove(0).spec });
+        assert_eq!(of("mix.chat.rate"), ("chat rate".to_owned(), "/s"));
+        assert_eq!(of("mix.1.request.max_tokens"), ("mix.1 max_tokens".to_owned(), ""));
+        assert_eq!((of("load.rate"), of("load.concurrency")), (("rate".into(), "/s"), ("concurrency".into(), "")));
     }
 }

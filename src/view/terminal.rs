@@ -147,7 +147,7 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
     let rows = (0..plan.cases.len()).filter(begins).filter_map(|index| Some(plan_row(plan.cases.get(index)?)));
     let table = render(&PLAN, &rows.collect::<Vec<_>>(), Screen { width, color });
     match plan.quests.first() {
-        Some(quest) => table + &planned(&quest.spec, plan.quests.len()),
+        Some(quest) => table + &planned(quest, plan.quests.len()),
         None => table,
     }
 }

@@ -42,6 +42,7 @@ fn the_capacity_of_a_server_is_found_told_and_told_again() {
     let ids: Vec<&Value> = results["cases"].as_array().unwrap().iter().map(|case| &case["id"]).collect();
     assert!(probes.iter().all(|probe| ids.contains(&&probe["case"])) && ids.len() <= probes.len(), "{ids:?}");
     assert!(ran.out.contains(&format!("PASS: concurrency {answer} (")), "{}", ran.out);
+    assert_eq!(ran.out.matches("tpot.p90 < 45ms: ").count(), probes.len(), "each probe is a line: {}", ran.out);
     let report = lab.text("out/report.md");
     assert!(report.contains("## Capacity search") && report.contains("charts/search.png"), "{report}");
     assert!(lab.path().join("out/charts/search.png").exists());
@@ -70,6 +71,8 @@ fn a_range_beyond_the_server_holds_nothing_and_its_probes_are_stopped_early() {
 fn a_plan_says_what_is_searched() {
     let lab = Lab::new();
     lab.file("s.yaml", capacity());
+    let valid = lab.llmscen(&["validate", "s.yaml"]).expect(0).out;
+    assert_eq!(valid, "s.yaml: ok, a search of load.concurrency from 1 to 48 (35 values), 1 assertion\n");
     let planned = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
     assert!(
         planned.contains("search for the largest value at which every limit holds: load.concurrency from 1 to 48"),

@@ -85,6 +85,12 @@ impl<'a> Canvas<'a> {
         self.area.draw(&Circle::new(units(at), radius, color.filled())).map_err(words)
     }
 
+    /// A circle.
+    pub fn ring(&self, at: Point, radius: f64, color: RGBColor) -> Result<(), String> {
+        let (radius, width) = ((radius * UNITS).round() as i32, (1.25 * UNITS).round() as u32);
+        self.area.draw(&Circle::new(units(at), radius, color.stroke_width(width))).map_err(words)
+    }
+
     /// A cross of that half width.
     pub fn cross(&self, (x, y): Point, half: f64, color: RGBColor) -> Result<(), String> {
         let stroke = Stroke { color, width: 1.75, dash: None };

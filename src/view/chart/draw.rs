@@ -40,6 +40,7 @@ fn legend_entry(canvas: &Canvas, entry: &Entry, (left, top): Point, room: f64) -
     match entry.swatch {
         Swatch::Line(stroke) => canvas.line(&[(left, y), (left + 22.0, y)], stroke)?,
         Swatch::Dot(color) => canvas.dot(middle, 4.0, color)?,
+        Swatch::Ring(color) => canvas.ring(middle, 6.0, color)?,
         Swatch::Cross(color) => canvas.cross(middle, 4.0, color)?,
         Swatch::Shade(color) => canvas.fill([(left, y - 6.0), (left + 22.0, y + 6.0)], color)?,
     }
@@ -123,6 +124,10 @@ impl Plot<'_, '_> {
             Mark::Dots(points, color, radius) => {
                 self.all(points).into_iter().try_for_each(|at| self.canvas.dot(at, *radius, *color))
             }
+            Mark::Rings(points, color, radius) => {
+                self.all(points).into_iter().try_for_each(|at| self.canvas.ring(at, *radius, *color))
+            }
+            Mark::Saltires(points, color) => self.all(points).into_iter().try_for_each(|at| self.canvas.cross(at, 4.0, *color)),
             Mark::Crosses(times, color) => {
                 times.iter().try_for_each(|time| self.canvas.cross((self.at(*time, 0.0).0, top + 7.0), 3.5, *color))
             }

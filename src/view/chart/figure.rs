@@ -56,6 +56,8 @@ pub enum Swatch {
     Line(Stroke),
     /// A dot.
     Dot(RGBColor),
+    /// A circle.
+    Ring(RGBColor),
     /// A cross.
     Cross(RGBColor),
     /// A shaded area.
@@ -84,6 +86,10 @@ pub enum Mark {
     Steps(Series, Stroke),
     /// A dot at each point; the radius in logical pixels.
     Dots(Series, RGBColor, f64),
+    /// A circle around each point; the radius in logical pixels.
+    Rings(Series, RGBColor, f64),
+    /// A cross at each point.
+    Saltires(Series, RGBColor),
     /// A cross above each time, at the upper edge.
     Crosses(Vec<f64>, RGBColor),
     /// A shaded span of the horizontal axis.

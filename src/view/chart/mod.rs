@@ -60,6 +60,7 @@ fn render(figure: &Figure) -> Result<Chart, ViewError> {
 mod tests {
     use super::*;
     use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
+    use crate::view::probes::tests::searched;
 
     fn names(report: &Report) -> Vec<&'static str> {
         figures(report).iter().map(|figure| figure.name).collect()
@@ -91,7 +92,8 @@ mod tests {
     fn nothing_is_drawn_outside_the_picture() {
         let fontdb = font::database().unwrap();
         let options = resvg::usvg::Options { fontdb, ..Default::default() };
-        for report in [sweep(1), sweep(5), sweep(100), grid(10), report_of(vec![failing()], Default::default(), 1)] {
+        let failures = report_of(vec![failing()], Default::default(), 1);
+        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched()] {
             for figure in figures(&report) {
                 let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure).unwrap(), &options).unwrap();
                 let (ink, size) = (tree.root().abs_stroke_bounding_box(), tree.size());
@@ -107,7 +109,10 @@ mod tests {
     #[test]
     fn odd_values_are_drawn_or_left_out_but_never_fatal() {
         for odd in [0.0, -1.0, 1e-9, 1e12, f64::NAN, f64::INFINITY] {
-            let mut report = sweep(2);
+            let mut report = searched();
+            for probe in &mut report.searches[0].probes {
+                (probe.load, probe.verdicts[0].observed) = (probe.load * odd, Some(odd));
+            }
             for case in &mut report.cases {
                 case.load_value = case.load_value.map(|load| load * odd);
                 case.distributions.values_mut().for_each(|own| own.quantiles.fill(odd));

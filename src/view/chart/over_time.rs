@@ -119,7 +119,11 @@ fn panel(case: &CaseReport, topic: &Topic) -> Panel {
 
 fn times(mark: &Mark) -> Vec<f64> {
     match mark {
-        Mark::Line(points, _) | Mark::Steps(points, _) | Mark::Dots(points, ..) => points.iter().map(|point| point.0).collect(),
+        Mark::Line(points, _)
+        | Mark::Steps(points, _)
+        | Mark::Dots(points, ..)
+        | Mark::Rings(points, ..)
+        | Mark::Saltires(points, _) => points.iter().map(|point| point.0).collect(),
         Mark::Crosses(times, _) => times.clone(),
         Mark::Band(..) | Mark::Upright(..) | Mark::Level(..) => Vec::new(),
     }

@@ -30,12 +30,15 @@ pub fn pick(report: &Report, room: usize, has: impl Fn(&CaseReport) -> bool) -> 
 }
 
 /// The longest load that stands in a legend.
-const LONGEST: usize = 40;
+const LONGEST: usize = 30;
 
-/// The name of a case on a chart: its id, or its load where the id says nothing and the load is short.
+/// The name of a case on a chart: its id, or its load where the id says nothing and the load is short; of a mix, which the
+/// subtitle tells in full, the load of all its entries.
 pub fn name(case: &CaseReport) -> String {
-    let short = case.load.chars().count() <= LONGEST;
-    if case.labels.0.is_empty() && short { case.load.clone() } else { case.id.clone() }
+    let whole = case.load.split_once("; ").map(|(whole, _)| whole);
+    let short = [Some(case.load.as_str()), whole].into_iter().flatten().find(|load| load.chars().count() <= LONGEST);
+    let named = short.filter(|_| case.labels.0.is_empty()).unwrap_or(&case.id);
+    named.to_owned()
 }
 
 /// At most `room` indices below `count`, first and last among them, evenly spread.
@@ -83,6 +86,19 @@ mod tests {
             assert!(indices.windows(2).all(|pair| pair[0] < pair[1]), "{indices:?}");
         }
         assert_eq!(spread(0, 12), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn a_name_is_never_too_long_for_a_legend() {
+        let mut case = sweep(1).cases.remove(0);
+        case.load = "30/s poisson; chat 75%, summarise 25%".to_owned();
+        assert_eq!(name(&case), "concurrency=1");
+        case.labels.0.clear();
+        assert_eq!(name(&case), "30/s poisson");
+        case.load = "30/s; a 1%, b 99%".to_owned();
+        assert_eq!(name(&case), case.load);
+        case.load = "x".repeat(31);
+        assert_eq!(name(&case), "concurrency=1");
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xea);
 pub const FRAME: RGBColor = RGBColor(0xa7, 0xae, 0xb5);
 /// Warm-up.
 pub const SHADE: RGBColor = RGBColor(0xee, 0xf0, 0xf3);
+/// An interval of values.
+pub const RANGE: RGBColor = RGBColor(0xd9, 0xe8, 0xf3);
 /// Limits and failures.
 pub const ALARM: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 /// A single series, and the first of several.

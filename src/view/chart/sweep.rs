@@ -2,6 +2,7 @@
 
 use crate::model::labels::Labels;
 use crate::model::metric::Metric;
+use crate::model::plan::STAGE;
 use crate::model::report::{CaseReport, Report, Series};
 use crate::view::chart::axis::Axis;
 use crate::view::chart::pick::{shown, spread};
@@ -32,7 +33,8 @@ impl<'a> Sweep<'a> {
     /// The axis with the most cases; None where fewer than two loads lie on it, for then there is no line.
     pub fn of(report: &'a Report) -> Option<Sweep<'a>> {
         let on = |axis| {
-            report.cases.iter().filter(move |case| case.load_axis == axis && case.load_value.is_some() && case.counts.ok > 0)
+            let there = move |case: &&CaseReport| case.load_axis == axis && case.load_value.is_some() && case.counts.ok > 0;
+            report.cases.iter().filter(there).filter(|case| !case.is_stage() || steps(report, case))
         };
         let axis = ["concurrency", "rate"].into_iter().max_by_key(|axis| (on(*axis).count(), *axis == "concurrency"))?;
         let mut loads: Vec<f64> = on(axis).filter_map(|case| case.load_value).collect();
@@ -80,6 +82,16 @@ impl Group<'_> {
     }
 }
 
+/// Whether the stages that this one is of lie on a line over load: each has a load, and no two the same.
+fn steps(report: &Report, stage: &CaseReport) -> bool {
+    let label = without_load(&stage.labels);
+    let stages = || report.cases.iter().filter(|case| case.is_stage() && without_load(&case.labels) == label);
+    let mut loads: Vec<f64> = stages().filter_map(|case| case.load_value).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    loads.len() == stages().count()
+}
+
 fn grouped<'a>(cases: impl Iterator<Item = &'a CaseReport>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     for case in cases {
@@ -96,7 +108,7 @@ fn grouped<'a>(cases: impl Iterator<Item = &'a CaseReport>) -> Vec<Group<'a>> {
 }
 
 fn without_load(labels: &Labels) -> String {
-    let own = labels.0.iter().filter(|(path, _)| path != "load.concurrency" && path != "load.rate");
+    let own = labels.0.iter().filter(|(path, _)| path != "load.concurrency" && path != "load.rate" && path != STAGE);
     let short = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
     own.map(|(path, value)| format!("{}={value}", short(path))).collect::<Vec<_>>().join(", ")
 }
@@ -112,6 +124,24 @@ mod tests {
         assert!(Sweep::of(&sweep(1)).is_none());
         assert!(Sweep::of(&report_of(vec![case(4), case(4)], Default::default(), 0)).is_none());
         assert!(Sweep::of(&report_of(Vec::new(), Default::default(), 0)).is_none());
+    }
+
+    #[test]
+    fn stages_are_a_line_only_where_each_has_a_load_of_its_own() {
+        let staged = |loads: &[Option<f64>]| {
+            let stage = |(index, load): (usize, &Option<f64>)| {
+                let mut own = case(4);
+                own.labels = Labels(vec![(STAGE.into(), Scalar::Int(index as i64 + 1))]);
+                (own.load_axis, own.load_value) = ("rate", *load);
+                own
+            };
+            report_of(loads.iter().enumerate().map(stage).collect(), Default::default(), 0)
+        };
+        let rising = staged(&[Some(10.0), Some(20.0), Some(40.0)]);
+        let sweep = Sweep::of(&rising).unwrap();
+        assert_eq!((sweep.groups.len(), sweep.groups[0].cases.len()), (1, 3));
+        assert!(Sweep::of(&staged(&[Some(40.0), None, Some(200.0)])).is_none(), "one climbs");
+        assert!(Sweep::of(&staged(&[Some(40.0), Some(200.0), Some(40.0)])).is_none(), "two are alike");
     }
 
     #[test]
