@@ -8,7 +8,7 @@ use crate::frame::round::{Round, rounds};
 use crate::frame::scalars::scalars;
 use crate::frame::table::Table;
 use crate::model::metric::{Metric, Per};
-use crate::model::outcome::FailureKind;
+use crate::model::outcome::{Failure, FailureKind};
 use crate::model::report::Part;
 use crate::model::request::Departure;
 use crate::model::sample::{Counts, Distribution, Row, Sample};
@@ -45,7 +45,14 @@ fn of(all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
     let rounds = rounds(all, facts);
     let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(|fact| row(fact, facts)).collect();
     let scalars = scalars(&rounds, &rows, facts);
-    Ok(Sample { windows: windows(&rounds), scalars, distributions: distributions(&rows), counts: counts(all), rows })
+    let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
+    Ok(Sample { windows, scalars, distributions, counts, without_file: without_file(all), rows })
+}
+
+/// Requests that this side had no file for. In warm-up too: what was not sent then warmed nothing up.
+fn without_file(all: &[Fact<'_>]) -> u64 {
+    let own = |fact: &&Fact<'_>| fact.own && fact.failure == Some(FailureKind::Connect);
+    all.iter().filter(own).filter(|fact| fact.message.contains(Failure::NO_FILES)).count() as u64
 }
 
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
@@ -132,6 +139,16 @@ mod tests {
         let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
         let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
         assert_eq!((seen.counts, seen.rows.len()), (known, 4));
+    }
+
+    #[test]
+    fn requests_without_a_file_are_told_apart_from_those_that_the_server_refused() {
+        let refused =
+            |seq, why: &str| Outcome { end: Err(Failure::new(FailureKind::Connect, why)), ..failed(seq, FailureKind::Connect) };
+        let why = format!("127.0.0.1:80: {}", Failure::NO_FILES);
+        let rows = [warmup(refused(0, &why)), refused(1, &why), refused(2, "connection refused"), outcome(3)];
+        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
+        assert_eq!((seen.without_file, seen.counts.failed), (2, 2));
     }
 
     #[test]

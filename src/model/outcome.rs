@@ -128,6 +128,8 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// In the message of a connection that this side had no file left for: none of the server's doing.
+    pub const NO_FILES: &str = "this process may open no more files";
     /// Characters of a message that are kept.
     pub const MAX_MESSAGE: usize = 500;
 

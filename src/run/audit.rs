@@ -2,6 +2,7 @@
 
 use crate::model::ending::Ending;
 use crate::model::metric::Metric;
+use crate::model::outcome::Failure;
 use crate::model::plan::AuditLimits;
 use crate::model::report::{Audit, OFF_PLAN, Part, Vitals};
 use crate::model::sample::Sample;
@@ -43,6 +44,7 @@ pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits
     };
     audit.reasons = reasons(&audit, limits);
     audit.reasons.extend(short_rate(&audit, sample.counts.scheduled, limits.achieved));
+    audit.reasons.extend(without_file(sample.without_file));
     audit.reasons.extend(parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("{OFF_PLAN}{why}")));
     let given_up = parts.iter().any(|part| matches!(part.ending, Some(Ending::Aborted(_))));
     if parts.len() < rounds as usize && !given_up {
@@ -69,6 +71,12 @@ fn reasons(audit: &Audit, limits: &AuditLimits) -> Vec<String> {
     });
     over(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| format!("a worker thread was busy for {share} of the time"));
     reasons
+}
+
+/// What was not sent for want of a file is the tool's failure, whatever the rows say.
+fn without_file(requests: u64) -> Option<String> {
+    let failed = format!("requests failed since {}: {requests}", Failure::NO_FILES);
+    (requests > 0).then(|| format!("{failed}; raise the limit (`ulimit -n`), or bound the load by `max_in_flight`"))
 }
 
 /// Too little of the offered rate was sent. Where arrivals without room explain it, the tool kept up and the server did not.
@@ -170,6 +178,14 @@ mod tests {
         assert_eq!(reason(&full), format!("{OFF_PLAN}{known}"));
         full.counts.dropped = 40;
         assert!(reason(&full).starts_with("60% of the offered rate"), "{}", reason(&full));
+    }
+
+    #[test]
+    fn a_request_without_a_file_is_the_tools_own_failure() {
+        let short = Sample { without_file: 3, ..sample(&[0.1]) };
+        let known = "requests failed since this process may open no more files: 3; raise the limit (`ulimit -n`), or bound \
+            the load by `max_in_flight`";
+        assert_eq!(audit(&[&Part::default()], 1, &short, &AuditLimits::default()).reasons, [known]);
     }
 
     #[test]
