@@ -98,8 +98,12 @@ pub struct Part {
 /// The tool's own health during one part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vitals {
-    /// Lateness of the 1 ms ticker over all worker threads, p99, milliseconds.
+    /// Lateness of the 10 ms ticker over all worker threads, p99, milliseconds.
     pub stall_ms_p99: f64,
+    /// What more than 1 % of the ticks are late by, few as they may be: of the latest ticks, the first of which so many are
+    /// no chance. Milliseconds; None where there are too few ticks, or in runs of earlier versions.
+    #[serde(default)]
+    pub stall_ms_sure: Option<f64>,
     /// The same, greatest.
     pub stall_ms_max: f64,
     /// CPU time of each worker thread over wall time, 0..=1.
