@@ -24,11 +24,12 @@ pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError
     of(&all, facts)
 }
 
-/// Whether a request was in flight when a hopeless probe was given up: it says nothing of the server. Its row stays.
-fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
-    let hopeless = |part: &Part| part.probe.is_some_and(|probe| probe.hopeless);
+/// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
+/// the server. Its row stays.
+pub(super) fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
+    let ended = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
     let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round;
-    fact.failure == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(hopeless)
+    fact.failure == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
 }
 
 /// The same of one round alone.
@@ -118,9 +119,11 @@ fn counts(all: &[Fact<'_>]) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::failures::failures;
     use crate::frame::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::frame::table::Tagged;
     use crate::model::dataset::Wait;
+    use crate::model::ending::Ending;
     use crate::model::load::Shape;
     use crate::model::outcome::Outcome;
     use crate::model::request::{Cancel, Quantity};
@@ -139,6 +142,22 @@ mod tests {
         let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
         let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
         assert_eq!((seen.counts, seen.rows.len()), (known, 4));
+    }
+
+    #[test]
+    fn what_a_round_that_ended_itself_gave_up_is_no_failure() {
+        let rows = [outcome(0), failed(1, FailureKind::Cancelled), failed(2, FailureKind::TimeoutTotal)];
+        let (table, case) = (table("a", &rows), case(Shape::Closed { users: 1 }));
+        let seen = |ending: Option<Ending>| {
+            let parts = [Part { case: "a".into(), ending, ..Part::default() }];
+            let facts = CaseFacts { case: &case, parts: &parts, until: None };
+            let seen = sample(&table, &facts).unwrap();
+            let kinds: Vec<_> = failures(&table, &facts).unwrap().iter().map(|one| one.kind).collect();
+            (seen.counts.failed, seen.scalars[&Metric::ErrorRate], kinds.len())
+        };
+        assert_eq!(seen(None), (2, 2.0 / 3.0, 2));
+        assert_eq!(seen(Some(Ending::Aborted(Default::default()))), (1, 0.5, 1));
+        assert_eq!(seen(Some(Ending::Saturated(Default::default()))), (1, 0.5, 1));
     }
 
     #[test]
