@@ -1,19 +1,23 @@
 //! One example of each kind of failure.
 
+use crate::frame::CaseFacts;
 use crate::frame::error::FrameError;
-use crate::frame::facts;
+use crate::frame::facts::{self, Fact};
+use crate::frame::sample::given_up;
 use crate::frame::table::Table;
 use crate::model::outcome::FailureKind;
 use crate::model::report::FailureExample;
 use std::collections::BTreeMap;
 
-/// The kinds of failure among the measured requests of a case, most frequent first, each with the words of its first one.
+/// The kinds of failure among the measured requests of a case, most frequent first, each with the words of its first one;
+/// without what the tool itself gave up when it ended a round early.
 ///
 /// # Errors
 /// Where the table holds a word that is not one of its column's.
-pub fn failures(table: &Table, case: &str) -> Result<Vec<FailureExample>, FrameError> {
+pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<FailureExample>, FrameError> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
-    for fact in facts::of(table, case)?.iter().filter(|fact| fact.measured && !fact.left()) {
+    let counts = |fact: &&Fact<'_>| fact.measured && !fact.left() && !given_up(fact, facts);
+    for fact in facts::of(table, &facts.case.id)?.iter().filter(counts) {
         let Some(kind) = fact.failure else { continue };
         let first = || FailureExample { kind, count: 0, message: fact.message.into(), at: fact.at.into() };
         kinds.entry(kind).or_insert_with(first).count += 1;
@@ -26,7 +30,8 @@ pub fn failures(table: &Table, case: &str) -> Result<Vec<FailureExample>, FrameE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::fixture::{failed, outcome, table, warmup};
+    use crate::frame::fixture::{case, facts, failed, outcome, table, warmup};
+    use crate::model::load::Shape;
     use crate::model::outcome::Failure;
 
     #[test]
@@ -40,7 +45,7 @@ mod tests {
             second,
             outcome(4),
         ];
-        let seen = failures(&table("a", &rows), "a").unwrap();
+        let seen = failures(&table("a", &rows), &facts(&case(Shape::Burst))).unwrap();
         let words: Vec<_> = seen.iter().map(|one| (one.kind, one.count, one.message.as_str(), one.at.as_str())).collect();
         let at = "after headers";
         assert_eq!(words, [(FailureKind::Http429, 2, "no luck", at), (FailureKind::Connect, 1, "no luck", at)]);

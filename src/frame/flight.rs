@@ -34,6 +34,12 @@ impl Flight {
         Flight(steps)
     }
 
+    /// The level from this instant on.
+    pub(super) fn level(&self, at: u64) -> u32 {
+        let passed = self.0.partition_point(|step| step.0 <= at);
+        passed.checked_sub(1).and_then(|last| self.0.get(last)).map_or(0, |step| step.1)
+    }
+
     /// The spans within a window, clipped to it.
     pub(super) fn spans(&self, (from, to): (u64, u64)) -> impl Iterator<Item = Span> {
         let ends = self.0.iter().skip(1).map(|step| step.0).chain([u64::MAX]);
@@ -86,6 +92,7 @@ mod tests {
         // Over 10 ms: 1 for 4 ms, 2 for 6 ms; a hand-off at 6 ms is no third one.
         let all = (0, 10 * MS);
         assert_eq!((flight.area(all), flight.max(all), flight.median(all)), (16e6, 2, 2));
+        assert_eq!([0, 2 * MS - 1, 2 * MS, 10 * MS].map(|at| flight.level(at)), [1, 1, 2, 0]);
         assert_eq!((flight.max((8 * MS, 20 * MS)), flight.median((7 * MS, 20 * MS))), (1, 0));
     }
 

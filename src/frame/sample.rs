@@ -8,7 +8,7 @@ use crate::frame::round::{Round, rounds};
 use crate::frame::scalars::scalars;
 use crate::frame::table::Table;
 use crate::model::metric::{Metric, Per};
-use crate::model::outcome::FailureKind;
+use crate::model::outcome::{Failure, FailureKind};
 use crate::model::report::Part;
 use crate::model::request::Departure;
 use crate::model::sample::{Counts, Distribution, Row, Sample};
@@ -24,11 +24,12 @@ pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError
     of(&all, facts)
 }
 
-/// Whether a request was in flight when a hopeless probe was given up: it says nothing of the server. Its row stays.
-fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
-    let hopeless = |part: &Part| part.probe.is_some_and(|probe| probe.hopeless);
+/// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
+/// the server. Its row stays.
+pub(super) fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
+    let ended = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
     let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round;
-    fact.failure == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(hopeless)
+    fact.failure == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
 }
 
 /// The same of one round alone.
@@ -45,7 +46,14 @@ fn of(all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
     let rounds = rounds(all, facts);
     let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(|fact| row(fact, facts)).collect();
     let scalars = scalars(&rounds, &rows, facts);
-    Ok(Sample { windows: windows(&rounds), scalars, distributions: distributions(&rows), counts: counts(all), rows })
+    let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
+    Ok(Sample { windows, scalars, distributions, counts, without_file: without_file(all), rows })
+}
+
+/// Requests that this side had no file for. In warm-up too: what was not sent then warmed nothing up.
+fn without_file(all: &[Fact<'_>]) -> u64 {
+    let own = |fact: &&Fact<'_>| fact.own && fact.failure == Some(FailureKind::Connect);
+    all.iter().filter(own).filter(|fact| fact.message.contains(Failure::NO_FILES)).count() as u64
 }
 
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
@@ -111,9 +119,11 @@ fn counts(all: &[Fact<'_>]) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::failures::failures;
     use crate::frame::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::frame::table::Tagged;
     use crate::model::dataset::Wait;
+    use crate::model::ending::Ending;
     use crate::model::load::Shape;
     use crate::model::outcome::Outcome;
     use crate::model::request::{Cancel, Quantity};
@@ -132,6 +142,32 @@ mod tests {
         let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
         let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
         assert_eq!((seen.counts, seen.rows.len()), (known, 4));
+    }
+
+    #[test]
+    fn what_a_round_that_ended_itself_gave_up_is_no_failure() {
+        let rows = [outcome(0), failed(1, FailureKind::Cancelled), failed(2, FailureKind::TimeoutTotal)];
+        let (table, case) = (table("a", &rows), case(Shape::Closed { users: 1 }));
+        let seen = |ending: Option<Ending>| {
+            let parts = [Part { case: "a".into(), ending, ..Part::default() }];
+            let facts = CaseFacts { case: &case, parts: &parts, until: None };
+            let seen = sample(&table, &facts).unwrap();
+            let kinds: Vec<_> = failures(&table, &facts).unwrap().iter().map(|one| one.kind).collect();
+            (seen.counts.failed, seen.scalars[&Metric::ErrorRate], kinds.len())
+        };
+        assert_eq!(seen(None), (2, 2.0 / 3.0, 2));
+        assert_eq!(seen(Some(Ending::Aborted(Default::default()))), (1, 0.5, 1));
+        assert_eq!(seen(Some(Ending::Saturated(Default::default()))), (1, 0.5, 1));
+    }
+
+    #[test]
+    fn requests_without_a_file_are_told_apart_from_those_that_the_server_refused() {
+        let refused =
+            |seq, why: &str| Outcome { end: Err(Failure::new(FailureKind::Connect, why)), ..failed(seq, FailureKind::Connect) };
+        let why = format!("127.0.0.1:80: {}", Failure::NO_FILES);
+        let rows = [warmup(refused(0, &why)), refused(1, &why), refused(2, "connection refused"), outcome(3)];
+        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
+        assert_eq!((seen.without_file, seen.counts.failed), (2, 2));
     }
 
     #[test]

@@ -11,6 +11,9 @@ use crate::frame::facts::Fact;
 use crate::frame::flight::Flight;
 use crate::frame::round::Round;
 use crate::model::load::Shape;
+use crate::model::metric::Metric;
+use crate::model::stage::Course;
+use crate::stats::drift::Drift;
 
 /// Tokens that arrived in the steady state, and its length in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,16 +29,48 @@ pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> S
     Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
 }
 
-/// From the first to the last instant of the steady state of one round, dips in between among it; None where nothing was in
-/// flight.
+/// From the first to the last instant of the steady state of one round, dips in between among it, up to the end of sending.
+/// None where nothing was in flight, where the plan itself changes the load, and where requests in flight and TTFT only grew.
 pub(super) fn extent(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Option<(u64, u64)> {
-    let spans = spans(round, flight, shape);
-    spans.first().zip(spans.last()).map(|(first, last)| (first.0, last.1))
+    let (from, to) = round.window.filter(|_| !changes(shape))?;
+    let last_sent = || round.rows.iter().filter_map(|fact| fact.sent).max();
+    let until = round.part.and_then(|part| part.sending_until_ns).or_else(last_sent)?;
+    let spans = spans_in((from, to.min(until)), flight, shape);
+    let extent = spans.first().zip(spans.last()).map(|(first, last)| (first.0, last.1));
+    extent.filter(|extent| !grows(round, flight, *extent))
+}
+
+/// Whether the plan holds more than one level of the load.
+fn changes(shape: &Shape) -> bool {
+    match shape {
+        Shape::Rates { stages, .. } => {
+            let first = stages.first().map(|stage| stage.rate).filter(|rate| matches!(rate, Course::Flat(_)));
+            stages.iter().any(|stage| Some(stage.rate) != first)
+        }
+        Shape::Users { stages } => {
+            let first = stages.first().map(|stage| stage.from);
+            stages.iter().any(|stage| stage.from != stage.to || Some(stage.from) != first)
+        }
+        Shape::Closed { .. } | Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Static { .. } => false,
+    }
+}
+
+/// Whether requests in flight and TTFT both only grew in this span, by the test that ends a saturated case.
+fn grows(round: &Round<'_, '_>, flight: &Flight, (from, to): (u64, u64)) -> bool {
+    let waited = |fact: &Fact<'_>| fact.metric(Metric::Ttft).or_else(|| fact.metric(Metric::E2e));
+    let within = round.rows.iter().filter(|fact| fact.ok() && (from..=to).contains(&fact.end));
+    let mut seen: Vec<(u64, f64)> = within.filter_map(|fact| Some((fact.end, waited(fact)?))).collect();
+    seen.sort_by_key(|one| one.0);
+    let mut drift = Drift::default();
+    seen.iter().any(|&(end, waited)| drift.take(end as f64 / 1e9, [f64::from(flight.level(end)), waited]).is_some())
 }
 
 /// The spans of the window in which enough was in flight.
 fn spans(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Vec<(u64, u64)> {
-    let Some(window) = round.window else { return Vec::new() };
+    round.window.map(|window| spans_in(window, flight, shape)).unwrap_or_default()
+}
+
+fn spans_in(window: (u64, u64), flight: &Flight, shape: &Shape) -> Vec<(u64, u64)> {
     let plateau = match shape {
         Shape::Closed { users } | Shape::Static { batch: users } => (*users).min(flight.max(window)),
         Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Users { .. } => {
@@ -70,7 +105,11 @@ mod tests {
     use super::*;
     use crate::frame::fixture::{case, facts, stream, table};
     use crate::frame::round::rounds;
+    use crate::model::load::Arrival;
     use crate::model::outcome::Outcome;
+    use crate::model::report::Part;
+    use crate::model::stage::{RateStage, UserStage};
+    use crate::model::units::Nanos;
 
     fn steady_of(rows: &[Outcome], shape: Shape) -> Steady {
         let (table, case) = (table("a", rows), case(shape.clone()));
@@ -94,11 +133,36 @@ mod tests {
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
         let rows = crate::frame::facts::of(&table, "a").unwrap();
         let round = rounds(&rows, &facts(&case))[0];
-        let of = |shape: &Shape| extent(&round, &Flight::of(round.rows), shape);
-        assert_eq!(of(&Shape::Closed { users: 2 }), Some((10_000_000, 70_000_000)));
+        let of =
+            |shape: &Shape, part: Option<Part>| extent(&Round { part: part.as_ref(), ..round }, &Flight::of(round.rows), shape);
+        let until = |ms: u64| Part { sending_until_ns: Some(ms * 1_000_000), ..Part::default() };
+        let (closed, open) = (Shape::Closed { users: 2 }, Shape::Open { rate: 9.0, arrival: Arrival::Poisson });
+        assert_eq!(of(&closed, Some(until(80))), Some((10_000_000, 70_000_000)));
+        assert_eq!(of(&closed, Some(until(65))), Some((10_000_000, 65_000_000)), "then nothing was sent");
+        assert_eq!(of(&closed, None), Some((10_000_000, 40_000_000)), "the last request left at 60 ms");
         // The level is 1 for 50 of 90 ms, so that is an open loop's plateau.
-        assert_eq!(of(&Shape::Burst), Some((0, 90_000_000)));
-        assert_eq!(extent(&round, &Flight(vec![(0, 0)]), &Shape::Burst), None);
+        assert_eq!(of(&open, Some(until(90))), Some((0, 90_000_000)));
+        assert_eq!(of(&Shape::Burst, Some(until(0))), None);
+        assert_eq!(extent(&round, &Flight(vec![(0, 0)]), &open), None);
+    }
+
+    #[test]
+    fn a_load_that_changes_by_plan_or_only_piles_up_has_no_steady_state() {
+        let of = |shape: &Shape, wait: fn(u64) -> u64| {
+            let rows: Vec<_> = (0..2000).map(|seq| stream(seq, 10 * seq, &[10 * seq + wait(seq)])).collect();
+            let (table, case) = (table("a", &rows), case(shape.clone()));
+            let rows = crate::frame::facts::of(&table, "a").unwrap();
+            extent(&rounds(&rows, &facts(&case))[0], &Flight::of(&rows), shape).is_some()
+        };
+        let open = Shape::Open { rate: 100.0, arrival: Arrival::Constant };
+        assert!(of(&open, |seq| 50 + seq % 7) && !of(&open, |seq| 50 + 5 * seq + seq % 7));
+        let span = Nanos::from_millis(9);
+        let users = |to| [(5, 5), (5, to)].map(|(from, to)| UserStage { from, to, span }).into();
+        assert_eq!([5, 6].map(|to| of(&Shape::Users { stages: users(to) }, |_| 50)), [true, false]);
+        let rates = |rate| [Course::Flat(9.0), rate].map(|rate| RateStage { rate, span }).into();
+        let staged = |rate| of(&Shape::Rates { stages: rates(rate), arrival: Arrival::Constant }, |_| 50);
+        let ramp = Course::Ramp { from: 9.0, to: 20.0 };
+        assert_eq!([Course::Flat(9.0), Course::Flat(8.0), ramp].map(staged), [true, false, false]);
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// In the message of a connection that this side had no file left for: none of the server's doing.
+    pub const NO_FILES: &str = "this process may open no more files";
     /// Characters of a message that are kept.
     pub const MAX_MESSAGE: usize = 500;
 
@@ -216,8 +218,7 @@ pub struct Timeline {
 /// One finished request. It is never an error: a failed call is an outcome too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its number in the case, warm-up included; the same seed and number give the same request. The turns of a session
-    /// share it.
+    /// Its number in the case, warm-up included, which a session's turns share; the same seed and number give the same request.
     pub seq: u64,
     /// Its turn in the session, from 0.
     pub turn: u32,
@@ -294,7 +295,6 @@ mod tests {
 
     #[test]
     fn a_message_is_cut_by_characters_not_bytes() {
-        let failure = Failure::new(FailureKind::Decode, "é".repeat(600));
-        assert_eq!(failure.message.chars().count(), 500);
+        assert_eq!(Failure::new(FailureKind::Decode, "é".repeat(600)).message.chars().count(), 500);
     }
 }

@@ -57,7 +57,6 @@ pub struct Manifest {
     /// Ctrl-C, SIGTERM or a crash cut the run short.
     pub interrupted: bool,
     /// Why the run could not go on, where something else cut it short.
-    #[serde(default)]
     pub error: Option<String>,
     /// The parts of the run, in the order in which they ran.
     pub parts: Vec<Part>,
@@ -98,10 +97,12 @@ pub struct Part {
 /// The tool's own health during one part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vitals {
-    /// Lateness of the 1 ms ticker over all worker threads, p99, milliseconds.
+    /// Lateness of the 10 ms ticker over all worker threads, p99, milliseconds.
     pub stall_ms_p99: f64,
     /// The same, greatest.
     pub stall_ms_max: f64,
+    /// What more than 1 % of the ticks are late by at 95 % confidence, milliseconds; None for too few ticks, or an earlier run.
+    pub stall_ms_sure: Option<f64>,
     /// CPU time of each worker thread over wall time, 0..=1.
     pub cpu_shares: Vec<f64>,
     /// Resident memory at its highest, bytes.

@@ -101,6 +101,8 @@ pub struct Sample {
     pub distributions: BTreeMap<Metric, Distribution>,
     /// Counts.
     pub counts: Counts,
+    /// Requests that failed for want of a file to open a connection with.
+    pub without_file: u64,
 }
 
 impl Row {

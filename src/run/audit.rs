@@ -2,16 +2,28 @@
 
 use crate::model::ending::Ending;
 use crate::model::metric::Metric;
+use crate::model::outcome::Failure;
 use crate::model::plan::AuditLimits;
 use crate::model::report::{Audit, OFF_PLAN, Part, Vitals};
 use crate::model::sample::Sample;
 use crate::model::units::Unit;
-use crate::stats::quantile;
+use crate::stats::{quantile, share};
 use crate::view::format::{against, millis};
 
 /// From so many milliseconds on, and from this share of the spans that were measured, a valid case's stall is spoken of.
 const NOTED_STALL: f64 = 1.0;
 const NOTED_SHARE: f64 = 0.25;
+
+/// The share of requests, or of ticks, that may be later than the limit, and how sure it must be that more were.
+const LATE: (f64, f64) = (0.01, 0.95);
+/// So many late ones at the least decide something, where there are as many at all: one hiccup makes a few of them.
+const FEW: u64 = 3;
+
+/// How many of `n` must be late for more than a hundredth to be late: of less than a hundred the p99 is the greatest, and one
+/// would decide.
+pub(super) fn many(n: u64) -> Option<u64> {
+    share::decisive(n, LATE.0, LATE.1).map(|many| many.max(FEW.min(n)))
+}
 
 /// The audit of one case from its rounds' facts and its rows.
 ///
@@ -41,8 +53,12 @@ pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits
         dropped: sample.counts.dropped,
         reasons: Vec::new(),
     };
-    audit.reasons = reasons(&audit, limits);
+    // Where it is not known what is sure, p99 is the best that there is.
+    let late = many(lags.len() as u64).and_then(|many| lags.get(lags.len() - many as usize).copied());
+    let stalled = worst(|vitals| vitals.stall_ms_sure.unwrap_or(vitals.stall_ms_p99));
+    audit.reasons = reasons(&audit, [late, stalled], limits);
     audit.reasons.extend(short_rate(&audit, sample.counts.scheduled, limits.achieved));
+    audit.reasons.extend(without_file(sample.without_file));
     audit.reasons.extend(parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("{OFF_PLAN}{why}")));
     let given_up = parts.iter().any(|part| matches!(part.ending, Some(Ending::Aborted(_))));
     if parts.len() < rounds as usize && !given_up {
@@ -52,8 +68,10 @@ pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits
     audit
 }
 
+/// By how much enough requests left late, and enough ticks came late, decides; told is the p99, which is as much or more.
 /// Limits are printed with as many digits as tell them from what broke them.
-fn reasons(audit: &Audit, limits: &AuditLimits) -> Vec<String> {
+fn reasons(audit: &Audit, [late, stalled]: [Option<f64>; 2], limits: &AuditLimits) -> Vec<String> {
+    let p99 = |sure: Option<f64>, limit: f64, p99: Option<f64>| sure.filter(|sure| *sure > limit).and(p99);
     let mut reasons = Vec::new();
     let mut over = |value: Option<f64>, limit: f64, unit: Unit, say: &dyn Fn(&str) -> String| {
         if let Some(value) = value.filter(|value| *value > limit) {
@@ -61,14 +79,22 @@ fn reasons(audit: &Audit, limits: &AuditLimits) -> Vec<String> {
             reasons.push(say(&format!("{} (limit {limit_text})", against(Some(value), limit, unit))));
         }
     };
-    over(audit.schedule_lag_ms_p99, limits.lag_p99.millis(), Unit::Millis, &|lag| {
+    let limit = limits.lag_p99.millis();
+    over(p99(late, limit, audit.schedule_lag_ms_p99), limit, Unit::Millis, &|lag| {
         format!("requests left late by {lag} at p99: the tool could not keep its schedule")
     });
-    over(audit.stall_ms_p99, limits.stall_p99.millis(), Unit::Millis, &|stall| {
+    let limit = limits.stall_p99.millis();
+    over(p99(stalled, limit, audit.stall_ms_p99), limit, Unit::Millis, &|stall| {
         format!("worker threads stalled for {stall} at p99: stamps are late by as much")
     });
     over(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| format!("a worker thread was busy for {share} of the time"));
     reasons
+}
+
+/// What was not sent for want of a file is the tool's failure, whatever the rows say.
+fn without_file(requests: u64) -> Option<String> {
+    let failed = format!("requests failed since {}: {requests}", Failure::NO_FILES);
+    (requests > 0).then(|| format!("{failed}; raise the limit (`ulimit -n`), or bound the load by `max_in_flight`"))
 }
 
 /// Too little of the offered rate was sent. Where arrivals without room explain it, the tool kept up and the server did not.
@@ -135,6 +161,28 @@ mod tests {
     }
 
     #[test]
+    fn one_hiccup_does_not_decide_a_short_case_and_lasting_lateness_does() {
+        let of = |late: usize, n: usize| {
+            let lags: Vec<f64> = (0..n).map(|place| if place < late { 30.0 } else { 0.1 }).collect();
+            let reasons = audit(&[&Part::default()], 1, &sample(&lags), &AuditLimits::default()).reasons;
+            let known = "requests left late by 30 ms (limit 5 ms) at p99: the tool could not keep its schedule";
+            assert!(reasons.is_empty() || reasons == [known], "{reasons:?}");
+            reasons.len()
+        };
+        assert_eq!([of(1, 14), of(2, 14), of(2, 50), of(15, 1000)], [0; 4]);
+        assert_eq!([of(1, 1), of(2, 2), of(3, 14), of(3, 50), of(16, 1000), of(14, 14)], [1; 6]);
+    }
+
+    #[test]
+    fn few_late_ticks_are_told_and_decide_nothing() {
+        let of = |sure| part(Vitals { stall_ms_p99: 30.0, stall_ms_sure: sure, ..Vitals::default() });
+        let seen = |sure| audit(&[&of(sure)], 1, &sample(&[0.1]), &AuditLimits::default());
+        assert_eq!((seen(Some(4.0)).valid, seen(Some(4.0)).stall_ms_p99), (true, Some(30.0)));
+        let known = "worker threads stalled for 30 ms (limit 5 ms) at p99: stamps are late by as much";
+        assert_eq!([seen(Some(6.0)), seen(None)].map(|audit| audit.reasons), [[known], [known]]);
+    }
+
+    #[test]
     fn what_breaks_a_threshold_never_looks_equal_to_it() {
         let part = part(Vitals { stall_ms_p99: 5.004, cpu_shares: vec![0.9004], ..Vitals::default() });
         let mut late = sample(&[5.0004]);
@@ -170,6 +218,14 @@ mod tests {
         assert_eq!(reason(&full), format!("{OFF_PLAN}{known}"));
         full.counts.dropped = 40;
         assert!(reason(&full).starts_with("60% of the offered rate"), "{}", reason(&full));
+    }
+
+    #[test]
+    fn a_request_without_a_file_is_the_tools_own_failure() {
+        let short = Sample { without_file: 3, ..sample(&[0.1]) };
+        let known = "requests failed since this process may open no more files: 3; raise the limit (`ulimit -n`), or bound \
+            the load by `max_in_flight`";
+        assert_eq!(audit(&[&Part::default()], 1, &short, &AuditLimits::default()).reasons, [known]);
     }
 
     #[test]

@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// Open files besides connections.
 const SPARE_FILES: u64 = 128;
+/// Asked for where nobody knows how many connections there will be: as many as Linux gives a process unless told otherwise.
+const MANY_FILES: u64 = 1 << 20;
 
 /// A run that came to its end, whatever the verdict.
 pub struct Conducted {
@@ -50,8 +52,13 @@ pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
 
 fn make_room(plan: &Plan) -> Result<(), RunError> {
     let (wanted, connections) = plan.cases.iter().map(open_files).max().unwrap_or_default();
-    let allowed = allow_open_files(wanted);
+    let allowed = allow_open_files(if plan.cases.iter().any(boundless) { wanted.max(MANY_FILES) } else { wanted });
     if allowed >= wanted { Ok(()) } else { Err(RunError::OpenFiles { connections, wanted, allowed }) }
+}
+
+/// Whether its connections are as many as are in flight, and nothing bounds those.
+fn boundless(case: &Case) -> bool {
+    !case.load.shape.closed() && case.load.max_in_flight.is_none()
 }
 
 /// Open files that a case needs at the most, and the connections among them: one file each, two where the simulator in
@@ -189,6 +196,14 @@ mod tests {
         let text = format!("version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n");
         let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
         scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    }
+
+    #[test]
+    fn only_a_load_that_nothing_bounds_asks_for_every_file() {
+        let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
+        let of = |load| boundless(&plan(url, load).cases[0]);
+        assert!(of("{ rate: 5/s, duration: 9s }"));
+        assert!(!of("{ rate: 5/s, duration: 9s, max_in_flight: 7 }") && !of("{ concurrency: 8, requests: 9 }"));
     }
 
     #[test]

@@ -146,12 +146,15 @@ impl Drive {
     }
 
     async fn next(&self) -> Option<Departure> {
-        tokio::select! {
+        let departure = tokio::select! {
             biased;
             () = self.stop.reached(Level::Drain) => None,
             () = self.halt.reached(Level::Drain) => None,
             departure = async { if self.closed { self.next_closed().await } else { self.next_open().await } } => departure,
-        }
+        };
+        // Those that wait for a switch are told one after the other: a session that heard of it first may have freed its slot.
+        let goes_on = |switch: &Stop| switch.level() == Level::Run;
+        departure.filter(|_| goes_on(&self.stop) && goes_on(&self.halt))
     }
 
     async fn next_closed(&self) -> Option<Departure> {

@@ -112,6 +112,32 @@ mod tests {
     use super::*;
     use crate::run::stop::Level;
 
+    /// What the ticker of a lane saw that was blocked for so long, and ran for 60 ms else.
+    fn stall_of(blocked: Duration) -> Spans {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stall = Rc::new(RefCell::new(Spans::default()));
+        let clock = Clock::starting(std::time::Instant::now());
+        LocalSet::new().block_on(&runtime, async {
+            let ticker = tokio::task::spawn_local(tick(clock, stall.clone()));
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            std::thread::sleep(blocked);
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            ticker.abort();
+        });
+        stall.take()
+    }
+
+    #[test]
+    fn one_blocked_lane_is_seen_beside_others_that_go_on() {
+        const BLOCKED: Duration = Duration::from_millis(300);
+        let lanes = [BLOCKED, Duration::ZERO].map(|blocked| std::thread::spawn(move || stall_of(blocked)));
+        let mut all = Spans::default();
+        lanes.map(|lane| lane.join().unwrap()).iter().for_each(|lane| all.merge(lane));
+        // Every tick that was due meanwhile is late, by what was left of the block: the first by all of it but a tick.
+        assert!(all.count() >= 30, "{}", all.count());
+        assert!(all.millis_at(1.0).unwrap() >= 285.0 && all.millis_from_top(25).unwrap() >= 40.0);
+    }
+
     #[test]
     fn a_lane_that_cannot_be_built_halts_the_others() {
         let (halt, clock) = (Stop::default(), Clock::starting(std::time::Instant::now()));

@@ -36,6 +36,19 @@ impl Spans {
         let histogram = self.0.as_ref().filter(|histogram| !histogram.is_empty())?;
         Some(histogram.value_at_quantile(share) as f64 / 1000.0)
     }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.0.as_ref().map_or(0, Histogram::len)
+    }
+
+    /// The value that is so many from the top, the greatest being 1, milliseconds; None without that many values.
+    pub fn millis_from_top(&self, place: u64) -> Option<f64> {
+        let n = self.count();
+        // The middle of the rank: no rounding of the quantile makes its neighbour of it.
+        let rank = (place > 0).then(|| n.checked_sub(place)).flatten()? as f64 + 0.5;
+        self.millis_at(rank / n as f64)
+    }
 }
 
 /// The live figures of one round of a case.
@@ -129,6 +142,17 @@ mod tests {
         spans.merge(&more);
         let p99 = spans.millis_at(0.99).unwrap();
         assert!((p99 - 99.0).abs() < 0.1, "{p99}");
+    }
+
+    #[test]
+    fn a_value_is_found_by_its_place_from_the_top() {
+        let mut spans = Spans::default();
+        (1..=700).for_each(|i| spans.record(Nanos(1000 * i)));
+        for place in [1u64, 2, 300, 699, 700] {
+            let seen = spans.millis_from_top(place).unwrap();
+            assert!((seen * 1000.0 - (701 - place) as f64).abs() < 1e-9, "{place}: {seen}");
+        }
+        assert_eq!([0, 701].map(|place| spans.millis_from_top(place)), [None, None]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::model::target::Place;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::pace::users;
+use crate::run::audit::many;
 use crate::run::bench::Bench;
 use crate::run::collect::{Collected, Collector, Desk};
 use crate::run::context::Context;
@@ -287,6 +288,7 @@ impl<'a> Stage<'a> {
         let totals = reading(&self.gauges);
         Vitals {
             stall_ms_p99: stall.millis_at(0.99).unwrap_or(0.0),
+            stall_ms_sure: many(stall.count()).and_then(|many| stall.millis_from_top(many)),
             stall_ms_max: stall.millis_at(1.0).unwrap_or(0.0),
             cpu_shares: lanes.iter().map(|lane| lane.cpu_share).collect(),
             memory_peak: memory_peak(),

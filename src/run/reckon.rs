@@ -80,7 +80,7 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         cdfs: frame::cdfs(&sample),
         groups: frame::groups(case, &sample),
         token_source: frame::token_source(table, &case.id)?,
-        failures: frame::failures(table, &case.id)?,
+        failures: frame::failures(table, facts)?,
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
         notes: notes(table, facts, &parts)?.into_iter().chain(caution(&audit, &sample)).collect(),
@@ -105,7 +105,9 @@ fn endings(parts: &[&Part]) -> (Option<Aborted>, Option<Saturated>) {
 /// Why rounds ended as they did, and what is to be known of the counts.
 fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Result<Vec<String>, RunError> {
     let said = |part: &&Part| match part.ending.as_ref()? {
-        Ending::Aborted(lost) => Some(format!("`{}`: {lost}. Requests in flight then may count as cancelled.", lost.expr)),
+        Ending::Aborted(lost) => {
+            Some(format!("`{}`: {lost}. Requests that were cut off then are no part of any figure.", lost.expr))
+        }
         Ending::Saturated(seen) => Some(format!("{seen}. Arrivals that were not sent then are no part of any figure.")),
     };
     Ok(parts.iter().filter_map(said).chain(frame::notes(table, facts)?).collect())

@@ -6,8 +6,10 @@ use crate::model::ending::{Aborted, Ending, Saturated};
 use crate::model::load::{Shape, Warmup};
 use crate::model::outcome::{FailureKind, Outcome, Phase};
 use crate::model::plan::Case;
+use crate::model::units::Nanos;
+use crate::run::meter::Spans;
 use crate::stats::drift::Drift;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The watch over one round.
 pub struct Watcher {
@@ -62,7 +64,9 @@ impl Watcher {
         let row = told.then(|| frame::row(outcome, self.round));
         let flags = self.limits.iter().map(|limit| row.as_ref().and_then(|row| limit.watch.breaks(row))).collect();
         let at_s = outcome.timeline.end.secs();
-        self.order.add((outcome.seq, outcome.turn), outcome.turns, flags);
+        let (line, turns) = (&outcome.timeline, outcome.turns);
+        let took = line.end.since(line.sent.unwrap_or(line.intended));
+        self.order.add((outcome.seq, outcome.turn), Ended { turns, at: line.end, flags }, took);
         while let Some(flags) = self.order.next() {
             for (limit, breaks) in self.limits.iter_mut().zip(flags) {
                 if breaks.is_some_and(|breaks| limit.watch.take(breaks)) {
@@ -99,29 +103,61 @@ fn measured(case: &Case, planned: Option<u64>) -> Option<u64> {
 
 /// Requests in the order of their numbers, not of their ends: in the beginning those end first that fail at once, and a limit
 /// on failures would be lost by them alone.
+///
+/// One that is out for long holds the others up no further: it counts as one that kept every limit, and what comes of it later
+/// does not count. A limit is only harder to lose by that, so the chance of giving up one that holds is not greater.
 #[derive(Default)]
 struct Order {
-    /// By number and turn, with the turns of the session.
-    ended: BTreeMap<(u64, u32), (u32, Flags)>,
+    /// By number and turn.
+    ended: BTreeMap<(u64, u32), Ended>,
     next: (u64, u32),
+    /// Those that count already, though they are out.
+    passed: BTreeSet<(u64, u32)>,
+    /// How long requests take.
+    took: Spans,
+    now: Nanos,
+}
+
+/// A request that is over, and waits for those before it.
+struct Ended {
+    /// Turns of its session.
+    turns: u32,
+    at: Nanos,
+    flags: Flags,
 }
 
 /// Whether a request breaks each of the limits; None where a limit is not about it.
 type Flags = Vec<Option<bool>>;
 
+/// A request that is over waits for the ones before it for so many times what half of the requests take, and for so many
+/// milliseconds at the least.
+const PATIENCE: f64 = 8.0;
+const LEAST_PATIENCE: f64 = 1000.0;
+
 impl Order {
-    fn add(&mut self, place: (u64, u32), turns: u32, flags: Flags) {
-        self.ended.insert(place, (turns, flags));
+    fn add(&mut self, place: (u64, u32), ended: Ended, took: Nanos) {
+        self.now = self.now.max(ended.at);
+        self.took.record(took);
+        if !self.passed.remove(&place) {
+            self.ended.insert(place, ended);
+        }
     }
 
     fn next(&mut self) -> Option<Flags> {
+        let (&place, first) = self.ended.first_key_value()?;
         // What comes behind its turn is not lost: it is next.
-        let first = self.ended.first_entry().filter(|first| *first.key() <= self.next)?;
-        let ((seq, turn), (turns, flags)) = first.remove_entry();
-        if (seq, turn) == self.next {
-            self.next = if turn + 1 < turns { (seq, turn + 1) } else { (seq + 1, 0) };
+        if place <= self.next {
+            let Ended { turns, flags, .. } = self.ended.remove(&place)?;
+            if place == self.next {
+                self.next = if place.1 + 1 < turns { (place.0, place.1 + 1) } else { (place.0 + 1, 0) };
+            }
+            return Some(flags);
         }
-        Some(flags)
+        let patience = (PATIENCE * self.took.millis_at(0.5).unwrap_or(0.0)).max(LEAST_PATIENCE);
+        let kept = (self.now.since(first.at).millis() > patience).then(|| vec![Some(false); first.flags.len()])?;
+        self.passed.insert(self.next);
+        self.next = if self.next.0 < place.0 { (self.next.0 + 1, 0) } else { (place.0, self.next.1 + 1) };
+        Some(kept)
     }
 }
 

@@ -15,6 +15,13 @@ pub fn lower(hits: u64, n: u64, level: f64) -> f64 {
     if hits == 0 || n == 0 { 0.0 } else { boundary(|share| at_least(n as f64, share, hits as f64) <= 1.0 - level) }
 }
 
+/// The fewest hits of `n` of which chance is no explanation at confidence `level`: their lower end is above `share`. None
+/// where `n` are too few for that.
+pub fn decisive(n: u64, share: f64, level: f64) -> Option<u64> {
+    let first = (share * n as f64) as u64 + 1;
+    (first..=n).find(|&hits| at_least(n as f64, share, hits as f64) < 1.0 - level)
+}
+
 /// Where on 0..=1 a condition that is true at the left turns false.
 fn boundary(left: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
@@ -43,6 +50,18 @@ mod tests {
         // 10 of 100, two-sided 95 %: 4.900 % to 17.622 % (R: binom.test(10, 100)).
         assert!((lower(10, 100, 0.975) - 0.049005).abs() < 1e-6);
         assert!((upper(10, 100, 0.975) - 0.176223).abs() < 1e-6);
+    }
+
+    #[test]
+    fn so_few_of_a_sample_are_no_chance() {
+        // 1 − 0.99^n is 5 % at n = 5.1; of 50 and of 1000 the tails are R's pbinom(k − 1, n, 0.01, lower.tail = FALSE).
+        let of = |n| decisive(n, 0.01, 0.95);
+        assert_eq!([of(0), of(1), of(5), of(6), of(50), of(1000)], [None, Some(1), Some(1), Some(2), Some(3), Some(16)]);
+        assert_eq!(decisive(3, 0.5, 0.95), None, "three of three are one in eight");
+        for n in [1, 14, 99, 100, 700] {
+            let fewest = of(n).unwrap();
+            assert!(lower(fewest, n, 0.95) > 0.01 && lower(fewest - 1, n, 0.95) <= 0.01, "{n}");
+        }
     }
 
     proptest! {

@@ -187,6 +187,7 @@ pub mod tests {
         let vitals =
             (0.0..9e9, proptest::collection::vec(0.0..1.0, 0..4), any::<u64>()).prop_map(|(x, cpu_shares, memory_peak)| Vitals {
                 stall_ms_p99: x,
+                stall_ms_sure: Some(x / 2.0),
                 stall_ms_max: 2.0 * x,
                 cpu_shares,
                 memory_peak,

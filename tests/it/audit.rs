@@ -134,6 +134,26 @@ fn a_rate_beyond_every_machine_is_not_reported_as_sent() {
     assert!(audit["achieved_over_offered"].as_f64().unwrap() < 0.5, "{audit:#}");
 }
 
+#[test]
+fn a_tool_that_may_open_no_more_files_blames_itself() {
+    let server = Server::start(|stream, _| {
+        std::thread::sleep(Duration::from_secs(2));
+        send(stream, &stream_of_one_token())
+    });
+    let lab = Lab::new();
+    let load = "{ rate: 200/s, arrivals: constant, requests: 200 }";
+    lab.file("s.yaml", plain(&server.url(), 1).replace("{ concurrency: 1, requests: 1 }", load).replace("read: 1s", "read: 5s"));
+    let ran = by_way_of(&lab, &["sh", "-c", "ulimit -n 140; exec \"$@\"", "sh"]).output().expect("a shell");
+    Ran::of(ran).expect(4);
+    among(&reasons(&lab), "requests failed since this process may open no more files: ");
+    let seen = &lab.results()["cases"][0]["counts"];
+    assert!(seen["ok"].as_u64().unwrap() > 50 && seen["failures"]["connect"].as_u64().unwrap() > 10, "{seen:#}");
+}
+
+fn stream_of_one_token() -> Vec<u8> {
+    stream(&[TOKEN, FINISH, "[DONE]"], true)
+}
+
 /// CPU time in ticks of 10 ms: of the whole machine, from boot on.
 fn machine_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").expect("a Linux");

@@ -1,6 +1,7 @@
 //! A TCP connection to a name that may have several addresses.
 
 use crate::model::outcome::{Failure, FailureKind};
+use rustix::io::Errno;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +15,8 @@ const STAGGER: Duration = Duration::from_millis(250);
 pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure> {
     let failed = |why: String| Failure::new(FailureKind::Connect, why).at("connecting");
     let found = tokio::net::lookup_host((host, port)).await;
-    let addresses: Vec<SocketAddr> = found.map_err(|error| failed(format!("cannot resolve {host}: {error}")))?.collect();
+    let addresses: Vec<SocketAddr> =
+        found.map_err(|error| failed(format!("cannot resolve {host}: {}", plain(&error))))?.collect();
     if addresses.is_empty() {
         return Err(failed(format!("{host} has no address")));
     }
@@ -73,8 +75,11 @@ fn without_delay(socket: TcpStream) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// An I/O error without the number that the system gives it.
+/// An I/O error without the number that the system gives it, and the one that is this side's own in its own words.
 fn plain(error: &io::Error) -> String {
+    if error.raw_os_error().is_some_and(|code| [Errno::MFILE, Errno::NFILE].contains(&Errno::from_raw_os_error(code))) {
+        return Failure::NO_FILES.into();
+    }
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
@@ -96,6 +101,13 @@ mod tests {
         assert_eq!(alternating(given), parse("[::1]:1 1.0.0.1:1 [::2]:1 1.0.0.2:1 [::3]:1"));
         assert_eq!(alternating(parse("1.0.0.1:1 1.0.0.2:1 [::1]:1")), parse("1.0.0.1:1 [::1]:1 1.0.0.2:1"));
         assert_eq!(alternating(Vec::new()), []);
+    }
+
+    #[test]
+    fn a_want_of_files_is_told_in_this_sides_own_words() {
+        let said = |code: Errno| plain(&io::Error::from_raw_os_error(code.raw_os_error()));
+        assert_eq!([Errno::MFILE, Errno::NFILE].map(said), [Failure::NO_FILES; 2]);
+        assert_eq!(said(Errno::CONNREFUSED), "connection refused");
     }
 
     #[tokio::test]

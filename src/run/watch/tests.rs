@@ -80,10 +80,39 @@ fn what_the_tool_gave_up_is_no_failure_of_the_server() {
 }
 
 #[test]
+fn one_request_that_hangs_does_not_hold_the_loss_of_a_limit_up() {
+    let mut watcher = watcher(CLOSED, ERRORS);
+    let warm = |seq| Outcome { phase: Phase::Warmup, ..reply(seq, 1) };
+    assert!((0..8).all(|seq| watcher.see(&warm(seq), || 4).is_none()));
+    // Request 8 hangs; 9 ends at 91 ms, and waits for it until 110 ends at 1101 ms.
+    let mut see = |seq| Some((seq, watcher.see(&failure(seq, FailureKind::Http5xx), || 4)?));
+    let endings: Vec<(u64, Ending)> = (9..400).filter_map(&mut see).collect();
+    let [(110, Ending::Aborted(lost))] = endings.as_slice() else { panic!("{endings:?}") };
+    assert_eq!((lost.n, lost.breaking), (20, 19), "the one that hangs counts as kept");
+}
+
+#[test]
+fn what_is_passed_over_counts_once_and_as_kept() {
+    let mut order = Order::default();
+    let mut add = |seq, at, took| {
+        let ended = Ended { turns: 1, at: Nanos::from_millis(at), flags: vec![Some(true)] };
+        order.add((seq, 0), ended, Nanos::from_millis(took));
+        std::iter::from_fn(|| order.next()).flatten().flatten().collect::<Vec<_>>()
+    };
+    assert!([(2, 10), (3, 20), (5, 1500)].iter().all(|&(seq, at)| add(seq, at, 200).is_empty()));
+    // Eight times 200 ms behind the end of request 2, the two before it are passed over; request 5 has not waited as long.
+    assert_eq!(add(6, 1620, 200), [false, false, true, true]);
+    assert!(add(1, 1612, 1600).is_empty(), "it has counted");
+    assert_eq!(add(4, 1613, 100), [true, true, true]);
+    assert!(add(0, 1614, 1600).is_empty());
+}
+
+#[test]
 fn turns_of_a_session_are_waited_for() {
     let mut order = Order::default();
     let mut add = |seq, turn, turns| {
-        order.add((seq, turn), turns, vec![Some(turn > 0)]);
+        let ended = Ended { turns, at: Nanos::ZERO, flags: vec![Some(turn > 0)] };
+        order.add((seq, turn), ended, Nanos::ZERO);
         std::iter::from_fn(|| order.next()).flatten().flatten().collect::<Vec<_>>()
     };
     assert!(add(1, 0, 1).is_empty());

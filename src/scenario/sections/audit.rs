@@ -14,7 +14,7 @@ pub(crate) static AUDIT: Block = Block {
         field("lag_p99", Kind::Leaf(&SPAN), "How late requests leave, at p99 at the most.").default("5ms").example("10ms"),
         field("achieved", Kind::Leaf(&SHARE), "Achieved over offered rate at the least.").default("98%").example("95%"),
         field("cpu", Kind::Leaf(&SHARE), "CPU of one worker thread at the most.").default("90%").example("80%"),
-        field("stall_p99", Kind::Leaf(&SPAN), "Lateness of the worker threads' 1 ms ticker, at p99 at the most.")
+        field("stall_p99", Kind::Leaf(&SPAN), "Lateness of the worker threads' 10 ms ticker, at p99 at the most.")
             .default("5ms")
             .example("10ms"),
     ],

@@ -95,6 +95,7 @@ fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> O
         abort: node.get("abort").and_then(abort),
     };
     lost_early(node, &check, review);
+    whole(node, &check, review);
     Some(Limit { check, node })
 }
 
@@ -118,6 +119,18 @@ fn lost_early(node: &Node, check: &Check, review: &mut Review) {
         None => mistake,
     };
     review.push(mistake.help(help));
+}
+
+/// Files an `abort` on a limit that is about one stage: only what the whole case is judged by is watched.
+fn whole(node: &Node, check: &Check, review: &mut Review) {
+    let one = check.when.get(STAGE).is_some_and(|stage| *stage != Scalar::Text("all".into()));
+    let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && one) else { return };
+    let mistake = Mistake::new(entry.key_at, "`abort` does not watch one stage alone", "gives up whole cases");
+    let mistake = match node.entry_at("when") {
+        Some(when) => mistake.also(when.value.at, "one stage"),
+        None => mistake,
+    };
+    review.push(mistake.help("Leave `abort` out, or write `load.stage: all` for the case as a whole."));
 }
 
 fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
