@@ -40,7 +40,7 @@ fn probes(search: &SearchReport) -> Sheet {
     let heads = [">#", &load, "For", ">n", "Verdict", ">Probability that all holds"].into_iter();
     let heads: Vec<&str> = heads.chain(limits.iter().map(String::as_str)).collect();
     let row = |(index, probe): (usize, &ProbeReport)| {
-        let holds = probe.holds.map_or_else(|| ABSENT.to_owned(), percent);
+        let holds = probe.holds.map_or_else(|| ABSENT.to_owned(), likely);
         let load = format!("{}{unit}", probe.load);
         let first = [(index + 1).to_string(), load, probe.purpose.name().to_owned(), probe.requests.to_string()];
         let cells = first.into_iter().chain([verdict(probe), holds]);
@@ -84,7 +84,7 @@ fn line(index: usize, probe: &ProbeReport, unit: &str) -> Vec<Cell> {
         Outcome::Open | Outcome::Invalid => Tint::Yellow,
     };
     let seen = |own: &Verdict| format!("{}: {}", title(&own.check), against(own.observed, own.check.limit, unit_of(own)));
-    let holds = probe.holds.map_or_else(|| ABSENT.to_owned(), percent);
+    let holds = probe.holds.map_or_else(|| ABSENT.to_owned(), likely);
     let plain = |text: String| (text, Tint::None);
     vec![
         plain((index + 1).to_string()),
@@ -162,6 +162,15 @@ fn probe(probe: &ProbeReport) -> Value {
     })
 }
 
+/// A probability; nobody needs the digits of what is all but certain.
+fn likely(chance: f64) -> String {
+    match chance {
+        tiny if tiny < 0.001 => "<0.1%".to_owned(),
+        sure if sure > 0.999 => ">99.9%".to_owned(),
+        other => percent(other),
+    }
+}
+
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -209,7 +218,7 @@ pub mod tests {
         let told = &told(&report)[0];
         let last = ["4", "16", "confirm", "100", "pass", "99%", "400 ms"].map(str::to_owned);
         assert_eq!((told.probes.rows.len(), &told.probes.rows[3]), (4, &last.to_vec()));
-        assert_eq!(told.probes.rows[1][4..], ["fail, stopped early", "0%", "1 s ❌"]);
+        assert_eq!(told.probes.rows[1][4..], ["fail, stopped early", "<0.1%", "1 s ❌"]);
         let slowest = told.pareto.rows.last().unwrap();
         assert_eq!((slowest[0].as_str(), slowest[4].as_str()), ("32", "dominated"));
     }
@@ -222,7 +231,7 @@ pub mod tests {
         insta::assert_snapshot!(probe_table(&report, None, false), @r"
         #  LOAD  FOR        N  PROBE                P(HOLDS)  LIMITS
         1     8  bracket  100  pass                      99%  ttft.p99 < 500ms: 250 ms
-        2    32  bracket  100  fail, stopped early        0%  ttft.p99 < 500ms: 1 s
+        2    32  bracket  100  fail, stopped early     <0.1%  ttft.p99 < 500ms: 1 s
         ");
         report.searches.push(report.searches[0].clone());
         let said = probe_table(&report, Some(80), false);

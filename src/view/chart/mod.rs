@@ -44,7 +44,9 @@ pub fn charts(report: &Report) -> Result<Vec<Chart>, ViewError> {
 
 fn figures(report: &Report) -> Vec<Figure> {
     let first = search::figure(report);
-    let over_load = [latency_over_load::figure(report), throughput_over_load::figure(report)];
+    // Of a search the cases are probes, some of them cut short: those have no rate that a curve could go through.
+    let whole = |figure: fn(&Report) -> Option<Figure>| Some(report).filter(|report| report.searches.is_empty()).and_then(figure);
+    let over_load = [latency_over_load::figure, throughput_over_load::figure].map(whole);
     let over_time = [over_time::ttft(report), over_time::in_flight(report), over_time::tokens_per_second(report)];
     let over_load = first.into_iter().chain(over_load.into_iter().flatten());
     over_load.chain(distribution::figures(report)).chain(over_time.into_iter().flatten()).collect()
