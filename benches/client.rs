@@ -89,14 +89,10 @@ fn watch(events: mpsc::Receiver<Event>, idle: Option<u64>, stop: &Stop) -> Value
         }
     }
     let ended = ended.unwrap_or_else(Cost::now);
-    json!({
-        "cpu_s": ended.cpu_s - began.cpu_s,
-        "wall_s": ended.at.duration_since(began.at).as_secs_f64(),
-        "began": began.resident,
-        "resident": ended.resident,
-        "peak": ended.peak,
-        "samples": samples,
-    })
+    let mut told = ended.since(&began);
+    told["resident"] = json!(ended.resident);
+    told["samples"] = json!(samples);
+    told
 }
 
 /// `zero` is the run's start on the system's monotonic clock.

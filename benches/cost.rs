@@ -75,4 +75,13 @@ impl Cost {
             peak: kib("VmHWM:").unwrap_or(0) << 10,
         }
     }
+    /// What was spent from an earlier state to this one, the memory at both ends.
+    pub fn since(&self, began: &Cost) -> Value {
+        json!({
+            "cpu_s": self.cpu_s - began.cpu_s,
+            "wall_s": self.at.duration_since(began.at).as_secs_f64(),
+            "began": began.resident,
+            "peak": self.peak,
+        })
+    }
 }

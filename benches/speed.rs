@@ -50,13 +50,9 @@ fn floor(job: &Job) -> Value {
     let counted = floor::run(job.addr, &reply, &body, job.streams as usize, job.requests).expect("the floor");
     let ended = Cost::now();
     assert_eq!(counted.ends, counted.requests * (job.order.events + 2), "the floor miscounted");
-    json!({
-        "cpu_s": ended.cpu_s - began.cpu_s,
-        "wall_s": ended.at.duration_since(began.at).as_secs_f64(),
-        "began": began.resident,
-        "peak": ended.peak,
-        "ok": counted.requests,
-    })
+    let mut told = ended.since(&began);
+    told["ok"] = json!(counted.requests);
+    told
 }
 
 /// Threads that are started later stay there too.

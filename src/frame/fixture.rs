@@ -5,7 +5,7 @@ use crate::frame::table::{Table, Tagged};
 use crate::model::api::Api;
 use crate::model::dataset::{DatasetSpec, Source};
 use crate::model::labels::Labels;
-use crate::model::load::{Load, Shape, Warmup};
+use crate::model::load::{Load, Shape};
 use crate::model::outcome::{Counted, Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage};
 use crate::model::plan::Case;
 use crate::model::request::RequestSpec;
@@ -88,16 +88,7 @@ pub(super) fn table(case: &str, outcomes: &[Outcome]) -> Table {
 
 /// A case `a` of this shape, without end or warm-up.
 pub(super) fn case(shape: Shape) -> Case {
-    let load = Load {
-        shape,
-        requests: None,
-        duration: None,
-        warmup: Warmup::Requests(0),
-        graceful_stop: Nanos::ZERO,
-        max_in_flight: None,
-        stop_when_saturated: false,
-        spread: Nanos::ZERO,
-    };
+    let load = Load::bare(shape);
     Case {
         id: "a".into(),
         labels: Labels::default(),

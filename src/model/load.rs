@@ -251,4 +251,21 @@ impl Load {
 }
 
 #[cfg(test)]
+impl Load {
+    /// A load of this shape, without end, warm-up or grace.
+    pub fn bare(shape: Shape) -> Load {
+        Load {
+            shape,
+            requests: None,
+            duration: None,
+            warmup: Warmup::Requests(0),
+            graceful_stop: Nanos::ZERO,
+            max_in_flight: None,
+            spread: Nanos::ZERO,
+            stop_when_saturated: false,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests;

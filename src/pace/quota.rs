@@ -75,16 +75,7 @@ mod tests {
     fn quota(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Quota {
         let shape = Shape::Closed { users: 1 };
         let duration = millis.map(Nanos::from_millis);
-        Quota::new(&Load {
-            shape,
-            requests,
-            duration,
-            warmup,
-            graceful_stop: Nanos::ZERO,
-            max_in_flight: None,
-            spread: Nanos::ZERO,
-            stop_when_saturated: false,
-        })
+        Quota::new(&Load { requests, duration, warmup, ..Load::bare(shape) })
     }
 
     #[test]

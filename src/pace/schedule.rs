@@ -115,16 +115,7 @@ mod tests {
     fn load(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Load {
         let shape = Shape::Open { rate: 10.0, arrival: Arrival::Constant };
         let duration = millis.map(Nanos::from_millis);
-        Load {
-            shape,
-            requests,
-            duration,
-            warmup,
-            graceful_stop: Nanos::ZERO,
-            max_in_flight: None,
-            spread: Nanos::ZERO,
-            stop_when_saturated: false,
-        }
+        Load { requests, duration, warmup, ..Load::bare(shape) }
     }
 
     fn count(load: &Load) -> (usize, usize) {

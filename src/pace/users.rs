@@ -60,19 +60,9 @@ fn part(span: Nanos, halves: u64, n: u32) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::load::Warmup;
 
     fn load(shape: Shape, spread: u64) -> Load {
-        Load {
-            shape,
-            requests: None,
-            duration: None,
-            warmup: Warmup::Requests(0),
-            graceful_stop: Nanos::ZERO,
-            max_in_flight: None,
-            spread: Nanos(spread),
-            stop_when_saturated: false,
-        }
+        Load { spread: Nanos(spread), ..Load::bare(shape) }
     }
 
     fn stages(stages: &[(u32, u32, u64)]) -> Load {

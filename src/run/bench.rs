@@ -80,6 +80,13 @@ impl Bench {
         Ok(Bench { lines: lines?, protocol, notes, arrivals, conversations, route, stem: String::new() })
     }
 
+    /// Adds what a reader must know of the data, as far as it is known by now, in order. Cases that share data share its notes.
+    pub fn tell(&self, notes: &mut Vec<String>) {
+        notes.extend(self.notes.iter().cloned().chain(self.problems()));
+        notes.sort();
+        notes.dedup();
+    }
+
     /// What a reader must know of rows that were left out, as far as they are known.
     pub fn problems(&self) -> Vec<String> {
         datasets(&self.lines).iter().flat_map(|line| line.prompts.problems()).collect()

@@ -94,15 +94,6 @@ fn begin(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest {
     }
 }
 
-/// What is known of the datasets by now. Cases that share one share its notes.
-fn notes(benches: &[Bench]) -> Vec<String> {
-    let own = |bench: &Bench| bench.notes.iter().cloned().chain(bench.problems()).collect::<Vec<_>>();
-    let mut notes: Vec<String> = benches.iter().flat_map(own).collect();
-    notes.sort();
-    notes.dedup();
-    notes
-}
-
 fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<RunDir, RunError> {
     let folder = RunDir::create(&Where {
         explicit: context.output.as_deref(),
@@ -167,10 +158,13 @@ impl Ready {
     }
 
     fn notes(&self) -> Vec<String> {
-        match self {
-            Ready::Cases(benches) => notes(benches),
-            Ready::Search(first) => notes(std::slice::from_ref(&first.1)),
-        }
+        let benches = match self {
+            Ready::Cases(benches) => benches.as_slice(),
+            Ready::Search(first) => std::slice::from_ref(&first.1),
+        };
+        let mut notes = Vec::new();
+        benches.iter().for_each(|bench| bench.tell(&mut notes));
+        notes
     }
 }
 

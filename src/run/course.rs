@@ -92,7 +92,7 @@ impl<'a> Course<'a> {
         self.ledger.book(leg.bench, walks, planned, &done.sent);
         self.journal = Some(done.journal);
         self.manifest.parts.push(done.part);
-        self.note(leg.bench);
+        leg.bench.tell(&mut self.manifest.notes);
         self.rows.insert((leg.index as u32, leg.round), done.outcomes);
         let noted = manifest::write(self.folder, self.manifest);
         self.fault = done.fault.or(noted.err().map(RunError::from));
@@ -101,14 +101,6 @@ impl<'a> Course<'a> {
     /// The parts so far.
     pub fn manifest(&self) -> &Manifest {
         self.manifest
-    }
-
-    /// What is known of a dataset by now. Cases that share one share its notes.
-    fn note(&mut self, bench: &Bench) {
-        let notes = &mut self.manifest.notes;
-        notes.extend(bench.notes.iter().cloned().chain(bench.problems()));
-        notes.sort();
-        notes.dedup();
     }
 
     /// Gives up what comes; the reason ends up in the report.

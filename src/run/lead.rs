@@ -33,22 +33,12 @@ pub fn lead(case: &Case, connections: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::load::Warmup;
     use crate::model::stage::UserStage;
     use crate::pace::users::changes;
 
     #[test]
     fn users_need_one_each_and_a_burst_all_of_them() {
-        let load = |shape, spread| Load {
-            shape,
-            requests: Some(9),
-            duration: None,
-            warmup: Warmup::Requests(0),
-            graceful_stop: Nanos::ZERO,
-            max_in_flight: Some(3),
-            spread,
-            stop_when_saturated: false,
-        };
+        let load = |shape, spread| Load { requests: Some(9), max_in_flight: Some(3), spread, ..Load::bare(shape) };
         let due = |load: &Load, lane| needed(load, &changes(load, lane, 2), 5);
         let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);
         assert_eq!((due(&users, 0), due(&users, 1)), (4, 3));

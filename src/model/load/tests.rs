@@ -2,16 +2,7 @@ use super::*;
 
 fn load(shape: Shape, requests: Option<u64>, secs: Option<u64>, warmup: Warmup) -> Load {
     let duration = secs.map(|s| Nanos::from_millis(s * 1000));
-    Load {
-        shape,
-        requests,
-        duration,
-        warmup,
-        graceful_stop: Nanos::ZERO,
-        max_in_flight: None,
-        spread: Nanos::ZERO,
-        stop_when_saturated: false,
-    }
+    Load { requests, duration, warmup, ..Load::bare(shape) }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Either search behind one door: for the edge of what holds, or for the top of the goodput.
 
-use crate::model::search::{Evidence, Finding, Goal, Probed, SearchSpec};
+use crate::model::search::{Evidence, Finding, Goal, SearchSpec};
 use crate::pace::search::peak::Peak;
 use crate::pace::search::{Probe, Search};
 
@@ -35,14 +35,6 @@ impl Hunt {
         match self {
             Hunt::Edge(search) => search.tell(index, evidence),
             Hunt::Top(peak) => peak.tell(index, evidence),
-        }
-    }
-
-    /// Every probe so far.
-    pub fn probes(&self) -> &[Probed] {
-        match self {
-            Hunt::Edge(search) => search.probes(),
-            Hunt::Top(peak) => peak.probes(),
         }
     }
 

@@ -65,11 +65,10 @@ pub struct Search {
 impl Search {
     /// A search over an ascending grid of values > 0, as [`SearchSpec::grid`] has it.
     pub fn new(spec: &SearchSpec, grid: &[f64]) -> Search {
-        let start = grid.partition_point(|value| *value < spec.start).min(grid.len().saturating_sub(1));
         let halvings = (grid.len().max(2) as f64).log2().ceil() as u32;
         Search {
             grid: grid.to_vec(),
-            start,
+            start: beginning(spec, grid),
             precision: spec.precision,
             confirm: spec.confirm,
             most: (PATIENCE * halvings + spec.confirm) as usize,
@@ -123,7 +122,7 @@ impl Search {
     }
 
     /// Whether a load holds as far as the probes at it tell: pooled, 0..=1; ½ where there was none.
-    pub fn holds(&self, index: usize) -> f64 {
+    fn holds(&self, index: usize) -> f64 {
         self.posterior.seen(index)
     }
 
@@ -148,12 +147,10 @@ impl Search {
         let Some((least, greatest)) = seen().next().zip(seen().next_back()) else { return Some(self.start) };
         let last = self.grid.len() - 1;
         if seen().all(|index| self.holds(index) >= 0.5) && greatest < last {
-            let aim = self.grid[greatest] * STRIDE;
-            return Some(self.grid.partition_point(|value| *value <= aim).saturating_sub(1).max(greatest + 1));
+            return Some(above(&self.grid, greatest));
         }
         if seen().all(|index| self.holds(index) < 0.5) && least > 0 {
-            let aim = self.grid[least] / STRIDE;
-            return Some(self.grid.partition_point(|value| *value < aim).min(least - 1));
+            return Some(below(&self.grid, least));
         }
         None
     }
@@ -220,4 +217,21 @@ impl Search {
         let holds = beyond_doubt(true).next_back()?;
         (fails < holds).then(|| (self.grid[fails], self.grid[holds]))
     }
+}
+
+/// The place of a grid at which a search begins.
+fn beginning(spec: &SearchSpec, grid: &[f64]) -> usize {
+    grid.partition_point(|value| *value < spec.start).min(grid.len().saturating_sub(1))
+}
+
+/// The place a stride above one that is not the last.
+fn above(grid: &[f64], from: usize) -> usize {
+    let aim = grid[from] * STRIDE;
+    grid.partition_point(|value| *value <= aim).saturating_sub(1).max(from + 1)
+}
+
+/// The place a stride below one that is not the first.
+fn below(grid: &[f64], from: usize) -> usize {
+    let aim = grid[from] / STRIDE;
+    grid.partition_point(|value| *value < aim).min(from - 1)
 }

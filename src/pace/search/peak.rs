@@ -7,13 +7,11 @@
 //!  ─────────────────────▶ ln   probed again first, so that no one lucky probe leads away.
 //! ```
 
-use crate::model::search::{Evidence, Extent, Finding, Probed, Purpose, SearchSpec};
-use crate::pace::search::Probe;
+use crate::model::search::{Evidence, Extent, Finding, Purpose, SearchSpec};
+use crate::pace::search::{Probe, above, beginning, below};
 
 /// Probes at the most.
 const MOST: usize = 60;
-/// Each step of the bracket goes this much further than the one before.
-const STRIDE: f64 = 2.0;
 /// The smaller part of a golden section: 2 − φ.
 const GOLDEN: f64 = 0.381_966_011_250_105;
 /// Standard errors between two values that are told apart, and probes of one load that may try to.
@@ -31,20 +29,19 @@ pub struct Peak {
     confirm: u32,
     /// The values seen at each place of the grid, and their standard errors.
     seen: Vec<Vec<(f64, f64)>>,
-    probes: Vec<Probed>,
     confirmed: u32,
 }
 
 impl Peak {
     pub(super) fn new(spec: &SearchSpec, grid: &[f64]) -> Peak {
-        let start = grid.partition_point(|value| *value < spec.start).min(grid.len().saturating_sub(1));
+        let start = beginning(spec, grid);
         let seen = vec![Vec::new(); grid.len()];
         let (precision, confirm) = (spec.precision, spec.confirm);
-        Peak { grid: grid.to_vec(), start, precision, confirm, seen, probes: Vec::new(), confirmed: 0 }
+        Peak { grid: grid.to_vec(), start, precision, confirm, seen, confirmed: 0 }
     }
 
     pub(super) fn next(&self) -> Option<Probe> {
-        if self.grid.is_empty() || self.probes.len() >= MOST || self.settled() {
+        if self.grid.is_empty() || self.probed() >= MOST || self.settled() {
             return None;
         }
         let (index, purpose) = self.aim();
@@ -53,18 +50,19 @@ impl Peak {
     }
 
     pub(super) fn tell(&mut self, index: usize, evidence: Evidence) {
-        let Some(&load) = self.grid.get(index) else { return };
+        if index >= self.grid.len() {
+            return;
+        }
         let (asked, purpose) = self.aim();
         let purpose = if asked == index { purpose } else { Purpose::Narrow };
         self.seen[index].push(evidence.goodput);
-        self.probes.push(Probed { load, purpose, evidence });
         // A confirmation that another load overtakes confirms nothing.
         let stands = purpose == Purpose::Confirm && self.best() == Some(index);
         self.confirmed = if stands { self.confirmed + 1 } else { 0 };
     }
 
-    pub(super) fn probes(&self) -> &[Probed] {
-        &self.probes
+    fn probed(&self) -> usize {
+        self.seen.iter().map(Vec::len).sum()
     }
 
     pub(super) fn finding(&self) -> Finding {
@@ -125,12 +123,10 @@ impl Peak {
         let (low, high) = self.neighbours(best);
         let last = self.grid.len() - 1;
         if high == best && best < last {
-            let aim = self.grid[best] * STRIDE;
-            return (self.grid.partition_point(|value| *value <= aim).saturating_sub(1).max(best + 1), Purpose::Bracket);
+            return (above(&self.grid, best), Purpose::Bracket);
         }
         if low == best && best > 0 {
-            let aim = self.grid[best] / STRIDE;
-            return (self.grid.partition_point(|value| *value < aim).min(best - 1), Purpose::Bracket);
+            return (below(&self.grid, best), Purpose::Bracket);
         }
         match (self.doubtful(best, [low, high]), self.gap(best)) {
             (Some(again), _) => (again, Purpose::Narrow),
@@ -199,6 +195,6 @@ mod tests {
             goodput(answer) >= 90.0
         });
         assert!(good.count() >= 95);
-        assert!((0..100).all(|seed| climb(8.0, 3.0, seed).probes().len() <= MOST));
+        assert!((0..100).all(|seed| climb(8.0, 3.0, seed).probed() <= MOST));
     }
 }

@@ -3,7 +3,7 @@ use crate::engine::gauges::{Gauges, Reading};
 use crate::engine::http::Setting;
 use crate::engine::route::Route;
 use crate::model::api::Api;
-use crate::model::load::{Load, Shape, Warmup};
+use crate::model::load::{Load, Shape};
 use crate::model::target::{Place, Pool, Target, Timeouts, Tls};
 use async_channel::bounded;
 use std::net::TcpListener;
@@ -28,17 +28,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
     };
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
     let shape = Shape::Closed { users: calls as u32 };
-    let warmup = Warmup::Requests(0);
-    let load = Load {
-        shape,
-        requests: Some(calls),
-        duration: None,
-        warmup,
-        graceful_stop: MINUTE,
-        max_in_flight: None,
-        spread: Nanos::ZERO,
-        stop_when_saturated: false,
-    };
+    let load = Load { requests: Some(calls), graceful_stop: MINUTE, ..Load::bare(shape) };
     let (sender, queue) = bounded(calls as usize);
     (0..calls).for_each(|seq| sender.try_send(Call { seq, ..Call::default() }).unwrap());
     Drive {
