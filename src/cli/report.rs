@@ -51,7 +51,7 @@ fn again(plan: &mut Plan, folder: &RunDir, inconclusive: Inconclusive) -> Result
         return publish(plan, &table, &manifest, folder, inconclusive);
     }
     let report = reckon(plan, &table, &manifest)?;
-    render(plan, &report, folder, inconclusive)?;
+    render(plan, &table, &report, folder, inconclusive)?;
     Ok(report)
 }
 

@@ -50,7 +50,7 @@ impl Fact<'_> {
     }
 
     /// The first token of a stream that was ok, or that its user left.
-    fn answered(&self) -> Option<u64> {
+    pub(super) fn answered(&self) -> Option<u64> {
         self.events.first().copied().filter(|_| self.ok() || self.left())
     }
 

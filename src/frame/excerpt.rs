@@ -40,9 +40,9 @@ mod tests {
     use crate::frame::sample::sample;
     use crate::model::labels::Scalar;
     use crate::model::load::{Arrival, Shape};
+    use crate::model::manifest::Part;
     use crate::model::metric::Metric;
     use crate::model::outcome::FailureKind;
-    use crate::model::report::Part;
     use crate::model::stage::{Course, RateStage};
     use crate::model::units::Nanos;
 

@@ -16,6 +16,7 @@ mod flight;
 mod groups;
 mod live;
 mod notes;
+mod pictures;
 mod rates;
 pub(crate) mod records;
 mod round;
@@ -33,13 +34,14 @@ pub use failures::failures;
 pub use groups::groups;
 pub use live::row;
 pub use notes::{notes, token_source};
+pub use pictures::pictures;
 pub use records::Records;
 pub use sample::{round_sample, sample};
 pub use table::{Table, Tagged};
 pub use timelines::timelines;
 
+use crate::model::manifest::Part;
 use crate::model::plan::Case;
-use crate::model::report::Part;
 use crate::model::units::Nanos;
 
 /// What is known of a case besides its rows.

@@ -74,8 +74,8 @@ mod tests {
     use crate::frame::fixture::{case, failed, stream, table};
     use crate::frame::round::rounds;
     use crate::model::load::{Arrival, Load};
+    use crate::model::manifest::Part;
     use crate::model::outcome::{FailureKind, Outcome};
-    use crate::model::report::Part;
 
     fn open_loop(secs: Option<u64>) -> Load {
         let shape = Shape::Open { rate: 100.0, arrival: Arrival::Constant };

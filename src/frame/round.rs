@@ -2,7 +2,7 @@
 
 use crate::frame::CaseFacts;
 use crate::frame::facts::Fact;
-use crate::model::report::Part;
+use crate::model::manifest::Part;
 
 /// One round of a case.
 #[derive(Clone, Copy, Debug)]

@@ -106,8 +106,8 @@ mod tests {
     use crate::frame::fixture::{case, facts, stream, table};
     use crate::frame::round::rounds;
     use crate::model::load::Arrival;
+    use crate::model::manifest::Part;
     use crate::model::outcome::Outcome;
-    use crate::model::report::Part;
     use crate::model::stage::{RateStage, UserStage};
     use crate::model::units::Nanos;
 

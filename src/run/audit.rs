@@ -1,10 +1,11 @@
 //! Is the measurement itself sound? The self-audit of a case over its rounds.
 
 use crate::model::ending::Ending;
+use crate::model::manifest::{Part, Vitals};
 use crate::model::metric::Metric;
 use crate::model::outcome::Failure;
 use crate::model::plan::AuditLimits;
-use crate::model::report::{Audit, OFF_PLAN, Part, Vitals};
+use crate::model::report::{Audit, OFF_PLAN};
 use crate::model::sample::Sample;
 use crate::model::units::Unit;
 use crate::stats::{quantile, share};

@@ -3,8 +3,9 @@
 use crate::frame::Table;
 use crate::model::ending::Ending;
 use crate::model::load::Shape;
+use crate::model::manifest::{Manifest, Part};
 use crate::model::plan::{Case, Plan};
-use crate::model::report::{Manifest, Part, Report};
+use crate::model::report::Report;
 use crate::model::target::Place;
 use crate::run::bench::{Bench, Store, reach_all};
 use crate::run::calendar;

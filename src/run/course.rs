@@ -1,8 +1,8 @@
 //! The course of a run: its rounds, one after another, and what they leave.
 
 use crate::frame::Table;
+use crate::model::manifest::Manifest;
 use crate::model::plan::{Case, Plan};
-use crate::model::report::Manifest;
 use crate::model::units::Nanos;
 use crate::run::bench::Bench;
 use crate::run::context::Context;

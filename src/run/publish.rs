@@ -1,12 +1,35 @@
 //! Writes everything a run leaves: rows first, then what is recomputed from them.
 
 use crate::frame::{Table, cases_csv};
+use crate::model::manifest::Manifest;
 use crate::model::plan::{Format, Plan};
-use crate::model::report::{Manifest, Report};
+use crate::model::report::Report;
 use crate::run::error::RunError;
 use crate::run::reckon::reckon;
 use crate::store::{RunDir, journal, manifest};
-use crate::view::{self, Inconclusive};
+use crate::view::{self, Chart, Inconclusive};
+
+/// What every output is made of.
+pub struct Results<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The rows.
+    pub table: &'a Table,
+    /// What is said of them.
+    pub report: &'a Report,
+    /// The charts, where the plan wants them.
+    pub charts: &'a [Chart],
+    /// Where it is written.
+    pub folder: &'a RunDir,
+    /// What an inconclusive ruling is in junit.xml.
+    pub inconclusive: Inconclusive,
+}
+
+/// Writes one output, if the plan asks for it.
+type Output = fn(&Results<'_>) -> Result<(), RunError>;
+
+/// Every output, in the order in which they are written.
+const OUTPUTS: &[Output] = &[results_json, charts, report_md, junit_xml, cases_table];
 
 /// Reckons the report of a run and writes it into its folder. When all is written the journal goes.
 pub fn publish(
@@ -21,29 +44,52 @@ pub fn publish(
     folder.write("requests.parquet", &rows)?;
     manifest::write(folder, facts)?;
     let report = reckon(plan, table, facts)?;
-    render(plan, &report, folder, inconclusive)?;
+    render(plan, table, &report, folder, inconclusive)?;
     folder.remove(journal::FILE)?;
     Ok(report)
 }
 
-/// Renders the formats that the plan asks for. `inconclusive`: what such a ruling is in junit.xml.
-pub fn render(plan: &Plan, report: &Report, folder: &RunDir, inconclusive: Inconclusive) -> Result<(), RunError> {
-    let wanted = |format| plan.report.formats.contains(&format);
-    folder.write("results.json", view::json(report)?.as_bytes())?;
-    let charts = if wanted(Format::Png) { view::charts(report)? } else { Vec::new() };
-    for chart in &charts {
-        folder.write(&format!("charts/{}.png", chart.name), &chart.png)?;
+/// Renders everything that the plan asks for. `inconclusive`: what such a ruling is in junit.xml.
+pub fn render(plan: &Plan, table: &Table, report: &Report, folder: &RunDir, inconclusive: Inconclusive) -> Result<(), RunError> {
+    let charts = if plan.report.formats.contains(&Format::Png) { view::charts(report)? } else { Vec::new() };
+    let results = Results { plan, table, report, charts: &charts, folder, inconclusive };
+    OUTPUTS.iter().try_for_each(|write| write(&results))
+}
+
+impl Results<'_> {
+    fn wants(&self, format: Format) -> bool {
+        self.plan.report.formats.contains(&format)
     }
-    if wanted(Format::Md) {
-        folder.write("report.md", view::markdown(report, &charts)?.as_bytes())?;
+}
+
+fn results_json(results: &Results<'_>) -> Result<(), RunError> {
+    Ok(results.folder.write("results.json", view::json(results.report)?.as_bytes())?)
+}
+
+fn charts(results: &Results<'_>) -> Result<(), RunError> {
+    let write = |chart: &Chart| results.folder.write(&format!("charts/{}.png", chart.name), &chart.png);
+    Ok(results.charts.iter().try_for_each(write)?)
+}
+
+fn report_md(results: &Results<'_>) -> Result<(), RunError> {
+    if results.wants(Format::Md) {
+        results.folder.write("report.md", view::markdown(results.report, results.charts)?.as_bytes())?;
     }
-    if wanted(Format::Junit) {
-        folder.write("junit.xml", view::junit(report, inconclusive)?.as_bytes())?;
+    Ok(())
+}
+
+fn junit_xml(results: &Results<'_>) -> Result<(), RunError> {
+    if results.wants(Format::Junit) {
+        results.folder.write("junit.xml", view::junit(results.report, results.inconclusive)?.as_bytes())?;
     }
-    if wanted(Format::Csv) {
+    Ok(())
+}
+
+fn cases_table(results: &Results<'_>) -> Result<(), RunError> {
+    if results.wants(Format::Csv) {
         let mut csv = Vec::new();
-        cases_csv(&report.cases, &mut csv)?;
-        folder.write("cases.csv", &csv)?;
+        cases_csv(&results.report.cases, &mut csv)?;
+        results.folder.write("cases.csv", &csv)?;
     }
     Ok(())
 }

@@ -4,8 +4,10 @@ use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
 use crate::model::check::Check;
 use crate::model::ending::{Aborted, Ending, Saturated};
+use crate::model::manifest::{Manifest, Part};
+use crate::model::picture::Pictures;
 use crate::model::plan::{Case, Plan};
-use crate::model::report::{CaseReport, Manifest, Part, Report, RunVerdict, Timelines};
+use crate::model::report::{CaseReport, Report, RunVerdict, Timelines};
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
 use crate::run::search;
@@ -83,6 +85,7 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         failures: frame::failures(table, facts)?,
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
+        pictures: if facts.until.is_some() { Pictures::default() } else { frame::pictures(table, facts)? },
         notes: notes(table, facts, &parts)?.into_iter().chain(caution(&audit, &sample)).collect(),
         counts: sample.counts,
         scalars: sample.scalars,

@@ -1,8 +1,8 @@
 //! A run folder back to rows and manifest: whole, or as far as the journal of a killed run goes.
 
 use crate::frame::Table;
+use crate::model::manifest::{Manifest, Part};
 use crate::model::plan::Plan;
-use crate::model::report::{Manifest, Part};
 use crate::run::error::RunError;
 use crate::run::rows::{Rows, measured_from, table};
 use crate::store::{Record, RunDir, journal, manifest};

@@ -4,6 +4,7 @@ pub mod batches;
 pub mod bootstrap;
 pub mod claim;
 pub mod drift;
+pub mod interval;
 pub mod ks;
 pub mod looks;
 pub mod moments;

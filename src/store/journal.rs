@@ -168,8 +168,8 @@ fn number(bytes: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::model::call::Call;
+    use crate::model::manifest::Part;
     use crate::model::outcome::{Failure, FailureKind, Finish, Outcome, Phase, Timeline};
-    use crate::model::report::Part;
     use crate::model::units::Nanos;
     use crate::store::record::tests::record;
     use proptest::prelude::*;

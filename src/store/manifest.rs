@@ -2,7 +2,7 @@
 
 use super::error::StoreError;
 use super::rundir::RunDir;
-use crate::model::report::Manifest;
+use crate::model::manifest::Manifest;
 
 /// Name of the file in a run folder.
 pub const FILE: &str = "manifest.json";
@@ -29,7 +29,7 @@ pub fn read(run: &RunDir) -> Result<Manifest, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::{Machine, Part, Vitals};
+    use crate::model::manifest::{Machine, Part, Vitals};
     use std::collections::BTreeMap;
 
     #[test]

@@ -4,8 +4,8 @@
 //! added to [`Outcome`] or [`Timeline`] does not compile until it stands here too; a change of either is a new version of
 //! the journal.
 
+use crate::model::manifest::Part;
 use crate::model::outcome::{Counted, Failure, Finish, Outcome, Phase, ServerTimes, Timeline, Usage};
-use crate::model::report::Part;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -114,8 +114,8 @@ mod gaps {
 pub mod tests {
     use super::*;
     use crate::model::ending::{Aborted, Ending, Saturated};
+    use crate::model::manifest::Vitals;
     use crate::model::outcome::FailureKind;
-    use crate::model::report::Vitals;
     use crate::model::search::Part as Probe;
     use proptest::option::of;
     use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! The machine that produces the load.
 
-use crate::model::report::Machine;
+use crate::model::manifest::Machine;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 /// What the system tells of itself; what it keeps to itself is `unknown`.

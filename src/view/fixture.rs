@@ -2,9 +2,10 @@
 
 use crate::model::check::{Check, Confidence, NoData, Of, Op, Ruling, Subject, Verdict};
 use crate::model::labels::{Labels, Scalar};
+use crate::model::manifest::{Machine, Manifest};
 use crate::model::metric::{Metric, Stat};
 use crate::model::outcome::FailureKind;
-use crate::model::report::{Audit, CaseReport, FailureExample, Machine, Manifest, Report, RunVerdict, Timelines, TokenSource};
+use crate::model::report::{Audit, CaseReport, FailureExample, Report, RunVerdict, Timelines, TokenSource};
 use crate::model::sample::{Counts, Distribution};
 use crate::model::seed::Seed;
 use rand::RngExt;

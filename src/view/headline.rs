@@ -172,8 +172,8 @@ pub fn interruption(report: &Report) -> Option<String> {
 mod tests {
     use super::*;
     use crate::model::labels::{Labels, Scalar};
+    use crate::model::manifest::Part;
     use crate::model::plan::STAGE;
-    use crate::model::report::Part;
     use crate::view::fixture::{case, failing, no_data, report_of, sweep};
 
     #[test]

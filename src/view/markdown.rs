@@ -148,7 +148,8 @@ fn environment(report: &Report) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::{Part, RunVerdict};
+    use crate::model::manifest::Part;
+    use crate::model::report::RunVerdict;
     use crate::view::fixture::{failing, no_data, report_of, sweep};
 
     #[test]

@@ -1,0 +1,110 @@
+//! What is known of a run besides its rows: `manifest.json`.
+
+use crate::model::ending::Ending;
+use crate::model::search::Part as ProbePart;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The machine that produced the load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// Operating system and its release.
+    pub os: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Processor's name.
+    pub cpu: String,
+    /// Cores this process may use.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory: u64,
+}
+
+/// What is known of a run besides its rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Unique id of the run.
+    pub run_id: String,
+    /// Version of the tool.
+    pub tool_version: String,
+    /// Name of the scenario.
+    pub name: String,
+    /// Hex digest of the plan.
+    pub plan_id: String,
+    /// Seed.
+    pub seed: u64,
+    /// Start in RFC 3339, UTC: the one reading of the wall clock.
+    pub started_at: String,
+    /// The same instant in nanoseconds since the Unix epoch; rows join server logs through it.
+    pub started_unix_ns: u64,
+    /// End minus start on the monotonic clock, seconds; None while running or after a crash.
+    pub elapsed_s: Option<f64>,
+    /// The machine.
+    pub machine: Machine,
+    /// What the target told of itself (server header, version), by target URL.
+    pub targets: BTreeMap<String, String>,
+    /// `--only`: the texts that the ids of the chosen cases hold; empty: every case ran.
+    #[serde(default)]
+    pub only: Vec<String>,
+    /// Ctrl-C, SIGTERM or a crash cut the run short.
+    pub interrupted: bool,
+    /// Why the run could not go on, where something else cut it short.
+    pub error: Option<String>,
+    /// The parts of the run, in the order in which they ran.
+    pub parts: Vec<Part>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+/// One round of one case: when it ran, and what the tool saw of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Case id.
+    pub case: String,
+    /// Round, from 0.
+    pub round: u32,
+    /// Its time zero, in nanoseconds after the run's start.
+    pub origin_ns: u64,
+    /// First instant of measuring, in nanoseconds after `origin_ns`.
+    pub measured_from_ns: u64,
+    /// When sending ended, likewise; None after a crash.
+    pub sending_until_ns: Option<u64>,
+    /// Why it ended before its plan was done, if so.
+    pub cut_short: Option<String>,
+    /// Why it ended so by its own decision; that is no cut.
+    #[serde(default)]
+    pub ending: Option<Ending>,
+    /// Dataset rows left out by `prompt_tokens` or as unusable.
+    pub rows_dropped: u64,
+    /// Prompts sent that the run had sent before, since the data is shorter: sessions count once.
+    #[serde(default)]
+    pub rows_repeated: u64,
+    /// How it was a probe of a search; None where it was none.
+    #[serde(default)]
+    pub probe: Option<ProbePart>,
+    /// What the worker threads saw of themselves; None after a crash.
+    pub vitals: Option<Vitals>,
+}
+
+/// The tool's own health during one part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Vitals {
+    /// Lateness of the 10 ms ticker over all worker threads, p99, milliseconds.
+    pub stall_ms_p99: f64,
+    /// The same, greatest.
+    pub stall_ms_max: f64,
+    /// What more than 1 % of the ticks are late by at 95 % confidence, milliseconds; None for too few ticks, or an earlier run.
+    pub stall_ms_sure: Option<f64>,
+    /// CPU time of each worker thread over wall time, 0..=1.
+    pub cpu_shares: Vec<f64>,
+    /// Resident memory at its highest, bytes.
+    pub memory_peak: u64,
+    /// Token events per second of wall time.
+    pub events_per_s: f64,
+    /// Bytes received per second of wall time.
+    pub bytes_in_per_s: f64,
+    /// Bytes sent per second of wall time.
+    pub bytes_out_per_s: f64,
+}
