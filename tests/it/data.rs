@@ -15,7 +15,7 @@ const KEY: &str = "sk-very\"secret\"key";
 
 /// Two cases in two rounds on the simulator, a tenth of whose requests fail; 30 requests each.
 const SWEPT: &str = "version: 1\nname: t\nrounds: 2\n\
-    target: { api: simulator, api_key: \"${KEY}\", headers: { x-team: team-secret }, simulator: { alpha: 1ms, faults: { error: 10% } } }\n\
+    target: { api: simulator, api_key: \"${KEY}\", headers: { x-team: \"${TEAM}\" }, simulator: { alpha: 1ms, faults: { error: 10% } } }\n\
     request: { max_tokens: 8 }\ndataset: { kind: prompt, text: hello }\n\
     load: { requests: 30, warmup: 2 }\nmatrix: { load.concurrency: [2, 3] }\n\
     slo: [ttft.p50 < 10s, error_rate < 100%]\n\
@@ -24,11 +24,17 @@ const SWEPT: &str = "version: 1\nname: t\nrounds: 2\n\
 
 fn run(lab: &Lab, scenario: &str) -> Ran {
     lab.file("s.yaml", scenario);
-    Ran::of(lab.command(&["run", "s.yaml", "--output", "out", "--force"]).env("KEY", KEY).output().unwrap())
+    Ran::of(
+        lab.command(&["run", "s.yaml", "--output", "out", "--force"])
+            .env("KEY", KEY)
+            .env("TEAM", "team-secret")
+            .output()
+            .unwrap(),
+    )
 }
 
 fn report(lab: &Lab) -> Ran {
-    Ran::of(lab.command(&["report", "out"]).env("KEY", KEY).output().unwrap())
+    Ran::of(lab.command(&["report", "out"]).env("KEY", KEY).env("TEAM", "team-secret").output().unwrap())
 }
 
 fn database(lab: &Lab) -> Connection {
@@ -193,7 +199,8 @@ fn what_was_kept_of_a_killed_run_is_in_its_database() {
     let lab = Lab::new();
     let long = SWEPT.replace("load: { requests: 30, warmup: 2 }", "load: { duration: 60s }").replace("rounds: 2", "rounds: 1");
     lab.file("s.yaml", long);
-    let mut child = lab.command(&["run", "s.yaml", "--output", "out"]).env("KEY", KEY).spawn().unwrap();
+    let mut child =
+        lab.command(&["run", "s.yaml", "--output", "out"]).env("KEY", KEY).env("TEAM", "team-secret").spawn().unwrap();
     let spool = lab.path().join("out/bodies.bin");
     let began = std::time::Instant::now();
     while !std::fs::metadata(&spool).is_ok_and(|file| file.len() > 20_000) {

@@ -89,3 +89,31 @@ fn chosen<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)
     }
     Some(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::keep::{Bodies, Store};
+    use crate::scenario::{Input, load};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn report(section: &str) -> Result<(Vec<Store>, Bodies), String> {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
+             load: {{ concurrency: 1, requests: 1 }}\n{section}"
+        );
+        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] });
+        loaded.map(|loaded| (loaded.plan.report.store, loaded.plan.report.bodies)).map_err(|faults| faults.render(false, 120))
+    }
+
+    #[test]
+    fn bodies_bring_the_database_that_they_lie_in() {
+        use Store::{Hlog, Parquet, Sqlite};
+        assert_eq!(report(""), Ok((vec![Parquet], Bodies::None)));
+        assert_eq!(report("report: { store: [hlog, sqlite, hlog] }"), Ok((vec![Hlog, Sqlite], Bodies::None)));
+        assert_eq!(report("report: { store: [parquet], bodies: all }"), Ok((vec![Parquet, Sqlite], Bodies::All)));
+        assert_eq!(report("report: { store: [sqlite], bodies: sample }"), Ok((vec![Sqlite], Bodies::Sample)));
+        let error = report("report: { store: [sqlit], bodies: some }").unwrap_err();
+        assert!(error.contains("sqlite") && error.contains("`none`, `sample` or `all`"), "{error}");
+    }
+}
