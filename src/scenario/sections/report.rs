@@ -114,6 +114,11 @@ mod tests {
         assert_eq!(report("report: { store: [parquet], bodies: all }"), Ok((vec![Parquet, Sqlite], Bodies::All)));
         assert_eq!(report("report: { store: [sqlite], bodies: sample }"), Ok((vec![Sqlite], Bodies::Sample)));
         let error = report("report: { store: [sqlit], bodies: some }").unwrap_err();
-        assert!(error.contains("sqlite") && error.contains("`none`, `sample` or `all`"), "{error}");
+        assert!(
+            error.contains("did you mean `sqlite`")
+                && error.contains("unknown bodies `some`")
+                && error.contains("`none`, `sample` or `all`"),
+            "{error}"
+        );
     }
 }
