@@ -2,6 +2,7 @@
 
 use crate::engine::address::Address;
 use crate::engine::clock::Clock;
+use crate::engine::copy::Copies;
 use crate::engine::dial::Dialer;
 use crate::engine::error::EngineError;
 use crate::engine::exchange::{Exchange, Line, Trace, unsent};
@@ -34,6 +35,8 @@ pub struct Setting {
     pub protocol: Arc<dyn Protocol>,
     /// Keep the generated text, for a tokenizer to count.
     pub keep_text: bool,
+    /// Keep the bodies of requests and responses.
+    pub keep_bodies: bool,
     /// What requests do besides being sent.
     pub manners: Manners,
 }
@@ -47,6 +50,15 @@ pub struct Finished {
     pub text: Option<String>,
     /// The reply as it is fed back in the next turn, where text is kept.
     pub message: Option<Message>,
+    /// The bodies as they went over the wire, where they are kept and the call was sent.
+    pub copy: Option<Box<Copies>>,
+}
+
+impl Finished {
+    /// An outcome and nothing beside it.
+    pub fn bare(outcome: Outcome) -> Finished {
+        Finished { outcome, text: None, message: None, copy: None }
+    }
 }
 
 /// One target, spoken to from one lane.
@@ -72,6 +84,7 @@ impl Http {
             clock: setting.clock,
             gauges: setting.gauges,
             keep_text: setting.keep_text,
+            keep_bodies: setting.keep_bodies,
         };
         let own = |name: &String| name.parse().map_err(|_| EngineError::Header(name.clone()));
         let request_id = target.request_id.as_ref().map(own).transpose()?;
@@ -102,14 +115,17 @@ impl Http {
         self.line.gauges.start(call.body.len() as u64);
         let mut outcome = call.outcome(phase);
         trace.timeline.sent = Some(self.line.clock.now());
-        let body = std::mem::take(&mut call.body).into();
+        let body: Bytes = std::mem::take(&mut call.body).into();
+        let request = self.line.keep_bodies.then(|| body.clone());
         let stop = pin!(given_up(self.line.timeouts.total, call.leave, cancelled));
         let end = self.attempts(&call, headers, body, &mut trace, stop).await;
         self.line.gauges.finish();
         outcome.end = end.map_err(|failure| self.placed(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
-        self.fill(outcome, trace)
+        let copied = std::mem::take(&mut trace.copied);
+        let copy = request.map(|request| Box::new(Copies { request, own: call.headers, response: copied }));
+        Finished { copy, ..self.fill(outcome, trace) }
     }
 
     /// Tries a call until it succeeds, is not to be tried again, or `stop` resolves.
@@ -158,7 +174,7 @@ impl Http {
         let mut outcome = Outcome { end: Err(failure), bytes_out: 0, ..call.outcome(phase) };
         outcome.timeline.intended = intended;
         outcome.timeline.end = self.line.clock.now();
-        Finished { outcome, text: None, message: None }
+        Finished::bare(outcome)
     }
 
     fn fill(&self, mut outcome: Outcome, trace: Trace) -> Finished {
@@ -175,7 +191,7 @@ impl Http {
         outcome.request_id = trace.request_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
-        Finished { outcome, text: trace.text, message: trace.message }
+        Finished { text: trace.text, message: trace.message, ..Finished::bare(outcome) }
     }
 
     /// A failure with its place in the stream, and without the secrets of the target and of the call's `own` headers.

@@ -6,6 +6,7 @@
 mod address;
 pub mod clock;
 mod coding;
+pub mod copy;
 pub mod dial;
 pub mod error;
 pub mod exchange;

@@ -51,6 +51,18 @@ impl Redactor {
         self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST_RECORDED)
     }
 
+    /// The same, and the secrets as they are spelled inside a JSON string.
+    pub fn in_json(&self) -> Redactor {
+        let spelled = |hidden: &Hidden| {
+            let secret = hidden.secret.expose();
+            let text = serde_json::Value::from(secret).to_string();
+            let inside = text.get(1..text.len() - 1).filter(|inside| *inside != secret)?;
+            Some((inside.to_owned(), hidden.shortest))
+        };
+        let spelled: Vec<(String, usize)> = self.secrets.iter().filter_map(spelled).collect();
+        spelled.iter().fold(self.clone(), |all, (word, shortest)| all.with(std::iter::once(word.as_str()), *shortest))
+    }
+
     /// The longest first, so that none leaves a part of another.
     fn with<'a>(mut self, words: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
         let words = words.filter(|word| word.len() >= shortest);
@@ -108,6 +120,13 @@ mod tests {
     fn an_echoed_key_is_removed() {
         let redactor = of(&["sk-123", "Bearer sk-123"]);
         assert_eq!(redactor.clean("Incorrect API key: sk-123 (Bearer sk-123)"), "Incorrect API key: [redacted] ([redacted])");
+    }
+
+    #[test]
+    fn a_secret_that_json_spells_otherwise_is_removed_from_json_too() {
+        let redactor = of(&["pass\"word\\"]).in_json();
+        assert_eq!(redactor.clean(r#"{"key": "pass\"word\\"} pass"word\"#), r#"{"key": "[redacted]"} [redacted]"#);
+        assert_eq!(of(&["plain"]).in_json().secrets, of(&["plain"]).secrets);
     }
 
     fn target(url: &str) -> Target {

@@ -200,14 +200,14 @@ impl<'a> Reader<'a> {
 }
 
 /// What is kept of each token event, as slices of one buffer: millions of them are not worth a vector a row.
-struct Lists<'a, P: PolarsNumericType> {
+pub(super) struct Lists<'a, P: PolarsNumericType> {
     bounds: &'a [i64],
     values: &'a [P::Native],
 }
 
 impl<'a, P: PolarsNumericType> Lists<'a, P> {
     /// Of a list column in one chunk, as `build` and `read_parquet` leave it.
-    fn new(lists: &'a ListChunked) -> Lists<'a, P> {
+    pub(super) fn new(lists: &'a ListChunked) -> Lists<'a, P> {
         let chunk = lists.downcast_iter().next();
         let values = chunk.and_then(|chunk| chunk.values().as_any().downcast_ref::<Arrow<P>>());
         Lists {
@@ -216,7 +216,7 @@ impl<'a, P: PolarsNumericType> Lists<'a, P> {
         }
     }
 
-    fn get(&self, row: usize) -> &'a [P::Native] {
+    pub(super) fn get(&self, row: usize) -> &'a [P::Native] {
         let bound = |at: usize| self.bounds.get(at).and_then(|&bound| usize::try_from(bound).ok());
         bound(row).zip(bound(row + 1)).and_then(|(from, to)| self.values.get(from..to)).unwrap_or_default()
     }

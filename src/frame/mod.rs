@@ -4,6 +4,7 @@
 //! else, so a table that was written and read back gives the same ones. This room is the only door to polars.
 
 mod cdf;
+pub mod cells;
 mod codec;
 mod csv;
 mod derive;

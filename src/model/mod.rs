@@ -8,6 +8,7 @@ pub mod call;
 pub mod check;
 pub mod dataset;
 pub mod ending;
+pub mod keep;
 pub mod labels;
 pub mod load;
 pub mod manifest;

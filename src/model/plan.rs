@@ -2,6 +2,7 @@
 
 use crate::model::check::Check;
 use crate::model::dataset::{DatasetSpec, TraceSpec};
+use crate::model::keep::{Bodies, Store};
 use crate::model::labels::{Labels, Scalar};
 use crate::model::load::{Load, Warmup};
 use crate::model::mix::Entry;
@@ -54,6 +55,10 @@ pub struct ReportSpec {
     pub formats: Vec<Format>,
     /// Folder of all runs.
     pub dir: String,
+    /// Forms in which the rows are stored; SQLite is among them where bodies are kept.
+    pub store: Vec<Store>,
+    /// Whose bodies are kept.
+    pub bodies: Bodies,
 }
 
 /// A log of arrivals in a file of its own.

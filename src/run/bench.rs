@@ -251,6 +251,7 @@ async fn reach(target: &Target, bench: &Bench, (url, route): (&str, &Route), con
         gauges: Arc::new(Gauges::default()),
         protocol: bench.protocol.clone(),
         keep_text: false,
+        keep_bodies: false,
         manners: Default::default(),
     };
     let engine = Http::new(target, route, setting)?;

@@ -7,6 +7,7 @@ use crate::model::mix::within;
 use crate::model::outcome::Outcome;
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::keep::Keeper;
 use crate::run::lanes::reading;
 use crate::run::lookout::Lookout;
 use crate::run::meter::Meter;
@@ -36,6 +37,8 @@ pub struct Desk {
     pub round: u32,
     /// The run's journal; it comes back when the round is over.
     pub journal: Writer,
+    /// Keeps bodies; None where none are kept.
+    pub keeper: Option<Keeper>,
     /// What counts the generated text of each group; the empty one is every group.
     pub tokenizers: Vec<(String, Arc<Tokenizer>)>,
     /// Live figures.
@@ -112,7 +115,7 @@ impl Desk {
             tokio::select! {
                 biased;
                 _ = beat.tick() => {
-                    self.keep(&mut seen.fault, Writer::flush);
+                    self.flush(&mut seen.fault);
                     let progress = self.progress();
                     let _ = self.events.send(Event::Progress(progress));
                 }
@@ -127,23 +130,28 @@ impl Desk {
                 }
             }
         }
-        self.keep(&mut seen.fault, Writer::flush);
+        self.flush(&mut seen.fault);
         self.meter.average();
         let last = self.progress();
         // Nobody may be listening; that is theirs to decide.
         let _ = self.events.send(Event::CaseEnded(last));
     }
 
-    /// Does something with the journal, until that fails for the first time: then the round is halted, and what is in
+    fn flush(&mut self, fault: &mut Option<StoreError>) {
+        self.keep(fault, |desk| desk.journal.flush());
+        self.keep(fault, |desk| desk.keeper.as_mut().map_or(Ok(()), Keeper::flush));
+    }
+
+    /// Does something with the journal or the bodies, until that fails for the first time: then the round is halted, and what is in
     /// flight is still collected.
-    fn keep(&mut self, fault: &mut Option<StoreError>, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) {
+    fn keep(&mut self, fault: &mut Option<StoreError>, work: impl FnOnce(&mut Desk) -> Result<(), StoreError>) {
         if fault.is_none() {
-            *fault = work(&mut self.journal).inspect_err(|_| self.halt.press()).err();
+            *fault = work(self).inspect_err(|_| self.halt.press()).err();
         }
     }
 
     fn take(&mut self, finished: Finished, seen: &mut Seen) {
-        let Finished { mut outcome, text, .. } = finished;
+        let Finished { mut outcome, text, copy, .. } = finished;
         let group = outcome.group.as_deref().unwrap_or_default();
         let own = self.tokenizers.iter().find(|(name, _)| name.is_empty() || within(group, name));
         if let (Some((_, tokenizer)), Some(text)) = (own, text) {
@@ -151,7 +159,10 @@ impl Desk {
         }
         self.meter.record(&outcome);
         let record = Record::Outcome { case: self.case, round: self.round, outcome: outcome.clone() };
-        self.keep(&mut seen.fault, |journal| journal.append(&record));
+        self.keep(&mut seen.fault, |desk| desk.journal.append(&record));
+        if let Some(copies) = copy {
+            self.keep(&mut seen.fault, |desk| desk.keeper.as_mut().map_or(Ok(()), |keeper| keeper.take(&outcome, &copies)));
+        }
         self.watch(&outcome, seen);
         seen.outcomes.push(outcome);
         if self.lookout.as_mut().is_some_and(|lookout| lookout.look(&seen.outcomes)) {
@@ -203,6 +214,7 @@ mod tests {
             case: 0,
             round: 0,
             journal,
+            keeper: None,
             tokenizers,
             meter,
             gauges,
@@ -217,7 +229,7 @@ mod tests {
         for seq in 0..2000 {
             let call = Call { seq, ..Call::default() };
             let outcome = dropped(&call, Phase::Measured, Nanos::ZERO, &"x".repeat(100));
-            sender.send_blocking(Finished { outcome, text: None, message: None }).unwrap();
+            sender.send_blocking(Finished::bare(outcome)).unwrap();
         }
         drop(sender);
         let collected = collector.finish().unwrap();

@@ -14,7 +14,7 @@ use crate::run::part::{Played, Probing, Turn, play};
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
 use crate::store::journal::Writer;
-use crate::store::{RunDir, journal, manifest};
+use crate::store::{RunDir, bodies, journal, manifest};
 use std::time::{Duration, Instant};
 
 /// One round to play.
@@ -75,7 +75,9 @@ impl<'a> Course<'a> {
         let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
         let (walks, planned) = (self.ledger.walks(case, bench), bench.extent(case, seed).0);
         self.announce(leg, planned);
-        let turn = Turn { case, index: leg.index as u32, round, walks: &walks, planned, seed, probe: leg.probe };
+        let spool = self.folder.file(bodies::spool::FILE);
+        let kept = (self.plan.report.bodies, spool.as_path());
+        let turn = Turn { case, index: leg.index as u32, round, walks: &walks, planned, seed, probe: leg.probe, bodies: kept };
         let played = play(&turn, bench, journal, self.context);
         self.keep(leg, (&walks, planned), played);
         self.fault.is_none()

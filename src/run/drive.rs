@@ -208,7 +208,7 @@ impl Drive {
         {
             let Departure { call, intended, phase } = departure;
             let why = format!("max_in_flight of {} was reached", room.most);
-            let first = Finished { outcome: dropped(&call, phase, intended, &why), text: None, message: None };
+            let first = Finished::bare(dropped(&call, phase, intended, &why));
             self.deliver(first).await;
             return self.deliver_all(unsent(&Unsent::of(&call, phase), 1, intended, &why)).await;
         }

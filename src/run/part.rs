@@ -6,13 +6,13 @@ use crate::engine::http::{Finished, Http, Setting};
 use crate::engine::manners::Manners;
 use crate::engine::route::Route;
 use crate::model::call::Call;
+use crate::model::keep::Bodies;
 use crate::model::load::Shape;
 use crate::model::manifest::{Part, Vitals};
 use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::search::Part as Probe;
 use crate::model::seed::Seed;
-use crate::model::target::Place;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::pace::users;
@@ -24,6 +24,8 @@ use crate::run::drive::{Drive, Room};
 use crate::run::error::RunError;
 use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
+use crate::run::host::{simulator, simulator_url};
+use crate::run::keep::Keeper;
 use crate::run::lanes::{Lane, LaneReport, reading};
 use crate::run::lead::{lead, needed};
 use crate::run::ledger::{self, Sent};
@@ -37,12 +39,11 @@ use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
 use crate::run::visit::Visits;
 use crate::run::watch::Watcher;
-use crate::sim::{self, Truth};
 use crate::store::Record;
 use crate::store::journal::Writer;
 use crate::telemetry::process::memory_peak;
 use async_channel::{Receiver, Sender, bounded};
-use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -65,6 +66,8 @@ pub struct Turn<'a> {
     pub seed: Seed,
     /// How it is a probe of a search.
     pub probe: Option<Probing>,
+    /// Whose bodies are kept, and the spool that they go to.
+    pub bodies: (Bodies, &'a Path),
 }
 
 /// How a round is a probe of a search.
@@ -107,7 +110,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
     let (sender, results) = bounded(RESULTS);
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
-    let desk = stage.desk(journal);
+    let desk = Desk { keeper: Keeper::of(turn, &stage.route)?, ..stage.desk(journal) };
     let collector = Collector::start(desk, results)?;
     let own = bench.lines.iter().zip(&prompts);
     let styles = || own.map(|(line, own)| Style::new(line.clone(), own.clone(), turn.seed)).collect();
@@ -142,24 +145,6 @@ fn needed_in_all(case: &Case, feed: &Feed) -> u64 {
 fn lane_count(case: &Case) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
-}
-
-fn simulator(turn: &Turn) -> Result<Option<sim::Running>, RunError> {
-    match &turn.case.target.place {
-        Place::Url(_) => Ok(None),
-        Place::Simulator { server, .. } => {
-            let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            Ok(Some(sim::start(server, turn.seed.child("simulator"), loopback, Truth::off())?))
-        }
-    }
-}
-
-fn simulator_url(address: SocketAddr, case: &Case) -> String {
-    let path = match &case.target.place {
-        Place::Simulator { path: Some(path), .. } => path.as_str(),
-        _ => case.target.api.path(case.request.stream),
-    };
-    format!("http://{address}{path}")
 }
 
 /// What the lanes of one round share.
@@ -206,6 +191,7 @@ impl<'a> Stage<'a> {
             case: self.turn.index,
             round: self.turn.round,
             journal,
+            keeper: None,
             tokenizers: tokenizers(&self.bench.lines),
             meter: Meter::new(self.turn.planned, load.lasts().map(Nanos::secs)),
             gauges: self.gauges.clone(),
@@ -241,7 +227,8 @@ impl<'a> Stage<'a> {
         let retry = self.bench.lines.iter().map(|line| line.case.request.retry.clone()).collect();
         let stem = format!("{}-{}", self.bench.stem, self.turn.round);
         let manners = Manners { retry, seed: self.turn.seed, stem };
-        let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, manners };
+        let keep_bodies = self.turn.bodies.0 != Bodies::None;
+        let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, keep_bodies, manners };
         let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
         let (rounds, spent) = (self.rounds.clone(), self.spent.clone());
         let ahead = needed(&load, &changes, queue.len());

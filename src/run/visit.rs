@@ -70,7 +70,7 @@ type Answer = oneshot::Receiver<Result<Next, String>>;
 pub fn unsent(first: &Unsent, from: u32, at: Nanos, why: &str) -> Vec<Finished> {
     let row = |turn| {
         let call = Call { turn, ..first.call.clone() };
-        Finished { outcome: dropped(&call, first.phase, at, why), text: None, message: None }
+        Finished::bare(dropped(&call, first.phase, at, why))
     };
     (from..first.call.turns).map(row).collect()
 }

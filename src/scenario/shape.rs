@@ -194,7 +194,8 @@ fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: 
         return review.push(not_yet(entry.value.at, &text).help(format!("Today `{key}` may be {exist}.")));
     }
     let label = near(&text, words()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
-    let message = format!("unknown {} `{text}`", key.strip_suffix('s').unwrap_or(key));
+    let one = if key == "bodies" { key } else { key.strip_suffix('s').unwrap_or(key) };
+    let message = format!("unknown {one} `{text}`");
     review.push(Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")));
 }
 

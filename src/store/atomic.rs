@@ -30,6 +30,18 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Resul
     done
 }
 
+/// The same for a file that `make` makes by its path. What lies at the place itself can be read meanwhile.
+pub fn replace_by<E: From<io::Error>>(path: &Path, make: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
+    let part = beside(path);
+    gone(&part)?;
+    let written = make(&part).and_then(|()| Ok(File::open(&part)?.sync_all()?));
+    let done = written.and_then(|()| Ok(fs::rename(&part, path)?));
+    if done.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    done
+}
+
 /// Makes `link` a relative symlink to `target`, in one step.
 pub fn point(link: &Path, target: &str) -> io::Result<()> {
     let part = beside(link);

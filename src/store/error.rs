@@ -65,4 +65,12 @@ pub enum StoreError {
         /// What the encoder said.
         reason: String,
     },
+    /// The database cannot be written or read.
+    #[error("{path}: {reason}")]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        reason: String,
+    },
 }

@@ -154,13 +154,13 @@ impl Iterator for Reader {
 }
 
 /// At most `n` bytes; fewer only at the end of the file.
-fn some_of(source: &mut impl Read, n: u64) -> io::Result<Vec<u8>> {
+pub(super) fn some_of(source: &mut impl Read, n: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(n).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-fn number(bytes: &[u8]) -> Option<u32> {
+pub(super) fn number(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|four| u32::from_le_bytes(*four))
 }
 

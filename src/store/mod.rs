@@ -4,11 +4,14 @@
 //! not at all ([`RunDir::write`]).
 
 mod atomic;
+pub mod bodies;
 mod error;
+pub mod hlog;
 pub mod journal;
 pub mod manifest;
 mod record;
 mod rundir;
+pub mod sqlite;
 
 pub use error::StoreError;
 pub use record::Record;

@@ -2,6 +2,7 @@
 
 use crate::lab::{FINISH, Lab, Server, TOKEN, send, stream};
 use crate::sessions::context;
+use llmscen::model::keep::Bodies;
 use llmscen::model::metric::Metric;
 use llmscen::model::outcome::{Failure, FailureKind, Outcome};
 use llmscen::model::plan::Plan;
@@ -35,8 +36,16 @@ fn played(plan: &Plan) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = Bench::of_plan(plan, &context).unwrap().remove(0);
-    let turn =
-        Turn { case: &plan.cases[0], index: 0, round: 1, walks: &[Walk::default()], planned: None, seed: plan.seed, probe: None };
+    let turn = Turn {
+        case: &plan.cases[0],
+        index: 0,
+        round: 1,
+        walks: &[Walk::default()],
+        planned: None,
+        seed: plan.seed,
+        probe: None,
+        bodies: (Bodies::None, Path::new("")),
+    };
     play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes
 }
 

@@ -132,6 +132,7 @@ fn replay(name: &str, pieces: Vec<Vec<u8>>) -> Outcome {
         gauges: Arc::new(Gauges::default()),
         protocol: protocol(api, None).unwrap(),
         keep_text: false,
+        keep_bodies: false,
         manners: Default::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

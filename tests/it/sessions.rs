@@ -2,6 +2,7 @@
 
 use crate::lab::{Lab, read_request, stream, whole};
 use llmscen::model::dataset::{Turns, Wait};
+use llmscen::model::keep::Bodies;
 use llmscen::model::outcome::{Outcome, Phase};
 use llmscen::model::plan::Plan;
 use llmscen::model::prompt::{Prompt, Session};
@@ -147,8 +148,16 @@ impl<'a> Scene<'a> {
         plan.cases[0].dataset.turns = self.turns.clone();
         let mut bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
         Arc::get_mut(&mut bench.lines[0]).unwrap().prompts = Arc::new(Fixed(sessions));
-        let turn =
-            Turn { case: &plan.cases[0], index: 0, round: 0, walks: &[Walk::default()], planned: None, seed: SEED, probe: None };
+        let turn = Turn {
+            case: &plan.cases[0],
+            index: 0,
+            round: 0,
+            walks: &[Walk::default()],
+            planned: None,
+            seed: SEED,
+            probe: None,
+            bodies: (Bodies::None, Path::new("")),
+        };
         play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
     }
 }

@@ -1,6 +1,7 @@
 //! The body of a response: every frame stamped, unpacked and decoded, up to its end.
 
 use crate::engine::coding::Unpacker;
+use crate::engine::copy::Copied;
 use crate::engine::exchange::broken::body_failure;
 use crate::engine::exchange::{Exchange, Line};
 use crate::engine::http1::Pulled;
@@ -21,6 +22,8 @@ pub(super) struct Reading {
     pub unpacker: Unpacker,
     pub decoder: Box<dyn Decoder>,
     pub events: Events,
+    /// The body as it came; None where bodies are not kept.
+    pub copied: Option<Copied>,
 }
 
 impl Exchange<'_> {
@@ -49,7 +52,8 @@ impl Exchange<'_> {
 
     /// Ends the decoder, whatever ended the body, and notes what the response came to.
     fn close(&mut self, reading: Reading, broken: Option<Failure>) -> Result<Finish, Failure> {
-        let Reading { decoder, mut events, .. } = reading;
+        let Reading { decoder, mut events, copied, .. } = reading;
+        self.trace.copied = copied.unwrap_or_default();
         // What the body still held when it ended arrived with its last read.
         let before = events.content;
         let reply = decoder.finish(&mut events, broken);
@@ -152,8 +156,13 @@ struct Brought {
 
 impl Reading {
     fn take(&mut self, data: &[u8]) -> Result<(), Failure> {
-        let Reading { unpacker, decoder, events } = self;
-        unpacker.push(data, &mut |plain| decoder.push(plain, events))
+        let Reading { unpacker, decoder, events, copied } = self;
+        unpacker.push(data, &mut |plain| {
+            if let Some(copied) = copied {
+                copied.add(plain);
+            }
+            decoder.push(plain, events)
+        })
     }
 }
 

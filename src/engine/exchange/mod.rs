@@ -9,6 +9,7 @@ pub(super) mod tests;
 use crate::engine::address::Address;
 use crate::engine::clock::Clock;
 use crate::engine::coding::Unpacker;
+use crate::engine::copy::Copied;
 use crate::engine::error::EngineError;
 use crate::engine::exchange::body::Reading;
 use crate::engine::exchange::broken::unanswered;
@@ -44,6 +45,7 @@ pub(super) struct Line {
     pub clock: Clock,
     pub gauges: Arc<Gauges>,
     pub keep_text: bool,
+    pub keep_bodies: bool,
 }
 
 /// What has been seen of a call, whether or not its exchange came to a good end.
@@ -66,6 +68,8 @@ pub(super) struct Trace {
     pub message: Option<Message>,
     pub server: ServerTimes,
     pub items: Option<u64>,
+    /// The response's body as it came, where bodies are kept.
+    pub copied: Copied,
 }
 
 impl Trace {
@@ -119,7 +123,8 @@ impl Exchange<'_> {
         self.trace.streamed = Some(!matches!(shape, Shape::Whole));
         let unpacker = Unpacker::of(response.headers())?;
         let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
-        let reading = Reading { unpacker, decoder, events: Events::default() };
+        let copied = self.line.keep_bodies.then(Copied::default);
+        let reading = Reading { unpacker, decoder, events: Events::default(), copied };
         self.receive(lease, reading, stop).await
     }
 
@@ -166,7 +171,13 @@ impl Exchange<'_> {
             self.line.pool.give_back(lease);
         }
         let words = match unpacker {
-            Ok(unpacker) => error_message(status, &unpacked(unpacker, &packed)),
+            Ok(unpacker) => {
+                let plain = unpacked(unpacker, &packed);
+                if self.line.keep_bodies {
+                    self.trace.copied.add(&plain);
+                }
+                error_message(status, &plain)
+            }
             Err(failure) => failure.message,
         };
         Failure::new(FailureKind::of_status(status), format!("{status}: {words}{retry}"))

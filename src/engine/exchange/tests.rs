@@ -30,7 +30,7 @@ pub fn engine(url: &str) -> Http {
     let protocol = protocol(Api::OpenaiChat, None).unwrap();
     let clock = Clock::starting(Instant::now());
     let (gauges, manners) = Default::default();
-    let setting = Setting { clock, gauges, protocol, keep_text: false, manners };
+    let setting = Setting { clock, gauges, protocol, keep_text: false, keep_bodies: false, manners };
     Http::new(&target, &route, setting).unwrap()
 }
 

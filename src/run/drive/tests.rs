@@ -40,6 +40,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
                 gauges,
                 protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(),
                 keep_text: false,
+                keep_bodies: false,
                 manners: Default::default(),
             },
         )

@@ -1,11 +1,16 @@
 //! `report`: what is written, and where.
 
+use crate::model::keep::{Bodies, Store};
 use crate::model::plan::{Format, ReportSpec};
-use crate::scenario::block::{Block, Kind, field, planned};
+use crate::scenario::block::{Block, Kind, field};
 use crate::scenario::sections::Draft;
 
 const FORMATS: [(&str, Format); 5] =
     [("md", Format::Md), ("png", Format::Png), ("junit", Format::Junit), ("csv", Format::Csv), ("json", Format::Json)];
+
+const STORES: [(&str, Store); 3] = [("parquet", Store::Parquet), ("sqlite", Store::Sqlite), ("hlog", Store::Hlog)];
+
+const BODIES: [(&str, Bodies); 3] = [("none", Bodies::None), ("sample", Bodies::Sample), ("all", Bodies::All)];
 
 static FORMAT: Kind = Kind::Choice(
     &[
@@ -18,6 +23,24 @@ static FORMAT: Kind = Kind::Choice(
     &["html"],
 );
 
+static STORE: Kind = Kind::Choice(
+    &[
+        ("parquet", "requests.parquet, always written"),
+        ("sqlite", "requests.db, an SQLite database of the same rows, the cases and the verdicts"),
+        ("hlog", "histograms.hlog, an HdrHistogram log of TTFT, ITL, E2E and TPOT over time"),
+    ],
+    &[],
+);
+
+const BODY: Kind = Kind::Choice(
+    &[
+        ("none", "keep no body"),
+        ("sample", "in each round of a case those of its first ten requests, of twenty that failed and of twenty that are drawn"),
+        ("all", "those of every request that was sent"),
+    ],
+    &[],
+);
+
 /// The keys of `report`.
 pub(crate) static REPORT: Block = Block {
     doc: "What is written, and where. requests.parquet and results.json are always written.",
@@ -25,19 +48,77 @@ pub(crate) static REPORT: Block = Block {
     fields: &[
         field("formats", Kind::List(&FORMAT), "Reports to write.").default("[md, png, junit, csv, json]").example("[md, junit]"),
         field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports").example("perf"),
-        planned("store"),
-        planned("bodies"),
+        field("store", Kind::List(&STORE), "Forms in which the rows are stored; requests.parquet always is.")
+            .default("[parquet]")
+            .example("[parquet, sqlite]"),
+        field(
+            "bodies",
+            BODY,
+            "Whose request and response bodies are kept, secrets removed and at most 1 MiB of each. They lie in requests.db, \
+             which is then written whether `store` names it or not.",
+        )
+        .default("none")
+        .example("sample"),
     ],
 };
 
 /// The reports of a checked scenario.
 pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
-    let named = draft.get("report.formats")?.items().iter().filter_map(|item| item.text());
-    let mut formats: Vec<Format> = Vec::new();
-    for format in named.filter_map(|name| FORMATS.iter().find(|(own, _)| *own == name).map(|(_, format)| *format)) {
-        if !formats.contains(&format) {
-            formats.push(format);
+    let bodies = draft.text("report.bodies")?;
+    let bodies = BODIES.iter().find(|(name, _)| *name == bodies)?.1;
+    let mut store = chosen(draft, "report.store", &STORES)?;
+    if bodies != Bodies::None && !store.contains(&Store::Sqlite) {
+        store.push(Store::Sqlite);
+    }
+    Some(ReportSpec {
+        formats: chosen(draft, "report.formats", &FORMATS)?,
+        dir: draft.text("report.dir")?.into_owned(),
+        store,
+        bodies,
+    })
+}
+
+/// What a list of words names, each once.
+fn chosen<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)]) -> Option<Vec<T>> {
+    let named = draft.get(path)?.items().iter().filter_map(|item| item.text());
+    let mut all = Vec::new();
+    for one in named.filter_map(|name| words.iter().find(|(own, _)| *own == name).map(|(_, one)| *one)) {
+        if !all.contains(&one) {
+            all.push(one);
         }
     }
-    Some(ReportSpec { formats, dir: draft.text("report.dir")?.into_owned() })
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::keep::{Bodies, Store};
+    use crate::scenario::{Input, load};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn report(section: &str) -> Result<(Vec<Store>, Bodies), String> {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
+             load: {{ concurrency: 1, requests: 1 }}\n{section}"
+        );
+        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] });
+        loaded.map(|loaded| (loaded.plan.report.store, loaded.plan.report.bodies)).map_err(|faults| faults.render(false, 120))
+    }
+
+    #[test]
+    fn bodies_bring_the_database_that_they_lie_in() {
+        use Store::{Hlog, Parquet, Sqlite};
+        assert_eq!(report(""), Ok((vec![Parquet], Bodies::None)));
+        assert_eq!(report("report: { store: [hlog, sqlite, hlog] }"), Ok((vec![Hlog, Sqlite], Bodies::None)));
+        assert_eq!(report("report: { store: [parquet], bodies: all }"), Ok((vec![Parquet, Sqlite], Bodies::All)));
+        assert_eq!(report("report: { store: [sqlite], bodies: sample }"), Ok((vec![Sqlite], Bodies::Sample)));
+        let error = report("report: { store: [sqlit], bodies: some }").unwrap_err();
+        assert!(
+            error.contains("did you mean `sqlite`")
+                && error.contains("unknown bodies `some`")
+                && error.contains("`none`, `sample` or `all`"),
+            "{error}"
+        );
+    }
 }

@@ -76,7 +76,12 @@ fn compressed_events_are_stamped_one_by_one_wherever_they_are_cut() {
         });
         let outcomes =
             on_a_lane(&target(&server.url()), async |engine| [send(&engine, call(0)).await, send(&engine, call(1)).await]);
-        for Finished { outcome, text, .. } in outcomes {
+        for Finished { outcome, text, copy, .. } in outcomes {
+            let came = String::from_utf8(copy.unwrap().response.bytes).unwrap();
+            assert!(
+                came.starts_with("data: {") && came.trim_end().ends_with("data: [DONE]"),
+                "the body is kept as it was packed: {came}"
+            );
             assert_ok(&outcome, 4);
             assert_paced(&outcome);
             assert_eq!(text.as_deref(), Some("hihihihi"));

@@ -64,6 +64,7 @@ pub fn on_a_lane_with<T>(target: &Target, gauges: Arc<Gauges>, steps: impl Async
         gauges,
         protocol: protocol(target.api, None).unwrap(),
         keep_text: true,
+        keep_bodies: true,
         manners: Default::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,0 +1,52 @@
+//! Bodies as they went over the wire, copied where they are to be kept.
+
+use bytes::Bytes;
+
+/// Bytes of one body that are kept at the most.
+pub const MOST: usize = 1 << 20;
+
+/// The bodies of one call, secrets among them: nothing of it may be stored before a [`Redactor`] has seen it.
+///
+/// [`Redactor`]: crate::engine::redact::Redactor
+#[derive(Debug)]
+pub struct Copies {
+    /// The body that was sent.
+    pub request: Bytes,
+    /// The call's own headers, whose values are secrets.
+    pub own: Vec<(String, String)>,
+    /// The body that came, of the last attempt.
+    pub response: Copied,
+}
+
+/// The beginning of a response's body, its content codings undone.
+#[derive(Debug, Default)]
+pub struct Copied {
+    /// At most [`MOST`] bytes.
+    pub bytes: Vec<u8>,
+    /// Bytes that came in all.
+    pub whole: u64,
+}
+
+impl Copied {
+    /// Adds what came.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.whole += bytes.len() as u64;
+        let room = MOST.saturating_sub(self.bytes.len()).min(bytes.len());
+        self.bytes.extend_from_slice(bytes.get(..room).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_most_is_kept_and_all_is_counted() {
+        let mut copied = Copied::default();
+        copied.add(&vec![1; MOST - 3]);
+        copied.add(b"abcd");
+        copied.add(b"e");
+        assert_eq!((copied.bytes.len(), copied.whole), (MOST, MOST as u64 + 2));
+        assert!(copied.bytes.ends_with(b"\x01abc"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Keeps bodies: takes the secrets out of them, packs them and appends them to the spool, off the lanes.
+
+use crate::engine::copy::{Copies, MOST};
+use crate::engine::redact::Redactor;
+use crate::engine::route::Route;
+use crate::model::keep::Bodies;
+use crate::model::outcome::{Outcome, Phase};
+use crate::model::seed::Seed;
+use crate::run::part::Turn;
+use crate::store::StoreError;
+use crate::store::bodies::{Extent, Head, Packed, Picks, Spool, pack};
+use std::io;
+
+/// What keeps the bodies of one round.
+pub struct Keeper {
+    spool: Spool,
+    case: String,
+    round: u32,
+    redactor: Redactor,
+    seed: Seed,
+    /// None: every body is kept.
+    picks: Option<Picks>,
+}
+
+impl Keeper {
+    /// What keeps the bodies of a round that is sent on this route; None where none are kept.
+    ///
+    /// # Errors
+    /// The spool cannot be written.
+    pub fn of(turn: &Turn, route: &Route) -> Result<Option<Keeper>, StoreError> {
+        let (bodies, spool) = turn.bodies;
+        let picks = match bodies {
+            Bodies::None => return Ok(None),
+            Bodies::Sample => Some(Picks::default()),
+            Bodies::All => None,
+        };
+        Ok(Some(Keeper {
+            spool: Spool::append(spool)?,
+            case: turn.case.id.clone(),
+            round: turn.round,
+            redactor: Redactor::on(&turn.case.target, route),
+            seed: turn.seed.child("bodies"),
+            picks,
+        }))
+    }
+
+    /// Takes the bodies of a call.
+    ///
+    /// # Errors
+    /// The spool cannot be written.
+    pub fn take(&mut self, outcome: &Outcome, copies: &Copies) -> Result<(), StoreError> {
+        let mut head = self.head(outcome);
+        if self.picks.as_mut().is_some_and(|picks| !picks.wants(&head)) {
+            return Ok(());
+        }
+        let packed = self.pack(&mut head, outcome.status, copies);
+        let packed = packed.map_err(|error| StoreError::Encode { reason: error.to_string() })?;
+        self.spool.add(&head, &packed)
+    }
+
+    /// Hands everything to the operating system.
+    ///
+    /// # Errors
+    /// The spool cannot be written.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.spool.flush()
+    }
+
+    fn head(&self, outcome: &Outcome) -> Head {
+        Head {
+            case: self.case.clone(),
+            round: self.round,
+            seq: outcome.seq,
+            turn: outcome.turn,
+            sampled: self.picks.is_some(),
+            measured: outcome.phase == Phase::Measured,
+            failed: outcome.end.is_err(),
+            rank: self.seed.child(outcome.seq).child(u64::from(outcome.turn)).0,
+            ..Head::default()
+        }
+    }
+
+    fn pack(&self, head: &mut Head, status: Option<u16>, copies: &Copies) -> io::Result<Packed> {
+        let redactor = self.redactor.and(&copies.own).in_json();
+        let text = |bytes: &[u8]| redactor.clean(&String::from_utf8_lossy(bytes));
+        let sent = copies.request.get(..MOST).unwrap_or(&copies.request);
+        let mut packed = Packed { request: pack::request(&text(sent))?, response: Vec::new() };
+        head.request = extent(copies.request.len() as u64, sent, &packed.request);
+        if status.is_some() {
+            let came = &copies.response;
+            packed.response = pack::response(status, &text(&came.bytes))?;
+            head.response = Some(extent(came.whole, &came.bytes, &packed.response));
+        }
+        Ok(packed)
+    }
+}
+
+fn extent(whole: u64, kept: &[u8], packed: &[u8]) -> Extent {
+    Extent { whole, cut: (kept.len() as u64) < whole, packed: packed.len() as u32 }
+}

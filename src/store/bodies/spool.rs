@@ -1,0 +1,220 @@
+//! The spool: `bodies.bin`, the bodies of a run as they arrive, until requests.db holds them.
+//!
+//! ```text
+//! "LLMSCENB" · version u32     then frames:   length u32 · crc32 u32 · head (postcard) · request · response
+//! ```
+//! Like the journal it is read as far as it is whole. Bodies lie in it compressed, so that they are copied as they are.
+
+use crate::store::error::StoreError;
+use crate::store::journal::{number, some_of};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Name of the file in a run folder.
+pub const FILE: &str = "bodies.bin";
+
+const MAGIC: &[u8; 8] = b"LLMSCENB";
+const VERSION: u32 = 1;
+const HEADER: u64 = 12;
+/// Longer frames are damage: two bodies of 1 MiB each, which do not compress, are shorter.
+const LONGEST: u32 = 16 << 20;
+
+/// What is known of two bodies besides themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Case id.
+    pub case: String,
+    /// Round, from 0.
+    pub round: u32,
+    /// Number of the request.
+    pub seq: u64,
+    /// Its turn, from 0.
+    pub turn: u32,
+    /// Whether only a sample is kept, which this is a candidate of.
+    pub sampled: bool,
+    /// Whether it was measured.
+    pub measured: bool,
+    /// Whether it failed.
+    pub failed: bool,
+    /// Its place in the draw: the lowest are drawn.
+    pub rank: u64,
+    /// The request.
+    pub request: Extent,
+    /// The response; None where none came.
+    pub response: Option<Extent>,
+}
+
+/// How long a body is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// Bytes that went over the wire, content codings undone.
+    pub whole: u64,
+    /// Only its beginning is kept.
+    pub cut: bool,
+    /// Bytes of the compressed JSON text.
+    pub packed: u32,
+}
+
+/// Two bodies as compressed JSON text; the response's is empty where none came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// The request.
+    pub request: Vec<u8>,
+    /// The response.
+    pub response: Vec<u8>,
+}
+
+/// Appends bodies.
+#[derive(Debug)]
+pub struct Spool {
+    path: PathBuf,
+    out: BufWriter<File>,
+}
+
+impl Spool {
+    /// Begins a spool, or goes on with the one of the round before.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn append(path: &Path) -> Result<Spool, StoreError> {
+        let failed = |source| StoreError::Write { path: path.to_owned(), source };
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        let begun = file.metadata().map_err(failed)?.len() > 0;
+        let mut spool = Spool { path: path.to_owned(), out: BufWriter::with_capacity(1 << 16, file) };
+        if !begun {
+            spool.put(&[MAGIC, VERSION.to_le_bytes().as_slice()].concat())?;
+        }
+        Ok(spool)
+    }
+
+    /// Adds the bodies of a request.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn add(&mut self, head: &Head, packed: &Packed) -> Result<(), StoreError> {
+        let mut frame = postcard::to_stdvec(head).map_err(|error| StoreError::Encode { reason: error.to_string() })?;
+        frame.extend_from_slice(&packed.request);
+        frame.extend_from_slice(&packed.response);
+        let length = u32::try_from(frame.len()).ok().filter(|length| *length <= LONGEST);
+        let length = length.ok_or_else(|| StoreError::Encode { reason: "two bodies are longer than 16 MiB".into() })?;
+        self.put(&[length.to_le_bytes(), crc32fast::hash(&frame).to_le_bytes()].concat())?;
+        self.put(&frame)
+    }
+
+    /// Hands everything to the operating system.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.out.flush().map_err(|source| StoreError::Write { path: self.path.clone(), source })
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.out.write_all(bytes).map_err(|source| StoreError::Write { path: self.path.clone(), source })
+    }
+}
+
+/// Reads a spool at any place.
+#[derive(Debug)]
+pub struct Reader {
+    path: PathBuf,
+    file: BufReader<File>,
+}
+
+impl Reader {
+    /// Opens a spool; what is no spool of this version is one without bodies.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn open(path: &Path) -> Result<Reader, StoreError> {
+        let file = File::open(path).map_err(|source| StoreError::Read { path: path.to_owned(), source })?;
+        Ok(Reader { path: path.to_owned(), file: BufReader::with_capacity(1 << 16, file) })
+    }
+
+    /// The heads of all whole frames, and where each frame lies.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn heads(&mut self) -> Result<Vec<(Head, u64)>, StoreError> {
+        self.all().map_err(|source| StoreError::Read { path: self.path.clone(), source })
+    }
+
+    /// The bodies in the frame there; None where it is none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn bodies(&mut self, at: u64) -> Result<Option<Packed>, StoreError> {
+        let read = self.file.seek(SeekFrom::Start(at)).and_then(|_| self.frame());
+        let frame = read.map_err(|source| StoreError::Read { path: self.path.clone(), source })?;
+        Ok(frame.and_then(|frame| {
+            let (head, rest) = postcard::take_from_bytes::<Head>(&frame).ok()?;
+            let (request, response) = rest.split_at_checked(head.request.packed as usize)?;
+            Some(Packed { request: request.to_vec(), response: response.to_vec() })
+        }))
+    }
+
+    fn all(&mut self) -> io::Result<Vec<(Head, u64)>> {
+        self.file.seek(SeekFrom::Start(0))?;
+        let mut heads = Vec::new();
+        if some_of(&mut self.file, HEADER)? != [MAGIC, VERSION.to_le_bytes().as_slice()].concat() {
+            return Ok(heads);
+        }
+        let mut at = HEADER;
+        while let Some(frame) = self.frame()? {
+            let Ok((head, _)) = postcard::take_from_bytes::<Head>(&frame) else { break };
+            heads.push((head, at));
+            at += 8 + frame.len() as u64;
+        }
+        Ok(heads)
+    }
+
+    /// The next frame; None at the end, and for one that is cut off or damaged.
+    fn frame(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let head = some_of(&mut self.file, 8)?;
+        let (Some(length), Some(sum)) = (number(&head), head.get(4..).and_then(number)) else { return Ok(None) };
+        if length > LONGEST {
+            return Ok(None);
+        }
+        let mut frame = Vec::with_capacity(length as usize);
+        self.file.by_ref().take(u64::from(length)).read_to_end(&mut frame)?;
+        Ok((frame.len() == length as usize && crc32fast::hash(&frame) == sum).then_some(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(seq: u64) -> (Head, Packed) {
+        let packed = Packed { request: vec![seq as u8; 5], response: b"response".to_vec() };
+        let extent = |bytes: &[u8]| Extent { whole: 9, cut: false, packed: bytes.len() as u32 };
+        let (request, response) = (extent(&packed.request), Some(extent(&packed.response)));
+        (Head { case: "c=1".into(), seq, request, response, ..Head::default() }, packed)
+    }
+
+    #[test]
+    fn a_spool_that_was_cut_keeps_every_whole_frame() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        for seq in 0..3 {
+            let mut spool = Spool::append(&path).unwrap();
+            let (head, packed) = one(seq);
+            spool.add(&head, &packed).unwrap();
+            spool.flush().unwrap();
+        }
+        let size = std::fs::metadata(&path).unwrap().len();
+        let mut reader = Reader::open(&path).unwrap();
+        let heads = reader.heads().unwrap();
+        assert_eq!(
+            heads.iter().map(|(head, _)| head.clone()).collect::<Vec<_>>(),
+            (0..3).map(|seq| one(seq).0).collect::<Vec<_>>()
+        );
+        assert_eq!(reader.bodies(heads[1].1).unwrap(), Some(one(1).1));
+        File::options().write(true).open(&path).unwrap().set_len(size - 1).unwrap();
+        assert_eq!(Reader::open(&path).unwrap().heads().unwrap().len(), 2);
+        std::fs::write(&path, b"LLMSCENB\x63\0\0\0").unwrap();
+        assert!(Reader::open(&path).unwrap().heads().unwrap().is_empty(), "a spool of another version");
+    }
+}
