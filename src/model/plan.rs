@@ -5,6 +5,7 @@ use crate::model::dataset::{DatasetSpec, TraceSpec};
 use crate::model::labels::{Labels, Scalar};
 use crate::model::load::{Load, Warmup};
 use crate::model::mix::Entry;
+use crate::model::peer::Peer;
 use crate::model::request::RequestSpec;
 use crate::model::search::Quest;
 use crate::model::seed::Seed;
@@ -54,6 +55,8 @@ pub struct ReportSpec {
     pub formats: Vec<Format>,
     /// Folder of all runs.
     pub dir: String,
+    /// Tools in whose form the results are written as well.
+    pub compat: Vec<Peer>,
 }
 
 /// A log of arrivals in a file of its own.

@@ -1,5 +1,6 @@
 //! `report`: what is written, and where.
 
+use crate::model::peer::Peer;
 use crate::model::plan::{Format, ReportSpec};
 use crate::scenario::block::{Block, Kind, field, planned};
 use crate::scenario::sections::Draft;
@@ -18,6 +19,17 @@ static FORMAT: Kind = Kind::Choice(
     &["html"],
 );
 
+static PEER: Kind = Kind::Choice(
+    &[
+        ("evalscope", "benchmark_summary.json and benchmark_percentile.json"),
+        ("vllm", "what `vllm bench serve --save-result --save-detailed` saves"),
+        ("aiperf", "profile_export_aiperf.json and .csv, profile_export.jsonl"),
+        ("guidellm", "benchmarks.json and benchmarks.csv"),
+        ("lmdeploy", "the profile CSV of its three generations"),
+    ],
+    &[],
+);
+
 /// The keys of `report`.
 pub(crate) static REPORT: Block = Block {
     doc: "What is written, and where. requests.parquet and results.json are always written.",
@@ -25,6 +37,8 @@ pub(crate) static REPORT: Block = Block {
     fields: &[
         field("formats", Kind::List(&FORMAT), "Reports to write.").default("[md, png, junit, csv, json]").example("[md, junit]"),
         field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports").example("perf"),
+        field("compat", Kind::List(&PEER), "Other tools in whose form the results are written too, under compat/.")
+            .example("[vllm]"),
         planned("store"),
         planned("bodies"),
     ],
@@ -39,5 +53,8 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
             formats.push(format);
         }
     }
-    Some(ReportSpec { formats, dir: draft.text("report.dir")?.into_owned() })
+    let named = draft.get("report.compat").map(|list| list.items()).unwrap_or_default();
+    let compat =
+        Peer::ALL.into_iter().filter(|peer| named.iter().any(|item| item.text().as_deref() == Some(peer.name()))).collect();
+    Some(ReportSpec { formats, dir: draft.text("report.dir")?.into_owned(), compat })
 }
