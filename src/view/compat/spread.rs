@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn two_kinds_of_quantiles() {
         let spread = Spread::of(vec![4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!((spread.linear(50.0), spread.nearest(50.0), spread.linear(99.0)), (2.5, 2.0, 3.97));
+        assert_eq!((spread.linear(50.0), spread.nearest(50.0), spread.linear(99.0)), (2.5, 2.0, 3.9699999999999998));
         assert_eq!((spread.n(), spread.sum(), spread.mean(), spread.min(), spread.max()), (4, 10.0, 2.5, 1.0, 4.0));
         assert_eq!(Spread::of(Vec::new()), None);
     }

@@ -88,15 +88,15 @@ impl Clock {
 /// Every metric, in the order of the table.
 pub(super) fn metrics(case: &Measured<'_>) -> Vec<Named> {
     let clock = Clock::of(case);
-    let values = |metric: Metric, scale: f64| Split::of_ok(Dist::of(case.values(metric).iter().map(|v| v * scale).collect()));
+    let values = |metric: Metric, unit: f64| Split::of_ok(Dist::of(case.values(metric).iter().map(|v| v / unit).collect()));
     let own = |get: fn(&Stamped) -> Option<f64>| Split::of_ok(Dist::of(case.ok().filter_map(get).collect()));
     let rate = |events: fn(&Stamped, &Clock) -> Vec<(f64, f64)>| {
         Split::of_ok(flow::rate(case.ok().flat_map(|row| events(row, &clock)).collect(), clock.length))
     };
-    let mut out: Vec<Named> = vec![("request_latency", "Request Latency", "Sec", values(Metric::E2eService, 1e-3))];
+    let mut out: Vec<Named> = vec![("request_latency", "Request Latency", "Sec", values(Metric::E2eService, 1e3))];
     if !case.case.load.shape.closed() {
-        out.push(("request_dispatch_delay", "Dispatch Delay", "Sec", values(Metric::ScheduleLag, 1e-3)));
-        out.push(("request_scheduled_latency", "Scheduled Latency", "Sec", values(Metric::E2e, 1e-3)));
+        out.push(("request_dispatch_delay", "Dispatch Delay", "Sec", values(Metric::ScheduleLag, 1e3)));
+        out.push(("request_scheduled_latency", "Scheduled Latency", "Sec", values(Metric::E2e, 1e3)));
     }
     out.extend([
         ("request_streaming_iterations_count", "Streaming Iterations", "Count", own(|row| Some(row.events as f64))),
