@@ -1,5 +1,6 @@
 //! The arguments. Whatever a scenario can say is not repeated here: flags select and override.
 
+use crate::cli::compat::Compat;
 use crate::view;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -90,6 +91,8 @@ pub struct RunArgs {
     /// What an inconclusive verdict exits with
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
     pub inconclusive: Inconclusive,
+    #[command(flatten)]
+    pub compat: Compat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -120,6 +123,8 @@ pub struct ReportArgs {
     /// What an inconclusive verdict exits with
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
     pub inconclusive: Inconclusive,
+    #[command(flatten)]
+    pub compat: Compat,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! Floor 4. The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
 
 mod args;
+mod compat;
 mod exit;
 mod inspect;
 mod progress;

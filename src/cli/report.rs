@@ -24,6 +24,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         }
     };
     let Some(mut plan) = load_stored(&folder.path().join("plan.yaml"), env, terminal) else { return Exit::Scenario };
+    args.compat.add_to(&mut plan);
     if let Some(other) = &args.slo {
         let Some(judges) = load_one(other, &[], env, terminal) else { return Exit::Scenario };
         if !judge_by(&mut plan, &judges, terminal) {

@@ -22,7 +22,8 @@ use std::sync::mpsc;
 use std::time::{Instant, SystemTime};
 
 pub fn run(args: &RunArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = sources::load(&args.sources, env, terminal) else { return Exit::Scenario };
+    let Some(mut plans) = sources::load(&args.sources, env, terminal) else { return Exit::Scenario };
+    plans.iter_mut().for_each(|source| args.compat.add_to(&mut source.plan));
     if args.output.is_some() && plans.len() > 1 {
         terminal.error("--output names the folder of one run, but several scenarios were given");
         return Exit::Scenario;

@@ -24,6 +24,7 @@ mod round;
 mod sample;
 mod scalars;
 mod schema;
+mod stamped;
 mod steady;
 mod table;
 mod timelines;
@@ -38,6 +39,7 @@ pub use notes::{notes, token_source};
 pub use pictures::pictures;
 pub use records::Records;
 pub use sample::{round_sample, sample};
+pub use stamped::stamped;
 pub use table::{Table, Tagged};
 pub use timelines::timelines;
 

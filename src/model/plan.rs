@@ -6,6 +6,7 @@ use crate::model::keep::{Bodies, Store};
 use crate::model::labels::{Labels, Scalar};
 use crate::model::load::{Load, Warmup};
 use crate::model::mix::Entry;
+use crate::model::peer::Peer;
 use crate::model::request::RequestSpec;
 use crate::model::search::Quest;
 use crate::model::seed::Seed;
@@ -59,6 +60,8 @@ pub struct ReportSpec {
     pub store: Vec<Store>,
     /// Whose bodies are kept.
     pub bodies: Bodies,
+    /// Tools in whose form the results are written as well.
+    pub compat: Vec<Peer>,
 }
 
 /// A log of arrivals in a file of its own.

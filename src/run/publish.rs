@@ -4,6 +4,7 @@ use crate::frame::{Table, cases_csv};
 use crate::model::manifest::Manifest;
 use crate::model::plan::{Format, Plan};
 use crate::model::report::Report;
+use crate::run::compat::compat;
 use crate::run::data::{database, histograms};
 use crate::run::error::RunError;
 use crate::run::reckon::reckon;
@@ -30,7 +31,8 @@ pub struct Results<'a> {
 type Output = fn(&Results<'_>) -> Result<(), RunError>;
 
 /// Every output, in the order in which they are written.
-const OUTPUTS: &[Output] = &[results_json, charts, report_md, junit_xml, cases_table, histograms, database];
+// The database comes last: it takes the bodies over from the spool.
+const OUTPUTS: &[Output] = &[results_json, charts, report_md, junit_xml, cases_table, compat, histograms, database];
 
 /// Reckons the report of a run and writes it into its folder. When all is written the journal goes.
 pub fn publish(

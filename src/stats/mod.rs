@@ -6,6 +6,7 @@ pub mod claim;
 pub mod drift;
 pub mod interval;
 pub mod ks;
+pub mod linear;
 pub mod looks;
 pub mod moments;
 pub mod normal;

@@ -11,9 +11,12 @@ pub enum ViewError {
     /// JUnit.
     #[error("junit.xml could not be written: {0}")]
     Junit(#[from] quick_junit::SerializeError),
-    /// results.json.
-    #[error("results.json could not be written: {0}")]
+    /// results.json, and the files in the form of other tools.
+    #[error("JSON could not be written: {0}")]
     Json(#[from] serde_json::Error),
+    /// A table in the form of another tool.
+    #[error("a CSV file of `report.compat` could not be written: {0}")]
+    Csv(#[from] csv::Error),
     /// A chart.
     #[error("chart `{name}` could not be drawn: {reason}; leave `png` out of `report.formats` to go without charts")]
     Chart {

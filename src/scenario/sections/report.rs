@@ -1,6 +1,7 @@
 //! `report`: what is written, and where.
 
 use crate::model::keep::{Bodies, Store};
+use crate::model::peer::Peer;
 use crate::model::plan::{Format, ReportSpec};
 use crate::scenario::block::{Block, Kind, field};
 use crate::scenario::sections::Draft;
@@ -41,6 +42,17 @@ const BODY: Kind = Kind::Choice(
     &[],
 );
 
+static PEER: Kind = Kind::Choice(
+    &[
+        ("evalscope", "benchmark_summary.json and benchmark_percentile.json"),
+        ("vllm", "what `vllm bench serve --save-result --save-detailed` saves"),
+        ("aiperf", "profile_export_aiperf.json and .csv, profile_export.jsonl"),
+        ("guidellm", "benchmarks.json and benchmarks.csv"),
+        ("lmdeploy", "the profile CSV of its three generations"),
+    ],
+    &[],
+);
+
 /// The keys of `report`.
 pub(crate) static REPORT: Block = Block {
     doc: "What is written, and where. requests.parquet and results.json are always written.",
@@ -59,6 +71,8 @@ pub(crate) static REPORT: Block = Block {
         )
         .default("none")
         .example("sample"),
+        field("compat", Kind::List(&PEER), "Other tools in whose form the results are written too, under compat/.")
+            .example("[vllm]"),
     ],
 };
 
@@ -70,11 +84,15 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
     if bodies != Bodies::None && !store.contains(&Store::Sqlite) {
         store.push(Store::Sqlite);
     }
+    let named = draft.get("report.compat").map(|list| list.items()).unwrap_or_default();
+    let compat =
+        Peer::ALL.into_iter().filter(|peer| named.iter().any(|item| item.text().as_deref() == Some(peer.name()))).collect();
     Some(ReportSpec {
         formats: chosen(draft, "report.formats", &FORMATS)?,
         dir: draft.text("report.dir")?.into_owned(),
         store,
         bodies,
+        compat,
     })
 }
 
