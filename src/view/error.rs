@@ -15,7 +15,7 @@ pub enum ViewError {
     #[error("results.json could not be written: {0}")]
     Json(#[from] serde_json::Error),
     /// A chart.
-    #[error("chart `{name}` could not be drawn: {reason}; leave `png` out of `report.formats` to go without charts")]
+    #[error("chart `{name}` could not be drawn: {reason}; leave `png` and `svg` out of `report.formats` to go without charts")]
     Chart {
         /// File stem of the chart.
         name: &'static str,
