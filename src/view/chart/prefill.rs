@@ -49,9 +49,9 @@ fn picture(case: &CaseReport, panels: usize) -> Option<Picture> {
     let line = [from, to].map(|length| (length, (start + slope * length).max(0.0) * unit.factor)).to_vec();
     let values: Vec<f64> = points.iter().map(|point| point.1).collect();
     let y = Axis::from_zero(unit.name, values);
-    let told = vec![(0.0, y.high * 0.92, format!("{} per 1000 tokens", millis(slope * 1e3)))];
+    let told = vec![(0.0, y.high * 0.93, format!("{} per 1000 tokens", millis(slope * 1e3)))];
     let line = Mark::Line(line, Stroke::solid(INK));
-    let marks = vec![Mark::Dots(points, FAN[2], 1.75), line, Mark::Words(told, Corner::Above)];
+    let marks = vec![Mark::Dots(points, FAN[2], 1.75), line, Mark::Words(told, Corner::Below)];
     Some(Picture { x: Axis::from_zero("prompt tokens", [to]), y, marks })
 }
 
