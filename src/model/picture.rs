@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 /// The pictures of one case, as numbers. All rows are measured ones; none of them grows with the number of requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pictures {
-    /// The percentile spectrum of a metric: `(share, value)`, shares 0..1 ever denser towards 1, the last point the maximum
-    /// at `1 - 1/n`. Over ok rows; for metrics of which more is better the shares are of the requests above.
+    /// The percentile spectrum of TTFT, ITL, TPOT, NTPOT and E2E: `(share, quantile)`, shares 0..1 ever denser towards 1,
+    /// quantiles by nearest rank, the last point the maximum at `1 - 1/n`. Over ok rows.
     pub spectra: BTreeMap<Metric, Series>,
-    /// Where latencies lay over time.
+    /// Where the E2E latencies of ok requests lay over time, by when each was due; the first round.
     pub heat: Option<Heat>,
     /// Gaps between tokens by the place of the token in its reply, ascending.
     pub by_token: Vec<Band>,

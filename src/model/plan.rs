@@ -41,6 +41,8 @@ pub enum Format {
     Md,
     /// charts/*.png
     Png,
+    /// charts/*.svg
+    Svg,
     /// junit.xml
     Junit,
     /// cases.csv

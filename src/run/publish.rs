@@ -54,7 +54,7 @@ pub fn publish(
 
 /// Renders everything that the plan asks for. `inconclusive`: what such a ruling is in junit.xml.
 pub fn render(plan: &Plan, table: &Table, report: &Report, folder: &RunDir, inconclusive: Inconclusive) -> Result<(), RunError> {
-    let charts = if plan.report.formats.contains(&Format::Png) { view::charts(report)? } else { Vec::new() };
+    let charts = view::charts(report, &plan.report.formats)?;
     let results = Results { plan, table, report, charts: &charts, folder, inconclusive };
     OUTPUTS.iter().try_for_each(|write| write(&results))
 }
@@ -70,8 +70,9 @@ fn results_json(results: &Results<'_>) -> Result<(), RunError> {
 }
 
 fn charts(results: &Results<'_>) -> Result<(), RunError> {
-    let write = |chart: &Chart| results.folder.write(&format!("charts/{}.png", chart.name), &chart.png);
-    Ok(results.charts.iter().try_for_each(write)?)
+    let pngs = results.charts.iter().map(|chart| (format!("{}.png", chart.name), chart.png.as_slice()));
+    let svgs = results.charts.iter().map(|chart| (format!("{}.svg", chart.name), chart.svg.as_bytes()));
+    Ok(results.folder.write_charts(&pngs.chain(svgs).filter(|(_, bytes)| !bytes.is_empty()).collect::<Vec<_>>())?)
 }
 
 fn report_md(results: &Results<'_>) -> Result<(), RunError> {

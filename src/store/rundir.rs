@@ -162,16 +162,32 @@ impl RunDir {
         gone(&path).map_err(|source| StoreError::Write { path, source })
     }
 
+    /// Writes the charts of a report. Those of an earlier one that are not among them go; what is no chart stays.
+    ///
+    /// # Errors
+    /// One of them cannot be written or removed.
+    pub fn write_charts(&self, charts: &[(String, &[u8])]) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Write { path: self.file(CHARTS), source };
+        self.clear_charts(|name| charts.iter().any(|(own, _)| own == name)).map_err(failed)?;
+        charts.iter().try_for_each(|(name, bytes)| self.write(&format!("{CHARTS}/{name}"), bytes))
+    }
+
     /// Removes the files of a run, and nothing else that may lie here.
     fn clear(&self) -> io::Result<()> {
         FILES.iter().try_for_each(|name| gone(&self.file(name)))?;
+        self.clear_charts(|_| false)
+    }
+
+    /// Removes charts, except those to be kept.
+    fn clear_charts(&self, kept: impl Fn(&str) -> bool) -> io::Result<()> {
         let charts = match fs::read_dir(self.file(CHARTS)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             charts => charts?,
         };
         for chart in charts {
             let path = chart?.path();
-            if path.extension().is_some_and(|extension| extension == "png") {
+            let picture = path.extension().is_some_and(|extension| extension == "png" || extension == "svg");
+            if picture && !path.file_name().and_then(|name| name.to_str()).is_some_and(&kept) {
                 gone(&path)?;
             }
         }
@@ -214,7 +230,7 @@ mod tests {
         assert_eq!((run.path(), names(dir.path())), (path.as_path(), vec!["a".to_owned()]));
         run.write("notes.txt", b"mine").unwrap();
         RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
-        for name in ["plan.yaml", "report.md", "charts/old.png", "charts/mine.svg"] {
+        for name in ["plan.yaml", "report.md", "charts/old.png", "charts/old.svg", "charts/mine.txt"] {
             run.write(name, b"x").unwrap();
         }
         let error = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap_err().to_string();
@@ -222,7 +238,7 @@ mod tests {
         assert_eq!(error, format!("{} {remedy}", path.display()));
         RunDir::create(&place(Some(&path), dir.path(), true)).unwrap();
         assert_eq!(names(&path), ["charts", "notes.txt"], "only files of a run are removed");
-        assert_eq!(names(&path.join("charts")), ["mine.svg"]);
+        assert_eq!(names(&path.join("charts")), ["mine.txt"]);
     }
 
     #[test]
@@ -249,6 +265,19 @@ mod tests {
         run.remove("charts/a.png").unwrap();
         run.remove("charts/a.png").unwrap();
         assert!(run.read("charts/a.png").is_err());
+    }
+
+    #[test]
+    fn charts_of_an_earlier_report_do_not_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::at(dir.path());
+        run.write_charts(&[]).unwrap();
+        assert!(!run.file("charts").exists(), "no charts need no folder");
+        run.write_charts(&[("a.png".into(), b"1"), ("b.png".into(), b"1")]).unwrap();
+        run.write("charts/notes.txt", b"mine").unwrap();
+        run.write_charts(&[("a.png".into(), b"2"), ("a.svg".into(), b"2")]).unwrap();
+        assert_eq!(names(&run.file("charts")), ["a.png", "a.svg", "notes.txt"]);
+        assert_eq!(run.read("charts/a.png").unwrap(), b"2");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub enum ViewError {
     #[error("a CSV file of `report.compat` could not be written: {0}")]
     Csv(#[from] csv::Error),
     /// A chart.
-    #[error("chart `{name}` could not be drawn: {reason}; leave `png` out of `report.formats` to go without charts")]
+    #[error("chart `{name}` could not be drawn: {reason}; leave `png` and `svg` out of `report.formats` to go without charts")]
     Chart {
         /// File stem of the chart.
         name: &'static str,

@@ -1,5 +1,7 @@
 //! Reports made up for the tests of this room: seeded, of any size, with everything that can be odd about a run.
 
+mod pictures;
+
 use crate::model::check::{Check, Confidence, NoData, Of, Op, Ruling, Subject, Verdict};
 use crate::model::labels::{Labels, Scalar};
 use crate::model::manifest::{Machine, Manifest};
@@ -39,6 +41,7 @@ pub fn case(users: u32) -> CaseReport {
     };
     fill_figures(&mut case, [&ttft, &gaps, &e2e], window);
     case.timelines = timelines(users, &ttft, window);
+    case.pictures = pictures::of([&ttft, &gaps, &e2e], window);
     case.audit = audit();
     case.verdicts = vec![verdict(&case, Metric::Ttft, 0.99, 500.0), errors(&case)];
     case

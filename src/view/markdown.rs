@@ -47,7 +47,7 @@ struct Page {
 
 #[derive(Serialize)]
 struct Picture {
-    name: &'static str,
+    file: String,
     title: String,
 }
 
@@ -61,7 +61,7 @@ struct Percentiles {
     high: Option<Sheet>,
 }
 
-/// report.md, with links to these charts as `charts/<name>.png`.
+/// report.md, with links to these charts, `charts/<name>.png` or `.svg`.
 ///
 /// # Errors
 /// [`ViewError::Template`] where the template cannot be rendered.
@@ -89,7 +89,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         cases: sheet::cases(report),
         steady: sheet::steady(report),
         groups: groups::groups(report),
-        charts: charts.iter().map(|chart| Picture { name: chart.name, title: prose(&chart.title) }).collect(),
+        charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
         folded: report.cases.len() > OPEN_CASES,
         failures: sheet::failures(report),
@@ -157,7 +157,7 @@ mod tests {
         let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);
         report.manifest.interrupted = true;
         report.manifest.parts = vec![Part { cut_short: Some("SIGTERM".into()), ..Part::default() }];
-        let chart = Chart { name: "in_flight", title: "Requests in flight over time".into(), png: Vec::new() };
+        let chart = Chart { name: "in_flight", title: "Requests in flight over time".into(), png: vec![0], svg: String::new() };
         insta::assert_snapshot!(markdown(&report, &[chart]).unwrap(), @r"
         # chat: ERROR
 

@@ -43,6 +43,27 @@ fn quickstart_passes_and_leaves_every_file() {
     valid(&lab.llmscen(&["schema", "--results"]).expect(0).out, &results);
 }
 
+#[test]
+fn a_report_again_leaves_exactly_its_own_charts() {
+    let lab = Lab::new();
+    shipped(&lab, "quickstart.yaml", &["--set", "report.formats=[svg, md]"]).expect(0);
+    let out = lab.path().join("out");
+    let names = || {
+        let files = std::fs::read_dir(out.join("charts")).unwrap();
+        let mut names: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let own = names();
+    assert!(own.len() >= 4 && own.iter().all(|name| name.ends_with(".svg")), "{own:?}");
+    assert!(own.iter().all(|name| lab.text("out/report.md").contains(&format!("charts/{name}"))), "{own:?}");
+    for stale in ["charts/search.png", "charts/pareto.svg"] {
+        std::fs::write(out.join(stale), "stale").unwrap();
+    }
+    lab.llmscen(&["report", out.to_str().unwrap()]).expect(0);
+    assert_eq!(names(), own);
+}
+
 /// The files of the shipped scenarios.
 fn scenarios() -> Vec<std::path::PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");

@@ -6,8 +6,14 @@ use crate::model::plan::{Format, ReportSpec};
 use crate::scenario::block::{Block, Kind, field};
 use crate::scenario::sections::Draft;
 
-const FORMATS: [(&str, Format); 5] =
-    [("md", Format::Md), ("png", Format::Png), ("junit", Format::Junit), ("csv", Format::Csv), ("json", Format::Json)];
+const FORMATS: [(&str, Format); 6] = [
+    ("md", Format::Md),
+    ("png", Format::Png),
+    ("svg", Format::Svg),
+    ("junit", Format::Junit),
+    ("csv", Format::Csv),
+    ("json", Format::Json),
+];
 
 const STORES: [(&str, Store); 3] = [("parquet", Store::Parquet), ("sqlite", Store::Sqlite), ("hlog", Store::Hlog)];
 
@@ -17,6 +23,7 @@ static FORMAT: Kind = Kind::Choice(
     &[
         ("md", "report.md"),
         ("png", "charts/*.png"),
+        ("svg", "charts/*.svg, the same charts to scale and to edit"),
         ("junit", "junit.xml, a test case per limit and case"),
         ("csv", "cases.csv, a row per case"),
         ("json", "results.json, always written"),

@@ -62,8 +62,12 @@ impl Axis {
 
     /// Logarithmic, out to the tick values that enclose the data.
     pub fn log(title: impl Into<String>, low: f64, high: f64) -> Axis {
-        let wide = high / low >= 1000.0;
-        let steps: &[f64] = if wide { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        // Steps within a power of ten: the fewest of which some lie within.
+        let steps: &[f64] = match high / low {
+            1000.0.. => &[1.0],
+            6.0.. => &[1.0, 2.0, 5.0],
+            _ => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0],
+        };
         let first = low.log10().floor() as i32;
         let last = high.log10().ceil() as i32;
         let all: Vec<f64> = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power))).collect();
@@ -71,7 +75,16 @@ impl Axis {
         let above = all.iter().position(|value| *value >= high * (1.0 - 1e-9)).unwrap_or(all.len() - 1);
         let ticks: Vec<(f64, String)> = all[below..=above.max(below)].iter().map(|value| labelled(*value)).collect();
         let pad = (high / low).powf(0.03).max(1.01);
-        Axis { title: title.into(), low: low / pad, high: high * pad, log: true, ticks }.trimmed()
+        let axis = Axis { title: title.into(), low: low / pad, high: high * pad, log: true, ticks }.trimmed();
+        if axis.ticks.len() > 1 { axis } else { axis.with_even_ticks() }
+    }
+
+    /// Ticks in equal steps, where an axis is too short for the powers of ten.
+    fn with_even_ticks(mut self) -> Axis {
+        let step = round_step(self.high - self.low, 4);
+        let first = (self.low / step).ceil();
+        self.ticks = (0..=5).map(|index| labelled((first + f64::from(index)) * step)).collect();
+        self.trimmed()
     }
 
     /// Loads: their own values are the ticks while they are few, logarithmic where they span a factor of 8 or more.
@@ -102,7 +115,8 @@ impl Axis {
         if place.is_finite() { place.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    fn trimmed(mut self) -> Axis {
+    /// Without the ticks that lie outside.
+    pub fn trimmed(mut self) -> Axis {
         let (low, high) = (self.low * (1.0 - 1e-9), self.high * (1.0 + 1e-9));
         self.ticks.retain(|(value, _)| (low..=high).contains(value));
         self

@@ -79,6 +79,12 @@ impl<'a> Canvas<'a> {
         self.area.draw(&Rectangle::new(corners.map(units), color.filled())).map_err(words)
     }
 
+    /// A filled shape with these corners.
+    pub fn shape(&self, corners: &[Point], color: RGBColor) -> Result<(), String> {
+        let corners: Vec<(i32, i32)> = corners.iter().map(|corner| units(*corner)).collect();
+        self.area.draw(&Polygon::new(corners, color.filled())).map_err(words)
+    }
+
     /// A filled dot.
     pub fn dot(&self, at: Point, radius: f64, color: RGBColor) -> Result<(), String> {
         let radius = (radius * UNITS).round() as i32;
@@ -118,17 +124,34 @@ impl<'a> Canvas<'a> {
 
     /// The longest beginning of a text that fits into `room`, with an ellipsis where it is cut.
     pub fn fitting(&self, text: &str, face: Face, room: f64) -> Result<String, String> {
+        self.shortened(text, (face, room), |_| 0)
+    }
+
+    /// As much of a name as fits into `room`, cut in its middle: names of cases differ at both ends.
+    pub fn fitting_name(&self, text: &str, face: Face, room: f64) -> Result<String, String> {
+        self.shortened(text, (face, room), |kept| kept / 2)
+    }
+
+    /// `tail`: how many of the characters that are kept stand behind the ellipsis.
+    fn shortened(&self, text: &str, (face, room): (Face, f64), tail: fn(usize) -> usize) -> Result<String, String> {
         if self.width(text, face)? <= room {
             return Ok(text.to_owned());
         }
         let chars: Vec<char> = text.chars().collect();
-        for kept in (0..chars.len()).rev() {
-            let cut: String = chars[..kept].iter().chain(['…'].iter()).collect();
-            if self.width(&cut, face)? <= room {
-                return Ok(cut);
+        let cut = |kept: usize| -> String {
+            let (head, rest) = (kept - tail(kept), chars.len() - tail(kept));
+            chars.iter().take(head).chain(&['…']).chain(chars.iter().skip(rest)).collect()
+        };
+        // The more is kept, the wider it is: the place where it no longer fits is found by halving.
+        let (mut fits, mut wide) = (None, chars.len());
+        while wide > fits.map_or(0, |kept| kept + 1) {
+            let middle = (fits.map_or(0, |kept| kept + 1) + wide) / 2;
+            match self.width(&cut(middle), face)? <= room {
+                true => fits = Some(middle),
+                false => wide = middle,
             }
         }
-        Ok(String::new())
+        Ok(fits.map(cut).unwrap_or_default())
     }
 
     fn style(&self, face: Face) -> TextStyle<'static> {

@@ -5,8 +5,8 @@ use crate::model::report::Report;
 use crate::view::chart::axis::Axis;
 use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::view::chart::limit::{Limit, SpanUnit, limits, scaled};
-use crate::view::chart::pick::{Picked, pick, shown, subtitle};
-use crate::view::chart::style::{ALARM, Stroke};
+use crate::view::chart::pick::{Picked, pick, shown, sizes, subtitle};
+use crate::view::chart::style::{ALARM, GRID, Stroke};
 
 /// Cases in one chart at the most.
 const ROOM: usize = 12;
@@ -41,11 +41,11 @@ fn figure(report: &Report, topic: &Topic) -> Option<Figure> {
     let (picked, found) = pick(report, ROOM, |case| case.cdfs.get(&topic.metric).is_some_and(|points| !points.is_empty()));
     let limits = limits(report, topic.metric);
     let panel = panel(&picked, &limits, topic)?;
-    let remark = shown(picked.len(), found, "cases");
+    let remarks = [shown(picked.len(), found, "cases"), sizes(picked.iter().map(|picked| picked.case), topic.metric)];
     Some(Figure {
         name: topic.name,
         title: topic.title.to_owned(),
-        subtitle: subtitle(report, &[remark]),
+        subtitle: subtitle(report, &remarks),
         legend: legend(&picked, &limits),
         side: Side::Right,
         panels: vec![panel],
@@ -59,14 +59,14 @@ fn panel(picked: &[Picked], limits: &[Limit], topic: &Topic) -> Option<Panel> {
     let all: Vec<f64> = values.iter().copied().chain(limits.iter().map(|limit| limit.value)).collect();
     let unit = (!values.is_empty()).then(|| SpanUnit::of(all.iter().copied()))?;
     let all: Vec<f64> = all.iter().map(|value| value * unit.factor).collect();
-    let mut marks: Vec<Mark> =
-        limits.iter().map(|limit| Mark::Upright(limit.value * unit.factor, Stroke::dashed(ALARM))).collect();
+    let x = Axis::fit(format!("{} ({})", topic.x, unit.name), &all, 30.0);
+    let mut marks: Vec<Mark> = x.ticks.iter().map(|(tick, _)| Mark::Upright(*tick, Stroke::solid(GRID).hair())).collect();
+    marks.extend(limits.iter().map(|limit| Mark::Upright(limit.value * unit.factor, Stroke::dashed(ALARM))));
     marks.extend(curves.map(|(points, color)| Mark::Steps(risen(&scaled(points, unit.factor, 1.0)), Stroke::solid(color))));
     let knots = limits.iter().map(|limit| (limit.value * unit.factor, limit.share)).collect::<Vec<_>>();
     if !knots.is_empty() {
         marks.push(Mark::Dots(knots, ALARM, 4.5));
     }
-    let x = Axis::fit(format!("{} ({})", topic.x, unit.name), &all, 30.0);
     Some(Panel { title: String::new(), x, y: Axis::shares(topic.y), marks })
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let all: Vec<Figure> = figures(&report).collect();
         assert_eq!(all.iter().map(|figure| figure.name).collect::<Vec<_>>(), ["cdf_ttft", "cdf_itl", "cdf_e2e"]);
         assert_eq!((all[0].legend.len(), all[1].legend.len()), (13, 12));
-        assert!(all[0].subtitle.ends_with("12 of 100 cases shown"), "{}", all[0].subtitle);
+        assert!(all[0].subtitle.ends_with("12 of 100 cases shown  ·  n = 240 requests a case"), "{}", all[0].subtitle);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::model::report::Series;
 use crate::view::chart::axis::Axis;
 use crate::view::chart::canvas::{Anchor, Canvas, Point};
-use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Swatch};
+use crate::view::chart::figure::{Cell, Corner, Entry, Figure, Mark, Panel, Swatch};
 use crate::view::chart::layout::{ENTRY, Frame, Layout, MARGIN, SWATCH, layout};
 use crate::view::chart::style::{AXIS, FRAME, GRID, LEGEND, PANEL, SUBTITLE, Stroke, TICK, TITLE};
 
@@ -44,7 +44,7 @@ fn legend_entry(canvas: &Canvas, entry: &Entry, (left, top): Point, room: f64) -
         Swatch::Cross(color) => canvas.cross(middle, 4.0, color)?,
         Swatch::Shade(color) => canvas.fill([(left, y - 6.0), (left + 22.0, y + 6.0)], color)?,
     }
-    canvas.text(&canvas.fitting(&entry.label, LEGEND, room)?, (left + SWATCH, y), LEGEND, Anchor::Left)
+    canvas.text(&canvas.fitting_name(&entry.label, LEGEND, room)?, (left + SWATCH, y), LEGEND, Anchor::Left)
 }
 
 struct Plot<'a, 'b> {
@@ -71,7 +71,7 @@ impl Plot<'_, '_> {
         let (left, y) = (self.frame.left, self.frame.top - 15.0);
         let unit = &self.panel.y.title;
         let room = self.frame.right - left - self.canvas.width(unit, AXIS)? - 8.0;
-        let title = self.canvas.fitting(&self.panel.title, PANEL, room)?;
+        let title = self.canvas.fitting_name(&self.panel.title, PANEL, room)?;
         self.canvas.text(&title, (left, y), PANEL, Anchor::Left)?;
         let after = if title.is_empty() { left } else { left + self.canvas.width(&title, PANEL)? + 8.0 };
         self.canvas.text(unit, (after, y), AXIS, Anchor::Left)
@@ -131,6 +131,13 @@ impl Plot<'_, '_> {
             Mark::Crosses(times, color) => {
                 times.iter().try_for_each(|time| self.canvas.cross((self.at(*time, 0.0).0, top + 7.0), 3.5, *color))
             }
+            Mark::Area(points, color) => {
+                let upper = points.iter().map(|(x, _, high)| self.at(*x, *high));
+                let corners: Vec<Point> = upper.chain(points.iter().rev().map(|(x, low, _)| self.at(*x, *low))).collect();
+                self.canvas.shape(&corners, *color)
+            }
+            Mark::Cells(cells) => cells.iter().try_for_each(|cell| self.cell(cell)),
+            Mark::Words(words, corner) => self.words(words, *corner),
             Mark::Band(from, to, color) => {
                 let (from, to) = (self.at(*from, 0.0).0, self.at(*to, 0.0).0);
                 self.canvas.fill([(from, top), (to, bottom)], *color)
@@ -144,6 +151,32 @@ impl Plot<'_, '_> {
                 self.canvas.line(&[(left, y), (right, y)], *stroke)
             }
         }
+    }
+
+    /// Its edges stand on whole dots, so that neighbours meet without a seam.
+    fn cell(&self, cell: &Cell) -> Result<(), String> {
+        let whole = |(x, y): Point| ((x * 2.0).round() / 2.0, (y * 2.0).round() / 2.0);
+        let corners = [self.at(cell.x.0, cell.y.1), self.at(cell.x.1, cell.y.0)];
+        self.canvas.fill(corners.map(whole), cell.color)
+    }
+
+    /// At the corner of each point that is asked for, or at the next one with room.
+    fn words(&self, words: &[(f64, f64, String)], corner: Corner) -> Result<(), String> {
+        // A panel's head has room for what stands beside its highest point.
+        let room = Frame { top: self.frame.top - 8.0, ..self.frame };
+        let down = if corner == Corner::Above { [-9.0, 10.0] } else { [10.0, -9.0] };
+        let mut taken: Vec<Frame> = Vec::new();
+        for (x, y, text) in words {
+            let (width, (x, y)) = (self.canvas.width(text, TICK)?, self.at(*x, *y));
+            let sides = down.into_iter().flat_map(|down| [(x + 9.0, y + down), (x - 9.0 - width, y + down)]);
+            let frames = sides.map(|(left, y)| Frame { left, top: y - 7.0, right: left + width, bottom: y + 7.0 });
+            let free = |frame: &Frame| frame.within(&room) && !taken.iter().any(|other| other.touches(frame));
+            if let Some(frame) = frames.into_iter().find(free) {
+                self.canvas.text(text, (frame.left, frame.top + 7.0), TICK, Anchor::Left)?;
+                taken.push(frame);
+            }
+        }
+        Ok(())
     }
 
     fn at(&self, x: f64, y: f64) -> Point {

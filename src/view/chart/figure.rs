@@ -92,12 +92,38 @@ pub enum Mark {
     Saltires(Series, RGBColor),
     /// A cross above each time, at the upper edge.
     Crosses(Vec<f64>, RGBColor),
+    /// A shaded area between two lines over the same places: `(x, low, high)`.
+    Area(Vec<(f64, f64, f64)>, RGBColor),
+    /// Filled rectangles without gaps: the heat map.
+    Cells(Vec<Cell>),
+    /// Words beside points, at this corner where they fit; what would cover the words of an earlier point is left out.
+    Words(Vec<(f64, f64, String)>, Corner),
     /// A shaded span of the horizontal axis.
     Band(f64, f64, RGBColor),
     /// A vertical line at a value, over the whole height.
     Upright(f64, Stroke),
     /// A horizontal line at a value, over the whole width.
     Level(f64, Stroke),
+}
+
+/// Where words stand beside their point, best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Corner {
+    /// To the right and above.
+    Above,
+    /// To the right and below.
+    Below,
+}
+
+/// A filled rectangle, in data units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// From where to where on the horizontal axis.
+    pub x: (f64, f64),
+    /// Likewise on the vertical one.
+    pub y: (f64, f64),
+    /// Colour.
+    pub color: RGBColor,
 }
 
 /// At most about `room` points, so that a long run draws no slower than a short one: each bin keeps its least and its

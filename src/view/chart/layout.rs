@@ -36,6 +36,18 @@ pub struct Frame {
     pub bottom: f64,
 }
 
+impl Frame {
+    /// Whether it lies in another one.
+    pub fn within(&self, other: &Frame) -> bool {
+        self.left >= other.left && self.right <= other.right && self.top >= other.top && self.bottom <= other.bottom
+    }
+
+    /// Whether two share any place.
+    pub fn touches(&self, other: &Frame) -> bool {
+        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+    }
+}
+
 /// The geometry of one figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {

@@ -5,13 +5,13 @@ use crate::model::report::{CaseReport, Report};
 use crate::view::chart::axis::Axis;
 use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch, thin};
 use crate::view::chart::limit::{SpanUnit, scaled};
-use crate::view::chart::pick::{name, pick, shown, subtitle, token_remark};
+use crate::view::chart::pick::{Picked, columns, pick, shown, subtitle, token_remark};
 use crate::view::chart::style::{ALARM, INK, MAIN, SHADE, Stroke};
 
 /// Panels in one chart at the most.
 const ROOM: usize = 12;
 /// Points in one panel at the most.
-const POINTS: usize = 2000;
+const POINTS: usize = 1000;
 
 /// What such a chart shows.
 struct Topic {
@@ -91,7 +91,7 @@ pub fn ttft(report: &Report) -> Option<Figure> {
 
 fn grid(report: &Report, topic: Topic) -> Option<Figure> {
     let (picked, found) = pick(report, ROOM, topic.has);
-    let mut panels: Vec<Panel> = picked.iter().map(|picked| panel(picked.case, &topic)).collect();
+    let mut panels: Vec<Panel> = picked.iter().map(|picked| panel(picked, &topic)).collect();
     if let [only] = panels.as_mut_slice() {
         only.title = topic.quantity.to_owned();
     }
@@ -108,13 +108,13 @@ fn grid(report: &Report, topic: Topic) -> Option<Figure> {
     })
 }
 
-fn panel(case: &CaseReport, topic: &Topic) -> Panel {
+fn panel(Picked { case, label, .. }: &Picked<'_>, topic: &Topic) -> Panel {
     let (y, mut marks) = (topic.panel)(case);
     let end = marks.iter().flat_map(times).fold(case.timelines.measured.1, f64::max);
     if case.timelines.measured.0 > 0.0 {
         marks.insert(0, Mark::Band(0.0, case.timelines.measured.0, SHADE));
     }
-    Panel { title: name(case), x: Axis::until("seconds since the start of the case", end), y, marks }
+    Panel { title: label.clone(), x: Axis::until("seconds since the start of the case", end), y, marks }
 }
 
 fn times(mark: &Mark) -> Vec<f64> {
@@ -125,7 +125,7 @@ fn times(mark: &Mark) -> Vec<f64> {
         | Mark::Rings(points, ..)
         | Mark::Saltires(points, _) => points.iter().map(|point| point.0).collect(),
         Mark::Crosses(times, _) => times.clone(),
-        Mark::Band(..) | Mark::Upright(..) | Mark::Level(..) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 
@@ -137,15 +137,6 @@ fn legend(main: Entry, panels: &[Panel]) -> Vec<Entry> {
         .then(|| Entry::new("failed request, at its end", Swatch::Cross(ALARM)));
     let warm = any(|mark| matches!(mark, Mark::Band(..))).then(|| Entry::new("warm-up, not measured", Swatch::Shade(SHADE)));
     [Some(main), level, failed, warm].into_iter().flatten().collect()
-}
-
-fn columns(panels: usize) -> usize {
-    match panels {
-        0 | 1 => 1,
-        2 | 4 => 2,
-        3 | 5..=9 => 3,
-        _ => 4,
-    }
 }
 
 #[cfg(test)]

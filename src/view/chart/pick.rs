@@ -1,5 +1,6 @@
 //! Which cases a chart shows, in which order and colour, and what it says about the rest.
 
+use crate::model::metric::{Metric, Per};
 use crate::model::report::{CaseReport, Report, TokenSource};
 use crate::view::chart::style::{category, ramp};
 use plotters::style::RGBColor;
@@ -25,8 +26,21 @@ pub fn pick(report: &Report, room: usize, has: impl Fn(&CaseReport) -> bool) -> 
     let found = cases.len();
     let shown: Vec<&CaseReport> = spread(found, room).into_iter().map(|index| cases[index]).collect();
     let color = |index| if ordered { ramp(index, shown.len()) } else { category(index, shown.len()) };
-    let picked = shown.iter().enumerate().map(|(index, case)| Picked { case, label: name(case), color: color(index) });
+    let picked = shown.iter().enumerate().map(|(index, case)| Picked { case, label: short(case, &shown), color: color(index) });
     (picked.collect(), found)
+}
+
+/// The name of a case, or, where that is long, what it differs in from the others that are shown.
+fn short(case: &CaseReport, shown: &[&CaseReport]) -> String {
+    let whole = name(case);
+    if whole.chars().count() <= LONGEST {
+        return whole;
+    }
+    let differs = |path: &str, own| shown.iter().any(|other| other.labels.get(path) != Some(own));
+    let own = case.labels.0.iter().filter(|(path, value)| differs(path, value));
+    let words: Vec<String> =
+        own.map(|(path, value)| format!("{}={value}", path.rsplit('.').next().unwrap_or_default())).collect();
+    if words.is_empty() { whole } else { words.join(", ") }
 }
 
 /// The longest load that stands in a legend.
@@ -51,6 +65,16 @@ pub fn spread(count: usize, room: usize) -> Vec<usize> {
     }
 }
 
+/// Panels in a row, so that they fill a page.
+pub fn columns(panels: usize) -> usize {
+    match panels {
+        0 | 1 => 1,
+        2 | 4 => 2,
+        3 | 5..=9 => 3,
+        _ => 4,
+    }
+}
+
 /// The line under a title: scenario, its size, and what else must be said.
 pub fn subtitle(report: &Report, remarks: &[String]) -> String {
     let scope = match report.cases.as_slice() {
@@ -60,6 +84,18 @@ pub fn subtitle(report: &Report, remarks: &[String]) -> String {
     let parts =
         [report.manifest.name.clone(), scope].into_iter().chain(remarks.iter().filter(|remark| !remark.is_empty()).cloned());
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ·  ")
+}
+
+/// `n = 240 requests a case`: over how many requests, or gaps, the figures of these cases are, by the values of a metric.
+pub fn sizes<'a>(cases: impl Iterator<Item = &'a CaseReport>, metric: Metric) -> String {
+    let sizes: Vec<u64> = cases.filter_map(|case| case.distributions.get(&metric)).map(|spread| spread.n).collect();
+    let what = if metric.per() == Per::Gap { "gaps" } else { "requests" };
+    match (sizes.iter().min(), sizes.iter().max()) {
+        (Some(n), _) if sizes.len() == 1 => format!("n = {n} {what}"),
+        (Some(least), Some(most)) if least == most => format!("n = {least} {what} a case"),
+        (Some(least), Some(most)) => format!("n = {least} to {most} {what} a case"),
+        _ => String::new(),
+    }
 }
 
 /// `12 of 100 cases shown`, or nothing where all are.
@@ -76,7 +112,7 @@ pub fn token_remark(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture::sweep;
+    use crate::view::fixture::{grid, sweep};
 
     #[test]
     fn the_ends_are_always_shown_and_no_case_twice() {
@@ -111,5 +147,25 @@ mod tests {
         assert_eq!(picked[0].label, "concurrency=1");
         assert_eq!(subtitle(&report, &[shown(picked.len(), found, "cases")]), "chat  ·  100 cases  ·  12 of 100 cases shown");
         assert_eq!(subtitle(&sweep(1), &[shown(1, 1, "cases")]), "chat  ·  concurrency 1");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_to_what_differs() {
+        let report = grid(2);
+        let (picked, _) = pick(&report, 12, |_| true);
+        assert_eq!(picked[0].label, "rate=1/s, max_tokens=128");
+        let (alone, _) = pick(&report, 1, |_| true);
+        assert_eq!(alone[0].label, report.cases[0].id, "nothing differs");
+    }
+
+    #[test]
+    fn the_number_of_requests_is_told_in_one_phrase() {
+        let mut report = sweep(3);
+        assert_eq!(sizes(report.cases[..1].iter(), Metric::Ttft), "n = 240 requests");
+        assert_eq!(sizes(report.cases.iter(), Metric::Ttft), "n = 240 requests a case");
+        report.cases[1].distributions.entry(Metric::Ttft).and_modify(|spread| spread.n = 100);
+        assert_eq!(sizes(report.cases.iter(), Metric::Ttft), "n = 100 to 240 requests a case");
+        assert_eq!(sizes(report.cases[..1].iter(), Metric::Itl), "n = 240 gaps");
+        assert_eq!(sizes(report.cases.iter(), Metric::Items), "");
     }
 }

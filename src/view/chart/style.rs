@@ -51,6 +51,9 @@ pub fn ramp(index: usize, count: usize) -> RGBColor {
     RGBColor(mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2))
 }
 
+/// Bands of percentiles around a median, from the widest to the narrowest.
+pub const FAN: [RGBColor; 3] = [RGBColor(0xdb, 0xe9, 0xf4), RGBColor(0xb3, 0xd1, 0xe8), RGBColor(0x80, 0xb4, 0xd9)];
+
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stroke {
