@@ -12,6 +12,7 @@ pub mod drive;
 pub mod error;
 pub mod event;
 pub mod feed;
+pub mod figures;
 pub mod forecast;
 pub mod gate;
 pub mod lanes;

@@ -5,6 +5,7 @@ use crate::scenario::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 use std::collections::HashSet;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// One mistake, before it is given its text.
@@ -50,6 +51,8 @@ pub(crate) struct Review {
     pub key: String,
     /// A file that others extend is not there: what is missing may stand in it.
     pub partial: bool,
+    /// Makes the text of a baseline of a run folder.
+    pub figures: Option<fn(&Path) -> Result<String, String>>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Warning>,
 }

@@ -10,6 +10,7 @@ pub mod manifest;
 mod record;
 mod rundir;
 
+pub use atomic::replace;
 pub use error::StoreError;
 pub use record::Record;
 pub use rundir::{RunDir, Where};

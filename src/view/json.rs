@@ -2,6 +2,7 @@
 //!
 //! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
 
+use crate::model::baseline::Relative;
 use crate::model::check::Verdict;
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::{CaseReport, GroupReport, Report};
@@ -126,10 +127,24 @@ pub(super) fn slo(verdict: &Verdict) -> Value {
         "observed": verdict.observed,
         "bound": verdict.bound,
         "limit": verdict.check.limit,
+        "relative": verdict.check.relative.map(relative),
         "unit": unit,
         "n": verdict.n,
         "need": verdict.need,
         "note": verdict.note,
+    })
+}
+
+/// What a relative limit is a multiple of.
+fn relative(relative: Relative) -> Value {
+    let known = relative.known;
+    json!({
+        "to": relative.to,
+        "factor": relative.factor,
+        "value": known.map(|known| known.value),
+        "low": known.and_then(|known| known.low),
+        "high": known.and_then(|known| known.high),
+        "n": known.and_then(|known| known.n),
     })
 }
 
