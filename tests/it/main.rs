@@ -5,6 +5,7 @@ mod bad_input;
 mod bad_servers;
 mod early;
 mod floors;
+mod gates;
 mod lab;
 mod manners;
 mod mix;
