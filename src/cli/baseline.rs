@@ -73,7 +73,7 @@ fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Term
         Some(why) => terminal.warn(&why),
         None => {}
     }
-    let before = read(&to).ok();
+    let before = if to.exists() { Some(read(&to).map_err(|why| format!("{why}; name a file with --to FILE"))?) } else { None };
     let text = view::baseline(&baseline).map_err(|error| error.to_string())?;
     replace(&to, |out| out.write_all(text.as_bytes())).map_err(|error| format!("cannot write {}: {error}", to.display()))?;
     for gone in before.iter().flat_map(|before| &before.cases).filter(|old| baseline.cases.iter().all(|own| own.id != old.id)) {

@@ -74,10 +74,10 @@ mod tests {
             cases: vec![case],
         };
         insta::assert_snapshot!(baseline_table(&of, None, false), @r"
-        CASE           FIGURE                      VALUE       FROM   TO    N
-        concurrency=4  ttft.p95                    12 ms    10.8 ms  n/a  400
-        concurrency=4  output_tps              420 tok/s  378 tok/s  n/a  400
-        concurrency=4  goodput(ttft < 500ms)         99%      89.1%  n/a  400
+        CASE           FIGURE                     VALUE       FROM   TO    N
+        concurrency=4  ttft.p95                   12 ms    10.8 ms  n/a  400
+        concurrency=4  output_tps             420 tok/s  378 tok/s  n/a  400
+        concurrency=4  goodput(ttft < 500ms)        99%      89.1%  n/a  400
         ");
     }
 }

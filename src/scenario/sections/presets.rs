@@ -55,16 +55,16 @@ fn limits(item: &Node, own: &[Entry], review: &mut Review) -> Vec<Node> {
     }
     let Some(name) = preset.value.text() else { return Vec::new() };
     let at = preset.value.at;
-    if let Some(user) = own.iter().find(|entry| entry.key == name) {
-        return user.value.items().iter().filter_map(|limit| inherited(limit, item, review)).collect();
-    }
-    let mlperf = MLPERF.iter().find(|(own, ..)| *own == name);
     let reading = READING.iter().find(|(own, _)| *own == name);
     if reading.is_none()
         && let Some(entry) = PACE.iter().find_map(|key| item.entry_at(key))
     {
         paceless(entry, review);
     }
+    if let Some(user) = own.iter().find(|entry| entry.key == name) {
+        return user.value.items().iter().filter_map(|limit| inherited(limit, item, review)).collect();
+    }
+    let mlperf = MLPERF.iter().find(|(own, ..)| *own == name);
     let exprs = match (mlperf, reading) {
         (Some((_, ttft, tpot)), _) => vec![format!("ttft.p99 <= {ttft}ms"), format!("tpot.p99 <= {tpot}ms")],
         (None, Some((_, words))) => vec![pace(item, *words)],
@@ -99,7 +99,7 @@ fn inherited(limit: &Node, item: &Node, review: &mut Review) -> Option<Node> {
         return None;
     }
     let mut made = limit.clone();
-    for entry in item.entries().iter().filter(|entry| entry.key != "preset") {
+    for entry in item.entries().iter().filter(|entry| entry.key != "preset" && !PACE.contains(&entry.key.as_str())) {
         made.put(&entry.key, entry.key_at, entry.value.clone());
     }
     Some(made)

@@ -4,6 +4,7 @@ use super::possible::underline;
 use super::{Limit, STAGE};
 use crate::model::baseline::{Against, Known, Relative};
 use crate::model::check::{Check, Confidence, Subject};
+use crate::model::labels::Scalar;
 use crate::model::metric::{Metric, Stat};
 use crate::model::plan::Case;
 use crate::scenario::fault::{Mistake, Review};
@@ -68,10 +69,17 @@ pub(super) fn resolved(limit: &Limit<'_>, case: &Case, grounds: &Grounds<'_>, re
             review.push(mistake.help("For example reference: { output_tps: { \"load.concurrency=1\": 420 } }."));
             None
         }
-        Against::Reference => reference::known(grounds.root, &check, case, place, review),
+        Against::Reference => reference::known(grounds.root, &check, &named(case), place, review),
     };
     let relative = Relative { known, ..relative };
     Check { limit: relative.limit(), relative: Some(relative), ..check }
+}
+
+/// A case as a reference names it: the whole of a staged one is `load.stage=all`.
+fn named(case: &Case) -> Case {
+    let whole = case.labels.get(STAGE).is_none() && !case.load.shape.stages().is_empty();
+    let labels = if whole { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
+    Case { labels, ..case.clone() }
 }
 
 fn by_baseline(check: &Check, case: &Case, grounds: &Grounds<'_>, place: Span, review: &mut Review) -> Option<Known> {
