@@ -80,12 +80,8 @@ fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Term
         terminal.warn(&format!("case `{}` was in the file and is not in this run: it is gone", gone.id));
     }
     let figures: usize = baseline.cases.iter().map(|case| case.metrics.len()).sum();
-    terminal.say(&format!(
-        "wrote {}: {} cases, {figures} figures of run {}",
-        to.display(),
-        baseline.cases.len(),
-        baseline.run_id
-    ));
+    let cases = if baseline.cases.len() == 1 { "1 case".to_owned() } else { format!("{} cases", baseline.cases.len()) };
+    terminal.say(&format!("wrote {}: {cases}, {figures} figures of run {}", to.display(), baseline.run_id));
     Ok(())
 }
 
