@@ -38,6 +38,9 @@ impl Mistake {
     }
 }
 
+/// Makes the text of a baseline of a run folder, or says why there is none.
+pub type Figures = fn(&Path) -> Result<String, String>;
+
 /// What a load finds on its way: texts, mistakes, warnings.
 #[derive(Debug, Default)]
 pub(crate) struct Review {
@@ -52,7 +55,7 @@ pub(crate) struct Review {
     /// A file that others extend is not there: what is missing may stand in it.
     pub partial: bool,
     /// Makes the text of a baseline of a run folder.
-    pub figures: Option<fn(&Path) -> Result<String, String>>,
+    pub figures: Option<Figures>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Warning>,
 }

@@ -31,7 +31,7 @@ pub(crate) mod tree;
 pub(crate) mod vars;
 pub(crate) mod yaml;
 
-pub use fault::{Fault, Faults, Warning};
+pub use fault::{Fault, Faults, Figures, Warning};
 pub use reference::markdown;
 pub use schema::json_schema;
 pub use settings::settings;
@@ -81,7 +81,7 @@ pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
 ///
 /// # Errors
 /// Everything that is wrong with it, at once.
-pub fn load_with(input: &Input<'_>, figures: fn(&Path) -> Result<String, String>) -> Result<Loaded, Faults> {
+pub fn load_with(input: &Input<'_>, figures: Figures) -> Result<Loaded, Faults> {
     let mut review = Review::default();
     review.figures = Some(figures);
     compile(input, review)

@@ -48,7 +48,8 @@ fn figures(node: &Node, subject: &Subject, review: &mut Review) {
         return;
     }
     if !by_case(node) {
-        return drop(stated(node, subject, review));
+        stated(node, subject, review);
+        return;
     }
     for entry in node.entries() {
         if labels(&entry.key).is_none() {
