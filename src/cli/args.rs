@@ -1,5 +1,6 @@
 //! The arguments. Whatever a scenario can say is not repeated here: flags select and override.
 
+use crate::cli::baseline::BaselineArgs;
 use crate::cli::compat::Compat;
 use crate::view;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -40,6 +41,8 @@ pub enum Command {
     Plan(Sources),
     /// Report a finished or killed run again from its stored rows
     Report(ReportArgs),
+    /// Make or show the file that later runs are held against
+    Baseline(BaselineArgs),
     /// Serve the built-in simulator on a port
     Simulate(SimulateArgs),
     /// Print the JSON Schema of the scenario file, for editors

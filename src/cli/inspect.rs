@@ -54,7 +54,8 @@ pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Termi
 fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
     let plan = &source.plan;
     terminal.data(&view::plan_table(plan, terminal.out_width(), terminal.out_color));
-    terminal.data(&format!("\nrequests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
+    terminal.data(&format!("\n{}", view::plan_limits(plan)));
+    terminal.data(&format!("requests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
     for (entry, body) in &forecast.first_bodies {
         let of = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
         terminal.data(&format!("first request of `{}`{of}:\n{body}\n", plan.cases[0].id));

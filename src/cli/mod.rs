@@ -1,6 +1,7 @@
 //! Floor 4. The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
 
 mod args;
+mod baseline;
 mod compat;
 mod exit;
 mod inspect;
@@ -49,6 +50,7 @@ pub fn main(world: World) -> Exit {
         Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
         Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),
         Command::Report(args) => report::report(&args, &world.env, &mut terminal),
+        Command::Baseline(args) => baseline::baseline(&args, &world.env, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
         Command::Completions { shell } => {

@@ -113,6 +113,7 @@ mod tests {
             when: Labels::default(),
             of: Of::Ok,
             no_data: NoData::Fail,
+            relative: None,
             abort: None,
         }
     }

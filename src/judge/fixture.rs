@@ -25,6 +25,7 @@ fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
         when: Labels::default(),
         of: Of::Ok,
         no_data: NoData::Fail,
+        relative: None,
         abort: None,
     }
 }

@@ -5,6 +5,7 @@
 
 mod chance;
 mod evidence;
+mod figure;
 mod given_up;
 mod need;
 mod opinion;
@@ -12,6 +13,7 @@ mod overall;
 mod point;
 mod quantile;
 mod ratio;
+mod relative;
 mod rule;
 mod share;
 mod units;
@@ -19,9 +21,11 @@ mod watch;
 
 pub use chance::{chance, hopeless};
 pub use evidence::goodput_flags;
+pub use figure::figure;
 pub use given_up::given_up;
 pub use need::needed;
 pub use overall::{exit_code, found, overall};
+pub use relative::never;
 pub use rule::rule;
 pub use watch::Watch;
 

@@ -1,5 +1,6 @@
 //! How many samples a check needs, known before the run.
 
+use crate::judge::relative::tail;
 use crate::model::check::{Check, Confidence, Op, Subject};
 use crate::model::metric::{Metric, Per, Stat};
 use crate::stats::claim;
@@ -12,6 +13,11 @@ pub fn needed(check: &Check) -> Option<u64> {
         let tail = if check.op.is_ceiling() { ceiling_tail } else { 1.0 - ceiling_tail };
         (0.0 < tail && tail < 1.0).then(|| claim::needed(tail, level, 0)).flatten()
     };
+    let shares = matches!(&check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. });
+    if let Some(relative) = check.relative.filter(|_| shares) {
+        let tail = tail(check, &relative.known?, relative.factor)?;
+        return (tail < 1.0).then(|| claim::needed(tail, level, 0)).flatten();
+    }
     match &check.subject {
         _ if matches!(check.op, Op::Equal | Op::Unequal) => None,
         Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => exact(check.limit),

@@ -2,7 +2,7 @@
 
 use crate::judge::evidence::Evidence;
 use crate::judge::opinion::Opinion;
-use crate::judge::{point, quantile, ratio, share};
+use crate::judge::{point, quantile, ratio, relative, share};
 use crate::model::check::{Check, Confidence, NoData, Ruling, Subject, Verdict};
 use crate::model::metric::{Per, Stat};
 use crate::model::sample::Sample;
@@ -20,6 +20,9 @@ pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict 
 
 fn opinion(check: &Check, mut evidence: Evidence, seed: Seed) -> Opinion {
     let (Some(observed), n) = point::estimate(&mut evidence) else { return without_data(check) };
+    if let Some(own) = &check.relative {
+        return relative::judge(check, own, evidence, (observed, n), seed).noted(pooled(check));
+    }
     let compared = Opinion::point(check.op.holds(observed, check.limit), observed, n);
     let judged = match (check.confidence, point::reason(check, &evidence)) {
         (Confidence::Point, _) => compared,

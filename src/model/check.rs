@@ -1,5 +1,6 @@
 //! Service-level objectives, and what was ruled about them.
 
+use crate::model::baseline::Relative;
 use crate::model::labels::Labels;
 use crate::model::metric::{Metric, Per, Stat};
 use serde::{Deserialize, Serialize};
@@ -137,8 +138,12 @@ pub struct Check {
     pub subject: Subject,
     /// Comparison.
     pub op: Op,
-    /// Right side, in the metric's unit; a goodput or rate of errors as a share 0..=1.
+    /// Right side, in the metric's unit; a goodput or rate of errors as a share 0..=1. Of a relative limit the product, NaN
+    /// where what it is relative to is not there.
     pub limit: f64,
+    /// What the limit is a multiple of; None where it is a number of its own.
+    #[serde(default)]
+    pub relative: Option<Relative>,
     /// Certainty wanted.
     pub confidence: Confidence,
     /// Cases it is about; empty: all.
@@ -242,7 +247,18 @@ mod tests {
 
     fn check(subject: Subject, op: Op, limit: f64) -> Check {
         let (confidence, when) = (Confidence::Level(0.95), Labels::default());
-        Check { expr: "x".into(), subject, op, limit, confidence, when, of: Of::Ok, no_data: NoData::Fail, abort: None }
+        Check {
+            expr: "x".into(),
+            subject,
+            op,
+            limit,
+            relative: None,
+            confidence,
+            when,
+            of: Of::Ok,
+            no_data: NoData::Fail,
+            abort: None,
+        }
     }
 
     #[test]

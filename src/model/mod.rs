@@ -4,6 +4,7 @@
 //! what is said about a case in the end is a [`report::CaseReport`].
 
 pub mod api;
+pub mod baseline;
 pub mod call;
 pub mod check;
 pub mod dataset;

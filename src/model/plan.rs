@@ -66,6 +66,15 @@ pub struct ReportSpec {
     pub compat: Vec<Peer>,
 }
 
+/// The file, or run folder, of a baseline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaselineFile {
+    /// Its path.
+    pub path: String,
+    /// The text of the baseline, of which the run folder keeps a copy; None where it has gone.
+    pub text: Option<String>,
+}
+
 /// A log of arrivals in a file of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceFile {
@@ -163,6 +172,8 @@ pub struct Plan {
     pub audit: AuditLimits,
     /// Reports.
     pub report: ReportSpec,
+    /// The baseline that its limits are relative to.
+    pub baseline: Option<BaselineFile>,
     /// The resolved scenario as YAML, secrets as `${NAME}`: running it again repeats the run.
     pub resolved: String,
 }

@@ -104,6 +104,10 @@ fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<Ru
         force: context.force,
     })?;
     folder.write("plan.yaml", plan.resolved.as_bytes())?;
+    // The report of this run is to be judged by the same baseline again, whatever becomes of the file.
+    if let Some(text) = plan.baseline.as_ref().and_then(|baseline| baseline.text.as_ref()) {
+        folder.write("baseline.json", text.as_bytes())?;
+    }
     manifest::write(&folder, manifest)?;
     let _ = context.events.send(Event::Folder(folder.path().to_owned()));
     Ok(folder)

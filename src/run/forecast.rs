@@ -151,6 +151,9 @@ pub fn undecidable(plan: &Plan) -> Vec<String> {
     let cases = cases.flat_map(|case| std::iter::once(case.clone()).chain(stages(case)));
     let lines = cases.flat_map(|case| {
         let line = |check: &Check| {
+            if let Some(why) = judge::never(check) {
+                return Some(format!("`{}` can never pass in `{}`: {why}", check.expr, case.id));
+            }
             let (needed, most) = (judge::needed(check)?, about_at_most(&case, check, rounds_of(check, plan.rounds))?);
             (needed > most).then(|| {
                 format!(

@@ -14,6 +14,7 @@ pub mod drive;
 pub mod error;
 pub mod event;
 pub mod feed;
+pub mod figures;
 pub mod forecast;
 pub mod gate;
 mod host;

@@ -11,6 +11,8 @@ use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
+use crate::scenario::sections::baseline::{self, Ground};
+use crate::scenario::sections::slo::Grounds;
 use crate::scenario::sections::{Draft, audit, dataset, load, mix, report, request, request::last, search, slo, target};
 use crate::scenario::sweep::{Point, Setting, points};
 use crate::scenario::tree::Node;
@@ -27,8 +29,8 @@ struct Sound {
     mix: bool,
 }
 
-/// The plan of a checked scenario, without its resolved text. None where something is wrong; the review says what.
-pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
+/// The plan of a checked scenario, without its resolved text, and what its limits are relative to. None where something is wrong; the review says what.
+pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<(Plan, Ground)> {
     let sound = |section: &str| !review.partial && review.clean(section) && root.get(section).is_some();
     let sound = Sound {
         target: sound("target"),
@@ -48,8 +50,11 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let (points, quests) = searched(root, points, &axes, review);
     axes.extend(search::path(root));
     mix::axes(root, &axes, review);
+    review.section = "baseline".to_owned();
+    let (baseline, text) = baseline::decode(root, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
+    let grounds = Grounds { root, baseline };
     let names = names(&points);
     let given = Given { env, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
@@ -57,12 +62,12 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let rounds = root.get("rounds").and_then(Node::whole).and_then(|n| u32::try_from(n).ok());
     if cases.len() == points.len() {
         review.section = "slo".to_owned();
-        slo::assign(&limits, &mut cases, rounds.unwrap_or(1), review);
+        slo::assign(&limits, &mut cases, (rounds.unwrap_or(1), &grounds), review);
         aims(root, &quests, &cases, review);
     }
     let frame = frame(root);
     let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
-    Some(Plan {
+    let plan = Plan {
         id: String::new(),
         name: root.get("name")?.text()?.into_owned(),
         description: root.get("description").and_then(Node::text).map(|text| text.into_owned()),
@@ -73,8 +78,10 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         pause,
         audit,
         report,
+        baseline: text,
         resolved: String::new(),
-    })
+    };
+    Some((plan, grounds.baseline))
 }
 
 /// The points of a search: each value of its field at each point of the matrix.
@@ -115,6 +122,9 @@ fn aims(root: &Node, quests: &[Quest], cases: &[Case], review: &mut Review) {
     }
     if cases.iter().any(|case| case.checks.iter().any(|check| check.abort.is_some())) {
         search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), "`abort` in a search", review);
+    }
+    if cases.iter().any(|case| case.checks.iter().any(|check| check.relative.is_some())) {
+        search::relative(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
     }
     if cases.iter().any(|case| case.load.stop_when_saturated) {
         let own = root.entry_at("load.stop_when_saturated");

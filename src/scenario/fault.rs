@@ -5,6 +5,7 @@ use crate::scenario::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 use std::collections::HashSet;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// One mistake, before it is given its text.
@@ -37,6 +38,9 @@ impl Mistake {
     }
 }
 
+/// Makes the text of a baseline of a run folder, or says why there is none.
+pub type Figures = fn(&Path) -> Result<String, String>;
+
 /// What a load finds on its way: texts, mistakes, warnings.
 #[derive(Debug, Default)]
 pub(crate) struct Review {
@@ -50,6 +54,8 @@ pub(crate) struct Review {
     pub key: String,
     /// A file that others extend is not there: what is missing may stand in it.
     pub partial: bool,
+    /// Makes the text of a baseline of a run folder.
+    pub figures: Option<Figures>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Warning>,
 }

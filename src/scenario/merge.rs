@@ -113,13 +113,20 @@ fn spell_out(node: &mut Node, table: &'static Block) {
     for entry in entries {
         match table.fields.iter().find(|field| field.name == entry.key).map(|field| &field.kind) {
             Some(Kind::Block(block) | Kind::Over(block)) => spell_out_one(&mut entry.value, block),
-            Some(Kind::List(Kind::Block(block))) => {
-                if let Data::List(items) = &mut entry.value.data {
-                    items.iter_mut().for_each(|item| spell_out_one(item, block));
+            Some(Kind::List(Kind::Block(block))) => spell_out_items(&mut entry.value, block),
+            Some(Kind::Map(Kind::List(Kind::Block(block)))) => {
+                if let Data::Map(lists) = &mut entry.value.data {
+                    lists.iter_mut().for_each(|own| spell_out_items(&mut own.value, block));
                 }
             }
             _ => {}
         }
+    }
+}
+
+fn spell_out_items(list: &mut Node, block: &'static Block) {
+    if let Data::List(items) = &mut list.data {
+        items.iter_mut().for_each(|item| spell_out_one(item, block));
     }
 }
 

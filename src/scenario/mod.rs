@@ -22,6 +22,7 @@ pub(crate) mod resolve;
 pub mod schema;
 pub(crate) mod secret;
 pub(crate) mod sections;
+pub(crate) mod settings;
 pub(crate) mod shape;
 pub(crate) mod source;
 pub(crate) mod sweep;
@@ -30,9 +31,10 @@ pub(crate) mod tree;
 pub(crate) mod vars;
 pub(crate) mod yaml;
 
-pub use fault::{Fault, Faults, Warning};
+pub use fault::{Fault, Faults, Figures, Warning};
 pub use reference::markdown;
 pub use schema::json_schema;
+pub use settings::settings;
 
 use crate::model::api::Api;
 use crate::model::plan::Plan;
@@ -75,6 +77,16 @@ pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
     compile(input, Review::default())
 }
 
+/// The same for a scenario whose baseline may be a run folder: `figures` makes the text of a baseline of one, or says why not.
+///
+/// # Errors
+/// Everything that is wrong with it, at once.
+pub fn load_with(input: &Input<'_>, figures: Figures) -> Result<Loaded, Faults> {
+    let mut review = Review::default();
+    review.figures = Some(figures);
+    compile(input, review)
+}
+
 /// Reads the stored plan of a run in order to report on it: variables that are not set and files that are gone are no faults,
 /// for nothing will be sent.
 ///
@@ -89,8 +101,9 @@ pub fn reload(input: &Input<'_>) -> Result<Loaded, Faults> {
 fn compile(input: &Input<'_>, mut review: Review) -> Result<Loaded, Faults> {
     let plan = merge::gather(input, &mut review).and_then(|tree| {
         let root = settle(&tree, input.env, &mut review);
-        let plan = expand::plan(&root, input.env, &mut review)?;
+        let (plan, baseline) = expand::plan(&root, input.env, &mut review)?;
         let resolved = resolve::resolve(&root, &SCENARIO, &mut review);
+        sections::baseline::compare(&baseline, &resolved, &mut review);
         Some(Plan { id: resolve::digest(&resolved), resolved, ..plan })
     });
     match plan.filter(|_| review.is_clean()) {
@@ -110,6 +123,8 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     if !swept.iter().any(|path| path.starts_with("request.template")) {
         inline(&mut root, "request.template", &world, review);
     }
+    sections::presets::expand(&mut root, review);
+    sections::baseline::settle(&mut root, review);
     for index in 0..root.get("mix").map_or(0, |mix| mix.items().len()) {
         inline(&mut root, &format!("mix.{index}.request.template"), &world, review);
     }
@@ -176,5 +191,7 @@ fn inline(root: &mut Node, path: &str, world: &World<'_>, review: &mut Review) {
 mod decoded;
 #[cfg(test)]
 mod faulty;
+#[cfg(test)]
+mod gates;
 #[cfg(test)]
 mod tests;

@@ -116,6 +116,12 @@ impl Sources {
         self.find(file, named).map(|path| path.display().to_string())
     }
 
+    /// The file of that name in a text's own folder, where there is one.
+    pub fn beside(&self, file: usize, name: &str) -> Option<PathBuf> {
+        let path = self.texts.get(file)?.folder.join(name);
+        path.is_file().then_some(path)
+    }
+
     /// A found file as a reader of `file` would write it from where he stands.
     pub fn shown(&self, file: usize, named: &str, found: &Path) -> String {
         let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));

@@ -32,11 +32,17 @@ pub fn ratio<'a>(units: impl IntoIterator<Item = &'a Unit>) -> f64 {
 /// The one-sided ends `(lower, upper)`, each at confidence `level`, of the ratio. Equal seeds give equal ends. None for
 /// fewer than two units.
 pub fn ends(units: &[Unit], level: f64, seed: Seed) -> Option<(f64, f64)> {
-    let tail = widened(units.len(), level)?;
+    ends_at(units, &[level], seed)?.first().copied()
+}
+
+/// The same at several levels, from one set of resamples.
+pub fn ends_at(units: &[Unit], levels: &[f64], seed: Seed) -> Option<Vec<(f64, f64)>> {
+    let tails: Option<Vec<f64>> = levels.iter().map(|level| widened(units.len(), *level)).collect();
+    let tails = tails?;
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
     let mut ratios: Vec<f64> = (0..resamples(units.len())).map(|_| ratio(draw(units, &mut rng))).collect();
     sort(&mut ratios);
-    nearest_rank(&ratios, tail).zip(nearest_rank(&ratios, 1.0 - tail))
+    tails.into_iter().map(|tail| nearest_rank(&ratios, tail).zip(nearest_rank(&ratios, 1.0 - tail))).collect()
 }
 
 fn draw<'a>(units: &'a [Unit], rng: &mut ChaCha8Rng) -> impl Iterator<Item = &'a Unit> {

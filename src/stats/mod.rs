@@ -13,6 +13,7 @@ pub mod moments;
 pub mod normal;
 pub mod quantile;
 pub mod quantity;
+pub mod relative;
 pub mod sequential;
 pub mod share;
 pub mod tail;

@@ -13,6 +13,7 @@ mod record;
 mod rundir;
 pub mod sqlite;
 
+pub use atomic::replace;
 pub use error::StoreError;
 pub use record::Record;
 pub use rundir::{RunDir, Where};

@@ -17,6 +17,7 @@ const FILES: &[&str] = &[
     "cases.csv",
     "report.md",
     "junit.xml",
+    "baseline.json",
     bodies::spool::FILE,
     hlog::FILE,
     sqlite::FILE,

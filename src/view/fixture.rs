@@ -176,7 +176,7 @@ fn errors(case: &CaseReport) -> Verdict {
 
 fn check(expr: String, subject: Subject, limit: f64) -> Check {
     let (confidence, when) = (Confidence::Level(0.95), Labels::default());
-    Check { expr, subject, op: Op::Less, limit, confidence, when, of: Of::Ok, no_data: NoData::Fail, abort: None }
+    Check { expr, subject, op: Op::Less, limit, relative: None, confidence, when, of: Of::Ok, no_data: NoData::Fail, abort: None }
 }
 
 /// A case in which requests fail with words that attack every format.

@@ -132,7 +132,12 @@ pub fn bytes(value: f64) -> String {
 
 /// The unit that a check's figures are in: a share for goodput, a plain count for `.count`.
 pub fn unit_of(verdict: &Verdict) -> Unit {
-    match &verdict.check.subject {
+    unit_of_check(&verdict.check)
+}
+
+/// The same of a check that is not judged yet.
+pub fn unit_of_check(check: &Check) -> Unit {
+    match &check.subject {
         Subject::Goodput(_) => Unit::Share,
         Subject::Metric { stat: Some(Stat::Count), .. } => Unit::Count,
         Subject::Metric { metric, .. } => metric.unit(),

@@ -4,6 +4,7 @@ use crate::model::check::{Ruling, Verdict};
 use crate::model::outcome::FailureKind;
 use crate::model::report::{CaseReport, OFF_PLAN, Report, RunVerdict};
 use crate::view::format::{against, plain, title, unit_of};
+use crate::view::relative;
 use crate::view::search::sentence;
 use crate::view::sheet::subject_mark;
 
@@ -72,7 +73,10 @@ fn failed(report: &Report) -> String {
     };
     let (check, unit) = (&verdict.check, unit_of(verdict));
     let seen = match verdict.observed {
-        Some(_) => format!("observed {}{}", subject_mark(case, verdict), against(verdict.observed, check.limit, unit)),
+        Some(_) => {
+            let limit = check.relative.map(|_| format!(", limit {}", relative::limit(verdict))).unwrap_or_default();
+            format!("observed {}{}{limit}", subject_mark(case, verdict), against(verdict.observed, check.limit, unit))
+        }
         None => "there is no data for it".to_owned(),
     };
     let others = if broken.len() > 1 { "; worst: " } else { ": " };
@@ -96,6 +100,9 @@ fn undecided(report: &Report) -> String {
     let (have, name) = (verdict.n, title(&verdict.check));
     let advice = match verdict.need {
         Some(need) => format!("has {have} samples and needs about {need}: measure more (`load.requests` or `load.duration`)"),
+        None if verdict.check.relative.is_some() && verdict.note.is_some() => {
+            format!("is open: {}", verdict.note.as_deref().unwrap_or_default())
+        }
         None => format!("has {have} samples, too few to say: measure more (`load.requests` or `load.duration`)"),
     };
     format!("{} of {} limits undecided; `{name}` at `{}` {advice}.", open.len(), rulings(report).count(), case.id)

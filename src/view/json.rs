@@ -2,6 +2,7 @@
 //!
 //! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
 
+use crate::model::baseline::Relative;
 use crate::model::check::Verdict;
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::{CaseReport, GroupReport, Report};
@@ -126,6 +127,7 @@ pub(super) fn slo(verdict: &Verdict) -> Value {
         "observed": verdict.observed,
         "bound": verdict.bound,
         "limit": verdict.check.limit,
+        "relative": verdict.check.relative.map(relative),
         "unit": unit,
         "n": verdict.n,
         "need": verdict.need,
@@ -133,9 +135,23 @@ pub(super) fn slo(verdict: &Verdict) -> Value {
     })
 }
 
+/// What a relative limit is a multiple of.
+fn relative(relative: Relative) -> Value {
+    let known = relative.known;
+    json!({
+        "to": relative.to,
+        "factor": relative.factor,
+        "value": known.map(|known| known.value),
+        "low": known.and_then(|known| known.low),
+        "high": known.and_then(|known| known.high),
+        "n": known.and_then(|known| known.n),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::baseline::{Against, Known};
     use crate::model::ending::{Aborted, Saturated};
     use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
     use crate::view::probes::tests::searched;
@@ -213,11 +229,31 @@ mod tests {
     }
 
     #[test]
+    fn a_relative_limit_says_what_it_is_a_multiple_of_and_may_be_none() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let known = Known { value: 512.0, low: None, high: Some(530.0), n: Some(400) };
+        let of = |known| {
+            let mut report = sweep(1);
+            let relative = Relative { to: Against::Baseline, factor: 1.1, known };
+            let check = &mut report.cases[0].verdicts[0].check;
+            (check.limit, check.relative) = (relative.limit(), Some(relative));
+            rendered(&report)
+        };
+        let (there, gone) = (of(Some(known)), of(None));
+        let wanted = json!({ "to": "baseline", "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400 });
+        let slo = &there["cases"][0]["slo"][0];
+        assert_eq!((&slo["relative"], &slo["limit"]), (&wanted, &json!(563.2)));
+        assert!(gone["cases"][0]["slo"][0]["limit"].is_null());
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        assert!(validator.is_valid(&there) && validator.is_valid(&gone));
+    }
+
+    #[test]
     fn a_verdict_is_written_in_the_unit_it_names() {
         let slo = &rendered(&sweep(1))["cases"][0]["slo"];
         let errors = json!({
             "expr": "error_rate < 1%", "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,
-            "unit": "share", "n": 240, "need": 299, "note": null
+            "relative": null, "unit": "share", "n": 240, "need": 299, "note": null
         });
         assert_eq!((&slo[1], &slo[0]["unit"], &slo[0]["limit"]), (&errors, &json!("ms"), &json!(500.0)));
     }

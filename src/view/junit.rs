@@ -14,7 +14,7 @@ use crate::model::check::{Ruling, Verdict};
 use crate::model::report::{CaseReport, Report, RunVerdict};
 use crate::view::format::{against, plain, title, unit_of};
 use crate::view::sheet::subject_mark;
-use crate::view::{ViewError, headline};
+use crate::view::{ViewError, headline, relative};
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ fn message(case: &CaseReport, verdict: &Verdict) -> String {
     let (limit, unit, mark) = (verdict.check.limit, unit_of(verdict), subject_mark(case, verdict));
     let seen = format!("observed {}{}", verdict.observed.map_or("", |_| mark), against(verdict.observed, limit, unit));
     let bound = verdict.bound.map(|bound| format!("bound {mark}{}", against(Some(bound), limit, unit)));
-    let set = format!("limit {}, n {}", against(Some(limit), limit, unit), verdict.n);
+    let set = format!("limit {}, n {}", relative::limit(verdict), verdict.n);
     let need = verdict.need.map(|need| format!("needs about {need} samples"));
     let parts = [Some(seen), bound, Some(set), need, verdict.note.clone()];
     plain(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))

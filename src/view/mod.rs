@@ -3,6 +3,8 @@
 //! Every renderer is a pure function of a [`crate::model::report::Report`]: the same report gives the same bytes.
 
 mod absent;
+mod baseline;
+mod baseline_table;
 pub mod chart;
 pub mod compat;
 mod error;
@@ -14,18 +16,23 @@ mod groups;
 pub mod headline;
 mod json;
 mod junit;
+mod limits;
 mod manners;
 mod markdown;
 mod probes;
+mod relative;
 pub mod search;
 mod sheet;
 mod table;
 mod terminal;
 
+pub use baseline::baseline;
+pub use baseline_table::baseline_table;
 pub use chart::{Chart, charts};
 pub use error::ViewError;
 pub use json::{json, results_schema};
 pub use junit::{Inconclusive, junit};
+pub use limits::plan_limits;
 pub use markdown::markdown;
 pub use probes::probe_table;
 pub use terminal::{case_table, plan_table, slo_table, verdict_line};

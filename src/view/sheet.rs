@@ -8,6 +8,7 @@ use crate::model::units::Unit;
 use crate::view::absent::mark;
 use crate::view::escape::{code, prose};
 use crate::view::format::{ABSENT, against, bytes, number, optional, percent, title, unit_of};
+use crate::view::relative;
 use serde::Serialize;
 
 /// A Markdown table: heads, alignment marks, and rows of safe cells.
@@ -50,7 +51,7 @@ fn slo_row(case: &CaseReport, verdict: &Verdict) -> Vec<String> {
         format!("{} {}", symbol(verdict.ruling), verdict.ruling.name()),
         figure(verdict.observed),
         figure(verdict.bound),
-        against(Some(limit), limit, unit),
+        prose(&relative::limit(verdict)),
         verdict.n.to_string(),
         prose(&remark(verdict)),
     ]

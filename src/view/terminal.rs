@@ -10,6 +10,7 @@ use crate::model::units::Unit;
 use crate::view::absent::mark;
 use crate::view::format::{ABSENT, against, millis, percent, title, unit_of, value};
 use crate::view::headline;
+use crate::view::relative;
 use crate::view::search::planned;
 use crate::view::sheet::{remark, subject_mark};
 use crate::view::table::{Cell, Column, Screen, Tint, render};
@@ -77,7 +78,13 @@ fn slo_row(case: &CaseReport, verdict: &Verdict) -> Vec<Cell> {
         (figure(verdict.observed), tint(verdict.ruling)),
         dull(figure(verdict.bound)),
         dull(verdict.n.to_string()),
-        dull(remark(verdict)),
+        dull(
+            relative::words(&verdict.check)
+                .into_iter()
+                .chain(Some(remark(verdict)).filter(|own| !own.is_empty()))
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
     ]
 }
 

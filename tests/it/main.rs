@@ -7,6 +7,7 @@ mod compat;
 mod data;
 mod early;
 mod floors;
+mod gates;
 mod lab;
 mod manners;
 mod mix;

@@ -8,6 +8,7 @@ use std::ops::Range;
 const OPS: [Op; 6] = [Op::AtMost, Op::AtLeast, Op::Equal, Op::Unequal, Op::Less, Op::More];
 
 /// Reads words and signs from left to right; spaces around them do not count.
+#[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
     at: usize,

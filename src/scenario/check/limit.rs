@@ -4,6 +4,7 @@ use super::CheckError;
 use super::cursor::Cursor;
 use crate::model::units::Unit;
 use crate::scenario::leaf::share::percent;
+use std::ops::Range;
 
 /// The units of time: name, power of ten in seconds, factor.
 const TIMES: [(&str, i32, f64); 7] =
@@ -18,7 +19,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result
     let number = at.clone();
     let (word, unit_at) = cursor.unit();
     if cursor.peek() == Some('*') {
-        return Err(later(cursor, at.start));
+        return Err(product(cursor, at.start));
     }
     let bad = |_| CheckError::new(number.clone(), format!("`{text}` is not a number"), "expected a number");
     let value: f64 = text.parse().map_err(bad)?;
@@ -46,24 +47,28 @@ pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result
     }
 }
 
-/// `0.95 * reference` and `1.10 * baseline` are words of a later version.
-fn later(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
+/// A product where a number must stand.
+fn product(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
     cursor.eat('*');
     let (word, at) = cursor.word();
-    let error = match word {
-        "reference" | "baseline" => {
-            CheckError::new(start..at.end, format!("`{word}` is not available yet"), "planned for a later version")
-        }
-        _ => CheckError::new(start..at.end.max(start + 1), "a limit is one number", "this is a product"),
-    };
-    error.help("Today a limit is a number with its unit.")
+    let range = start..at.end.max(start + 1);
+    if super::relative::named(word).is_some() {
+        return inside(range);
+    }
+    let error = CheckError::new(range, "a limit is one number", "this is a product");
+    error.help("A product is a multiple of `baseline` or `reference`.")
+}
+
+/// A multiple of another run's figure, inside of goodput.
+fn inside(range: Range<usize>) -> CheckError {
+    let error = CheckError::new(range, "a relative limit inside of goodput", "a single request has no counterpart");
+    error.help("Write for example goodput(ttft < 500ms) >= 0.98 * baseline.")
 }
 
 fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -> CheckError {
     let (word, at) = cursor.word();
-    if word == "reference" || word == "baseline" {
-        let error = CheckError::new(at, format!("`{word}` is not available yet"), "planned for a later version");
-        return error.help("Today a limit is a number with its unit.");
+    if super::relative::named(word).is_some() {
+        return inside(at);
     }
     let range = cursor.visible(start..at.end);
     CheckError::new(

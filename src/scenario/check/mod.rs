@@ -1,8 +1,9 @@
 //! The language of limits.
 //!
 //! ```text
-//! assertion := metric [ tags ] [ "." stat ] op value [ unit ]
-//!            | "goodput" "(" limit { "," limit } ")" op percent
+//! assertion := metric [ tags ] [ "." stat ] op ( value [ unit ] | multiple )
+//!            | "goodput" "(" limit { "," limit } ")" op ( percent | multiple )
+//! multiple  := [ factor "*" ] ( "baseline" | "reference" )            with `<`, `<=`, `>` or `>=`
 //! limit     := metric op value [ unit ]
 //! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group"
 //! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
@@ -14,8 +15,10 @@
 
 mod cursor;
 mod limit;
+mod relative;
 
-use crate::model::check::{Check, Op, RequestLimit, Subject};
+use crate::model::baseline::Against;
+use crate::model::check::{Check, Of, Op, RequestLimit, Subject};
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::units::Unit;
 use crate::scenario::near::{list, near};
@@ -32,8 +35,10 @@ pub(crate) struct Assertion {
     pub subject: Subject,
     /// Comparison.
     pub op: Op,
-    /// Right side, in the unit of the left one.
+    /// Right side, in the unit of the left one; 0 where it is a multiple.
     pub limit: f64,
+    /// What it is a multiple of, and how much.
+    pub relative: Option<(Against, f64)>,
 }
 
 /// What is wrong with an assertion, and where in its text.
@@ -75,10 +80,58 @@ fn plain(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Assert
     let metric = metric(name, at.clone(), cursor)?;
     let tags = tags(cursor)?;
     let stat = stat(cursor, metric, at.end)?;
+    right(cursor, Subject::Metric { metric, stat, tags })
+}
+
+/// The comparison and what follows it.
+fn right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
     let op = cursor.op()?;
-    let unit = if stat == Some(Stat::Count) { Unit::Count } else { metric.unit() };
-    let limit = limit::read(cursor, metric.name(), unit)?;
-    Ok(Assertion { subject: Subject::Metric { metric, stat, tags }, op, limit })
+    if let Some(multiple) = relative::read(cursor, op)? {
+        return Ok(Assertion { subject, op, limit: 0.0, relative: Some(multiple) });
+    }
+    let limit = limit::read(cursor, name_of(&subject), unit_of(&subject))?;
+    Ok(Assertion { subject, op, limit, relative: None })
+}
+
+fn name_of(subject: &Subject) -> &'static str {
+    match subject {
+        Subject::Metric { metric, .. } => metric.name(),
+        Subject::Goodput(_) => "goodput",
+    }
+}
+
+fn unit_of(subject: &Subject) -> Unit {
+    match subject {
+        Subject::Metric { stat: Some(Stat::Count), .. } => Unit::Count,
+        Subject::Metric { metric, .. } => metric.unit(),
+        Subject::Goodput(_) => Unit::Share,
+    }
+}
+
+/// Reads a left side alone.
+pub(crate) fn parse_subject(text: &str) -> Result<Subject, CheckError> {
+    let mut cursor = Cursor::new(text);
+    let (name, at) = cursor.word();
+    let subject = if name == "goodput" && cursor.peek() == Some('(') {
+        limits(&mut cursor)?
+    } else {
+        let metric = metric(name, at.clone(), &cursor)?;
+        Subject::Metric { metric, tags: tags(&mut cursor)?, stat: stat(&mut cursor, metric, at.end)? }
+    };
+    match cursor.rest() {
+        None => Ok(subject),
+        Some(range) => Err(CheckError::new(range, "text after the end of the metric", "does not belong here")),
+    }
+}
+
+/// Reads a value of a subject alone, in the subject's own unit.
+pub(crate) fn parse_value(text: &str, subject: &Subject) -> Result<f64, CheckError> {
+    let mut cursor = Cursor::new(text);
+    let value = limit::read(&mut cursor, name_of(subject), unit_of(subject))?;
+    match cursor.rest() {
+        None => Ok(value),
+        Some(range) => Err(CheckError::new(range, "text after the end of the value", "does not belong here")),
+    }
 }
 
 fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, CheckError> {
@@ -163,6 +216,11 @@ fn stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Option<St
 }
 
 fn goodput(cursor: &mut Cursor<'_>) -> Result<Assertion, CheckError> {
+    let subject = limits(cursor)?;
+    right(cursor, subject)
+}
+
+fn limits(cursor: &mut Cursor<'_>) -> Result<Subject, CheckError> {
     cursor.eat('(');
     let mut limits = Vec::new();
     loop {
@@ -172,9 +230,7 @@ fn goodput(cursor: &mut Cursor<'_>) -> Result<Assertion, CheckError> {
         }
     }
     cursor.expect(')', "after the limits")?;
-    let op = cursor.op()?;
-    let limit = limit::read(cursor, "goodput", Unit::Share)?;
-    Ok(Assertion { subject: Subject::Goodput(limits), op, limit })
+    Ok(Subject::Goodput(limits))
 }
 
 fn request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckError> {
@@ -197,22 +253,37 @@ fn request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckError> {
 
 /// Prints a check so that it reads back equal.
 pub fn print(check: &Check) -> String {
-    match &check.subject {
+    let right = match check.relative {
+        Some(relative) if relative.factor == 1.0 => relative.to.name().to_owned(),
+        Some(relative) => format!("{} * {}", relative.factor, relative.to.name()),
+        None => limit::print(check.limit, unit_of(&check.subject)),
+    };
+    format!("{} {} {right}", subject(&check.subject), check.op)
+}
+
+/// Prints a left side so that it reads back equal; the names of figures in a baseline.
+pub fn subject(subject: &Subject) -> String {
+    match subject {
         Subject::Metric { metric, stat, tags } => {
             let tags: Vec<String> = tags.iter().map(|(tag, value)| format!("{tag}={value}")).collect();
             let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
-            let unit = if *stat == Some(Stat::Count) { Unit::Count } else { metric.unit() };
             let stat = stat.map_or(String::new(), |stat| format!(".{stat}"));
-            format!("{metric}{tags}{stat} {} {}", check.op, limit::print(check.limit, unit))
+            format!("{metric}{tags}{stat}")
         }
         Subject::Goodput(limits) => {
             let limits: Vec<String> = limits
                 .iter()
                 .map(|own| format!("{} {} {}", own.metric, own.op, limit::print(own.limit, own.metric.unit())))
                 .collect();
-            format!("goodput({}) {} {}", limits.join(", "), check.op, limit::print(check.limit, Unit::Share))
+            format!("goodput({})", limits.join(", "))
         }
     }
+}
+
+/// The name of what a check is about in a baseline.
+pub fn figure_name(check: &Check) -> String {
+    let scheduled = if check.of == Of::Scheduled { " of scheduled" } else { "" };
+    format!("{}{scheduled}", subject(&check.subject))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::baseline::Relative;
 use crate::model::check::{Confidence, NoData, Of};
 use crate::model::labels::Labels;
 use proptest::prelude::*;
@@ -9,6 +10,7 @@ fn check(assertion: Assertion) -> Check {
         subject: assertion.subject,
         op: assertion.op,
         limit: assertion.limit,
+        relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
         confidence: Confidence::Point,
         when: Labels::default(),
         of: Of::Ok,
@@ -18,7 +20,7 @@ fn check(assertion: Assertion) -> Check {
 }
 
 fn metric(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Assertion {
-    Assertion { subject: Subject::Metric { metric, stat, tags: vec![] }, op, limit }
+    Assertion { subject: Subject::Metric { metric, stat, tags: vec![] }, op, limit, relative: None }
 }
 
 #[test]
@@ -53,7 +55,22 @@ fn tags_and_goodput_are_read() {
         RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 500.0 },
         RequestLimit { metric: Metric::Tpot, op: Op::AtMost, limit: 40.0 },
     ];
-    assert_eq!(goodput, Assertion { subject: Subject::Goodput(limits), op: Op::AtLeast, limit: 0.99 });
+    assert_eq!(goodput, Assertion { subject: Subject::Goodput(limits), op: Op::AtLeast, limit: 0.99, relative: None });
+}
+
+#[test]
+fn multiples_of_other_runs_are_read() {
+    for (text, relative) in [
+        ("ttft.p95 <= 1.10 * baseline", (Against::Baseline, 1.1)),
+        ("ttft.p95 <= baseline", (Against::Baseline, 1.0)),
+        ("output_tps>=0.95*reference", (Against::Reference, 0.95)),
+        ("goodput(ttft < 500ms) >= 0.98 * baseline", (Against::Baseline, 0.98)),
+    ] {
+        assert_eq!(parse(text).map(|found| (found.relative, found.limit)), Ok((Some(relative), 0.0)), "{text}");
+    }
+    assert_eq!(subject(&parse_subject(" ttft{model=a}.p95").unwrap()), "ttft{model=a}.p95");
+    assert_eq!(parse_value("0.3s", &parse_subject("ttft.p95").unwrap()), Ok(300.0));
+    assert_eq!(parse_value("420", &parse_subject("output_tps").unwrap()), Ok(420.0));
 }
 
 #[test]
@@ -84,8 +101,26 @@ fn every_mistake_is_pointed_at() {
         ("goodput(ttft.p99 < 5ms) >= 99%", "p99", "a statistic inside of goodput", "a single request has no statistics"),
         ("goodput(error_rate < 5%) >= 99%", "error_rate", "`error_rate` is one value per case", "a single request has none"),
         ("goodput(ttft < 5ms) >= 99", "99", "a limit without its unit", "99 what?"),
-        ("output_tps >= 0.95 * reference", "0.95 * reference", "`reference` is not available yet", "planned for a later version"),
-        ("ttft.p95 <= baseline", "baseline", "`baseline` is not available yet", "planned for a later version"),
+        ("ttft.p95 <= 0 * baseline", "0", "the factor must be above 0", "no multiple of the baseline"),
+        ("ttft.p95 <= -1 * baseline", "-1", "the factor must be above 0", "no multiple of the baseline"),
+        ("ttft.p95 <= 1.1 * basline", "basline", "a product is a multiple of another run", "did you mean `baseline`?"),
+        ("ttft.p95 <= 2 * 3", "3", "a product is a multiple of another run", "expected `baseline` or `reference`"),
+        ("ttft.p95 <= baseline * 1.1", "baseline", "the factor stands first", "in front of this word"),
+        ("ttft.p95 <= 1.1 baseline", "baseline", "`*` is missing before `baseline`", "expected `*`"),
+        ("ttft.p95 <= 110% * baseline", "%", "a factor has no unit", "a plain number"),
+        ("ttft.p95 == baseline", "baseline", "`==` has no relative limit", "no two runs are equal"),
+        (
+            "goodput(ttft < baseline) >= 9%",
+            "baseline",
+            "a relative limit inside of goodput",
+            "a single request has no counterpart",
+        ),
+        (
+            "goodput(ttft < 2 * baseline) >= 9%",
+            "2 * baseline",
+            "a relative limit inside of goodput",
+            "a single request has no counterpart",
+        ),
         ("server.kv_cache_usage.max < 95%", "server", "`server` is not measured yet", "planned for a later version"),
         ("startup_s < 60s", "startup_s", "`startup_s` is not measured yet", "planned for a later version"),
     ] {
@@ -122,15 +157,24 @@ fn assertions() -> impl Strategy<Value = Assertion> {
             let stat = (metric.per() != Per::Case).then_some(stat);
             let limit = if metric.unit() == Unit::Share { f64::from(hundredths) / 10_000.0 } else { value };
             let tags = tags.into_iter().map(|(tag, value)| (tag.to_owned(), value)).collect();
-            Assertion { subject: Subject::Metric { metric, stat, tags }, op, limit }
+            Assertion { subject: Subject::Metric { metric, stat, tags }, op, limit, relative: None }
         },
     );
     let goodput = (proptest::collection::vec(limits(), 1..4), ops(), 0..=10_000_u32).prop_map(|(limits, op, n)| Assertion {
         subject: Subject::Goodput(limits),
         op,
         limit: f64::from(n) / 10_000.0,
+        relative: None,
     });
-    prop_oneof![plain, goodput]
+    let (plain, goodput) = (plain.boxed(), goodput.boxed());
+    let relative = (prop_oneof![plain.clone(), goodput.clone()], 1..3000_u32, any::<bool>());
+    let relative = relative.prop_map(|(assertion, hundredths, up)| Assertion {
+        op: if up { Op::AtLeast } else { Op::Less },
+        limit: 0.0,
+        relative: Some((if up { Against::Reference } else { Against::Baseline }, f64::from(hundredths) / 100.0)),
+        ..assertion
+    });
+    prop_oneof![plain, goodput, relative]
 }
 
 proptest! {

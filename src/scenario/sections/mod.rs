@@ -1,11 +1,14 @@
 //! The sections of a scenario, a file each: the table of what may stand there, and how it becomes a part of a case.
 
 pub(crate) mod audit;
+pub(crate) mod baseline;
 pub(crate) mod dataset;
 pub(crate) mod extract;
 pub(crate) mod load;
 pub(crate) mod manners;
 pub(crate) mod mix;
+pub(crate) mod presets;
+pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod say;

@@ -1,9 +1,9 @@
 //! The whole file.
 
-use crate::scenario::block::{Block, Default, Field, Kind, field, planned};
+use crate::scenario::block::{Block, Default, Field, Kind, field};
 use crate::scenario::leaf::duration::DURATION;
 use crate::scenario::leaf::word::NAME;
-use crate::scenario::sections::{audit, dataset, load, mix, report, request, search, slo, target};
+use crate::scenario::sections::{audit, baseline, dataset, load, mix, reference, report, request, search, slo, target};
 
 /// The keys of a scenario.
 pub(crate) static SCENARIO: Block = Block {
@@ -13,7 +13,7 @@ pub(crate) static SCENARIO: Block = Block {
         field("version", Kind::Whole(1, 1), "Version of this format.").required().example("1"),
         field("name", Kind::Leaf(&NAME), "Names the run folder.").required().example("chat"),
         field("description", Kind::Text, "A line for the report's head.").example("Nightly gate"),
-        field("extends", Kind::Text, "A scenario that this one is merged over: mappings merge, lists replace.")
+        field("extends", Kind::Text, "A scenario that this one is merged over: mappings merge, lists replace; limits are appended by `presets`.")
             .example("base.yaml"),
         field("vars", Kind::Map(&Kind::Json), "Values for `{{ vars.x }}` in any text of the file.")
             .example("{ url: \"${LLM_URL}\" }"),
@@ -52,8 +52,12 @@ pub(crate) static SCENARIO: Block = Block {
         field("audit", Kind::Block(&audit::AUDIT), "When the load generator, not the server, was measured.")
             .defaults(Default::Empty)
             .example("{ lag_p99: 10ms }"),
-        planned("baseline"),
-        planned("reference"),
+        field("presets", Kind::Map(&Kind::List(&Kind::Block(&slo::SLO))), "Limits under names of your own, for `{ preset: name }` in `slo`: as mappings merge, a file adds them to what a file that extends it has.")
+            .example("{ own/chat: [{ expr: ttft.p95 < 500ms }, { expr: error_rate < 1% }] }"),
+        field("baseline", Kind::Leaf(&baseline::BASELINE), "The earlier run that `<= 1.10 * baseline` is relative to: a file that `llmscen baseline update` wrote, or a run folder; `none` while there is none yet.")
+            .example("baselines/chat.json"),
+        field("reference", Kind::Leaf(&reference::REFERENCE), "Figures that `>= 0.95 * reference` is relative to: metric → a value, or values by case; a value may be `{ value, low, high }` or `{ value, sd }`.")
+            .example("{ output_tps: { \"load.concurrency=1\": 420, \"load.concurrency=16\": 3100 } }"),
     ],
 };
 

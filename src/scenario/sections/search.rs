@@ -206,6 +206,12 @@ pub(crate) fn early(place: Span, what: &str, review: &mut Review) {
     review.push(mistake.help("Remove it: a probe ends as soon as no more requests could save it."));
 }
 
+/// Files limits of a search that are relative to another run, at `place`.
+pub(crate) fn relative(place: Span, review: &mut Review) {
+    let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
+    review.push(mistake.help("A search wants limits that are numbers, such as `ttft.p95 < 500ms`."));
+}
+
 /// Files a load that changes within a probe, at `place`.
 pub(crate) fn staged(place: Span, review: &mut Review) {
     let mistake = Mistake::new(place, "a search over a load in stages", "each probe has one load");

@@ -1,19 +1,23 @@
 //! `slo`: the limits that the run is judged by.
 
 mod possible;
+mod relative;
 
+use crate::model::baseline::Relative;
 use crate::model::check::{Abort, Check, NoData, Of, Subject};
 use crate::model::labels::{Labels, Scalar};
 use crate::model::metric::Per;
 use crate::model::plan::{Case, STAGE};
-use crate::scenario::block::{Block, Kind, Leaf, field, planned};
+use crate::scenario::block::{Block, Kind, Leaf, field};
 use crate::scenario::check;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::expect;
 use crate::scenario::leaf::word::{CONFIDENCE, confidence};
 use crate::scenario::near::{list, near};
+use crate::scenario::sections::reference;
 use crate::scenario::tree::Node;
 use possible::possible;
+pub(crate) use relative::Grounds;
 use std::collections::BTreeSet;
 
 const OF: Kind =
@@ -48,8 +52,8 @@ pub(crate) static SLO: Block = Block {
     doc: "A limit. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
     fields: &[
-        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent.")
-            .required()
+        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent. The right side may be `1.10 * baseline` or `0.95 * reference`.")
+            .required_unless("preset")
             .example("ttft.p95 < 500ms"),
         field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the case as a whole; without it a limit is about the case and each of its stages.").example("{ load.concurrency: 64 }"),
         field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.")
@@ -58,7 +62,11 @@ pub(crate) static SLO: Block = Block {
         field("of", OF, "Which requests a quantile is taken over.").default("ok").example("scheduled"),
         field("no_data", NO_DATA, "What no data means.").default("fail").example("inconclusive"),
         field("abort", Kind::Block(&ABORT), "Give the case up once this limit is lost.").example("{ min_samples: 200 }"),
-        planned("preset"),
+        field("preset", Kind::Text, "Named limits in place of `expr`: `mlperf/…`, `reading/silent`, `reading/listening`, `reading/visual`, or one of `presets`. The other keys go for each of them.")
+            .example("mlperf/llama2-70b-interactive"),
+        field("words_per_minute", Kind::Number(1.0, 10_000.0), "With a reading speed: how fast the reader is, in place of the preset's 250, 450 or 700.")
+            .example("300"),
+        field("tokens_per_word", Kind::Number(0.1, 100.0), "With a reading speed: tokens that a word takes, 1.5 unless told.").example("1.3"),
     ],
 };
 
@@ -84,6 +92,7 @@ fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> O
         subject: assertion.subject,
         op: assertion.op,
         limit: assertion.limit,
+        relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
         confidence: node.get("confidence").and_then(confidence)?,
         when: condition(node, apart, review)?,
         of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
@@ -94,9 +103,13 @@ fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> O
         },
         abort: node.get("abort").and_then(abort),
     };
-    lost_early(node, &check, review);
+    if check.relative.is_none() {
+        lost_early(node, &check, review);
+    }
     whole(node, &check, review);
-    Some(Limit { check, node })
+    let limit = Limit { check, node };
+    relative::sound(&limit, review);
+    Some(limit)
 }
 
 fn abort(node: &Node) -> Option<Abort> {
@@ -156,7 +169,10 @@ fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Opti
 }
 
 /// Gives every case the limits that are about it. Files limits that no case can meet or produce.
-pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, review: &mut Review) {
+pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds): (u32, &Grounds<'_>), review: &mut Review) {
+    let apart: BTreeSet<String> = cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
+    let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
+    reference::axes(grounds.root, &apart.into_iter().chain(staged).collect(), review);
     for limit in limits {
         let mut about = false;
         for case in cases.iter_mut() {
@@ -166,11 +182,12 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, revi
                 possible(limit, case, rounds, review);
                 // Rounds are looked at one by one, and any of them may give the case up.
                 let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
-                case.checks.push(Check { abort: limit.check.abort.map(share), ..limit.check.clone() });
+                let check = relative::resolved(limit, case, grounds, review);
+                case.checks.push(Check { abort: check.abort.map(share), ..check });
                 about = true;
             }
             if staged {
-                about |= assign_stages(limit, case, rounds, review);
+                about |= assign_stages(limit, case, (rounds, grounds), review);
             }
         }
         if !about {
@@ -180,7 +197,7 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, revi
 }
 
 /// Whether the limit is about a stage of this case, of which it becomes one then.
-fn assign_stages(limit: &Limit<'_>, case: &mut Case, rounds: u32, review: &mut Review) -> bool {
+fn assign_stages(limit: &Limit<'_>, case: &mut Case, (rounds, grounds): (u32, &Grounds<'_>), review: &mut Review) -> bool {
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
     let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
     // Of a limit about all of them the whole case has told what is wrong.
@@ -188,7 +205,7 @@ fn assign_stages(limit: &Limit<'_>, case: &mut Case, rounds: u32, review: &mut R
         possible(limit, stage, rounds, review);
     }
     if !about.is_empty() {
-        case.stage_checks.push(limit.check.clone());
+        case.stage_checks.extend(relative::stages(limit, &about, grounds, review));
     }
     !about.is_empty()
 }

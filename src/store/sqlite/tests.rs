@@ -23,7 +23,13 @@ fn plan() -> Plan {
         rounds: 1,
         pause: Nanos::ZERO,
         audit: Default::default(),
-        report: ReportSpec { formats: Vec::new(), dir: "d".into(), store: vec![Store::Sqlite], bodies: Bodies::All, compat: Vec::new() },
+        report: ReportSpec {
+            formats: Vec::new(),
+            dir: "d".into(),
+            store: vec![Store::Sqlite],
+            bodies: Bodies::All,
+            compat: Vec::new(),
+        },
         resolved: "version: 1\n".into(),
     }
 }

@@ -48,7 +48,7 @@ pub fn limits(report: &Report, metric: Metric) -> Vec<Limit> {
     for check in checks {
         let Some(share) = quantile(&check.subject, metric) else { continue };
         let label = format!("SLO {} {} {}", Stat::Quantile(share), symbol(check.op), millis(check.limit));
-        if check.op.is_ceiling() && !found.iter().any(|limit| limit.label == label) {
+        if check.op.is_ceiling() && check.limit.is_finite() && !found.iter().any(|limit| limit.label == label) {
             found.push(Limit { share, value: check.limit, label });
         }
     }

@@ -113,7 +113,8 @@ fn known_tag(limit: &Limit<'_>, case: &Case, (tag, value, rounds): (&str, &str, 
     }
 }
 
-fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::scenario::tree::Span {
+/// The place of a word in a limit; the whole limit where it is written differently.
+pub(super) fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::scenario::tree::Span {
     let node = limit.node.get("expr").unwrap_or(limit.node);
     let text = &limit.check.expr;
     let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');

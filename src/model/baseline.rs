@@ -1,0 +1,200 @@
+//! What earlier runs, or a table in the scenario, say about a figure; and the limits that rest on it.
+//!
+//! A baseline file (`llmscen/baseline/1`) holds, for each case, each statistic of each metric: the value, the samples behind it
+//! and its one-sided bounds at the levels of `confidences`. A check at another level takes those of the next higher one, which
+//! is on the safe side; `docs/baselines.md` describes the file.
+
+use crate::model::labels::Scalar;
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The format's name and version, the value of `schema`.
+pub const BASELINE_SCHEMA: &str = "llmscen/baseline/1";
+
+/// The levels at which a baseline holds bounds.
+pub const LEVELS: [f64; 3] = [0.90, 0.95, 0.99];
+
+/// What a limit is relative to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Against {
+    /// An earlier run.
+    Baseline,
+    /// A table in the scenario.
+    Reference,
+}
+
+impl Against {
+    /// The word in limits.
+    pub fn name(self) -> &'static str {
+        match self {
+            Against::Baseline => "baseline",
+            Against::Reference => "reference",
+        }
+    }
+}
+
+/// A figure that is known, between one-sided bounds that hold at a check's confidence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Known {
+    /// The figure, in its metric's unit.
+    pub value: f64,
+    /// Its lower bound; None where the samples were too few for one.
+    pub low: Option<f64>,
+    /// Its upper bound, likewise.
+    pub high: Option<f64>,
+    /// Samples behind it; None where nobody said.
+    pub n: Option<u64>,
+}
+
+/// The right side of a limit such as `<= 1.10 * baseline`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Relative {
+    /// What it is a multiple of.
+    pub to: Against,
+    /// The multiple, above 0.
+    pub factor: f64,
+    /// What is multiplied, in the case that the check is about; None where it is not there (yet).
+    pub known: Option<Known>,
+}
+
+impl Relative {
+    /// The limit as an absolute number, without the dust of the multiplication; NaN where nothing is known.
+    pub fn limit(&self) -> f64 {
+        let product = self.known.map_or(f64::NAN, |known| known.value * self.factor);
+        format!("{product:.12e}").parse().unwrap_or(product)
+    }
+}
+
+/// A baseline.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Baseline {
+    /// [`BASELINE_SCHEMA`].
+    pub schema: String,
+    /// Name of the scenario.
+    pub name: String,
+    /// The run that it was taken from.
+    pub run_id: String,
+    /// Its start, RFC 3339.
+    pub started_at: String,
+    /// Version of the tool that made it.
+    pub tool_version: String,
+    /// Digest of the run's plan.
+    pub plan_id: String,
+    /// The run's seed.
+    pub seed: u64,
+    /// The machine that produced the load: host, processor, cores.
+    pub machine: String,
+    /// What the plan said about target, requests, data and load: dotted path → value as text.
+    pub plan: BTreeMap<String, String>,
+    /// The levels of the bounds, ascending.
+    pub confidences: Vec<f64>,
+    /// The cases, in plan order.
+    pub cases: Vec<BaselineCase>,
+}
+
+/// One case of a baseline.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct BaselineCase {
+    /// Case id.
+    pub id: String,
+    /// Its swept values.
+    pub labels: BTreeMap<String, Scalar>,
+    /// Rounds that ran.
+    pub rounds: u32,
+    /// Requests scheduled.
+    pub scheduled: u64,
+    /// Requests that succeeded.
+    pub ok: u64,
+    /// `ttft.p95`, `output_tps`, `goodput(ttft < 500ms)` → its figures.
+    #[serde(deserialize_with = "in_order")]
+    pub metrics: Vec<(String, Figure)>,
+}
+
+/// One statistic of one metric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The value, in the metric's unit; a share 0..=1.
+    pub value: f64,
+    /// Samples behind it.
+    pub n: u64,
+    /// Its lower bounds, one for each of `confidences`; empty where a statistic has none at any number of samples.
+    #[serde(default)]
+    pub low: Vec<Option<f64>>,
+    /// Its upper bounds, likewise.
+    #[serde(default)]
+    pub high: Vec<Option<f64>>,
+}
+
+/// A mapping in the order of the text.
+fn in_order<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, Figure)>, D::Error> {
+    let map = Map::<String, Value>::deserialize(from)?;
+    let figure = |(key, value): (String, Value)| {
+        let figure = serde_json::from_value(value).map_err(|why| D::Error::custom(format!("`{key}`: {why}")))?;
+        Ok((key, figure))
+    };
+    map.into_iter().map(figure).collect()
+}
+
+impl Baseline {
+    /// The place of the bounds for a level: the least of `confidences` that is no lower. None above the highest.
+    pub fn level(&self, level: f64) -> Option<usize> {
+        self.confidences.iter().position(|own| *own >= level - 1e-9)
+    }
+}
+
+impl BaselineCase {
+    /// The figure of that name.
+    pub fn figure(&self, name: &str) -> Option<&Figure> {
+        self.metrics.iter().find(|(own, _)| own == name).map(|(_, figure)| figure)
+    }
+}
+
+impl Figure {
+    /// Whether it has bounds at all.
+    pub fn bounded(&self) -> bool {
+        !self.low.is_empty() || !self.high.is_empty()
+    }
+
+    /// The figure with its bounds at a place of `confidences`; None: as a point.
+    pub fn known(&self, place: Option<usize>) -> Known {
+        let at = |bounds: &[Option<f64>]| place.and_then(|place| bounds.get(place).copied().flatten());
+        Known { value: self.value, low: at(&self.low), high: at(&self.high), n: Some(self.n) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_takes_the_bounds_of_the_next_higher_one() {
+        let baseline = Baseline {
+            schema: String::new(),
+            name: String::new(),
+            run_id: String::new(),
+            started_at: String::new(),
+            tool_version: String::new(),
+            plan_id: String::new(),
+            seed: 0,
+            machine: String::new(),
+            plan: BTreeMap::new(),
+            confidences: LEVELS.to_vec(),
+            cases: Vec::new(),
+        };
+        assert_eq!([0.6, 0.9, 0.92, 0.95, 0.99, 0.995].map(|level| baseline.level(level)), {
+            [Some(0), Some(0), Some(1), Some(1), Some(2), None]
+        });
+        let figure = Figure { value: 5.0, n: 9, low: vec![Some(4.0), None], high: vec![Some(6.0), Some(7.0)] };
+        assert_eq!(figure.known(Some(1)), Known { value: 5.0, low: None, high: Some(7.0), n: Some(9) });
+        assert_eq!(figure.known(None), Known { value: 5.0, low: None, high: None, n: Some(9) });
+    }
+
+    #[test]
+    fn a_multiple_has_no_dust() {
+        let known = Some(Known { value: 512.0, low: None, high: None, n: None });
+        assert_eq!(Relative { to: Against::Baseline, factor: 1.1, known }.limit(), 563.2);
+        assert!(Relative { to: Against::Baseline, factor: 1.1, known: None }.limit().is_nan());
+    }
+}

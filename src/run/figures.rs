@@ -1,0 +1,138 @@
+//! The figures of a run as a baseline: what later runs are held against.
+
+use crate::frame::{self, CaseFacts, Table};
+use crate::judge;
+use crate::model::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS};
+use crate::model::check::{Check, Confidence, NoData, Of, Op, Subject};
+use crate::model::labels::Labels;
+use crate::model::manifest::{Manifest, Part};
+use crate::model::metric::{Metric, Per, Stat};
+use crate::model::plan::{Case, Plan};
+use crate::model::report::{Report, RunVerdict};
+use crate::model::sample::{Distribution, Sample};
+use crate::run::error::RunError;
+use crate::run::reckon::{of_stage, reckon};
+use crate::run::recover::recover;
+use crate::scenario::check::figure_name;
+use crate::scenario::{self, Input};
+use crate::store::RunDir;
+use crate::view;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The text of a baseline of a run folder, for a scenario that names one; a run that is not sound gives none.
+///
+/// # Errors
+/// A sentence that says why.
+pub fn of_folder(path: &Path) -> Result<String, String> {
+    let folder = RunDir::open(path).map_err(|error| error.to_string())?;
+    let file = folder.file("plan.yaml");
+    let input = Input { path: &file, text: None, env: &BTreeMap::new(), set: &[] };
+    let mut plan = scenario::reload(&input).map_err(|faults| faults.to_string())?.plan;
+    let (baseline, objection) = of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
+    match objection {
+        Some(why) => Err(why),
+        None => view::baseline(&baseline).map_err(|error| error.to_string()),
+    }
+}
+
+/// The baseline of a run, and why nobody should be held against it, where that is so.
+///
+/// # Errors
+/// The run folder cannot be read.
+pub fn of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Option<String>), RunError> {
+    let (table, manifest) = recover(plan, folder)?;
+    let objection = objection(plan, &reckon(plan, &table, &manifest)?);
+    let mut cases = Vec::new();
+    for case in &plan.cases {
+        cases.extend(with_stages(plan, case, &table, &manifest)?);
+    }
+    let machine = &manifest.machine;
+    let baseline = Baseline {
+        schema: BASELINE_SCHEMA.into(),
+        name: manifest.name.clone(),
+        run_id: manifest.run_id.clone(),
+        started_at: manifest.started_at.clone(),
+        tool_version: manifest.tool_version.clone(),
+        plan_id: manifest.plan_id.clone(),
+        seed: manifest.seed,
+        machine: format!("{}, {}, {} cores", machine.host, machine.cpu, machine.cores),
+        plan: scenario::settings(&plan.resolved),
+        confidences: LEVELS.to_vec(),
+        cases,
+    };
+    Ok((baseline, objection))
+}
+
+fn objection(plan: &Plan, report: &Report) -> Option<String> {
+    let unsound = report.cases.iter().find(|case| !case.audit.valid);
+    match () {
+        () if !plan.quests.is_empty() => Some("a search has probes, and no cases that another run has too".into()),
+        () if report.manifest.interrupted => Some("the run was cut short".into()),
+        () if report.manifest.error.is_some() || report.verdict == RunVerdict::Error => {
+            Some("the run could not be carried out".into())
+        }
+        () => unsound.map(|case| {
+            let why = case.audit.reasons.first().map_or("", String::as_str);
+            format!("the measurement of `{}` is not sound: {why}", case.id)
+        }),
+    }
+}
+
+/// A case as a whole, and each of its stages.
+fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<BaselineCase>, RunError> {
+    let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
+    let whole = frame::sample(table, &CaseFacts { case, parts: &parts, until: None })?;
+    let mut made = vec![of_case(plan, case, &whole, parts.len())];
+    for stage in case.stages() {
+        let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
+        let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
+        let sample = frame::sample(&table.excerpt(&case.id, &stage)?, &facts)?;
+        made.push(of_case(plan, &stage.case, &sample, parts.len()));
+    }
+    Ok(made)
+}
+
+fn of_case(plan: &Plan, case: &Case, sample: &Sample, rounds: usize) -> BaselineCase {
+    let mut metrics: Vec<(String, Figure)> = Vec::new();
+    for check in usual().chain(case.checks.iter().cloned()) {
+        let name = figure_name(&check);
+        let seed = plan.seed.child(case.id.as_str()).child(name.as_str());
+        if !metrics.iter().any(|(own, _)| *own == name)
+            && let Some(figure) = judge::figure(&check, sample, &LEVELS, seed)
+        {
+            metrics.push((name, figure));
+        }
+    }
+    BaselineCase {
+        id: case.id.clone(),
+        labels: case.labels.0.iter().cloned().collect(),
+        rounds: rounds as u32,
+        scheduled: sample.counts.scheduled,
+        ok: sample.counts.ok,
+        metrics,
+    }
+}
+
+/// Every statistic of every metric, as a check of which only the left side counts.
+fn usual() -> impl Iterator<Item = Check> {
+    let quantiles = Distribution::SHARES.map(Stat::Quantile);
+    let stats: Vec<Stat> = [Stat::Mean, Stat::Sd, Stat::Min].into_iter().chain(quantiles).chain([Stat::Max]).collect();
+    let of = move |metric: &Metric| match metric.per() {
+        Per::Case => vec![(*metric, None)],
+        Per::Request | Per::Gap => stats.iter().map(|stat| (*metric, Some(*stat))).collect(),
+    };
+    let check = |(metric, stat)| Check {
+        expr: String::new(),
+        subject: Subject::Metric { metric, stat, tags: Vec::new() },
+        op: Op::AtMost,
+        limit: 0.0,
+        relative: None,
+        confidence: Confidence::Point,
+        when: Labels::default(),
+        of: Of::Ok,
+        no_data: NoData::Fail,
+        abort: None,
+    };
+    Metric::ALL.iter().flat_map(of).map(check)
+}

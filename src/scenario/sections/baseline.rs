@@ -1,0 +1,168 @@
+//! `baseline`: the earlier run that limits are relative to.
+
+use crate::model::baseline::{BASELINE_SCHEMA, Baseline, Known, LEVELS};
+use crate::model::check::{Check, Confidence};
+use crate::model::labels::Labels;
+use crate::model::plan::{BaselineFile, Case};
+use crate::scenario::block::Leaf;
+use crate::scenario::check::figure_name;
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::expect;
+use crate::scenario::near::{list, near};
+use crate::scenario::tree::{Data, Node, Span};
+use crate::scenario::{shape, template};
+use std::path::{Path, PathBuf};
+
+/// The word for "there is none yet".
+const NONE: &str = "none";
+/// The copy of its baseline that a run folder keeps.
+pub(crate) const COPY: &str = "baseline.json";
+const MAKE: &str = "Make one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
+
+/// A baseline file, a run folder, or `none`.
+pub(crate) static BASELINE: Leaf = Leaf {
+    expected: "a baseline file, a run folder, or `none`",
+    sweepable: false,
+    schema: || serde_json::json!({ "type": "string" }),
+    check: |node, review| {
+        if node.text().is_none() {
+            expect(node, "a baseline file, a run folder, or `none`", "`baselines/chat.json`", review);
+        }
+    },
+};
+
+/// What a scenario says of a baseline, once it is read.
+pub(crate) enum Ground {
+    /// Nothing.
+    Unsaid,
+    /// That there is none yet, or a stored plan's is gone: limits against it are not decided.
+    Missing,
+    /// One that cannot be used; it has been said why.
+    Broken,
+    /// This one.
+    There(Box<Baseline>, Span),
+}
+
+/// Writes the path as an absolute one, so that a plan stored elsewhere still finds it.
+pub(crate) fn settle(root: &mut Node, review: &mut Review) {
+    let Some(entry) = root.entry_at("baseline").cloned() else { return };
+    let Some(named) = entry.value.text().filter(|named| named != NONE) else { return };
+    if let Some(path) = review.sources.find(entry.value.at.file, &named) {
+        root.set("baseline", entry.key_at, Node::new(entry.value.at, Data::Text(path.display().to_string())));
+    }
+}
+
+/// Reads the baseline of a scenario.
+pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<BaselineFile>) {
+    let Some(node) = root.get("baseline").filter(|node| node.text().is_some()) else { return (Ground::Unsaid, None) };
+    let named = node.text().unwrap_or_default().into_owned();
+    if named == NONE {
+        return (Ground::Missing, None);
+    }
+    let Some(path) = locate(node, &named, review) else {
+        if review.sources.stored {
+            review.warn(node.at, format!("the baseline {named} has gone: limits relative to it are not decided"));
+            return (Ground::Missing, Some(BaselineFile { path: named, text: None }));
+        }
+        let mistake = shape::no_file(node.at, &named, review).help(MAKE);
+        review.push(mistake);
+        return (Ground::Broken, None);
+    };
+    let Some(text) = text(node, &named, &path, review) else { return (Ground::Broken, None) };
+    match parse(&text) {
+        Ok(baseline) => (Ground::There(Box::new(baseline), node.at), Some(BaselineFile { path: named, text: Some(text) })),
+        Err(why) => {
+            let mistake = Mistake::new(node.at, format!("`{}` is not a baseline", shown(&named)), why);
+            review.push(mistake.help(MAKE));
+            (Ground::Broken, None)
+        }
+    }
+}
+
+/// Where it is: a stored plan keeps to the copy beside it, any other to the file itself while that is there.
+fn locate(node: &Node, named: &str, review: &Review) -> Option<PathBuf> {
+    let copy = review.sources.beside(node.at.file, "manifest.json").and(review.sources.beside(node.at.file, COPY));
+    let own = || review.sources.find(node.at.file, named).filter(|path| path.exists());
+    if review.sources.stored { copy.or_else(own) } else { own().or(copy) }
+}
+
+fn text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<String> {
+    let results = path.file_name().is_some_and(|name| name == "results.json");
+    let folder = if results { path.parent().filter(|folder| folder.join("manifest.json").exists()) } else { Some(path) };
+    let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
+        let file = template::load(node.at, path, named, review)?;
+        return Some(review.sources.text(file).to_string());
+    };
+    let read = review.figures.map_or_else(|| Err("a run folder cannot be read here".to_owned()), |read| read(folder));
+    match read {
+        Ok(text) => Some(text),
+        Err(why) => {
+            review.push(Mistake::new(node.at, format!("`{}` gives no baseline", shown(named)), why).help(MAKE));
+            None
+        }
+    }
+}
+
+/// The last part of a path: whose absolute form nobody wrote.
+fn shown(named: &str) -> String {
+    Path::new(named).file_name().map_or_else(|| named.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn parse(text: &str) -> Result<Baseline, String> {
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
+    match value.get("schema").and_then(|schema| schema.as_str()) {
+        Some(BASELINE_SCHEMA) => serde_json::from_value(value).map_err(|why| why.to_string()),
+        Some(schema) if schema.starts_with("llmscen/results/") => {
+            Err("results without intervals; name their run folder, or write a baseline of it".to_owned())
+        }
+        Some(schema) => Err(format!("its schema is `{schema}`, not `{BASELINE_SCHEMA}`")),
+        None => Err("it has no `schema`".to_owned()),
+    }
+}
+
+/// Warns where the baseline was made from a plan that says other things about target, requests, data or load.
+pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
+    let Ground::There(baseline, at) = ground else { return };
+    let own = crate::scenario::settings(resolved);
+    let paths: std::collections::BTreeSet<&String> = own.keys().chain(baseline.plan.keys()).collect();
+    let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), String::clone);
+    let differ = |path: &&String| own.get(*path) != baseline.plan.get(*path);
+    let line = |path: &String| format!("`{path}` was {}, is {}", said(baseline.plan.get(path)), said(own.get(path)));
+    let lines: Vec<String> = paths.into_iter().filter(differ).map(line).collect();
+    if let Some((first, rest)) = lines.split_first() {
+        let more = if rest.len() > 3 { format!("; and {} more", rest.len() - 3) } else { String::new() };
+        let rest: String = rest.iter().take(3).map(|line| format!("; {line}")).collect();
+        review.warn(*at, format!("the baseline was made from another plan: {first}{rest}{more}"));
+    }
+}
+
+/// What a baseline says about a check in a case; `place` is where the limit stands. Files what is missing.
+pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+    let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
+    let labels = |own: &crate::model::baseline::BaselineCase| Labels(own.labels.clone().into_iter().collect());
+    let Some(own) = baseline.cases.iter().find(|own| same(&labels(own))) else {
+        let cases = list(baseline.cases.iter().map(|own| own.id.as_str()), "and");
+        let mistake = Mistake::new(place, format!("the baseline has no case `{}`", case.id), "nothing to hold it against");
+        let help = format!("It has {cases}. Restrict the limit with `when`, or refresh it: `llmscen baseline update RUN_DIR`.");
+        review.push(mistake.help(help));
+        return None;
+    };
+    let name = figure_name(check);
+    let Some(figure) = own.figure(&name) else {
+        let message = format!("the baseline has no `{name}` in case `{}`", case.id);
+        let names = || own.metrics.iter().map(|(name, _)| name.as_str());
+        let label = near(&name, names()).map_or("does not exist there".to_owned(), |near| format!("it has `{near}`"));
+        let help = "A baseline holds what its run measured: every metric, and what the limits of its own plan are about. \
+                    Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
+        review.push(Mistake::new(place, message, label).help(help));
+        return None;
+    };
+    let Confidence::Level(level) = check.confidence else { return Some(figure.known(None)) };
+    let Some(index) = baseline.level(level) else {
+        let most = baseline.confidences.last().copied().unwrap_or(LEVELS[0]);
+        let mistake = Mistake::new(place, format!("the baseline has no bounds at confidence {level}"), "surer than it can be");
+        review.push(mistake.help(format!("It holds bounds up to {most}.")));
+        return None;
+    };
+    Some(figure.known(Some(index)))
+}

@@ -1,0 +1,119 @@
+//! Limits relative to an earlier run, from the run that makes the baseline to the one that is held against it.
+
+use crate::lab::*;
+use std::fs;
+
+const SLO: &str =
+    "slo: [\"tpot.mean <= 1.15 * baseline\", \"tpot.p50 <= 1.15 * baseline\", \"goodput(ttft < 10s) >= 0.9 * baseline\"]\n";
+
+/// A gate against a simulator that takes so long for a step.
+fn gate(alpha: &str, baseline: &str, slo: &str) -> String {
+    format!(
+        "version: 1\nname: t\ntarget: {{ url: simulator, simulator: {{ alpha: {alpha} }} }}\nrequest: {{ max_tokens: 6 }}\n\
+         dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 4, requests: 160 }}\nbaseline: {baseline}\n{slo}\
+         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n"
+    )
+}
+
+/// A lab with a baseline of a run at 20 ms a step.
+fn with_baseline() -> Lab {
+    let lab = Lab::new();
+    let first = lab.run(&gate("20ms", "none", SLO)).expect(5);
+    assert!(first.err.contains("there is no baseline yet"), "{}", first.err);
+    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"]).expect(0);
+    lab
+}
+
+fn rulings(lab: &Lab) -> Vec<String> {
+    let results = lab.results();
+    results["cases"][0]["slo"].as_array().unwrap().iter().map(|slo| slo["verdict"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn an_equal_run_does_not_fail_and_a_slower_one_does() {
+    let lab = with_baseline();
+    let equal = lab.run(&gate("20ms", "base/t.json", SLO));
+    assert!([0, 5].contains(&equal.code), "{}\n{}", equal.out, equal.err);
+    assert!(!rulings(&lab).contains(&"fail".to_owned()), "{:?}", rulings(&lab));
+    assert!(!equal.err.contains("another plan"), "{}", equal.err);
+    let slow = lab.run(&gate("26ms", "base/t.json", SLO)).expect(1);
+    assert_eq!(rulings(&lab)[..2], ["fail", "fail"]);
+    assert!(slow.err.contains("made from another plan: `target.simulator.alpha` was 20ms, is 26ms"), "{}", slow.err);
+    assert!(slow.out.contains("1.15 × baseline (2"), "{}", slow.out);
+    let slo = &lab.results()["cases"][0]["slo"][0];
+    let of = |key: &str| slo["relative"][key].as_f64().unwrap();
+    assert!((slo["limit"].as_f64().unwrap() - 1.15 * of("value")).abs() < 1e-6, "{slo:#}");
+    assert!(of("low") <= of("value") && of("value") <= of("high") && of("n") == 160.0, "{slo:#}");
+    assert!(lab.text("out/junit.xml").contains("1.15 × baseline") && lab.text("out/report.md").contains("1.15 × baseline"));
+}
+
+#[test]
+fn a_baseline_is_written_byte_for_byte_again_one_statistic_a_line() {
+    let lab = with_baseline();
+    let first = lab.text("base/t.json");
+    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"]).expect(0);
+    assert_eq!(lab.text("base/t.json"), first);
+    for name in ["tpot.mean", "ttft.p95", "output_tps", "error_rate", "goodput(ttft < 10000ms)"] {
+        let lines: Vec<&str> = first.lines().filter(|line| line.contains(&format!("\"{name}\": {{"))).collect();
+        assert_eq!(lines.len(), 1, "{name}");
+        assert!(lines[0].contains("\"low\": [") && lines[0].trim_end_matches(',').ends_with('}'), "{}", lines[0]);
+    }
+    let shown = lab.llmscen(&["baseline", "show", "base/t.json"]).expect(0);
+    assert!(shown.out.contains("ttft.p95") && shown.out.contains("goodput(ttft < 10000ms)"), "{}", shown.out);
+}
+
+#[test]
+fn a_report_keeps_its_baseline_when_the_file_has_gone() {
+    let lab = with_baseline();
+    lab.run(&gate("26ms", "base/t.json", SLO)).expect(1);
+    let (results, file) = (lab.text("out/results.json"), lab.path().join("base/t.json"));
+    fs::remove_file(&file).unwrap();
+    lab.llmscen(&["report", "out"]).expect(1);
+    assert_eq!(lab.text("out/results.json"), results, "the run folder has a copy");
+    // The target of an update is what the run's own scenario names.
+    lab.llmscen(&["baseline", "update", "out"]).expect(0);
+    assert!(file.exists());
+    fs::remove_file(&file).unwrap();
+    fs::remove_file(lab.path().join("out/baseline.json")).unwrap();
+    let gone = lab.llmscen(&["report", "out"]).expect(5);
+    assert!(gone.err.contains("t.json has gone: limits relative to it are not decided"), "{}", gone.err);
+    assert_eq!(rulings(&lab), ["inconclusive"; 3]);
+    assert!(lab.results()["cases"][0]["slo"][0]["limit"].is_null());
+}
+
+#[test]
+fn a_run_folder_is_a_baseline_too() {
+    let lab = Lab::new();
+    lab.run(&gate("20ms", "none", SLO)).expect(5);
+    fs::rename(lab.path().join("out"), lab.path().join("earlier")).unwrap();
+    lab.run(&gate("30ms", "earlier", SLO)).expect(1);
+    assert_eq!(rulings(&lab)[0], "fail");
+    lab.run(&gate("30ms", "earlier/results.json", SLO)).expect(1);
+    let bare = lab.llmscen(&["baseline", "update", "out"]);
+    assert!(bare.code == 2 && bare.err.contains("name a file with --to FILE"), "{}", bare.err);
+}
+
+#[test]
+fn a_run_that_is_not_sound_is_no_baseline_unless_forced() {
+    let lab = Lab::new();
+    let unsound = gate("2ms", "none", "slo: [\"ttft.p50 < 10s\"]\n").replace("cpu: 100%", "cpu: 0.001%");
+    lab.run(&unsound).expect(4);
+    let refused = lab.llmscen(&["baseline", "update", "out", "--to", "b.json"]);
+    assert!(refused.code == 2 && refused.err.contains("is not sound"), "{}", refused.err);
+    assert!(!lab.path().join("b.json").exists());
+    lab.llmscen(&["baseline", "update", "out", "--to", "b.json", "--force"]).expect(0);
+    assert!(lab.path().join("b.json").exists());
+    let nameless = lab.llmscen(&["baseline", "update", "out", "--force"]);
+    assert!(nameless.code == 2 && nameless.err.contains("--to FILE"), "{}", nameless.err);
+}
+
+#[test]
+fn a_reference_and_a_preset_are_judged() {
+    let slo = "reference: { output_tps: 1000000, tpot.p50: 1s }\nslo: [\"output_tps >= 0.9 * reference\", \"tpot.p50 <= 2 * reference\", { preset: reading/silent, confidence: 0.9 }]\n";
+    let lab = Lab::new();
+    lab.run(&gate("2ms", "none", slo)).expect(1);
+    assert_eq!(rulings(&lab), ["fail", "pass", "pass"]);
+    assert_eq!(lab.results()["cases"][0]["slo"][2]["expr"], "tpot.p95 <= 160ms");
+    let plan = lab.llmscen(&["plan", "out/plan.yaml"]).expect(0);
+    assert!(plan.out.contains("tpot.p95 <= 160ms") && plan.out.contains("0.90 × reference (1000k tok/s)"), "{}", plan.out);
+}
