@@ -17,6 +17,7 @@ pub mod outcome;
 pub mod picture;
 pub mod plan;
 pub mod prompt;
+pub mod repeats;
 pub mod report;
 pub mod request;
 pub mod sample;

@@ -11,6 +11,7 @@ use crate::model::report::{CaseReport, Report, RunVerdict, Timelines};
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
 use crate::run::search;
+use crate::view;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
@@ -72,6 +73,8 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         None => ruled.collect(),
     };
     let (load_value, load_axis) = case.load.shape.size();
+    let repeats = frame::repeats(&sample, &case.load.shape);
+    let told = notes(table, facts, &parts)?.into_iter().chain(view::repeats::remarks(&repeats));
     Ok(CaseReport {
         id: case.id.clone(),
         labels: case.labels.clone(),
@@ -86,7 +89,8 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
         pictures: if facts.until.is_some() { Pictures::default() } else { frame::pictures(table, facts)? },
-        notes: notes(table, facts, &parts)?.into_iter().chain(caution(&audit, &sample)).collect(),
+        notes: told.chain(caution(&audit, &sample)).collect(),
+        repeats,
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,

@@ -3,6 +3,7 @@
 pub mod batches;
 pub mod bootstrap;
 pub mod claim;
+pub mod components;
 pub mod drift;
 pub mod interval;
 pub mod ks;
@@ -14,3 +15,5 @@ pub mod quantity;
 pub mod sequential;
 pub mod share;
 pub mod tail;
+pub mod trend;
+pub mod worth;

@@ -16,6 +16,7 @@ mod junit;
 mod manners;
 mod markdown;
 mod probes;
+pub mod repeats;
 pub mod search;
 mod sheet;
 mod table;
