@@ -66,11 +66,11 @@ mod tests {
 
     #[test]
     fn known_series_are_worth_what_theory_says() {
-        for (phi, n) in [(0.0, 2000), (0.5, 2000), (0.9, 4000), (0.9, 40_000)] {
+        for (phi, n) in [(0.0, 1000), (0.5, 1000), (0.9, 4000), (0.9, 20_000)] {
             let known = n as f64 * (1.0 - phi) / (1.0 + phi);
-            let mut seen: Vec<f64> = (0..21).map(|seed| effective(&[autoregression(n, phi, seed)]) / known).collect();
+            let mut seen: Vec<f64> = (0..11).map(|seed| effective(&[autoregression(n, phi, seed)]) / known).collect();
             seen.sort_by(f64::total_cmp);
-            assert!((0.85..1.15).contains(&seen[10]), "phi {phi}, n {n}: median {} of what is known", seen[10]);
+            assert!((0.85..1.15).contains(&seen[5]), "phi {phi}, n {n}: median {} of what is known", seen[5]);
         }
     }
 
