@@ -67,7 +67,8 @@ mod tests {
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
         let read = Table::read_parquet(written(&table).as_slice()).unwrap();
         assert!(read.0.equals_missing(&table.0.drop(GAPS).unwrap()));
-        assert!(written(&read) == written(&table), "the gaps are back, in their place");
+        let again = ParquetReader::new(Cursor::new(written(&read))).finish().unwrap();
+        assert!(again.equals_missing(&table.0), "what is written has the gaps again");
         assert_eq!(sample(&read, &facts(&case)).unwrap(), sample(&table, &facts(&case)).unwrap());
     }
 
