@@ -60,6 +60,9 @@ impl Fact<'_> {
 
     /// The first and the last token of each choice that has any, in the order of their numbers.
     pub(super) fn spans(&self) -> Vec<(u64, u64)> {
+        if self.choices.is_empty() {
+            return self.events.first().copied().zip(self.events.last().copied()).into_iter().collect();
+        }
         let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for (place, &event) in self.events.iter().enumerate() {
             spans.entry(self.choice(place)).or_insert((event, event)).1 = event;
@@ -189,7 +192,8 @@ fn column(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
     }
 }
 
-fn gap_column(facts: &[Fact<'_>], name: PlSmallStr) -> Column {
+/// The gaps of each row; null where it has none.
+pub(super) fn gap_column(facts: &[Fact<'_>], name: PlSmallStr) -> Column {
     let events = facts.iter().map(|fact| fact.events.len()).sum();
     let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name, facts.len(), events, DataType::Float64);
     for fact in facts {

@@ -2,11 +2,13 @@
 
 use crate::frame::fixture::{case, facts, failed, outcome, table};
 use crate::frame::sample::sample;
-use crate::model::load::Shape;
+use crate::model::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
+use crate::model::load::{Arrival, Shape};
 use crate::model::metric::{Metric, Per, Stat};
-use crate::model::outcome::{Failure, FailureKind, Outcome, Timeline, Usage};
-use crate::model::sample::Sample;
+use crate::model::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
+use crate::model::sample::{Row, Sample};
 use crate::model::units::Nanos;
+use std::collections::BTreeSet;
 
 const PAGE: &str = include_str!("../../docs/metrics.md");
 
@@ -16,18 +18,63 @@ fn cells(marker: &str) -> Vec<Vec<&'static str>> {
     lines.take_while(|line| line.starts_with('|')).map(|line| line.split('|').skip(1).map(str::trim).collect()).collect()
 }
 
-fn request(seq: u64, cells: &[&str]) -> Outcome {
+fn request(cells: &[&str]) -> Outcome {
     let stamp = |text: &str| text.parse().ok().map(Nanos::from_millis);
     let timeline = Timeline {
-        intended: stamp(cells[0]).unwrap(),
-        sent: stamp(cells[1]),
-        tokens: cells[2].split_whitespace().filter_map(stamp).collect(),
-        end: stamp(cells[3]).unwrap(),
+        intended: stamp(cells[2]).unwrap(),
+        sent: stamp(cells[3]),
+        first_chunk: stamp(cells[4]),
+        tokens: cells[5].split_whitespace().filter_map(stamp).collect(),
+        end: stamp(cells[6]).unwrap(),
         ..Timeline::default()
     };
-    let usage = Usage { prompt: cells[4].parse().ok(), output: cells[5].parse().ok(), ..Usage::default() };
-    let end = FailureKind::parse(cells[6]).map_or(outcome(seq).end, |kind| Err(Failure::new(kind, "")));
-    Outcome { streamed: true, timeline, usage, end, ..failed(seq, FailureKind::Decode) }
+    let count = |place: usize| cells[place].parse().ok();
+    let usage = Usage { prompt: count(7), output: count(8), reasoning: count(9), cached: count(10) };
+    let mut times = cells[12].split_whitespace().map(stamp).chain([None; 5]);
+    let [queue, load, prefill, decode, total] = [(); 5].map(|()| times.next().flatten());
+    let end = FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
+    let (turn, turns) = cells[1].split_once(" of ").unwrap();
+    Outcome {
+        seq: cells[0].parse().unwrap(),
+        turn: turn.parse::<u32>().unwrap() - 1,
+        turns: turns.parse().unwrap(),
+        streamed: true,
+        timeline,
+        usage,
+        items: count(11),
+        server: ServerTimes { queue, load, prefill, decode, total },
+        end,
+        ..failed(0, FailureKind::Decode)
+    }
+}
+
+/// The requests of the page, in its order.
+fn requests() -> Vec<Outcome> {
+    cells("<!-- requests -->").iter().map(|cells| request(cells)).collect()
+}
+
+fn example(shape: Shape) -> Sample {
+    let mut case = case(shape);
+    case.target.gpus = Some(2);
+    let limits = vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 55.0 }];
+    case.checks.push(Check {
+        expr: "goodput(ttft < 55ms) >= 50%".into(),
+        subject: Subject::Goodput(limits),
+        op: Op::AtLeast,
+        limit: 0.5,
+        confidence: Confidence::Point,
+        when: Default::default(),
+        of: Of::Ok,
+        no_data: NoData::Fail,
+        relative: None,
+        abort: None,
+    });
+    sample(&table("a", &requests()), &facts(&case)).unwrap()
+}
+
+fn near(computed: f64, told: &str) -> bool {
+    let told: f64 = told.parse().unwrap();
+    (computed - told).abs() <= 0.0001 * told.abs()
 }
 
 /// A figure by its column in cases.csv.
@@ -49,14 +96,58 @@ fn figure(sample: &Sample, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn the_page_says_what_the_code_computes() {
-    let rows: Vec<Outcome> = (0..).zip(cells("<!-- requests -->")).map(|(seq, cells)| request(seq, &cells)).collect();
-    let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 2 }))).unwrap();
+fn the_page_says_what_the_code_computes_of_a_case() {
+    let seen = example(Shape::Closed { users: 2 });
+    let open = example(Shape::Open { rate: 1.0, arrival: Arrival::Constant });
     let results = cells("<!-- results -->");
-    assert_eq!((rows.len(), results.len()), (5, 18));
+    assert_eq!((seen.rows.len(), results.len()), (5, 23));
     for result in results {
-        let (told, computed) = (result[1].parse::<f64>().unwrap(), figure(&seen, result[0]));
-        let close = computed.is_some_and(|value| (value - told).abs() <= 0.002 * told.abs());
-        assert!(close, "{}: the page says {told}, the code {computed:?}", result[0]);
+        let computed = figure(if result[0] == "rate_offered" { &open } else { &seen }, result[0]);
+        let close = computed.is_some_and(|value| near(value, result[1]));
+        assert!(close, "{}: the page says {}, the code {computed:?}", result[0], result[1]);
     }
+}
+
+#[test]
+fn the_page_says_what_the_code_computes_of_each_request() {
+    let outcomes = requests();
+    let told = cells("<!-- per request -->");
+    let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Per::Case);
+    assert_eq!(told.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
+    for (place, outcome) in outcomes.iter().enumerate() {
+        let table = table("a", std::slice::from_ref(outcome));
+        let fact = crate::frame::facts::of(&table, "a").unwrap()[0];
+        for line in &told {
+            let metric = Metric::ALL.iter().find(|metric| metric.column() == line[0]).unwrap();
+            let computed = if metric.per() == Per::Gap { fact.gaps() } else { fact.metric(*metric).into_iter().collect() };
+            let words: Vec<&str> = line[place + 1].split_whitespace().collect();
+            let close = words.len() == computed.len() && computed.iter().zip(&words).all(|(value, word)| near(*value, word));
+            assert!(close, "{} of request {}: the page says {words:?}, the code {computed:?}", line[0], place + 1);
+        }
+    }
+}
+
+#[test]
+fn every_metric_is_defined_and_worked_out() {
+    let (before, after) = PAGE.split_once("### A worked example").unwrap();
+    for metric in Metric::ALL {
+        let named = [metric.name(), metric.column()].iter().any(|name| before.contains(&format!("`{name}`")));
+        assert!(named, "{metric} is not defined");
+        let column = format!("| {}", metric.column());
+        assert!(after.contains(&format!("{column} |")) || after.contains(&format!("{column}_")), "{metric} is not worked out");
+    }
+}
+
+#[test]
+fn the_page_says_what_the_code_computes_of_rounds() {
+    let rows = cells("<!-- rounds -->").into_iter().flat_map(|line| {
+        let round = line[0].parse().unwrap();
+        let row =
+            move |word: &str| Row { round, ok: true, values: [(Metric::E2e, word.parse().unwrap())].into(), ..Row::default() };
+        line[1].split_whitespace().map(row).collect::<Vec<_>>()
+    });
+    let sample = Sample { rows: rows.collect(), windows: vec![1.0; 2], ..Sample::default() };
+    let seen = &crate::frame::repeats(&sample, &Shape::Closed { users: 1 })[0];
+    let told = cells("<!-- repeats -->");
+    assert!(near(seen.within_sd.unwrap(), told[0][1]) && near(seen.between_sd.unwrap(), told[1][1]), "{seen:?}");
 }

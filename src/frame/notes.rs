@@ -90,10 +90,11 @@ fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
 }
 
 fn together(ok: &[Fact<'_>]) -> Option<String> {
-    let gaps: Vec<Vec<f64>> = ok.iter().map(Fact::gaps).collect();
-    let followers: usize = gaps.iter().map(Vec::len).sum();
-    let same = |gaps: &Vec<f64>| gaps.iter().filter(|&&gap| gap == 0.0).count();
-    let share = gaps.iter().map(same).sum::<usize>() as f64 / followers.max(1) as f64;
+    let (same, followers) = ok
+        .iter()
+        .map(Fact::gaps)
+        .fold((0, 0), |(same, all), gaps| (same + gaps.iter().filter(|&&gap| gap == 0.0).count(), all + gaps.len()));
+    let share = same as f64 / followers.max(1) as f64;
     (share > TOGETHER).then(|| {
         format!(
             "{:.1} % of token events arrived in one socket read with the event before them, as gaps of 0 ms: something between \

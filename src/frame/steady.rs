@@ -41,7 +41,7 @@ pub(super) fn extent(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> O
 }
 
 /// Whether the plan holds more than one level of the load.
-fn changes(shape: &Shape) -> bool {
+pub(super) fn changes(shape: &Shape) -> bool {
     match shape {
         Shape::Rates { stages, .. } => {
             let first = stages.first().map(|stage| stage.rate).filter(|rate| matches!(rate, Course::Flat(_)));

@@ -18,6 +18,7 @@ mod rule;
 mod share;
 mod units;
 mod watch;
+mod worth;
 
 pub use chance::{chance, hopeless};
 pub use evidence::goodput_flags;

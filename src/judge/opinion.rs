@@ -21,6 +21,12 @@ impl Opinion {
         Opinion { ruling, observed: Some(observed), bound: None, n, need: None, note: None }
     }
 
+    /// The same with one note more, where there is one.
+    pub(super) fn with(&self, note: Option<String>) -> Opinion {
+        let all: Vec<String> = self.note.iter().cloned().chain(note).collect();
+        Opinion { note: (!all.is_empty()).then(|| all.join("; ")), ..self.clone() }
+    }
+
     /// The same with a note, where there is one.
     pub(super) fn noted(self, note: Option<impl Into<String>>) -> Opinion {
         Opinion { note: note.map(Into::into).or(self.note), ..self }

@@ -2,7 +2,7 @@
 
 use crate::judge::evidence::Evidence;
 use crate::judge::opinion::Opinion;
-use crate::judge::{point, quantile, ratio, relative, share};
+use crate::judge::{point, quantile, ratio, relative, share, worth};
 use crate::model::check::{Check, Confidence, NoData, Ruling, Subject, Verdict};
 use crate::model::metric::{Per, Stat};
 use crate::model::sample::Sample;
@@ -12,6 +12,7 @@ use crate::model::seed::Seed;
 /// Equal seeds give equal verdicts.
 pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict {
     let opinion = opinion(check, Evidence::of(check, sample), seed.child(check.expr.as_str()));
+    let opinion = opinion.with(worth::remark(check, sample, &opinion));
     let audit = (!valid).then_some("the self-audit failed, and its reasons say why");
     let Opinion { ruling, observed, bound, n, need, note } = opinion.noted(audit);
     let (ruling, need) = if valid { (ruling, need) } else { (Ruling::Invalid, None) };

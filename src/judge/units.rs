@@ -6,7 +6,7 @@ use crate::stats::bootstrap::{Unit, ratio};
 use std::collections::BTreeMap;
 
 /// Rounds from which on a round is what is drawn: requests of one round share its luck.
-const ROUNDS: usize = 5;
+pub(super) const ROUNDS: usize = 5;
 
 /// The units of a ratio.
 #[derive(Clone, Debug, Default, PartialEq)]

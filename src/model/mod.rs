@@ -20,6 +20,7 @@ pub mod peer;
 pub mod picture;
 pub mod plan;
 pub mod prompt;
+pub mod repeats;
 pub mod report;
 pub mod request;
 pub mod sample;

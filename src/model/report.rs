@@ -8,6 +8,7 @@ use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
 use crate::model::picture::Pictures;
 use crate::model::plan::{AuditLimits, STAGE};
+use crate::model::repeats::Repeat;
 use crate::model::sample::{Counts, Distribution};
 use crate::model::search::SearchReport;
 use serde::{Deserialize, Serialize};
@@ -136,6 +137,8 @@ pub struct CaseReport {
     pub cdfs: BTreeMap<Metric, Series>,
     /// Its parts: the entries of its mix, and what its data tells apart.
     pub groups: Vec<GroupReport>,
+    /// What its rounds say about each other, and neighbouring requests about theirs.
+    pub repeats: Vec<Repeat>,
     /// Source of the output token counts; None where no request succeeded.
     pub token_source: Option<TokenSource>,
     /// Self-audit.

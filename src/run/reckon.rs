@@ -11,14 +11,20 @@ use crate::model::report::{CaseReport, Report, RunVerdict, Timelines};
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
 use crate::run::search;
+use crate::view;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Cases that are reckoned at the same time at the most: each holds the gaps between all of its tokens, several times over.
+const AT_ONCE: usize = 4;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
     let searches = search::reports(plan, table, manifest)?;
     // A search probes some of the loads that it could have probed; the others are no cases of the run.
     let ran = |case: &&Case| plan.quests.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
-    let cases = plan.cases.iter().filter(ran).map(|case| with_stages(plan, case, table, manifest));
-    let cases: Vec<CaseReport> = cases.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let own: Vec<&Case> = plan.cases.iter().filter(ran).collect();
+    let cases = side_by_side(&own, |case| with_stages(plan, case, table, manifest));
+    let cases: Vec<CaseReport> = cases.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     let verdict = match &manifest.error {
         Some(_) => RunVerdict::Error,
         None if searches.is_empty() => judge::overall(&cases),
@@ -34,6 +40,25 @@ pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report,
         cases,
         searches,
     })
+}
+
+/// What `work` makes of each item, in their order, on several threads. No item knows of another one, so how many there are changes
+/// nothing but the time.
+fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(AT_ONCE).min(items.len());
+    let next = AtomicUsize::new(0);
+    let taken = || std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|place| *place < items.len()));
+    let some = || taken().filter_map(|place| Some((place, work(items.get(place)?)))).collect::<Vec<_>>();
+    let mut done = std::thread::scope(|scope| {
+        let running: Vec<_> = (1..threads).map(|_| scope.spawn(some)).collect();
+        let mut done = some();
+        for thread in running {
+            done.extend(thread.join().unwrap_or_else(|broken| std::panic::resume_unwind(broken)));
+        }
+        done
+    });
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// A case as a whole, and each of its stages.
@@ -76,6 +101,8 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         None => ruled.collect(),
     };
     let (load_value, load_axis) = case.load.shape.size();
+    let repeats = frame::repeats(&sample, &case.load.shape);
+    let told = notes(table, facts, &parts)?.into_iter().chain(view::repeats::remarks(&repeats));
     Ok(CaseReport {
         id: case.id.clone(),
         labels: case.labels.clone(),
@@ -90,7 +117,8 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
         pictures: if facts.until.is_some() { Pictures::default() } else { frame::pictures(table, facts)? },
-        notes: notes(table, facts, &parts)?.into_iter().chain(caution(&audit, &sample)).collect(),
+        notes: told.chain(caution(&audit, &sample)).collect(),
+        repeats,
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,

@@ -16,7 +16,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     let file = folder.file(journal::FILE);
     plan.only(&manifest.only);
     if !file.exists() {
-        return Ok((Table::read_parquet(folder.read("requests.parquet")?.as_slice())?, manifest));
+        return Ok((Table::read_parquet(folder.read("requests.parquet")?)?, manifest));
     }
     let mut reader = journal::Reader::open(&file)?;
     let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;

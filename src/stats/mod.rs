@@ -3,6 +3,7 @@
 pub mod batches;
 pub mod bootstrap;
 pub mod claim;
+pub mod components;
 pub mod drift;
 pub mod interval;
 pub mod knee;
@@ -14,7 +15,9 @@ pub mod normal;
 pub mod quantile;
 pub mod quantity;
 pub mod relative;
+pub mod sen;
 pub mod sequential;
 pub mod share;
 pub mod tail;
 pub mod trend;
+pub mod worth;

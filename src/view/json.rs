@@ -8,7 +8,7 @@ use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::{CaseReport, GroupReport, Report};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
-use crate::view::{ViewError, absent, format, probes};
+use crate::view::{ViewError, absent, format, probes, repeats};
 use serde_json::{Map, Value, json};
 
 /// The format's name and version, the value of `schema`.
@@ -67,6 +67,7 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "token_source": case.token_source,
         "counts": case.counts,
         "metrics": metrics(case),
+        "repeats": repeats::json(case),
         "groups": case.groups.iter().map(group).collect::<Vec<_>>(),
         "audit": case.audit,
         "slo": case.verdicts.iter().map(slo).collect::<Vec<_>>(),

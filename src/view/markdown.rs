@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, manners, probes};
+use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -33,6 +33,7 @@ struct Page {
     slo_folded: bool,
     cases: Sheet,
     steady: Sheet,
+    repeats: Sheet,
     groups: Sheet,
     charts: Vec<Picture>,
     percentiles: Vec<Percentiles>,
@@ -88,6 +89,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         slo_folded: slo_total > OPEN_RULINGS,
         cases: sheet::cases(report),
         steady: sheet::steady(report),
+        repeats: repeats::sheet(report),
         groups: groups::groups(report),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),

@@ -21,6 +21,7 @@ mod manners;
 mod markdown;
 mod probes;
 mod relative;
+pub mod repeats;
 pub mod search;
 mod sheet;
 mod table;

@@ -147,6 +147,7 @@ def scalars(rounds, gpus, goodput):
     seconds = total("seconds")
     tokens = [row["output_tokens"] for row in ok if row["output_tokens"] is not None]
     both = [row for row in ok if row["output_tokens"] is not None and row["prompt_tokens"] is not None]
+    items = [row["items"] for row in ok if row["items"] is not None]
     users = [row["output_tokens"] / row["e2e_ms"] * 1e3 for row in ok if row["output_tokens"] is not None]
     output = ratio(sum(tokens), seconds) if tokens else None
     streamed = any(row["streamed"] and row["token_events_ns"] for own in rounds for row in own.rows if row["outcome"] == "ok")
@@ -162,9 +163,21 @@ def scalars(rounds, gpus, goodput):
         "rate_offered": ratio(total("planned"), total("length")),
         "rate_achieved": ratio(total("sent"), total("took")),
         "error_rate": ratio(len(rows) - len(ok), len(rows)),
+        "item_throughput": ratio(sum(items), seconds) if items else None,
+        "session_throughput": ratio(whole_sessions(rows), seconds) if any(row["turns"] > 1 for row in rows) else None,
         "goodput_rate": ratio(sum(meets(row, goodput) for row in rows), seconds) if goodput else None,
         "window_s": seconds or None,
     }
+
+
+def whole_sessions(rows):
+    """Conversations of which every turn is ok."""
+    done = {}
+    for row in rows:
+        if row["turns"] > 1 and row["outcome"] == "ok":
+            done[row["round"], row["seq"]] = done.get((row["round"], row["seq"]), 0) + 1
+    firsts = (row for row in rows if row["turns"] > 1 and row["turn"] == 0)
+    return sum(done.get((row["round"], row["seq"])) == row["turns"] for row in firsts)
 
 
 def nearest_rank(ordered, share):

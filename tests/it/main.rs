@@ -13,6 +13,7 @@ mod manners;
 mod mix;
 mod outputs;
 mod protocols;
+mod random_sets;
 mod replay;
 mod search;
 mod sessions;

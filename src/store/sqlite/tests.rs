@@ -30,6 +30,7 @@ fn plan() -> Plan {
             bodies: Bodies::All,
             compat: Vec::new(),
         },
+        baseline: None,
         resolved: "version: 1\n".into(),
     }
 }

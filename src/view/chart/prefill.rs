@@ -1,7 +1,7 @@
 //! TTFT against the length of the prompt: what prefill costs.
 
 use crate::model::report::{CaseReport, Report, Series};
-use crate::stats::trend::trend;
+use crate::stats::sen::line as fit;
 use crate::view::chart::axis::Axis;
 use crate::view::chart::figure::{Corner, Entry, Figure, Mark, Side, Swatch};
 use crate::view::chart::limit::{SpanUnit, scaled};
@@ -40,7 +40,7 @@ fn picture(case: &CaseReport, panels: usize) -> Option<Picture> {
     let all = &case.pictures.prefill;
     let step = all.len().div_ceil((DOTS / panels.max(1)).max(1)).max(1);
     let some: Series = all.iter().copied().step_by(step).collect();
-    let (slope, start) = trend(all)?;
+    let (slope, start) = fit(all)?;
     let unit = SpanUnit::of(some.iter().map(|point| point.1));
     let points = scaled(&some, 1.0, unit.factor);
     let (from, to) =
