@@ -2,6 +2,7 @@
 
 mod args;
 mod exit;
+mod import;
 mod inspect;
 mod progress;
 mod report;
@@ -48,6 +49,7 @@ pub fn main(world: World) -> Exit {
         Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
         Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),
         Command::Report(args) => report::report(&args, &world.env, &mut terminal),
+        Command::Import(args) => import::import(&args, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
         Command::Completions { shell } => {

@@ -5,6 +5,7 @@ mod bad_input;
 mod bad_servers;
 mod early;
 mod floors;
+mod import;
 mod lab;
 mod manners;
 mod mix;
