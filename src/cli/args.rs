@@ -2,6 +2,7 @@
 
 use crate::cli::baseline::BaselineArgs;
 use crate::cli::compat::Compat;
+use crate::cli::import::ImportArgs;
 use crate::view;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -43,6 +44,8 @@ pub enum Command {
     Report(ReportArgs),
     /// Make or show the file that later runs are held against
     Baseline(BaselineArgs),
+    /// Turn another tool's command line into a scenario: import vllm -- bench serve --model …
+    Import(ImportArgs),
     /// Serve the built-in simulator on a port
     Simulate(SimulateArgs),
     /// Print the JSON Schema of the scenario file, for editors

@@ -4,6 +4,7 @@ mod args;
 mod baseline;
 mod compat;
 mod exit;
+mod import;
 mod inspect;
 mod progress;
 mod report;
@@ -51,6 +52,7 @@ pub fn main(world: World) -> Exit {
         Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),
         Command::Report(args) => report::report(&args, &world.env, &mut terminal),
         Command::Baseline(args) => baseline::baseline(&args, &world.env, &mut terminal),
+        Command::Import(args) => import::import(&args, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
         Command::Completions { shell } => {

@@ -12,6 +12,7 @@ pub mod check;
 pub(crate) mod expand;
 pub mod fault;
 pub(crate) mod fill;
+pub mod import;
 pub(crate) mod leaf;
 pub(crate) mod merge;
 pub(crate) mod near;

@@ -8,6 +8,7 @@ mod data;
 mod early;
 mod floors;
 mod gates;
+mod import;
 mod lab;
 mod manners;
 mod mix;

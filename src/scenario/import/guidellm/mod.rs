@@ -1,0 +1,278 @@
+//! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and `guidellm benchmark` with flags, as before it.
+
+mod fields;
+mod flags;
+
+pub(super) use flags::FLAGS;
+
+use super::draft::Draft;
+use super::text::{about, api_of, endpoint, name, per_second, seconds};
+use super::{ImportError, number};
+use fields::Fields;
+use serde_json::{Value, json};
+
+/// Puts the scenario together.
+pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
+    draft.put("name", name("", "guidellm"));
+    seed(draft)?;
+    target(draft)?;
+    dataset(draft)?;
+    load(draft)?;
+    constraints(draft)
+}
+
+fn seed(draft: &mut Draft) -> Result<(), ImportError> {
+    draft.carry_number("--random-seed", "seed")?;
+    let mut fields = Fields::of(draft, "--seed", "value")?;
+    if let Some(seed) = fields.number(draft, "value")? {
+        draft.put("seed", number(seed));
+    }
+    fields.done(draft, &["seed"]);
+    Ok(())
+}
+
+fn target(draft: &mut Draft) -> Result<(), ImportError> {
+    let mut backend = Fields::of(draft, "--backend", "kind")?;
+    let kind = backend.text("kind").unwrap_or_else(|| "openai_http".into());
+    if !kind.starts_with("openai_http") {
+        return Err(draft.wrong("--backend", &kind, "openai_http: what is measured is a server"));
+    }
+    let base = backend.text("target").or_else(|| draft.text("--target")).unwrap_or_else(|| "http://localhost:8000".into());
+    let format = backend.text("request_format").or_else(|| draft.text("--request-type")).unwrap_or_default();
+    let base = base.trim_end_matches('/').trim_end_matches("/v1").to_owned();
+    let route = match format.as_str() {
+        "" | "chat_completions" | "/v1/chat/completions" => "v1/chat/completions",
+        "text_completions" | "/v1/completions" => "v1/completions",
+        "responses" | "/v1/responses" => "v1/responses",
+        "embeddings" | "/v1/embeddings" => "v1/embeddings",
+        other => return Err(draft.wrong("--request-type", other, "chat_completions, text_completions, responses or embeddings")),
+    };
+    let url = endpoint(&base, route, &["/completions", "/responses", "/embeddings"]);
+    draft.put("target/api", api_of(&url));
+    draft.put("target/url", url);
+    draft.account("--target", &["target/url"]);
+    draft.account("--request-type", &["target/url"]);
+    match backend.text("model") {
+        Some(model) => draft.put("target/model", model),
+        None => draft.carry("--model", "target/model"),
+    }
+    draft.account("--model", &["target/model"]);
+    if backend.text("api_key").is_some() {
+        draft.refer("target/api_key", "${OPENAI_API_KEY}");
+        draft.note("--backend", "the key is not written down: set OPENAI_API_KEY");
+    }
+    for (field, path) in [("timeout", "target/timeouts/total"), ("timeout_connect", "target/timeouts/connect")] {
+        if let Some(span) = backend.number(draft, field)? {
+            draft.put(path, seconds(span));
+        }
+    }
+    if backend.text("verify").is_some_and(|word| word.eq_ignore_ascii_case("false")) {
+        draft.put("target/tls/insecure", true);
+    }
+    if let Some(stream) = backend.text("stream") {
+        draft.put("request/stream", !stream.eq_ignore_ascii_case("false"));
+    }
+    if let Some(most) = backend.number(draft, "max_tokens")? {
+        draft.put("request/max_tokens", number(most));
+    }
+    backend.done(draft, &["target"]);
+    Ok(())
+}
+
+fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
+    let mut tokenizer = Fields::of(draft, "--tokenizer", "model")?;
+    if let Some(model) = tokenizer.text("model").or_else(|| draft.text("--processor")) {
+        draft.put("dataset/tokenizer", model);
+    }
+    tokenizer.text("kind");
+    tokenizer.done(draft, &["dataset/tokenizer"]);
+    draft.account("--processor", &["dataset/tokenizer"]);
+    let mut data = Fields::of(draft, "--data", "source")?;
+    let kind =
+        data.text("kind").unwrap_or_else(|| if data.has("prompt_tokens") { "synthetic_text".into() } else { "file".into() });
+    match kind.as_str() {
+        "synthetic_text" => synthetic(draft, &mut data)?,
+        "mooncake" => {
+            draft.put("dataset", json!({ "kind": "trace", "trace": { "layout": "mooncake" } }));
+            match data.text("source").or_else(|| data.text("path")) {
+                Some(path) => draft.put("dataset/path", path),
+                None => return Err(ImportError::Missing("path of its mooncake trace")),
+            }
+        }
+        "synthetic_image" => {
+            draft.put("dataset/kind", "images");
+            let side = |side: Option<f64>| side.unwrap_or(512.0);
+            let (width, height) = (data.number(draft, "width")?, data.number(draft, "height")?);
+            draft.put("dataset/sizes", json!([format!("{}x{}", side(width), side(height))]));
+            let count = data.number(draft, "images_per_request")?.unwrap_or(1.0);
+            draft.put("dataset/count", number(count));
+        }
+        "file" | "json_file" | "csv_file" | "text_file" | "parquet_file" | "jsonl_file" => {
+            let Some(path) = data.text("path").or_else(|| data.text("source")) else { return Err(ImportError::Missing("data")) };
+            draft.put("dataset/kind", "rows");
+            draft.put("dataset/path", path);
+            draft.put("dataset/columns/prompt", "prompt");
+            draft.note("--data", "name the column of the prompts in `dataset.columns`");
+        }
+        other => return Err(draft.wrong("--data", other, "synthetic_text, synthetic_image, mooncake or a file")),
+    }
+    data.done(draft, &["dataset"]);
+    if draft.text("--data-sampler").is_some_and(|sampler| sampler == "random" || sampler == "shuffle") {
+        draft.put("dataset/order", "shuffle");
+        draft.account("--data-sampler", &["dataset/order"]);
+    }
+    Ok(())
+}
+
+fn synthetic(draft: &mut Draft, data: &mut Fields) -> Result<(), ImportError> {
+    draft.put("dataset/kind", "random");
+    let Some(prompt) = data.number(draft, "prompt_tokens")? else {
+        return Err(ImportError::Missing("prompt_tokens in its --data"));
+    };
+    let sd = data.number(draft, "prompt_tokens_stdev")?.unwrap_or(0.0);
+    draft.put("dataset/tokens", about(prompt, sd));
+    if let Some(output) = data.number(draft, "output_tokens")? {
+        let sd = data.number(draft, "output_tokens_stdev")?.unwrap_or(0.0);
+        draft.put("request/max_tokens", about(output, sd));
+        draft.put("request/ignore_eos", true);
+    }
+    if let Some(shared) = data.number(draft, "prefix_tokens")?.filter(|shared| *shared > 0.0) {
+        let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
+        if groups > 1.0 {
+            draft.put("dataset/kind", "prefix");
+            draft.put("dataset/groups", number(groups));
+            draft.put("dataset/prefix_tokens", number(shared));
+        } else {
+            draft.put("dataset/shared_prefix", number(shared));
+            draft.put("dataset/tokens", about(prompt + shared, sd));
+        }
+    }
+    Ok(())
+}
+
+fn load(draft: &mut Draft) -> Result<(), ImportError> {
+    let mut profile = Fields::of(draft, "--profile", "kind")?;
+    let kind = profile.text("kind").or_else(|| draft.text("--rate-type")).unwrap_or_else(|| "sweep".into());
+    let old = draft.numbers("--rate")?;
+    let mut many =
+        |draft: &Draft, field: &str| Ok::<_, ImportError>(profile.numbers(draft, field)?.unwrap_or_else(|| old.clone()));
+    match kind.as_str() {
+        "synchronous" => draft.put("load/concurrency", 1),
+        "concurrent" => {
+            let mut levels = many(draft, "streams")?;
+            if let [path, values, ..] = draft.texts("--override").as_slice()
+                && path == "profile.streams"
+            {
+                let parsed: Option<Vec<f64>> = values.split(',').map(|word| word.trim().parse().ok()).collect();
+                levels = parsed.ok_or_else(|| draft.wrong("--override", values, "numbers of streams"))?;
+                draft.account("--override", &["matrix/load.concurrency"]);
+            }
+            if levels.is_empty() {
+                return Err(ImportError::Missing("streams"));
+            }
+            draft.one_or_axis("load/concurrency", levels.into_iter().map(number).collect());
+        }
+        "async" | "constant" | "poisson" => {
+            let rates = many(draft, "rate")?;
+            if rates.is_empty() {
+                return Err(ImportError::Missing("rate"));
+            }
+            draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
+            draft.put("load/arrivals", if kind == "poisson" { "poisson" } else { "constant" });
+        }
+        "throughput" => {
+            let users = profile.number(draft, "max_concurrency")?.or_else(|| old.first().copied()).unwrap_or(512.0);
+            draft.put("load/concurrency", number(users));
+            draft.note("--profile", "as many users as saturate the server");
+        }
+        "sweep" => sweep(draft),
+        "replay" => {
+            draft.put("load/trace", json!({ "speed": number(1.0 / profile.number(draft, "time_scale")?.unwrap_or(1.0)) }))
+        }
+        "goodput" | "knee" => {
+            let high = profile.number(draft, "max_streams")?.unwrap_or(1024.0);
+            draft.put("load/concurrency", 1);
+            draft.put("load/requests", "10x");
+            draft.put("search", json!({ "vary": "load.concurrency", "range": [1, number(high)] }));
+            draft.limit("ttft.p99 < 1s".into());
+            draft.note("--profile", "say in `slo` what the load must meet");
+        }
+        other => {
+            return Err(draft.wrong(
+                "--profile",
+                other,
+                "synchronous, concurrent, throughput, constant, poisson, sweep, replay, goodput or knee",
+            ));
+        }
+    }
+    if let Some(span) = profile.number(draft, "rampup_duration")?.or(draft.number("--rampup")?).filter(|span| *span > 0.0) {
+        if draft.get("load/concurrency").is_some() {
+            draft.put("load/spread", seconds(span));
+            draft.account("--rampup", &["load/spread"]);
+        } else {
+            draft.note("--rampup", "see `load.stages` for a rate that grows");
+        }
+    }
+    if kind != "concurrent" {
+        draft.note("--override", "see `matrix`");
+    }
+    for flag in ["--profile", "--rate-type", "--rate"] {
+        draft.account(flag, &["load"]);
+    }
+    profile.done(draft, &[]);
+    Ok(())
+}
+
+/// guidellm measures one request at a time, then as many as go, then rates between; here a matrix of users says the same.
+fn sweep(draft: &mut Draft) {
+    draft.put("load/concurrency", 1);
+    draft.put("matrix/load.concurrency", json!([1, 2, 4, 8, 16, 32, 64, 128]));
+    let note = "a matrix of users: guidellm's sweep places its rates by what it measured before, so that no two runs have the same plan; `search` finds the limit itself";
+    draft.note("--profile", note);
+    draft.note("--rate-type", note);
+}
+
+fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
+    let ended = |draft: &Draft| draft.get("load/duration").is_some() || draft.get("load/requests").is_some();
+    draft.carry_seconds("--max-seconds", "load/duration")?;
+    draft.carry_number("--max-requests", "load/requests")?;
+    for text in draft.texts("--constraint") {
+        let mut fields = Fields::parse(draft, "--constraint", &text, "kind")?;
+        match fields.text("kind").unwrap_or_default().as_str() {
+            "max_duration" => {
+                if let Some(span) = fields.number(draft, "seconds")? {
+                    draft.put("load/duration", seconds(span));
+                    draft.account("--constraint", &["load/duration"]);
+                }
+            }
+            "max_requests" => {
+                if let Some(count) = fields.number(draft, "count")? {
+                    draft.put("load/requests", number(count));
+                    draft.account("--constraint", &["load/requests"]);
+                }
+            }
+            "over_saturation" => {
+                draft.put("load/stop_when_saturated", true);
+                draft.account("--constraint", &["load/stop_when_saturated"]);
+            }
+            _ => draft.note("--constraint", "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`"),
+        }
+    }
+    if let Some(share) = draft.number("--warmup")? {
+        match draft.get("load/duration").and_then(Value::as_str).and_then(|span| span.strip_suffix('s')?.parse::<f64>().ok()) {
+            Some(span) if share < 1.0 => {
+                draft.put("load/warmup", seconds((share * span).max(0.001)));
+                draft.account("--warmup", &["load/warmup"]);
+            }
+            _ => {
+                draft.put("load/warmup", number(share.ceil()));
+                draft.account("--warmup", &["load/warmup"]);
+            }
+        }
+    }
+    if !ended(draft) {
+        draft.put("load/duration", "60s");
+        draft.note("--profile", "nothing on the command line ends it: 60 s");
+    }
+    Ok(())
+}
