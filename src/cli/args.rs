@@ -123,6 +123,9 @@ pub struct ReportArgs {
     /// What an inconclusive verdict exits with
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
     pub inconclusive: Inconclusive,
+    /// Tell the trackers of `report.track` again
+    #[arg(long)]
+    pub track: bool,
 }
 
 #[derive(Debug, Args)]

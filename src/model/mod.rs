@@ -25,4 +25,5 @@ pub mod seed;
 pub mod simulator;
 pub mod stage;
 pub mod target;
+pub mod track;
 pub mod units;

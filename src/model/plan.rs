@@ -9,6 +9,7 @@ use crate::model::request::RequestSpec;
 use crate::model::search::Quest;
 use crate::model::seed::Seed;
 use crate::model::target::Target;
+use crate::model::track::Track;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,8 @@ pub struct ReportSpec {
     pub formats: Vec<Format>,
     /// Folder of all runs.
     pub dir: String,
+    /// Trackers that are told of the run.
+    pub track: Track,
 }
 
 /// A log of arrivals in a file of its own.

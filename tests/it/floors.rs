@@ -20,6 +20,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("telemetry", 3),
     ("store", 3),
     ("view", 3),
+    ("track", 3),
     ("run", 4),
     ("cli", 5),
 ];
@@ -41,7 +42,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("png", &["prompts/images"]),
     ("imagesize", &["prompts/images"]),
     ("hdrhistogram", &["run/meter.rs"]),
-    ("reqwest", &["prompts/fetch.rs"]),
+    ("reqwest", &["prompts/fetch.rs", "track/mlflow.rs"]),
     ("hyper", &["engine/"]),
     ("h2", &["engine/"]),
     ("zstd", &["engine/coding/", "prompts/file/source.rs"]),

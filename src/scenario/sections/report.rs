@@ -2,7 +2,7 @@
 
 use crate::model::plan::{Format, ReportSpec};
 use crate::scenario::block::{Block, Kind, field, planned};
-use crate::scenario::sections::Draft;
+use crate::scenario::sections::{Draft, track};
 
 const FORMATS: [(&str, Format); 5] =
     [("md", Format::Md), ("png", Format::Png), ("junit", Format::Junit), ("csv", Format::Csv), ("json", Format::Json)];
@@ -25,6 +25,8 @@ pub(crate) static REPORT: Block = Block {
     fields: &[
         field("formats", Kind::List(&FORMAT), "Reports to write.").default("[md, png, junit, csv, json]").example("[md, junit]"),
         field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports").example("perf"),
+        field("track", Kind::Block(&track::TRACK), "Experiment trackers that are told of the run.")
+            .example("{ mlflow: http://127.0.0.1:5000 }"),
         planned("store"),
         planned("bodies"),
     ],
@@ -39,5 +41,6 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
             formats.push(format);
         }
     }
-    Some(ReportSpec { formats, dir: draft.text("report.dir")?.into_owned() })
+    let track = track::decode(draft, &draft.text("name")?);
+    Some(ReportSpec { formats, dir: draft.text("report.dir")?.into_owned(), track })
 }
