@@ -7,7 +7,7 @@
 //! ```text
 //! 4  cli                                               clap, terminal, exit codes
 //! 3  run                                               conducts a Plan
-//! 2  prompts  engine  sim  telemetry  store  view      touch the world: files, sockets, pixels
+//! 2  prompts engine sim telemetry store view track     touch the world: files, sockets, pixels
 //! 1  scenario  pace  wire  token  frame  judge         pure: same input, same output
 //!    stats                                             arithmetic that judge and frame stand on
 //! 0  model                                             the words everyone shares
@@ -31,6 +31,7 @@ pub mod stats;
 pub mod store;
 pub mod telemetry;
 pub mod token;
+pub mod track;
 pub mod view;
 pub mod wire;
 

@@ -131,6 +131,9 @@ pub struct ReportArgs {
     pub inconclusive: Inconclusive,
     #[command(flatten)]
     pub compat: Compat,
+    /// Tell the trackers of `report.track` again
+    #[arg(long)]
+    pub track: bool,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use crate::cli::args::ReportArgs;
 use crate::cli::exit::Exit;
-use crate::cli::run::{exit_of, show};
+use crate::cli::run::{exit_of, show, track};
 use crate::cli::sources::{load_one, load_stored};
 use crate::cli::terminal::Terminal;
 use crate::model::plan::Plan;
@@ -34,6 +34,9 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     match again(&mut plan, &folder, args.inconclusive.in_junit()) {
         Ok(report) => {
             show(&report, terminal);
+            if args.track {
+                track(&plan, &report, folder.path(), terminal);
+            }
             terminal.say(&format!("report: {}", folder.path().join("report.md").display()));
             exit_of(&report, args.inconclusive)
         }

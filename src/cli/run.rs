@@ -15,9 +15,10 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::forecast::undecidable;
 use crate::run::stop::{Level, Stop};
+use crate::track::{Parcel, tell};
 use crate::view;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Instant, SystemTime};
 
@@ -84,7 +85,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
         work.join()
     });
     match result {
-        Ok(Ok(conducted)) => conclude(&conducted, args.inconclusive, terminal),
+        Ok(Ok(conducted)) => conclude(&source.plan, &conducted, args.inconclusive, terminal),
         Ok(Err(error)) => {
             terminal.error(&error.to_string());
             if matches!(error, RunError::Interrupted) { Exit::Interrupted } else { Exit::Error }
@@ -108,13 +109,24 @@ fn foretell(plan: &Plan, terminal: &mut Terminal) {
 /// A sweep may have hundreds of them.
 const FORETOLD: usize = 5;
 
-fn conclude(conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Terminal) -> Exit {
+fn conclude(plan: &Plan, conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Terminal) -> Exit {
     show(&conducted.report, terminal);
     if let Some(fault) = &conducted.fault {
         terminal.error(&fault.to_string());
     }
+    track(plan, &conducted.report, &conducted.folder, terminal);
     terminal.say(&format!("report: {}", conducted.folder.join("report.md").display()));
     exit_of(&conducted.report, inconclusive)
+}
+
+/// Tells the trackers of the plan. One that does not listen is said, and changes nothing else.
+pub fn track(plan: &Plan, report: &Report, folder: &Path, terminal: &mut Terminal) {
+    for told in tell(&plan.report.track, &Parcel::of(plan, report), folder) {
+        match told {
+            Ok(place) => terminal.say(&format!("tracked: {place}")),
+            Err(error) => terminal.warn(&error.to_string()),
+        }
+    }
 }
 
 /// The tables at the end of a run, and the verdict in one line.

@@ -30,4 +30,5 @@ pub mod simulator;
 pub mod stage;
 pub mod stamped;
 pub mod target;
+pub mod track;
 pub mod units;

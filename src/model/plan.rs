@@ -11,6 +11,7 @@ use crate::model::request::RequestSpec;
 use crate::model::search::Quest;
 use crate::model::seed::Seed;
 use crate::model::target::Target;
+use crate::model::track::Track;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +65,8 @@ pub struct ReportSpec {
     pub bodies: Bodies,
     /// Tools in whose form the results are written as well.
     pub compat: Vec<Peer>,
+    /// Trackers that are told of the run.
+    pub track: Track,
 }
 
 /// The file, or run folder, of a baseline.

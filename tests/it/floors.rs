@@ -20,6 +20,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("telemetry", 3),
     ("store", 3),
     ("view", 3),
+    ("track", 3),
     ("run", 4),
     ("cli", 5),
 ];
@@ -42,7 +43,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("imagesize", &["prompts/images"]),
     ("hdrhistogram", &["run/meter.rs", "store/hlog.rs"]),
     ("rusqlite", &["store/sqlite/"]),
-    ("reqwest", &["prompts/fetch.rs"]),
+    ("reqwest", &["prompts/fetch.rs", "track/mlflow.rs"]),
     ("hyper", &["engine/"]),
     ("h2", &["engine/"]),
     ("zstd", &["engine/coding/", "prompts/file/source.rs"]),

@@ -22,6 +22,7 @@ mod shapes;
 mod signals;
 mod tls;
 mod traces;
+mod track;
 mod transport;
 mod truth;
 mod verdicts;

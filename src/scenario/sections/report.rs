@@ -4,7 +4,7 @@ use crate::model::keep::{Bodies, Store};
 use crate::model::peer::Peer;
 use crate::model::plan::{Format, ReportSpec};
 use crate::scenario::block::{Block, Kind, field};
-use crate::scenario::sections::Draft;
+use crate::scenario::sections::{Draft, track};
 
 const FORMATS: [(&str, Format); 6] = [
     ("md", Format::Md),
@@ -80,6 +80,8 @@ pub(crate) static REPORT: Block = Block {
         .example("sample"),
         field("compat", Kind::List(&PEER), "Other tools in whose form the results are written too, under compat/.")
             .example("[vllm]"),
+        field("track", Kind::Block(&track::TRACK), "Experiment trackers that are told of the run.")
+            .example("{ mlflow: http://127.0.0.1:5000 }"),
     ],
 };
 
@@ -100,6 +102,7 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
         store,
         bodies,
         compat,
+        track: track::decode(draft, &draft.text("name")?),
     })
 }
 

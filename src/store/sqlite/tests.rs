@@ -29,6 +29,7 @@ fn plan() -> Plan {
             store: vec![Store::Sqlite],
             bodies: Bodies::All,
             compat: Vec::new(),
+            track: Default::default(),
         },
         baseline: None,
         resolved: "version: 1\n".into(),
