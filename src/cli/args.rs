@@ -1,5 +1,7 @@
 //! The arguments. Whatever a scenario can say is not repeated here: flags select and override.
 
+use crate::cli::follow::WatchArgs;
+use crate::cli::shown::ShowArgs;
 use crate::view;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -87,6 +89,10 @@ pub struct RunArgs {
     /// Write into an output folder that holds another run
     #[arg(long)]
     pub force: bool,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
+    pub show: ShowArgs,
     /// What an inconclusive verdict exits with
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
     pub inconclusive: Inconclusive,
@@ -117,6 +123,8 @@ pub struct ReportArgs {
     /// Judge the rows by this scenario's SLOs instead
     #[arg(long, value_name = "FILE")]
     pub slo: Option<PathBuf>,
+    #[command(flatten)]
+    pub show: ShowArgs,
     /// What an inconclusive verdict exits with
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
     pub inconclusive: Inconclusive,

@@ -2,10 +2,15 @@
 
 mod args;
 mod exit;
+mod follow;
 mod inspect;
+mod lines;
+mod live;
+mod metrics;
 mod progress;
 mod report;
 mod run;
+mod shown;
 mod signals;
 mod simulate;
 mod sources;

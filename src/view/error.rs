@@ -14,6 +14,9 @@ pub enum ViewError {
     /// results.json.
     #[error("results.json could not be written: {0}")]
     Json(#[from] serde_json::Error),
+    /// A table in CSV or TSV.
+    #[error("the tables could not be written: {0}")]
+    Csv(#[from] csv::Error),
     /// A chart.
     #[error("chart `{name}` could not be drawn: {reason}; leave `png` out of `report.formats` to go without charts")]
     Chart {

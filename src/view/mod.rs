@@ -9,6 +9,7 @@ mod escape;
 #[cfg(test)]
 mod fixture;
 pub mod format;
+pub mod grid;
 mod groups;
 pub mod headline;
 mod json;
@@ -18,6 +19,7 @@ mod markdown;
 mod probes;
 pub mod search;
 mod sheet;
+pub mod summary;
 mod table;
 mod terminal;
 

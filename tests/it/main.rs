@@ -6,6 +6,7 @@ mod bad_servers;
 mod early;
 mod floors;
 mod lab;
+mod live;
 mod manners;
 mod mix;
 mod outputs;
