@@ -97,7 +97,21 @@ mod tests {
     #[test]
     fn a_small_run_is_told_in_full() {
         let report = report_of(vec![no_data()], RunVerdict::Fail, 1);
-        insta::assert_snapshot!(summary(&report, &PLACE, LIMIT), @"");
+        insta::assert_snapshot!(summary(&report, &PLACE, LIMIT), @r"
+        ## ❌ chat: FAIL
+
+        1 of 1 limits broken: `ttft.p99 < 500ms` at `base`, there is no data for it.
+
+        | Case | SLO | Verdict | Observed | Bound | Limit | n | Note |
+        | --- | --- | --- | ---: | ---: | ---: | ---: | --- |
+        | `base` | `ttft.p99 < 500ms` | ❌ fail | n/a | n/a | 500 ms | 0 | no data |
+
+        | Case | Load | ok / scheduled | Errors | req/s | Output tok/s | TTFT p50, ms | TTFT p99, ms | ITL p50, ms | ITL p99, ms | TPOT p50, ms | E2E p50, ms | E2E p99, ms |
+        | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+        | `base` | burst | 0 / 8 | 100% | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a |
+
+        Report: `reports/chat/x/report.md`
+        ");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `--live`: the run on a full screen, drawn on stderr. However it ends, the terminal is given back as it was.
 
+mod lists;
 mod panels;
 mod screen;
 mod state;

@@ -1,5 +1,6 @@
 //! The picture: what stands where, for windows of every size.
 
+use crate::cli::live::lists;
 use crate::cli::live::panels::{self, Ink};
 use crate::cli::live::state::View;
 use ratatui::Frame;
@@ -31,8 +32,8 @@ pub fn draw(view: &View, at: f64, color: bool, frame: &mut Frame<'_>) {
         let [left, _, right] = Layout::horizontal([Constraint::Fill(3), Constraint::Length(2), Constraint::Fill(2)]).areas(body);
         figures(view, ink, left, frame);
         let [cases, notes] = Layout::vertical([Constraint::Fill(3), Constraint::Fill(1)]).areas(right);
-        panels::parts(view, ink, cases, frame);
-        panels::notes(view, ink, notes, frame);
+        lists::parts(view, ink, cases, frame);
+        lists::notes(view, ink, notes, frame);
     } else {
         let rows = body.height;
         // Half of what is beyond the least goes to the charts, the rest to the lists.
@@ -40,8 +41,8 @@ pub fn draw(view: &View, at: f64, color: bool, frame: &mut Frame<'_>) {
         let [upper, lower, last] =
             Layout::vertical([Constraint::Fill(1), Constraint::Length(cases), Constraint::Length(notes)]).areas(body);
         figures(view, ink, upper, frame);
-        panels::parts(view, ink, lower, frame);
-        panels::notes(view, ink, last, frame);
+        lists::parts(view, ink, lower, frame);
+        lists::notes(view, ink, last, frame);
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 fn plan() -> Plan {
-    let text = "version: 1\nname: \"a \\\"b\\\"\"\ntarget: { api: simulator, model: m }\ndataset: { kind: prompt, text: x }\n\
+    let text = "version: 1\nname: a\ntarget: { api: simulator, model: 'm \"x\"' }\ndataset: { kind: prompt, text: x }\n\
                 load: { concurrency: 2, requests: 9 }\nmatrix: { load.concurrency: [2, 4] }\nrounds: 2\n";
     let input = Input { path: Path::new("t.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
     scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
@@ -49,7 +49,7 @@ fn value(text: &str, series: &str) -> f64 {
 #[test]
 fn rounds_add_up_and_the_one_that_runs_is_in() {
     let text = text::exposition(board().read()).unwrap();
-    let labels = "scenario=\"a \\\"b\\\"\",case=\"concurrency=2\"";
+    let labels = "scenario=\"a\",case=\"concurrency=2\"";
     for (series, wanted) in [
         (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}"), 12.0),
         (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"http_5xx\"}}"), 2.0),
@@ -62,12 +62,12 @@ fn rounds_add_up_and_the_one_that_runs_is_in() {
         (format!("llmscen_request_latency_seconds_bucket{{le=\"0.03\",{labels}}}"), 0.0),
         (format!("llmscen_request_latency_seconds_bucket{{le=\"0.05\",{labels}}}"), 12.0),
         (format!("llmscen_request_latency_seconds_bucket{{le=\"+Inf\",{labels}}}"), 12.0),
-        ("llmscen_parts{scenario=\"a \\\"b\\\"\"}".to_owned(), 4.0),
-        ("llmscen_parts_ended_total{scenario=\"a \\\"b\\\"\"}".to_owned(), 1.0),
+        ("llmscen_parts{scenario=\"a\"}".to_owned(), 4.0),
+        ("llmscen_parts_ended_total{scenario=\"a\"}".to_owned(), 1.0),
     ] {
         assert_eq!(value(&text, &series), wanted, "{series}");
     }
-    assert!(text.contains("load=\"concurrency 2\",api=\"openai-chat\",model=\"m\"} 1\n"), "{text}");
+    assert!(text.contains("load=\"concurrency 2\",api=\"openai-chat\",model=\"m \\\"x\\\"\"} 1\n"), "{text}");
     assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1);
 }
 
@@ -76,7 +76,7 @@ fn between_two_rounds_nothing_is_in_flight() {
     let board = board();
     board.see(&Event::CaseEnded(progress(9)));
     let text = text::exposition(board.read()).unwrap();
-    let labels = "scenario=\"a \\\"b\\\"\",case=\"concurrency=2\"";
+    let labels = "scenario=\"a\",case=\"concurrency=2\"";
     assert_eq!(value(&text, &format!("llmscen_in_flight{{{labels}}}")), 0.0);
     assert_eq!(value(&text, &format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}")), 18.0);
     assert!(text::exposition(Board::default().read()).unwrap().ends_with("# EOF\n"));
