@@ -16,12 +16,20 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 ///
 /// # Errors
 /// Where the encoder refuses a value.
-pub fn exposition(state: State) -> Result<String, Error> {
+pub fn exposition(mut state: State) -> Result<String, Error> {
+    let names = state.runs.iter_mut().map(|run| &mut run.scenario);
+    let cases = state.cases.iter_mut().flat_map(|own| [&mut own.scenario, &mut own.case].into_iter().chain(&mut own.about));
+    names.chain(cases).for_each(|text| *text = escaped(text));
     let mut registry = Registry::with_prefix("llmscen");
     registry.register_collector(Box::new(Page(state)));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// A label's value as the format wants it; the encoder writes values as they are.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[derive(Debug)]
