@@ -4,7 +4,6 @@ use crate::lab::*;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Two cases of two rounds, 30 requests and a warm-up of 4 each, a few of them failing.
@@ -208,52 +207,6 @@ fn a_ci_job_gets_a_summary() {
     let mut unwritable = lab.command(&["report", "out"]);
     let warned = Ran::of(unwritable.env("GITHUB_STEP_SUMMARY", "no/such/step.md").output().unwrap()).expect(0);
     assert!(warned.err.contains("warning: the summary no/such/step.md was not written"), "{}", warned.err);
-}
-
-#[test]
-fn the_full_screen_is_given_back_however_the_run_ends() {
-    let lab = Lab::new();
-    lab.file("s.yaml", SWEEP.replace("requests: 30", "duration: 60s"));
-    let inner = format!(
-        "stty cols 80 rows 24; '{}' run s.yaml --output out --live; echo code=$?; stty -a",
-        env!("CARGO_BIN_EXE_llmscen")
-    );
-    let mut child = Command::new("script")
-        .args(["-qfec", &inner, "/dev/null"])
-        .current_dir(lab.path())
-        .env_clear()
-        .envs([
-            ("HOME", lab.path().to_str().unwrap()),
-            ("PATH", "/usr/bin:/bin"),
-            ("TERM", "xterm-256color"),
-            ("SHELL", "/bin/sh"),
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("`script` of util-linux gives a terminal");
-    let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let journal = lab.path().join("out/journal.bin");
-    let began = Instant::now();
-    while !std::fs::metadata(&journal).is_ok_and(|file| file.len() > 200) {
-        assert!(began.elapsed() < Duration::from_secs(60), "no journal after 60 s");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    keys.write_all(b"q").unwrap();
-    let mut seen = Vec::new();
-    screen.read_to_end(&mut seen).unwrap();
-    child.wait().unwrap();
-    let seen = String::from_utf8_lossy(&seen);
-    let (entered, left) =
-        (seen.find("\u{1b}[?1049h").expect("a screen of its own"), seen.find("\u{1b}[?1049l").expect("given back"));
-    let after = &seen[left..];
-    assert!(entered < left && seen[entered..left].contains("concurrency=2"));
-    assert!(after.contains("stopping: no new requests") && after.contains("code=130"), "{after}");
-    assert!(
-        after.contains("icanon") && ["-icanon", "-isig", "-echo "].iter().all(|off| !after.contains(off)),
-        "the terminal is as it was: {after}"
-    );
-    assert_eq!(lab.results()["interrupted"], true);
 }
 
 #[test]
