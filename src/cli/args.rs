@@ -2,7 +2,9 @@
 
 use crate::cli::baseline::BaselineArgs;
 use crate::cli::compat::Compat;
+use crate::cli::follow::WatchArgs;
 use crate::cli::import::ImportArgs;
+use crate::cli::shown::ShowArgs;
 use crate::view;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -94,6 +96,10 @@ pub struct RunArgs {
     /// Write into an output folder that holds another run
     #[arg(long)]
     pub force: bool,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
+    pub show: ShowArgs,
     /// What an inconclusive verdict exits with
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
     pub inconclusive: Inconclusive,
@@ -126,6 +132,8 @@ pub struct ReportArgs {
     /// Judge the rows by this scenario's SLOs instead
     #[arg(long, value_name = "FILE")]
     pub slo: Option<PathBuf>,
+    #[command(flatten)]
+    pub show: ShowArgs,
     /// What an inconclusive verdict exits with
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
     pub inconclusive: Inconclusive,

@@ -4,15 +4,21 @@ mod args;
 mod baseline;
 mod compat;
 mod exit;
+mod follow;
 mod import;
 mod inspect;
+mod lines;
+mod live;
+mod metrics;
 mod progress;
 mod report;
 mod run;
+mod shown;
 mod signals;
 mod simulate;
 mod sources;
 mod terminal;
+mod track;
 
 pub use exit::Exit;
 

@@ -1,12 +1,12 @@
 //! Shows a run while it goes on: a bar per case on a terminal, plain lines elsewhere.
 
+use crate::cli::follow::Show;
 use crate::cli::terminal::Terminal;
 use crate::model::ending::Ending;
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::stop::Level;
 use crate::view::format::shorten;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Between two lines where there is no terminal.
@@ -25,41 +25,6 @@ impl<'a, 'b> Display<'a, 'b> {
     /// A display on this terminal.
     pub fn new(terminal: &'a mut Terminal<'b>) -> Display<'a, 'b> {
         Display { terminal, bar: None, title: String::new(), seconds: None, last_line: Instant::now() }
-    }
-
-    /// Shows everything that is said until the run is done.
-    pub fn follow(mut self, events: &Receiver<Event>) {
-        while let Ok(event) = events.recv() {
-            if event == Event::Done {
-                break;
-            }
-            self.show(event);
-        }
-        self.clear();
-    }
-
-    fn show(&mut self, event: Event) {
-        match event {
-            Event::Preparing(step) => self.prepare(&step),
-            Event::Folder(path) => self.line(&format!("run folder: {}", path.display())),
-            Event::CaseStarted { case, part, parts, total, seconds } => {
-                self.begin(format!("[{}/{parts}] {case}", part + 1), total.map_or(0, |total| total), seconds);
-            }
-            Event::Progress(progress) => self.progress(&progress),
-            Event::CaseEnded(progress) => {
-                self.clear();
-                // A round that was cut short has nothing left to wait for.
-                self.line(&format!("{}  {}", self.title, words(&Progress { left_s: None, ..progress }, usize::MAX)));
-            }
-            Event::Note(note) => self.line(&format!("note: {note}")),
-            Event::Ending(Ending::Aborted(lost)) => self.line(&format!("`{}`: {lost}", lost.expr)),
-            Event::Ending(Ending::Saturated(seen)) => self.line(&seen.to_string()),
-            Event::Stopping(Level::Now) => {
-                self.line("stopping at once: requests in flight are given up, what there is gets saved")
-            }
-            Event::Stopping(_) => self.line("stopping: no new requests; those in flight get their grace (again to stop at once)"),
-            Event::Done => {}
-        }
     }
 
     fn begin(&mut self, title: String, total: u64, seconds: Option<f64>) {
@@ -125,6 +90,50 @@ impl<'a, 'b> Display<'a, 'b> {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
+    }
+}
+
+impl Show for Display<'_, '_> {
+    fn see(&mut self, event: &Event) {
+        match event {
+            Event::Preparing(step) => self.prepare(step),
+            Event::CaseStarted { total, seconds, .. } => self.begin(title(event), total.unwrap_or(0), *seconds),
+            Event::Progress(progress) => self.progress(progress),
+            Event::CaseEnded(_) => self.clear(),
+            _ => {}
+        }
+        said(event, &self.title).iter().for_each(|text| self.line(text));
+    }
+
+    fn end(&mut self) {
+        self.clear();
+    }
+}
+
+/// `[2/12] CASE` of a round that begins; empty for every other event.
+pub fn title(event: &Event) -> String {
+    match event {
+        Event::CaseStarted { case, part, parts, .. } => format!("[{}/{parts}] {case}", part + 1),
+        _ => String::new(),
+    }
+}
+
+/// What stays said of an event when the display has moved on; None where nothing does. `title`: of the round that runs.
+pub fn said(event: &Event, title: &str) -> Option<String> {
+    match event {
+        Event::Folder(path) => Some(format!("run folder: {}", path.display())),
+        // A round that was cut short has nothing left to wait for.
+        Event::CaseEnded(last) => Some(format!("{title}  {}", words(&Progress { left_s: None, ..last.clone() }, usize::MAX))),
+        Event::Note(note) => Some(format!("note: {note}")),
+        Event::Ending(Ending::Aborted(lost)) => Some(format!("`{}`: {lost}", lost.expr)),
+        Event::Ending(Ending::Saturated(seen)) => Some(seen.to_string()),
+        Event::Stopping(Level::Now) => {
+            Some("stopping at once: requests in flight are given up, what there is gets saved".to_owned())
+        }
+        Event::Stopping(_) => {
+            Some("stopping: no new requests; those in flight get their grace (again to stop at once)".to_owned())
+        }
+        Event::Preparing(_) | Event::CaseStarted { .. } | Event::Progress(_) | Event::Probed { .. } | Event::Done => None,
     }
 }
 

@@ -2,10 +2,13 @@
 
 use crate::cli::args::ReportArgs;
 use crate::cli::exit::Exit;
-use crate::cli::run::{exit_of, show, track};
+use crate::cli::run::exit_of;
+use crate::cli::shown::{Summary, show};
 use crate::cli::sources::{load_one, load_stored};
 use crate::cli::terminal::Terminal;
-use crate::model::plan::Plan;
+use crate::cli::track::track;
+use crate::model::manifest::Manifest;
+use crate::model::plan::{Case, Plan};
 use crate::model::report::Report;
 use crate::run::error::RunError;
 use crate::run::publish::{publish, render};
@@ -14,6 +17,7 @@ use crate::run::recover::recover;
 use crate::store::{RunDir, journal};
 use crate::view::Inconclusive;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     let folder = match RunDir::open(&args.folder) {
@@ -25,45 +29,92 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     };
     let Some(mut plan) = load_stored(&folder.path().join("plan.yaml"), env, terminal) else { return Exit::Scenario };
     args.compat.add_to(&mut plan);
-    if let Some(other) = &args.slo {
-        let Some(judges) = load_one(other, &[], env, terminal) else { return Exit::Scenario };
-        if !judge_by(&mut plan, &judges, terminal) {
-            return Exit::Scenario;
-        }
-    }
-    match again(&mut plan, &folder, args.inconclusive.in_junit()) {
+    let judges = match &args.slo {
+        Some(path) => match load_one(path, &[], env, terminal) {
+            Some(plan) => Some(Judges { path, plan }),
+            None => return Exit::Scenario,
+        },
+        None => None,
+    };
+    let summary = match Summary::open(args.show.summary.as_deref(), env, terminal) {
+        Ok(summary) => summary,
+        Err(exit) => return exit,
+    };
+    match again(&mut plan, &folder, judges.as_ref(), args.inconclusive.in_junit()) {
         Ok(report) => {
-            show(&report, terminal);
+            show(&report, args.show.format, terminal);
             if args.track {
                 track(&plan, &report, folder.path(), terminal);
             }
             terminal.say(&format!("report: {}", folder.path().join("report.md").display()));
+            summary.add(&report, folder.path(), terminal);
             exit_of(&report, args.inconclusive)
         }
-        Err(error) => {
+        Err(Refused::Judges(why)) => {
+            terminal.error(&why);
+            Exit::Scenario
+        }
+        Err(Refused::Run(error)) => {
             terminal.error(&error.to_string());
             Exit::Error
         }
     }
 }
 
+/// The scenario whose limits are used instead.
+struct Judges<'a> {
+    path: &'a Path,
+    plan: Plan,
+}
+
+/// Why there is no report.
+enum Refused {
+    /// The scenario of `--slo` does not fit the run.
+    Judges(String),
+    /// Something else.
+    Run(RunError),
+}
+
+impl<E: Into<RunError>> From<E> for Refused {
+    fn from(error: E) -> Refused {
+        Refused::Run(error.into())
+    }
+}
+
 /// A killed run is brought to its end: its rows are written as tables. A whole one is only rendered again.
-fn again(plan: &mut Plan, folder: &RunDir, inconclusive: Inconclusive) -> Result<Report, RunError> {
+fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclusive: Inconclusive) -> Result<Report, Refused> {
     let killed = folder.file(journal::FILE).exists();
     let (table, manifest) = recover(plan, folder)?;
-    if killed {
-        return publish(plan, &table, &manifest, folder, inconclusive);
-    }
-    let report = reckon(plan, &table, &manifest)?;
+    let report = match killed {
+        true => publish(plan, &table, &manifest, folder, inconclusive)?,
+        false => reckon(plan, &table, &manifest)?,
+    };
+    let report = match judges {
+        // What is stored stays the run's own: only this report is told by whom it is judged.
+        Some(judges) => {
+            judge_by(plan, judges, &manifest).map_err(Refused::Judges)?;
+            let mut report = reckon(plan, &table, &manifest)?;
+            report.manifest.notes.push(judged_by(judges.path));
+            report
+        }
+        None if killed => return Ok(report),
+        None => report,
+    };
     render(plan, &table, &report, folder, inconclusive)?;
     Ok(report)
 }
 
-/// Takes the other scenario's assertions for the cases of the same id, or for all cases where it has only one.
-fn judge_by(plan: &mut Plan, judges: &Plan, terminal: &mut Terminal) -> bool {
-    for case in &mut plan.cases {
-        let same =
-            judges.cases.iter().find(|other| other.id == case.id).or(judges.cases.first().filter(|_| judges.cases.len() == 1));
+fn judged_by(path: &Path) -> String {
+    format!("judged by the limits of `{}` (`llmscen report --slo`), not by those that the run was made with", path.display())
+}
+
+/// Takes the other scenario's assertions for the cases of the same id, or for all cases where it has only one. Cases that never
+/// ran need none.
+fn judge_by(plan: &mut Plan, judges: &Judges<'_>, manifest: &Manifest) -> Result<(), String> {
+    let others = &judges.plan.cases;
+    let ran = |case: &Case| manifest.parts.iter().any(|part| part.case == case.id);
+    for case in plan.cases.iter_mut() {
+        let same = others.iter().find(|other| other.id == case.id).or(others.first().filter(|_| others.len() == 1));
         match same {
             Some(other) => {
                 case.checks = other.checks.clone();
@@ -71,11 +122,17 @@ fn judge_by(plan: &mut Plan, judges: &Plan, terminal: &mut Terminal) -> bool {
                 let staged = !other.load.shape.stages().is_empty();
                 case.stage_checks = if staged { other.stage_checks.clone() } else { other.checks.clone() };
             }
-            None => {
-                terminal.error(&format!("the scenario given with --slo has no case `{}`", case.id));
-                return false;
+            None if ran(case) => {
+                let known = others.iter().map(|other| other.id.as_str()).collect::<Vec<_>>().join("  ");
+                return Err(format!(
+                    "{} has no case `{}`, which the run has; it has: {known}. Give it the same matrix, or one case whose limits \
+                     are about every case",
+                    judges.path.display(),
+                    case.id
+                ));
             }
+            None => {}
         }
     }
-    true
+    Ok(())
 }

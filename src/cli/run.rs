@@ -2,12 +2,16 @@
 
 use crate::cli::args::{Inconclusive, RunArgs};
 use crate::cli::exit::Exit;
-use crate::cli::progress::Display;
+use crate::cli::follow::{Progress, Watched, follow};
+use crate::cli::lines;
+use crate::cli::metrics::Endpoint;
+use crate::cli::shown::{Summary, show};
 use crate::cli::signals;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
+use crate::cli::track::track;
 use crate::model::plan::Plan;
-use crate::model::report::Report;
+use crate::model::report::{Report, RunVerdict};
 use crate::prompts::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use crate::run::conduct::{Conducted, conduct};
 use crate::run::context::Context;
@@ -15,50 +19,98 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::forecast::undecidable;
 use crate::run::stop::{Level, Stop};
-use crate::track::{Parcel, tell};
 use crate::view;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 pub fn run(args: &RunArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(mut plans) = sources::load(&args.sources, env, terminal) else { return Exit::Scenario };
+    let began = Instant::now();
+    terminal.json = args.watch.progress == Progress::Json;
+    let Ended { exit, verdict } = run_all(args, env, began, terminal).unwrap_or_else(Ended::early);
+    if terminal.json {
+        terminal.line(&lines::timed(lines::done(verdict, exit.code()), began).to_string());
+    }
+    exit
+}
+
+/// How a run ended, or the worst of several.
+#[derive(Clone, Copy)]
+struct Ended {
+    exit: Exit,
+    /// None where it came to none.
+    verdict: Option<RunVerdict>,
+}
+
+impl Ended {
+    fn early(exit: Exit) -> Ended {
+        Ended { exit, verdict: None }
+    }
+
+    fn worst(self, other: Ended) -> Ended {
+        if self.exit.worst(other.exit) == self.exit && self.verdict.is_some() { self } else { other }
+    }
+}
+
+fn run_all(args: &RunArgs, env: &BTreeMap<String, String>, began: Instant, terminal: &mut Terminal) -> Result<Ended, Exit> {
+    let mut plans = sources::load(&args.sources, env, terminal).ok_or(Exit::Scenario)?;
     plans.iter_mut().for_each(|source| args.compat.add_to(&mut source.plan));
     if args.output.is_some() && plans.len() > 1 {
         terminal.error("--output names the folder of one run, but several scenarios were given");
-        return Exit::Scenario;
+        return Err(Exit::Scenario);
     }
-    let watch = Watch::new();
+    let summary = Summary::open(args.show.summary.as_deref(), env, terminal)?;
+    let endpoint = args.watch.metrics_addr.map(|addr| endpoint(addr, terminal)).transpose()?;
+    let watch = Watch::new(began, endpoint, summary);
     if let Err(error) = signals::listen(watch.stop.clone(), watch.events.clone()) {
         terminal.error(&format!("cannot listen for signals: {error}"));
-        return Exit::Error;
+        return Err(Exit::Error);
     }
-    let mut worst = Exit::Pass;
+    let mut worst = Ended::early(Exit::Pass);
     for source in &plans {
         worst = worst.worst(run_one(source, args, env, &watch, terminal));
         if watch.stop.level() > Level::Run {
             break;
         }
     }
-    worst
+    let linger = Duration::from_secs(args.watch.metrics_linger);
+    watch.endpoint.iter().for_each(|endpoint| endpoint.linger(linger, &watch.stop));
+    Ok(worst)
+}
+
+fn endpoint(addr: SocketAddr, terminal: &mut Terminal) -> Result<Endpoint, Exit> {
+    match Endpoint::start(addr) {
+        Ok(endpoint) => {
+            terminal.say(&format!("metrics: http://{}/metrics", endpoint.addr));
+            Ok(endpoint)
+        }
+        Err(error) => {
+            terminal.error(&format!("cannot serve metrics at {addr} (--metrics-addr): {error}; nothing was sent"));
+            Err(Exit::Error)
+        }
+    }
 }
 
 /// What all runs of one command share: the switch, and the line to the display.
 struct Watch {
+    began: Instant,
     stop: Stop,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
+    endpoint: Option<Endpoint>,
+    summary: Summary,
 }
 
 impl Watch {
-    fn new() -> Watch {
+    fn new(began: Instant, endpoint: Option<Endpoint>, summary: Summary) -> Watch {
         let (events, inbox) = mpsc::channel();
-        Watch { stop: Stop::default(), events, inbox }
+        Watch { began, stop: Stop::default(), events, inbox, endpoint, summary }
     }
 }
 
-fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watch: &Watch, terminal: &mut Terminal) -> Exit {
+fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watch: &Watch, terminal: &mut Terminal) -> Ended {
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let context = Context {
         env: env.clone(),
@@ -72,8 +124,9 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
         stop: watch.stop.clone(),
         events: watch.events.clone(),
     };
-    terminal.say(&view::plan_table(&source.plan, terminal.err_width(), terminal.err_color));
-    foretell(&source.plan, terminal);
+    announce(source, watch, terminal);
+    let board = watch.endpoint.as_ref().map(|endpoint| &*endpoint.board);
+    let watched = Watched { plan: &source.plan, began: watch.began, stop: &watch.stop, events: &watch.events, board };
     let result = std::thread::scope(|scope| {
         let work = scope.spawn(|| {
             let result = conduct(&source.plan, &context);
@@ -81,20 +134,31 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
             let _ = context.events.send(Event::Done);
             result
         });
-        Display::new(terminal).follow(&watch.inbox);
+        follow(&args.watch, &watched, &watch.inbox, terminal);
         work.join()
     });
     match result {
-        Ok(Ok(conducted)) => conclude(&source.plan, &conducted, args.inconclusive, terminal),
+        Ok(Ok(conducted)) => conclude(&source.plan, &conducted, args, watch, terminal),
         Ok(Err(error)) => {
             terminal.error(&error.to_string());
-            if matches!(error, RunError::Interrupted) { Exit::Interrupted } else { Exit::Error }
+            Ended::early(if matches!(error, RunError::Interrupted) { Exit::Interrupted } else { Exit::Error })
         }
         Err(_) => {
             terminal.error("the run ended unexpectedly; this is a defect of llmscen");
-            Exit::Error
+            Ended::early(Exit::Error)
         }
     }
+}
+
+/// Says what will run.
+fn announce(source: &Source, watch: &Watch, terminal: &mut Terminal) {
+    let plan = &source.plan;
+    watch.endpoint.iter().for_each(|endpoint| endpoint.board.begin(plan));
+    match terminal.json {
+        true => terminal.line(&lines::timed(lines::run_started(plan, &source.path), watch.began).to_string()),
+        false => terminal.say(&view::plan_table(plan, terminal.err_width(), terminal.err_color)),
+    }
+    foretell(plan, terminal);
 }
 
 /// Says before the traffic what so few requests can never decide.
@@ -109,34 +173,22 @@ fn foretell(plan: &Plan, terminal: &mut Terminal) {
 /// A sweep may have hundreds of them.
 const FORETOLD: usize = 5;
 
-fn conclude(plan: &Plan, conducted: &Conducted, inconclusive: Inconclusive, terminal: &mut Terminal) -> Exit {
-    show(&conducted.report, terminal);
+fn conclude(plan: &Plan, conducted: &Conducted, args: &RunArgs, watch: &Watch, terminal: &mut Terminal) -> Ended {
+    let (report, exit) = (&conducted.report, exit_of(&conducted.report, args.inconclusive));
+    show(report, args.show.format, terminal);
     if let Some(fault) = &conducted.fault {
         terminal.error(&fault.to_string());
     }
-    track(plan, &conducted.report, &conducted.folder, terminal);
-    terminal.say(&format!("report: {}", conducted.folder.join("report.md").display()));
-    exit_of(&conducted.report, inconclusive)
-}
-
-/// Tells the trackers of the plan. One that does not listen is said, and changes nothing else.
-pub fn track(plan: &Plan, report: &Report, folder: &Path, terminal: &mut Terminal) {
-    for told in tell(&plan.report.track, &Parcel::of(plan, report), folder) {
-        match told {
-            Ok(place) => terminal.say(&format!("tracked: {place}")),
-            Err(error) => terminal.warn(&error.to_string()),
+    track(plan, report, &conducted.folder, terminal);
+    match terminal.json {
+        true => {
+            let ended = lines::run_ended(report, exit.code(), &conducted.folder);
+            terminal.line(&lines::timed(ended, watch.began).to_string());
         }
+        false => terminal.say(&format!("report: {}", conducted.folder.join("report.md").display())),
     }
-}
-
-/// The tables at the end of a run, and the verdict in one line.
-pub fn show(report: &Report, terminal: &mut Terminal) {
-    let (width, color) = (terminal.out_width(), terminal.out_color);
-    terminal.data(&view::case_table(report, width, color));
-    // That some loads break their limits is what a search is for, and each probe says which.
-    let limits = if report.searches.is_empty() { view::slo_table } else { view::probe_table };
-    terminal.data(&limits(report, width, color));
-    terminal.data(&view::verdict_line(report, color));
+    watch.summary.add(report, &conducted.folder, terminal);
+    Ended { exit, verdict: Some(report.verdict) }
 }
 
 /// The exit code of a report, `--inconclusive` applied.
@@ -161,7 +213,6 @@ pub fn cache(env: &BTreeMap<String, String>) -> CacheDir {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::RunVerdict;
 
     #[test]
     fn inconclusive_may_be_mapped_to_pass_and_nothing_else_may() {

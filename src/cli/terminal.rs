@@ -21,7 +21,11 @@ pub struct Terminal<'a> {
     pub live: bool,
     /// Columns.
     pub width: usize,
+    /// What goes to stderr are JSON lines, for a program that reads them.
+    pub json: bool,
     terminals: (bool, bool),
+    /// `COLUMNS` says how wide it is.
+    told: bool,
 }
 
 impl<'a> Terminal<'a> {
@@ -46,8 +50,16 @@ impl<'a> Terminal<'a> {
             err_color: color && terminals.1,
             live: terminals.1 && !dumb && !look.quiet,
             width: told.or(size).unwrap_or(WIDTH),
+            json: false,
             terminals,
+            told: told.is_some(),
         }
+    }
+
+    /// Looks again how wide the terminal is, unless the environment says it.
+    pub fn measure(&mut self) {
+        let size = if self.told || !(self.terminals.0 || self.terminals.1) { None } else { terminal_columns() };
+        self.width = size.unwrap_or(self.width);
     }
 
     /// Columns of stdout; None where it is no terminal, and tables keep their natural width.
@@ -69,25 +81,41 @@ impl<'a> Terminal<'a> {
     /// A line for the person who watches, to stderr, unless they asked for quiet.
     pub fn say(&mut self, text: &str) {
         if !self.quiet {
-            self.complain(text);
+            self.tell("note", text, text);
         }
     }
 
     /// A line that must be said, to stderr.
     pub fn complain(&mut self, text: &str) {
-        let _ = writeln!(self.err, "{}", text.trim_end_matches('\n'));
+        self.tell("error", text, text);
     }
 
     /// `error: …` in red where there are colours.
     pub fn error(&mut self, text: &str) {
         let word = if self.err_color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" };
-        self.complain(&format!("{word}: {text}"));
+        self.tell("error", text, &format!("{word}: {text}"));
     }
 
     /// `warning: …` in yellow where there are colours.
     pub fn warn(&mut self, text: &str) {
         let word = if self.err_color { "\u{1b}[1;33mwarning\u{1b}[0m" } else { "warning" };
-        self.say(&format!("{word}: {text}"));
+        if !self.quiet {
+            self.tell("warning", text, &format!("{word}: {text}"));
+        }
+    }
+
+    /// One line to stderr as it stands.
+    pub fn line(&mut self, text: &str) {
+        let _ = writeln!(self.err, "{text}");
+    }
+
+    /// The bare words as an event for a program, or the dressed ones for a person.
+    fn tell(&mut self, event: &str, bare: &str, dressed: &str) {
+        if self.json {
+            self.line(&serde_json::json!({ "event": event, "message": bare.trim_end_matches('\n') }).to_string());
+        } else {
+            self.line(dressed.trim_end_matches('\n'));
+        }
     }
 }
 

@@ -124,7 +124,8 @@ impl<'a> Course<'a> {
         let load = &leg.case.load;
         let ((part, parts), total) = (leg.place, planned.or(load.requests));
         let seconds = load.lasts().map(Nanos::secs);
-        let _ = self.context.events.send(Event::CaseStarted { case: leg.case.id.clone(), part, parts, total, seconds });
+        let (case, round) = (leg.case.id.clone(), leg.round);
+        let _ = self.context.events.send(Event::CaseStarted { case, round, part, parts, total, seconds });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::model::ending::Ending;
 use crate::run::stop::Level;
+use crate::run::totals::Totals;
 use std::path::PathBuf;
 
 /// One thing that happened, or a state to show.
@@ -15,6 +16,8 @@ pub enum Event {
     CaseStarted {
         /// Case id.
         case: String,
+        /// Its round, from 0.
+        round: u32,
         /// Its place among the parts of the run, from 0.
         part: usize,
         /// Parts of the run.
@@ -28,6 +31,13 @@ pub enum Event {
     Progress(Progress),
     /// A round of a case is over.
     CaseEnded(Progress),
+    /// What the probe of a search that has just ended says of its load.
+    Probed {
+        /// Case id.
+        case: String,
+        /// The probability that every limit holds there; None: the probe measured the tool, not the server.
+        holds: Option<f64>,
+    },
     /// The run is over; nothing more comes.
     Done,
     /// Something a person should know.
@@ -51,7 +61,8 @@ pub struct Preparing {
     pub total: Option<u64>,
 }
 
-/// The live figures of a case, warm-up included.
+/// The live figures of a round of a case. Counts and rates include its warm-up; spans leave it out once a measured request is
+/// over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Requests that are over; of conversations, sessions.
@@ -70,8 +81,20 @@ pub struct Progress {
     pub ttft_ms_p50: Option<f64>,
     /// TTFT so far, milliseconds.
     pub ttft_ms_p99: Option<f64>,
+    /// The median and the p99 of the TTFTs since the figure before, milliseconds.
+    pub ttft_ms_latest: Option<(f64, f64)>,
+    /// Gap between two token events so far, milliseconds.
+    pub itl_ms_p50: Option<f64>,
+    /// Gap between two token events so far, milliseconds.
+    pub itl_ms_p99: Option<f64>,
+    /// End-to-end latency so far, milliseconds.
+    pub e2e_ms_p50: Option<f64>,
+    /// End-to-end latency so far, milliseconds.
+    pub e2e_ms_p99: Option<f64>,
     /// Seconds since the case began.
     pub elapsed_s: f64,
     /// Seconds left, as far as can be told.
     pub left_s: Option<f64>,
+    /// What the round has come to, warm-up told apart.
+    pub totals: Totals,
 }

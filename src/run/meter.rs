@@ -1,8 +1,9 @@
 //! Histograms: the live figures, and the lateness of the lanes. Reports never use them; they read the rows.
 
-use crate::model::outcome::{FailureKind, Outcome};
+use crate::model::outcome::{FailureKind, Outcome, Phase};
 use crate::model::units::Nanos;
 use crate::run::event::Progress;
+use crate::run::totals::{Seen, Totals};
 use hdrhistogram::Histogram;
 use std::time::Instant;
 
@@ -21,6 +22,11 @@ impl Spans {
         if let Some(histogram) = &mut self.0 {
             histogram.saturating_record(span.0 / 1000);
         }
+    }
+
+    /// Forgets every span.
+    pub fn clear(&mut self) {
+        self.0.iter_mut().for_each(Histogram::reset);
     }
 
     /// Adds another histogram's counts.
@@ -54,6 +60,13 @@ impl Spans {
 /// The live figures of one round of a case.
 pub struct Meter {
     ttft: Spans,
+    itl: Spans,
+    e2e: Spans,
+    /// Whether a measured request is over: from then on the spans are those of measured ones alone.
+    measured: bool,
+    /// TTFTs since the last figures.
+    latest: Vec<Nanos>,
+    totals: Totals,
     /// Requests that are over.
     requests: u64,
     /// Sessions that are over: each ends with the row of its last turn, sent or not.
@@ -69,21 +82,43 @@ impl Meter {
     /// A meter for so many sessions or seconds, as far as they are known.
     pub fn new(total: Option<u64>, seconds: Option<f64>) -> Meter {
         let now = Instant::now();
-        Meter { ttft: Spans::default(), requests: 0, sessions: 0, errors: 0, began: now, last: (now, 0), total, seconds }
+        Meter {
+            ttft: Spans::default(),
+            itl: Spans::default(),
+            e2e: Spans::default(),
+            measured: false,
+            latest: Vec::new(),
+            totals: Totals::default(),
+            requests: 0,
+            sessions: 0,
+            errors: 0,
+            began: now,
+            last: (now, 0),
+            total,
+            seconds,
+        }
     }
 
     /// Takes in a finished request.
     pub fn record(&mut self, outcome: &Outcome) {
         self.requests += 1;
         self.sessions += u64::from(outcome.turn + 1 >= outcome.turns);
-        match &outcome.end {
-            Ok(_) => {
-                if let Some(first) = outcome.timeline.tokens.first() {
-                    self.ttft.record(first.since(outcome.timeline.intended));
-                }
-            }
-            Err(failure) if matches!(failure.kind, FailureKind::Cancelled | FailureKind::Abandoned) => {}
-            Err(_) => self.errors += 1,
+        let failed = outcome.end.as_ref().err().map(|failure| failure.kind);
+        self.errors += u64::from(failed.is_some_and(|kind| !matches!(kind, FailureKind::Cancelled | FailureKind::Abandoned)));
+        let seen = Seen::of(outcome);
+        self.totals.record(outcome, &seen);
+        self.latest.extend(seen.ttft);
+        self.spans(&seen, outcome.phase);
+    }
+
+    fn spans(&mut self, seen: &Seen, phase: Phase) {
+        if phase == Phase::Measured && !std::mem::replace(&mut self.measured, true) {
+            [&mut self.ttft, &mut self.itl, &mut self.e2e].into_iter().for_each(Spans::clear);
+        }
+        if phase == Phase::Measured || !self.measured {
+            seen.ttft.iter().for_each(|span| self.ttft.record(*span));
+            seen.gaps.iter().for_each(|span| self.itl.record(*span));
+            seen.e2e.iter().for_each(|span| self.e2e.record(*span));
         }
     }
 
@@ -104,8 +139,14 @@ impl Meter {
             tokens_per_s,
             ttft_ms_p50: self.ttft.millis_at(0.50),
             ttft_ms_p99: self.ttft.millis_at(0.99),
+            ttft_ms_latest: latest(&mut self.latest),
+            itl_ms_p50: self.itl.millis_at(0.50),
+            itl_ms_p99: self.itl.millis_at(0.99),
+            e2e_ms_p50: self.e2e.millis_at(0.50),
+            e2e_ms_p99: self.e2e.millis_at(0.99),
             elapsed_s,
             left_s: self.left(elapsed_s),
+            totals: Totals { events, ..self.totals.clone() },
         }
     }
 
@@ -123,6 +164,15 @@ impl Meter {
             (count, time) => count.or(time),
         }
     }
+}
+
+/// The median and the p99 of these, by nearest rank, in milliseconds; they are taken out.
+fn latest(spans: &mut Vec<Nanos>) -> Option<(f64, f64)> {
+    spans.sort_unstable();
+    let at = |share: f64| spans.get(((share * spans.len() as f64).ceil() as usize).saturating_sub(1)).map(|span| span.millis());
+    let found = at(0.50).zip(at(0.99));
+    spans.clear();
+    found
 }
 
 #[cfg(test)]
@@ -153,6 +203,26 @@ mod tests {
             assert!((seen * 1000.0 - (701 - place) as f64).abs() < 1e-9, "{place}: {seen}");
         }
         assert_eq!([0, 701].map(|place| spans.millis_from_top(place)), [None, None]);
+    }
+
+    #[test]
+    fn warm_up_tells_until_something_is_measured() {
+        let mut meter = Meter::new(None, None);
+        let span = |ms| Seen { e2e: Some(Nanos::from_millis(ms)), ..Seen::default() };
+        let mut p99 = |ms, phase| {
+            meter.spans(&span(ms), phase);
+            meter.progress(0, 0).e2e_ms_p99.map(f64::round)
+        };
+        assert_eq!(p99(900, Phase::Warmup), Some(900.0));
+        assert_eq!(p99(20, Phase::Measured), Some(20.0));
+        assert_eq!(p99(900, Phase::Warmup), Some(20.0));
+    }
+
+    #[test]
+    fn the_latest_spans_are_told_once() {
+        let mut spans: Vec<Nanos> = (1..=200).rev().map(Nanos::from_millis).collect();
+        assert_eq!(latest(&mut spans), Some((100.0, 198.0)));
+        assert_eq!(latest(&mut spans), None);
     }
 
     #[test]

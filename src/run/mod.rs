@@ -37,5 +37,6 @@ pub mod search;
 pub mod stop;
 pub mod talk;
 pub mod timer;
+pub mod totals;
 pub mod visit;
 pub mod watch;

@@ -20,6 +20,7 @@ use crate::run::bench::{Bench, Store, reach_all};
 use crate::run::context::Context;
 use crate::run::course::{Course, Leg};
 use crate::run::error::RunError;
+use crate::run::event::Event;
 use crate::run::part::Probing;
 use crate::run::rows::{Rows, table};
 use crate::run::search::probing::{outrun, reduced, share};
@@ -62,6 +63,8 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
             if let Some(why) = unanswered(course, (index as u32, rounds)) {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
             }
+            let holds = shown.valid.then_some(shown.evidence.holds);
+            let _ = context.events.send(Event::Probed { case: case.id.clone(), holds });
             match shown.valid {
                 true => {
                     unsound = 0;

@@ -14,8 +14,8 @@ pub enum ViewError {
     /// results.json, and the files in the form of other tools.
     #[error("JSON could not be written: {0}")]
     Json(#[from] serde_json::Error),
-    /// A table in the form of another tool.
-    #[error("a CSV file of `report.compat` could not be written: {0}")]
+    /// A table in CSV or TSV.
+    #[error("the tables could not be written: {0}")]
     Csv(#[from] csv::Error),
     /// A chart.
     #[error("chart `{name}` could not be drawn: {reason}; leave `png` and `svg` out of `report.formats` to go without charts")]

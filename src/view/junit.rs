@@ -7,12 +7,16 @@
 //! | inconclusive | a `failure` of type `inconclusive`, or `skipped` where the caller says so: CI must not turn green unasked |
 //! | invalid | an `error` of type `invalid`: the load generator, not the server, was measured |
 //!
+//! A suite carries the time of its case and its main figures as properties; the limits in it are judged over that one time, so
+//! none of them takes any of its own. A failure's words stand in its message and in its text: readers show the one or the other.
+//!
 //! What no SLO can carry gets a test case of its own: an unsound case without a ruling that says so (`self-audit`), and a
 //! run that was cut short or could not be carried out (suite `run`).
 
 use crate::model::check::{Ruling, Verdict};
+use crate::model::metric::Metric;
 use crate::model::report::{CaseReport, Report, RunVerdict};
-use crate::view::format::{against, plain, title, unit_of};
+use crate::view::format::{against, plain, title, unit_of, value};
 use crate::view::sheet::subject_mark;
 use crate::view::{ViewError, headline, relative};
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
@@ -49,18 +53,46 @@ pub fn junit(report: &Report, inconclusive: Inconclusive) -> Result<String, View
 fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestSuite {
     let mut suite = TestSuite::new(plain(&case.id));
     let class = plain(&format!("{scenario}.{}", case.id));
+    suite
+        .set_time(case.scalars.get(&Metric::Window).and_then(|secs| Duration::try_from_secs_f64(*secs).ok()).unwrap_or_default());
+    suite.add_properties(properties(case));
     for verdict in &case.verdicts {
-        let mut test = TestCase::new(plain(&title(&verdict.check)), status(case, verdict, inconclusive));
-        test.set_classname(class.clone());
-        suite.add_test_case(test);
+        suite.add_test_case(test(plain(&title(&verdict.check)), &class, status(case, verdict, inconclusive)));
     }
     let said = case.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Invalid);
     if !case.audit.valid && !said {
-        let mut test = TestCase::new("self-audit", broken(NonSuccessKind::Error, "invalid", &case.audit.reasons.join("; ")));
-        test.set_classname(class);
-        suite.add_test_case(test);
+        let status = broken(NonSuccessKind::Error, "invalid", &case.audit.reasons.join("; "));
+        suite.add_test_case(test("self-audit".to_owned(), &class, status));
     }
     suite
+}
+
+fn test(name: String, class: &str, status: TestCaseStatus) -> TestCase {
+    let mut test = TestCase::new(name, status);
+    test.set_classname(class).set_time(Duration::ZERO);
+    test
+}
+
+/// The load, the swept values and the main figures of a case.
+fn properties(case: &CaseReport) -> Vec<(String, String)> {
+    let labels = case.labels.0.iter().map(|(path, value)| (path.clone(), value.to_string()));
+    let scalar = |metric: Metric| Some((metric.column().to_owned(), value(*case.scalars.get(&metric)?, metric.unit())));
+    let quantile = |metric: Metric, share: f64, name: &str| {
+        let found = case.distributions.get(&metric)?.quantile(share)?;
+        Some((format!("{}.{name}", metric.name()), value(found, metric.unit())))
+    };
+    let load = ("load".to_owned(), case.load.clone());
+    let counts = ("ok".to_owned(), format!("{}/{}", case.counts.ok, case.counts.scheduled));
+    let figures = [
+        scalar(Metric::RequestThroughput),
+        scalar(Metric::OutputTps),
+        quantile(Metric::Ttft, 0.50, "p50"),
+        quantile(Metric::Ttft, 0.99, "p99"),
+        quantile(Metric::Itl, 0.99, "p99"),
+        quantile(Metric::E2e, 0.99, "p99"),
+    ];
+    let all = [load].into_iter().chain(labels).chain([counts]).chain(figures.into_iter().flatten());
+    all.map(|(name, value)| (plain(&name), plain(&value))).collect()
 }
 
 fn searches(report: &Report, inconclusive: Inconclusive) -> TestSuite {
@@ -72,7 +104,9 @@ fn searches(report: &Report, inconclusive: Inconclusive) -> TestSuite {
         (RunVerdict::Inconclusive, _) => broken(NonSuccessKind::Failure, "inconclusive", &headline::reason(report)),
         (RunVerdict::Fail, _) => broken(NonSuccessKind::Failure, "fail", &headline::reason(report)),
     };
-    suite.add_test_case(TestCase::new("found its answer", status));
+    let told = headline::reason(report);
+    suite.add_properties([("answer".to_owned(), plain(&told))]);
+    suite.add_test_case(test("found its answer".to_owned(), &class(report, "search"), status));
     suite
 }
 
@@ -96,7 +130,7 @@ fn status(case: &CaseReport, verdict: &Verdict, inconclusive: Inconclusive) -> T
 
 fn broken(kind: NonSuccessKind, name: &str, message: &str) -> TestCaseStatus {
     let mut status = TestCaseStatus::non_success(kind);
-    status.set_type(name).set_message(plain(message));
+    status.set_type(name).set_message(plain(message)).set_description(plain(message));
     status
 }
 
@@ -110,14 +144,20 @@ fn message(case: &CaseReport, verdict: &Verdict) -> String {
     plain(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
+fn class(report: &Report, suite: &str) -> String {
+    plain(&format!("{}.{suite}", report.manifest.name))
+}
+
 fn run_suite(report: &Report) -> Option<TestSuite> {
     let mut suite = TestSuite::new("run");
     if let Some(text) = headline::interruption(report) {
-        suite.add_test_case(TestCase::new("ran to its end", broken(NonSuccessKind::Error, "interrupted", &text)));
+        let status = broken(NonSuccessKind::Error, "interrupted", &text);
+        suite.add_test_case(test("ran to its end".to_owned(), &class(report, "run"), status));
     }
     if report.verdict == RunVerdict::Error {
         let text = headline::reason(report);
-        suite.add_test_case(TestCase::new("was carried out", broken(NonSuccessKind::Error, "error", &text)));
+        let status = broken(NonSuccessKind::Error, "error", &text);
+        suite.add_test_case(test("was carried out".to_owned(), &class(report, "run"), status));
     }
     (suite.tests > 0).then_some(suite)
 }
@@ -126,7 +166,6 @@ fn run_suite(report: &Report) -> Option<TestSuite> {
 mod tests {
     use super::*;
     use crate::model::check::{Of, Op, RequestLimit, Subject};
-    use crate::model::metric::Metric;
     use crate::model::report::TokenSource;
     use crate::view::fixture::{failing, no_data, report_of, sweep};
 
@@ -177,11 +216,24 @@ mod tests {
     #[test]
     fn a_failure_says_what_was_seen_and_what_is_missing() {
         let xml = junit(&sweep(1), Inconclusive::Failure).unwrap();
-        let line =
-            r#"<failure message="observed 0%, bound 1.24%, limit 1%, n 240, needs about 299 samples" type="inconclusive"/>"#;
+        let line = r#"<failure message="observed 0%, bound 1.24%, limit 1%, n 240, needs about 299 samples" type="inconclusive">observed 0%, bound 1.24%, limit 1%, n 240, needs about 299 samples</failure>"#;
         assert!(xml.contains(line), "{xml}");
         assert!(xml.contains(r#"<testcase name="ttft.p99 &lt; 500ms" classname="chat.concurrency=1"#), "{xml}");
         assert!(xml.contains(r#"timestamp="2026-01-02T03:04:05.000+00:00""#), "{xml}");
+    }
+
+    #[test]
+    fn a_suite_has_the_time_and_the_figures_of_its_case() {
+        let report = sweep(1);
+        let window = report.cases[0].scalars[&Metric::Window];
+        let document = parsed(&report, Inconclusive::Failure);
+        let suite = &document.test_suites[0];
+        assert!((suite.time.unwrap().as_secs_f64() - window).abs() < 0.001);
+        assert!(suite.test_cases.iter().all(|test| test.time == Some(Duration::ZERO) && test.classname.is_some()));
+        let known = suite.properties.iter().map(|own| (own.name.as_str(), own.value.as_str())).collect::<Vec<_>>();
+        assert_eq!(known[..3], [("load", "concurrency 1"), ("load.concurrency", "1"), ("ok", "240/240")]);
+        let names: Vec<&str> = known[3..].iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["request_throughput", "output_tps", "ttft.p50", "ttft.p99", "itl.p99", "e2e.p99"]);
     }
 
     #[test]

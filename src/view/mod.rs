@@ -12,6 +12,7 @@ mod escape;
 #[cfg(test)]
 mod fixture;
 pub mod format;
+pub mod grid;
 mod groups;
 pub mod headline;
 mod json;
@@ -24,6 +25,7 @@ mod relative;
 pub mod repeats;
 pub mod search;
 mod sheet;
+pub mod summary;
 mod table;
 mod terminal;
 

@@ -27,6 +27,11 @@ pub fn told(report: &Report) -> Vec<Told> {
     report.searches.iter().map(one).collect()
 }
 
+/// The probes of every search, a table each.
+pub fn sheets(report: &Report) -> Vec<Sheet> {
+    report.searches.iter().map(probes).collect()
+}
+
 fn figure(value: Option<f64>) -> String {
     value.map_or_else(|| ABSENT.to_owned(), number)
 }

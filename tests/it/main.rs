@@ -10,6 +10,7 @@ mod floors;
 mod gates;
 mod import;
 mod lab;
+mod live;
 mod manners;
 mod mix;
 mod outputs;

@@ -1,0 +1,140 @@
+//! `--live`: the run on a full screen, drawn on stderr. However it ends, the terminal is given back as it was.
+
+mod lists;
+mod panels;
+mod screen;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use crate::cli::follow::{Show, Watched};
+use crate::cli::terminal::Terminal;
+use crate::run::event::Event;
+use crate::run::stop::Stop;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{Event as Input, KeyCode, KeyEventKind, KeyModifiers, poll, read};
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::{cursor::Show as ShowCursor, execute};
+use state::View;
+use std::io::{self, BufWriter, Stderr, stderr};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// Between two pictures, where nothing happens.
+const REDRAW: Duration = Duration::from_millis(250);
+
+/// Whether the full screen is up: whoever takes it down does so once.
+static UP: AtomicBool = AtomicBool::new(false);
+static HOOK: Once = Once::new();
+
+/// The screen of a run.
+pub struct Live {
+    screen: ratatui::Terminal<CrosstermBackend<BufWriter<Stderr>>>,
+    view: View,
+    began: Instant,
+    drawn: Instant,
+    fresh: bool,
+    stop: Stop,
+    events: Sender<Event>,
+}
+
+impl Live {
+    /// Takes the screen over.
+    ///
+    /// # Errors
+    /// Where the terminal cannot be driven so; it is as it was then.
+    pub fn enter(watched: &Watched<'_>) -> io::Result<Live> {
+        HOOK.call_once(|| {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                leave();
+                before(panic);
+            }));
+        });
+        enable_raw_mode()?;
+        UP.store(true, Ordering::Release);
+        let entered = execute!(stderr(), EnterAlternateScreen);
+        let screen = entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(stderr()))));
+        let screen = screen.and_then(|mut screen| screen.clear().map(|()| screen)).inspect_err(|_| leave())?;
+        let (stop, events) = (watched.stop.clone(), watched.events.clone());
+        let drawn = watched.began;
+        Ok(Live { screen, view: View::of(watched.plan), began: watched.began, drawn, fresh: false, stop, events })
+    }
+
+    /// The display that says on this terminal what stays said, once the screen is given back.
+    pub fn on<'a, 'b>(self, terminal: &'a mut Terminal<'b>) -> Screen<'a, 'b> {
+        Screen { live: self, terminal }
+    }
+
+    fn keys(&mut self) {
+        while poll(Duration::ZERO).unwrap_or(false) {
+            match read() {
+                Ok(Input::Key(key)) if key.kind == KeyEventKind::Press => {
+                    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                    if key.code == KeyCode::Char('q') || (control && key.code == KeyCode::Char('c')) {
+                        self.stop.press();
+                        // The display lives as long as the line to it.
+                        let _ = self.events.send(Event::Stopping(self.stop.level()));
+                    }
+                }
+                Ok(Input::Resize(..)) => self.fresh = false,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn draw(&mut self, color: bool) {
+        let at = self.began.elapsed().as_secs_f64();
+        // A terminal that went away is no reason to lose the run.
+        let _ = self.screen.draw(|frame| screen::draw(&self.view, at, color, frame));
+        (self.drawn, self.fresh) = (Instant::now(), true);
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// Gives the terminal back, if it was taken.
+fn leave() {
+    if UP.swap(false, Ordering::AcqRel) {
+        // What cannot be restored cannot be told on this terminal either.
+        let _ = execute!(stderr(), LeaveAlternateScreen, ShowCursor);
+        let _ = disable_raw_mode();
+    }
+}
+
+/// A screen and the terminal beneath it.
+pub struct Screen<'a, 'b> {
+    live: Live,
+    terminal: &'a mut Terminal<'b>,
+}
+
+impl Show for Screen<'_, '_> {
+    fn see(&mut self, event: &Event) {
+        let live = &mut self.live;
+        live.view.see(event, live.began.elapsed().as_secs_f64());
+        live.fresh = false;
+    }
+
+    fn tick(&mut self) {
+        // After a panic elsewhere the screen is no longer ours.
+        if UP.load(Ordering::Acquire) {
+            self.live.keys();
+            if !self.live.fresh || self.live.drawn.elapsed() >= REDRAW {
+                self.live.draw(self.terminal.err_color);
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        leave();
+        self.terminal.measure();
+        self.live.view.transcript.iter().for_each(|line| self.terminal.say(line));
+    }
+}

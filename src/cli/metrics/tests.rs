@@ -1,0 +1,104 @@
+use super::{Board, answer, text};
+use crate::model::outcome::Phase;
+use crate::model::plan::Plan;
+use crate::model::units::Nanos;
+use crate::run::event::{Event, Progress};
+use crate::run::totals::{Buckets, Totals};
+use crate::scenario::{self, Input};
+use http_body_util::BodyExt;
+use hyper::{Method, Request, StatusCode};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn plan() -> Plan {
+    let text = "version: 1\nname: a\ntarget: { api: simulator, model: 'm \"x\"' }\ndataset: { kind: prompt, text: x }\n\
+                load: { concurrency: 2, requests: 9 }\nmatrix: { load.concurrency: [2, 4] }\nrounds: 2\n";
+    let input = Input { path: Path::new("t.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
+    scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+}
+
+fn started(case: &str, round: u32) -> Event {
+    Event::CaseStarted { case: case.into(), round, part: 0, parts: 4, total: Some(9), seconds: None }
+}
+
+fn progress(ok: u64) -> Progress {
+    let mut e2e = Buckets::default();
+    (0..ok).for_each(|_| e2e.record(Nanos::from_millis(40)));
+    let outcomes = [((Phase::Warmup, "ok"), 1), ((Phase::Measured, "ok"), ok), ((Phase::Measured, "http_5xx"), 1)].into();
+    let totals = Totals { outcomes, events: 10 * ok, output_tokens: 12 * ok, e2e, ..Totals::default() };
+    Progress { in_flight: 2, totals, ..Progress::default() }
+}
+
+/// Both rounds of a case, the second one half way.
+fn board() -> Board {
+    let board = Board::default();
+    board.begin(&plan());
+    board.see(&started("concurrency=2", 0));
+    board.see(&Event::Progress(progress(4)));
+    board.see(&Event::CaseEnded(progress(9)));
+    board.see(&started("concurrency=2", 1));
+    board.see(&Event::Progress(progress(3)));
+    board
+}
+
+fn value(text: &str, series: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(series)).unwrap_or_else(|| panic!("no {series} in\n{text}"));
+    line.trim().parse().unwrap()
+}
+
+#[test]
+fn rounds_add_up_and_the_one_that_runs_is_in() {
+    let text = text::exposition(board().read()).unwrap();
+    let labels = "scenario=\"a\",case=\"concurrency=2\"";
+    for (series, wanted) in [
+        (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}"), 12.0),
+        (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"http_5xx\"}}"), 2.0),
+        (format!("llmscen_requests_total{{{labels},phase=\"warmup\",outcome=\"ok\"}}"), 2.0),
+        (format!("llmscen_tokens_total{{{labels},kind=\"output\"}}"), 144.0),
+        (format!("llmscen_token_events_total{{{labels}}}"), 120.0),
+        (format!("llmscen_in_flight{{{labels}}}"), 2.0),
+        (format!("llmscen_case_running{{{labels}}}"), 1.0),
+        (format!("llmscen_request_latency_seconds_count{{{labels}}}"), 12.0),
+        (format!("llmscen_request_latency_seconds_bucket{{le=\"0.03\",{labels}}}"), 0.0),
+        (format!("llmscen_request_latency_seconds_bucket{{le=\"0.05\",{labels}}}"), 12.0),
+        (format!("llmscen_request_latency_seconds_bucket{{le=\"+Inf\",{labels}}}"), 12.0),
+        ("llmscen_parts{scenario=\"a\"}".to_owned(), 4.0),
+        ("llmscen_parts_ended_total{scenario=\"a\"}".to_owned(), 1.0),
+    ] {
+        assert_eq!(value(&text, &series), wanted, "{series}");
+    }
+    assert!(text.contains("load=\"concurrency 2\",api=\"openai-chat\",model=\"m \\\"x\\\"\"} 1\n"), "{text}");
+    assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1);
+}
+
+#[test]
+fn between_two_rounds_nothing_is_in_flight() {
+    let board = board();
+    board.see(&Event::CaseEnded(progress(9)));
+    let text = text::exposition(board.read()).unwrap();
+    let labels = "scenario=\"a\",case=\"concurrency=2\"";
+    assert_eq!(value(&text, &format!("llmscen_in_flight{{{labels}}}")), 0.0);
+    assert_eq!(value(&text, &format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}")), 18.0);
+    assert!(text::exposition(Board::default().read()).unwrap().ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn only_the_metrics_are_there_and_only_to_be_read() {
+    let board = board();
+    for (method, path, status, figures) in [
+        (Method::GET, "/metrics", StatusCode::OK, true),
+        (Method::GET, "/metrics?a=b", StatusCode::OK, true),
+        (Method::HEAD, "/metrics", StatusCode::OK, false),
+        (Method::POST, "/metrics", StatusCode::METHOD_NOT_ALLOWED, false),
+        (Method::GET, "/", StatusCode::NOT_FOUND, false),
+        (Method::GET, "/metrics/x", StatusCode::NOT_FOUND, false),
+    ] {
+        let request = Request::builder().method(method).uri(path).body(()).unwrap();
+        let (response, gave) = answer(&request, &board);
+        assert_eq!((response.status(), gave), (status, figures), "{path}");
+        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+        assert_eq!(kind.starts_with("application/openmetrics-text; version=1.0.0"), status == StatusCode::OK, "{kind}");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(!body.is_empty());
+    }
+}
