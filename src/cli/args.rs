@@ -1,5 +1,6 @@
 //! The arguments. Whatever a scenario can say is not repeated here: flags select and override.
 
+use crate::cli::compare::CompareArgs;
 use crate::view;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -39,6 +40,8 @@ pub enum Command {
     Plan(Sources),
     /// Report a finished or killed run again from its stored rows
     Report(ReportArgs),
+    /// Compare runs, case by case: what is more than noise, and what has got worse
+    Compare(CompareArgs),
     /// Serve the built-in simulator on a port
     Simulate(SimulateArgs),
     /// Print the JSON Schema of the scenario file, for editors

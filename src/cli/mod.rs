@@ -1,6 +1,7 @@
 //! Floor 4. The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
 
 mod args;
+mod compare;
 mod exit;
 mod inspect;
 mod progress;
@@ -48,6 +49,7 @@ pub fn main(world: World) -> Exit {
         Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
         Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),
         Command::Report(args) => report::report(&args, &world.env, &mut terminal),
+        Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
         Command::Completions { shell } => {

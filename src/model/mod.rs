@@ -6,7 +6,9 @@
 pub mod api;
 pub mod call;
 pub mod check;
+pub mod compare;
 pub mod dataset;
+pub mod effect;
 pub mod ending;
 pub mod labels;
 pub mod load;

@@ -6,7 +6,7 @@ use crate::model::check::Check;
 use crate::model::ending::{Aborted, Ending, Saturated};
 use crate::model::manifest::{Manifest, Part};
 use crate::model::picture::Pictures;
-use crate::model::plan::{Case, Plan};
+use crate::model::plan::{Case, Excerpt, Plan};
 use crate::model::report::{CaseReport, Report, RunVerdict, Timelines};
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
@@ -41,18 +41,23 @@ fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
     let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
     let whole = reckon_case(plan, table, &CaseFacts { case, parts: &parts, until: None }, &[])?;
     let stages = case.stages().into_iter().map(|stage| {
-        let own = |part: &Part| Part {
-            case: stage.case.id.clone(),
-            measured_from_ns: part.measured_from_ns.max(stage.from.0),
-            ending: part.ending.as_ref().and_then(|ending| ending.within(stage.until)),
-            ..part.clone()
-        };
-        let parts: Vec<Part> = parts.iter().map(own).collect();
+        let parts = parts_of(&stage, &parts);
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
         reckon_case(plan, &table.excerpt(&case.id, &stage)?, &facts, &whole.audit.reasons)
     });
     let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
     Ok(std::iter::once(whole).chain(stages).collect())
+}
+
+/// The parts of a case as those of one of its stages.
+pub(super) fn parts_of(stage: &Excerpt, parts: &[Part]) -> Vec<Part> {
+    let own = |part: &Part| Part {
+        case: stage.case.id.clone(),
+        measured_from_ns: part.measured_from_ns.max(stage.from.0),
+        ending: part.ending.as_ref().and_then(|ending| ending.within(stage.until)),
+        ..part.clone()
+    };
+    parts.iter().map(own).collect()
 }
 
 /// The report of a case, or of a stage, which is not sound for any reason for which the `whole` is not.

@@ -1,9 +1,13 @@
 //! Floor 1. Small statistical functions, each with its source.
 
+pub mod adjust;
 pub mod batches;
 pub mod bootstrap;
 pub mod claim;
+pub mod design;
 pub mod drift;
+pub mod effect;
+pub mod fisher;
 pub mod interval;
 pub mod ks;
 pub mod looks;

@@ -4,6 +4,7 @@
 
 mod absent;
 pub mod chart;
+pub mod compare;
 mod error;
 mod escape;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod bad_servers;
+mod compare;
 mod early;
 mod floors;
 mod lab;

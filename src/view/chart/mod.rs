@@ -4,6 +4,7 @@
 
 mod axis;
 mod canvas;
+mod compare;
 mod distribution;
 mod draw;
 mod figure;
@@ -21,6 +22,7 @@ mod throughput_over_load;
 
 use crate::model::report::Report;
 use crate::view::ViewError;
+pub use compare::{NAMES as COMPARISON_CHARTS, comparison_charts};
 use figure::Figure;
 
 /// One picture.
