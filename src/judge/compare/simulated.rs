@@ -80,7 +80,9 @@ fn table(length: Length, measures: &[Measure]) -> (String, Vec<u64>, u64) {
     let alone = |at: usize| [0, 1, 2].map(|shift| count(shift, &|own| own.0[at]));
     let any = [0, 1, 2].map(|shift| count(shift, &|own| own.1));
     let mut text: String = measures.iter().enumerate().map(|(at, measure)| row(format!("`{measure}`"), alone(at))).collect();
-    text += &row(format!("any of these {}, after Holm", measures.len()), any);
+    if measures.len() > 1 {
+        text += &row(format!("any of these {}, after Holm", measures.len()), any);
+    }
     (text, (0..measures.len()).map(|at| alone(at)[0]).collect(), any[0])
 }
 

@@ -10,9 +10,9 @@ use crate::view::chart::limit::{Limit, SpanUnit, limits, scaled};
 use crate::view::chart::style::{ALARM, Stroke};
 
 const TOPICS: [(&str, Metric, &str, &str); 3] = [
-    ("compare_ttft", Metric::Ttft, "Time to first token, before and after", "share of requests"),
-    ("compare_itl", Metric::Itl, "Inter-token latency, before and after", "share of gaps"),
-    ("compare_e2e", Metric::E2e, "End-to-end latency, before and after", "share of requests"),
+    ("compare_ttft", Metric::Ttft, "Time to first token, run by run", "share of requests"),
+    ("compare_itl", Metric::Itl, "Inter-token latency, run by run", "share of gaps"),
+    ("compare_e2e", Metric::E2e, "End-to-end latency, run by run", "share of requests"),
 ];
 
 /// A chart for each of the metrics that two runs have values of in one case.
@@ -48,12 +48,15 @@ fn figure(comparison: &Comparison, (name, metric, title, y): (&'static str, Metr
     });
     unique.truncate(3);
     let only = kept.len() == 1;
-    let panels: Vec<Panel> = kept.iter().map(|id| panel(comparison, (id, only), metric, &unique, y)).collect();
+    let all = kept.iter().flat_map(|id| twins(comparison, id)).filter_map(|(_, case)| curve(case, metric)).flatten();
+    let unit = SpanUnit::of(all.map(|(x, _)| *x));
+    let panels: Vec<Panel> = kept.iter().map(|id| panel(comparison, (id, only.then_some(y)), metric, &unique, unit)).collect();
+    let share = if only { String::new() } else { y.to_owned() };
     let marked = unique.iter().map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::dashed(ALARM))));
     Some(Figure {
         name,
         title: title.to_owned(),
-        subtitle: subtitle(comparison, &[remark]),
+        subtitle: subtitle(comparison, &[remark, share]),
         legend: legend(comparison).into_iter().chain(marked).collect(),
         side: Side::Top,
         columns: match panels.len() {
@@ -66,22 +69,20 @@ fn figure(comparison: &Comparison, (name, metric, title, y): (&'static str, Metr
     })
 }
 
-fn panel(comparison: &Comparison, (id, only): (&str, bool), metric: Metric, limits: &[Limit], y: &str) -> Panel {
+/// A panel of a case; the only one has the axis' title above it, others have their case there.
+fn panel(comparison: &Comparison, (id, y): (&str, Option<&str>), metric: Metric, limits: &[Limit], unit: SpanUnit) -> Panel {
     let curves: Vec<_> = twins(comparison, id).filter_map(|(run, case)| Some((run, curve(case, metric)?))).collect();
     let values: Vec<f64> = curves.iter().flat_map(|(_, points)| points.iter().map(|(x, _)| *x)).collect();
     let greatest = values.iter().copied().fold(0.0, f64::max);
     // A limit far beyond all values would press the curves into a corner.
     let near: Vec<&Limit> = limits.iter().filter(|limit| limit.value <= greatest * 3.0).collect();
-    let all: Vec<f64> = values.iter().copied().chain(near.iter().map(|limit| limit.value)).collect();
-    let unit = SpanUnit::of(all.iter().copied());
-    let all: Vec<f64> = all.iter().map(|value| value * unit.factor).collect();
+    let all: Vec<f64> = values.iter().copied().chain(near.iter().map(|limit| limit.value)).map(|x| x * unit.factor).collect();
     let mut marks: Vec<Mark> = near.iter().map(|limit| Mark::Upright(limit.value * unit.factor, Stroke::dashed(ALARM))).collect();
     for (run, points) in curves {
         let risen = points.first().map(|(x, _)| (*x, 0.0)).into_iter().chain(points.iter().copied()).collect::<Vec<_>>();
         marks.push(Mark::Steps(scaled(&risen, unit.factor, 1.0), Stroke::solid(color(comparison, run))));
     }
-    let x = Axis::fit(format!("{metric} ({})", unit.name), &all, 30.0);
-    // The unit may be another one in each panel, and only the lowest panels have the title of the axis.
-    let title = if only { String::new() } else { format!("{id}, {}", unit.name) };
-    Panel { title, x, y: Axis::shares(y), marks }
+    let x = Axis::fit(format!("{} ({})", metric.name().to_uppercase(), unit.name), &all, 30.0);
+    let title = if y.is_some() { String::new() } else { id.to_owned() };
+    Panel { title, x, y: Axis::shares(y.unwrap_or_default()), marks }
 }

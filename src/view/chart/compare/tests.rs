@@ -48,6 +48,18 @@ fn the_worst_cases_are_among_those_shown() {
 }
 
 #[test]
+fn distributions_lie_over_one_another_with_the_limits_near_them() {
+    let figures = figures(&comparison(12, 3));
+    let ttft = figures.iter().find(|figure| figure.name == "compare_ttft").unwrap();
+    let curves = |marks: &[Mark]| marks.iter().filter(|mark| matches!(mark, Mark::Steps(..))).count();
+    assert_eq!((ttft.panels.len(), ttft.legend.len()), (12, 4));
+    assert!(ttft.panels.iter().all(|panel| curves(&panel.marks) == 3));
+    let limited = |marks: &[Mark]| marks.iter().any(|mark| matches!(mark, Mark::Upright(at, _) if *at == 0.5));
+    let drawn: Vec<bool> = ttft.panels.iter().map(|panel| limited(&panel.marks)).collect();
+    assert!(drawn[11] && !drawn[1], "500 ms, in seconds, where values come near it: {drawn:?}");
+}
+
+#[test]
 fn nothing_is_drawn_outside_the_picture() {
     let fontdb = font::database().unwrap();
     let options = resvg::usvg::Options { fontdb, ..Default::default() };
