@@ -7,7 +7,7 @@ fn simulated(lab: &Lab, folder: &str, alpha: &str, users: u32) {
     let scenario = format!(
         "version: 1\nname: pair\ntarget: {{ api: simulator, simulator: {{ alpha: {alpha}, jitter: 0.1 }} }}\n\
          request: {{ max_tokens: 8 }}\ndataset: {{ kind: random, tokens: {{ uniform: [20, 200] }} }}\n\
-         load: {{ concurrency: {users}, requests: 200, warmup: 8 }}\nslo: [ttft.p95 < 10s]\n\
+         load: {{ concurrency: {users}, requests: 120, warmup: 8 }}\nslo: [ttft.p95 < 10s]\n\
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n"
     );
     let file = format!("{folder}.yaml");

@@ -1,4 +1,4 @@
-//! What the comparison is worth: 200 pairs of runs without a difference, with one of 5 % and with one of 10 %, printed as
+//! What the comparison is worth: 200 pairs of runs without a difference, with one of 5 % and with one of 10 %, as
 //! `docs/compare.md` has it.
 
 use super::*;
@@ -49,8 +49,11 @@ fn request(rng: &mut ChaCha8Rng, queue: &mut f64, round: u32, scale: f64) -> Row
     Row { round, ok: true, values, gaps, output_tokens: Some(tokens), busy_ms: e2e, ..Row::default() }
 }
 
-/// Alarms of one pair at 5 %, for each shift: of each measure alone, and of any of them after Holm's correction.
-fn pair(index: u64, length: Length, measures: &[Measure]) -> [(Vec<bool>, bool); 3] {
+/// Of each measure alone, and of any of them after Holm's correction.
+type Alarms = (Vec<bool>, bool);
+
+/// Alarms of one pair at 5 %, for each shift.
+fn pair(index: u64, length: Length, measures: &[Measure]) -> [Alarms; 3] {
     let of = |run_seed: Seed, scale| vec![side("a", &run(run_seed, length, scale), measures, 0.975, Seed(index))];
     let base = of(Seed(17).child(index).child("base"), 1.0);
     SHIFTS.map(|scale| {
@@ -73,8 +76,7 @@ fn table(length: Length, measures: &[Measure]) -> (String, Vec<u64>, u64) {
         let parts: Vec<_> = (0..4).map(work).collect();
         parts.into_iter().flat_map(|part| -> Vec<_> { part.join().unwrap() }).collect()
     });
-    let count =
-        |shift: usize, which: &dyn Fn(&(Vec<bool>, bool)) -> bool| pairs.iter().filter(|pair| which(&pair[shift])).count() as u64;
+    let count = |shift: usize, which: &dyn Fn(&Alarms) -> bool| pairs.iter().filter(|pair| which(&pair[shift])).count() as u64;
     let percent = |count: u64| format!("{:.1} %", count as f64 * 100.0 / PAIRS as f64);
     let row = |name: String, counts: [u64; 3]| format!("| {name} | {n} | {} |\n", counts.map(percent).join(" | "));
     let alone = |at: usize| [0, 1, 2].map(|shift| count(shift, &|own| own.0[at]));
@@ -89,7 +91,6 @@ fn table(length: Length, measures: &[Measure]) -> (String, Vec<u64>, u64) {
 /// The rows of the table, their rates of false alarms proven.
 fn proven(length: Length, measures: &[Measure]) -> String {
     let (text, alone, any) = table(length, measures);
-    println!("{text}");
     // A rate of 5 % would bring about as many or more once in a hundred times.
     assert!(alone.iter().all(|&alarms| at_least(PAIRS as f64, 0.05, alarms as f64) > 0.01), "{text}");
     assert!(alone.iter().sum::<u64>() as f64 <= 0.05 * (PAIRS as usize * measures.len()) as f64, "{text}");
