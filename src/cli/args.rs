@@ -1,6 +1,7 @@
 //! The arguments. Whatever a scenario can say is not repeated here: flags select and override.
 
 use crate::cli::baseline::BaselineArgs;
+use crate::cli::compare::CompareArgs;
 use crate::cli::compat::Compat;
 use crate::cli::follow::WatchArgs;
 use crate::cli::import::ImportArgs;
@@ -48,6 +49,8 @@ pub enum Command {
     Baseline(BaselineArgs),
     /// Turn another tool's command line into a scenario: import vllm -- bench serve --model …
     Import(ImportArgs),
+    /// Compare runs, case by case: what is more than noise, and what has got worse
+    Compare(CompareArgs),
     /// Serve the built-in simulator on a port
     Simulate(SimulateArgs),
     /// Print the JSON Schema of the scenario file, for editors

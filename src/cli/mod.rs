@@ -2,6 +2,7 @@
 
 mod args;
 mod baseline;
+mod compare;
 mod compat;
 mod exit;
 mod follow;
@@ -59,6 +60,7 @@ pub fn main(world: World) -> Exit {
         Command::Report(args) => report::report(&args, &world.env, &mut terminal),
         Command::Baseline(args) => baseline::baseline(&args, &world.env, &mut terminal),
         Command::Import(args) => import::import(&args, &mut terminal),
+        Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
         Command::Completions { shell } => {

@@ -4,6 +4,7 @@
 //! means and throughputs by the bootstrap, all else as a point.
 
 mod chance;
+pub mod compare;
 mod evidence;
 mod figure;
 mod given_up;

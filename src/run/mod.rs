@@ -5,6 +5,7 @@ pub mod audit;
 pub mod bench;
 pub mod calendar;
 pub mod collect;
+pub mod compare;
 pub mod compat;
 pub mod conduct;
 pub mod context;

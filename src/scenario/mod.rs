@@ -9,6 +9,7 @@
 
 pub(crate) mod block;
 pub mod check;
+pub mod differ;
 pub(crate) mod expand;
 pub mod fault;
 pub(crate) mod fill;

@@ -1,10 +1,14 @@
 //! Floor 1. Small statistical functions, each with its source.
 
+pub mod adjust;
 pub mod batches;
 pub mod bootstrap;
 pub mod claim;
 pub mod components;
+pub mod design;
 pub mod drift;
+pub mod effect;
+pub mod fisher;
 pub mod interval;
 pub mod knee;
 pub mod ks;

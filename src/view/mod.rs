@@ -6,6 +6,7 @@ mod absent;
 mod baseline;
 mod baseline_table;
 pub mod chart;
+pub mod compare;
 pub mod compat;
 mod error;
 mod escape;

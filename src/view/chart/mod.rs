@@ -5,6 +5,7 @@
 mod axis;
 mod by_token;
 mod canvas;
+mod compare;
 mod distribution;
 mod draw;
 mod figure;
@@ -30,6 +31,7 @@ mod throughput_over_load;
 use crate::model::plan::Format;
 use crate::model::report::Report;
 use crate::view::ViewError;
+pub use compare::{NAMES as COMPARISON_CHARTS, comparison_charts};
 use figure::Figure;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};

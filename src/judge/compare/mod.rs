@@ -1,0 +1,86 @@
+//! Runs against a base, case by case and measure by measure.
+
+mod contrast;
+mod side;
+
+pub use side::{Side, comparable, side};
+
+use crate::model::compare::{Contrast, Correction, Finding, Measure};
+use crate::model::metric::{Metric, Stat};
+use crate::stats::adjust::{benjamini_hochberg, holm};
+
+/// The measures that are compared where nobody asks for others.
+pub fn usual() -> Vec<Measure> {
+    let quantiles: [(Metric, &[f64]); 4] = [
+        (Metric::Ttft, &[0.5, 0.95, 0.99]),
+        (Metric::Itl, &[0.5, 0.99]),
+        (Metric::Tpot, &[0.5, 0.95]),
+        (Metric::E2e, &[0.5, 0.95, 0.99]),
+    ];
+    let of = |(metric, shares): (Metric, &'static [f64])| {
+        shares.iter().map(move |&share| Measure { metric, stat: Some(Stat::Quantile(share)) })
+    };
+    let whole = [Metric::OutputTps, Metric::RequestThroughput, Metric::ErrorRate];
+    quantiles.into_iter().flat_map(of).chain(whole.map(|metric| Measure { metric, stat: None })).collect()
+}
+
+/// Every measure of every case that two runs share, each run against the first; the findings are still to be settled. `level`:
+/// the one-sided confidence that the sides' bounds were taken at.
+pub fn contrasts(runs: &[Vec<Side>], measures: &[Measure], level: f64) -> Vec<Contrast> {
+    let Some((base, others)) = runs.split_first() else { return Vec::new() };
+    let mut all = Vec::new();
+    for own in base {
+        for (index, measure) in measures.iter().enumerate() {
+            let same = others.iter().enumerate().filter_map(|(run, sides)| Some((run + 1, twin(sides, own)?)));
+            all.extend(same.filter_map(|(run, other)| contrast::of((own, other), (index, *measure), run, level)));
+        }
+    }
+    all
+}
+
+fn twin<'a>(sides: &'a [Side], own: &Side) -> Option<&'a Side> {
+    sides.iter().find(|side| side.case == own.case)
+}
+
+/// Cases that the base or another run has alone: the index of the run that has it, and its id.
+pub fn alone(runs: &[Vec<Side>]) -> Vec<(usize, String)> {
+    let Some((base, others)) = runs.split_first() else { return Vec::new() };
+    let missing = |(run, from, to): (usize, &[Side], &[Side])| {
+        from.iter().filter(|own| twin(to, own).is_none()).map(|own| (run, own.case.clone())).collect::<Vec<_>>()
+    };
+    let both = others.iter().enumerate().flat_map(|(run, other)| [(0, &base[..], &other[..]), (run + 1, &other[..], &base[..])]);
+    let mut all: Vec<(usize, String)> = Vec::new();
+    both.flat_map(missing).for_each(|one| {
+        if !all.contains(&one) {
+            all.push(one)
+        }
+    });
+    all
+}
+
+/// Adjusts the probabilities over all of them and says what each comes to: more than noise where the adjusted probability is
+/// below `alpha`, and a regression where it is then worse by more than `allowed`, a share of the base. Returns the number of
+/// tests.
+pub fn settle(all: &mut [Contrast], correction: Correction, alpha: f64, allowed: f64) -> usize {
+    let p: Vec<f64> = all.iter().filter_map(|own| own.p).collect();
+    let adjusted = match correction {
+        Correction::Holm => holm(&p),
+        Correction::Bh => benjamini_hochberg(&p),
+        Correction::None => p,
+    };
+    for (own, adjusted) in all.iter_mut().filter(|own| own.p.is_some()).zip(&adjusted) {
+        own.p_adjusted = Some(*adjusted);
+        own.finding = match own.worsening().filter(|_| *adjusted < alpha) {
+            Some(worse) if worse > allowed => Finding::Regression,
+            Some(worse) if worse > 0.0 => Finding::Worse,
+            Some(worse) if worse < 0.0 => Finding::Better,
+            _ => Finding::Noise,
+        };
+    }
+    adjusted.len()
+}
+
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;

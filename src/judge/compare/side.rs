@@ -1,0 +1,139 @@
+//! What one case of one run says about each measure, without any other run.
+
+use crate::judge::quantile::at;
+use crate::judge::units::{self, Units};
+use crate::model::compare::{Measure, Reading};
+use crate::model::metric::{Metric, Per, Stat};
+use crate::model::sample::{Row, Sample};
+use crate::model::seed::Seed;
+use crate::stats::bootstrap::{Unit, ends};
+use crate::stats::claim::allowed;
+use crate::stats::interval::Interval;
+use crate::stats::quantile::{rank, sort};
+use crate::stats::{design, share};
+use std::collections::BTreeMap;
+
+/// Values that an effect size is taken from at the most: every k-th of more. It is then sure to about one hundredth.
+const ROOM: usize = 20_000;
+
+/// The evidence of one case of one run, small enough to keep while the next run is read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Side {
+    /// Case id.
+    pub case: String,
+    /// In the order of the measures.
+    pub(super) readings: Vec<Reading>,
+    /// Of shares, `(hits, requests)` as far as they are independent.
+    pub(super) shares: Vec<Option<(u64, u64)>>,
+    /// Ascending values of the metrics that have a distribution, thinned.
+    pub(super) values: BTreeMap<Metric, Vec<f64>>,
+}
+
+/// Whether a measure has an interval that could tell a difference from noise: quantiles and means, throughputs, and the rate
+/// of errors.
+pub fn comparable(measure: Measure) -> bool {
+    use Metric::{ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
+    match (measure.metric.per(), measure.stat) {
+        (Per::Case, None) => {
+            [ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps].contains(&measure.metric)
+        }
+        (Per::Request | Per::Gap, Some(Stat::Quantile(p))) => p > 0.0 && p < 1.0,
+        (Per::Request | Per::Gap, Some(Stat::Mean)) => true,
+        _ => false,
+    }
+}
+
+/// The side of a case, bounds at confidence `level` each. `seed`: of the bootstrap.
+pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed: Seed) -> Side {
+    let rows: Vec<&Row> = sample.rows.iter().collect();
+    let mut side = Side { case: case.to_owned(), readings: Vec::new(), shares: Vec::new(), values: BTreeMap::new() };
+    // Measures of one metric stand together, so that its values are gathered once.
+    let mut pool: (Option<Metric>, Vec<f64>) = (None, Vec::new());
+    for measure in measures {
+        let metric = measure.metric;
+        if measure.stat.is_some() && pool.0 != Some(metric) {
+            pool = (Some(metric), pooled(&rows, metric));
+            side.values.insert(metric, thinned(&pool.1));
+        }
+        let seed = seed.child(measure.to_string().as_str());
+        let (reading, share) = match measure.stat {
+            Some(Stat::Quantile(p)) => (quantile(&rows, metric, &mut pool.1, p, level), None),
+            Some(_) => (ratio(&units::mean(&rows, metric), None, level, seed), None),
+            None if metric == Metric::ErrorRate => errors(&rows, level),
+            None => {
+                let units = units::throughput(&rows, metric, sample).unwrap_or_default();
+                (ratio(&units, sample.scalars.get(&metric).copied(), level, seed), None)
+            }
+        };
+        side.readings.push(reading);
+        side.shares.push(share);
+    }
+    side
+}
+
+fn own(row: &Row, metric: Metric) -> &[f64] {
+    match metric.per() {
+        _ if !row.counts(metric) => &[],
+        Per::Gap => &row.gaps,
+        Per::Request | Per::Case => row.values.get(&metric).map_or(&[], std::slice::from_ref),
+    }
+}
+
+fn pooled(rows: &[&Row], metric: Metric) -> Vec<f64> {
+    rows.iter().flat_map(|row| own(row, metric).iter().copied()).collect()
+}
+
+fn thinned(values: &[f64]) -> Vec<f64> {
+    let step = values.len().div_ceil(ROOM).max(1);
+    let mut some: Vec<f64> = values.iter().step_by(step).copied().collect();
+    sort(&mut some);
+    some
+}
+
+/// A quantile between order statistics (Woodruff, "Confidence intervals for medians and other position measures", Journal of
+/// the American Statistical Association 47, 1952): the exact binomial bounds of as many values as these are worth, where
+/// those of one request and of neighbours are not independent.
+fn quantile(rows: &[&Row], metric: Metric, values: &mut [f64], p: f64, level: f64) -> Reading {
+    let n = values.len() as u64;
+    let Some(value) = at(values, rank(values.len(), p)).filter(|_| n > 0) else { return Reading::default() };
+    let over = |row: &&Row| {
+        let own = own(row, metric);
+        let amount = own.iter().filter(|one| **one > value).count() as f64;
+        (!own.is_empty()).then_some((row.round, Unit { amount, weight: own.len() as f64 }))
+    };
+    let (rounds, units): (Vec<u32>, Vec<Unit>) = rows.iter().filter_map(over).unzip();
+    let design = design::effect(&units, &rounds);
+    let worth = ((n as f64 / design) as u64).max(1);
+    Reading { value: Some(value), bounds: bounds(values, p, worth, level), n, design }
+}
+
+fn bounds(values: &mut [f64], p: f64, worth: u64, level: f64) -> Option<(f64, f64)> {
+    let n = values.len();
+    let scaled = |count: u64| (count as f64 * n as f64 / worth as f64) as usize;
+    let (over, under) = (allowed(worth, 1.0 - p, level)?, allowed(worth, p, level)?);
+    at(values, scaled(under) + 1).zip(at(values, n.checked_sub(scaled(over))?))
+}
+
+/// A mean or a throughput by the bootstrap, wider by what neighbours have in common; whole rounds have that in them already.
+fn ratio(units: &Units, known: Option<f64>, level: f64, seed: Seed) -> Reading {
+    let Some(value) = known.or(units.observed).filter(|_| !units.drawn.is_empty()) else { return Reading::default() };
+    let design = if units.by_round { 1.0 } else { design::clumping(&units.drawn, &[]) };
+    let bounds = ends(&units.drawn, level, seed).map(|(low, high)| Interval { value, low, high }.widened(design.sqrt()));
+    Reading { value: Some(value), bounds: bounds.map(|own| (own.low, own.high)), n: units.n, design }
+}
+
+/// The share of requests that failed, by the exact bounds of as many as these are worth: failures come in bursts.
+fn errors(rows: &[&Row], level: f64) -> (Reading, Option<(u64, u64)>) {
+    let stayed = rows.iter().filter(|row| !row.left);
+    let (rounds, units): (Vec<u32>, Vec<Unit>) =
+        stayed.map(|row| (row.round, Unit { amount: f64::from(u8::from(!row.ok)), weight: 1.0 })).unzip();
+    let (hits, n) = (units.iter().map(|unit| unit.amount).sum::<f64>(), units.len() as f64);
+    if n == 0.0 {
+        return (Reading::default(), None);
+    }
+    // What one request more or less would explain is no sign of dependence.
+    let design = Some(design::effect(&units, &rounds)).filter(|design| *design > n / (n - 1.5)).unwrap_or(1.0);
+    let worth = ((hits / design).round() as u64, (n / design).round().max(1.0) as u64);
+    let bounds = (share::lower(worth.0, worth.1, level), share::upper(worth.0, worth.1, level));
+    (Reading { value: Some(hits / n), bounds: Some(bounds), n: n as u64, design }, Some(worth))
+}

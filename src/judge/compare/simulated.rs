@@ -1,0 +1,122 @@
+//! What the comparison is worth: 200 pairs of runs without a difference, with one of 5 % and with one of 10 %, as
+//! `docs/compare.md` has it.
+
+use super::*;
+use crate::model::sample::{Row, Sample};
+use crate::model::seed::Seed;
+use crate::stats::tail::at_least;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+
+const PAIRS: u64 = 200;
+const USERS: f64 = 8.0;
+const GAPS: usize = 16;
+/// Correlation of the queue that successive requests find.
+const QUEUE: f64 = 0.3;
+const SHIFTS: [f64; 3] = [1.0, 1.05, 1.10];
+
+/// How long a run is: rounds, and requests of each.
+#[derive(Clone, Copy)]
+struct Length(u32, usize);
+
+/// A closed loop of eight users: first tokens log-normal around 200 ms with a queue that clings, one in fifty four times as
+/// slow, 64 to 256 tokens, each request at a pace of its own around 20 ms, each of several rounds with 1 % of luck.
+/// Everything takes `scale` times as long.
+fn run(seed: Seed, Length(rounds, size): Length, scale: f64) -> Sample {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
+    let (mut queue, mut rows, mut windows) = (0.0, Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let luck: f64 = if rounds > 1 { StandardNormal.sample(&mut rng) } else { 0.0 };
+        let scale = scale * (0.01 * luck).exp();
+        let own: Vec<Row> = (0..size).map(|_| request(&mut rng, &mut queue, round, scale)).collect();
+        windows.push(own.iter().map(|row| row.busy_ms).sum::<f64>() / USERS / 1e3);
+        rows.extend(own);
+    }
+    Sample { rows, windows, ..Sample::default() }
+}
+
+fn request(rng: &mut ChaCha8Rng, queue: &mut f64, round: u32, scale: f64) -> Row {
+    let mut normal = || -> f64 { StandardNormal.sample(rng) };
+    *queue = QUEUE * *queue + (1.0 - QUEUE * QUEUE).sqrt() * normal();
+    let pace = scale * 20.0 * (0.15 * normal()).exp();
+    let gaps: Vec<f64> = (0..GAPS).map(|_| pace * (0.4 * normal()).exp()).collect();
+    let slow = if rng.random_range(0.0..1.0) < 0.02 { 4.0 } else { 1.0 };
+    let tokens = f64::from(rng.random_range(64..=256u32));
+    let ttft = scale * 200.0 * slow * (0.4 * *queue).exp();
+    let e2e = ttft + pace * (tokens - 1.0);
+    let values = [(Metric::Ttft, ttft), (Metric::Tpot, pace), (Metric::E2e, e2e)].into();
+    Row { round, ok: true, values, gaps, output_tokens: Some(tokens), busy_ms: e2e, ..Row::default() }
+}
+
+/// Of each measure alone, and of any of them after Holm's correction.
+type Alarms = (Vec<bool>, bool);
+
+/// Alarms of one pair at 5 %, for each shift.
+fn pair(index: u64, length: Length, measures: &[Measure]) -> [Alarms; 3] {
+    let of = |run_seed: Seed, scale| vec![side("a", &run(run_seed, length, scale), measures, 0.975, Seed(index))];
+    let base = of(Seed(17).child(index).child("base"), 1.0);
+    SHIFTS.map(|scale| {
+        let runs = [base.clone(), of(Seed(17).child(index).child("other"), scale)];
+        let mut all = contrasts(&runs, measures, 0.975);
+        assert_eq!((all.len(), settle(&mut all, Correction::Holm, 0.05, 0.0)), (measures.len(), measures.len()));
+        let any = all.iter().any(|own| own.finding != Finding::Noise);
+        (all.iter().map(|own| own.p.unwrap() < 0.05).collect(), any)
+    })
+}
+
+/// Rows of the table of the docs, and the alarms without a difference: of each measure alone, and of any.
+fn table(length: Length, measures: &[Measure]) -> (String, Vec<u64>, u64) {
+    let chunk = PAIRS / 4;
+    let n = if length.0 > 1 { format!("{} × {}", length.0, length.1) } else { length.1.to_string() };
+    let pairs: Vec<_> = std::thread::scope(|scope| {
+        let work = |part: u64| {
+            scope.spawn(move || (part * chunk..(part + 1) * chunk).map(|index| pair(index, length, measures)).collect())
+        };
+        let parts: Vec<_> = (0..4).map(work).collect();
+        parts.into_iter().flat_map(|part| -> Vec<_> { part.join().unwrap() }).collect()
+    });
+    let count = |shift: usize, which: &dyn Fn(&Alarms) -> bool| pairs.iter().filter(|pair| which(&pair[shift])).count() as u64;
+    let percent = |count: u64| format!("{:.1} %", count as f64 * 100.0 / PAIRS as f64);
+    let row = |name: String, counts: [u64; 3]| format!("| {name} | {n} | {} |\n", counts.map(percent).join(" | "));
+    let alone = |at: usize| [0, 1, 2].map(|shift| count(shift, &|own| own.0[at]));
+    let any = [0, 1, 2].map(|shift| count(shift, &|own| own.1));
+    let mut text: String = measures.iter().enumerate().map(|(at, measure)| row(format!("`{measure}`"), alone(at))).collect();
+    if measures.len() > 1 {
+        text += &row(format!("any of these {}, after Holm", measures.len()), any);
+    }
+    (text, (0..measures.len()).map(|at| alone(at)[0]).collect(), any[0])
+}
+
+/// The rows of the table, their rates of false alarms proven.
+fn proven(length: Length, measures: &[Measure]) -> String {
+    let (text, alone, any) = table(length, measures);
+    // A rate of 5 % would bring about as many or more once in a hundred times.
+    assert!(alone.iter().all(|&alarms| at_least(PAIRS as f64, 0.05, alarms as f64) > 0.01), "{text}");
+    assert!(alone.iter().sum::<u64>() as f64 <= 0.05 * (PAIRS as usize * measures.len()) as f64, "{text}");
+    assert!(any as f64 <= 0.05 * PAIRS as f64, "{text}");
+    text
+}
+
+/// That the page has these rows, and no others in their place.
+fn told(text: &str) {
+    assert!(include_str!("../../../docs/compare.md").contains(text), "docs/compare.md has other figures than\n{text}");
+}
+
+#[test]
+fn quantiles_raise_no_more_false_alarms_than_they_may() {
+    let of = |metric, p| Measure { metric, stat: Some(Stat::Quantile(p)) };
+    let measures = [(Metric::Ttft, 0.5), (Metric::Ttft, 0.95), (Metric::Ttft, 0.99), (Metric::Itl, 0.5), (Metric::Itl, 0.99)];
+    let more = [(Metric::Tpot, 0.5), (Metric::Tpot, 0.95), (Metric::E2e, 0.5), (Metric::E2e, 0.95), (Metric::E2e, 0.99)];
+    told(&proven(Length(1, 1000), &measures.into_iter().chain(more).map(|(metric, p)| of(metric, p)).collect::<Vec<_>>()));
+}
+
+#[test]
+fn means_and_throughputs_raise_no_more_false_alarms_than_they_may() {
+    let of = |metric, stat| Measure { metric, stat };
+    let measures = [(Metric::Ttft, Some(Stat::Mean)), (Metric::E2e, Some(Stat::Mean)), (Metric::OutputTps, None)];
+    let rounds = proven(Length(10, 100), &measures.map(|(metric, stat)| of(metric, stat)));
+    // Drawn request by request, which takes a hundred times as long.
+    let requests = proven(Length(1, 100), &[of(Metric::OutputTps, None)]);
+    [rounds, requests].iter().for_each(|text| told(text));
+}

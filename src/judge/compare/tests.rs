@@ -1,0 +1,139 @@
+//! Small comparisons whose outcome is known.
+
+use super::*;
+use crate::judge::fixture::{failed, ok, sample};
+use crate::model::effect::{Effect, Magnitude};
+use crate::model::sample::{Row, Sample};
+use crate::model::seed::Seed;
+
+const LEVEL: f64 = 0.975;
+
+fn measure(metric: Metric, stat: Option<Stat>) -> Measure {
+    Measure { metric, stat }
+}
+
+fn median(metric: Metric) -> Measure {
+    measure(metric, Some(Stat::Quantile(0.5)))
+}
+
+fn of(case: &str, sample: &Sample, measures: &[Measure]) -> Side {
+    side(case, sample, measures, LEVEL, Seed(1))
+}
+
+fn one(base: Vec<Row>, other: Vec<Row>, measure: Measure, allowed: f64) -> Contrast {
+    let runs = [base, other].map(|rows| vec![of("a", &sample(rows), &[measure])]);
+    let mut all = contrasts(&runs, &[measure], LEVEL);
+    settle(&mut all, Correction::Holm, 0.05, allowed);
+    all.remove(0)
+}
+
+/// 1 … n milliseconds times `scale`, shuffled so that neighbours are unlike.
+fn spread(n: u32, scale: f64) -> Vec<Row> {
+    (0..n).map(|index| ok(Metric::E2e, f64::from(index * 7919 % n + 1) * scale)).collect()
+}
+
+#[test]
+fn equal_runs_differ_by_nothing() {
+    let seen = one(spread(400, 1.0), spread(400, 1.0), median(Metric::E2e), 0.05);
+    assert_eq!((seen.finding, seen.p, seen.effect), (Finding::Noise, Some(1.0), Some(Effect::CliffsDelta(0.0))));
+    let ratio = seen.ratio.unwrap();
+    assert!(ratio.value == 1.0 && (0.7..0.9).contains(&ratio.low) && (1.1..1.4).contains(&ratio.high), "{ratio:?}");
+    assert_eq!((seen.base.value, seen.base.n), (Some(200.0), 400));
+}
+
+#[test]
+fn a_great_slowdown_is_a_regression_and_a_speedup_is_better() {
+    let slow = one(spread(400, 1.0), spread(400, 2.0), median(Metric::E2e), 0.05);
+    assert_eq!((slow.finding, slow.ratio.unwrap().value, slow.worsening()), (Finding::Regression, 2.0, Some(1.0)));
+    assert_eq!(slow.effect.unwrap().magnitude(), Magnitude::Large);
+    assert_eq!(one(spread(400, 1.0), spread(400, 2.0), median(Metric::E2e), 1.0).finding, Finding::Worse, "it is allowed");
+    assert_eq!(one(spread(400, 2.0), spread(400, 1.0), median(Metric::E2e), 0.05).finding, Finding::Better);
+}
+
+#[test]
+fn too_few_values_decide_nothing_and_say_so() {
+    let p99 = measure(Metric::E2e, Some(Stat::Quantile(0.99)));
+    let seen = one(spread(100, 1.0), spread(100, 9.0), p99, 0.05);
+    assert_eq!((seen.finding, seen.p, seen.base.bounds), (Finding::Unknown, None, None));
+    assert!(seen.note.unwrap().starts_with("too few values for bounds: they are worth "));
+    assert_eq!((seen.base.value, seen.other.value), (Some(99.0), Some(891.0)), "the values are told all the same");
+}
+
+#[test]
+fn a_measure_of_one_run_alone_is_unknown_and_of_none_is_left_out() {
+    let seen = one(spread(100, 1.0), vec![ok(Metric::Ttft, 1.0)], median(Metric::E2e), 0.05);
+    assert_eq!((seen.finding, seen.note.as_deref()), (Finding::Unknown, Some("this run has no such values")));
+    let runs = [1, 2].map(|_| vec![of("a", &sample(spread(9, 1.0)), &[median(Metric::Ttft)])]);
+    assert_eq!(contrasts(&runs, &[median(Metric::Ttft)], LEVEL), []);
+}
+
+#[test]
+fn a_zero_has_no_ratio() {
+    let zero = || (0..200).map(|_| ok(Metric::E2e, 0.0)).collect();
+    let seen = one(zero(), spread(200, 1.0), median(Metric::E2e), 0.05);
+    assert_eq!((seen.finding, seen.ratio), (Finding::Unknown, None));
+    assert_eq!(seen.note.as_deref(), Some("a value or a bound of 0 has no ratio"));
+}
+
+#[test]
+fn errors_are_compared_exactly_and_from_zero_any_sure_rise_is_a_regression() {
+    let errors = measure(Metric::ErrorRate, None);
+    // Failures far from one another: no burst.
+    let rows = |bad: usize| {
+        let fails = |index: usize| bad > 0 && index.is_multiple_of(200 / bad);
+        (0..200).map(|index| if fails(index) { failed() } else { ok(Metric::E2e, 1.0) }).collect::<Vec<_>>()
+    };
+    let seen = one(rows(0), rows(10), errors, 0.05);
+    // R: fisher.test(matrix(c(0, 200, 10, 190), 2)): p = 0.001741.
+    assert!((seen.p.unwrap() - 0.0017405).abs() < 1e-5, "{seen:?}");
+    assert_eq!((seen.finding, seen.ratio, seen.difference.unwrap().value), (Finding::Regression, None, 0.05));
+    assert!(seen.difference.unwrap().low > 0.0);
+    assert_eq!(one(rows(0), rows(2), errors, 0.05).finding, Finding::Noise);
+    assert_eq!(one(rows(10), rows(0), errors, 0.05).finding, Finding::Better);
+}
+
+#[test]
+fn gaps_of_one_request_are_worth_less_than_as_many_requests() {
+    let rows = |alike: bool| {
+        let gap = move |row: u32, at: u32| f64::from((if alike { row } else { row * 40 + at }) * 7919 % 4000 + 1);
+        let row = move |row| Row { gaps: (0..40).map(|at| gap(row, at)).collect(), ..ok(Metric::Ttft, 1.0) };
+        sample((0..100).map(row).collect())
+    };
+    let [alike, free] = [true, false].map(|alike| of("a", &rows(alike), &[median(Metric::Itl)]).readings[0]);
+    assert!(alike.design > 30.0 && free.design < 3.0, "{alike:?} {free:?}");
+    let width = |own: crate::model::compare::Reading| own.bounds.map(|(low, high)| high - low).unwrap();
+    assert!(width(alike) > 4.0 * width(free), "{alike:?} {free:?}");
+}
+
+#[test]
+fn cases_are_matched_by_id_and_those_alone_are_told() {
+    let sides = |ids: &[&str]| ids.iter().map(|id| of(id, &sample(spread(200, 1.0)), &[median(Metric::E2e)])).collect::<Vec<_>>();
+    let runs = [sides(&["a", "b"]), sides(&["c", "b"]), sides(&["b", "a"])];
+    let pairs: Vec<(String, usize)> =
+        contrasts(&runs, &[median(Metric::E2e)], LEVEL).into_iter().map(|own| (own.case, own.run)).collect();
+    assert_eq!(pairs, [("a".into(), 2), ("b".into(), 1), ("b".into(), 2)]);
+    assert_eq!(alone(&runs), [(0, "a".into()), (1, "c".into())]);
+}
+
+#[test]
+fn a_correction_spares_what_chance_explains() {
+    let slow = one(spread(400, 1.0), spread(400, 2.0), median(Metric::E2e), 0.05);
+    let with = |p: f64| Contrast { p: Some(p), ..slow.clone() };
+    let found = |correction| {
+        let mut all = [with(0.03), with(0.001), Contrast { p: None, finding: Finding::Unknown, ..slow.clone() }, with(0.04)];
+        assert_eq!(settle(&mut all, correction, 0.05, 0.05), 3);
+        all.map(|own| own.finding)
+    };
+    use Finding::{Noise, Regression, Unknown};
+    assert_eq!(found(Correction::None), [Regression, Regression, Unknown, Regression]);
+    assert_eq!(found(Correction::Bh), [Regression, Regression, Unknown, Regression]);
+    assert_eq!(found(Correction::Holm), [Noise, Regression, Unknown, Noise]);
+}
+
+#[test]
+fn only_what_has_an_interval_is_comparable() {
+    assert!(usual().into_iter().all(comparable));
+    for (metric, stat) in [(Metric::Ttft, Some(Stat::Max)), (Metric::Window, None), (Metric::Ttft, Some(Stat::Quantile(1.0)))] {
+        assert!(!comparable(measure(metric, stat)), "{metric}");
+    }
+}

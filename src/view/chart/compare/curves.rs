@@ -1,0 +1,86 @@
+//! Latency against throughput over a sweep: the curve of each run in one plot.
+
+use crate::model::compare::Comparison;
+use crate::model::metric::Metric;
+use crate::view::chart::axis::Axis;
+use crate::view::chart::compare::pick::{color, legend, subtitle};
+use crate::view::chart::figure::{Figure, Mark, Panel, Side};
+use crate::view::chart::limit::SpanUnit;
+use crate::view::chart::style::Stroke;
+use crate::view::chart::sweep::Sweep;
+
+const METRICS: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT p95"), (Metric::Tpot, "TPOT p95"), (Metric::E2e, "E2E p95")];
+const SHARE: f64 = 0.95;
+/// Groups of cases that are drawn; each has a row of its own.
+const GROUPS: usize = 4;
+
+/// The chart; None where fewer than two runs have a sweep over load.
+pub fn figure(comparison: &Comparison) -> Option<Figure> {
+    let sweeps: Vec<(usize, Sweep)> =
+        comparison.runs.iter().enumerate().filter_map(|(run, own)| Some((run, Sweep::of(&own.report)?))).collect();
+    let mut groups: Vec<String> = Vec::new();
+    for label in sweeps.iter().flat_map(|(_, sweep)| sweep.groups.iter().map(|group| &group.label)) {
+        let twins = sweeps.iter().filter(|(_, sweep)| sweep.groups.iter().any(|own| own.label == *label)).count();
+        if twins > 1 && !groups.contains(label) {
+            groups.push(label.clone());
+        }
+    }
+    let found = groups.len();
+    groups.truncate(GROUPS);
+    let metrics: Vec<(Metric, &str)> =
+        METRICS.into_iter().filter(|(metric, _)| lines(&sweeps, None, *metric).len() > 1).collect();
+    let panels: Vec<Panel> = groups
+        .iter()
+        .flat_map(|label| metrics.iter().map(move |(metric, title)| (label, *metric, *title)))
+        .map(|(label, metric, title)| panel(comparison, &sweeps, (label, metric, title), found))
+        .collect();
+    let remark = crate::view::chart::pick::shown(groups.len(), found, "groups");
+    (!panels.is_empty()).then(|| Figure {
+        name: "compare_curves",
+        title: "Latency against throughput, as the load rises".to_owned(),
+        subtitle: subtitle(comparison, &["a dot is a load; right and down is better".to_owned(), remark]),
+        legend: legend(comparison),
+        side: Side::Top,
+        columns: metrics.len(),
+        panels,
+    })
+}
+
+/// Points (output tokens per second, latency in ms) of each run, by rising load; of one group, or of all.
+fn lines(sweeps: &[(usize, Sweep)], label: Option<&str>, metric: Metric) -> Vec<(usize, Vec<(f64, f64)>)> {
+    let of = |(run, sweep): &(usize, Sweep)| {
+        let groups = sweep.groups.iter().filter(|group| label.is_none_or(|label| group.label == label));
+        let points: Vec<(f64, f64)> = groups
+            .flat_map(|group| group.cases.iter())
+            .filter_map(|case| {
+                let rate = case.scalars.get(&Metric::OutputTps).or_else(|| case.scalars.get(&Metric::RequestThroughput))?;
+                Some((*rate, case.distributions.get(&metric)?.quantile(SHARE)?))
+            })
+            .filter(|(x, y)| x.is_finite() && y.is_finite())
+            .collect();
+        (!points.is_empty()).then_some((*run, points))
+    };
+    sweeps.iter().filter_map(of).collect()
+}
+
+fn panel(
+    comparison: &Comparison,
+    sweeps: &[(usize, Sweep)],
+    (label, metric, title): (&str, Metric, &str),
+    groups: usize,
+) -> Panel {
+    let lines = lines(sweeps, Some(label), metric);
+    let all = || lines.iter().flat_map(|(_, points)| points.iter().copied());
+    let unit = SpanUnit::of(all().map(|(_, y)| y));
+    let tokens = sweeps.iter().any(|(_, sweep)| sweep.cases().any(|case| case.scalars.contains_key(&Metric::OutputTps)));
+    let x = Axis::from_zero(if tokens { "output tok/s" } else { "req/s" }, all().map(|(x, _)| x));
+    let heights: Vec<f64> = all().map(|(_, y)| y * unit.factor).collect();
+    let y = Axis::fit(unit.name, &heights, 30.0);
+    let marks = lines.iter().flat_map(|(run, points)| {
+        let (color, points) = (color(comparison, *run), points.iter().map(|(x, y)| (*x, y * unit.factor)).collect::<Vec<_>>());
+        [Mark::Line(points.clone(), Stroke::solid(color)), Mark::Dots(points, color, 3.5)]
+    });
+    let marks = marks.collect();
+    let title = if groups > 1 { format!("{title}, {label}") } else { title.to_owned() };
+    Panel { title, x, y, marks }
+}

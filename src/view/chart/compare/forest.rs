@@ -1,0 +1,109 @@
+//! The change of every measure with its interval, a panel a case: what crosses the line at no change may be noise.
+
+use crate::model::compare::{Comparison, Contrast, Finding, Span};
+use crate::view::chart::axis::Axis;
+use crate::view::chart::compare::NAMES;
+use crate::view::chart::compare::pick::{ROOM, cases, subtitle};
+use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
+use crate::view::chart::style::{ALARM, INK, MUTED, Stroke, category};
+use crate::view::format::percent;
+use plotters::style::RGBColor;
+
+/// Rows that a panel has height for.
+const ROWS: usize = 14;
+/// The farthest that the axis reaches: four times as much, or as little.
+const REACH: f64 = 4.0;
+/// Ratios that get a tick, where they lie on the axis.
+const TICKS: [f64; 17] = [0.25, 0.333_333_333, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.6, 2.0, 3.0, 4.0];
+
+/// The chart of a run against the base; None where nothing has an interval.
+pub fn figure(comparison: &Comparison, run: usize) -> Option<Figure> {
+    let own: Vec<(&Contrast, Span)> = comparison
+        .contrasts
+        .iter()
+        .filter(|own| own.run == run)
+        .filter_map(|own| Some((own, own.ratio.filter(sound)?)))
+        .collect();
+    let mut ids: Vec<String> = own.iter().map(|(own, _)| own.case.clone()).collect();
+    ids.dedup();
+    let (kept, remark) = cases(comparison, &ids, ROOM);
+    let drawn = || own.iter().filter(|(own, _)| kept.contains(&own.case));
+    let x = axis(comparison, drawn().map(|(_, span)| *span))?;
+    let of = |id: &String| own.iter().filter(|(own, _)| own.case == *id).take(ROWS).copied().collect::<Vec<_>>();
+    let panels: Vec<Panel> = kept.iter().map(|id| panel(comparison, id, &of(id), &x, kept.len())).collect();
+    let left = kept.iter().any(|id| own.iter().filter(|(own, _)| own.case == *id).count() > ROWS);
+    let left = if left { format!("the first {ROWS} measures of each case") } else { String::new() };
+    let label = comparison.runs.get(run).map(|run| run.label.as_str()).unwrap_or_default();
+    Some(Figure {
+        name: NAMES.get(run - 1).copied()?,
+        title: format!("Change of {label} against A, with its {} interval", percent(comparison.confidence)),
+        subtitle: subtitle(comparison, &[remark, left]),
+        legend: legend(comparison),
+        side: Side::Top,
+        columns: panels.len().clamp(1, 3),
+        panels,
+    })
+}
+
+fn sound(span: &Span) -> bool {
+    [span.low, span.value, span.high].iter().all(|own| own.is_finite() && *own > 0.0)
+}
+
+/// Logarithmic around no change, so that half and double are equally far; in its ticks the change.
+fn axis(comparison: &Comparison, spans: impl Iterator<Item = Span>) -> Option<Axis> {
+    let limits = [1.0 - comparison.max_regression, 1.0 + comparison.max_regression];
+    let all: Vec<f64> = spans.flat_map(|own| [own.low, own.high]).collect();
+    let reach = |value: f64| value.max(1e-9).ln().abs();
+    let far = all.iter().copied().map(reach).reduce(f64::max)?.max(reach(limits[1])).clamp(0.03, REACH.ln()) * 1.08;
+    let (low, high) = ((-far).exp(), far.exp());
+    let ticks = TICKS.iter().filter(|tick| (low..=high).contains(*tick)).map(|&tick| (tick, told(tick)));
+    Some(Axis { title: "change".into(), low, high, log: true, ticks: ticks.collect() })
+}
+
+fn told(ratio: f64) -> String {
+    match ((ratio - 1.0) * 100.0).round() {
+        0.0 => "0".to_owned(),
+        change => format!("{change:+.0}%"),
+    }
+}
+
+fn panel(comparison: &Comparison, id: &str, own: &[(&Contrast, Span)], x: &Axis, panels: usize) -> Panel {
+    let rows = own.len() as f64;
+    let at = |index: usize| rows - index as f64 - 0.5;
+    let mut ticks: Vec<(f64, String)> =
+        own.iter().enumerate().map(|(index, (own, _))| (at(index), own.measure.to_string())).collect();
+    ticks.reverse();
+    let mut marks = vec![Mark::Upright(1.0, Stroke::solid(INK).thin())];
+    let limit = comparison.max_regression;
+    if limit > 0.0 && limit < 1.0 {
+        marks.extend([1.0 - limit, 1.0 + limit].map(|at| Mark::Upright(at, Stroke::dashed(MUTED))));
+    }
+    for (index, (own, span)) in own.iter().enumerate() {
+        let (y, color) = (at(index), tint(own.finding));
+        marks.push(Mark::Line(vec![(span.low, y), (span.high, y)], Stroke::solid(color)));
+        marks.push(Mark::Dots(vec![(span.value, y)], color, 4.0));
+    }
+    let title = if panels == 1 && id == "base" { String::new() } else { id.to_owned() };
+    Panel { title, x: x.clone(), y: Axis { title: String::new(), low: 0.0, high: rows.max(1.0), log: false, ticks }, marks }
+}
+
+fn tint(finding: Finding) -> RGBColor {
+    match finding {
+        Finding::Regression => ALARM,
+        Finding::Worse => category(1, 6),
+        Finding::Better => category(2, 6),
+        Finding::Noise | Finding::Unknown => MUTED,
+    }
+}
+
+fn legend(comparison: &Comparison) -> Vec<Entry> {
+    let there = |finding: &Finding| comparison.count(*finding) > 0;
+    let of = |finding: Finding| {
+        let word = if finding == Finding::Noise { "no more than noise" } else { finding.name() };
+        Entry::new(word.to_lowercase(), Swatch::Dot(tint(finding)))
+    };
+    let all = [Finding::Regression, Finding::Worse, Finding::Better, Finding::Noise];
+    let limit = Entry::new(format!("{} either way", percent(comparison.max_regression)), Swatch::Line(Stroke::dashed(MUTED)));
+    let limit = (comparison.max_regression > 0.0 && comparison.max_regression < 1.0).then_some(limit);
+    all.into_iter().filter(there).map(of).chain(limit).collect()
+}

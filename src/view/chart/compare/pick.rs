@@ -1,0 +1,48 @@
+//! Which cases the charts of a comparison show, and in which colours.
+
+use crate::model::compare::{Comparison, Finding};
+use crate::view::chart::figure::{Entry, Swatch};
+use crate::view::chart::pick::{shown, spread};
+use crate::view::chart::style::{Stroke, category};
+use crate::view::compare::ended;
+use plotters::style::RGBColor;
+
+/// Cases in one chart at the most.
+pub const ROOM: usize = 12;
+
+/// At most `room` of these cases in their order: first those that got worst, then evenly spread; and what is to be said of the rest.
+pub fn cases(comparison: &Comparison, ids: &[String], room: usize) -> (Vec<String>, String) {
+    let worst = |id: &String| {
+        let own = comparison.contrasts.iter().filter(|own| own.case == *id && own.finding == Finding::Regression);
+        own.filter_map(|own| own.worsening()).fold(0.0, f64::max)
+    };
+    let mut worsened: Vec<usize> = (0..ids.len()).filter(|&at| worst(&ids[at]) > 0.0).collect();
+    worsened.sort_by(|&a, &b| worst(&ids[b]).total_cmp(&worst(&ids[a])));
+    worsened.truncate(room);
+    let rest: Vec<usize> = (0..ids.len()).filter(|at| !worsened.contains(at)).collect();
+    let others = spread(rest.len(), room - worsened.len()).into_iter().map(|at| rest[at]);
+    let mut kept: Vec<usize> = worsened.iter().copied().chain(others).collect();
+    kept.sort_unstable();
+    (kept.iter().map(|&at| ids[at].clone()).collect(), shown(kept.len(), ids.len(), "cases"))
+}
+
+/// The colour of a run.
+pub fn color(comparison: &Comparison, run: usize) -> RGBColor {
+    category(run, comparison.runs.len())
+}
+
+/// A legend entry for each run: `A  before`.
+pub fn legend(comparison: &Comparison) -> Vec<Entry> {
+    let entry = |(index, run): (usize, &crate::model::compare::Run)| {
+        let folder = ended(&run.folder);
+        Entry::new(format!("{}  {folder}", run.label), Swatch::Line(Stroke::solid(color(comparison, index))))
+    };
+    comparison.runs.iter().enumerate().map(entry).collect()
+}
+
+/// The line under a title: scenario, and what else must be said.
+pub fn subtitle(comparison: &Comparison, remarks: &[String]) -> String {
+    let name = comparison.runs.first().map(|run| run.report.manifest.name.clone()).unwrap_or_default();
+    let parts = std::iter::once(name).chain(remarks.iter().cloned()).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("  ·  ")
+}

@@ -1,0 +1,79 @@
+//! The comparison in a terminal.
+
+use crate::model::compare::{Comparison, Contrast, Finding};
+use crate::view::compare::words;
+use crate::view::table::{Cell, Column, Screen, Tint, render};
+
+const RUNS: [Column; 5] = [
+    Column::words("RUN", 0),
+    Column::words("FOLDER", 0).at_least(24),
+    Column::words("STARTED", 2),
+    Column::words("VERDICT", 0),
+    Column::words("SCENARIO", 1),
+];
+
+const COLUMNS: [Column; 10] = [
+    Column::words("FINDING", 0),
+    Column::words("CASE", 0),
+    Column::words("METRIC", 0).at_least(20),
+    Column::words("RUN", 3),
+    Column::numbers("BASE", 0),
+    Column::numbers("RUN'S", 0),
+    Column::numbers("CHANGE", 0),
+    Column::numbers("INTERVAL", 1),
+    Column::numbers("P ADJ.", 4),
+    Column::words("EFFECT", 2),
+];
+
+/// The runs, every measure of every case, and what it comes to. `width`: columns of the terminal, None where there is none.
+pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> String {
+    let screen = Screen { width, color };
+    let runs: Vec<Vec<Cell>> = comparison
+        .runs
+        .iter()
+        .map(|run| {
+            let (manifest, plain) = (&run.report.manifest, |text: &str| (text.to_owned(), Tint::None));
+            let tint = if run.unsound() { Tint::Yellow } else { Tint::None };
+            let verdict = (words::of_run(run).to_owned(), tint);
+            vec![plain(&run.label), plain(&run.folder), plain(&manifest.started_at), verdict, plain(&manifest.name)]
+        })
+        .collect();
+    let rows: Vec<Vec<Cell>> = comparison.contrasts.iter().map(|contrast| row(comparison, contrast)).collect();
+    let tint = match words::verdict(comparison) {
+        "NO REGRESSION" => Tint::Green,
+        "INVALID" => Tint::Yellow,
+        _ => Tint::Red,
+    };
+    let verdict = if color { tint.wrap(words::verdict(comparison)) } else { words::verdict(comparison).to_owned() };
+    let blank = if rows.is_empty() { "" } else { "\n" };
+    format!(
+        "{}\n{}{blank}{verdict}: {}.\n{}.\n",
+        render(&RUNS, &runs, screen),
+        render(&COLUMNS, &rows, screen),
+        words::counts(comparison),
+        words::rule(comparison)
+    )
+}
+
+fn row(comparison: &Comparison, contrast: &Contrast) -> Vec<Cell> {
+    let tint = match contrast.finding {
+        Finding::Regression => Tint::Red,
+        Finding::Worse | Finding::Unknown => Tint::Yellow,
+        Finding::Better => Tint::Green,
+        Finding::Noise => Tint::Dim,
+    };
+    let [base, other] = words::values(contrast);
+    let plain = |text: String| (text, Tint::None);
+    vec![
+        (contrast.finding.name().to_owned(), tint),
+        plain(contrast.case.clone()),
+        plain(words::measure(contrast)),
+        plain(words::label(comparison, contrast.run).to_owned()),
+        plain(base),
+        plain(other),
+        (words::change(contrast), tint),
+        plain(words::interval(contrast)),
+        plain(words::probability(contrast.p_adjusted)),
+        plain(words::effect(contrast.effect)),
+    ]
+}
