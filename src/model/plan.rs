@@ -37,6 +37,8 @@ impl Default for AuditLimits {
 pub enum Format {
     /// report.md
     Md,
+    /// report.html
+    Html,
     /// charts/*.png
     Png,
     /// junit.xml

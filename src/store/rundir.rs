@@ -8,8 +8,17 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Files of a run, next to its charts. Any of the first four says that a folder holds one.
-const FILES: &[&str] =
-    &["plan.yaml", manifest::FILE, journal::FILE, "results.json", "requests.parquet", "cases.csv", "report.md", "junit.xml"];
+const FILES: &[&str] = &[
+    "plan.yaml",
+    manifest::FILE,
+    journal::FILE,
+    "results.json",
+    "requests.parquet",
+    "cases.csv",
+    "report.md",
+    "report.html",
+    "junit.xml",
+];
 const MARKS: usize = 4;
 const CHARTS: &str = "charts";
 /// Runs of one scenario that may begin in the same second.

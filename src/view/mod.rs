@@ -11,6 +11,7 @@ mod fixture;
 pub mod format;
 mod groups;
 pub mod headline;
+mod html;
 mod json;
 mod junit;
 mod manners;
@@ -23,6 +24,7 @@ mod terminal;
 
 pub use chart::{Chart, charts};
 pub use error::ViewError;
+pub use html::html;
 pub use json::{json, results_schema};
 pub use junit::{Inconclusive, junit};
 pub use markdown::markdown;

@@ -5,6 +5,7 @@ mod bad_input;
 mod bad_servers;
 mod early;
 mod floors;
+mod html;
 mod lab;
 mod manners;
 mod mix;

@@ -4,18 +4,25 @@ use crate::model::plan::{Format, ReportSpec};
 use crate::scenario::block::{Block, Kind, field, planned};
 use crate::scenario::sections::Draft;
 
-const FORMATS: [(&str, Format); 5] =
-    [("md", Format::Md), ("png", Format::Png), ("junit", Format::Junit), ("csv", Format::Csv), ("json", Format::Json)];
+const FORMATS: [(&str, Format); 6] = [
+    ("md", Format::Md),
+    ("html", Format::Html),
+    ("png", Format::Png),
+    ("junit", Format::Junit),
+    ("csv", Format::Csv),
+    ("json", Format::Json),
+];
 
 static FORMAT: Kind = Kind::Choice(
     &[
         ("md", "report.md"),
+        ("html", "report.html, one file with interactive charts"),
         ("png", "charts/*.png"),
         ("junit", "junit.xml, a test case per limit and case"),
         ("csv", "cases.csv, a row per case"),
         ("json", "results.json, always written"),
     ],
-    &["html"],
+    &[],
 );
 
 /// The keys of `report`.
@@ -23,7 +30,9 @@ pub(crate) static REPORT: Block = Block {
     doc: "What is written, and where. requests.parquet and results.json are always written.",
     short: None,
     fields: &[
-        field("formats", Kind::List(&FORMAT), "Reports to write.").default("[md, png, junit, csv, json]").example("[md, junit]"),
+        field("formats", Kind::List(&FORMAT), "Reports to write.")
+            .default("[md, html, png, junit, csv, json]")
+            .example("[md, junit]"),
         field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports").example("perf"),
         planned("store"),
         planned("bodies"),

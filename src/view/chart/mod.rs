@@ -10,13 +10,13 @@ mod figure;
 mod font;
 mod latency_over_load;
 mod layout;
-mod limit;
+pub(super) mod limit;
 mod over_time;
 mod pick;
 mod raster;
 mod search;
 mod style;
-mod sweep;
+pub(super) mod sweep;
 mod throughput_over_load;
 
 use crate::model::report::Report;
