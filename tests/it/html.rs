@@ -2,17 +2,18 @@
 
 use crate::lab::Lab;
 use serde_json::Value;
+use std::io::Read;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-/// Two loads, one of them with a limit that is broken, and a name that tries to end a script.
-const SCENARIO: &str = "version: 1\nname: \"</script><script>alert(1)</script>\"\n\
+/// Two loads with a limit that is broken, and words that try to end a script.
+const SCENARIO: &str = "version: 1\nname: t\ndescription: </script><script>alert(1)</script>\n\
     target: { url: simulator, simulator: { alpha: 2ms, gamma: 100us } }\n\
     dataset: { kind: prompt, text: x }\nrequest: { max_tokens: 4 }\n\
-    load: { concurrency: [1, 4], requests: 40, warmup: 4 }\nslo: [ttft.p95 < 1ns, error_rate < 50%]\n\
+    load: { requests: 40, warmup: 4 }\nmatrix: { load.concurrency: [1, 4] }\nslo: [ttft.p95 < 1ns, error_rate < 50%]\n\
     audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\nreport: { formats: [html] }\n";
 
 /// Chromium, where there is one: `LLMSCEN_CHROMIUM`, or one of the names it is installed under.
@@ -29,17 +30,38 @@ fn chromium() -> Option<PathBuf> {
     found
 }
 
-/// A proxy that lets nothing through and counts who asks.
-fn proxy() -> (u16, Arc<AtomicUsize>) {
+/// A proxy that lets nothing through and notes which hosts it is asked for.
+fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
-    let counter = asked.clone();
-    std::thread::spawn(move || listener.incoming().for_each(|_| drop(counter.fetch_add(1, Ordering::SeqCst))));
+    let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
+    let noted = asked.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // A connection made in advance may never say anything.
+            stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            let mut head = [0; 2048];
+            let length = stream.read(&mut head).unwrap_or(0);
+            let head = String::from_utf8_lossy(&head[..length]).into_owned();
+            // `GET http://host/path HTTP/1.1` or `CONNECT host:443 HTTP/1.1`.
+            let Some(target) = head.split(' ').nth(1) else { continue };
+            let host = target.trim_start_matches("http://").split(['/', ':', '?']).next().unwrap_or_default();
+            noted.lock().unwrap().push(host.to_owned());
+        }
+    });
     (port, asked)
 }
 
-/// The page as the browser has it after its script ran, what it wrote to its console, and how often it asked a network.
-fn opened(chromium: &Path, page: &Path, more: &[&str]) -> (String, String, usize) {
+/// What a page did in the browser.
+struct Opened {
+    /// Its elements after its script ran.
+    dom: String,
+    /// What it wrote to the console.
+    said: String,
+    /// The hosts that it asked for. What a browser asks of its maker by itself stands nowhere in the page, and is no part of them.
+    asked: Vec<String>,
+}
+
+fn opened(chromium: &Path, page: &Path) -> Opened {
     let (port, asked) = proxy();
     let profile = tempfile::tempdir().unwrap();
     let mut command = Command::new(chromium);
@@ -47,11 +69,13 @@ fn opened(chromium: &Path, page: &Path, more: &[&str]) -> (String, String, usize
     command.args(["--disable-component-update", "--no-first-run", "--enable-logging=stderr", "--v=0", "--dump-dom"]);
     // Loopback would go past a proxy by default, and a request to it is one as well.
     command.arg(format!("--proxy-server=127.0.0.1:{port}")).arg("--proxy-bypass-list=<-loopback>");
-    command.arg(format!("--user-data-dir={}", profile.path().display())).args(["--virtual-time-budget=4000"]).args(more);
+    command.arg(format!("--user-data-dir={}", profile.path().display())).arg("--virtual-time-budget=4000");
     let ran = command.arg(format!("file://{}", page.display())).output().expect("Chromium starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let said: Vec<String> = text(&ran.stderr).lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
-    (text(&ran.stdout), said.join("\n"), asked.load(Ordering::SeqCst))
+    let source = std::fs::read_to_string(page).unwrap();
+    let asked = asked.lock().unwrap().iter().filter(|host| source.contains(host.as_str())).cloned().collect();
+    Opened { dom: text(&ran.stdout), said: said.join("\n"), asked }
 }
 
 /// The value of an attribute within a tag.
@@ -153,8 +177,8 @@ fn the_page_in_a_browser_says_what_results_json_says_and_asks_nobody() {
     let lab = Lab::new();
     lab.run(SCENARIO).expect(1);
     let page = lab.path().join("out/report.html");
-    let (dom, said, asked) = opened(&chromium, &page, &[]);
-    assert_eq!((said.as_str(), asked), ("", 0), "console, and connections");
+    let Opened { dom, said, asked } = opened(&chromium, &page);
+    assert_eq!((said.as_str(), asked), ("", Vec::new()), "console, and hosts");
     let (seen, results) = (figures(&dom), lab.results());
     for figure in &seen {
         let wanted = recorded(&results, figure);
@@ -166,7 +190,7 @@ fn the_page_in_a_browser_says_what_results_json_says_and_asks_nobody() {
         assert!(of("ttft_ms") >= 12 && of("output_tps") == 2 && of("audit") >= 10 && of("counts") >= 5, "{id}");
     }
     assert_eq!(seen.iter().filter(|figure| figure.slo.is_some()).count(), 16 - unbounded(&results), "limits");
-    assert!(dom.contains("<h1>&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;</h1>"));
+    assert!(dom.contains(">&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;</p>"));
     // The script ran: charts of the sweep and of the first case, and only of that.
     assert!(dom.contains("class=\"js\"") && dom.matches("class=\"case shown\"").count() == 1);
     assert!(dom.matches("<canvas").count() >= 9, "{} charts", dom.matches("<canvas").count());
@@ -186,8 +210,17 @@ fn without_a_script_the_figures_are_all_there() {
     let page = lab.text("out/report.html");
     let (before, _) = page.split_once("<script>").unwrap();
     let bare = lab.file("out/bare.html", format!("{before}</body></html>"));
-    let (dom, said, _) = opened(&chromium, &bare, &[]);
+    let Opened { dom, said, .. } = opened(&chromium, &bare);
     let (bare, whole) = (figures(&dom).len(), figures(&page).len());
     assert_eq!((said.as_str(), bare), ("", whole));
     assert!(!dom.contains("class=\"js\"") && !dom.contains("<canvas"));
+}
+
+#[test]
+fn a_page_that_asks_is_caught() {
+    let Some(chromium) = chromium() else { return };
+    let lab = Lab::new();
+    let page = lab.file("asks.html", "<img src='http://asked.test/x.png'><script>console.error('odd')</script>");
+    let Opened { said, asked, .. } = opened(&chromium, &page);
+    assert!(asked.contains(&"asked.test".to_owned()) && said.contains("odd"), "{asked:?} {said}");
 }

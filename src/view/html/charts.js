@@ -47,13 +47,19 @@ function joined(tables) {
   return [x, columns];
 }
 
+// The limits that do not squeeze the data into a corner, and what is said of all of them.
+function inSight(limits, least, most, factor) {
+  const sees = (limit) => limit.value >= least / factor && limit.value <= most * factor;
+  return { near: limits.filter(sees), keys: limits.map((limit) => ["--fail", limit.label + (sees(limit) ? "" : " (outside the picture)"), true]) };
+}
+
 function cdf(container, curve) {
   const [values, shares] = curve.points;
   const say = (share) => figure(share * 100) + "%";
-  const marks = curve.limits.flatMap((limit) => [{ x: limit.value }, { y: limit.share }]);
-  const keys = curve.limits.map((limit) => ["--fail", limit.label, true]);
-  const most = Math.max(values[values.length - 1], ...curve.limits.map((limit) => limit.value));
-  const xRange = () => around(null, Math.min(values[0], ...curve.limits.map((limit) => limit.value)), most);
+  const { near, keys } = inSight(curve.limits, values[0], values[values.length - 1], 3);
+  const marks = near.flatMap((limit) => [{ x: limit.value }, { y: limit.share }]);
+  const least = Math.min(values[0], ...near.map((limit) => limit.value)), most = Math.max(values[values.length - 1], ...near.map((limit) => limit.value));
+  const xRange = () => around(null, least - (most - least) * 0.02, most + (most - least) * 0.02);
   draw(container, { title: `${title(curve.name)}: distribution`, remark: "share of values at or under", x: values, xName: curve.name, xLabel: curve.unit, sayX: (value) => inUnit(value, curve.unit), xRange, lines: [{ label: "share", values: shares, colour: "--c0", steps: true, say }], yRange: () => [0, 1], tickY: say, marks, keys });
 }
 
@@ -165,9 +171,10 @@ function drawSweep(container) {
     const of = (name) => lines((group) => group.latencies[latency.key][name], name);
     const own = several ? of(choice.share) : { x: sweep.groups[0].load, lines: percentiles.map((name) => ({ label: name, values: sweep.groups[0].latencies[latency.key][name], colour: quantileColours[name], quantile: name, points: true })) };
     own.lines.forEach((line) => { line.say = say; });
-    const marks = limits.map((limit) => ({ y: limit.value }));
-    const keys = limits.map((limit) => ["--fail", limit.label, true]);
-    draw(box, { ...common, ...own, title: `${title(latency.name)}${several ? " " + choice.share : ""} over load`, yLabel: latency.unit, yLog: true, marks, keys });
+    const seen = own.lines.flatMap((line) => line.values).filter((value) => value > 0);
+    const { near, keys } = inSight(limits, Math.min(...seen), Math.max(...seen), 30);
+    const marks = near.map((limit) => ({ y: limit.value })), ends = [...seen, ...near.map((limit) => limit.value)];
+    draw(box, { ...common, ...own, yRange: (u) => decades(u, Math.min(...ends), Math.max(...ends)), title: `${title(latency.name)}${several ? " " + choice.share : ""} over load`, yLabel: latency.unit, yLog: true, marks, keys });
   }
   for (const rate of sweep.rates) draw(box, { ...common, ...lines((group) => group.rates[rate.key], rate.name), title: `${title(rate.name)} over load`, yLabel: rate.unit });
   const [rate] = sweep.rates;
@@ -180,7 +187,7 @@ function against(box, sweep, latency, rate, colourOf) {
   const tracks = sweep.groups.map((group) => ({ x: group.rates[rate.key], y: group.latencies[latency.key][share], load: group.load, label: group.label, cases: group.cases }));
   const all = (key) => tracks.flatMap((track) => track[key]).filter((value) => value != null);
   if (!all("x").length || !all("y").length) return;
-  const x = [0, Math.max(...all("x")) * 1.05], y = [0, Math.max(...all("y")) * 1.08];
+  const x = [0, Math.max(...all("x")) * 1.05], y = [0, Math.max(...all("y")) * 1.15];
   const paint = (u, ctx) => tracks.forEach((track, index) => {
     ctx.strokeStyle = ctx.fillStyle = colour(colourOf(index)); ctx.lineWidth = 2 * pixel();
     const points = track.x.map((value, at) => (value == null || track.y[at] == null ? null : [u.valToPos(value, "x", true), u.valToPos(track.y[at], "y", true), track.load[at]])).filter(Boolean);

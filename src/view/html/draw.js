@@ -18,9 +18,13 @@ function element(name, parent, words, className) {
 const probe = element("span");
 probe.hidden = true;
 document.body.append(probe);
+const known = new Map();
 function colour(name) {
-  probe.style.color = `var(${name})`;
-  return getComputedStyle(probe).color;
+  if (!known.has(name)) {
+    probe.style.color = `var(${name})`;
+    known.set(name, getComputedStyle(probe).color);
+  }
+  return known.get(name);
 }
 
 function figure(value) {
@@ -40,7 +44,7 @@ function axis(label, side, values, log, fixed) {
   const own = { label, labelSize: 20, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif", stroke: () => colour("--muted"), grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { stroke: () => colour("--line"), width: 1, size: 4 } };
   if (values) own.values = (u, ticks) => ticks.map((tick) => (tick == null ? "" : values(tick)));
   if (!side) { own.size = 28; own.labelSize = 16; own.labelGap = 0; }
-  if (side) own.size = fixed ? () => 48 : (u, texts) => 14 + Math.max(20, ...(texts || []).map((text) => String(text).length * 6.6));
+  if (side) own.size = fixed ? () => 48 : (u, texts) => 18 + Math.max(20, ...(texts || []).map((text) => String(text).length * 6.6));
   if (log) own.filter = own.grid.filter = own.ticks.filter = (u, ticks) => { const few = Math.log10(u.scales[log].max / u.scales[log].min) < 2.3; return ticks.map((tick) => { const lead = +tick.toExponential()[0]; return lead === 1 || (few && (lead === 2 || lead === 5)) ? tick : null; }); };
   return own;
 }
@@ -95,7 +99,7 @@ function scales(chart) {
 
 function line(own) {
   const stroke = () => colour(own.colour);
-  const made = { label: own.label, stroke, width: own.width == null ? 2 : own.width, dash: own.dash, spanGaps: true, points: { show: own.points === true, size: own.size || 6, fill: stroke, stroke }, value: (u, value) => (value == null ? "–" : (own.say || figure)(value)) };
+  const made = { label: own.label, stroke, width: own.width == null ? 2 : own.width, dash: own.dash, points: { show: own.points === true, size: own.size || 6, fill: stroke, stroke }, value: (u, value) => (value == null ? "–" : (own.say || figure)(value)) };
   if (own.quantile) made.show = shownQuantiles[own.quantile];
   if (own.steps) made.paths = uPlot.paths.stepped({ align: 1 });
   if (own.bars) { made.paths = uPlot.paths.bars({ size: [0.9, 60] }); made.fill = stroke; made.width = 0; made.points.show = false; }
@@ -111,7 +115,8 @@ function draw(parent, chart) {
   const reset = element("button", caption, "Reset zoom", "reset");
   reset.type = "button"; reset.hidden = true;
   const words = chart.hover ? element("p", null, "", "hover") : null;
-  const size = () => ({ width: Math.max(240, printing ? printWidth(chart) : box.clientWidth), height: chart.height || 250 });
+  const height = chart.height || 250;
+  const size = () => (printing ? { width: chart.wide ? 690 : 340, height: Math.min(height * 0.7, 300) } : { width: Math.max(240, box.clientWidth), height });
   const zoomed = (u) => { const whole = u.whole; if (whole) reset.hidden = Math.abs(u.scales.x.min - whole[0]) + Math.abs(u.scales.x.max - whole[1]) < 1e-9 * (whole[1] - whole[0] || 1); };
   const u = new uPlot({
     ...size(),
@@ -132,7 +137,7 @@ function draw(parent, chart) {
   if (words) { box.append(words); words.textContent = chart.idle || "\u00a0"; }
   if (chart.keys) keys(box, chart.keys);
   reset.onclick = () => u.setScale("x", { min: u.whole[0], max: u.whole[1] });
-  const one = { u, chart, box, resize: () => { const next = size(); if (next.width !== u.width) u.setSize(next); } };
+  const one = { u, chart, box, resize: () => { const next = size(); if (next.width !== u.width || next.height !== u.height) u.setSize(next); } };
   live.add(one);
   watch.observe(box);
   return one;
@@ -158,13 +163,12 @@ function keys(box, entries) {
   }
 }
 
-const printWidth = (chart) => (chart.wide ? 690 : 340);
-
 function discard(container) {
   for (const one of [...live]) if (container.contains(one.box)) { live.delete(one); watch.unobserve(one.box); one.u.destroy(); }
   container.replaceChildren();
 }
 function refresh() {
+  known.clear();
   for (const { u, resize } of live) { resize(); u.redraw(false, true); }
 }
 

@@ -21,14 +21,20 @@ fn row(case: &CaseReport, cells: Vec<Cell>) -> Row {
     Row { case: Some(case.id.clone()), cells, ..Row::default() }
 }
 
-/// The rulings that pass `wanted`.
-pub fn slo(report: &Report, wanted: impl Fn(&Verdict) -> bool) -> Table {
+/// The rulings that pass `wanted`, in the order of the plan; or the gravest first.
+pub fn slo(report: &Report, gravest_first: bool, wanted: impl Fn(&Verdict) -> bool) -> Table {
     let heads = ["Case", "SLO", "Verdict", ">Observed", ">Bound", ">Limit", ">n", "Note"];
     let all = report.cases.iter().enumerate();
     let all = all.flat_map(|(index, case)| case.verdicts.iter().map(move |verdict| (index, case, verdict)));
-    let rows = all.filter(|(.., verdict)| wanted(verdict)).map(|(index, case, verdict)| slo_row(index, case, verdict));
-    Table::new(&heads, rows.collect()).sorting()
+    let mut chosen: Vec<_> = all.filter(|(.., verdict)| wanted(verdict)).collect();
+    if gravest_first {
+        chosen.sort_by_key(|(.., verdict)| GRAVEST.iter().position(|ruling| *ruling == verdict.ruling));
+    }
+    Table::new(&heads, chosen.into_iter().map(|(index, case, verdict)| slo_row(index, case, verdict)).collect()).sorting()
 }
+
+/// Rulings, the gravest first.
+const GRAVEST: [Ruling; 4] = [Ruling::Invalid, Ruling::Fail, Ruling::Inconclusive, Ruling::Pass];
 
 fn slo_row(index: usize, case: &CaseReport, verdict: &Verdict) -> Row {
     let (limit, unit, mark) = (verdict.check.limit, unit_of(verdict), subject_mark(case, verdict));
@@ -113,7 +119,7 @@ fn case_row(index: usize, case: &CaseReport) -> Row {
 fn rulings(case: &CaseReport) -> Cell {
     let (all, of) = (case.verdicts.len(), |ruling| case.verdicts.iter().filter(|own| own.ruling == ruling).count());
     let passed = of(Ruling::Pass);
-    let worst = [Ruling::Invalid, Ruling::Fail, Ruling::Inconclusive].into_iter().find(|ruling| of(*ruling) > 0);
+    let worst = GRAVEST.into_iter().find(|ruling| *ruling != Ruling::Pass && of(*ruling) > 0);
     match worst {
         _ if all == 0 => Cell::prose("none"),
         None => Cell::prose(&format!("{} {passed} / {all}", sign(Ruling::Pass))).toned("pass"),
