@@ -24,7 +24,7 @@ pub fn series(case: &CaseReport, cases: usize) -> Value {
         "cdfs": curves(&case.cdfs, case, room),
         "spectra": curves(&pictures.spectra, case, room),
         "heat": pictures.heat.as_ref().filter(|heat| !heat.counts.is_empty()).map(heat),
-        "by_token": some(&pictures.by_token).map(|bands| by_token(bands)),
+        "by_token": some(&pictures.by_token).map(by_token),
         "prefill": some(&pictures.prefill).map(|points| columns(&evenly(points, room))),
         "waterfall": some(&pictures.waterfall).map(|bars| waterfall(&evenly(bars, room / 2))),
     })
