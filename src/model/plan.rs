@@ -40,6 +40,8 @@ impl Default for AuditLimits {
 pub enum Format {
     /// report.md
     Md,
+    /// report.html
+    Html,
     /// charts/*.png
     Png,
     /// charts/*.svg

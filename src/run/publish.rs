@@ -32,7 +32,7 @@ type Output = fn(&Results<'_>) -> Result<(), RunError>;
 
 /// Every output, in the order in which they are written.
 // The database comes last: it takes the bodies over from the spool.
-const OUTPUTS: &[Output] = &[results_json, charts, report_md, junit_xml, cases_table, compat, histograms, database];
+const OUTPUTS: &[Output] = &[results_json, charts, report_md, report_html, junit_xml, cases_table, compat, histograms, database];
 
 /// Reckons the report of a run and writes it into its folder. When all is written the journal goes.
 pub fn publish(
@@ -78,6 +78,13 @@ fn charts(results: &Results<'_>) -> Result<(), RunError> {
 fn report_md(results: &Results<'_>) -> Result<(), RunError> {
     if results.wants(Format::Md) {
         results.folder.write("report.md", view::markdown(results.report, results.charts)?.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn report_html(results: &Results<'_>) -> Result<(), RunError> {
+    if results.wants(Format::Html) {
+        results.folder.write("report.html", view::html(results.report, &results.plan.resolved)?.as_bytes())?;
     }
     Ok(())
 }

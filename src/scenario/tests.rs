@@ -40,7 +40,7 @@ fn defaults_are_spelled_out_in_the_plan() {
     assert_eq!(case.load.graceful_stop, Nanos::from_millis(30_000));
     assert_eq!(case.target.timeouts.total, Nanos::from_millis(600_000));
     assert_eq!((case.target.models[0].name.as_str(), case.request.stream), ("sim", true));
-    assert_eq!((plan.report.formats.len(), plan.report.dir.as_str(), plan.id.len()), (5, "reports", 16));
+    assert_eq!((plan.report.formats.len(), plan.report.dir.as_str(), plan.id.len()), (6, "reports", 16));
 }
 
 #[test]

@@ -16,6 +16,7 @@ const FILES: &[&str] = &[
     "requests.parquet",
     "cases.csv",
     "report.md",
+    "report.html",
     "junit.xml",
     "baseline.json",
     bodies::spool::FILE,

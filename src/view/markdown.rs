@@ -113,7 +113,8 @@ fn percentiles(case: &CaseReport) -> Percentiles {
     }
 }
 
-fn audit_limits(report: &Report) -> String {
+/// What the self-audits were held against, in words.
+pub(super) fn audit_limits(report: &Report) -> String {
     let limits = &report.audit;
     format!(
         "schedule lag p99 {}, achieved {} of the offered rate, CPU {} of a core, stall p99 {}",

@@ -168,7 +168,7 @@ fn probe(probe: &ProbeReport) -> Value {
 }
 
 /// A probability; nobody needs the digits of what is all but certain.
-fn likely(chance: f64) -> String {
+pub(super) fn likely(chance: f64) -> String {
     match chance {
         tiny if tiny < 0.001 => "<0.1%".to_owned(),
         sure if sure > 0.999 => ">99.9%".to_owned(),

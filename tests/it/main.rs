@@ -9,6 +9,7 @@ mod data;
 mod early;
 mod floors;
 mod gates;
+mod html;
 mod import;
 mod lab;
 mod live;

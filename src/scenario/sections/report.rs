@@ -6,8 +6,9 @@ use crate::model::plan::{Format, ReportSpec};
 use crate::scenario::block::{Block, Kind, field};
 use crate::scenario::sections::{Draft, track};
 
-const FORMATS: [(&str, Format); 6] = [
+const FORMATS: [(&str, Format); 7] = [
     ("md", Format::Md),
+    ("html", Format::Html),
     ("png", Format::Png),
     ("svg", Format::Svg),
     ("junit", Format::Junit),
@@ -22,13 +23,14 @@ const BODIES: [(&str, Bodies); 3] = [("none", Bodies::None), ("sample", Bodies::
 static FORMAT: Kind = Kind::Choice(
     &[
         ("md", "report.md"),
+        ("html", "report.html, one file with interactive charts"),
         ("png", "charts/*.png"),
         ("svg", "charts/*.svg, the same charts to scale and to edit"),
         ("junit", "junit.xml, a test case per limit and case"),
         ("csv", "cases.csv, a row per case"),
         ("json", "results.json, always written"),
     ],
-    &["html"],
+    &[],
 );
 
 static STORE: Kind = Kind::Choice(
@@ -65,7 +67,9 @@ pub(crate) static REPORT: Block = Block {
     doc: "What is written, and where. requests.parquet and results.json are always written.",
     short: None,
     fields: &[
-        field("formats", Kind::List(&FORMAT), "Reports to write.").default("[md, png, junit, csv, json]").example("[md, junit]"),
+        field("formats", Kind::List(&FORMAT), "Reports to write.")
+            .default("[md, html, png, junit, csv, json]")
+            .example("[md, junit]"),
         field("dir", Kind::Text, "Folder of all runs, relative to the working directory.").default("reports").example("perf"),
         field("store", Kind::List(&STORE), "Forms in which the rows are stored; requests.parquet always is.")
             .default("[parquet]")

@@ -14,7 +14,7 @@ mod heat;
 mod latency_over_load;
 mod latency_over_throughput;
 mod layout;
-mod limit;
+pub(super) mod limit;
 mod multiples;
 mod over_time;
 mod pareto;
@@ -25,7 +25,7 @@ mod search;
 mod spectrum;
 mod style;
 mod svg;
-mod sweep;
+pub(super) mod sweep;
 mod throughput_over_load;
 
 use crate::model::plan::Format;
