@@ -19,10 +19,11 @@ struct Worth {
 }
 
 /// A sentence where the requests behind a ruling at a confidence are worth less than half of their number. None for gaps, which
-/// have a note of their own, for throughputs, and for rounds that are drawn as a whole.
+/// have a note of their own, for throughputs, for relative limits, and for rounds that are drawn as a whole.
 pub(super) fn remark(check: &Check, sample: &Sample, opinion: &Opinion) -> Option<String> {
     let Confidence::Level(level) = check.confidence else { return None };
-    if matches!(check.op, Op::Equal | Op::Unequal) {
+    // What a relative limit needs lies with the other side too.
+    if matches!(check.op, Op::Equal | Op::Unequal) || check.relative.is_some() {
         return None;
     }
     let (observed, rounds) = (opinion.observed?, rounds(check, sample));

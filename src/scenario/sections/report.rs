@@ -85,7 +85,7 @@ pub(crate) static REPORT: Block = Block {
         field("compat", Kind::List(&PEER), "Other tools in whose form the results are written too, under compat/.")
             .example("[vllm]"),
         field("track", Kind::Block(&track::TRACK), "Experiment trackers that are told of the run.")
-            .example("{ mlflow: http://127.0.0.1:5000 }"),
+            .example("{ mlflow: { url: http://127.0.0.1:5000 } }"),
     ],
 };
 
