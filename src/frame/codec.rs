@@ -15,13 +15,22 @@ impl Table {
     /// # Errors
     /// Where `out` cannot be written to.
     pub fn write_parquet(&self, out: impl Write) -> Result<(), FrameError> {
+        let mut whole = self.with_gaps()?.0;
+        ParquetWriter::new(out).with_compression(ParquetCompression::Zstd(None)).finish(&mut whole)?;
+        Ok(())
+    }
+
+    /// The same rows with the gaps between tokens, which a table that was read has not.
+    ///
+    /// # Errors
+    /// Where the table holds a word that is not one of its column's.
+    pub fn with_gaps(&self) -> Result<Table, FrameError> {
         let mut whole = self.0.clone();
         if whole.column(GAPS).is_err() {
             whole.with_column(derive::gap_column(&facts::all(&self.0)?, GAPS.into()))?;
             whole = schema::checked(&whole)?;
         }
-        ParquetWriter::new(out).with_compression(ParquetCompression::Zstd(None)).finish(&mut whole)?;
-        Ok(())
+        Ok(Table(whole))
     }
 
     /// Reads a table that [`Table::write_parquet`] wrote. Further columns are left out, and so are the gaps between tokens: they

@@ -58,6 +58,7 @@ struct Ended<'a> {
 /// # Errors
 /// `out` cannot be written, or memory ends.
 pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result<(), LogError> {
+    let table = &table.with_gaps()?;
     let columns: Vec<Values<'_>> = METRICS.iter().map(|(_, column)| table.values(column)).collect::<Result<_, _>>()?;
     let (ended, interval) = ended(table, manifest)?;
     let start = SystemTime::UNIX_EPOCH + Duration::from_nanos(manifest.started_unix_ns);

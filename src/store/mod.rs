@@ -5,6 +5,7 @@
 
 mod atomic;
 pub mod bodies;
+mod charts;
 mod error;
 pub mod hlog;
 pub mod journal;

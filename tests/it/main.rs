@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod bad_servers;
+mod ci;
 mod compare;
 mod compat;
 mod data;

@@ -146,6 +146,7 @@ fn several_choices_are_timed_each_on_its_own() {
         (case["metrics"]["output_tokens"]["max"].as_f64(), case["metrics"]["itl_ms"]["n"].as_u64()),
         (Some(12.0), Some(18))
     );
-    assert!(case["metrics"]["itl_ms"]["p50"].as_f64().unwrap() >= 4.0, "{}", case["metrics"]["itl_ms"]);
-    assert!(case["metrics"]["tpot_ms"]["p50"].as_f64().unwrap() >= 4.0, "{}", case["metrics"]["tpot_ms"]);
+    // On a busy machine a step is read late, and the one after it seems short.
+    assert!(case["metrics"]["itl_ms"]["p50"].as_f64().unwrap() >= 2.5, "{}", case["metrics"]["itl_ms"]);
+    assert!(case["metrics"]["tpot_ms"]["p50"].as_f64().unwrap() >= 2.5, "{}", case["metrics"]["tpot_ms"]);
 }
