@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder belongs to another run.
-    #[error("{path} holds another run; name another folder, or overwrite it with --force")]
+    #[error("{path} holds another run; name another folder (`run --force` overwrites it)")]
     Occupied {
         /// The folder.
         path: PathBuf,
