@@ -100,9 +100,9 @@ fn a_run_folder_is_a_baseline_too() {
     let lab = Lab::new();
     lab.run(&gate("60ms", "none", SLO)).expect(5);
     fs::rename(lab.path().join("out"), lab.path().join("earlier")).unwrap();
-    lab.run(&gate("30ms", "earlier", SLO)).expect(1);
+    lab.run(&gate("90ms", "earlier", SLO)).expect(1);
     assert_eq!(rulings(&lab)[0], "fail");
-    lab.run(&gate("30ms", "earlier/results.json", SLO)).expect(1);
+    lab.run(&gate("90ms", "earlier/results.json", SLO)).expect(1);
     let bare = lab.llmscen(&["baseline", "update", "out"]);
     assert!(bare.code == 2 && bare.err.contains("name a file with --to FILE"), "{}", bare.err);
 }
