@@ -85,7 +85,7 @@ fn legend(sweep: &Sweep) -> Vec<Entry> {
     let load = if sweep.axis == "rate" { "Pareto front, at its offered rates" } else { "Pareto front, at its concurrencies" };
     let key = [
         Entry::new(load, Swatch::Line(Stroke::solid(FRAME).thin())),
-        Entry::new("dominated: another is as good in both", Swatch::Ring(INK)),
+        Entry::new("dominated", Swatch::Ring(INK)),
     ];
     groups.chain(key).collect()
 }
