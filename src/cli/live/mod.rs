@@ -13,7 +13,9 @@ use crate::run::event::Event;
 use crate::run::stop::Stop;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{Event as Input, KeyCode, KeyEventKind, KeyModifiers, poll, read};
-use ratatui::crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use ratatui::crossterm::{cursor::Show as ShowCursor, execute};
 use state::View;
 use std::io::{self, BufWriter, Stderr, stderr};

@@ -73,8 +73,7 @@ impl Page {
         let mut family = to.encode_descriptor("run", "What runs", None, MetricType::Info)?;
         for run in &self.0.runs {
             let [number, scenario] = run_labels(run);
-            let labels: Labels<'_, 4> =
-                [number, scenario, ("plan_id", &run.plan_id), ("version", env!("CARGO_PKG_VERSION"))];
+            let labels: Labels<'_, 4> = [number, scenario, ("plan_id", &run.plan_id), ("version", env!("CARGO_PKG_VERSION"))];
             family.encode_info(&labels)?;
         }
         let mut family = to.encode_descriptor("case", "What a case is", None, MetricType::Info)?;

@@ -22,7 +22,10 @@ pub fn figure(report: &Report) -> Option<Figure> {
     (!panels.is_empty()).then(|| Figure {
         name: "ttft_by_prompt",
         title: "Time to first token by the length of the prompt".to_owned(),
-        subtitle: subtitle(report, &[remark, own.to_owned(), "trend per 1000 tokens (1k): median slope of all pairs (Theil–Sen)".to_owned()]),
+        subtitle: subtitle(
+            report,
+            &[remark, own.to_owned(), "trend per 1000 tokens (1k): median slope of all pairs (Theil–Sen)".to_owned()],
+        ),
         legend: vec![Entry::new("a request", Swatch::Dot(FAN[2])), Entry::new("trend", Swatch::Line(Stroke::solid(INK)))],
         side: Side::Top,
         columns: columns(panels.len()),
