@@ -59,6 +59,14 @@ pub enum StoreError {
         /// The one that is read.
         known: u32,
     },
+    /// The bodies that wait for requests.db are not of this version.
+    #[error("{path} holds no bodies that this llmscen reads: {reason}; move it away, or use the llmscen that wrote it")]
+    Spool {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        reason: String,
+    },
     /// A record cannot be encoded.
     #[error("a record cannot be written to the journal: {reason}")]
     Encode {
