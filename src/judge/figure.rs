@@ -38,9 +38,7 @@ pub(super) fn ends(evidence: Evidence, levels: &[f64], seed: Seed) -> Option<Vec
             Some(levels.iter().map(|level| (Some(lower(hits, n, *level)), Some(upper(hits, n, *level)))).collect())
         }
         Evidence::Ratio(units) => {
-            let drawn = ends_at(&units.drawn, levels, seed).unwrap_or_default().into_iter();
-            let both: Vec<Ends> = drawn.map(|(low, high)| (Some(low), Some(high))).collect();
-            Some(if both.is_empty() { vec![(None, None); levels.len()] } else { both })
+            Some(ends_at(&units.drawn, levels, seed).into_iter().map(Option::unzip).collect())
         }
         Evidence::Values(..) | Evidence::Figure(..) => None,
     }
