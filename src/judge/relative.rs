@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use crate::judge::rule;
-    use crate::model::check::{Op, Verdict};
+    use crate::model::check::{Of, Op, Verdict};
     use crate::model::metric::Stat;
     use crate::model::sample::Row;
 
@@ -137,6 +137,20 @@ mod tests {
         let p99 = to(check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::AtMost, 0.0), 1.5, known(100.0, 99.0, 101.0));
         let none = ruled(&p99, waits(100));
         assert_eq!((none.ruling, none.need, none.bound), (Ruling::Inconclusive, Some(299), None));
+    }
+
+    #[test]
+    fn a_value_among_the_failed_fails_only_by_what_both_sides_know() {
+        // The lower bound of p95 is still a wait, some 109; the value and what lies above it are failed requests.
+        let rows = || (0..1000).map(|i| if i % 19 == 0 { failed() } else { ok(Metric::Ttft, 100.0 + f64::from(i % 10)) }).collect();
+        let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::AtMost, 0.0);
+        let scheduled = |known| to(Check { of: Of::Scheduled, ..wanted.clone() }, 1.05, known);
+        let sure = ruled(&scheduled(known(100.0, 99.0, 101.0)), rows());
+        assert_eq!((sure.ruling, sure.observed), (Ruling::Fail, Some(f64::INFINITY)));
+        assert_eq!(sure.note.as_deref(), Some("the value lies among the failed requests, which break any limit"));
+        let vague = ruled(&scheduled(known(100.0, 90.0, 110.0)), rows());
+        assert_eq!((vague.ruling, vague.bound), (Ruling::Inconclusive, None));
+        assert!(vague.note.unwrap().contains("failed requests"));
     }
 
     #[test]

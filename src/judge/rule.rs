@@ -21,8 +21,9 @@ pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict 
 
 fn opinion(check: &Check, mut evidence: Evidence, seed: Seed) -> Opinion {
     let (Some(observed), n) = point::estimate(&mut evidence) else { return without_data(check) };
+    let lost = observed.is_infinite().then_some("the value lies among the failed requests, which break any limit");
     if let Some(own) = &check.relative {
-        return relative::judge(check, own, evidence, (observed, n), seed).noted(pooled(check));
+        return relative::judge(check, own, evidence, (observed, n), seed).noted(pooled(check)).noted(lost);
     }
     let compared = Opinion::point(check.op.holds(observed, check.limit), observed, n);
     let judged = match (check.confidence, point::reason(check, &evidence)) {
@@ -35,7 +36,6 @@ fn opinion(check: &Check, mut evidence: Evidence, seed: Seed) -> Opinion {
             Evidence::Values(..) | Evidence::Figure(..) => compared,
         },
     };
-    let lost = observed.is_infinite().then_some("the value lies among the failed requests, which break any limit");
     judged.noted(lost)
 }
 

@@ -30,15 +30,25 @@ pub fn against(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
         return Compared { seen, limit, towards: ((a.value / limit).ln().abs(), own.ln(), other.ln()) };
     }
     if a.value.is_infinite() {
-        // The estimate lies among failed requests: it can only be said how far off it is at least.
-        let (low, high) = if a.value > 0.0 { (a.low.max(0.0), a.value) } else { (a.value, a.high) };
-        return Compared { seen: Interval { value: a.value, low, high }, limit, towards: (0.0, 0.0, 0.0) };
+        return Compared { seen: among_failed(a, b), limit, towards: (0.0, 0.0, 0.0) };
     }
     let down = (a.value - a.low).hypot(factor * (b.high - b.value));
     let up = (a.high - a.value).hypot(factor * (b.value - b.low));
     let seen = Interval { value: a.value, low: a.value - down, high: a.value + up };
     let (own, other) = if under { (a.high - a.value, b.value - b.low) } else { (a.value - a.low, b.high - b.value) };
     Compared { seen, limit, towards: ((a.value - limit).abs(), own, factor * other) }
+}
+
+/// Where the estimate lies among failed requests: it can only be said how far off it is at least, and that only as far as the
+/// other side has a bound. Own arm and other arm add up, since one of them has no length.
+fn among_failed(a: Interval, b: Interval) -> Interval {
+    let known = b.value > 0.0 && b.value.is_finite();
+    if a.value > 0.0 {
+        let low = if known && b.high.is_finite() { a.low.max(0.0) * b.value / b.high } else { 0.0 };
+        return Interval { value: a.value, low, high: a.value };
+    }
+    let high = if known && b.low > 0.0 { a.high * b.value / b.low } else { f64::INFINITY };
+    Interval { value: a.value, low: a.value, high }
 }
 
 impl Compared {
@@ -113,6 +123,17 @@ mod tests {
         assert!(lost.seen.low > lost.limit);
         let open = against(of(f64::INFINITY, 4.0, f64::INFINITY), Interval::exact(5.0), 1.1, false);
         assert!(open.seen.low < open.limit);
+    }
+
+    #[test]
+    fn a_value_among_the_failed_is_held_against_what_is_known_of_the_other_side() {
+        let lost = |low| of(f64::INFINITY, low, f64::INFINITY);
+        let low = |b| against(lost(120.0), b, 1.1, false).seen.low;
+        assert_eq!(low(Interval::exact(100.0)), 120.0, "above 110");
+        assert_eq!((low(of(100.0, 80.0, 125.0)), low(of(100.0, 80.0, f64::INFINITY))), (96.0, 0.0), "the base may be 125, or more");
+        assert_eq!(against(lost(f64::INFINITY), of(100.0, 0.0, f64::INFINITY), 1.1, false).seen.low, 0.0);
+        let floor = |b| against(of(f64::NEG_INFINITY, f64::NEG_INFINITY, 80.0), b, 0.9, false).seen.high;
+        assert_eq!((floor(of(100.0, 80.0, 125.0)), floor(of(100.0, 0.0, 125.0))), (100.0, f64::INFINITY));
     }
 
     #[test]
