@@ -1,7 +1,8 @@
 //! `llmscen compare`: runs side by side, case by case.
 
+use crate::cli::args::Inconclusive;
 use crate::cli::exit::Exit;
-use crate::cli::sources::load_stored;
+use crate::cli::sources::load_compared;
 use crate::cli::terminal::Terminal;
 use crate::judge::compare::{Side, alone, comparable, contrasts, settle, usual};
 use crate::model::compare::{Comparison, Correction, Difference, Finding, Measure, Run};
@@ -38,6 +39,9 @@ pub struct CompareArgs {
     /// Compare runs that were asked different things
     #[arg(long)]
     pub allow_different: bool,
+    /// What too little to compare exits with: a case that is missing, nothing that could be tested
+    #[arg(long, value_enum, default_value = "fail", value_name = "HOW")]
+    pub inconclusive: Inconclusive,
     /// What goes to stdout
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
     pub format: Form,
@@ -93,6 +97,7 @@ pub fn compare(args: &CompareArgs, env: &BTreeMap<String, String>, terminal: &mu
     match () {
         () if comparison.invalid() => Exit::Invalid,
         () if comparison.count(Finding::Regression) > 0 => Exit::Fail,
+        () if comparison.open() && args.inconclusive == Inconclusive::Fail => Exit::Inconclusive,
         () => Exit::Pass,
     }
 }
@@ -103,7 +108,7 @@ fn opened(args: &CompareArgs, env: &BTreeMap<String, String>, terminal: &mut Ter
     for path in &args.folders {
         match RunDir::open(path) {
             Ok(folder) => {
-                let plan = load_stored(&folder.path().join("plan.yaml"), env, terminal)?;
+                let plan = load_compared(&folder.path().join("plan.yaml"), env, terminal)?;
                 runs.push((folder, plan));
             }
             Err(error) => {
@@ -189,6 +194,9 @@ fn wanted(asked: &[Measures]) -> Vec<Measure> {
 }
 
 fn shown(comparison: &Comparison, args: &CompareArgs, terminal: &mut Terminal) -> Result<(), RunError> {
+    // A folder that cannot be written is said before anything else is.
+    let place = |path| RunDir::create(&Where { explicit: Some(path), dir: path, name: "", started: "", force: false });
+    let folder = args.output.as_deref().map(place).transpose()?;
     let text = match args.format {
         Form::Table => table(comparison, terminal.out_width(), terminal.out_color),
         Form::Md => markdown(comparison, &[]),
@@ -200,8 +208,7 @@ fn shown(comparison: &Comparison, args: &CompareArgs, terminal: &mut Terminal) -
     if matches!(args.format, Form::Table | Form::Csv | Form::Tsv) {
         notes(comparison).iter().for_each(|note| terminal.say(&format!("note: {note}")));
     }
-    let Some(path) = &args.output else { return Ok(()) };
-    let folder = RunDir::create(&Where { explicit: Some(path), dir: path, name: "", started: "", force: false })?;
+    let Some(folder) = folder else { return Ok(()) };
     let charts = comparison_charts(comparison)?;
     for name in COMPARISON_CHARTS {
         folder.remove(&format!("charts/{name}.png"))?;
@@ -211,7 +218,7 @@ fn shown(comparison: &Comparison, args: &CompareArgs, terminal: &mut Terminal) -
     }
     folder.write("compare.json", json(comparison)?.as_bytes())?;
     folder.write("compare.md", markdown(comparison, &charts).as_bytes())?;
-    terminal.say(&format!("comparison: {}", path.join("compare.md").display()));
+    terminal.say(&format!("comparison: {}", folder.file("compare.md").display()));
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::model::plan::Plan;
 use crate::run::forecast::{Forecast, forecast};
 use crate::scenario;
 use crate::view;
+use crate::view::format::plain;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -61,7 +62,7 @@ fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         terminal.data(&format!("first request of `{}`{of}:\n{body}\n", plan.cases[0].id));
     }
     for warning in &forecast.undecidable {
-        terminal.warn(warning);
+        terminal.warn(&plain(warning));
     }
 }
 

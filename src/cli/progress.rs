@@ -5,7 +5,7 @@ use crate::cli::terminal::Terminal;
 use crate::model::ending::Ending;
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::stop::Level;
-use crate::view::format::shorten;
+use crate::view::format::{plain, shorten};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -113,7 +113,7 @@ impl Show for Display<'_, '_> {
 /// `[2/12] CASE` of a round that begins; empty for every other event.
 pub fn title(event: &Event) -> String {
     match event {
-        Event::CaseStarted { case, part, parts, .. } => format!("[{}/{parts}] {case}", part + 1),
+        Event::CaseStarted { case, part, parts, .. } => format!("[{}/{parts}] {}", part + 1, plain(case)),
         _ => String::new(),
     }
 }
@@ -124,9 +124,9 @@ pub fn said(event: &Event, title: &str) -> Option<String> {
         Event::Folder(path) => Some(format!("run folder: {}", path.display())),
         // A round that was cut short has nothing left to wait for.
         Event::CaseEnded(last) => Some(format!("{title}  {}", words(&Progress { left_s: None, ..last.clone() }, usize::MAX))),
-        Event::Note(note) => Some(format!("note: {note}")),
-        Event::Ending(Ending::Aborted(lost)) => Some(format!("`{}`: {lost}", lost.expr)),
-        Event::Ending(Ending::Saturated(seen)) => Some(seen.to_string()),
+        Event::Note(note) => Some(format!("note: {}", plain(note))),
+        Event::Ending(Ending::Aborted(lost)) => Some(plain(&format!("`{}`: {lost}", lost.expr))),
+        Event::Ending(Ending::Saturated(seen)) => Some(plain(&seen.to_string())),
         Event::Stopping(Level::Now) => {
             Some("stopping at once: requests in flight are given up, what there is gets saved".to_owned())
         }
@@ -198,6 +198,14 @@ fn words(progress: &Progress, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_case_of_any_name_moves_no_cursor() {
+        let case = "a\u{1b}[2J\nb\u{7}".to_owned();
+        let begun = Event::CaseStarted { case: case.clone(), round: 0, part: 0, parts: 2, total: None, seconds: None };
+        assert_eq!(title(&begun), "[1/2] a [2J b");
+        assert_eq!(said(&Event::Note(format!("`{case}` drifts")), "").unwrap(), "note: `a [2J b ` drifts");
+    }
 
     #[test]
     fn a_line_of_progress_says_all_that_is_known() {

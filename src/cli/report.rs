@@ -36,6 +36,12 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         },
         None => None,
     };
+    if let Some(Judges { path, .. }) =
+        judges.as_ref().filter(|judges| judges.plan.cases.iter().all(|case| case.checks.is_empty()))
+    {
+        terminal.error(&format!("{} has no limits to judge by", path.display()));
+        return Exit::Scenario;
+    }
     let summary = match Summary::open(args.show.summary.as_deref(), env, terminal) {
         Ok(summary) => summary,
         Err(exit) => return exit,
@@ -114,12 +120,24 @@ fn judge_by(plan: &mut Plan, judges: &Judges<'_>, manifest: &Manifest) -> Result
     let others = &judges.plan.cases;
     let ran = |case: &Case| manifest.parts.iter().any(|part| part.case == case.id);
     for case in plan.cases.iter_mut() {
-        let same = others.iter().find(|other| other.id == case.id).or(others.first().filter(|_| others.len() == 1));
-        match same {
+        let same = others.iter().find(|other| other.id == case.id);
+        let only = others.first().filter(|_| others.len() == 1);
+        match same.or(only) {
             Some(other) => {
+                // What a limit is relative to belongs to one case, and is no measure for another one or for a stage.
+                let staged = !other.load.shape.stages().is_empty();
+                let foreign = same.is_none() || !staged && !case.load.shape.stages().is_empty();
+                if let Some(check) = other.checks.iter().find(|check| foreign && check.relative.is_some()) {
+                    return Err(format!(
+                        "{}: `{}` is relative to what is known of `{}`, and cannot judge `{}`; give it the same matrix and load",
+                        judges.path.display(),
+                        check.expr,
+                        other.id,
+                        case.id
+                    ));
+                }
                 case.checks = other.checks.clone();
                 // Limits that know of no stages are about each of them, too.
-                let staged = !other.load.shape.stages().is_empty();
                 case.stage_checks = if staged { other.stage_checks.clone() } else { other.checks.clone() };
             }
             None if ran(case) => {

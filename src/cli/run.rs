@@ -20,6 +20,7 @@ use crate::run::event::Event;
 use crate::run::forecast::undecidable;
 use crate::run::stop::{Level, Stop};
 use crate::view;
+use crate::view::format::plain;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -164,7 +165,7 @@ fn announce(source: &Source, watch: &Watch, terminal: &mut Terminal) {
 /// Says before the traffic what so few requests can never decide.
 fn foretell(plan: &Plan, terminal: &mut Terminal) {
     let warnings = undecidable(plan);
-    warnings.iter().take(FORETOLD).for_each(|warning| terminal.warn(warning));
+    warnings.iter().take(FORETOLD).for_each(|warning| terminal.warn(&plain(warning)));
     if let Some(more) = warnings.len().checked_sub(FORETOLD).filter(|more| *more > 0) {
         terminal.warn(&format!("{more} more limits can never pass; `llmscen plan` lists them"));
     }

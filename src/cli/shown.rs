@@ -47,6 +47,8 @@ pub fn show(report: &Report, form: Form, terminal: &mut Terminal) {
         Form::Md => Ok(grid::markdown(report)),
     };
     match text {
+        // Nothing but an empty line ends a block for whoever reads it.
+        Ok(text) if terminal.begun && form != Form::Json => terminal.data(&format!("\n{text}")),
         Ok(text) => terminal.data(&text),
         Err(error) => terminal.error(&ViewError::to_string(&error)),
     }

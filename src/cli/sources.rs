@@ -52,6 +52,12 @@ pub fn load_stored(path: &Path, env: &BTreeMap<String, String>, terminal: &mut T
     say(scenario::reload(&Input { path, text: None, env, set: &[] }), terminal)
 }
 
+/// Likewise, without its warnings: they were for those who ran it.
+pub fn load_compared(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
+    let loaded = scenario::reload(&Input { path, text: None, env, set: &[] });
+    say(loaded.map(|loaded| Loaded { warnings: Vec::new(), ..loaded }), terminal)
+}
+
 fn say(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> {
     match loaded {
         Ok(Loaded { plan, warnings }) => {

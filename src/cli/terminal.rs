@@ -23,6 +23,8 @@ pub struct Terminal<'a> {
     pub width: usize,
     /// What goes to stderr are JSON lines, for a program that reads them.
     pub json: bool,
+    /// Something was written to stdout.
+    pub begun: bool,
     terminals: (bool, bool),
     /// `COLUMNS` says how wide it is.
     told: bool,
@@ -51,6 +53,7 @@ impl<'a> Terminal<'a> {
             live: terminals.1 && !dumb && !look.quiet,
             width: told.or(size).unwrap_or(WIDTH),
             json: false,
+            begun: false,
             terminals,
             told: told.is_some(),
         }
@@ -74,6 +77,7 @@ impl<'a> Terminal<'a> {
 
     /// Data, to stdout. A reader that has gone away is no error.
     pub fn data(&mut self, text: &str) {
+        self.begun = true;
         let _ = self.out.write_all(text.as_bytes());
         let _ = self.out.flush();
     }

@@ -13,7 +13,9 @@ use crate::model::seed::Seed;
 pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict {
     let opinion = opinion(check, sample, seed.child(check.expr.as_str()));
     let opinion = opinion.with(worth::remark(check, sample, &opinion));
-    let audit = (!valid).then_some("the self-audit failed, and its reasons say why");
+    let ran = !sample.rows.is_empty() || sample.counts.warmup > 0;
+    let why = if ran { "the self-audit failed, and its reasons say why" } else { "did not run" };
+    let audit = (!valid).then_some(why);
     let Opinion { ruling, observed, bound, n, need, note } = opinion.noted(audit);
     let (ruling, need) = if valid { (ruling, need) } else { (Ruling::Invalid, None) };
     Verdict { check: check.clone(), ruling, observed, bound, n, need, note }
@@ -107,6 +109,11 @@ mod tests {
         let seen = rule(&wanted, &sample(latencies([1.0; 40])), false, Seed(1));
         assert_eq!((seen.ruling, seen.observed, seen.n), (Ruling::Invalid, Some(0.0), 40));
         assert!(seen.note.unwrap().starts_with("the self-audit failed"));
+        let mut none = sample(Vec::new());
+        let note = |none: &Sample| rule(&wanted, none, false, Seed(1)).note.unwrap();
+        assert_eq!(note(&none), "did not run");
+        none.counts.warmup = 1;
+        assert!(note(&none).starts_with("the self-audit failed"));
     }
 
     #[test]

@@ -144,6 +144,25 @@ impl Baseline {
     }
 }
 
+impl Baseline {
+    /// What no run can have measured, in words; None: it may all be true.
+    pub fn flaw(&self) -> Option<String> {
+        let levels = &self.confidences;
+        let ascending = levels.windows(2).all(|pair| pair.first() < pair.last());
+        if !ascending || !levels.iter().all(|level| 0.0 < *level && *level < 1.0) {
+            return Some("its `confidences` are not levels in ascending order".to_owned());
+        }
+        let twin =
+            self.cases.iter().enumerate().find(|(place, own)| self.cases.iter().take(*place).any(|one| one.labels == own.labels));
+        if let Some((_, own)) = twin {
+            return Some(format!("it has the case `{}` twice", own.id));
+        }
+        let all = self.cases.iter().flat_map(|case| case.metrics.iter().map(move |(name, figure)| (case, name, figure)));
+        let mut wrong = all.filter_map(|(case, name, figure)| Some((case, name, figure.flaw(levels.len())?)));
+        wrong.next().map(|(case, name, why)| format!("`{name}` of `{}` {why}", case.id))
+    }
+}
+
 impl BaselineCase {
     /// The figure of that name.
     pub fn figure(&self, name: &str) -> Option<&Figure> {
@@ -152,6 +171,23 @@ impl BaselineCase {
 }
 
 impl Figure {
+    /// What is wrong with it beside so many levels.
+    fn flaw(&self, levels: usize) -> Option<&'static str> {
+        let fits = |bounds: &[Option<f64>]| bounds.is_empty() || bounds.len() == levels;
+        let holds = |bounds: &[Option<f64>], under: bool| {
+            bounds
+                .iter()
+                .flatten()
+                .all(|bound| bound.is_finite() && if under { *bound <= self.value } else { *bound >= self.value })
+        };
+        match () {
+            () if !self.value.is_finite() || self.value < 0.0 => Some("is no measured value"),
+            () if !fits(&self.low) || !fits(&self.high) => Some("has not one bound for each of `confidences`"),
+            () if !holds(&self.low, true) || !holds(&self.high, false) => Some("does not lie between its bounds"),
+            () => None,
+        }
+    }
+
     /// Whether it has bounds at all.
     pub fn bounded(&self) -> bool {
         !self.low.is_empty() || !self.high.is_empty()
@@ -189,6 +225,34 @@ mod tests {
         let figure = Figure { value: 5.0, n: 9, low: vec![Some(4.0), None], high: vec![Some(6.0), Some(7.0)] };
         assert_eq!(figure.known(Some(1)), Known { value: 5.0, low: None, high: Some(7.0), n: Some(9) });
         assert_eq!(figure.known(None), Known { value: 5.0, low: None, high: None, n: Some(9) });
+    }
+
+    #[test]
+    fn what_nobody_can_have_measured_is_found() {
+        let flaw = |levels: &[f64], value: f64, low: f64, twice: bool| {
+            let figure = Figure { value, n: 9, low: vec![Some(low)], high: vec![None] };
+            let case = BaselineCase {
+                id: "a".into(),
+                labels: BTreeMap::new(),
+                rounds: 1,
+                scheduled: 9,
+                ok: 9,
+                metrics: vec![("ttft.p50".into(), figure)],
+            };
+            let text = serde_json::json!({
+                "schema": BASELINE_SCHEMA, "name": "", "run_id": "", "started_at": "", "tool_version": "", "plan_id": "",
+                "seed": 0, "machine": "", "plan": {}, "confidences": levels, "cases": [],
+            });
+            let baseline: Baseline = serde_json::from_value(text).unwrap();
+            let cases = if twice { vec![case.clone(), case] } else { vec![case] };
+            Baseline { cases, ..baseline }.flaw().unwrap_or_default()
+        };
+        assert_eq!(flaw(&[0.95], 5.0, 4.0, false), "");
+        assert_eq!(flaw(&[0.95], 5.0, 6.0, false), "`ttft.p50` of `a` does not lie between its bounds");
+        assert_eq!(flaw(&[0.95], -5.0, -6.0, false), "`ttft.p50` of `a` is no measured value");
+        assert_eq!(flaw(&[0.9, 0.95], 5.0, 4.0, false), "`ttft.p50` of `a` has not one bound for each of `confidences`");
+        assert_eq!(flaw(&[0.95, 0.9], 5.0, 4.0, false), "its `confidences` are not levels in ascending order");
+        assert_eq!(flaw(&[0.95], 5.0, 4.0, true), "it has the case `a` twice");
     }
 
     #[test]

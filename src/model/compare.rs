@@ -196,6 +196,18 @@ impl Comparison {
         self.contrasts.iter().filter(|own| own.finding == finding).count()
     }
 
+    /// Whether too little was compared to say that nothing got worse: nothing could be tested, a case of the base is not in
+    /// every run, or of some case nothing but errors could be told.
+    pub fn open(&self) -> bool {
+        let base = self.runs.first().map_or("", |run| run.label.as_str());
+        let told = |own: &Contrast| own.finding != Finding::Unknown;
+        let same = |a: &&Contrast, b: &&Contrast| (&a.case, a.run) == (&b.case, b.run);
+        let mut figures: Vec<&Contrast> = self.contrasts.iter().filter(|own| own.measure.metric != Metric::ErrorRate).collect();
+        figures.sort_by(|a, b| (&a.case, a.run).cmp(&(&b.case, b.run)));
+        let mute = figures.chunk_by(|a, b| same(a, b)).any(|own| !own.iter().any(|one| told(one)));
+        self.tests == 0 || self.alone.iter().any(|(run, _)| run == base) || mute
+    }
+
     /// Whether a run is not sound, or did not come to its end.
     pub fn invalid(&self) -> bool {
         self.runs.iter().any(|run| run.unsound())

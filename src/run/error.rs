@@ -9,6 +9,7 @@ use crate::sim::SimError;
 use crate::store::StoreError;
 use crate::token::TokenError;
 use crate::view::ViewError;
+use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -113,6 +114,14 @@ pub enum RunError {
     /// The rows cannot be analysed.
     #[error(transparent)]
     Frame(#[from] FrameError),
+    /// The stored rows of a run cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Rows {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: FrameError,
+    },
     /// A report cannot be drawn.
     #[error(transparent)]
     View(#[from] ViewError),

@@ -34,7 +34,8 @@ type Output = fn(&Results<'_>) -> Result<(), RunError>;
 // The database comes last: it takes the bodies over from the spool.
 const OUTPUTS: &[Output] = &[results_json, charts, report_md, report_html, junit_xml, cases_table, compat, histograms, database];
 
-/// Reckons the report of a run and writes it into its folder. When all is written the journal goes.
+/// Reckons the report of a run and writes it into its folder. The journal goes once the rows and what is known of them are
+/// there: whatever is made of those can be made again.
 pub fn publish(
     plan: &Plan,
     table: &Table,
@@ -46,9 +47,9 @@ pub fn publish(
     table.write_parquet(&mut rows)?;
     folder.write("requests.parquet", &rows)?;
     manifest::write(folder, facts)?;
+    folder.remove(journal::FILE)?;
     let report = reckon(plan, table, facts)?;
     render(plan, table, &report, folder, inconclusive)?;
-    folder.remove(journal::FILE)?;
     Ok(report)
 }
 
@@ -56,7 +57,8 @@ pub fn publish(
 pub fn render(plan: &Plan, table: &Table, report: &Report, folder: &RunDir, inconclusive: Inconclusive) -> Result<(), RunError> {
     let charts = view::charts(report, &plan.report.formats)?;
     let results = Results { plan, table, report, charts: &charts, folder, inconclusive };
-    OUTPUTS.iter().try_for_each(|write| write(&results))
+    // One that cannot be written takes no other with it.
+    OUTPUTS.iter().map(|write| write(&results)).fold(Ok(()), |all, one| all.and(one))
 }
 
 impl Results<'_> {

@@ -7,6 +7,8 @@ use crate::run::error::RunError;
 use crate::run::rows::{Rows, measured_from, table};
 use crate::store::{Record, RunDir, journal, manifest};
 
+/// The file of the rows.
+const ROWS: &str = "requests.parquet";
 const KILLED: &str = "the run was killed; rows up to its last second are here";
 
 /// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. A journal is there
@@ -16,7 +18,9 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     let file = folder.file(journal::FILE);
     plan.only(&manifest.only);
     if !file.exists() {
-        return Ok((Table::read_parquet(folder.read("requests.parquet")?)?, manifest));
+        let rows = folder.read(ROWS)?;
+        let unread = |source| RunError::Rows { path: folder.file(ROWS), source };
+        return Ok((Table::read_parquet(rows).map_err(unread)?, manifest));
     }
     let mut reader = journal::Reader::open(&file)?;
     let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;

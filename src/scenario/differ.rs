@@ -5,7 +5,8 @@ use serde_json::Value;
 
 /// Fields that do not change what is asked: what the run is called and where it is reported, whom it was sent to, and by what
 /// it is judged. The seed draws other requests of the same kind.
-const HARMLESS: &[&str] = &["name", "description", "report", "seed", "target.url", "target.simulator", "slo", "audit"];
+const HARMLESS: &[&str] =
+    &["name", "description", "report", "seed", "target.url", "target.simulator", "slo", "audit", "baseline", "reference"];
 /// … unless a limit may end a case early.
 const ENDS: &str = "abort";
 

@@ -84,8 +84,8 @@ pub(crate) fn escaped(text: &str, place: Place) -> String {
 
 /// Whether a name is that of a secret: `X-Api-Key` and `HF_TOKEN` are, `MAX_TOKENS` is not.
 pub(crate) fn is_secret_name(name: &str) -> bool {
-    const ENDS: [&str; 9] =
-        ["authorization", "key", "token", "secret", "password", "passwd", "cookie", "credentials", "signature"];
+    const ENDS: [&str; 10] =
+        ["authorization", "auth", "key", "token", "secret", "password", "passwd", "cookie", "credentials", "signature"];
     let name = name.to_lowercase();
     name.split(|c: char| !c.is_ascii_alphanumeric()).any(|segment| ENDS.iter().any(|end| segment.ends_with(end)))
 }
@@ -119,9 +119,17 @@ mod tests {
 
     #[test]
     fn names_of_secrets_end_like_one() {
-        for name in
-            ["Authorization", "X-Api-Key", "OPENAI_API_KEY", "HF_TOKEN", "accessToken", "Set-Cookie", "apikey", "db_password"]
-        {
+        for name in [
+            "Authorization",
+            "X-Custom-Auth",
+            "X-Api-Key",
+            "OPENAI_API_KEY",
+            "HF_TOKEN",
+            "accessToken",
+            "Set-Cookie",
+            "apikey",
+            "db_password",
+        ] {
             assert!(is_secret_name(name), "{name}");
         }
         for name in ["MAX_TOKENS", "TOKENIZER", "X-Team", "KEYS_DIR", "LLM_URL"] {

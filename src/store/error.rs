@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder belongs to another run.
-    #[error("{path} holds another run; name another folder, or overwrite it with --force")]
+    #[error("{path} holds another run; name another folder (`run --force` overwrites it)")]
     Occupied {
         /// The folder.
         path: PathBuf,
@@ -58,6 +58,14 @@ pub enum StoreError {
         found: u32,
         /// The one that is read.
         known: u32,
+    },
+    /// The bodies that wait for requests.db are not of this version.
+    #[error("{path} holds no bodies that this llmscen reads: {reason}; move it away, or use the llmscen that wrote it")]
+    Spool {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        reason: String,
     },
     /// A record cannot be encoded.
     #[error("a record cannot be written to the journal: {reason}")]

@@ -209,7 +209,7 @@ mod tests {
             run.write(name, b"x").unwrap();
         }
         let error = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap_err().to_string();
-        let remedy = "holds another run; name another folder, or overwrite it with --force";
+        let remedy = "holds another run; name another folder (`run --force` overwrites it)";
         assert_eq!(error, format!("{} {remedy}", path.display()));
         RunDir::create(&place(Some(&path), dir.path(), true)).unwrap();
         assert_eq!(names(&path), ["charts", "notes.txt"], "only files of a run are removed");

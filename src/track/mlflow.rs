@@ -48,23 +48,35 @@ impl<'a> Server<'a> {
     async fn tell(&self, parcel: &Parcel, folder: &Path) -> Result<String, TrackError> {
         let experiment = self.experiment().await?;
         let (run, store) = self.begin(&experiment, &parcel.whole, parcel, None).await?;
-        self.log(&run, &parcel.whole).await?;
+        match self.fill(&experiment, (&run, &store), parcel, folder).await {
+            Ok(()) => self.end(&run, parcel, ended(parcel)).await?,
+            Err(error) => {
+                // What went wrong is said; that the run cannot even be ended would add nothing to it.
+                let _ = self.end(&run, parcel, FAILED).await;
+                return Err(error);
+            }
+        }
+        Ok(format!("{}/#/experiments/{experiment}/runs/{run}", shown(&self.spec.url).trim_end_matches('/')))
+    }
+
+    /// Puts everything into a run that has begun, and its cases below it.
+    async fn fill(&self, experiment: &str, (run, store): (&str, &str), parcel: &Parcel, folder: &Path) -> Result<(), TrackError> {
+        self.log(run, &parcel.whole).await?;
         for case in &parcel.cases {
-            let (nested, _) = self.begin(&experiment, case, parcel, Some(&run)).await?;
-            self.log(&nested, case).await?;
-            self.end(&nested, parcel).await?;
+            let (nested, _) = self.begin(experiment, case, parcel, Some(run)).await?;
+            let logged = self.log(&nested, case).await;
+            self.end(&nested, parcel, if logged.is_ok() { ended(parcel) } else { FAILED }).await?;
+            logged?;
         }
         let files = list(folder, self.spec.files)?;
         if !files.is_empty() && !store.starts_with(PROXY) {
-            self.end(&run, parcel).await?;
-            return Err(TrackError::Store(store));
+            return Err(TrackError::Store(store.to_owned()));
         }
         for (name, path) in files {
             let bytes = std::fs::read(&path).map_err(|source| TrackError::File { path: path.clone(), source })?;
-            self.upload(&store, &name, bytes).await?;
+            self.upload(store, &name, bytes).await?;
         }
-        self.end(&run, parcel).await?;
-        Ok(format!("{}/#/experiments/{experiment}/runs/{run}", shown(&self.spec.url).trim_end_matches('/')))
+        Ok(())
     }
 
     /// The id of the experiment, made where there is none of its name.
@@ -106,7 +118,8 @@ impl<'a> Server<'a> {
     }
 
     async fn log(&self, run: &str, entry: &Entry) -> Result<(), TrackError> {
-        let params = entry.params.iter().map(|(key, value)| json!({ "key": key, "value": cut(value) })).collect::<Vec<_>>();
+        let params =
+            entry.params.iter().map(|(key, value)| json!({ "key": key_of(key), "value": cut(value) })).collect::<Vec<_>>();
         for chunk in params.chunks(PARAMS) {
             self.post("runs/log-batch", json!({ "run_id": run, "params": chunk })).await?;
         }
@@ -118,8 +131,7 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    async fn end(&self, run: &str, parcel: &Parcel) -> Result<(), TrackError> {
-        let status = if parcel.finished { "FINISHED" } else { "KILLED" };
+    async fn end(&self, run: &str, parcel: &Parcel, status: &str) -> Result<(), TrackError> {
         let asked = json!({ "run_id": run, "status": status, "end_time": parcel.ended_ms });
         self.post("runs/update", asked).await.map(drop)
     }
@@ -190,8 +202,23 @@ fn cut(value: &str) -> String {
     value.chars().take(LONGEST).collect()
 }
 
-/// An address without its login.
+/// The status of a run of which not everything could be told.
+const FAILED: &str = "FAILED";
+
+/// The status of a run that was told whole.
+fn ended(parcel: &Parcel) -> &'static str {
+    if parcel.finished { "FINISHED" } else { "KILLED" }
+}
+
+/// A name of the letters that MLflow takes.
+fn key_of(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_-. /:".contains(c) { c } else { '_' };
+    name.chars().map(plain).collect()
+}
+
+/// An address without its login and its parameters, which may be secret.
 fn shown(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
     match (url.find("://"), url.rfind('@')) {
         (Some(scheme), Some(at)) if at > scheme => format!("{}{}", &url[..scheme + 3], &url[at + 1..]),
         _ => url.to_owned(),
@@ -206,5 +233,7 @@ mod tests {
     fn an_address_is_shown_without_its_login() {
         assert_eq!(shown("http://me:hush@host:5000/x"), "http://host:5000/x");
         assert_eq!(shown("http://host"), "http://host");
+        assert_eq!(shown("http://host/x?token=hush"), "http://host/x");
+        assert_eq!(key_of("request.extra.foo(é)"), "request.extra.foo___");
     }
 }

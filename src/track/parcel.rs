@@ -3,6 +3,7 @@
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, Report, RunVerdict};
 use crate::model::sample::Distribution;
+use std::collections::BTreeSet;
 
 /// A name, parameters and metrics: of the run as a whole, or of one of its cases.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,6 +101,9 @@ fn entry(plan: &Plan, case: &CaseReport) -> Entry {
     }
     metrics.push(("audit_valid".into(), f64::from(u8::from(case.audit.valid))));
     metrics.retain(|(_, value)| value.is_finite());
+    let mut known = BTreeSet::new();
+    // A swept model is a label and the target's own: trackers take a name once.
+    params.retain(|(name, _)| known.insert(name.clone()));
     Entry { name: case.id.clone(), params, metrics }
 }
 

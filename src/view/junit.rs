@@ -98,7 +98,8 @@ fn properties(case: &CaseReport) -> Vec<(String, String)> {
 fn searches(report: &Report, inconclusive: Inconclusive) -> TestSuite {
     let mut suite = TestSuite::new("search");
     let status = match (report.verdict, inconclusive) {
-        (RunVerdict::Pass, _) | (RunVerdict::Error, _) => TestCaseStatus::success(),
+        (RunVerdict::Pass, _) => TestCaseStatus::success(),
+        (RunVerdict::Error, _) => broken(NonSuccessKind::Error, "error", &headline::reason(report)),
         (RunVerdict::Inconclusive, Inconclusive::Skipped) => TestCaseStatus::skipped(),
         (RunVerdict::Invalid, _) => broken(NonSuccessKind::Error, "invalid", &headline::reason(report)),
         (RunVerdict::Inconclusive, _) => broken(NonSuccessKind::Failure, "inconclusive", &headline::reason(report)),

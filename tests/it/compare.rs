@@ -95,3 +95,18 @@ fn runs_that_are_not_sound_and_wrong_arguments_have_their_own_exit_codes() {
     // A folder of a run is not written over.
     lab.llmscen(&["compare", "a", "a", "--output", "a"]).expect(3);
 }
+
+#[test]
+fn runs_with_no_case_in_common_say_nothing() {
+    let lab = Lab::new();
+    let scenario = "version: 1\nname: t\ntarget: { url: simulator, model: m }\ndataset: { kind: prompt, text: hi }\n\
+                    request: { max_tokens: 4 }\nload: { concurrency: 1, requests: 20 }\nmatrix: { load.concurrency: [1, 2] }\n\
+                    audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\nreport: { formats: [md] }\n";
+    lab.file("s.yaml", scenario);
+    for (folder, only) in [("one", "concurrency=1"), ("two", "concurrency=2")] {
+        lab.llmscen(&["run", "s.yaml", "--only", only, "--output", folder]).expect(0);
+    }
+    let seen = lab.llmscen(&["compare", "one", "two"]).expect(5);
+    assert!(seen.out.contains("INCONCLUSIVE: "), "{}", seen.out);
+    lab.llmscen(&["compare", "one", "two", "--inconclusive", "pass"]).expect(0);
+}

@@ -39,12 +39,12 @@ fn an_equal_run_does_not_fail_and_a_slower_one_does() {
     let slow = lab.run(&gate("90ms", "base/t.json", SLO)).expect(1);
     assert_eq!(rulings(&lab)[..2], ["fail", "fail"]);
     assert!(slow.err.contains("made from another plan: `target.simulator.alpha` was 60ms, is 90ms"), "{}", slow.err);
-    assert!(slow.out.contains("1.3 × baseline (6"), "{}", slow.out);
+    assert!(slow.out.contains("1.30 × baseline (6"), "{}", slow.out);
     let slo = &lab.results()["cases"][0]["slo"][0];
     let of = |key: &str| slo["relative"][key].as_f64().unwrap();
     assert!((slo["limit"].as_f64().unwrap() - 1.3 * of("value")).abs() < 1e-6, "{slo:#}");
     assert!(of("low") <= of("value") && of("value") <= of("high") && of("n") == 160.0, "{slo:#}");
-    assert!(lab.text("out/junit.xml").contains("1.3 × baseline") && lab.text("out/report.md").contains("1.3 × baseline"));
+    assert!(lab.text("out/junit.xml").contains("1.30 × baseline") && lab.text("out/report.md").contains("1.30 × baseline"));
 }
 
 #[test]
@@ -82,13 +82,27 @@ fn a_report_keeps_its_baseline_when_the_file_has_gone() {
 }
 
 #[test]
+fn limits_of_another_scenario_are_not_held_against_a_case_that_they_know_nothing_of() {
+    let lab = with_baseline();
+    let two = gate("60ms", "none", "")
+        .replace("load: { concurrency: 16,", "matrix: { load.concurrency: [4, 16] }\nload: { concurrency: 16,");
+    lab.run(&two.replace("requests: 160", "requests: 8")).expect(0);
+    lab.file("judge.yaml", gate("60ms", "base/t.json", SLO));
+    let ran = lab.llmscen(&["report", "out", "--slo", "judge.yaml"]).expect(2);
+    assert!(ran.err.contains("is relative to what is known of `base`, and cannot judge `concurrency=4`"), "{}", ran.err);
+    lab.file("none.yaml", gate("60ms", "none", ""));
+    let ran = lab.llmscen(&["report", "out", "--slo", "none.yaml"]).expect(2);
+    assert!(ran.err.contains("has no limits to judge by"), "{}", ran.err);
+}
+
+#[test]
 fn a_run_folder_is_a_baseline_too() {
     let lab = Lab::new();
     lab.run(&gate("60ms", "none", SLO)).expect(5);
     fs::rename(lab.path().join("out"), lab.path().join("earlier")).unwrap();
-    lab.run(&gate("30ms", "earlier", SLO)).expect(1);
+    lab.run(&gate("90ms", "earlier", SLO)).expect(1);
     assert_eq!(rulings(&lab)[0], "fail");
-    lab.run(&gate("30ms", "earlier/results.json", SLO)).expect(1);
+    lab.run(&gate("90ms", "earlier/results.json", SLO)).expect(1);
     let bare = lab.llmscen(&["baseline", "update", "out"]);
     assert!(bare.code == 2 && bare.err.contains("name a file with --to FILE"), "{}", bare.err);
 }

@@ -4,6 +4,7 @@ use crate::lab::*;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Two cases of two rounds, 30 requests and a warm-up of 4 each, a few of them failing.
@@ -74,6 +75,43 @@ fn progress_may_be_left_out_and_a_full_screen_needs_a_terminal() {
     assert!(fallen.contains("note: --live needs a terminal on stderr; progress is told in plain lines instead"), "{fallen}");
     assert!(fallen.contains("[4/4]"), "{fallen}");
     run(&["--live", "--progress", "json"]).expect(2);
+}
+
+/// The binary on a terminal of 100 × 30 that answers no question; None where `script` is not there to make one.
+fn on_a_terminal(lab: &Lab, args: &str) -> Option<Child> {
+    let line = format!("stty cols 100 rows 30; {} {args}", env!("CARGO_BIN_EXE_llmscen"));
+    let mut script = Command::new("script");
+    script.args(["-qefc", &line, "/dev/null"]).current_dir(lab.path()).env("TERM", "xterm").env("SHELL", "/bin/sh");
+    script.env_remove("NO_COLOR").env_remove("COLUMNS");
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()
+}
+
+#[test]
+fn the_full_screen_asks_the_terminal_nothing_and_ends_with_q() {
+    let lab = Lab::new();
+    lab.file("s.yaml", SWEEP.replace("requests: 30", "requests: 3000"));
+    let Some(mut child) = on_a_terminal(&lab, "run s.yaml --output out --live") else { return };
+    let (mut out, mut seen, mut some) = (child.stdout.take().unwrap(), Vec::new(), [0; 4096]);
+    let mut keys = child.stdin.take();
+    loop {
+        let n = out.read(&mut some).unwrap_or(0);
+        seen.extend_from_slice(&some[..n]);
+        let text = String::from_utf8_lossy(&seen);
+        if n == 0 {
+            break;
+        }
+        // The screen is up: q is heard from here on.
+        if keys.is_some() && text.contains("\u{1b}[?1049h") && text.contains("in flight") {
+            keys.as_mut().unwrap().write_all(b"q").unwrap();
+            let open = keys.take();
+            std::thread::spawn(move || (std::thread::sleep(Duration::from_secs(60)), open));
+        }
+    }
+    let text = String::from_utf8_lossy(&seen).into_owned();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
+    assert!(!text.contains("\u{1b}[6n"), "it asks where the cursor stands: {text}");
+    let (_, after) = text.rsplit_once("\u{1b}[?1049l").expect("the screen is given back");
+    assert!(after.contains("stopping: no new requests") && after.contains("report: out/report.md"), "{after}");
 }
 
 /// A GET of the endpoint: the whole answer; None where nobody listens any more.
@@ -181,6 +219,23 @@ fn results_come_in_the_form_that_is_asked_for() {
     let report = lab.text("out/report.md");
     assert!(table.lines().filter(|line| line.starts_with("| `")).all(|line| report.contains(line)), "{table}");
     assert_eq!(shown("table").out, lab.llmscen(&["report", "out"]).expect(0).out);
+}
+
+#[test]
+fn an_empty_line_parts_the_tables_of_two_scenarios() {
+    let lab = Lab::new();
+    lab.file("a.yaml", SWEEP);
+    lab.file("b.yaml", SWEEP.replace("name: sweep", "name: other"));
+    for form in ["csv", "tsv"] {
+        let ran = lab.llmscen(&["run", "a.yaml", "b.yaml", "--format", form]).expect(0);
+        let blocks: Vec<&str> = ran.out.split("\n\n").collect();
+        assert_eq!(blocks.len(), 4, "cases and limits of each: {}", ran.out);
+        assert_eq!([blocks[0], blocks[1]].map(|block| block.lines().next()), [blocks[2], blocks[3]].map(|b| b.lines().next()));
+    }
+    let ran = lab.llmscen(&["run", "a.yaml", "b.yaml", "--format", "json"]).expect(0);
+    let stream = serde_json::Deserializer::from_str(&ran.out).into_iter::<Value>();
+    let names: Vec<Value> = stream.map(|object| object.unwrap()["scenario"].take()).collect();
+    assert_eq!(names, ["sweep", "other"]);
 }
 
 #[test]

@@ -13,7 +13,9 @@ use crate::run::event::Event;
 use crate::run::stop::Stop;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{Event as Input, KeyCode, KeyEventKind, KeyModifiers, poll, read};
-use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use ratatui::crossterm::{cursor::Show as ShowCursor, execute};
 use state::View;
 use std::io::{self, BufWriter, Stderr, stderr};
@@ -55,9 +57,10 @@ impl Live {
         });
         enable_raw_mode()?;
         UP.store(true, Ordering::Release);
-        let entered = execute!(stderr(), EnterAlternateScreen);
+        // ratatui's own `clear` first asks the terminal where the cursor stands, and not every terminal answers.
+        let entered = execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All));
         let screen = entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(stderr()))));
-        let screen = screen.and_then(|mut screen| screen.clear().map(|()| screen)).inspect_err(|_| leave())?;
+        let screen = screen.inspect_err(|_| leave())?;
         let (stop, events) = (watched.stop.clone(), watched.events.clone());
         let drawn = watched.began;
         Ok(Live { screen, view: View::of(watched.plan), began: watched.began, drawn, fresh: false, stop, events })

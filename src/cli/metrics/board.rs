@@ -13,17 +13,19 @@ pub struct Board(Mutex<State>);
 /// Everything that is exposed.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// Scenarios so far, in order: name, plan id, whether its run is over.
+    /// Runs so far, in order.
     pub runs: Vec<Run>,
     /// Cases that have begun, in order.
     pub cases: Vec<Tally>,
     current: Option<usize>,
 }
 
-/// One scenario.
+/// The run of one scenario.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its name.
+    /// Its number in the command, from 1: two scenarios may have one name.
+    pub number: String,
+    /// The scenario's name.
     pub scenario: String,
     /// Hex digest of its plan.
     pub plan_id: String,
@@ -44,6 +46,8 @@ struct Outline {
 /// One case.
 #[derive(Clone, Debug)]
 pub struct Tally {
+    /// The number of its run.
+    pub run: String,
     /// Its scenario's name.
     pub scenario: String,
     /// Its id.
@@ -86,7 +90,9 @@ impl Board {
         let parts = plan.quests.is_empty().then_some(plan.cases.len() as u64 * u64::from(plan.rounds));
         let outlines = plan.cases.iter().map(outline).collect();
         let (scenario, plan_id) = (plan.name.clone(), plan.id.clone());
-        self.lock().runs.push(Run { scenario, plan_id, outlines, parts, parts_done: 0 });
+        let mut state = self.lock();
+        let number = (state.runs.len() + 1).to_string();
+        state.runs.push(Run { number, scenario, plan_id, outlines, parts, parts_done: 0 });
     }
 
     /// Something happened.
@@ -117,12 +123,12 @@ impl Board {
 impl State {
     fn start(&mut self, case: &str) {
         let Some(run) = self.runs.last() else { return };
-        let scenario = run.scenario.clone();
-        let known = self.cases.iter().position(|own| own.scenario == scenario && own.case == case);
+        let (number, scenario) = (run.number.clone(), run.scenario.clone());
+        let known = self.cases.iter().position(|own| own.run == number && own.case == case);
         let place = known.unwrap_or_else(|| {
             let about = run.outlines.iter().find(|own| own.id == case).map(|own| own.about.clone()).unwrap_or_default();
             let (past, now) = (Totals::default(), Progress::default());
-            self.cases.push(Tally { scenario, case: case.to_owned(), about, past, now, running: false });
+            self.cases.push(Tally { run: number, scenario, case: case.to_owned(), about, past, now, running: false });
             self.cases.len() - 1
         });
         self.current = Some(place);

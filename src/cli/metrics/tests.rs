@@ -49,7 +49,7 @@ fn value(text: &str, series: &str) -> f64 {
 #[test]
 fn rounds_add_up_and_the_one_that_runs_is_in() {
     let text = text::exposition(board().read()).unwrap();
-    let labels = "scenario=\"a\",case=\"concurrency=2\"";
+    let labels = "run=\"1\",scenario=\"a\",case=\"concurrency=2\"";
     for (series, wanted) in [
         (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}"), 12.0),
         (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"http_5xx\"}}"), 2.0),
@@ -62,8 +62,8 @@ fn rounds_add_up_and_the_one_that_runs_is_in() {
         (format!("llmscen_request_latency_seconds_bucket{{le=\"0.03\",{labels}}}"), 0.0),
         (format!("llmscen_request_latency_seconds_bucket{{le=\"0.05\",{labels}}}"), 12.0),
         (format!("llmscen_request_latency_seconds_bucket{{le=\"+Inf\",{labels}}}"), 12.0),
-        ("llmscen_parts{scenario=\"a\"}".to_owned(), 4.0),
-        ("llmscen_parts_ended_total{scenario=\"a\"}".to_owned(), 1.0),
+        ("llmscen_parts{run=\"1\",scenario=\"a\"}".to_owned(), 4.0),
+        ("llmscen_parts_ended_total{run=\"1\",scenario=\"a\"}".to_owned(), 1.0),
     ] {
         assert_eq!(value(&text, &series), wanted, "{series}");
     }
@@ -76,10 +76,30 @@ fn between_two_rounds_nothing_is_in_flight() {
     let board = board();
     board.see(&Event::CaseEnded(progress(9)));
     let text = text::exposition(board.read()).unwrap();
-    let labels = "scenario=\"a\",case=\"concurrency=2\"";
+    let labels = "run=\"1\",scenario=\"a\",case=\"concurrency=2\"";
     assert_eq!(value(&text, &format!("llmscen_in_flight{{{labels}}}")), 0.0);
     assert_eq!(value(&text, &format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}")), 18.0);
     assert!(text::exposition(Board::default().read()).unwrap().ends_with("# EOF\n"));
+}
+
+#[test]
+fn two_scenarios_of_one_name_have_series_of_their_own() {
+    let board = board();
+    board.see(&Event::CaseEnded(progress(9)));
+    board.begin(&plan());
+    board.see(&started("concurrency=2", 0));
+    board.see(&Event::Progress(progress(5)));
+    let text = text::exposition(board.read()).unwrap();
+    for (run, ok) in [(1, 18.0), (2, 5.0)] {
+        let labels = format!("run=\"{run}\",scenario=\"a\",case=\"concurrency=2\",phase=\"measured\",outcome=\"ok\"");
+        assert_eq!(value(&text, &format!("llmscen_requests_total{{{labels}}}")), ok, "{text}");
+    }
+    let mut series: Vec<&str> = text.lines().filter_map(|line| line.rsplit_once(' ').map(|(series, _)| series)).collect();
+    series.retain(|line| !line.starts_with('#'));
+    let all = series.len();
+    series.sort_unstable();
+    series.dedup();
+    assert_eq!(series.len(), all, "no series is told twice: {text}");
 }
 
 #[tokio::test]

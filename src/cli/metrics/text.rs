@@ -1,6 +1,6 @@
 //! The figures as OpenMetrics text. Names and meanings are a promise; `docs/live.md` states it.
 
-use crate::cli::metrics::board::{State, Tally};
+use crate::cli::metrics::board::{Run, State, Tally};
 use crate::run::totals::Buckets;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -72,28 +72,28 @@ impl Page {
     fn infos(&self, to: &mut DescriptorEncoder) -> Result<(), Error> {
         let mut family = to.encode_descriptor("run", "What runs", None, MetricType::Info)?;
         for run in &self.0.runs {
-            let labels: Labels<'_, 3> =
-                [("scenario", &run.scenario), ("plan_id", &run.plan_id), ("version", env!("CARGO_PKG_VERSION"))];
+            let [number, scenario] = run_labels(run);
+            let labels: Labels<'_, 4> = [number, scenario, ("plan_id", &run.plan_id), ("version", env!("CARGO_PKG_VERSION"))];
             family.encode_info(&labels)?;
         }
         let mut family = to.encode_descriptor("case", "What a case is", None, MetricType::Info)?;
         for own in &self.0.cases {
             let [load, api, model] = &own.about;
-            let labels: Labels<'_, 5> =
-                [("scenario", &own.scenario), ("case", &own.case), ("load", load), ("api", api), ("model", model)];
+            let [run, scenario, case] = case_labels(own);
+            let labels: Labels<'_, 6> = [run, scenario, case, ("load", load), ("api", api), ("model", model)];
             family.encode_info(&labels)?;
         }
         let mut family =
             to.encode_descriptor("parts", "Rounds of all cases that the plan has; absent for a search", None, MetricType::Gauge)?;
         for run in &self.0.runs {
-            let labels: Labels<'_, 1> = [("scenario", &run.scenario)];
+            let labels = run_labels(run);
             if let Some(parts) = run.parts {
                 family.encode_family(&labels)?.encode_gauge(&(parts as i64))?;
             }
         }
         let mut family = to.encode_descriptor("parts_ended", "Rounds of all cases that are over", None, MetricType::Counter)?;
         for run in &self.0.runs {
-            let labels: Labels<'_, 1> = [("scenario", &run.scenario)];
+            let labels = run_labels(run);
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&run.parts_done, None)?;
         }
         Ok(())
@@ -103,8 +103,8 @@ impl Page {
         let mut family = to.encode_descriptor("requests", "Requests that are over", None, MetricType::Counter)?;
         for own in &self.0.cases {
             for ((phase, outcome), count) in own.outcomes() {
-                let labels: Labels<'_, 4> =
-                    [("scenario", &own.scenario), ("case", &own.case), ("phase", phase), ("outcome", outcome)];
+                let [run, scenario, case] = case_labels(own);
+                let labels: Labels<'_, 5> = [run, scenario, case, ("phase", phase), ("outcome", outcome)];
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
@@ -112,7 +112,8 @@ impl Page {
         for own in &self.0.cases {
             let totals = own.totals();
             for (kind, count) in [("prompt", totals.prompt_tokens), ("output", totals.output_tokens)] {
-                let labels: Labels<'_, 3> = [("scenario", &own.scenario), ("case", &own.case), ("kind", kind)];
+                let [run, scenario, case] = case_labels(own);
+                let labels: Labels<'_, 4> = [run, scenario, case, ("kind", kind)];
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
@@ -135,6 +136,10 @@ impl Page {
     }
 }
 
-fn case_labels(own: &Tally) -> Labels<'_, 2> {
-    [("scenario", &own.scenario), ("case", &own.case)]
+fn run_labels(own: &Run) -> Labels<'_, 2> {
+    [("run", &own.number), ("scenario", &own.scenario)]
+}
+
+fn case_labels(own: &Tally) -> Labels<'_, 3> {
+    [("run", &own.run), ("scenario", &own.scenario), ("case", &own.case)]
 }

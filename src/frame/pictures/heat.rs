@@ -8,6 +8,8 @@ const ROWS: usize = 40;
 /// The least latency that a logarithm is taken of, and the least ratio of the highest edge to the lowest.
 const LEAST: f64 = 1e-3;
 const SPREAD: f64 = 1.1;
+/// Requests due within so many seconds are due at one instant: they have one column, of that width.
+const INSTANT: f64 = 1e-3;
 
 /// Of `(seconds, milliseconds)`: as many cells as the points can fill. None with fewer than two points.
 pub(super) fn heat(points: &[(f64, f64)]) -> Option<Heat> {
@@ -16,11 +18,13 @@ pub(super) fn heat(points: &[(f64, f64)]) -> Option<Heat> {
     });
     let (from, to) = ends(&|point| point.0);
     let (low, high) = ends(&|point| point.1.max(LEAST));
-    if points.len() < 2 || to <= from {
+    if points.len() < 2 {
         return None;
     }
+    let at_once = to - from < INSTANT;
+    let to = if at_once { from + INSTANT } else { to };
     let (low, high) = if high / low < SPREAD { (low / SPREAD, high * SPREAD) } else { (low, high) };
-    let columns = ((2.0 * n.sqrt()) as usize).clamp(1, COLUMNS);
+    let columns = if at_once { 1 } else { ((2.0 * n.sqrt()) as usize).clamp(1, COLUMNS) };
     let rows = (n.sqrt() as usize).clamp(1, ROWS);
     let mut counts = vec![vec![0; rows]; columns];
     for (time, latency) in points {
@@ -63,11 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn equal_latencies_have_a_row_and_one_instant_no_map() {
+    fn equal_latencies_have_a_row_and_one_instant_a_column() {
         let seen = heat(&[(0.0, 5.0), (1.0, 5.0)]).unwrap();
         assert!(seen.levels[0] < 5.0 && *seen.levels.last().unwrap() > 5.0);
         assert_eq!(seen.counts.iter().flatten().sum::<u32>(), 2);
-        assert_eq!((heat(&[(1.0, 5.0), (1.0, 6.0)]), heat(&[(1.0, 5.0)])), (None, None));
+        let seen = heat(&[(1.0, 5.0), (1.0, 6.0), (1.0, 6.0), (1.0, 50.0)]).unwrap();
+        assert_eq!((seen.times, seen.counts), (vec![1.0, 1.001], vec![vec![3, 1]]));
+        assert_eq!(heat(&[(1.0, 5.0)]), None);
         assert!(heat(&[(0.0, 0.0), (1.0, 5.0)]).unwrap().levels[0] > 0.0);
     }
 }

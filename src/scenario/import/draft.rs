@@ -1,7 +1,7 @@
 //! The scenario as it grows, and the account of the flags it comes from.
 
-use super::line::{Given, Line, is_secret};
-use super::text::seconds;
+use super::line::{Given, Line, hidden_in_url, is_secret, masked, variable};
+use super::text::{head, seconds};
 use super::{Account, ImportError, Imported, Tool, number};
 use serde_json::{Map, Value, json};
 
@@ -179,7 +179,7 @@ impl Draft {
             let (name, value) = text.split_once([':', '=']).ok_or_else(|| self.wrong(flag, &text, "NAME=VALUE"))?;
             let (name, path) = (name.trim(), format!("target/headers/{}", name.trim()));
             if is_secret(name) {
-                let variable = name.to_uppercase().replace('-', "_");
+                let variable = variable(name);
                 self.refer(&path, &format!("${{{variable}}}"));
                 self.note(flag, format!("the value is not written down: set {variable}"));
             } else {
@@ -236,8 +236,19 @@ impl Draft {
         self.line.given.iter().map(account).collect()
     }
 
+    /// Variables in place of what a URL or the body's own fields hold of secrets.
+    fn hide_secrets(&mut self) {
+        if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| hidden_in_url(url, "${TARGET_SECRET}")) {
+            self.refer("target/url", &url);
+        }
+        if let Some(extra) = self.get("request/extra").cloned() {
+            self.refer_value("request/extra", masked(extra, &mut |key| format!("${{{}}}", variable(key))));
+        }
+    }
+
     /// The scenario as text, the account at its head.
     pub fn finish(mut self, tool: Tool) -> Result<Imported, ImportError> {
+        self.hide_secrets();
         let accounts = self.accounts();
         let mut ordered = Map::new();
         for key in ORDER {
@@ -249,21 +260,6 @@ impl Draft {
         let body = serde_yaml::to_string(&ordered).map_err(|error| ImportError::Write(error.to_string()))?;
         Ok(Imported { yaml: format!("{}{body}", head(tool, &accounts)), accounts })
     }
-}
-
-/// The command line and what became of it, as comments.
-fn head(tool: Tool, accounts: &[Account]) -> String {
-    let mut head = format!("# From a command line of {}. What became of each flag:\n", tool.name());
-    let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
-    for Account { flag, keys, note } in accounts {
-        let said = match (keys.is_empty(), note) {
-            (false, None) => keys.join(", "),
-            (false, Some(note)) => format!("{} ({note})", keys.join(", ")),
-            (true, note) => format!("not carried over: {}", note.as_deref().unwrap_or_default()),
-        };
-        head.push_str(&format!("#   {flag:width$}  {said}\n"));
-    }
-    head
 }
 
 fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {

@@ -2,6 +2,8 @@
 
 use super::{ImportError, Tool};
 use crate::scenario::near::near;
+use crate::scenario::secret::hidden;
+use serde_json::Value;
 
 /// What follows a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +67,11 @@ impl Given {
 
 /// A value without what it may hold of secrets: `NAME=VALUE`, several of them, or a JSON object.
 fn without_secrets(value: &str) -> String {
-    if value.trim_start().starts_with('{') && ["api_key", "uthorization", "api-key"].iter().any(|word| value.contains(word)) {
-        return "{…}".to_owned();
+    if let Ok(json @ Value::Object(_)) = serde_json::from_str(value) {
+        return masked(json, &mut |_| "***".to_owned()).to_string();
+    }
+    if value.contains("://") {
+        return hidden_in_url(value, "***");
     }
     let part = |part: &str| match part.split_once(['=', ':']) {
         Some((name, _)) if is_secret(name) => format!("{name}=***"),
@@ -88,6 +93,36 @@ pub(super) fn is_secret(name: &str) -> bool {
         || words
             .iter()
             .any(|word| matches!(*word, "authorization" | "auth" | "key" | "apikey" | "secret" | "cookie" | "password"))
+}
+
+/// A URL with `instead` wherever it holds a password or a parameter that is called a secret.
+pub(super) fn hidden_in_url(url: &str, instead: &str) -> String {
+    let mut ranges = hidden(url);
+    ranges.sort_by_key(|range| range.start);
+    ranges.into_iter().rev().fold(url.to_owned(), |mut shown, range| {
+        shown.replace_range(range, instead);
+        shown
+    })
+}
+
+/// A value with another text, told by its key, for each text in it that is called a secret.
+pub(super) fn masked(value: Value, instead: &mut dyn FnMut(&str) -> String) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mask = |(key, value): (String, Value)| match value {
+                Value::String(_) if is_secret(&key) => (key.clone(), Value::from(instead(&key))),
+                value => (key, masked(value, instead)),
+            };
+            Value::Object(fields.into_iter().map(mask).collect())
+        }
+        Value::Array(items) => items.into_iter().map(|item| masked(item, instead)).collect(),
+        other => other,
+    }
+}
+
+/// The variable that shall hold what has this name.
+pub(super) fn variable(name: &str) -> String {
+    name.to_uppercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// A word as a shell would read it. Line ends are shown, for the word stands in a comment.

@@ -39,13 +39,13 @@ impl Tool {
         }
     }
 
-    /// The words with which its command begins, itself left out.
-    fn command(self) -> &'static [&'static str] {
+    /// The words with which its commands begin, itself left out; longer ones first.
+    fn commands(self) -> &'static [&'static [&'static str]] {
         match self {
-            Tool::Evalscope => &["perf"],
-            Tool::Vllm => &["bench", "serve"],
-            Tool::Aiperf => &["profile"],
-            Tool::Guidellm => &["run", "benchmark"],
+            Tool::Evalscope => &[&["perf"]],
+            Tool::Vllm => &[&["bench", "serve"]],
+            Tool::Aiperf => &[&["profile"]],
+            Tool::Guidellm => &[&["benchmark", "run"], &["run"], &["benchmark"]],
         }
     }
 
@@ -142,10 +142,9 @@ pub fn import(tool: Tool, args: &[String]) -> Result<Imported, ImportError> {
 }
 
 fn without_command(tool: Tool, args: &[String]) -> &[String] {
-    let tail = |words: &[&str]| args.iter().zip(words).take_while(|(arg, word)| arg.as_str() == **word).count();
-    let own = tail(&[tool.name()]);
-    let rest = args.get(own..).unwrap_or_default();
-    let words = rest.iter().take(2).take_while(|word| tool.command().contains(&word.as_str())).count();
+    let rest = args.strip_prefix(&[tool.name().to_owned()]).unwrap_or(args);
+    let begins = |words: &&&[&str]| rest.len() >= words.len() && rest.iter().zip(words.iter()).all(|(own, word)| own == word);
+    let words = tool.commands().iter().find(begins).map_or(0, |words| words.len());
     rest.get(words..).unwrap_or_default()
 }
 

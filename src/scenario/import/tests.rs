@@ -204,6 +204,26 @@ fn secrets_are_nowhere() {
 }
 
 #[test]
+fn secrets_of_urls_and_bodies_are_nowhere_either() {
+    let line = "perf --model m --url http://u:hushpw@h:8000/v1/chat/completions?api_key=hushkey --extra-args '{\"api_key\": \"hushed\", \"a\": {\"token\": \"hush2\", \"max_tokens\": \"7\"}}' --prompt hi --number 5";
+    let seen = imported(Tool::Evalscope, line);
+    assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
+    for kept in [
+        "http://u:${TARGET_SECRET}@h:8000/v1/chat/completions?api_key=${TARGET_SECRET}",
+        "api_key: ${API_KEY}",
+        "token: ${TOKEN}",
+        "max_tokens: '7'",
+    ] {
+        assert!(seen.yaml.contains(kept), "{kept}\n{}", seen.yaml);
+    }
+    let seen = imported(
+        Tool::Aiperf,
+        "profile -m m --extra-inputs '{\"token\": \"hush\"}' --extra-inputs api_key:hush --url http://h?key=hush",
+    );
+    assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
+}
+
+#[test]
 fn texts_stand_for_themselves() {
     let seen = imported(Tool::Evalscope, LINES[2].2);
     let input = Input { path: Path::new("x.yaml"), text: Some(seen.yaml), env: &BTreeMap::new(), set: &[] };

@@ -1,6 +1,6 @@
 //! What command lines have in common: names, URLs, lengths.
 
-use super::number;
+use super::{Account, Tool, number};
 use serde_json::{Value, json};
 
 /// A scenario's name made of any text; `fallback` where nothing of it fits.
@@ -66,4 +66,19 @@ pub(super) fn seconds(value: f64) -> Value {
 /// A rate as a scenario writes it.
 pub(super) fn per_second(value: f64) -> Value {
     Value::from(format!("{value}/s"))
+}
+
+/// The command line and what became of it, as comments.
+pub(super) fn head(tool: Tool, accounts: &[Account]) -> String {
+    let mut head = format!("# From a command line of {}. What became of each flag:\n", tool.name());
+    let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
+    for Account { flag, keys, note } in accounts {
+        let said = match (keys.is_empty(), note) {
+            (false, None) => keys.join(", "),
+            (false, Some(note)) => format!("{} ({note})", keys.join(", ")),
+            (true, note) => format!("not carried over: {}", note.as_deref().unwrap_or_default()),
+        };
+        head.push_str(&format!("#   {flag:width$}  {said}\n"));
+    }
+    head
 }

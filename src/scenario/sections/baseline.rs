@@ -72,7 +72,8 @@ pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<Baseli
     match parse(&text) {
         Ok(baseline) => (Ground::There(Box::new(baseline), node.at), Some(BaselineFile { path: named, text: Some(text) })),
         Err(why) => {
-            let mistake = Mistake::new(node.at, format!("`{}` is not a baseline", shown(&named)), why);
+            let read = path.file_name().map_or_else(|| shown(&named), |name| name.to_string_lossy().into_owned());
+            let mistake = Mistake::new(node.at, format!("`{read}` is not a baseline"), why);
             review.push(mistake.help(MAKE));
             (Ground::Broken, None)
         }
@@ -111,7 +112,10 @@ fn shown(named: &str) -> String {
 fn parse(text: &str) -> Result<Baseline, String> {
     let value: serde_json::Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
     match value.get("schema").and_then(|schema| schema.as_str()) {
-        Some(BASELINE_SCHEMA) => serde_json::from_value(value).map_err(|why| why.to_string()),
+        Some(BASELINE_SCHEMA) => {
+            let baseline: Baseline = serde_json::from_value(value).map_err(|why| why.to_string())?;
+            baseline.flaw().map_or(Ok(baseline), Err)
+        }
         Some(schema) if schema.starts_with("llmscen/results/") => {
             Err("results without intervals; name their run folder, or write a baseline of it".to_owned())
         }

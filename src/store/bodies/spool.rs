@@ -84,7 +84,7 @@ impl Spool {
         let begun = file.metadata().map_err(failed)?.len() > 0;
         let mut spool = Spool { path: path.to_owned(), out: BufWriter::with_capacity(1 << 16, file) };
         if !begun {
-            spool.put(&[MAGIC, VERSION.to_le_bytes().as_slice()].concat())?;
+            spool.put(&header())?;
         }
         Ok(spool)
     }
@@ -116,6 +116,11 @@ impl Spool {
     }
 }
 
+/// What every spool of this version begins with.
+fn header() -> Vec<u8> {
+    [MAGIC, VERSION.to_le_bytes().as_slice()].concat()
+}
+
 /// Reads a spool at any place.
 #[derive(Debug)]
 pub struct Reader {
@@ -124,13 +129,20 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a spool; what is no spool of this version is one without bodies.
+    /// Opens a spool. One that was cut within its first bytes has no bodies.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or is no spool of this version.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
-        let file = File::open(path).map_err(|source| StoreError::Read { path: path.to_owned(), source })?;
-        Ok(Reader { path: path.to_owned(), file: BufReader::with_capacity(1 << 16, file) })
+        let failed = |source| StoreError::Read { path: path.to_owned(), source };
+        let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(failed)?);
+        let found = some_of(&mut file, HEADER).map_err(failed)?;
+        if !header().starts_with(&found) {
+            let version = found.strip_prefix(MAGIC).and_then(number);
+            let reason = version.map_or_else(|| "it is no spool".into(), |own| format!("it is of version {own}, not {VERSION}"));
+            return Err(StoreError::Spool { path: path.to_owned(), reason });
+        }
+        Ok(Reader { path: path.to_owned(), file })
     }
 
     /// The heads of all whole frames, and where each frame lies.
@@ -156,12 +168,8 @@ impl Reader {
     }
 
     fn all(&mut self) -> io::Result<Vec<(Head, u64)>> {
-        self.file.seek(SeekFrom::Start(0))?;
-        let mut heads = Vec::new();
-        if some_of(&mut self.file, HEADER)? != [MAGIC, VERSION.to_le_bytes().as_slice()].concat() {
-            return Ok(heads);
-        }
-        let mut at = HEADER;
+        self.file.seek(SeekFrom::Start(HEADER))?;
+        let (mut heads, mut at) = (Vec::new(), HEADER);
         while let Some(frame) = self.frame()? {
             let Ok((head, _)) = postcard::take_from_bytes::<Head>(&frame) else { break };
             heads.push((head, at));
@@ -214,7 +222,19 @@ mod tests {
         assert_eq!(reader.bodies(heads[1].1).unwrap(), Some(one(1).1));
         File::options().write(true).open(&path).unwrap().set_len(size - 1).unwrap();
         assert_eq!(Reader::open(&path).unwrap().heads().unwrap().len(), 2);
-        std::fs::write(&path, b"LLMSCENB\x63\0\0\0").unwrap();
-        assert!(Reader::open(&path).unwrap().heads().unwrap().is_empty(), "a spool of another version");
+        File::options().write(true).open(&path).unwrap().set_len(5).unwrap();
+        assert!(Reader::open(&path).unwrap().heads().unwrap().is_empty(), "cut before the first body");
+    }
+
+    #[test]
+    fn what_is_no_spool_of_this_version_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let why = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Reader::open(&path).unwrap_err().to_string()
+        };
+        assert!(why(b"LLMSCENB\x63\0\0\0").contains("it is of version 99, not 1; move it away"), "{}", path.display());
+        assert!(why(b"something else").contains("bodies.bin holds no bodies that this llmscen reads: it is no spool"));
     }
 }

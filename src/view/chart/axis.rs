@@ -80,7 +80,7 @@ impl Axis {
     }
 
     /// Ticks in equal steps, where an axis is too short for the powers of ten.
-    fn with_even_ticks(mut self) -> Axis {
+    pub fn with_even_ticks(mut self) -> Axis {
         let step = round_step(self.high - self.low, 4);
         let first = (self.low / step).ceil();
         self.ticks = (0..=5).map(|index| labelled((first + f64::from(index)) * step)).collect();

@@ -9,6 +9,8 @@ use crate::view::chart::style::{AXIS, FRAME, GRID, LEGEND, PANEL, SUBTITLE, Stro
 
 /// Room that a tick label leaves to its neighbour.
 const TICK_GAP: f64 = 8.0;
+/// Radius of the dot that stands for a line of one point.
+const LONE: f64 = 3.0;
 
 /// The SVG of a figure; its user unit is a quarter of a logical pixel.
 pub fn svg(figure: &Figure) -> Result<String, String> {
@@ -119,6 +121,10 @@ impl Plot<'_, '_> {
     fn mark(&self, mark: &Mark) -> Result<(), String> {
         let Frame { left, top, right, bottom } = self.frame;
         match mark {
+            // A line of one point has no length, but its value is there to be seen.
+            Mark::Line(points, stroke) | Mark::Steps(points, stroke) if points.len() == 1 => {
+                self.all(points).into_iter().try_for_each(|at| self.canvas.dot(at, LONE, stroke.color))
+            }
             Mark::Line(points, stroke) => self.canvas.line(&self.all(points), *stroke),
             Mark::Steps(points, stroke) => self.canvas.line(&steps(&self.all(points)), *stroke),
             Mark::Dots(points, color, radius) => {
@@ -199,6 +205,27 @@ fn steps(points: &[Point]) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::chart::figure::Side;
+
+    #[test]
+    fn a_line_of_one_point_is_a_dot() {
+        let (axis, stroke) = (Axis::from_zero("", [4.0]), Stroke::solid(FRAME));
+        let marks = |points: &[(f64, f64)]| vec![Mark::Line(points.to_vec(), stroke), Mark::Steps(points.to_vec(), stroke)];
+        let dots = |points: &[(f64, f64)]| {
+            let panel = Panel { title: String::new(), x: axis.clone(), y: axis.clone(), marks: marks(points) };
+            let figure = Figure {
+                name: "t",
+                title: String::new(),
+                subtitle: String::new(),
+                legend: Vec::new(),
+                side: Side::Top,
+                panels: vec![panel],
+                columns: 1,
+            };
+            svg(&figure).unwrap().matches("<circle").count()
+        };
+        assert_eq!([dots(&[]), dots(&[(1.0, 2.0)]), dots(&[(1.0, 2.0), (3.0, 2.0)])], [0, 2, 0]);
+    }
 
     #[test]
     fn a_step_holds_its_value_until_the_next() {

@@ -49,8 +49,9 @@ fn picture(case: &CaseReport, panels: usize, edges: &[u32]) -> Option<Picture> {
     }
     let (from, to) = (*heat.times.first()?, *heat.times.last()?);
     let cells = heat.counts.iter().zip(heat.times.windows(2)).flat_map(|(counts, times)| column(counts, times, &levels, edges));
-    let x = Axis { low: from, high: to, ..Axis::from_zero("seconds since the start of the case", [to]) };
-    Some(Picture { x: x.trimmed(), y: Axis::log(unit.name, low, high), marks: vec![Mark::Cells(cells.collect())] })
+    let x = Axis { low: from, high: to, ..Axis::from_zero("seconds since the start of the case", [to]) }.trimmed();
+    let x = if x.ticks.len() > 1 { x } else { x.with_even_ticks() };
+    Some(Picture { x, y: Axis::log(unit.name, low, high), marks: vec![Mark::Cells(cells.collect())] })
 }
 
 /// The cells of one column; those of one colour in a row are one.

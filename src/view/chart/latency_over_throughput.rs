@@ -66,7 +66,7 @@ fn panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metric) -> 
     let all = || sweep.groups.iter().flat_map(|group| shares.iter().flat_map(move |(share, _)| of(group, *share)));
     let (reach, unit) = (all().map(|(_, point)| point.0).reduce(f64::max)?, SpanUnit::of(all().map(|(_, point)| point.1)));
     let values: Vec<f64> = all().map(|(_, point)| point.1 * unit.factor).collect();
-    let (mut marks, mut knees, mut words) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut marks, mut knees, mut words, mut head) = (Vec::new(), Vec::new(), Vec::new(), unit.name.to_owned());
     for (index, group) in sweep.groups.iter().enumerate() {
         for ((share, _), color) in shares.iter().zip(QUANTILES) {
             let stroke = if sweep.groups.len() == 1 { Stroke::solid(color) } else { sweep.stroke(index) };
@@ -79,7 +79,8 @@ fn panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metric) -> 
         knees.extend(bend.map(|(_, (x, y))| (x, y * unit.factor)));
         // Of several lines the words would cover each other.
         if sweep.groups.len() == 1 {
-            words.extend(bend.map(|(load, (x, y))| (x, y * unit.factor, format!("knee at {load}"))));
+            // Beside the knee the lines of the loads beyond it would cross the words.
+            bend.iter().for_each(|(load, _)| head += &format!(" · knee at {load}"));
             words.extend(medians.last().map(|(load, (x, y))| (*x, y * unit.factor, load.to_string())));
         }
     }
@@ -90,7 +91,7 @@ fn panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metric) -> 
         _ => "successful requests per second",
     };
     let x = Axis::from_zero(x, [reach]);
-    Some((Panel { title: title.to_owned(), x, y: Axis::fit(unit.name, &values, 30.0), marks }, found))
+    Some((Panel { title: title.to_owned(), x, y: Axis::fit(head, &values, 30.0), marks }, found))
 }
 
 fn legend(sweep: &Sweep, knees: bool) -> Vec<Entry> {
@@ -122,8 +123,7 @@ mod tests {
     fn the_knee_is_marked_where_the_server_saturates() {
         let figure = figure(&sweep(12)).unwrap();
         assert_eq!(knees(&figure), [1, 1, 1]);
-        let words = |mark: &Mark| if let Mark::Words(words, _) = mark { Some(words[0].2.clone()) } else { None };
-        assert_eq!(figure.panels[0].marks.iter().find_map(words), Some("knee at 48".to_owned()));
+        assert_eq!(figure.panels[0].y.title, "ms · knee at 48");
         assert!(figure.subtitle.ends_with("(Kneedle)"), "{}", figure.subtitle);
     }
 

@@ -3,7 +3,7 @@
 use crate::model::report::{CaseReport, Report, Series};
 use crate::stats::sen::line as fit;
 use crate::view::chart::axis::Axis;
-use crate::view::chart::figure::{Corner, Entry, Figure, Mark, Side, Swatch};
+use crate::view::chart::figure::{Entry, Figure, Mark, Side, Swatch};
 use crate::view::chart::limit::{SpanUnit, scaled};
 use crate::view::chart::multiples::{Picture, multiples};
 use crate::view::chart::pick::{columns, subtitle};
@@ -22,7 +22,10 @@ pub fn figure(report: &Report) -> Option<Figure> {
     (!panels.is_empty()).then(|| Figure {
         name: "ttft_by_prompt",
         title: "Time to first token by the length of the prompt".to_owned(),
-        subtitle: subtitle(report, &[remark, own.to_owned(), "trend: median slope of all pairs (Theil–Sen)".to_owned()]),
+        subtitle: subtitle(
+            report,
+            &[remark, own.to_owned(), "trend per 1000 tokens (1k): median slope of all pairs (Theil–Sen)".to_owned()],
+        ),
         legend: vec![Entry::new("a request", Swatch::Dot(FAN[2])), Entry::new("trend", Swatch::Line(Stroke::solid(INK)))],
         side: Side::Top,
         columns: columns(panels.len()),
@@ -48,11 +51,11 @@ fn picture(case: &CaseReport, panels: usize) -> Option<Picture> {
     // Where the line would fall under zero it ends.
     let line = [from, to].map(|length| (length, (start + slope * length).max(0.0) * unit.factor)).to_vec();
     let values: Vec<f64> = points.iter().map(|point| point.1).collect();
-    let y = Axis::from_zero(unit.name, values);
-    let told = vec![(0.0, y.high * 0.93, format!("{} per 1000 tokens", millis(slope * 1e3)))];
+    // The slope stands in the head of the panel: nowhere in the plot is room for certain.
+    let per = if columns(panels) > 2 { "/1k" } else { " per 1000 tokens" };
+    let y = Axis::from_zero(format!("{} · {}{per}", unit.name, millis(slope * 1e3)), values);
     let line = Mark::Line(line, Stroke::solid(INK));
-    let marks = vec![Mark::Dots(points, FAN[2], 1.75), line, Mark::Words(told, Corner::Below)];
-    Some(Picture { x: Axis::from_zero("prompt tokens", [to]), y, marks })
+    Some(Picture { x: Axis::from_zero("prompt tokens", [to]), y, marks: vec![Mark::Dots(points, FAN[2], 1.75), line] })
 }
 
 #[cfg(test)]
@@ -65,8 +68,7 @@ mod tests {
         let mut report = sweep(1);
         report.cases[0].pictures.prefill = (1..=50).map(|k| (f64::from(k) * 100.0, 20.0 + f64::from(k) * 3.0)).collect();
         let figure = figure(&report).unwrap();
-        let Mark::Words(words, _) = &figure.panels[0].marks[2] else { panic!() };
-        assert_eq!(words[0].2, "30 ms per 1000 tokens");
+        assert_eq!(figure.panels[0].y.title, "ms · 30 ms per 1000 tokens");
         let Mark::Line(line, _) = &figure.panels[0].marks[1] else { panic!() };
         assert!((line[0].1 - 23.0).abs() < 1e-9 && (line[1].1 - 170.0).abs() < 1e-9, "{line:?}");
     }

@@ -15,7 +15,7 @@ const RUNS: [Column; 5] = [
 const COLUMNS: [Column; 10] = [
     Column::words("FINDING", 0),
     Column::words("CASE", 0),
-    Column::words("METRIC", 0).at_least(20),
+    Column::words("METRIC", 0).at_least(14),
     Column::words("RUN", 3),
     Column::numbers("BASE", 0),
     Column::numbers("RUN'S", 0),
@@ -24,6 +24,9 @@ const COLUMNS: [Column; 10] = [
     Column::numbers("P ADJ.", 4),
     Column::words("EFFECT", 2),
 ];
+
+/// The place of the column that tells the runs apart.
+const RUN: usize = 3;
 
 /// The runs, every measure of every case, and what it comes to. `width`: columns of the terminal, None where there is none.
 pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> String {
@@ -39,9 +42,14 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
         })
         .collect();
     let rows: Vec<Vec<Cell>> = comparison.contrasts.iter().map(|contrast| row(comparison, contrast)).collect();
+    let mut columns = COLUMNS;
+    if comparison.runs.len() > 2 {
+        // Of several runs a row says nothing without its own.
+        columns[RUN].rank = 0;
+    }
     let tint = match words::verdict(comparison) {
         "NO REGRESSION" => Tint::Green,
-        "INVALID" => Tint::Yellow,
+        "INVALID" | "INCONCLUSIVE" => Tint::Yellow,
         _ => Tint::Red,
     };
     let verdict = if color { tint.wrap(words::verdict(comparison)) } else { words::verdict(comparison).to_owned() };
@@ -49,7 +57,7 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
     format!(
         "{}\n{}{blank}{verdict}: {}.\n{}.\n",
         render(&RUNS, &runs, screen),
-        render(&COLUMNS, &rows, screen),
+        render(&columns, &rows, screen),
         words::counts(comparison),
         words::rule(comparison)
     )

@@ -99,11 +99,12 @@ pub(super) fn rule(comparison: &Comparison) -> String {
     )
 }
 
-/// `REGRESSION`, `INVALID` or `no regression`.
+/// `REGRESSION`, `INVALID`, `INCONCLUSIVE` or `NO REGRESSION`.
 pub(super) fn verdict(comparison: &Comparison) -> &'static str {
     match () {
         () if comparison.invalid() => "INVALID",
         () if comparison.count(Finding::Regression) > 0 => "REGRESSION",
+        () if comparison.open() => "INCONCLUSIVE",
         () => "NO REGRESSION",
     }
 }

@@ -1,5 +1,6 @@
 //! Names of files: readable, safe on every file system, each given once.
 
+use crate::model::seed::Seed;
 use std::collections::BTreeSet;
 
 /// Names that were given.
@@ -17,14 +18,21 @@ impl Names {
     }
 }
 
+/// Bytes of a name at the most: several of them may stand in one file name, of which file systems take 255.
+const LONGEST: usize = 72;
+
 /// A text as one name: what is no letter, digit, `.`, `-`, `=`, `,` or `_` becomes `_`, and it begins with none of the first
-/// two.
+/// two. Of a long text the beginning, and a digest of all of it.
 pub(super) fn slug(text: &str) -> String {
     let plain = |c: char| if c.is_alphanumeric() || ".-=,_".contains(c) { c } else { '_' };
     let name: String = text.chars().map(plain).collect();
     match name.trim_start_matches(['.', '-']) {
         "" => "_".to_owned(),
-        name => name.to_owned(),
+        name if name.len() <= LONGEST => name.to_owned(),
+        name => {
+            let fits = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= LONGEST - 9).last();
+            format!("{}-{:08x}", &name[..fits.unwrap_or(0)], Seed(0).child(text).0 as u32)
+        }
     }
 }
 
@@ -36,6 +44,12 @@ mod tests {
     fn a_name_is_given_once() {
         let mut names = Names::default();
         assert_eq!(["a", "b", "a", "a"].map(|wanted| names.fresh(wanted)), ["a", "b", "a_2", "a_3"]);
+    }
+
+    #[test]
+    fn long_names_are_cut_and_still_told_apart() {
+        let names = ["x", "y"].map(|end| slug(&format!("{}{end}", "字".repeat(200))));
+        assert!(names.iter().all(|name| name.len() <= 72) && names[0] != names[1], "{names:?}");
     }
 
     #[test]

@@ -33,7 +33,9 @@ function overTime(container, time, sync) {
   if (time.failures) draw(container, { ...all, ...under("failures"), height: 140, title: "Failed requests", yLabel: "requests", remark: "by the time they ended", x: time.failures[0], lines: [{ label: "failed", values: time.failures[1], colour: "--fail", bars: true }] });
   if (time.ttft) {
     const quantiles = time.ttft_quantiles;
-    const [x, columns] = joined([time.ttft, [quantiles.at, ...percentiles.map((name) => quantiles[name])]]);
+    // Columns are joined by equal places: requests of one instant stay apart by a nanosecond each.
+    const apart = [time.ttft[0].map((at, index) => at + index * 1e-9), time.ttft[1]];
+    const [x, columns] = joined([apart, [quantiles.at, ...percentiles.map((name) => quantiles[name])]]);
     const say = (value) => inUnit(value, "ms");
     const lines = [{ label: "request", values: columns[0], colour: "--muted", size: 3, scatter: true, say }, ...percentiles.map((name, index) => ({ label: name, values: columns[index + 1], colour: quantileColours[name], quantile: name, say }))];
     const part = time.ttft[0].length < time.ttft_n ? `the highest of ${time.ttft[0].length} groups of ${time.ttft_n} requests; ` : "";

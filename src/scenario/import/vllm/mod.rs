@@ -136,11 +136,19 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "rows" => &["--custom-output-len", "--output-len"],
         _ => &["--output-len"],
     };
-    let unsaid = match kind {
-        "random" | "prefix" | "images" => Some(128.0),
-        "rows" => Some(256.0),
+    let unsaid = match (kind, wanted.as_str()) {
+        ("random" | "prefix" | "images", _) | (_, "txt-slices") => Some(128.0),
+        ("rows", _) => Some(256.0),
+        (_, "sonnet") => Some(150.0),
         _ => None,
     };
+    if kind == "sharegpt" && !draft.has("--sharegpt-output-len") && !draft.has("--output-len") {
+        let differs = "vLLM asks for as many tokens as the row's own reply has, and leaves out rows that are short or long; set `request.max_tokens`, and `dataset.prompt_tokens`";
+        draft.note("--dataset-name", differs);
+    }
+    if kind == "line_by_line" {
+        draft.note("--dataset-name", "prompts are the lines of the file; vLLM puts several together until they are long enough");
+    }
     if let Some(length) = first(draft, flags, "request/max_tokens")?.or(unsaid) {
         let ratio = if kind == "random" { draft.number("--random-range-ratio")?.unwrap_or(0.0) } else { 0.0 };
         draft.put("request/max_tokens", ranged(length, ratio));
@@ -206,14 +214,14 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("load/requests", number(amount));
     draft.account("--num-prompts", &["load/requests"]);
     match (draft.text("--ramp-up-strategy"), rate, users) {
-        (Some(strategy), ..) => ramp(draft, &strategy, amount)?,
+        (Some(strategy), ..) => {
+            ramp(draft, &strategy, amount)?;
+            burstiness(draft)?;
+        }
         (None, Some(rate), users) => {
             draft.put("load/rate", per_second(rate));
-            if let Some(shape) = draft.number("--burstiness")?.filter(|shape| *shape != 1.0) {
-                draft.put("load/arrivals", json!({ "gamma": number(shape) }));
-            }
             draft.account("--request-rate", &["load/rate"]);
-            draft.account("--burstiness", &["load/arrivals"]);
+            burstiness(draft)?;
             if users.is_some() {
                 draft.note("--max-concurrency", "an open loop sends when a request is due; a cap that holds requests back would hide the wait from every latency");
             }
@@ -234,6 +242,15 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_number("--num-warmups", "load/warmup")
 }
 
+/// The shape of arrivals: 1 is Poisson.
+fn burstiness(draft: &mut Draft) -> Result<(), ImportError> {
+    if let Some(shape) = draft.number("--burstiness")?.filter(|shape| *shape != 1.0) {
+        draft.put("load/arrivals", json!({ "gamma": number(shape) }));
+        draft.account("--burstiness", &["load/arrivals"]);
+    }
+    Ok(())
+}
+
 fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportError> {
     let ends = (draft.number("--ramp-up-start-rps")?, draft.number("--ramp-up-end-rps")?);
     let (Some(from), Some(to)) = ends else { return Err(ImportError::Missing("--ramp-up-start-rps and --ramp-up-end-rps")) };
@@ -244,9 +261,11 @@ fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportErro
         draft.account(flag, &["load/stages"]);
     }
     draft.note("--max-concurrency", "an open loop sends when a request is due");
-    if strategy == "exponential" {
-        draft.note("--ramp-up-strategy", "a straight line; several stages come nearer to the exponential one");
-    }
+    let differs = match strategy {
+        "exponential" => "a straight line; several stages come nearer to the exponential one",
+        _ => "a straight line over time; vLLM's is one over the number of requests, which takes longer",
+    };
+    draft.note("--ramp-up-strategy", differs);
     Ok(())
 }
 
