@@ -54,6 +54,8 @@ def check_bootstrap(where, own):
     """Other random numbers: each printed end lies among the resamples where its rank says, within the error of both."""
     amounts, weights = numpy.array(own["values"]), numpy.abs(own["other"])[: len(own["values"])]
     n, level = len(amounts), own["level"]
+    if 0.5**n > 1 - level:
+        return same(f"{where} bootstrap of too few", own["bootstrap"], None)
     tail = stats.norm.cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(level, n - 1))
     draws, printed = 20000, min(max(20_000_000 // n, 400), 2000)
     rng = numpy.random.default_rng(1)

@@ -1,13 +1,14 @@
 //! An estimate with its bounds at several confidences: what a baseline keeps, and what a relative limit is decided by.
 
 use crate::judge::evidence::Evidence;
-use crate::judge::point;
+use crate::judge::{alike, point};
 use crate::model::baseline::Figure;
 use crate::model::check::Check;
 use crate::model::metric::Stat;
 use crate::model::sample::Sample;
 use crate::model::seed::Seed;
 use crate::stats::bootstrap::ends_at;
+use crate::stats::interval::Interval;
 use crate::stats::quantile::sort;
 use crate::stats::relative::quantile_ends;
 use crate::stats::share::{lower, upper};
@@ -21,26 +22,32 @@ pub fn figure(check: &Check, sample: &Sample, levels: &[f64], seed: Seed) -> Opt
     let mut evidence = Evidence::of(check, sample);
     let (value, n) = point::estimate(&mut evidence);
     let value = value.filter(|value| value.is_finite())?;
-    let ends = ends(evidence, levels, seed).unwrap_or_default();
+    let effect = alike::effect(check, sample, &evidence, value);
+    let ends = ends(evidence, (value, effect), levels, seed).unwrap_or_default();
     let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
     let low = ends.iter().map(|(low, _)| finite(*low)).collect();
     Some(Figure { value, n, low, high: ends.into_iter().map(|(_, high)| finite(high)).collect() })
 }
 
-/// The bounds at each of `levels`; None where no number of samples gives any.
-pub(super) fn ends(evidence: Evidence, levels: &[f64], seed: Seed) -> Option<Vec<Ends>> {
+/// The bounds of the estimate `value` at each of `levels`, from samples of which `effect` say as much as an independent one; None
+/// where no number of samples gives any.
+pub(super) fn ends(evidence: Evidence, (value, effect): (f64, f64), levels: &[f64], seed: Seed) -> Option<Vec<Ends>> {
     match evidence {
         Evidence::Values(mut values, Stat::Quantile(p)) if 0.0 < p && p < 1.0 => {
             sort(&mut values);
-            Some(levels.iter().map(|level| quantile_ends(&values, p, *level)).collect())
+            let worth = ((values.len() as f64 / effect) as u64).max(1);
+            Some(levels.iter().map(|level| quantile_ends(&values, p, *level, worth)).collect())
         }
         Evidence::Share { hits, n } => {
+            let (hits, n) = ((hits as f64 / effect).round() as u64, (n as f64 / effect).round().max(1.0) as u64);
             Some(levels.iter().map(|level| (Some(lower(hits, n, *level)), Some(upper(hits, n, *level)))).collect())
         }
         Evidence::Ratio(units) => {
-            let drawn = ends_at(&units.drawn, levels, seed).unwrap_or_default().into_iter();
-            let both: Vec<Ends> = drawn.map(|(low, high)| (Some(low), Some(high))).collect();
-            Some(if both.is_empty() { vec![(None, None); levels.len()] } else { both })
+            let wider = |(low, high)| {
+                let own = Interval { value, low, high }.widened(effect.sqrt());
+                (own.low, own.high)
+            };
+            Some(ends_at(&units.drawn, levels, seed).into_iter().map(|ends| ends.map(wider).unzip()).collect())
         }
         Evidence::Values(..) | Evidence::Figure(..) => None,
     }
@@ -59,7 +66,8 @@ mod tests {
     }
 
     fn waits() -> Vec<Row> {
-        (1..=100).map(|wait| ok(Metric::Ttft, f64::from(wait))).collect()
+        // 1 to 100, neighbours unlike.
+        (0..100).map(|index| ok(Metric::Ttft, f64::from(index * 37 % 100 + 1))).collect()
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Three kinds of evidence, each with its own test (see `docs/metrics.md`): quantiles and shares by the exact binomial rule,
 //! means and throughputs by the bootstrap, all else as a point.
 
+mod alike;
 mod chance;
 pub mod compare;
 mod evidence;

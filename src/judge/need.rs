@@ -3,7 +3,7 @@
 use crate::judge::relative::tail;
 use crate::model::check::{Check, Confidence, Op, Subject};
 use crate::model::metric::{Metric, Per, Stat};
-use crate::stats::claim;
+use crate::stats::{bootstrap, claim};
 
 /// The least number of requests at which a check can pass at all, every one of them within its limit. None where any number
 /// will do, and for gaps between tokens, whose number no plan knows.
@@ -23,8 +23,8 @@ pub fn needed(check: &Check) -> Option<u64> {
         Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => exact(check.limit),
         Subject::Metric { metric, .. } if metric.per() == Per::Gap => None,
         Subject::Metric { stat: Some(Stat::Quantile(p)), .. } => exact(1.0 - p),
-        Subject::Metric { stat: Some(Stat::Mean), .. } => Some(2),
-        Subject::Metric { metric, stat: None, .. } => is_throughput(*metric).then_some(2),
+        Subject::Metric { stat: Some(Stat::Mean), .. } => Some(bootstrap::needed(level)),
+        Subject::Metric { metric, stat: None, .. } => is_throughput(*metric).then(|| bootstrap::needed(level)),
         Subject::Metric { .. } => None,
     }
 }
@@ -53,7 +53,9 @@ mod tests {
         assert_eq!(needed(&quantile(Metric::DecodeTps, 0.05, Op::AtLeast)), Some(59));
         assert_eq!(needed(&check(Metric::ErrorRate, None, Op::Less, 0.01)), Some(299));
         assert_eq!(needed(&goodput(Vec::new(), Op::AtLeast, 0.99)), Some(299));
-        assert_eq!(needed(&check(Metric::OutputTps, None, Op::AtLeast, 5.0)), Some(2));
+        assert_eq!(needed(&check(Metric::OutputTps, None, Op::AtLeast, 5.0)), Some(5));
+        let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0);
+        assert_eq!(needed(&Check { confidence: Confidence::Level(0.99), ..mean }), Some(7));
     }
 
     #[test]
@@ -68,8 +70,9 @@ mod tests {
 
     #[test]
     fn it_is_the_number_at_which_the_ruling_turns() {
-        let wanted = quantile(Metric::Ttft, 0.95, Op::Less);
-        let ruling = |n: usize| rule(&wanted, &sample(vec![ok(Metric::Ttft, 1.0); n]), true, Seed(1)).ruling;
-        assert_eq!((ruling(58), ruling(59)), (Ruling::Inconclusive, Ruling::Pass));
+        let ruling = |wanted: &Check, n: usize| rule(wanted, &sample(vec![ok(Metric::Ttft, 1.0); n]), true, Seed(1)).ruling;
+        let (p95, mean) = (quantile(Metric::Ttft, 0.95, Op::Less), check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0));
+        assert_eq!((ruling(&p95, 58), ruling(&p95, 59)), (Ruling::Inconclusive, Ruling::Pass));
+        assert_eq!((ruling(&mean, 4), ruling(&mean, 5)), (Ruling::Inconclusive, Ruling::Pass));
     }
 }

@@ -4,13 +4,13 @@ use crate::judge::opinion::Opinion;
 use crate::judge::units::Units;
 use crate::model::check::{Check, Ruling};
 use crate::model::seed::Seed;
-use crate::stats::bootstrap::ends;
+use crate::stats::bootstrap::{self, ends};
 
 /// Judges a ratio with the point estimate `observed`, at confidence `level`.
 pub(super) fn judge(check: &Check, units: &Units, observed: f64, level: f64, seed: Seed) -> Opinion {
     let open = Opinion { ruling: Ruling::Inconclusive, ..Opinion::point(false, observed, units.n) };
     let Some((low, high)) = ends(&units.drawn, level, seed) else {
-        return Opinion { need: Some(2), ..open }.noted(Some("one sample has no spread"));
+        return few(units, level, open);
     };
     let (worst, best) = if check.op.is_ceiling() { (high, low) } else { (low, high) };
     let ruling = match () {
@@ -23,6 +23,16 @@ pub(super) fn judge(check: &Check, units: &Units, observed: f64, level: f64, see
     let more = if ruling == Ruling::Inconclusive { ", so it takes more rounds" } else { "" };
     let note = units.by_round.then(|| format!("{} rounds drawn as a whole{more}", units.drawn.len()));
     Opinion { ruling, bound: Some(worst), need, ..open }.noted(note)
+}
+
+/// Nothing is drawn from so few: no draw leaves their range.
+fn few(units: &Units, level: f64, open: Opinion) -> Opinion {
+    let (drawn, least) = (units.drawn.len() as u64, bootstrap::needed(level));
+    let what = if units.by_round { "rounds drawn as a whole" } else { "samples" };
+    // Rounds bring their requests with them.
+    let need = if units.by_round { units.n.div_ceil(drawn.max(1)) * least } else { least };
+    let note = format!("{drawn} {what} are too few for a bound at this confidence: it takes {least}");
+    Opinion { need: Some(need), ..open }.noted(Some(note))
 }
 
 /// The bound comes closer with the root of n: the n at which it would have reached the limit.
@@ -69,9 +79,17 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_decides_nothing() {
-        let seen = judged(Op::Less, 60.0, [1.0]);
-        assert_eq!((seen.ruling, seen.bound, seen.need), (Ruling::Inconclusive, None, Some(2)));
+    fn too_few_samples_decide_nothing() {
+        let seen = judged(Op::Less, 60.0, [1.0; 4]);
+        assert_eq!((seen.ruling, seen.bound, seen.need), (Ruling::Inconclusive, None, Some(5)));
+        assert_eq!(seen.note.unwrap(), "4 samples are too few for a bound at this confidence: it takes 5");
+        assert_eq!(judged(Op::Less, 60.0, [1.0; 5]).ruling, Ruling::Pass);
+        let drawn = vec![Unit { amount: 100.0, weight: 100.0 }; 5];
+        let rounds = Units { n: 500, observed: Some(1.0), drawn, by_round: true };
+        let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 60.0);
+        let seen = judge(&mean, &rounds, 1.0, 0.99, Seed(1));
+        assert_eq!((seen.ruling, seen.need), (Ruling::Inconclusive, Some(700)), "seven rounds, of a hundred each");
+        assert!(seen.note.unwrap().starts_with("5 rounds drawn as a whole are too few"));
         assert_eq!(judged(Op::Less, f64::NAN, spread()).ruling, Ruling::Fail);
     }
 }

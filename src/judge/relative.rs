@@ -11,8 +11,14 @@ use crate::model::seed::Seed;
 use crate::stats::interval::Interval;
 use crate::stats::relative::against;
 
-/// Judges the estimate `observed` of `n` samples.
-pub(super) fn judge(check: &Check, relative: &Relative, evidence: Evidence, (observed, n): (f64, u64), seed: Seed) -> Opinion {
+/// Judges the estimate `observed` of `n` samples, of which `effect` say as much as an independent one.
+pub(super) fn judge(
+    check: &Check,
+    relative: &Relative,
+    evidence: Evidence,
+    (observed, n, effect): (f64, u64, f64),
+    seed: Seed,
+) -> Opinion {
     let compared = Opinion::point(check.op.holds(observed, check.limit), observed, n);
     let Some(known) = relative.known else {
         let note = format!("there is no {} to hold it against", relative.to.name());
@@ -20,7 +26,7 @@ pub(super) fn judge(check: &Check, relative: &Relative, evidence: Evidence, (obs
     };
     let Confidence::Level(level) = check.confidence else { return compared };
     let share = matches!(evidence, Evidence::Share { .. });
-    let own = ends(evidence, &[level], seed).and_then(|ends| ends.first().copied());
+    let own = ends(evidence, (observed, effect), &[level], seed).and_then(|ends| ends.first().copied());
     let own = match own {
         Some((low, high)) => interval(observed, low, high),
         None => Interval::exact(observed),
@@ -33,13 +39,18 @@ pub(super) fn judge(check: &Check, relative: &Relative, evidence: Evidence, (obs
         () => Ruling::Inconclusive,
     };
     let open = ruling == Ruling::Inconclusive;
-    let need = open.then(|| seen.needed(n).or_else(|| needed(check).filter(|need| *need > n))).flatten();
+    let need = open.then(|| seen.needed(n).or_else(|| independent(check, effect).filter(|need| *need > n))).flatten();
     let vague = (open && need.is_none() && seen.hopeless()).then(|| {
         format!("more requests alone decide nothing: the {} is as uncertain as it is far from the limit", relative.to.name())
     });
     // No metric is negative, and a bound below 0 says no more than 0.
     let bound = Some(worst.max(0.0)).filter(|_| worst.is_finite());
     Opinion { ruling, bound, need, ..compared }.noted(vague)
+}
+
+/// So many as are worth what the check needs of independent ones.
+fn independent(check: &Check, effect: f64) -> Option<u64> {
+    Some((needed(check)? as f64 * effect).ceil() as u64)
 }
 
 /// A side without a bound may be anything that a metric may be.
@@ -91,7 +102,7 @@ mod tests {
     use super::*;
     use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use crate::judge::rule;
-    use crate::model::check::{Op, Verdict};
+    use crate::model::check::{Of, Op, Verdict};
     use crate::model::metric::Stat;
     use crate::model::sample::Row;
 
@@ -113,7 +124,8 @@ mod tests {
     }
 
     fn waits(n: u32) -> Vec<Row> {
-        (0..n).map(|i| ok(Metric::Ttft, 90.0 + 20.0 * f64::from(i) / f64::from(n))).collect()
+        // From 90 to 110, neighbours unlike.
+        (0..n).map(|i| ok(Metric::Ttft, 90.0 + 20.0 * f64::from(i * 7919 % n) / f64::from(n))).collect()
     }
 
     #[test]
@@ -137,6 +149,21 @@ mod tests {
         let p99 = to(check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::AtMost, 0.0), 1.5, known(100.0, 99.0, 101.0));
         let none = ruled(&p99, waits(100));
         assert_eq!((none.ruling, none.need, none.bound), (Ruling::Inconclusive, Some(299), None));
+    }
+
+    #[test]
+    fn a_value_among_the_failed_fails_only_by_what_both_sides_know() {
+        // The lower bound of p95 is still a wait, some 109; the value and what lies above it are failed requests.
+        let rows =
+            || (0..1000).map(|i| if i % 19 == 0 { failed() } else { ok(Metric::Ttft, 100.0 + f64::from(i % 10)) }).collect();
+        let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::AtMost, 0.0);
+        let scheduled = |known| to(Check { of: Of::Scheduled, ..wanted.clone() }, 1.05, known);
+        let sure = ruled(&scheduled(known(100.0, 99.0, 101.0)), rows());
+        assert_eq!((sure.ruling, sure.observed), (Ruling::Fail, Some(f64::INFINITY)));
+        assert_eq!(sure.note.as_deref(), Some("the value lies among the failed requests, which break any limit"));
+        let vague = ruled(&scheduled(known(100.0, 90.0, 110.0)), rows());
+        assert_eq!((vague.ruling, vague.bound), (Ruling::Inconclusive, None));
+        assert!(vague.note.unwrap().contains("failed requests"));
     }
 
     #[test]

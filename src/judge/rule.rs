@@ -2,7 +2,7 @@
 
 use crate::judge::evidence::Evidence;
 use crate::judge::opinion::Opinion;
-use crate::judge::{point, quantile, ratio, relative, share, worth};
+use crate::judge::{alike, point, quantile, ratio, relative, share, worth};
 use crate::model::check::{Check, Confidence, NoData, Ruling, Subject, Verdict};
 use crate::model::metric::{Per, Stat};
 use crate::model::sample::Sample;
@@ -11,7 +11,7 @@ use crate::model::seed::Seed;
 /// Rules on a check by a sample. `valid` is the self-audit's word: without it every ruling is invalid, the numbers stay.
 /// Equal seeds give equal verdicts.
 pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict {
-    let opinion = opinion(check, Evidence::of(check, sample), seed.child(check.expr.as_str()));
+    let opinion = opinion(check, sample, seed.child(check.expr.as_str()));
     let opinion = opinion.with(worth::remark(check, sample, &opinion));
     let ran = !sample.rows.is_empty() || sample.counts.warmup > 0;
     let why = if ran { "the self-audit failed, and its reasons say why" } else { "did not run" };
@@ -21,10 +21,13 @@ pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict 
     Verdict { check: check.clone(), ruling, observed, bound, n, need, note }
 }
 
-fn opinion(check: &Check, mut evidence: Evidence, seed: Seed) -> Opinion {
+fn opinion(check: &Check, sample: &Sample, seed: Seed) -> Opinion {
+    let mut evidence = Evidence::of(check, sample);
     let (Some(observed), n) = point::estimate(&mut evidence) else { return without_data(check) };
+    let lost = observed.is_infinite().then_some("the value lies among the failed requests, which break any limit");
     if let Some(own) = &check.relative {
-        return relative::judge(check, own, evidence, (observed, n), seed).noted(pooled(check));
+        let effect = alike::effect(check, sample, &evidence, observed);
+        return relative::judge(check, own, evidence, (observed, n, effect), seed).noted(lost);
     }
     let compared = Opinion::point(check.op.holds(observed, check.limit), observed, n);
     let judged = match (check.confidence, point::reason(check, &evidence)) {
@@ -37,7 +40,6 @@ fn opinion(check: &Check, mut evidence: Evidence, seed: Seed) -> Opinion {
             Evidence::Values(..) | Evidence::Figure(..) => compared,
         },
     };
-    let lost = observed.is_infinite().then_some("the value lies among the failed requests, which break any limit");
     judged.noted(lost)
 }
 

@@ -30,19 +30,29 @@ pub fn ratio<'a>(units: impl IntoIterator<Item = &'a Unit>) -> f64 {
 }
 
 /// The one-sided ends `(lower, upper)`, each at confidence `level`, of the ratio. Equal seeds give equal ends. None for
-/// fewer than two units.
+/// fewer units than are [`needed`].
 pub fn ends(units: &[Unit], level: f64, seed: Seed) -> Option<(f64, f64)> {
-    ends_at(units, &[level], seed)?.first().copied()
+    ends_at(units, &[level], seed).first().copied().flatten()
 }
 
 /// The same at several levels, from one set of resamples.
-pub fn ends_at(units: &[Unit], levels: &[f64], seed: Seed) -> Option<Vec<(f64, f64)>> {
-    let tails: Option<Vec<f64>> = levels.iter().map(|level| widened(units.len(), *level)).collect();
-    let tails = tails?;
+pub fn ends_at(units: &[Unit], levels: &[f64], seed: Seed) -> Vec<Option<(f64, f64)>> {
+    let tails: Vec<Option<f64>> = levels.iter().map(|level| widened(units.len(), *level)).collect();
+    if tails.iter().all(Option::is_none) {
+        return vec![None; levels.len()];
+    }
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
     let mut ratios: Vec<f64> = (0..resamples(units.len())).map(|_| ratio(draw(units, &mut rng))).collect();
     sort(&mut ratios);
-    tails.into_iter().map(|tail| nearest_rank(&ratios, tail).zip(nearest_rank(&ratios, 1.0 - tail))).collect()
+    let ends = |tail: f64| nearest_rank(&ratios, tail).zip(nearest_rank(&ratios, 1.0 - tail));
+    tails.into_iter().map(|tail| tail.and_then(ends)).collect()
+}
+
+/// The fewest units whose ends can hold at confidence `level`, 0 < level < 1. No resample leaves the range of the units, and all n
+/// lie on one side of the truth with probability ½ⁿ where that is their median: it must not be above 1 − level.
+pub fn needed(level: f64) -> u64 {
+    // A hair for levels such as 0.75, whose complement is a power of ½ in decimals and not quite one in binary.
+    ((1.0 - level).log(0.5) - 1e-9).ceil().max(2.0) as u64
 }
 
 fn draw<'a>(units: &'a [Unit], rng: &mut ChaCha8Rng) -> impl Iterator<Item = &'a Unit> {
@@ -58,7 +68,10 @@ fn resamples(units: usize) -> usize {
 /// The share of resamples left out at each end: Φ(−√(n/(n−1)) · t), t the level's quantile of Student's t with n − 1
 /// degrees of freedom.
 fn widened(n: usize, level: f64) -> Option<f64> {
-    let (n, freedom) = (n as f64, n.checked_sub(1).filter(|&freedom| freedom > 0)? as f64);
+    if (n as u64) < needed(level) {
+        return None;
+    }
+    let (n, freedom) = (n as f64, n as f64 - 1.0);
     let student = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(level);
     Some(Normal::standard().cdf(-(n / freedom).sqrt() * student))
 }
@@ -72,10 +85,13 @@ mod tests {
     }
 
     #[test]
-    fn two_units_are_the_least_and_equal_ones_are_certain() {
-        assert_eq!(ends(&values([3.0]), 0.95, Seed(1)), None);
-        assert_eq!(ends(&values([3.0; 20]), 0.95, Seed(1)), Some((3.0, 3.0)));
-        assert_eq!(ends(&values([1.0, 3.0]), 0.95, Seed(1)), Some((1.0, 3.0)));
+    fn no_confidence_is_claimed_that_so_few_units_cannot_have() {
+        assert_eq!([0.5, 0.75, 0.9, 0.95, 0.975, 0.99].map(needed), [2, 2, 4, 5, 6, 7]);
+        assert_eq!(ends(&values([1.0, 3.0]), 0.95, Seed(1)), None);
+        assert_eq!(ends(&values([3.0; 4]), 0.95, Seed(1)), None);
+        assert_eq!(ends(&values([3.0; 5]), 0.95, Seed(1)), Some((3.0, 3.0)));
+        let some = ends_at(&values([3.0; 6]), &[0.9, 0.975, 0.99], Seed(1));
+        assert_eq!(some, [Some((3.0, 3.0)), Some((3.0, 3.0)), None], "each level by itself");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Estimates with their confidence intervals, and what two of them say about their ratio.
 
 use crate::stats::claim::allowed;
-use crate::stats::normal::{probability, score};
 use crate::stats::quantile::nearest_rank;
+use crate::stats::student;
 
 /// An estimate between two one-sided bounds, each at the same confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,9 +21,14 @@ impl Interval {
         Interval { value, low: value, high: value }
     }
 
-    /// The same estimate with every bound as many times as far away: for samples that are worth fewer than they are.
+    /// The same estimate with every bound as many times as far away: for samples that are worth fewer than they are. On the
+    /// logarithms where everything is above 0, so that it stays so and a ratio to others can be taken.
     pub fn widened(self, times: f64) -> Interval {
         let value = self.value;
+        if self.low > 0.0 && value > 0.0 && self.high.is_finite() {
+            let moved = |bound: f64| value * (bound / value).powf(times);
+            return Interval { value, low: moved(self.low), high: moved(self.high) };
+        }
         Interval { value, low: value - (value - self.low) * times, high: value + (self.high - value) * times }
     }
 }
@@ -48,36 +53,79 @@ pub fn ratio(a: Interval, b: Interval) -> Option<Interval> {
         return None;
     }
     let centre = (a.value / b.value).ln();
-    let [down, up] = arms(a, b);
+    let [down, up] = arms(a, b).map(|[own, other]| own.hypot(other));
     Some(Interval { value: a.value / b.value, low: (centre - down).exp(), high: (centre + up).exp() })
 }
 
-/// How far the logarithm of the ratio reaches down and up.
-fn arms(a: Interval, b: Interval) -> [f64; 2] {
-    let down = (a.value / a.low).ln().hypot((b.high / b.value).ln());
-    let up = (a.high / a.value).ln().hypot((b.value / b.low).ln());
+/// How far the logarithm of the ratio reaches down and up, by a and by b.
+fn arms(a: Interval, b: Interval) -> [[f64; 2]; 2] {
+    let down = [(a.value / a.low).ln(), (b.high / b.value).ln()];
+    let up = [(a.high / a.value).ln(), (b.value / b.low).ln()];
     [down, up]
 }
 
-/// The two-sided probability of a ratio at least so far from `to` if `to` were the truth, from intervals whose bounds hold at
-/// `level` each: the arm that reaches towards `to` is taken for so many standard errors. None unless every bound is above 0;
-/// 1 for equal exact values, 0 for other exact ones.
-pub fn p_value(a: Interval, b: Interval, to: f64, level: f64) -> Option<f64> {
-    let found = ratio(a, b)?;
-    let (off, [down, up]) = ((found.value / to).ln(), arms(a, b));
-    let arm = if off > 0.0 { down } else { up };
-    if off == 0.0 {
-        return Some(1.0);
+/// Two estimates whose bounds, at `level` each, are so many of their standard errors away as Student's t with their degrees of
+/// `freedom` says: of a and of b, infinite for the normal law.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// One-sided confidence of each bound.
+    pub level: f64,
+    /// Degrees of freedom behind either estimate.
+    pub freedom: [f64; 2],
+}
+
+impl Scale {
+    /// Arms of a and of b as one standard error, with its degrees of freedom (Welch, "The generalization of 'Student's' problem when
+    /// several different population variances are involved", Biometrika 34, 1947).
+    fn joined(&self, arms: [f64; 2]) -> (f64, f64) {
+        let [a, b] = self.freedom.map(|freedom| student::quantile(self.level, freedom));
+        let errors = [arms[0] / a, arms[1] / b];
+        let error = errors[0].hypot(errors[1]);
+        let parts = (errors[0] / error).powi(4) / self.freedom[0] + (errors[1] / error).powi(4) / self.freedom[1];
+        (error, if parts > 0.0 { 1.0 / parts } else { f64::INFINITY })
     }
-    let z = off.abs() / arm * score(level);
-    Some(if arm > 0.0 { 2.0 * probability(-z) } else { 0.0 })
+
+    fn reach(&self, arms: [f64; 2]) -> f64 {
+        let (error, freedom) = self.joined(arms);
+        error * student::quantile(self.level, freedom)
+    }
+
+    /// The two-sided probability to be `off` by so much: 1 where it is 0, and else 0 where there are no arms.
+    fn p(&self, off: f64, arms: [f64; 2]) -> f64 {
+        let (error, freedom) = self.joined(arms);
+        match () {
+            () if off == 0.0 => 1.0,
+            () if error > 0.0 => (2.0 * student::above(off.abs() / error, freedom)).min(1.0),
+            () => 0.0,
+        }
+    }
+}
+
+/// The ratio `a / b` as [`ratio`] has it, and the two-sided probability of one at least so far from 1 if 1 were the truth: the arm
+/// that reaches towards 1 is taken for so many standard errors. The probability is below 2 (1 − level) exactly where 1 lies outside the
+/// bounds. None unless every bound is above 0.
+pub fn change(a: Interval, b: Interval, scale: Scale) -> Option<(Interval, f64)> {
+    let value = ratio(a, b)?.value;
+    let (off, [down, up]) = (value.ln(), arms(a, b));
+    let bounds = Interval { value, low: (off - scale.reach(down)).exp(), high: (off + scale.reach(up)).exp() };
+    Some((bounds, scale.p(off, if off > 0.0 { down } else { up })))
+}
+
+/// The two-sided probability of the difference a − b, for an a of 0 beside a b above it: that has no logarithm.
+pub fn p_of_difference(a: Interval, b: Interval, scale: Scale) -> f64 {
+    let off = a.value - b.value;
+    let arms = if off > 0.0 { [a.value - a.low, b.high - b.value] } else { [a.high - a.value, b.value - b.low] };
+    scale.p(off, arms)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::bootstrap::Unit;
+    use crate::stats::normal::{probability, score};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use rand_distr::{Distribution, StandardNormal};
 
     fn of(value: f64, low: f64, high: f64) -> Interval {
         Interval { value, low, high }
@@ -109,14 +157,55 @@ mod tests {
         assert_eq!(ratio(of(1.0, 0.0, 2.0), Interval::exact(1.0)), None);
     }
 
+    const NORMAL: Scale = Scale { level: 0.95, freedom: [f64::INFINITY; 2] };
+
     #[test]
     fn p_is_that_of_the_normal_law_for_symmetric_arms() {
         let z = score(0.95);
         let a = of(2.0, 2.0 * (-z * 0.1f64).exp(), 2.0 * (z * 0.1f64).exp());
-        let p = p_value(a, Interval::exact(2.0 * (0.196f64).exp()), 1.0, 0.95).unwrap();
+        let (_, p) = change(a, Interval::exact(2.0 * (0.196f64).exp()), NORMAL).unwrap();
         assert!((p - 2.0 * probability(-1.96)).abs() < 1e-9, "{p}");
-        assert_eq!(p_value(Interval::exact(1.0), Interval::exact(1.0), 1.0, 0.95), Some(1.0));
-        assert_eq!(p_value(Interval::exact(1.0), Interval::exact(2.0), 1.0, 0.95), Some(0.0));
+        let exact = |b| change(Interval::exact(1.0), Interval::exact(b), NORMAL).map(|seen| seen.1);
+        assert_eq!((exact(1.0), exact(2.0)), (Some(1.0), Some(0.0)));
+    }
+
+    #[test]
+    fn few_degrees_of_freedom_have_the_tails_of_student() {
+        // Arms of t(0.975; 4) = 2.776445 standard errors of 0.1; the difference is 0.4 = 2.828427 of √2 · 0.1, at 8 degrees.
+        let own = |value: f64| of(value, value * (-0.2776445f64).exp(), value * 0.2776445f64.exp());
+        let scale = Scale { level: 0.975, freedom: [4.0; 2] };
+        let (seen, p) = change(own(0.4f64.exp()), own(1.0), scale).unwrap();
+        // R: 2 * pt(-2.828427, 8) = 0.02219; qt(0.975, 8) = 2.306004.
+        assert!((p - 0.02219).abs() < 2e-5, "{p}");
+        assert!((seen.low.ln() - (0.4 - 2.306004 * 0.02f64.sqrt())).abs() < 1e-5, "{seen:?}");
+    }
+
+    #[test]
+    fn a_fall_to_nothing_is_told_by_its_difference() {
+        let none = of(0.0, 0.0, 0.0);
+        assert_eq!(change(none, of(100.0, 95.0, 105.0), NORMAL), None);
+        // 100 is twenty arms of 1.645 standard errors away.
+        assert!(p_of_difference(none, of(100.0, 95.0, 105.0), NORMAL) < 1e-100);
+        let near = p_of_difference(none, of(100.0, 100.0 - score(0.95) * 50.0, 200.0), NORMAL);
+        assert!((near - 2.0 * probability(-2.0)).abs() < 1e-9, "{near}");
+    }
+
+    #[test]
+    fn rounds_without_a_difference_raise_no_more_alarms_than_many_tests_allow() {
+        // Five rounds a side, 40,000 pairs: at .05, and at what Holm leaves of it for the first of 13 and of 104 tests.
+        let mut rng = ChaCha8Rng::seed_from_u64(9);
+        let mut side = || {
+            let units: Vec<Unit> = (0..5)
+                .map(|_| Unit { amount: 100.0 + Distribution::<f64>::sample(&StandardNormal, &mut rng), weight: 1.0 })
+                .collect();
+            let (low, high) = student::ends(&units, 0.975).unwrap();
+            of(crate::stats::bootstrap::ratio(&units), low, high)
+        };
+        let scale = Scale { level: 0.975, freedom: [4.0; 2] };
+        let p: Vec<f64> = (0..40_000).map(|_| change(side(), side(), scale).unwrap().1).collect();
+        let alarms = [0.05, 0.05 / 13.0, 0.05 / 104.0].map(|alpha| p.iter().filter(|own| **own < alpha).count());
+        // Nominally 2000, 154 and 19.
+        assert!(alarms[0] <= 2100 && alarms[1] <= 185 && alarms[2] <= 30, "{alarms:?}");
     }
 
     #[test]
@@ -135,6 +224,9 @@ mod tests {
 
     #[test]
     fn widening_moves_the_bounds_and_not_the_estimate() {
-        assert_eq!(of(10.0, 8.0, 11.0).widened(2.0), of(10.0, 6.0, 12.0));
+        let seen = of(10.0, 8.0, 11.0).widened(2.0);
+        assert!(seen.value == 10.0 && (seen.low - 6.4).abs() < 1e-12 && (seen.high - 12.1).abs() < 1e-12, "{seen:?}");
+        assert!(of(10.0, 2.0, 30.0).widened(4.0).low > 0.0, "a ratio can still be taken");
+        assert_eq!(of(0.0, -2.0, 1.0).widened(2.0), of(0.0, -4.0, 2.0));
     }
 }

@@ -22,6 +22,7 @@ pub mod relative;
 pub mod sen;
 pub mod sequential;
 pub mod share;
+pub mod student;
 pub mod tail;
 pub mod trend;
 pub mod worth;

@@ -30,15 +30,25 @@ pub fn against(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
         return Compared { seen, limit, towards: ((a.value / limit).ln().abs(), own.ln(), other.ln()) };
     }
     if a.value.is_infinite() {
-        // The estimate lies among failed requests: it can only be said how far off it is at least.
-        let (low, high) = if a.value > 0.0 { (a.low.max(0.0), a.value) } else { (a.value, a.high) };
-        return Compared { seen: Interval { value: a.value, low, high }, limit, towards: (0.0, 0.0, 0.0) };
+        return Compared { seen: among_failed(a, b), limit, towards: (0.0, 0.0, 0.0) };
     }
     let down = (a.value - a.low).hypot(factor * (b.high - b.value));
     let up = (a.high - a.value).hypot(factor * (b.value - b.low));
     let seen = Interval { value: a.value, low: a.value - down, high: a.value + up };
     let (own, other) = if under { (a.high - a.value, b.value - b.low) } else { (a.value - a.low, b.high - b.value) };
     Compared { seen, limit, towards: ((a.value - limit).abs(), own, factor * other) }
+}
+
+/// Where the estimate lies among failed requests: it can only be said how far off it is at least, and that only as far as the
+/// other side has a bound. Own arm and other arm add up, since one of them has no length.
+fn among_failed(a: Interval, b: Interval) -> Interval {
+    let known = b.value > 0.0 && b.value.is_finite();
+    if a.value > 0.0 {
+        let low = if known && b.high.is_finite() { a.low.max(0.0) * b.value / b.high } else { 0.0 };
+        return Interval { value: a.value, low, high: a.value };
+    }
+    let high = if known && b.low > 0.0 { a.high * b.value / b.low } else { f64::INFINITY };
+    Interval { value: a.value, low: a.value, high }
 }
 
 impl Compared {
@@ -58,13 +68,13 @@ impl Compared {
     }
 }
 
-/// The order statistics that bound the quantile `p` of ascending values at confidence `level` each; None for a side that the
-/// values are too few for.
-pub fn quantile_ends(sorted: &[f64], p: f64, level: f64) -> (Option<f64>, Option<f64>) {
-    let n = sorted.len() as u64;
-    let at = |index: u64| sorted.get(usize::try_from(index).ok()?).copied();
-    let low = allowed(n, p, level).and_then(at);
-    let high = allowed(n, 1.0 - p, level).and_then(|over| at(n.checked_sub(over + 1)?));
+/// The order statistics that bound the quantile `p` of ascending values at confidence `level` each, where these are worth `worth`
+/// independent ones, above 0: those of as many, at the same share of all. None for a side that they are too few for.
+pub fn quantile_ends(sorted: &[f64], p: f64, level: f64, worth: u64) -> (Option<f64>, Option<f64>) {
+    let n = sorted.len();
+    let scaled = |count: u64| (count as f64 * n as f64 / worth as f64) as usize;
+    let low = allowed(worth, p, level).and_then(|under| sorted.get(scaled(under)).copied());
+    let high = allowed(worth, 1.0 - p, level).and_then(|over| sorted.get(n.checked_sub(scaled(over) + 1)?).copied());
     (low, high)
 }
 
@@ -116,6 +126,21 @@ mod tests {
     }
 
     #[test]
+    fn a_value_among_the_failed_is_held_against_what_is_known_of_the_other_side() {
+        let lost = |low| of(f64::INFINITY, low, f64::INFINITY);
+        let low = |b| against(lost(120.0), b, 1.1, false).seen.low;
+        assert_eq!(low(Interval::exact(100.0)), 120.0, "above 110");
+        assert_eq!(
+            (low(of(100.0, 80.0, 125.0)), low(of(100.0, 80.0, f64::INFINITY))),
+            (96.0, 0.0),
+            "the base may be 125, or more"
+        );
+        assert_eq!(against(lost(f64::INFINITY), of(100.0, 0.0, f64::INFINITY), 1.1, false).seen.low, 0.0);
+        let floor = |b| against(of(f64::NEG_INFINITY, f64::NEG_INFINITY, 80.0), b, 0.9, false).seen.high;
+        assert_eq!((floor(of(100.0, 80.0, 125.0)), floor(of(100.0, 0.0, 125.0))), (100.0, f64::INFINITY));
+    }
+
+    #[test]
     fn what_is_needed_shrinks_only_the_own_side() {
         // Exact base: the own arm of 20 % must come under ln(1.1): (ln 1.2 / ln 1.1)² = 3.66 times the samples.
         let alone = against(of(100.0, 80.0, 120.0), Interval::exact(100.0), 1.1, false);
@@ -142,8 +167,11 @@ mod tests {
     #[test]
     fn a_quantile_has_the_ends_that_its_values_reach() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!(quantile_ends(&values, 0.5, 0.95), (Some(42.0), Some(59.0)));
-        assert_eq!(quantile_ends(&values, 0.99, 0.95).1, None, "299 are needed");
-        assert!(quantile_ends(&values, 0.99, 0.95).0.is_some_and(|low| low > 90.0));
+        assert_eq!(quantile_ends(&values, 0.5, 0.95, 100), (Some(42.0), Some(59.0)));
+        assert_eq!(quantile_ends(&values, 0.99, 0.95, 100).1, None, "299 are needed");
+        assert!(quantile_ends(&values, 0.99, 0.95, 100).0.is_some_and(|low| low > 90.0));
+        // P[Binomial(20, 0.5) <= 5] = 0.021, <= 6 = 0.058: a quarter of the values at either end.
+        assert_eq!(quantile_ends(&values, 0.5, 0.95, 20), (Some(26.0), Some(75.0)));
+        assert_eq!(quantile_ends(&values, 0.5, 0.95, 4), (None, None));
     }
 }

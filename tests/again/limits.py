@@ -76,7 +76,7 @@ class Limit:
         self.same("observed", observed, 1e-9)
         if self.is_point(True):
             return self.point(observed)
-        if n < 2:
+        if 0.5**n > 1 - self.level:
             self.same("bound", None)
             return "inconclusive"
         picks = numpy.random.default_rng(1).integers(0, n, (4000, n))

@@ -3,7 +3,7 @@
 use llmscen::model::sample::Distribution;
 use llmscen::model::seed::Seed;
 use llmscen::stats::bootstrap::{Unit, ends};
-use llmscen::stats::interval::{Interval, p_value, quantile, ratio};
+use llmscen::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
 use llmscen::stats::quantile::{nearest_rank, sort};
 use llmscen::stats::{claim, components::components, ks, moments, share, trend, worth};
 use rand::{RngExt, SeedableRng};
@@ -43,6 +43,7 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
     let (hits, level) = (rng.random_range(0..=n as u64), [0.9, 0.95, 0.99][rng.random_range(0..3usize)]);
     let groups: Vec<Vec<f64>> = values.chunks(n.div_ceil(3)).map(<[f64]>::to_vec).collect();
     let (a, b) = (quantile(&ordered, 0.5, level), quantile(&second, 0.5, level));
+    let scale = Scale { level, freedom: [f64::INFINITY; 2] };
     let change = |series: &[Vec<f64>]| trend::test(series).map(|own| json!([own.score, own.p_value, own.slope]));
     let few: Vec<f64> = values.iter().copied().take(600).collect();
     json!({
@@ -56,7 +57,7 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
         "hits": hits,
         "interval": bounds(quantile(&ordered, p, level)),
         "ratio": bounds(a.zip(b).and_then(|(a, b)| ratio(a, b))),
-        "ratio_p": a.zip(b).and_then(|(a, b)| p_value(a, b, 1.0, level)),
+        "ratio_p": a.zip(b).and_then(|(a, b)| compared(a, b, scale)).map(|(_, p)| p),
         "bootstrap": ends(&weighed, level, Seed(number)),
         "share": [share::lower(hits, n as u64, level), share::upper(hits, n as u64, level)],
         "decision": format!("{:?}", claim::decide(n as u64, hits, 1.0 - p, level)),

@@ -5,7 +5,7 @@ use crate::model::compare::{Contrast, Finding, Measure, Reading, Span};
 use crate::model::effect::Effect;
 use crate::stats::effect::{cliffs_delta, cohens_h};
 use crate::stats::fisher;
-use crate::stats::interval::{self, Interval};
+use crate::stats::interval::{self, Interval, Scale};
 
 /// The contrast, its finding open; None where neither run has the measure. Bounds are at confidence `level` each.
 pub(super) fn of((base, other): (&Side, &Side), (index, measure): (usize, Measure), run: usize, level: f64) -> Option<Contrast> {
@@ -31,17 +31,23 @@ pub(super) fn of((base, other): (&Side, &Side), (index, measure): (usize, Measur
     let shares = |side: &Side| side.shares.get(index).copied().flatten();
     match shares(base).zip(shares(other)) {
         Some((own, its)) => of_shares(&mut contrast, own, its),
-        None => of_values(&mut contrast, level),
+        None => {
+            let freedom = [other, base].map(|side| side.freedom.get(index).copied().unwrap_or(f64::INFINITY));
+            of_values(&mut contrast, Scale { level, freedom });
+        }
     }
     Some(contrast)
 }
 
-fn of_values(contrast: &mut Contrast, level: f64) {
+fn of_values(contrast: &mut Contrast, scale: Scale) {
     let (a, b) = (&contrast.base, &contrast.other);
     match interval(a).zip(interval(b)) {
         Some((base, other)) => {
-            contrast.ratio = interval::ratio(other, base).map(|own| Span { value: own.value, low: own.low, high: own.high });
-            contrast.p = interval::p_value(other, base, 1.0, level);
+            let seen = interval::change(other, base, scale);
+            contrast.ratio = seen.map(|(own, _)| Span { value: own.value, low: own.low, high: own.high });
+            // Nothing is left of what surely was there: less by all of it, though no ratio has an interval there.
+            let gone = (other.value == 0.0 && base.low > 0.0).then(|| interval::p_of_difference(other, base, scale));
+            contrast.p = seen.map(|(_, p)| p).or(gone);
             contrast.note = contrast.p.is_none().then(|| "a value or a bound of 0 has no ratio".to_owned());
         }
         None => contrast.note = Some(missing(a, b)),

@@ -10,10 +10,12 @@ use crate::stats::bootstrap::{Unit, ends};
 use crate::stats::claim::allowed;
 use crate::stats::interval::Interval;
 use crate::stats::quantile::{rank, sort};
-use crate::stats::{design, share};
+use crate::stats::{design, share, student};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 
-/// Values that an effect size is taken from at the most: every k-th of more. It is then sure to about one hundredth.
+/// Values that an effect size is taken from at the most: one of every k of more. It is then sure to about one hundredth.
 const ROOM: usize = 20_000;
 
 /// The evidence of one case of one run, small enough to keep while the next run is read.
@@ -25,6 +27,8 @@ pub struct Side {
     pub(super) readings: Vec<Reading>,
     /// Of shares, `(hits, requests)` as far as they are independent.
     pub(super) shares: Vec<Option<(u64, u64)>>,
+    /// Degrees of freedom behind the bounds; infinite where these are no Student's t.
+    pub(super) freedom: Vec<f64>,
     /// Ascending values of the metrics that have a distribution, thinned.
     pub(super) values: BTreeMap<Metric, Vec<f64>>,
 }
@@ -46,27 +50,38 @@ pub fn comparable(measure: Measure) -> bool {
 /// The side of a case, bounds at confidence `level` each. `seed`: of the bootstrap.
 pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed: Seed) -> Side {
     let rows: Vec<&Row> = sample.rows.iter().collect();
-    let mut side = Side { case: case.to_owned(), readings: Vec::new(), shares: Vec::new(), values: BTreeMap::new() };
+    let mut side =
+        Side { case: case.to_owned(), readings: Vec::new(), shares: Vec::new(), freedom: Vec::new(), values: BTreeMap::new() };
     // Measures of one metric stand together, so that its values are gathered once.
     let mut pool: (Option<Metric>, Vec<f64>) = (None, Vec::new());
     for measure in measures {
         let metric = measure.metric;
         if measure.stat.is_some() && pool.0 != Some(metric) {
             pool = (Some(metric), pooled(&rows, metric));
-            side.values.insert(metric, thinned(&pool.1));
+            side.values.insert(metric, thinned(&pool.1, seed));
         }
         let seed = seed.child(measure.to_string().as_str());
-        let (reading, share) = match measure.stat {
-            Some(Stat::Quantile(p)) => (quantile(&rows, metric, &mut pool.1, p, level), None),
-            Some(_) => (ratio(&units::mean(&rows, metric), None, level, seed), None),
-            None if metric == Metric::ErrorRate => errors(&rows, level),
+        let (mut share, mut freedom) = (None, f64::INFINITY);
+        let mut drawn = |units: &Units, known| {
+            freedom = (units.drawn.len() as f64 - 1.0).max(1.0);
+            ratio(units, known, level, seed)
+        };
+        let reading = match measure.stat {
+            Some(Stat::Quantile(p)) => quantile(&rows, metric, &mut pool.1, p, level),
+            Some(_) => drawn(&units::mean(&rows, metric), None),
+            None if metric == Metric::ErrorRate => {
+                let (reading, worth) = errors(&rows, level);
+                share = worth;
+                reading
+            }
             None => {
                 let units = units::throughput(&rows, metric, sample).unwrap_or_default();
-                (ratio(&units, sample.scalars.get(&metric).copied(), level, seed), None)
+                drawn(&units, sample.scalars.get(&metric).copied())
             }
         };
         side.readings.push(reading);
         side.shares.push(share);
+        side.freedom.push(freedom);
     }
     side
 }
@@ -83,9 +98,11 @@ fn pooled(rows: &[&Row], metric: Metric) -> Vec<f64> {
     rows.iter().flat_map(|row| own(row, metric).iter().copied()).collect()
 }
 
-fn thinned(values: &[f64]) -> Vec<f64> {
-    let step = values.len().div_ceil(ROOM).max(1);
-    let mut some: Vec<f64> = values.iter().step_by(step).copied().collect();
+/// One of every k neighbours by chance: every k-th would be the same gap of each request where k is a multiple of its gaps.
+fn thinned(values: &[f64], seed: Seed) -> Vec<f64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
+    let one = |of: &[f64]| of.get(rng.random_range(0..of.len().max(1) as u32) as usize).copied();
+    let mut some: Vec<f64> = values.chunks(values.len().div_ceil(ROOM).max(1)).filter_map(one).collect();
     sort(&mut some);
     some
 }
@@ -114,11 +131,12 @@ fn bounds(values: &mut [f64], p: f64, worth: u64, level: f64) -> Option<(f64, f6
     at(values, scaled(under) + 1).zip(at(values, n.checked_sub(scaled(over))?))
 }
 
-/// A mean or a throughput by the bootstrap, wider by what neighbours have in common; whole rounds have that in them already.
+/// A mean or a throughput: by Student's t over whole rounds, or else by the bootstrap, wider by what neighbours have in common.
 fn ratio(units: &Units, known: Option<f64>, level: f64, seed: Seed) -> Reading {
     let Some(value) = known.or(units.observed).filter(|_| !units.drawn.is_empty()) else { return Reading::default() };
     let design = if units.by_round { 1.0 } else { design::clumping(&units.drawn, &[]) };
-    let bounds = ends(&units.drawn, level, seed).map(|(low, high)| Interval { value, low, high }.widened(design.sqrt()));
+    let ends = if units.by_round { student::ends(&units.drawn, level) } else { ends(&units.drawn, level, seed) };
+    let bounds = ends.map(|(low, high)| Interval { value, low, high }.widened(design.sqrt()));
     Reading { value: Some(value), bounds: bounds.map(|own| (own.low, own.high)), n: units.n, design }
 }
 
@@ -136,4 +154,22 @@ fn errors(rows: &[&Row], level: f64) -> (Reading, Option<(u64, u64)>) {
     let worth = ((hits / design).round() as u64, (n / design).round().max(1.0) as u64);
     let bounds = (share::lower(worth.0, worth.1, level), share::upper(worth.0, worth.1, level));
     (Reading { value: Some(hits / n), bounds: Some(bounds), n: n as u64, design }, Some(worth))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_takes_any_gap_of_a_request_and_few_values_whole() {
+        // Forty gaps of each of 20,000 requests: every fortieth would be the first of each.
+        let gaps: Vec<f64> = (0..800_000).map(|index| f64::from(index % 40)).collect();
+        let some = thinned(&gaps, Seed(1));
+        let mean = some.iter().sum::<f64>() / some.len() as f64;
+        assert!(some.len() == ROOM && (mean - 19.5).abs() < 0.5, "{} {mean}", some.len());
+        assert_eq!(
+            (thinned(&gaps, Seed(1)) == some, thinned(&[3.0, 1.0], Seed(1)), thinned(&[], Seed(1))),
+            (true, vec![1.0, 3.0], vec![])
+        );
+    }
 }

@@ -76,6 +76,38 @@ fn a_zero_has_no_ratio() {
 }
 
 #[test]
+fn a_throughput_that_falls_to_nothing_is_a_regression() {
+    let rate = measure(Metric::RequestThroughput, None);
+    let side = |rows: Vec<Row>| vec![of("a", &Sample { windows: vec![10.0], ..sample(rows) }, &[rate])];
+    let lost = || (0..200).map(|_| Row { busy_ms: 1.0, ..failed() }).collect::<Vec<_>>();
+    let found = |base: Vec<Row>, other: Vec<Row>| {
+        let mut all = contrasts(&[side(base), side(other)], &[rate], LEVEL);
+        settle(&mut all, Correction::Holm, 0.05, 0.05);
+        all.remove(0)
+    };
+    let fine = || (0..200).map(|index| if index % 9 == 0 { failed() } else { ok(Metric::E2e, 1.0) }).collect::<Vec<_>>();
+    let seen = found(fine(), lost());
+    assert_eq!((seen.finding, seen.worsening(), seen.note.as_deref()), (Finding::Regression, Some(1.0), None));
+    assert_eq!(found(lost(), fine()).finding, Finding::Unknown, "from nothing there is no share of it");
+}
+
+#[test]
+fn a_great_slowdown_with_alike_neighbours_still_has_a_ratio() {
+    // Stretches of twenty alike requests, of times that are far apart.
+    let clumps = |scale: f64| (0..400u32).map(|index| ok(Metric::E2e, scale * 3f64.powi((index / 20 * 7 % 11) as i32))).collect();
+    let seen = one(clumps(1.0), clumps(1000.0), measure(Metric::E2e, Some(Stat::Mean)), 0.05);
+    assert!(seen.base.design > 5.0 && seen.ratio.is_some() && seen.finding == Finding::Regression, "{seen:?}");
+}
+
+#[test]
+fn five_rounds_are_enough_for_bounds() {
+    let rounds =
+        |scale: f64| (0..50u32).map(|at| Row { round: at / 10, ..ok(Metric::E2e, scale * f64::from(100 + at % 7)) }).collect();
+    let seen = one(rounds(1.0), rounds(1.5), measure(Metric::E2e, Some(Stat::Mean)), 0.05);
+    assert_eq!((seen.finding, seen.p.is_some_and(|p| p < 1e-6)), (Finding::Regression, true));
+}
+
+#[test]
 fn errors_are_compared_exactly_and_from_zero_any_sure_rise_is_a_regression() {
     let errors = measure(Metric::ErrorRate, None);
     // Failures far from one another: no burst.
