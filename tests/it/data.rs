@@ -44,7 +44,7 @@ fn database(lab: &Lab) -> Connection {
 /// The rows of a query, by column.
 fn rows(own: &Connection, query: &str) -> Vec<BTreeMap<String, Value>> {
     let mut statement = own.prepare(query).unwrap_or_else(|error| panic!("{query}: {error}"));
-    let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let row = |row: &rusqlite::Row<'_>| {
         let cell = |(place, name): (usize, &String)| Ok((name.clone(), value(row.get(place)?)));
         names.iter().enumerate().map(cell).collect::<rusqlite::Result<_>>()

@@ -35,6 +35,8 @@ fn escaped(text: &str) -> String {
 #[derive(Debug)]
 struct Page(State);
 
+/// A histogram: its name, its help, and where its values are.
+type Spans = (&'static str, &'static str, fn(&Tally) -> Buckets);
 type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
 
 impl Collector for Page {
@@ -51,7 +53,7 @@ impl Collector for Page {
             MetricType::Gauge,
             gauge(|own| i64::from(own.running)),
         )?;
-        let spans: [(&str, &str, fn(&Tally) -> Buckets); 3] = [
+        let spans: [Spans; 3] = [
             ("time_to_first_token", "TTFT of measured requests, from when they were due", |own| own.totals().ttft),
             ("inter_token_latency", "Gaps between token events of measured ok streams", |own| own.totals().itl),
             ("request_latency", "End-to-end latency of measured ok requests, from when they were due", |own| own.totals().e2e),
