@@ -58,7 +58,8 @@ pub fn render(plan: &Plan, table: &Table, report: &Report, folder: &RunDir, inco
     let charts = view::charts(report, &plan.report.formats)?;
     let results = Results { plan, table, report, charts: &charts, folder, inconclusive };
     // One that cannot be written takes no other with it.
-    OUTPUTS.iter().map(|write| write(&results)).fold(Ok(()), |all, one| all.and(one))
+    let faults: Vec<RunError> = OUTPUTS.iter().filter_map(|write| write(&results).err()).collect();
+    faults.into_iter().next().map_or(Ok(()), Err)
 }
 
 impl Results<'_> {
