@@ -1,9 +1,8 @@
 //! By how much less the values behind a check say than as many independent ones would: gaps of one request are alike, and so are
 //! requests that stood in one queue.
 
-use crate::judge::evidence::{Evidence, tagged};
+use crate::judge::evidence::{Evidence, own, tagged};
 use crate::model::check::{Check, Of, Subject};
-use crate::model::metric::Per;
 use crate::model::sample::{Row, Sample};
 use crate::stats::bootstrap::Unit;
 use crate::stats::design;
@@ -37,12 +36,7 @@ fn beyond(check: &Check, row: &Row, value: f64) -> Option<Unit> {
     let Subject::Metric { metric, .. } = &check.subject else { return None };
     let worst = [if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY }];
     let lost = check.of == Of::Scheduled && !row.ok && !row.left;
-    let own: &[f64] = match metric.per() {
-        _ if lost => &worst,
-        _ if !row.counts(*metric) => &[],
-        Per::Gap => &row.gaps,
-        Per::Request | Per::Case => row.values.get(metric).map_or(&[], std::slice::from_ref),
-    };
+    let own: &[f64] = if lost { &worst } else { own(row, *metric) };
     // Nothing is beyond an estimate that lies among the failed; they themselves are what counts.
     let over = own.iter().filter(|one| if value.is_infinite() { **one == value } else { **one > value }).count();
     (!own.is_empty()).then_some(Unit { amount: over as f64, weight: own.len() as f64 })

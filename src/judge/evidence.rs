@@ -73,13 +73,18 @@ pub(super) fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
     })
 }
 
+/// What a row adds to the distribution of a metric: all gaps of its own, or its one value, or nothing.
+pub(super) fn own(row: &Row, metric: Metric) -> &[f64] {
+    match metric.per() {
+        _ if !row.counts(metric) => &[],
+        Per::Gap => &row.gaps,
+        Per::Request | Per::Case => row.values.get(&metric).map_or(&[], std::slice::from_ref),
+    }
+}
+
 /// Values of ok rows; of all that were scheduled where the check says so, and then a failed one breaks any limit.
 fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
-    let ok = rows.iter().filter(|row| row.counts(metric));
-    let mut values: Vec<f64> = match metric.per() {
-        Per::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
-        Per::Request | Per::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
-    };
+    let mut values: Vec<f64> = rows.iter().flat_map(|row| own(row, metric).iter().copied()).collect();
     if check.of == Of::Scheduled {
         let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
         values.extend(stayed(rows.iter().copied()).filter(|row| !row.ok).map(|_| worst));

@@ -2,12 +2,14 @@
 
 use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
-use crate::model::check::Check;
+use crate::model::check::{Check, Verdict};
 use crate::model::ending::{Aborted, Ending, Saturated};
 use crate::model::manifest::{Manifest, Part};
 use crate::model::picture::Pictures;
 use crate::model::plan::{Case, Excerpt, Plan};
-use crate::model::report::{CaseReport, Report, RunVerdict, Timelines};
+use crate::model::report::{Audit, CaseReport, Report, RunVerdict, Timelines};
+use crate::model::sample::Sample;
+use crate::model::search::SearchReport;
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
 use crate::run::search;
@@ -20,26 +22,26 @@ const AT_ONCE: usize = 4;
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn reckon(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
     let searches = search::reports(plan, table, manifest)?;
-    // A search probes some of the loads that it could have probed; the others are no cases of the run.
-    let ran = |case: &&Case| plan.quests.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
-    let own: Vec<&Case> = plan.cases.iter().filter(ran).collect();
-    let cases = side_by_side(&own, |case| with_stages(plan, case, table, manifest));
+    let cases = side_by_side(&ran(plan, manifest), |case| with_stages(plan, case, table, manifest));
     let cases: Vec<CaseReport> = cases.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    Ok(concluded(plan, manifest.clone(), cases, searches))
+}
+
+/// The cases of a run: a search probes some of the loads that it could have probed, and the others are none.
+pub(super) fn ran<'a>(plan: &'a Plan, manifest: &Manifest) -> Vec<&'a Case> {
+    let ran = |case: &&Case| plan.quests.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
+    plan.cases.iter().filter(ran).collect()
+}
+
+/// The report of these cases and searches, with the verdict on all of them.
+pub(super) fn concluded(plan: &Plan, manifest: Manifest, cases: Vec<CaseReport>, searches: Vec<SearchReport>) -> Report {
     let verdict = match &manifest.error {
         Some(_) => RunVerdict::Error,
         None if searches.is_empty() => judge::overall(&cases),
         None => judge::found(&searches, &cases),
     };
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
-    Ok(Report {
-        description: plan.description.clone(),
-        manifest: manifest.clone(),
-        verdict,
-        exit_code,
-        audit: plan.audit,
-        cases,
-        searches,
-    })
+    Report { description: plan.description.clone(), manifest, verdict, exit_code, audit: plan.audit, cases, searches }
 }
 
 /// What `work` makes of each item, in their order, on several threads. No item knows of another one, so how many there are changes
@@ -84,8 +86,17 @@ pub(super) fn of_stage(part: &Part, stage: &Excerpt) -> Part {
     }
 }
 
-/// The report of a case, or of a stage, which is not sound for any reason for which the `whole` is not.
-fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<CaseReport, RunError> {
+/// A case, or a stage, as it was measured and what was ruled of it.
+pub(super) struct Judged {
+    pub sample: Sample,
+    pub audit: Audit,
+    pub verdicts: Vec<Verdict>,
+    pub aborted: Option<Aborted>,
+    pub saturated: Option<Saturated>,
+}
+
+/// Judges a case, or a stage, which is not sound for any reason for which the `whole` is not.
+pub(super) fn judged(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<Judged, RunError> {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
     let sample = frame::sample(table, facts)?;
     let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
@@ -100,6 +111,13 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         Some(lost) => judge::given_up(ruled.collect(), lost),
         None => ruled.collect(),
     };
+    Ok(Judged { sample, audit, verdicts, aborted, saturated })
+}
+
+/// The report of a case, or of a stage; `whole`: why the case that it is a stage of is not sound.
+fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<CaseReport, RunError> {
+    let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
+    let Judged { sample, audit, verdicts, aborted, saturated } = judged(plan, table, facts, whole)?;
     let (load_value, load_axis) = case.load.shape.size();
     let repeats = frame::repeats(&sample, &case.load.shape);
     let told = notes(table, facts, &parts)?.into_iter().chain(view::repeats::remarks(&repeats));

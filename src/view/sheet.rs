@@ -173,25 +173,27 @@ pub fn failures(report: &Report) -> Sheet {
     Sheet::new(&heads, report.cases.iter().flat_map(row).collect())
 }
 
+/// The heads of the self-audit.
+pub const AUDIT: [&str; 14] = [
+    "Case",
+    "Sound",
+    ">Lag p50",
+    ">Lag p99",
+    ">Lag max",
+    ">Achieved / offered",
+    ">Stall p99",
+    ">Stall max",
+    ">CPU of a core",
+    ">Memory",
+    ">Events/s",
+    ">In/s",
+    ">Dropped",
+    "Reasons",
+];
+
 /// The self-audit of every case.
 pub fn audit(report: &Report) -> Sheet {
-    let heads = [
-        "Case",
-        "Sound",
-        ">Lag p50",
-        ">Lag p99",
-        ">Lag max",
-        ">Achieved / offered",
-        ">Stall p99",
-        ">Stall max",
-        ">CPU of a core",
-        ">Memory",
-        ">Events/s",
-        ">In/s",
-        ">Dropped",
-        "Reasons",
-    ];
-    Sheet::new(&heads, report.cases.iter().map(audit_row).collect())
+    Sheet::new(&AUDIT, report.cases.iter().map(audit_row).collect())
 }
 
 fn audit_row(case: &CaseReport) -> Vec<String> {

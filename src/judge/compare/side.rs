@@ -1,5 +1,6 @@
 //! What one case of one run says about each measure, without any other run.
 
+use crate::judge::evidence::own;
 use crate::judge::quantile::at;
 use crate::judge::units::{self, Units};
 use crate::model::compare::{Measure, Reading};
@@ -84,14 +85,6 @@ pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed:
         side.freedom.push(freedom);
     }
     side
-}
-
-fn own(row: &Row, metric: Metric) -> &[f64] {
-    match metric.per() {
-        _ if !row.counts(metric) => &[],
-        Per::Gap => &row.gaps,
-        Per::Request | Per::Case => row.values.get(&metric).map_or(&[], std::slice::from_ref),
-    }
 }
 
 fn pooled(rows: &[&Row], metric: Metric) -> Vec<f64> {

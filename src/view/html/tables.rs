@@ -6,7 +6,7 @@ use crate::model::report::{CaseReport, FailureExample, Report};
 use crate::model::units::Unit;
 use crate::view::format::{ABSENT, against, bytes, number, optional, percent, title, unit_of, value};
 use crate::view::html::cells::{Cell, Row, Table, quantile, scalar};
-use crate::view::sheet::{remark, subject_mark};
+use crate::view::sheet::{AUDIT, remark, subject_mark};
 
 /// The fragment of a case's section.
 pub fn anchor(index: usize) -> String {
@@ -159,23 +159,7 @@ pub fn manners(report: &Report) -> Table {
 
 /// The self-audit of these cases.
 pub fn audit<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let heads = [
-        "Case",
-        "Sound",
-        ">Lag p50",
-        ">Lag p99",
-        ">Lag max",
-        ">Achieved / offered",
-        ">Stall p99",
-        ">Stall max",
-        ">CPU of a core",
-        ">Memory",
-        ">Events/s",
-        ">In/s",
-        ">Dropped",
-        "Reasons",
-    ];
-    Table::new(&heads, cases.map(|(index, case)| audit_row(index, case)).collect())
+    Table::new(&AUDIT, cases.map(|(index, case)| audit_row(index, case)).collect())
 }
 
 fn audit_row(index: usize, case: &CaseReport) -> Row {
