@@ -65,7 +65,7 @@ fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: 
     };
     let found = plan.cases.iter().find_map(|case| match &case.target.place {
         Place::Simulator { server, .. } => Some((**server).clone()),
-        Place::Url(_) => None,
+        Place::Url(_) | Place::Local(_) => None,
     });
     if found.is_none() {
         terminal.error(&format!("{} has no case whose target is the simulator", path.display()));

@@ -179,6 +179,9 @@ mod tests {
             compression,
             request_id: None,
             gpus: None,
+            server: None,
+            metrics: None,
+            hardware: None,
         };
         let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
         Headers::new(&target, &route, &Address::new(&route, target.version), &Keyed)

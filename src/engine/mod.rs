@@ -14,6 +14,7 @@ pub mod gauges;
 mod headers;
 pub mod http;
 pub mod http1;
+pub mod local;
 pub mod manners;
 pub mod pool;
 pub mod proxy;

@@ -32,7 +32,7 @@ impl Redactor {
         let words = target.secrets().flat_map(|secret| whole_and_last(secret.expose()));
         let in_url = match &target.place {
             Place::Url(url) => hidden(url).into_iter().map(|range| &url[range]).collect(),
-            Place::Simulator { .. } => Vec::new(),
+            Place::Simulator { .. } | Place::Local(_) => Vec::new(),
         };
         Redactor::default().with(words.chain(in_url), SHORTEST)
     }
@@ -144,6 +144,9 @@ mod tests {
             compression: Default::default(),
             request_id: None,
             gpus: None,
+            server: None,
+            metrics: None,
+            hardware: None,
         }
     }
 

@@ -30,7 +30,7 @@ impl Table {
             whole.with_column(derive::gap_column(&facts::all(&self.0)?, GAPS.into()))?;
             whole = schema::checked(&whole)?;
         }
-        Ok(Table(whole))
+        Ok(Table::of(whole))
     }
 
     /// Reads a table that [`Table::write_parquet`] wrote. Further columns are left out, and so are the gaps between tokens: they
@@ -46,7 +46,7 @@ impl Table {
         let names = schema::columns().map(|(name, _)| name.to_owned()).filter(|name| name != GAPS).collect();
         let mut frame = reader.with_columns(Some(names)).finish()?;
         frame.rechunk_mut();
-        Ok(Table(frame))
+        Ok(Table::of(frame))
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         strange.0.with_column(Float64Chunked::from_slice("seq".into(), &[1.0]).into_column()).unwrap();
         let error = Table::read_parquet(written(&strange).as_slice()).unwrap_err().to_string();
         assert!(error.starts_with("column `seq` holds f64 where u64 was expected"), "{error}");
-        let short = Table(table("a", &[outcome(0)]).0.drop("ttft_ms").unwrap());
+        let short = Table::of(table("a", &[outcome(0)]).0.drop("ttft_ms").unwrap());
         let error = Table::read_parquet(written(&short).as_slice()).unwrap_err().to_string();
         assert!(error.starts_with("the table has no column `ttft_ms`"), "{error}");
         assert!(Table::read_parquet(&b"not a table"[..]).is_err());

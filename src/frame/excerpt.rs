@@ -29,7 +29,7 @@ impl Table {
         let ids = StringChunked::from_iter_values(s::CASE_ID.into(), (0..frame.height()).map(|_| stage.case.id.as_str()));
         frame.with_column(phases.with_name(s::PHASE.into()).into_column())?;
         frame.with_column(ids.into_column())?;
-        Ok(Table(frame))
+        Ok(Table::of(frame).beside(self.recorded().to_vec()))
     }
 }
 

@@ -117,6 +117,9 @@ fn target() -> Target {
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        server: None,
+        metrics: None,
+        hardware: None,
     }
 }
 

@@ -47,7 +47,7 @@ fn of(all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
     let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(|fact| row(fact, facts)).collect();
     let scalars = scalars(&rounds, &rows, facts);
     let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
-    Ok(Sample { windows, scalars, distributions, counts, without_file: without_file(all), rows })
+    Ok(Sample { windows, scalars, distributions, signals: Default::default(), counts, without_file: without_file(all), rows })
 }
 
 /// Requests that this side had no file for. In warm-up too: what was not sent then warmed nothing up.

@@ -65,7 +65,7 @@ pub(super) fn error_rate<R: Borrow<Row>>(rows: &[R]) -> Option<f64> {
 fn goodput(rows: &[Row], facts: &CaseFacts<'_>) -> Option<f64> {
     let limits = facts.case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits.as_slice()),
-        Subject::Metric { .. } => None,
+        Subject::Metric { .. } | Subject::Signal { .. } => None,
     });
     let count = |limits: &[RequestLimit]| rows.iter().filter(|row| row.meets(limits)).count() as f64;
     limits.map(count)

@@ -4,6 +4,7 @@ use crate::frame::error::FrameError;
 use crate::frame::schema as s;
 use crate::frame::{derive, facts};
 use crate::model::outcome::{Failure, Outcome, Phase};
+use crate::model::telemetry::Recorded;
 use crate::model::units::Nanos;
 use polars::prelude::*;
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ pub struct Tagged<'a> {
 
 /// The rows of a run, warm-up among them and marked: the raw facts of every request, and what follows from them.
 #[derive(Clone, Debug)]
-pub struct Table(pub(super) DataFrame);
+pub struct Table(pub(super) DataFrame, Vec<Recorded>);
 
 impl Table {
     /// A table of these outcomes, sorted by case in order of first appearance, round and number.
@@ -34,7 +35,22 @@ impl Table {
         let rows = sorted(rows.into_iter().collect());
         let raw = DataFrame::new(rows.len(), raw_columns(&rows))?;
         let derived = derive::columns(&facts::all(&raw)?);
-        Ok(Table(s::checked(&raw.hstack(&derived)?)?))
+        Ok(Table(s::checked(&raw.hstack(&derived)?)?, Vec::new()))
+    }
+
+    /// A table of these rows, with nothing beside them.
+    pub(super) fn of(rows: DataFrame) -> Table {
+        Table(rows, Vec::new())
+    }
+
+    /// The same, and what was read beside its requests.
+    pub fn beside(self, recorded: Vec<Recorded>) -> Table {
+        Table(self.0, recorded)
+    }
+
+    /// What was read beside its requests, round by round.
+    pub fn recorded(&self) -> &[Recorded] {
+        &self.1
     }
 
     /// Number of rows, warm-up included.

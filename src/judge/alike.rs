@@ -26,7 +26,7 @@ pub(super) fn effect(check: &Check, sample: &Sample, evidence: &Evidence, value:
 fn rows<'a>(check: &'a Check, sample: &'a Sample) -> impl Iterator<Item = &'a Row> {
     let tags: &[(String, String)] = match &check.subject {
         Subject::Metric { tags, .. } => tags,
-        Subject::Goodput(_) => &[],
+        Subject::Goodput(_) | Subject::Signal { .. } => &[],
     };
     sample.rows.iter().filter(move |row| tagged(row, tags))
 }
@@ -46,6 +46,7 @@ fn counted(check: &Check, row: &Row) -> Option<Unit> {
     let hit = match &check.subject {
         Subject::Goodput(limits) => row.meets(limits),
         Subject::Metric { .. } => !row.ok,
+        Subject::Signal { .. } => return None,
     };
     (!row.left).then_some(Unit { amount: f64::from(u8::from(hit)), weight: 1.0 })
 }

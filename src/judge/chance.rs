@@ -69,7 +69,7 @@ fn breaking(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
             }
             _ => return None,
         },
-        Subject::Metric { .. } => return None,
+        Subject::Metric { .. } | Subject::Signal { .. } => return None,
     };
     inner(tail).then_some((flags, tail))
 }

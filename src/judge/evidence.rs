@@ -5,6 +5,7 @@ use crate::model::check::{Check, Of, RequestLimit, Subject};
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::mix::within;
 use crate::model::sample::{Row, Sample};
+use crate::model::telemetry::SignalStat;
 
 /// The evidence for one check.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +29,7 @@ impl Evidence {
     /// The evidence for a check in a sample.
     pub(super) fn of(check: &Check, sample: &Sample) -> Evidence {
         match &check.subject {
+            Subject::Signal { signal, stat } => of_signal(sample.signals.get(signal), *stat),
             Subject::Goodput(limits) => share(goodput_flags(&sample.rows, limits).into_iter()),
             Subject::Metric { metric, stat, tags } => {
                 let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
@@ -43,6 +45,12 @@ impl Evidence {
             }
         }
     }
+}
+
+/// A statistic of a signal: neighbouring samples are alike, and no number of them bounds it.
+fn of_signal(seen: Option<&SignalStat>, stat: Stat) -> Evidence {
+    let Some(seen) = seen else { return Evidence::Figure(None, 0) };
+    Evidence::Figure(seen.at(stat), seen.n)
 }
 
 /// Which rows are ok and meet every limit, in the order of the rows; those whose users left are not among them.

@@ -25,7 +25,7 @@ pub fn needed(check: &Check) -> Option<u64> {
         Subject::Metric { stat: Some(Stat::Quantile(p)), .. } => exact(1.0 - p),
         Subject::Metric { stat: Some(Stat::Mean), .. } => Some(bootstrap::needed(level)),
         Subject::Metric { metric, stat: None, .. } => is_throughput(*metric).then(|| bootstrap::needed(level)),
-        Subject::Metric { .. } => None,
+        Subject::Metric { .. } | Subject::Signal { .. } => None,
     }
 }
 

@@ -24,6 +24,7 @@ impl Watch {
     pub fn breaks(&self, row: &Row) -> Option<bool> {
         let check = &self.check;
         match &check.subject {
+            Subject::Signal { .. } => None,
             // A user who left is neither a success nor an error.
             Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } if row.left => None,
             Subject::Metric { metric, .. } if row.left && !row.counts(*metric) => None,

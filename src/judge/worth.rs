@@ -44,14 +44,14 @@ pub(super) fn remark(check: &Check, sample: &Sample, opinion: &Opinion) -> Optio
                 _ => None,
             }
         }
-        Subject::Metric { .. } => None,
+        Subject::Metric { .. } | Subject::Signal { .. } => None,
     }
 }
 
 fn rounds<'a>(check: &Check, sample: &'a Sample) -> Vec<Vec<&'a Row>> {
     let tags: &[(String, String)] = match &check.subject {
         Subject::Metric { tags, .. } => tags,
-        Subject::Goodput(_) => &[],
+        Subject::Goodput(_) | Subject::Signal { .. } => &[],
     };
     let own = |rows: &'a [Row]| rows.iter().filter(|row| tagged(row, tags)).collect();
     sample.rows.chunk_by(|a, b| a.round == b.round).map(own).collect()

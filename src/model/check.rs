@@ -3,6 +3,7 @@
 use crate::model::baseline::Relative;
 use crate::model::labels::Labels;
 use crate::model::metric::{Metric, Per, Stat};
+use crate::model::signal::Signal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -85,6 +86,13 @@ pub enum Subject {
     },
     /// The share of scheduled requests that are ok and meet every limit.
     Goodput(Vec<RequestLimit>),
+    /// A statistic of what was sampled beside the requests: always compared as a point.
+    Signal {
+        /// The signal.
+        signal: Signal,
+        /// The statistic.
+        stat: Stat,
+    },
 }
 
 /// How sure a ruling must be.
@@ -161,7 +169,7 @@ impl Check {
     pub fn group(&self) -> Option<&str> {
         match &self.subject {
             Subject::Metric { tags, .. } => tags.iter().find(|(tag, _)| tag == "group").map(|(_, value)| value.as_str()),
-            Subject::Goodput(_) => None,
+            Subject::Goodput(_) | Subject::Signal { .. } => None,
         }
     }
 
@@ -171,6 +179,7 @@ impl Check {
         let ceiling = self.op.is_ceiling();
         let share = match &self.subject {
             _ if matches!(self.op, Op::Equal | Op::Unequal) => return None,
+            Subject::Signal { .. } => return None,
             Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } if ceiling => self.limit,
             Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => 1.0 - self.limit,
             Subject::Metric { metric, stat, .. } => match (*stat)? {

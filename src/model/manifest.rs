@@ -1,7 +1,9 @@
 //! What is known of a run besides its rows: `manifest.json`.
 
 use crate::model::ending::Ending;
+use crate::model::local::LocalPart;
 use crate::model::search::Part as ProbePart;
+use crate::model::server::{ServerEnd, Startup};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -86,6 +88,18 @@ pub struct Part {
     pub probe: Option<ProbePart>,
     /// What the worker threads saw of themselves; None after a crash.
     pub vitals: Option<Vitals>,
+    /// How the managed server came up, where it was started for this part.
+    #[serde(default)]
+    pub startup: Option<Startup>,
+    /// How the managed server ended by itself, if so.
+    #[serde(default)]
+    pub server_end: Option<ServerEnd>,
+    /// What a model in this process did.
+    #[serde(default)]
+    pub local: Option<LocalPart>,
+    /// Why telemetry that could be expected is missing.
+    #[serde(default)]
+    pub untold: Vec<String>,
 }
 
 /// The tool's own health during one part.

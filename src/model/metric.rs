@@ -32,6 +32,12 @@ pub enum Needs {
     Items,
     /// A server that reports its own times.
     ServerTimes,
+    /// `target.server`.
+    ManagedServer,
+    /// GPUs that tell their power.
+    Power,
+    /// `target.hardware`.
+    Hardware,
 }
 
 macro_rules! metrics {
@@ -144,6 +150,14 @@ metrics! {
     ErrorRate "error_rate" "error_rate" Share Case Nothing false;
     /// Ok requests that meet every per-request limit, per second.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing true;
+    /// From the start of the managed server's process until it was ready; the mean of its starts.
+    Startup "startup" "startup_s" Seconds Case ManagedServer false;
+    /// Energy of the GPUs over the measured windows / output tokens of ok requests.
+    EnergyPerToken "energy_per_token" "energy_per_token_j" Joules Case Power false;
+    /// 2 × parameters × tokens per second / (peak_flops × gpus).
+    Mfu "mfu" "mfu" Share Case Hardware true;
+    /// Bytes of weights and KV cache read per second / (peak_bandwidth × gpus).
+    Mbu "mbu" "mbu" Share Case Hardware true;
     /// Length of the measured window.
     Window "window" "window_s" Seconds Case Nothing true;
 }

@@ -11,6 +11,7 @@ use crate::model::request::RequestSpec;
 use crate::model::search::Quest;
 use crate::model::seed::Seed;
 use crate::model::target::Target;
+use crate::model::telemetry::TelemetrySpec;
 use crate::model::track::Track;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -175,6 +176,8 @@ pub struct Plan {
     pub pause: Nanos,
     /// When a measurement is not sound.
     pub audit: AuditLimits,
+    /// What is sampled beside the requests.
+    pub telemetry: TelemetrySpec,
     /// Reports.
     pub report: ReportSpec,
     /// The baseline that its limits are relative to.

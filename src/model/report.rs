@@ -3,6 +3,7 @@
 use crate::model::check::Verdict;
 use crate::model::ending::{Aborted, Saturated};
 use crate::model::labels::Labels;
+use crate::model::local::LocalPart;
 use crate::model::manifest::Manifest;
 use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
@@ -11,6 +12,8 @@ use crate::model::plan::{AuditLimits, STAGE};
 use crate::model::repeats::Repeat;
 use crate::model::sample::{Counts, Distribution};
 use crate::model::search::SearchReport;
+use crate::model::server::{ServerEnd, Startup};
+use crate::model::telemetry::Telemetry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -153,6 +156,14 @@ pub struct CaseReport {
     pub failures: Vec<FailureExample>,
     /// Over time.
     pub timelines: Timelines,
+    /// What was sampled beside its requests.
+    pub telemetry: Telemetry,
+    /// How the server came up, each time that it was started for this case.
+    pub startups: Vec<Startup>,
+    /// How the server ended by itself, with the round.
+    pub server_ends: Vec<(u32, ServerEnd)>,
+    /// What a model in this process did, round by round.
+    pub local: Vec<LocalPart>,
     /// What else is drawn of it.
     pub pictures: Pictures,
     /// Why values are missing or doubtful.

@@ -3,6 +3,8 @@
 use crate::model::check::RequestLimit;
 use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
+use crate::model::signal::Signal;
+use crate::model::telemetry::SignalStat;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -99,6 +101,8 @@ pub struct Sample {
     pub scalars: BTreeMap<Metric, f64>,
     /// Distributions of the per-request and per-gap metrics that exist, over ok rows.
     pub distributions: BTreeMap<Metric, Distribution>,
+    /// The signals that exist.
+    pub signals: BTreeMap<Signal, SignalStat>,
     /// Counts.
     pub counts: Counts,
     /// Requests that failed for want of a file to open a connection with.

@@ -1,7 +1,10 @@
 //! Who is measured, and how it is reached.
 
 use crate::model::api::Api;
+use crate::model::local::Local;
+use crate::model::server::ManagedServer;
 use crate::model::simulator::Simulator;
+use crate::model::telemetry::{Hardware, Scrape};
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -40,6 +43,8 @@ pub enum Place {
         /// The path that requests are posted to; None: the usual one of the protocol.
         path: Option<String>,
     },
+    /// A model in this process.
+    Local(Local),
 }
 
 /// One of the models that requests name, and its share of them.
@@ -145,12 +150,21 @@ pub struct Target {
     pub compression: Compression,
     /// GPUs behind the target, for per-GPU figures.
     pub gpus: Option<u32>,
+    /// The server that is started for it, and stopped; None: it runs already.
+    pub server: Option<ManagedServer>,
+    /// Its metrics page.
+    pub metrics: Option<Scrape>,
+    /// What its hardware could do at the most.
+    pub hardware: Option<Hardware>,
 }
 
 impl Target {
     /// Every secret of this target, for the redaction of what a server echoes.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
-        self.api_key.iter().chain(self.headers.iter().map(|(_, value)| value))
+        self.api_key
+            .iter()
+            .chain(self.headers.iter().map(|(_, value)| value))
+            .chain(self.server.iter().flat_map(|own| own.env.iter().map(|(_, value)| value)))
     }
 }
 

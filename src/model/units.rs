@@ -89,6 +89,20 @@ pub enum Unit {
     Count,
     /// Seconds.
     Seconds,
+    /// Per second, of whatever is counted.
+    PerSecond,
+    /// Bytes; limits may also be written in `KB MB GB KiB MiB GiB`.
+    Bytes,
+    /// Bytes per second; limits likewise, with `/s`.
+    BytesPerSecond,
+    /// Watts.
+    Watts,
+    /// Joules.
+    Joules,
+    /// Megahertz.
+    Megahertz,
+    /// Degrees Celsius.
+    Celsius,
 }
 
 impl Unit {
@@ -104,6 +118,13 @@ impl Unit {
             Unit::Tokens => "tok",
             Unit::Count => "",
             Unit::Seconds => "s",
+            Unit::PerSecond => "/s",
+            Unit::Bytes => "B",
+            Unit::BytesPerSecond => "B/s",
+            Unit::Watts => "W",
+            Unit::Joules => "J",
+            Unit::Megahertz => "MHz",
+            Unit::Celsius => "°C",
         }
     }
 }

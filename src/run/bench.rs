@@ -62,7 +62,7 @@ impl Bench {
     fn new(case: &Case, datasets: Vec<Dataset>, log: Option<Log>, context: &Context) -> Result<Bench, RunError> {
         let route = match &case.target.place {
             Place::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
-            Place::Simulator { .. } => None,
+            Place::Simulator { .. } | Place::Local(_) => None,
         };
         let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
         let mut notes: Vec<String> = datasets.iter().flat_map(|dataset| dataset.notes.iter().cloned()).collect();

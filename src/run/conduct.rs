@@ -71,6 +71,7 @@ fn open_files(case: &Case) -> (u64, u64) {
     };
     let ends = match case.target.place {
         Place::Url(_) => 1,
+        Place::Local(_) => 0,
         Place::Simulator { .. } => 2,
     };
     (connections * ends + SPARE_FILES, connections)

@@ -172,6 +172,7 @@ fn unguarded(plan: &Plan) -> Option<String> {
     let first = plan.quests.first().and_then(|quest| plan.cases.get(quest.first))?;
     let counts = |check: &Check| match &check.subject {
         Subject::Goodput(_) => true,
+        Subject::Signal { .. } => false,
         Subject::Metric { metric, .. } => *metric == Metric::ErrorRate || check.of == Of::Scheduled,
     };
     let words = "no limit of the search counts failures: a load that only makes errors would hold; `error_rate < 1%` does";
@@ -182,7 +183,7 @@ fn unguarded(plan: &Plan) -> Option<String> {
 fn rounds_of(check: &Check, rounds: u32) -> u32 {
     match &check.subject {
         Subject::Metric { tags, .. } if tags.iter().any(|(tag, _)| tag == "round") => 1,
-        Subject::Metric { .. } | Subject::Goodput(_) => rounds,
+        Subject::Metric { .. } | Subject::Goodput(_) | Subject::Signal { .. } => rounds,
     }
 }
 

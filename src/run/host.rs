@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 /// It cannot listen.
 pub fn simulator(turn: &Turn) -> Result<Option<sim::Running>, RunError> {
     match &turn.case.target.place {
-        Place::Url(_) => Ok(None),
+        Place::Url(_) | Place::Local(_) => Ok(None),
         Place::Simulator { server, .. } => {
             let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
             Ok(Some(sim::start(server, turn.seed.child("simulator"), loopback, Truth::off())?))

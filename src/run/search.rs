@@ -142,7 +142,7 @@ fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Result<Sho
 fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
     let limits = case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits),
-        Subject::Metric { .. } => None,
+        Subject::Metric { .. } | Subject::Signal { .. } => None,
     })?;
     let window: f64 = sample.windows.iter().sum();
     let n = sample.rows.len() as f64;

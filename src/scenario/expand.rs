@@ -8,6 +8,7 @@ use crate::model::plan::{AuditLimits, Case, Plan, ReportSpec};
 use crate::model::request::RequestSpec;
 use crate::model::search::{Goal, Quest};
 use crate::model::seed::Seed;
+use crate::model::telemetry::TelemetrySpec;
 use crate::model::units::Nanos;
 use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
@@ -77,6 +78,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         rounds: rounds?,
         pause,
         audit,
+        telemetry: TelemetrySpec::default(),
         report,
         baseline: text,
         resolved: String::new(),

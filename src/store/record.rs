@@ -209,6 +209,7 @@ pub mod tests {
                     rows_repeated,
                     probe: (rows_dropped % 2 == 0).then_some(Probe { share: 0.25, hopeless: round % 2 == 0 }),
                     vitals,
+                    ..Part::default()
                 }
             },
         )

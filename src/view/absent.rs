@@ -68,13 +68,21 @@ fn reason(case: &CaseReport, metric: Metric) -> &'static str {
         Needs::Turns => "needs conversations (`dataset.turns`)",
         Needs::Items => "needs requests of several inputs",
         Needs::ServerTimes => "not reported by the server",
+        Needs::ManagedServer => "needs `target.server`",
+        Needs::Power => "no GPU told its power",
+        Needs::Hardware => "needs `target.hardware`",
         Needs::Nothing => "not reported by the server, and not countable",
     }
 }
 
 fn missing(case: &CaseReport) -> impl Iterator<Item = Metric> {
     // Whole families that most cases have no use for are not listed one by one.
-    let family = |metric: &Metric| matches!(metric.needs(), Needs::Turns | Needs::Items | Needs::ServerTimes);
+    let family = |metric: &Metric| {
+        matches!(
+            metric.needs(),
+            Needs::Turns | Needs::Items | Needs::ServerTimes | Needs::ManagedServer | Needs::Power | Needs::Hardware
+        )
+    };
     Metric::ALL.iter().copied().filter(move |metric| !family(metric)).filter(|metric| match metric.per() {
         Per::Case => !case.scalars.contains_key(metric),
         Per::Request | Per::Gap => !case.distributions.contains_key(metric),

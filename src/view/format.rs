@@ -91,7 +91,12 @@ fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
         Unit::TokensPerSecond | Unit::RequestsPerSecond | Unit::ItemsPerSecond | Unit::SessionsPerSecond => {
             format!("{} {}", compact(value, significant), unit.symbol())
         }
-        Unit::Tokens => format!("{} {}", digits(value, significant), unit.symbol()),
+        Unit::Tokens | Unit::Watts | Unit::Joules | Unit::Megahertz | Unit::Celsius => {
+            format!("{} {}", digits(value, significant), unit.symbol())
+        }
+        Unit::PerSecond => format!("{}{}", compact(value, significant), unit.symbol()),
+        Unit::Bytes => bytes_in(value, significant),
+        Unit::BytesPerSecond => format!("{}/s", bytes_in(value, significant)),
         Unit::Count => digits(value, significant),
     }
 }
@@ -125,9 +130,13 @@ fn leading(text: &str) -> (Option<f64>, &str) {
 
 /// Bytes in the binary unit that reads best.
 pub fn bytes(value: f64) -> String {
+    bytes_in(value, 3)
+}
+
+fn bytes_in(value: f64, significant: i32) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let step = units.iter().enumerate().rev().find(|(power, _)| value >= 1024f64.powi(*power as i32)).unwrap_or((0, &"B"));
-    format!("{} {}", number(value / 1024f64.powi(step.0 as i32)), step.1)
+    format!("{} {}", digits(value / 1024f64.powi(step.0 as i32), significant), step.1)
 }
 
 /// The unit that a check's figures are in: a share for goodput, a plain count for `.count`.
@@ -141,6 +150,8 @@ pub fn unit_of_check(check: &Check) -> Unit {
         Subject::Goodput(_) => Unit::Share,
         Subject::Metric { stat: Some(Stat::Count), .. } => Unit::Count,
         Subject::Metric { metric, .. } => metric.unit(),
+        Subject::Signal { stat: Stat::Count, .. } => Unit::Count,
+        Subject::Signal { signal, .. } => signal.unit(),
     }
 }
 

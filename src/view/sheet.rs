@@ -62,6 +62,7 @@ pub fn subject_mark(case: &CaseReport, verdict: &Verdict) -> &'static str {
     match &verdict.check.subject {
         Subject::Metric { metric, .. } => mark(case, *metric),
         Subject::Goodput(limits) => limits.iter().map(|limit| mark(case, limit.metric)).max().unwrap_or(""),
+        Subject::Signal { .. } => "",
     }
 }
 

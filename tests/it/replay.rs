@@ -91,6 +91,9 @@ fn target(api: Api, url: String) -> Target {
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        server: None,
+        metrics: None,
+        hardware: None,
     }
 }
 

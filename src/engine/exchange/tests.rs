@@ -25,6 +25,9 @@ pub fn engine(url: &str) -> Http {
         version: Default::default(),
         compression: Default::default(),
         gpus: None,
+        server: None,
+        metrics: None,
+        hardware: None,
     };
     let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
     let protocol = protocol(Api::OpenaiChat, None).unwrap();

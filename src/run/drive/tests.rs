@@ -25,6 +25,9 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        server: None,
+        metrics: None,
+        hardware: None,
     };
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
     let shape = Shape::Closed { users: calls as u32 };

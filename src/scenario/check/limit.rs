@@ -6,6 +6,19 @@ use crate::model::units::Unit;
 use crate::scenario::leaf::share::percent;
 use std::ops::Range;
 
+/// The units of memory, in bytes.
+const SIZES: [(&str, f64); 9] = [
+    ("B", 1.0),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("TB", 1e12),
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("TiB", 1_099_511_627_776.0),
+];
+
 /// The units of time: name, power of ten in seconds, factor.
 const TIMES: [(&str, i32, f64); 7] =
     [("ns", -9, 1.0), ("us", -6, 1.0), ("µs", -6, 1.0), ("ms", -3, 1.0), ("s", 0, 1.0), ("m", 0, 60.0), ("h", 0, 3600.0)];
@@ -88,9 +101,15 @@ fn convert(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
             // The decimal point is moved in the text, so that 0.3s is 300 ms to the last bit.
             spelled(power + own).map(|scaled| scaled * factor)
         }
+        Unit::Bytes => spelled(0).zip(size(word)).map(|(value, factor)| value * factor),
+        Unit::BytesPerSecond => spelled(0).zip(size(word.strip_suffix("/s")?)).map(|(value, factor)| value * factor),
         Unit::Share => (word == "%").then(|| percent(text)).flatten(),
         _ => (word.is_empty() || word == unit.symbol()).then_some(value),
     }
+}
+
+fn size(word: &str) -> Option<f64> {
+    SIZES.iter().find(|(name, _)| *name == word).map(|(_, bytes)| *bytes)
 }
 
 /// The value with its unit, so that it reads back equal.
@@ -121,6 +140,13 @@ fn name(unit: Unit) -> &'static str {
         Unit::SessionsPerSecond => "sessions per second",
         Unit::Tokens => "tokens",
         Unit::Count => "plain numbers",
+        Unit::PerSecond => "events per second",
+        Unit::Bytes => "bytes",
+        Unit::BytesPerSecond => "bytes per second",
+        Unit::Watts => "watts",
+        Unit::Joules => "joules",
+        Unit::Megahertz => "megahertz",
+        Unit::Celsius => "degrees Celsius",
     }
 }
 
@@ -128,6 +154,8 @@ fn units(unit: Unit) -> String {
     match unit {
         Unit::Millis | Unit::Seconds => "`ns`, `us`, `ms`, `s`, `m` or `h`".to_owned(),
         Unit::Count => "no unit".to_owned(),
+        Unit::Bytes => "`B`, `MB`, `GB`, `MiB` or `GiB`".to_owned(),
+        Unit::BytesPerSecond => "`B/s`, `MB/s`, `GB/s`, `MiB/s` or `GiB/s`".to_owned(),
         _ => format!("`{}`", unit.symbol()),
     }
 }

@@ -97,6 +97,7 @@ fn name_of(subject: &Subject) -> &'static str {
     match subject {
         Subject::Metric { metric, .. } => metric.name(),
         Subject::Goodput(_) => "goodput",
+        Subject::Signal { signal, .. } => signal.name(),
     }
 }
 
@@ -104,6 +105,8 @@ fn unit_of(subject: &Subject) -> Unit {
     match subject {
         Subject::Metric { stat: Some(Stat::Count), .. } => Unit::Count,
         Subject::Metric { metric, .. } => metric.unit(),
+        Subject::Signal { stat: Stat::Count, .. } => Unit::Count,
+        Subject::Signal { signal, .. } => signal.unit(),
         Subject::Goodput(_) => Unit::Share,
     }
 }
@@ -270,6 +273,7 @@ pub fn subject(subject: &Subject) -> String {
             let stat = stat.map_or(String::new(), |stat| format!(".{stat}"));
             format!("{metric}{tags}{stat}")
         }
+        Subject::Signal { signal, stat } => format!("{signal}.{stat}"),
         Subject::Goodput(limits) => {
             let limits: Vec<String> = limits
                 .iter()

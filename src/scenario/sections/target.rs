@@ -156,6 +156,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             _ => Compression::None,
         },
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
+        server: None,
+        metrics: None,
+        hardware: None,
     })
 }
 

@@ -23,6 +23,7 @@ fn plan() -> Plan {
         rounds: 1,
         pause: Nanos::ZERO,
         audit: Default::default(),
+        telemetry: Default::default(),
         report: ReportSpec {
             formats: Vec::new(),
             dir: "d".into(),

@@ -43,6 +43,9 @@ pub fn target(url: &str) -> Target {
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        server: None,
+        metrics: None,
+        hardware: None,
     }
 }
 

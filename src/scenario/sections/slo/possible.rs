@@ -13,6 +13,7 @@ pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
+        Subject::Signal { .. } => (Vec::new(), &[]),
     };
     tags.iter().for_each(|(tag, value)| known_tag(limit, case, (tag, value, rounds), review));
     let lines = case.lines_of(limit.check.group());

@@ -127,7 +127,7 @@ fn lone(case: &Measured<'_>) -> Vec<Tagged> {
 fn good(case: &Measured<'_>) -> Option<usize> {
     let limits = case.case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits),
-        Subject::Metric { .. } => None,
+        Subject::Metric { .. } | Subject::Signal { .. } => None,
     })?;
     Some(case.rows.iter().filter(|row| row.row.meets(limits)).count())
 }

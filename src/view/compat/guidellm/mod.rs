@@ -111,6 +111,7 @@ fn url<'a>(case: &'a Measured<'_>) -> &'a str {
     match &case.case.target.place {
         Place::Url(url) => url,
         Place::Simulator { .. } => "simulator",
+        Place::Local(_) => "local",
     }
 }
 

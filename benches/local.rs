@@ -1,0 +1,3 @@
+//! Decoding in this process beside the plain loop of the same library.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! A model in this process.
+
+pub mod ask;
