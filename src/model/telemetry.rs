@@ -170,7 +170,7 @@ impl SignalStat {
         let (lower, before) = place.checked_sub(1).and_then(|before| self.buckets.get(before)).copied().unwrap_or((0.0, 0.0));
         let inside = through - before;
         let part = if inside > 0.0 { (rank - before) / inside } else { 1.0 };
-        upper.is_finite().then(|| lower + (upper - lower) * part)
+        upper.is_finite().then_some(lower + (upper - lower) * part)
     }
 }
 

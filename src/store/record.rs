@@ -10,7 +10,6 @@ use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// One entry of a journal.
-#[expect(clippy::large_enum_variant, reason = "a record is written or read and gone at once, and nearly all are outcomes")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
     /// A round of a case begins.
