@@ -1,4 +1,5 @@
-//! Floor 2. What this machine is, and what this process takes of it.
+//! Floor 2. What this machine is, and what this process takes of it; what is sampled beside the requests.
 
 pub mod machine;
 pub mod process;
+pub mod source;
