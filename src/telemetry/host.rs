@@ -126,7 +126,8 @@ fn network(dev: &str) -> (f64, f64) {
     let mut sum = (0.0, 0.0);
     for (_, rest) in dev.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo") {
         let mut counts = rest.split_whitespace();
-        if let (Some(Ok(received)), Some(Ok(sent))) = (counts.next().map(str::parse::<f64>), counts.nth(7).map(str::parse::<f64>)) {
+        if let (Some(Ok(received)), Some(Ok(sent))) = (counts.next().map(str::parse::<f64>), counts.nth(7).map(str::parse::<f64>))
+        {
             sum = (sum.0 + received, sum.1 + sent);
         }
     }

@@ -52,11 +52,12 @@ impl Sampler {
     }
 
     /// Samples everything for the last time. The readings, in the order in which they were made, and what a reader must know of
-    /// them; None where the thread broke down.
-    pub fn finish(self) -> Option<(Vec<Reading>, Vec<String>)> {
-        let Some(Running { origin, thread }) = self.running else { return Some(Default::default()) };
+    /// them.
+    pub fn finish(self) -> (Vec<Reading>, Vec<String>) {
+        let Some(Running { origin, thread }) = self.running else { return Default::default() };
         drop(origin);
-        thread.join().ok().map(Log::into_parts)
+        let broken = |_| (Vec::new(), vec!["the telemetry thread ended unexpectedly; this is a defect of llmscen".into()]);
+        thread.join().map_or_else(broken, Log::into_parts)
     }
 }
 

@@ -19,10 +19,7 @@ use std::time::{Duration, Instant};
 /// The programs that are looked for, the present one first, and what they are told to print everything that is wanted.
 const PROGRAMS: [(&str, &[&str]); 2] = [
     ("amd-smi", &["metric", "--json"]),
-    (
-        "rocm-smi",
-        &["--showuse", "--showmemuse", "--showmeminfo", "vram", "--showpower", "--showtemp", "--showclocks", "--json"],
-    ),
+    ("rocm-smi", &["--showuse", "--showmemuse", "--showmeminfo", "vram", "--showpower", "--showtemp", "--showclocks", "--json"]),
 ];
 /// Between two samples at the least.
 const LEAST: Nanos = Nanos::from_millis(1000);
@@ -117,12 +114,18 @@ impl Source for Sampled {
     }
 
     fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+        let (name, visible) = (self.program.name, &self.program.visible);
         let text = self.program.print(self.interval.into())?;
+        let mut all = told::cards(&text).ok_or_else(|| format!("`{name}` printed no JSON that tells of GPUs"))?;
         (self.times, self.took) = (self.times + 1, self.took + at.elapsed());
-        let all = told::cards(&text).ok_or_else(|| format!("`{}` printed no JSON that tells of GPUs", self.program.name))?;
-        let visible = all.iter().filter(|(device, _)| self.program.visible.shows(*device, ""));
-        visible.for_each(|(device, card)| self.fleet.tell(*device, card, tell));
-        Ok(())
+        let count = all.len();
+        all.retain(|(device, _)| visible.shows(*device, ""));
+        all.iter().for_each(|(device, card)| self.fleet.tell(*device, card, tell));
+        match all.is_empty() {
+            true if count == 0 => Err(format!("`{name}` knows no GPU")),
+            true => Err(format!("`{}` names none of the {count} AMD GPUs", visible.name())),
+            false => Ok(()),
+        }
     }
 
     fn notes(&mut self) -> Vec<String> {
@@ -173,6 +176,9 @@ mod tests {
         assert!(notes[0].starts_with("each sample of the AMD GPUs ran `amd-smi` for "), "{notes:?}");
         env.insert("HIP_VISIBLE_DEVICES".into(), "1".into());
         assert_eq!(sample(Amd::find(&env).unwrap().source(LEAST).as_mut()), Ok(vec![]), "the first is not visible");
+        env.insert("HIP_VISIBLE_DEVICES".into(), "-1".into());
+        let none = "`HIP_VISIBLE_DEVICES` names none of the 2 AMD GPUs".to_owned();
+        assert_eq!(sample(Amd::find(&env).unwrap().source(LEAST).as_mut()), Err(none));
     }
 
     #[test]
@@ -180,6 +186,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (script, expected) in [
             ("exit 3", "`rocm-smi` ended with exit status: 3"),
+            ("echo '[]'", "`rocm-smi` knows no GPU"),
             ("echo WARNING", "`rocm-smi` printed no JSON that tells of GPUs"),
             ("sleep 60", "`rocm-smi` did not end within 50 ms"),
         ] {
@@ -194,7 +201,6 @@ mod tests {
                 fleet: Fleet::default(),
             };
             assert_eq!(sample(&mut source), Err(expected.to_owned()));
-            assert_eq!(source.notes(), Vec::<String>::new());
         }
     }
 }

@@ -40,14 +40,17 @@ impl Nvidia {
     /// # Errors
     /// There is no driver, or no such GPU; in words.
     pub fn find(visible: &Visible) -> Result<Nvidia, String> {
-        let nvml = Nvml::init().map_err(|error| error.to_string())?;
-        let count = nvml.device_count().map_err(|error| error.to_string())?;
+        let nvml = Nvml::init().map_err(|error| match error {
+            NvmlError::LibloadingError(_) => "no NVIDIA driver is installed (no libnvidia-ml.so.1)".to_owned(),
+            error => format!("NVIDIA's driver says that {error}"),
+        })?;
+        let count = nvml.device_count().map_err(|error| format!("NVIDIA's driver says that {error}"))?;
         let uuid = |index| nvml.device_by_index(index).and_then(|device| device.uuid()).unwrap_or_default();
         let devices: Vec<u32> = (0..count).filter(|index| visible.shows(*index, &uuid(*index))).collect();
         match (devices.is_empty(), visible.name()) {
             (false, _) => Ok(Nvidia { nvml: Arc::new(nvml), devices }),
-            (true, "") => Err("the driver knows none".into()),
-            (true, name) => Err(format!("`{name}` names none of {count}")),
+            (true, "") => Err("NVIDIA's driver knows no GPU".into()),
+            (true, name) => Err(format!("`{name}` names none of the {count} NVIDIA GPUs")),
         }
     }
 
@@ -152,8 +155,14 @@ mod tests {
 
     #[test]
     fn the_servers_processes_are_summed_and_unknown_ones_are_not_zero() {
-        let process = |pid, used_gpu_memory| ProcessInfo { pid, used_gpu_memory, gpu_instance_id: None, compute_instance_id: None };
-        let all = [(7, UsedGpuMemory::Used(100)), (8, UsedGpuMemory::Used(20)), (9, UsedGpuMemory::Used(3)), (10, UsedGpuMemory::Unavailable)];
+        let process =
+            |pid, used_gpu_memory| ProcessInfo { pid, used_gpu_memory, gpu_instance_id: None, compute_instance_id: None };
+        let all = [
+            (7, UsedGpuMemory::Used(100)),
+            (8, UsedGpuMemory::Used(20)),
+            (9, UsedGpuMemory::Used(3)),
+            (10, UsedGpuMemory::Unavailable),
+        ];
         let all = all.map(|(pid, used)| process(pid, used));
         assert_eq!(memory_of(&all, |pid| pid != 8), Some(103.0));
         assert_eq!((memory_of(&all, |pid| pid == 1), memory_of(&all, |pid| pid == 10)), (None, None));

@@ -41,7 +41,9 @@ mod tests {
 
     #[test]
     fn gpus_are_named_by_number_or_uuid_up_to_the_first_that_is_none() {
-        let of = |list: &str| Visible::of(&BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), list.into())]), &["X", "CUDA_VISIBLE_DEVICES"]);
+        let of = |list: &str| {
+            Visible::of(&BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), list.into())]), &["X", "CUDA_VISIBLE_DEVICES"])
+        };
         let shown = |list: &str| (0..4).filter(|index| of(list).shows(*index, &format!("GPU-{index}ab-cd"))).collect::<Vec<_>>();
         for (list, own) in [
             ("0, 2", vec![0, 2]),

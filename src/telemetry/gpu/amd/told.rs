@@ -71,7 +71,8 @@ fn clock(gpu: &Value, domain: &str) -> Option<f64> {
 
 /// A card of `rocm-smi --json`.
 fn rocm_smi(gpu: &Value) -> Card {
-    let entry = |key: &str| gpu.as_object()?.iter().find(|(own, _)| own.eq_ignore_ascii_case(key)).and_then(|(_, own)| number(own));
+    let entry =
+        |key: &str| gpu.as_object()?.iter().find(|(own, _)| own.eq_ignore_ascii_case(key)).and_then(|(_, own)| number(own));
     let of = |keys: &[&str]| keys.iter().find_map(|key| entry(key));
     let share = |keys: &[&str]| of(keys).map(|percent| percent / 100.0);
     let mut card = Card::default();
