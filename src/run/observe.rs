@@ -13,7 +13,7 @@ use crate::telemetry::gpu::visible::Visible;
 use crate::telemetry::host::Host;
 use crate::telemetry::source::Source;
 use crate::telemetry::tool::Tool;
-use crate::telemetry::tree::Tree;
+use crate::telemetry::tree::{Members, Tree};
 
 /// What a run samples; its GPUs are looked for once.
 pub struct Observer {
@@ -45,26 +45,32 @@ impl Observer {
 
     /// The sources of a round of that case, those that take long last. `server` is the process of its managed server.
     pub fn sources(&self, case: &Case, server: Option<u32>) -> Vec<Box<dyn Source>> {
-        let each = self.spec.interval;
-        let mut sources: Vec<Box<dyn Source>> = Vec::new();
-        if each == Nanos::ZERO {
-            return sources;
+        let mut sources = Vec::new();
+        if self.spec.interval > Nanos::ZERO {
+            let members = self.system(server, &mut sources);
+            self.gpus(case, members, &mut sources);
         }
-        let mut members = None;
+        sources
+    }
+
+    /// This tool, this machine and the managed server; who belongs to the server.
+    fn system(&self, server: Option<u32>, sources: &mut Vec<Box<dyn Source>>) -> Option<Members> {
+        let each = self.spec.interval;
         if self.spec.host {
             sources.push(Box::new(Tool::new(each)));
             sources.push(Box::new(Host::new(each)));
-            if let Some(pid) = server {
-                let tree = Tree::of(pid, each);
-                members = Some(tree.members());
-                sources.push(Box::new(tree));
-            }
         }
+        let tree = Tree::of(server.filter(|_| self.spec.host)?, each);
+        let members = tree.members();
+        sources.push(Box::new(tree));
+        Some(members)
+    }
+
+    fn gpus(&self, case: &Case, server: Option<Members>, sources: &mut Vec<Box<dyn Source>>) {
         if !simulated(case) {
-            sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(each, members)));
-            sources.extend(self.amd.as_ref().map(|gpus| gpus.source(each)));
+            sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(self.spec.interval, server)));
+            sources.extend(self.amd.as_ref().map(|gpus| gpus.source(self.spec.interval)));
         }
-        sources
     }
 }
 

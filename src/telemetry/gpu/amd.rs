@@ -40,7 +40,7 @@ impl Amd {
     /// The program on the environment's `PATH`, if there is one.
     pub fn find(env: &BTreeMap<String, String>) -> Option<Amd> {
         let path = env.get("PATH")?;
-        let found = |name| std::env::split_paths(path).map(|folder| folder.join(name)).find(|path| executable(path));
+        let found = |name| path.split(':').map(|folder| Path::new(folder).join(name)).find(|path| executable(path));
         let (name, path, arguments) = PROGRAMS.iter().find_map(|(name, arguments)| Some((*name, found(name)?, *arguments)))?;
         let visible = Visible::of(env, &["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]);
         Some(Amd { name, path, arguments, env: env.clone(), visible })
