@@ -41,9 +41,9 @@ pub const FIELDS: &[Field] = &[
     field("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", GpuThrottled, 1.0),
 ];
 
-/// Reasons for slow clocks that are power, heat or a fault: software power cap, hardware slowdown, software and hardware
-/// thermal slowdown, power brake. The others are idleness, settings of the user and the keeping of step with other GPUs.
-const SLOWED: u64 = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
+/// Reasons for slow clocks that count: software power cap, hardware slowdown, keeping step with other GPUs, software and hardware
+/// thermal slowdown, power brake. The others are idleness and settings of the user.
+const SLOWED: u64 = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80;
 
 /// A DCGM exporter. Its other series are told under their own names.
 #[derive(Debug)]
