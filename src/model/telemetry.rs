@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What is sampled, and how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TelemetrySpec {
     /// Between two samples; zero: nothing is sampled.
     pub interval: Nanos,
@@ -18,11 +18,13 @@ pub struct TelemetrySpec {
     pub gpu: bool,
     /// CPU, memory, network and disk of this tool, of the managed server and of the host are read.
     pub host: bool,
+    /// The page of a DCGM exporter, which tells the GPUs instead of this machine's libraries.
+    pub dcgm: Option<String>,
 }
 
 impl Default for TelemetrySpec {
     fn default() -> TelemetrySpec {
-        TelemetrySpec { interval: Nanos::from_millis(1000), gpu: true, host: true }
+        TelemetrySpec { interval: Nanos::from_millis(1000), gpu: true, host: true, dcgm: None }
     }
 }
 

@@ -14,7 +14,9 @@ use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
 use crate::scenario::sections::baseline::{self, Ground};
 use crate::scenario::sections::slo::Grounds;
-use crate::scenario::sections::{Draft, audit, dataset, load, mix, report, request, request::last, search, slo, target};
+use crate::scenario::sections::{
+    Draft, audit, dataset, load, mix, report, request, request::last, search, slo, target, telemetry,
+};
 use crate::scenario::sweep::{Point, Setting, points};
 use crate::scenario::tree::Node;
 use crate::scenario::vars::World;
@@ -67,7 +69,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         aims(root, &quests, &cases, review);
     }
     let frame = frame(root);
-    let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
+    let (seed, pause, audit, telemetry, report) = frame.filter(|_| review.is_clean())?;
     let plan = Plan {
         id: String::new(),
         name: root.get("name")?.text()?.into_owned(),
@@ -78,7 +80,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         rounds: rounds?,
         pause,
         audit,
-        telemetry: TelemetrySpec::default(),
+        telemetry,
         report,
         baseline: text,
         resolved: String::new(),
@@ -135,10 +137,11 @@ fn aims(root: &Node, quests: &[Quest], cases: &[Case], review: &mut Review) {
 }
 
 /// What all cases share.
-fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
+fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, TelemetrySpec, ReportSpec)> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
     let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
-    Some((Seed(seed), root.get("pause").and_then(duration)?, audit::decode(&draft)?, report::decode(&draft)?))
+    let pause = root.get("pause").and_then(duration)?;
+    Some((Seed(seed), pause, audit::decode(&draft)?, telemetry::decode(&draft)?, report::decode(&draft)?))
 }
 
 /// What all cases are made with.

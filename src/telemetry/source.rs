@@ -8,7 +8,7 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Told<'a> {
     /// The common name of a [`Signal`](crate::model::signal::Signal), or the source's own. The sampler leaves out a value
-    /// under an own name that is what it was.
+    /// under an own name that is what it was, and every value that is no finite number.
     pub name: &'a str,
     /// Labels that tell it from others of its name; empty: none.
     pub labels: &'a str,
@@ -16,6 +16,13 @@ pub struct Told<'a> {
     pub device: Option<u32>,
     /// The value: a gauge as it is, a count as it stands, in the unit of the signal.
     pub value: f64,
+}
+
+impl<'a> Told<'a> {
+    /// A value with no labels and of no device.
+    pub fn plain(name: &'a str, value: f64) -> Told<'a> {
+        Told { name, labels: "", device: None, value }
+    }
 }
 
 /// Something that tells values whenever it is asked.

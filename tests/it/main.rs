@@ -24,6 +24,7 @@ mod search;
 mod sessions;
 mod shapes;
 mod signals;
+mod telemetry;
 mod tls;
 mod traces;
 mod track;

@@ -54,3 +54,38 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
     }
     Some(Scrape { url, interval, headers: headers(draft, "target.metrics.headers", review) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Input, load};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn metrics(section: &str) -> (Option<Scrape>, String) {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: simulator{section} }}\ndataset: {{ kind: prompt, text: x }}\n\
+             load: {{ concurrency: 1, requests: 1 }}\n"
+        );
+        let env = BTreeMap::from([("TOKEN".to_owned(), "s3cret".to_owned())]);
+        let plan = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] }).unwrap().plan;
+        assert!(!plan.resolved.contains("s3cret"));
+        let secrets = plan.cases[0].target.secrets().map(|secret| secret.expose()).collect();
+        (plan.cases[0].target.metrics.clone(), secrets)
+    }
+
+    #[test]
+    fn a_text_is_the_url_and_none_is_none() {
+        assert_eq!(metrics(""), (None, String::new()));
+        let scrape = |url: &str, millis| Scrape { url: url.into(), interval: Nanos::from_millis(millis), headers: Vec::new() };
+        assert_eq!(metrics(", metrics: simulator").0, Some(scrape("simulator", 1000)));
+        assert_eq!(metrics(", metrics: { url: \"http://a:1/m\", interval: 250ms }").0, Some(scrape("http://a:1/m", 250)));
+    }
+
+    #[test]
+    fn a_header_is_a_secret() {
+        let (page, secrets) = metrics(", metrics: { url: \"http://a:1/m\", headers: { X-Token: \"${TOKEN}\" } }");
+        let headers = page.unwrap().headers;
+        assert_eq!((headers[0].0.as_str(), headers[0].1.expose(), secrets.as_str()), ("X-Token", "s3cret", "s3cret"));
+    }
+}

@@ -77,12 +77,12 @@ impl Source for Prometheus {
         let text = self.fetch.as_ref().map_err(String::clone).and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
         let read = text.and_then(|text| {
             let page = series(&text)?;
-            tell(Told { name: "up", labels: "", device: None, value: 1.0 });
+            tell(Told::plain("up", 1.0));
             self.seen.page(&page, &self.asked, tell);
             Ok(())
         });
         read.map_err(|reason| {
-            tell(Told { name: "up", labels: "", device: None, value: 0.0 });
+            tell(Told::plain("up", 0.0));
             format!("{}: {reason}", self.scrape.url)
         })
     }
@@ -175,6 +175,22 @@ pub fn missing(families: &BTreeSet<usize>, told: &BTreeSet<Signal>) -> Vec<Strin
         }
     }
     notes
+}
+
+/// The table of names as Markdown, for the documentation.
+pub fn table() -> String {
+    let mut table = String::new();
+    for family in FAMILIES {
+        table += &format!("\n### {}\n\n| signal | series, the best first |\n|---|---|\n", family.name);
+        for signal in Signal::ALL {
+            let ways = family.ways.iter().filter(|(own, _)| own == signal).map(|(_, how)| how.to_string());
+            let ways: Vec<String> = ways.collect();
+            if !ways.is_empty() {
+                table += &format!("| `{signal}` | {} |\n", ways.join("; "));
+            }
+        }
+    }
+    table
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! without `_total`: it is looked for without and with it. The first way to a signal that a page has is taken.
 
 use crate::model::signal::Signal::{self, *};
+use std::fmt;
 
 /// How a series becomes a signal.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +37,20 @@ impl How {
                 names.dedup();
                 names
             }
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sum = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" + ");
+        match *self {
+            How::Gauge(name) | How::Count(name) | How::Histogram(name) => write!(f, "`{name}`"),
+            How::Told(name) => write!(f, "`{name}` as it is"),
+            How::Over(part, whole) => write!(f, "`{part}` / `{whole}`"),
+            How::Counts(part, whole) if whole.len() > 1 => write!(f, "{} / ({})", sum(part), sum(whole)),
+            How::Counts(part, whole) => write!(f, "{} / {}", sum(part), sum(whole)),
+            How::Mean(total, count) => write!(f, "`{total}` / `{count}`, a mean alone"),
         }
     }
 }

@@ -318,3 +318,51 @@ fn settings_that_cannot_be_used_are_told_when_it_is_asked() {
     assert_eq!(rows, [row("up", "", 0.0)]);
     assert!(result.unwrap_err().starts_with("http://127.0.0.1:1/: nowhere.pem: "));
 }
+
+#[test]
+fn every_way_fits_the_form_of_its_signal_and_the_prefix_of_its_family() {
+    use crate::model::signal::Form;
+    use names::How;
+    for family in FAMILIES {
+        for (signal, how) in family.ways {
+            let fits = match how {
+                How::Gauge(_) | How::Over(..) => signal.form() == Form::Gauge,
+                How::Count(_) => signal.form() == Form::Rate,
+                How::Counts(..) | How::Told(_) => signal.form() == Form::Ratio,
+                How::Histogram(_) | How::Mean(..) => signal.form() == Form::Histogram,
+            };
+            assert!(fits && signal.scope() == "server", "{}: {signal}", family.name);
+            for name in how.names() {
+                assert!(name.starts_with(family.prefix) && !name.ends_with("_total"), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_table_of_the_documentation_is_this_one() {
+    let page = std::fs::read_to_string("docs/server-metrics.md").unwrap();
+    let (_, rest) = page.split_once("<!-- names -->\n").expect("the table begins");
+    let (table, _) = rest.split_once("\n<!-- end of names -->").expect("the table ends");
+    assert!(table == table_of_names(), "write it again:\n{}", table_of_names());
+}
+
+fn table_of_names() -> String {
+    table().trim_end().to_owned() + "\n"
+}
+
+/// What a scrape costs: `cargo test --lib what_a_page_costs -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn what_a_page_costs() {
+    let text: String = (0..3).map(|engine| recorded("vllm_cpu.pressed").replace("engine=\"0\"", &format!("engine=\"{engine}\""))).collect();
+    let mut seen = Seen::default();
+    let mut told = 0_u64;
+    let before = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    for _ in 0..100 {
+        seen.page(&series(&text).unwrap(), &[], &mut |_| told += 1);
+    }
+    let after = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let spent = (after.tv_sec - before.tv_sec) as f64 * 1e3 + (after.tv_nsec - before.tv_nsec) as f64 / 1e6;
+    println!("{} lines, {} values: {:.3} ms", text.lines().count(), told / 100, spent / 100.0);
+}

@@ -1,0 +1,157 @@
+//! What is sampled beside a round: which sources it has, and where their readings go.
+
+use crate::model::plan::{Case, Plan};
+use crate::model::target::Place;
+use crate::model::telemetry::{Recorded, Scrape, TelemetrySpec};
+use crate::model::units::Nanos;
+use crate::run::context::Context;
+use crate::run::error::RunError;
+use crate::run::host::metrics_url;
+use crate::store::RunDir;
+use crate::telemetry::dcgm::Dcgm;
+use crate::telemetry::gpu::amd::Amd;
+use crate::telemetry::gpu::nvml::Nvidia;
+use crate::telemetry::gpu::visible::Visible;
+use crate::telemetry::host::Host;
+use crate::telemetry::prometheus::Prometheus;
+use crate::telemetry::source::Source;
+use crate::telemetry::tool::Tool;
+use crate::telemetry::tree::Tree;
+use std::net::SocketAddr;
+
+/// What a run samples; its GPUs are looked for once.
+pub struct Observer {
+    spec: TelemetrySpec,
+    nvidia: Option<Nvidia>,
+    amd: Option<Amd>,
+    /// Why no GPU is sampled where one could be.
+    pub note: Option<String>,
+}
+
+impl Observer {
+    /// Looks for GPUs, unless the run does not want them, or reaches nothing but its own simulator, which uses none.
+    pub fn of(plan: &Plan, context: &Context) -> Observer {
+        let spec = plan.telemetry.clone();
+        let wanted = spec.gpu && spec.dcgm.is_none();
+        let mut observer = Observer { spec, nvidia: None, amd: None, note: None };
+        if !wanted || observer.spec.interval == Nanos::ZERO || plan.cases.iter().all(simulated) {
+            return observer;
+        }
+        match Nvidia::find(&Visible::of(&context.env, &["CUDA_VISIBLE_DEVICES"])) {
+            Ok(found) => observer.nvidia = Some(found),
+            Err(why) => {
+                observer.amd = Amd::find(&context.env);
+                let none = format!("no GPU is sampled: {why}, and neither `amd-smi` nor `rocm-smi` is on PATH");
+                observer.note = observer.amd.is_none().then_some(none);
+            }
+        }
+        observer
+    }
+
+    /// The sources of a round of that case, those that take long last. `server` is the process of its managed server,
+    /// `simulator` where its simulator listens.
+    pub fn sources(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Vec<Box<dyn Source>> {
+        let mut sources = self.near(case, server);
+        let each = Some(self.spec.interval).filter(|each| *each > Nanos::ZERO);
+        let exporter = self.spec.dcgm.clone().zip(each);
+        let exporter = exporter.map(|(url, interval)| Dcgm::new(&Scrape { url, interval, headers: Vec::new() }));
+        sources.extend(exporter.map(|source| Box::new(source) as Box<dyn Source>));
+        if let Some(page) = &case.target.metrics {
+            let page = Scrape { url: metrics_url(&page.url, simulator), ..page.clone() };
+            sources.push(Box::new(Prometheus::new(&page, &case.target)));
+        }
+        sources
+    }
+
+    /// The sources on this machine.
+    fn near(&self, case: &Case, server: Option<u32>) -> Vec<Box<dyn Source>> {
+        let each = self.spec.interval;
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        if each == Nanos::ZERO {
+            return sources;
+        }
+        let mut members = None;
+        if self.spec.host {
+            sources.push(Box::new(Tool::new(each)));
+            sources.push(Box::new(Host::new(each)));
+            if let Some(pid) = server {
+                let tree = Tree::of(pid, each);
+                members = Some(tree.members());
+                sources.push(Box::new(tree));
+            }
+        }
+        if !simulated(case) {
+            sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(each, members)));
+            sources.extend(self.amd.as_ref().map(|gpus| gpus.source(each)));
+        }
+        sources
+    }
+}
+
+fn simulated(case: &Case) -> bool {
+    matches!(case.target.place, Place::Simulator { .. })
+}
+
+/// Writes what the rounds so far have recorded into the run folder, whole or not at all. It is called after every round, with all
+/// rounds in the order in which they ran.
+///
+/// # Errors
+/// It cannot be written.
+pub fn keep(_folder: &RunDir, _recorded: &[Recorded]) -> Result<(), RunError> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::telemetry::Teller;
+    use crate::scenario::{self, Input};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn tellers(section: &str, server: Option<u32>) -> Vec<Teller> {
+        told_by("", section, server)
+    }
+
+    fn told_by(target: &str, section: &str, server: Option<u32>) -> Vec<Teller> {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: simulator{target} }}\ndataset: {{ kind: prompt, text: x }}\n\
+             load: {{ concurrency: 1, requests: 1 }}\ntelemetry: {section}\n"
+        );
+        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+        let plan = scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+        let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
+        let address = Some(([127, 0, 0, 1], 9).into());
+        observer.sources(&plan.cases[0], server, address).iter().map(|source| source.teller()).collect()
+    }
+
+    #[test]
+    fn a_round_has_the_sources_that_its_scenario_wants() {
+        assert_eq!(tellers("{}", None), [Teller::Tool, Teller::Host]);
+        assert_eq!(tellers("{ gpu: false }", Some(1)), [Teller::Tool, Teller::Host, Teller::Process]);
+        assert_eq!(tellers("{ host: false }", Some(1)), []);
+        assert_eq!(tellers("{ interval: off }", Some(1)), []);
+        let pages = "{ host: false, dcgm: \"http://127.0.0.1:9/\" }";
+        assert_eq!(told_by(", metrics: simulator", pages, None), [Teller::Dcgm, Teller::Prometheus]);
+        assert_eq!(told_by(", metrics: simulator", "{ interval: off }", None), [Teller::Prometheus]);
+    }
+
+    #[test]
+    fn the_page_of_the_simulator_is_read_where_it_listens() {
+        let text = "version: 1\nname: t\ntarget: { url: simulator, metrics: simulator }\ndataset: { kind: prompt, text: x }\n\
+                    load: { concurrency: 1, requests: 1 }\ntelemetry: { host: false }\n";
+        let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
+        let plan = scenario::load(&input).unwrap().plan;
+        let Place::Simulator { server, .. } = &plan.cases[0].target.place else { panic!("no simulator") };
+        let running = crate::sim::start(server, plan.seed, ([127, 0, 0, 1], 0).into(), crate::sim::Truth::off()).unwrap();
+        let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
+        let mut told = Vec::new();
+        for mut source in observer.sources(&plan.cases[0], None, Some(running.addr())) {
+            source.sample(std::time::Instant::now(), &mut |value| told.push((value.name.to_owned(), value.value))).unwrap();
+            assert!(source.notes()[0].starts_with("vLLM's page has no `vllm:prefix_cache_hits`"));
+        }
+        for (name, value) in [("up", 1.0), ("server.running", 0.0), ("server.kv_cache_usage", 0.0), ("server.output_tps", 0.0)] {
+            assert!(told.contains(&(name.to_owned(), value)), "{name} is not in {told:?}");
+        }
+    }
+}
