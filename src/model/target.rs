@@ -165,6 +165,7 @@ impl Target {
             .iter()
             .chain(self.headers.iter().map(|(_, value)| value))
             .chain(self.server.iter().flat_map(|own| own.env.iter().map(|(_, value)| value)))
+            .chain(self.metrics.iter().flat_map(|own| own.headers.iter().map(|(_, value)| value)))
     }
 }
 

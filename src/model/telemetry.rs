@@ -3,13 +3,14 @@
 use crate::model::metric::Stat;
 use crate::model::report::Series;
 use crate::model::signal::Signal;
+use crate::model::target::Secret;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What is sampled, and how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TelemetrySpec {
     /// Between two samples; zero: nothing is sampled.
     pub interval: Nanos,
@@ -17,11 +18,13 @@ pub struct TelemetrySpec {
     pub gpu: bool,
     /// CPU, memory, network and disk of this tool, of the managed server and of the host are read.
     pub host: bool,
+    /// The page of a DCGM exporter, which tells the GPUs instead of this machine's libraries.
+    pub dcgm: Option<String>,
 }
 
 impl Default for TelemetrySpec {
     fn default() -> TelemetrySpec {
-        TelemetrySpec { interval: Nanos::from_millis(1000), gpu: true, host: true }
+        TelemetrySpec { interval: Nanos::from_millis(1000), gpu: true, host: true, dcgm: None }
     }
 }
 
@@ -32,6 +35,8 @@ pub struct Scrape {
     pub url: String,
     /// Between two readings.
     pub interval: Nanos,
+    /// Headers that the page is asked for with. Their values may be secrets.
+    pub headers: Vec<(String, Secret)>,
 }
 
 /// What the target's hardware could do at the most, and what a token costs it: for MFU and MBU.
@@ -91,9 +96,9 @@ impl Teller {
 /// One value that was read: a row of `telemetry.parquet`.
 ///
 /// A gauge is its value. A count (of a [`Form::Rate`](crate::model::signal::Form::Rate)) is what it stood at; a ratio is two
-/// counts, labelled `part` and `whole`; a histogram is its cumulated buckets, labelled `le=BOUND` in the signal's unit
-/// (`le=+Inf` the last), and `sum` and `count`. What has no common name stands under its own, with its own labels, and only
-/// where it changed.
+/// counts, labelled `part` and `whole`, or, where the teller has only the quotient, that, labelled `value`; a histogram is its
+/// cumulated buckets, labelled `le=BOUND` in the signal's unit (`le=+Inf` the last), and `sum` and `count`, of which some
+/// tellers have these two alone. What has no common name stands under its own, with its own labels, and only where it changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// When it was read, in nanoseconds after the part's time zero; negative: before it.

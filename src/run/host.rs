@@ -29,3 +29,11 @@ pub fn simulator_url(address: SocketAddr, case: &Case) -> String {
     };
     format!("http://{address}{path}")
 }
+
+/// Where a metrics page is: at the simulator's address, if it is the simulator's.
+pub fn metrics_url(url: &str, simulator: Option<SocketAddr>) -> String {
+    match simulator {
+        Some(address) if url == "simulator" => format!("http://{address}/metrics"),
+        _ => url.to_owned(),
+    }
+}

@@ -2,18 +2,22 @@
 
 use crate::model::plan::{Case, Plan};
 use crate::model::target::Place;
-use crate::model::telemetry::{Recorded, TelemetrySpec};
+use crate::model::telemetry::{Recorded, Scrape, TelemetrySpec};
 use crate::model::units::Nanos;
 use crate::run::context::Context;
 use crate::run::error::RunError;
+use crate::run::host::metrics_url;
 use crate::store::RunDir;
+use crate::telemetry::dcgm::Dcgm;
 use crate::telemetry::gpu::amd::Amd;
 use crate::telemetry::gpu::nvml::Nvidia;
 use crate::telemetry::gpu::visible::Visible;
 use crate::telemetry::host::Host;
+use crate::telemetry::prometheus::Prometheus;
 use crate::telemetry::source::Source;
 use crate::telemetry::tool::Tool;
 use crate::telemetry::tree::{Members, Tree};
+use std::net::SocketAddr;
 
 /// What a run samples; its GPUs are looked for once.
 pub struct Observer {
@@ -27,9 +31,10 @@ pub struct Observer {
 impl Observer {
     /// Looks for GPUs, unless the run does not want them, or reaches nothing but its own simulator, which uses none.
     pub fn of(plan: &Plan, context: &Context) -> Observer {
-        let spec = plan.telemetry;
+        let spec = plan.telemetry.clone();
+        let wanted = spec.gpu && spec.dcgm.is_none();
         let mut observer = Observer { spec, nvidia: None, amd: None, note: None };
-        if !spec.gpu || spec.interval == Nanos::ZERO || plan.cases.iter().all(simulated) {
+        if !wanted || observer.spec.interval == Nanos::ZERO || plan.cases.iter().all(simulated) {
             return observer;
         }
         match Nvidia::find(&Visible::of(&context.env, &["CUDA_VISIBLE_DEVICES"])) {
@@ -43,8 +48,23 @@ impl Observer {
         observer
     }
 
-    /// The sources of a round of that case, those that take long last. `server` is the process of its managed server.
-    pub fn sources(&self, case: &Case, server: Option<u32>) -> Vec<Box<dyn Source>> {
+    /// The sources of a round of that case, those that take long last. `server` is the process of its managed server,
+    /// `simulator` where its simulator listens.
+    pub fn sources(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Vec<Box<dyn Source>> {
+        let mut sources = self.near(case, server);
+        let each = Some(self.spec.interval).filter(|each| *each > Nanos::ZERO);
+        let exporter = self.spec.dcgm.clone().zip(each);
+        let exporter = exporter.map(|(url, interval)| Dcgm::new(&Scrape { url, interval, headers: Vec::new() }));
+        sources.extend(exporter.map(|source| Box::new(source) as Box<dyn Source>));
+        if let Some(page) = &case.target.metrics {
+            let page = Scrape { url: metrics_url(&page.url, simulator), ..page.clone() };
+            sources.push(Box::new(Prometheus::new(&page, &case.target)));
+        }
+        sources
+    }
+
+    /// The sources on this machine.
+    fn near(&self, case: &Case, server: Option<u32>) -> Vec<Box<dyn Source>> {
         let mut sources = Vec::new();
         if self.spec.interval > Nanos::ZERO {
             let members = self.system(server, &mut sources);
@@ -96,14 +116,19 @@ mod tests {
     use std::path::Path;
 
     fn tellers(section: &str, server: Option<u32>) -> Vec<Teller> {
+        told_by("", section, server)
+    }
+
+    fn told_by(target: &str, section: &str, server: Option<u32>) -> Vec<Teller> {
         let text = format!(
-            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
+            "version: 1\nname: t\ntarget: {{ url: simulator{target} }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\ntelemetry: {section}\n"
         );
         let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
         let plan = scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
         let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
-        observer.sources(&plan.cases[0], server).iter().map(|source| source.teller()).collect()
+        let address = Some(([127, 0, 0, 1], 9).into());
+        observer.sources(&plan.cases[0], server, address).iter().map(|source| source.teller()).collect()
     }
 
     #[test]
@@ -112,5 +137,27 @@ mod tests {
         assert_eq!(tellers("{ gpu: false }", Some(1)), [Teller::Tool, Teller::Host, Teller::Process]);
         assert_eq!(tellers("{ host: false }", Some(1)), []);
         assert_eq!(tellers("{ interval: off }", Some(1)), []);
+        let pages = "{ host: false, dcgm: \"http://127.0.0.1:9/\" }";
+        assert_eq!(told_by(", metrics: simulator", pages, None), [Teller::Dcgm, Teller::Prometheus]);
+        assert_eq!(told_by(", metrics: simulator", "{ interval: off }", None), [Teller::Prometheus]);
+    }
+
+    #[test]
+    fn the_page_of_the_simulator_is_read_where_it_listens() {
+        let text = "version: 1\nname: t\ntarget: { url: simulator, metrics: simulator }\ndataset: { kind: prompt, text: x }\n\
+                    load: { concurrency: 1, requests: 1 }\ntelemetry: { host: false }\n";
+        let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
+        let plan = scenario::load(&input).unwrap().plan;
+        let Place::Simulator { server, .. } = &plan.cases[0].target.place else { panic!("no simulator") };
+        let running = crate::sim::start(server, plan.seed, ([127, 0, 0, 1], 0).into(), crate::sim::Truth::off()).unwrap();
+        let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
+        let mut told = Vec::new();
+        for mut source in observer.sources(&plan.cases[0], None, Some(running.addr())) {
+            source.sample(std::time::Instant::now(), &mut |value| told.push((value.name.to_owned(), value.value))).unwrap();
+            assert!(source.notes()[0].starts_with("vLLM's page has no `vllm:prefix_cache_hits`"));
+        }
+        for (name, value) in [("up", 1.0), ("server.running", 0.0), ("server.kv_cache_usage", 0.0), ("server.output_tps", 0.0)] {
+            assert!(told.contains(&(name.to_owned(), value)), "{name} is not in {told:?}");
+        }
     }
 }

@@ -108,7 +108,8 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let lanes = lane_count(turn.case);
     let feed = Feed::start(Recipe::new(turn.case, bench, &prompts, turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
-    let sampler = Sampler::start(turn.observer.sources(turn.case, turn.server)).map_err(RunError::Thread)?;
+    let address = server.as_ref().map(|server| server.addr());
+    let sampler = Sampler::start(turn.observer.sources(turn.case, turn.server, address)).map_err(RunError::Thread)?;
     let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
     sampler.count_from(origin);
     let route = match (&bench.route, &server) {

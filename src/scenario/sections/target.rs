@@ -7,7 +7,7 @@ use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::{MODELS, models};
 use crate::scenario::leaf::version::{VERSION, version};
-use crate::scenario::sections::{Draft, simulator};
+use crate::scenario::sections::{Draft, metrics, simulator};
 use crate::scenario::tree::{Node, Span};
 
 /// The word that stands for the built-in server.
@@ -122,7 +122,8 @@ pub(crate) static TARGET: Block = Block {
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }"),
         planned("server"),
-        planned("metrics"),
+        field("metrics", Kind::Block(&metrics::METRICS), "The server's own metrics, read through the run.")
+            .example("http://127.0.0.1:8000/metrics"),
     ],
 };
 
@@ -131,9 +132,10 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let api = draft.api()?;
     let place = place(draft, api, review);
     let models = shares(draft, review);
-    let headers = headers(draft, review);
+    let headers = headers(draft, "target.headers", review);
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
+    let metrics = metrics::decode(draft, review);
     Some(Target {
         api,
         place: place?,
@@ -157,7 +159,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         },
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
         server: None,
-        metrics: None,
+        metrics,
         hardware: None,
     })
 }
@@ -194,15 +196,27 @@ fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
     address(&url, entry.value.at, usual, review)
 }
 
-fn address(url: &str, at: Span, usual: &str, review: &mut Review) -> Option<Place> {
+/// The host with its port, and the path, of a URL.
+fn parts(url: &str) -> (&str, &str) {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
-    let host = host.rsplit('@').next().unwrap_or("");
+    (host.rsplit('@').next().unwrap_or(""), path)
+}
+
+/// What is wrong with a URL of a server, if anything is.
+pub(crate) fn no_address(url: &str) -> Option<&'static str> {
+    let (host, _) = parts(url);
     let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
-    let no_port = port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0));
-    if host.is_empty() || host.starts_with(':') || no_port || url.contains(char::is_whitespace) {
-        let wanted =
-            if no_port { "a port is a number from 1 to 65535" } else { "expected `http://…`, `https://…` or `simulator`" };
+    if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Some("a port is a number from 1 to 65535");
+    }
+    let none = host.is_empty() || host.starts_with(':') || url.contains(char::is_whitespace);
+    none.then_some("expected `http://…`, `https://…` or `simulator`")
+}
+
+fn address(url: &str, at: Span, usual: &str, review: &mut Review) -> Option<Place> {
+    let (_, path) = parts(url);
+    if let Some(wanted) = no_address(url) {
         let mistake = Mistake::new(at, "this is not a URL", wanted);
         review.push(mistake.help(format!("Write the whole URL, for example http://127.0.0.1:8000{usual}.")));
         return None;
@@ -252,8 +266,9 @@ fn request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     Some(name)
 }
 
-fn headers(draft: &Draft<'_>, review: &mut Review) -> Vec<(String, Secret)> {
-    let entries = draft.get("target.headers").map(Node::entries).unwrap_or_default();
+/// The headers at a path. Files what HTTP does not allow.
+pub(crate) fn headers(draft: &Draft<'_>, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
+    let entries = draft.get(path).map(Node::entries).unwrap_or_default();
     for entry in entries {
         named(&entry.key, entry.key_at, review);
         if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {

@@ -7,9 +7,11 @@ use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{DURATION, duration};
 use crate::scenario::leaf::expect;
 use crate::scenario::sections::Draft;
+use crate::scenario::sections::target::no_address;
 use crate::scenario::shape::found;
 use crate::scenario::tree::{Data, Node};
 use serde_json::json;
+use std::borrow::Cow;
 
 /// The word for no interval.
 const OFF: &str = "off";
@@ -20,6 +22,12 @@ const LEAST: Nanos = Nanos::from_millis(100);
 static INTERVAL: Leaf = Leaf { expected: "a duration such as `1s`, or `off`", sweepable: false, schema: interval, check };
 static SWITCH: Leaf =
     Leaf { expected: "`true` or `false`", sweepable: false, schema: || json!({ "type": "boolean" }), check: check_switch };
+static ADDRESS: Leaf = Leaf {
+    expected: "a URL such as `http://gpu-node:9400/metrics`",
+    sweepable: false,
+    schema: || json!({ "type": "string", "pattern": "^https?://" }),
+    check: check_address,
+};
 
 /// The keys of `telemetry`.
 pub(crate) static TELEMETRY: Block = Block {
@@ -47,13 +55,20 @@ pub(crate) static TELEMETRY: Block = Block {
         )
         .default("true")
         .example("false"),
+        field(
+            "dcgm",
+            Kind::Leaf(&ADDRESS),
+            "The page of a DCGM exporter, where the GPUs are another machine's: it tells them, and this machine's are not looked for.",
+        )
+        .example("http://gpu-node:9400/metrics"),
     ],
 };
 
 /// What a checked scenario samples.
 pub(crate) fn decode(draft: &Draft<'_>) -> Option<TelemetrySpec> {
     let interval = draft.get("telemetry.interval").and_then(span)?;
-    Some(TelemetrySpec { interval, gpu: draft.flag("telemetry.gpu")?, host: draft.flag("telemetry.host")? })
+    let dcgm = draft.text("telemetry.dcgm").map(Cow::into_owned);
+    Some(TelemetrySpec { interval, gpu: draft.flag("telemetry.gpu")?, host: draft.flag("telemetry.host")?, dcgm })
 }
 
 fn span(node: &Node) -> Option<Nanos> {
@@ -75,6 +90,12 @@ fn check_switch(node: &Node, review: &mut Review) {
         let message = format!("`{}` must be `true` or `false`", review.key);
         review.push(Mistake::new(node.at, message, found(node, "`true` or `false`")));
     }
+}
+
+fn check_address(node: &Node, review: &mut Review) {
+    let Some(wanted) = node.text().map_or(Some(ADDRESS.expected), |url| no_address(&url)) else { return };
+    let mistake = Mistake::new(node.at, "this is not a URL", wanted);
+    review.push(mistake.help("Write the whole URL of the exporter's page, for example http://gpu-node:9400/metrics."));
 }
 
 fn interval() -> serde_json::Value {
@@ -103,11 +124,14 @@ mod tests {
 
     #[test]
     fn what_is_sampled_is_said_in_a_section_that_may_be_left_out() {
-        let spec = |millis, gpu, host| Ok(TelemetrySpec { interval: Nanos::from_millis(millis), gpu, host });
+        let spec = |millis, gpu, host| Ok(TelemetrySpec { interval: Nanos::from_millis(millis), gpu, host, dcgm: None });
         assert_eq!(telemetry(""), spec(1000, true, true));
         assert_eq!(telemetry("telemetry: { interval: 100ms, gpu: false }"), spec(100, false, true));
         assert_eq!(telemetry("telemetry: { interval: off, host: false }"), spec(0, true, false));
         assert_eq!(telemetry("telemetry: { interval: 0s }"), spec(0, true, true));
+        let dcgm = Some("http://gpu-node:9400/metrics".to_owned());
+        let there = telemetry("telemetry: { dcgm: \"http://gpu-node:9400/metrics\" }");
+        assert_eq!(there, spec(1000, true, true).map(|spec| TelemetrySpec { dcgm, ..spec }));
     }
 
     #[test]
@@ -116,6 +140,9 @@ mod tests {
             ("telemetry: { interval: 99ms }", "`interval` must be 100ms or longer, or `off`"),
             ("telemetry: { interval: 5 }", "Say the unit: `5s` is seconds"),
             ("telemetry: { gpu: maybe }", "`gpu` must be `true` or `false`"),
+            ("telemetry: { dcgm: 9400 }", "this is not a URL"),
+            ("telemetry: { dcgm: \"gpu-node:9400\" }", "expected `http://…`"),
+            ("matrix: { telemetry.dcgm: [\"http://a/\", \"http://b/\"] }", "cannot be swept"),
             ("telemetry: { cpu: true }", "unknown key `cpu`"),
             ("matrix: { telemetry.interval: [1s, 2s] }", "cannot be swept"),
             ("matrix: { telemetry.gpu: [true, false] }", "cannot be swept"),
