@@ -55,7 +55,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let (baseline, text) = baseline::decode(root, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
-    let grounds = Grounds { root, baseline };
+    let telemetry = TelemetrySpec::default();
+    let grounds = Grounds { root, baseline, telemetry };
     let names = names(&points);
     let given = Given { env, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
@@ -78,7 +79,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         rounds: rounds?,
         pause,
         audit,
-        telemetry: TelemetrySpec::default(),
+        telemetry,
         report,
         baseline: text,
         resolved: String::new(),

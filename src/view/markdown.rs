@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats};
+use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats, telemetry};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -37,6 +37,8 @@ struct Page {
     groups: Sheet,
     charts: Vec<Picture>,
     percentiles: Vec<Percentiles>,
+    signals: Vec<Signals>,
+    beside: Sheet,
     folded: bool,
     failures: Sheet,
     manners: Sheet,
@@ -60,6 +62,14 @@ struct Percentiles {
     summary: String,
     low: Option<Sheet>,
     high: Option<Sheet>,
+}
+
+#[derive(Serialize)]
+struct Signals {
+    title: String,
+    summary: String,
+    sheet: Sheet,
+    others: Sheet,
 }
 
 /// report.md, with links to these charts, `charts/<name>.png` or `.svg`.
@@ -93,6 +103,8 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         groups: groups::groups(report),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
+        signals: report.cases.iter().map(signals).filter(|case| !(case.sheet.rows.is_empty() && case.others.rows.is_empty())).collect(),
+        beside: telemetry::beside(report),
         folded: report.cases.len() > OPEN_CASES,
         failures: sheet::failures(report),
         manners: manners::manners(report),
@@ -103,11 +115,20 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
     }
 }
 
-fn percentiles(case: &CaseReport) -> Percentiles {
+/// The name of a case as HTML.
+fn named(case: &CaseReport) -> String {
     let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    format!("<code>{}</code>", plain(&html))
+}
+
+fn signals(case: &CaseReport) -> Signals {
+    Signals { title: code(&case.id), summary: named(case), sheet: telemetry::sheet(case), others: telemetry::others(case) }
+}
+
+fn percentiles(case: &CaseReport) -> Percentiles {
     Percentiles {
         title: code(&case.id),
-        summary: format!("<code>{}</code>", plain(&html)),
+        summary: named(case),
         low: sheet::low_is_better(case),
         high: sheet::high_is_better(case),
     }
