@@ -35,7 +35,9 @@ pub(super) fn reason(check: &Check, evidence: &Evidence) -> Option<&'static str>
     let inner = |share: f64| 0.0 < share && share < 1.0;
     match evidence {
         _ if matches!(check.op, Op::Equal | Op::Unequal) => Some("compared as a point: equality holds at no confidence"),
-        _ if matches!(check.subject, Subject::Signal { .. }) => Some("compared as a point: samples of a signal follow each other"),
+        _ if matches!(check.subject, Subject::Signal { .. }) => {
+            Some("compared as a point: samples of a signal follow each other")
+        }
         Evidence::Values(_, Stat::Quantile(p)) if inner(*p) => None,
         Evidence::Values(_, Stat::Quantile(_) | Stat::Min | Stat::Max) => {
             Some("compared as a point: no number of samples bounds an extreme")

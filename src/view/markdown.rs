@@ -37,7 +37,7 @@ struct Page {
     groups: Sheet,
     charts: Vec<Picture>,
     percentiles: Vec<Percentiles>,
-    signals: Vec<Signals>,
+    signals: Vec<telemetry::Told>,
     beside: Sheet,
     folded: bool,
     failures: Sheet,
@@ -62,14 +62,6 @@ struct Percentiles {
     summary: String,
     low: Option<Sheet>,
     high: Option<Sheet>,
-}
-
-#[derive(Serialize)]
-struct Signals {
-    title: String,
-    summary: String,
-    sheet: Sheet,
-    others: Sheet,
 }
 
 /// report.md, with links to these charts, `charts/<name>.png` or `.svg`.
@@ -103,7 +95,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         groups: groups::groups(report),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
-        signals: report.cases.iter().map(signals).filter(|case| !(case.sheet.rows.is_empty() && case.others.rows.is_empty())).collect(),
+        signals: telemetry::told(report),
         beside: telemetry::beside(report),
         folded: report.cases.len() > OPEN_CASES,
         failures: sheet::failures(report),
@@ -115,20 +107,11 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
     }
 }
 
-/// The name of a case as HTML.
-fn named(case: &CaseReport) -> String {
-    let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    format!("<code>{}</code>", plain(&html))
-}
-
-fn signals(case: &CaseReport) -> Signals {
-    Signals { title: code(&case.id), summary: named(case), sheet: telemetry::sheet(case), others: telemetry::others(case) }
-}
-
 fn percentiles(case: &CaseReport) -> Percentiles {
+    let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     Percentiles {
         title: code(&case.id),
-        summary: named(case),
+        summary: format!("<code>{}</code>", plain(&html)),
         low: sheet::low_is_better(case),
         high: sheet::high_is_better(case),
     }

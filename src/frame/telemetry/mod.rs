@@ -97,9 +97,8 @@ pub(super) fn summarise(rounds: &[Watched<'_>]) -> Telemetry {
 
 /// The signals that exist, over the windows of these rounds.
 pub(super) fn signals(rounds: &[Watched<'_>]) -> BTreeMap<Signal, SignalStat> {
-    let stat = |(signal, tellers): (Signal, BTreeSet<Teller>)| {
-        Some((signal, of_signal(signal, *tellers.first()?, rounds).ok()?.0))
-    };
+    let stat =
+        |(signal, tellers): (Signal, BTreeSet<Teller>)| Some((signal, of_signal(signal, *tellers.first()?, rounds).ok()?.0));
     chosen(rounds).into_iter().filter_map(stat).collect()
 }
 

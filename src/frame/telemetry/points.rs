@@ -70,7 +70,8 @@ fn ratios(line: &Line<'_>) -> Vec<Point> {
     if counted.is_empty() {
         return line.0.iter().filter_map(|own| gauge(own.at, own.labelled("value"))).collect();
     }
-    let grown = |label: &str, a: &Instant<'_>, b: &Instant<'_>| Some(b.labelled(label)? - a.labelled(label)?).filter(|own| *own >= 0.0);
+    let grown =
+        |label: &str, a: &Instant<'_>, b: &Instant<'_>| Some(b.labelled(label)? - a.labelled(label)?).filter(|own| *own >= 0.0);
     let point = |(a, b): (&Instant<'_>, &Instant<'_>)| {
         Some(Point { from: a.at, at: b.at, part: grown("part", a, b)?, whole: grown("whole", a, b)? })
     };

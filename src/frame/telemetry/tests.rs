@@ -39,7 +39,9 @@ fn figures(stat: &SignalStat) -> (u64, Option<f64>, Option<f64>, Option<f64>) {
 
 #[test]
 fn a_gauge_is_its_samples_within_the_window_and_its_edges() {
-    let seen = over([(9, 50.0), (10, 1.0), (20, 5.0), (40, 3.0), (41, 90.0)].map(|(at, v)| server(at, Signal::ServerWaiting, "", v)).into());
+    let seen = over(
+        [(9, 50.0), (10, 1.0), (20, 5.0), (40, 3.0), (41, 90.0)].map(|(at, v)| server(at, Signal::ServerWaiting, "", v)).into(),
+    );
     let stat = &seen.signals[&Signal::ServerWaiting];
     assert_eq!((figures(stat), stat.sd), ((3, Some(3.0), Some(1.0), Some(5.0)), Some(2.0)));
     assert_eq!([0.5, 0.99].map(|share| stat.at(Stat::Quantile(share))), [Some(3.0), Some(5.0)]);
@@ -116,7 +118,10 @@ fn a_histogram_is_what_grew_between_the_readings_around_the_window() {
     ];
     let seen = over(readings.concat());
     let stat = &seen.signals[&Signal::ServerTtft];
-    assert_eq!((figures(stat), stat.buckets.clone()), ((8, Some(15.0), None, None), vec![(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]));
+    assert_eq!(
+        (figures(stat), stat.buckets.clone()),
+        ((8, Some(15.0), None, None), vec![(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)])
+    );
     assert_eq!((stat.at(Stat::Quantile(0.5)), stat.at(Stat::Quantile(0.95))), (Some(15.0), None));
     assert!(seen.series.is_empty() && seen.notes.is_empty());
 }
@@ -172,9 +177,10 @@ fn other_values_stand_until_the_next_is_written() {
     let other = |tenths, value| told(tenths, Teller::Prometheus, "x:y", ("a=b", Some(1)), value);
     let seen = over(vec![other(0, 2.0), other(30, 8.0), other(45, 99.0), told(50, Teller::Prometheus, "z", ("", None), 1.0)]);
     // 2 for 2 s, 8 for 1 s.
-    assert_eq!(seen.others.iter().map(|(name, own)| (name.as_str(), figures(own))).collect::<Vec<_>>(), [
-        ("x:y{a=b,gpu=1}", (2, Some(4.0), Some(2.0), Some(8.0)))
-    ]);
+    assert_eq!(
+        seen.others.iter().map(|(name, own)| (name.as_str(), figures(own))).collect::<Vec<_>>(),
+        [("x:y{a=b,gpu=1}", (2, Some(4.0), Some(2.0), Some(8.0)))]
+    );
     let late = over(vec![other(35, 6.0)]);
     assert_eq!(late.others["x:y{a=b,gpu=1}"].mean, Some(6.0), "from where it is known");
 }
@@ -195,7 +201,10 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
     assert_eq!(figures(&seen.signals[&Signal::ServerWaiting]), (3, Some(2.0), Some(1.0), Some(3.0)));
     let alone = crate::frame::round_sample(&table, &facts(&case), 1).unwrap();
     assert_eq!(figures(&alone.signals[&Signal::ServerWaiting]), (2, Some(2.5), Some(2.0), Some(3.0)));
-    let parts = [Part { case: "a".into(), untold: vec!["no GPU".into()], ..Part::default() }, Part { case: "a".into(), round: 1, untold: vec!["no GPU".into()], ..Part::default() }];
+    let parts = [
+        Part { case: "a".into(), untold: vec!["no GPU".into()], ..Part::default() },
+        Part { case: "a".into(), round: 1, untold: vec!["no GPU".into()], ..Part::default() },
+    ];
     let told = telemetry(&table, &CaseFacts { parts: &parts, ..facts(&case) }).unwrap();
     assert_eq!((told.signals, told.notes), (seen.signals, vec!["no GPU".to_owned()]));
 }
@@ -207,7 +216,11 @@ fn a_file_gives_the_readings_back_and_a_foreign_one_none() {
         gpu(7, Signal::GpuPower, 3, 301.25),
         told(8, Teller::Host, "own:name", ("a=\"b\",c=d", None), f64::MAX),
     ];
-    let all = vec![recorded(readings.clone()), Recorded { round: 1, ..recorded(readings[..1].to_vec()) }, Recorded { case: "b".into(), ..recorded(readings) }];
+    let all = vec![
+        recorded(readings.clone()),
+        Recorded { round: 1, ..recorded(readings[..1].to_vec()) },
+        Recorded { case: "b".into(), ..recorded(readings) },
+    ];
     let bytes = write(&all).unwrap();
     assert_eq!(read(bytes).unwrap(), all);
     assert_eq!(read(write(&[]).unwrap()).unwrap(), []);
@@ -218,7 +231,8 @@ fn a_file_gives_the_readings_back_and_a_foreign_one_none() {
 
 #[test]
 fn a_large_file_is_small() {
-    let many: Vec<Reading> = (0..20_000).map(|k| server(k / 20, Signal::ALL[(k % 20) as usize], "engine=0", f64::from(k as u32 % 7))).collect();
+    let many: Vec<Reading> =
+        (0..20_000).map(|k| server(k / 20, Signal::ALL[(k % 20) as usize], "engine=0", f64::from(k as u32 % 7))).collect();
     let size = write(&[recorded(many)]).unwrap().len();
     assert!(size < 200_000, "{size}");
 }

@@ -112,7 +112,12 @@ mod tests {
             ("gpu.power{gpu=1}.max < 9W", "{", "`gpu.power` has no tags", "is of the case as a whole"),
             ("server.ttft.max < 9ms", "max", "`server.ttft` has no `max`", "a histogram does not know it"),
             ("gpu.power.max < 9kg", "kg", "`kg` is no unit of `gpu.power`", "expected `W`"),
-            ("gpu.power.max < 1.1 * baseline", "1.1 * baseline", "a signal has no relative limit", "`gpu.power` is compared as a point"),
+            (
+                "gpu.power.max < 1.1 * baseline",
+                "1.1 * baseline",
+                "a signal has no relative limit",
+                "`gpu.power` is compared as a point",
+            ),
             ("gpu.power.max < baseline", "baseline", "a signal has no relative limit", "`gpu.power` is compared as a point"),
             ("server.", ".", "unknown signal `server.`", "does not exist"),
         ] {

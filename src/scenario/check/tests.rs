@@ -151,10 +151,8 @@ fn quantiles() -> impl Strategy<Value = Stat> {
 }
 
 fn assertions() -> impl Strategy<Value = Assertion> {
-    let stats = prop_oneof![
-        quantiles(),
-        proptest::sample::select(vec![Stat::Mean, Stat::Min, Stat::Max, Stat::Count, Stat::Sd]),
-    ];
+    let stats =
+        prop_oneof![quantiles(), proptest::sample::select(vec![Stat::Mean, Stat::Min, Stat::Max, Stat::Count, Stat::Sd]),];
     let tags = proptest::collection::vec((proptest::sample::select(vec!["model", "round"]), "[a-z0-9][a-z0-9/.-]{0,8}"), 0..3);
     let plain = (proptest::sample::select(Metric::ALL), stats, tags, ops(), values(), 0..=10_000_u32).prop_map(
         |(metric, stat, tags, op, value, hundredths)| {

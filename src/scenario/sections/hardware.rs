@@ -31,7 +31,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Hardware>
     let node = draft.get("target.hardware")?;
     if draft.get("target.gpus").is_none() {
         let mistake = Mistake::new(draft.place("target.hardware"), "`hardware` without `gpus`", "of how many GPUs?");
-        review.push(mistake.help("Its figures are shares of what all GPUs could do: write `target.gpus: 1`, or how many there are."));
+        review.push(
+            mistake.help("Its figures are shares of what all GPUs could do: write `target.gpus: 1`, or how many there are."),
+        );
     }
     Some(Hardware {
         parameters: node.get("parameters").and_then(parameters)?,

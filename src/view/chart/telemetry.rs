@@ -26,7 +26,7 @@ pub fn figures(report: &Report) -> impl Iterator<Item = Figure> {
     ];
     let gpu: &[Topic] = &[
         ("GPU busy", &[(Signal::GpuUtilization, "processors"), (Signal::GpuMemoryUtilization, "memory interface")]),
-        ("GPU memory", &[(Signal::GpuMemory, "all"), (Signal::GpuMemoryServer, "of the server")]),
+        ("GPU memory", &[(Signal::GpuMemory, "memory, all of it"), (Signal::GpuMemoryServer, "memory of the server")]),
         ("GPU power", &[(Signal::GpuPower, "power")]),
     ];
     let machine: &[Topic] = &[
@@ -43,11 +43,11 @@ pub fn figures(report: &Report) -> impl Iterator<Item = Figure> {
     .flatten()
 }
 
-fn series<'a>(case: &'a CaseReport, signals: &[(Signal, &'static str)]) -> Vec<(Signal, usize, &'a Series)> {
-    let own = |(place, (signal, _)): (usize, &(Signal, &'static str))| {
-        Some((*signal, place, case.telemetry.series.get(signal).filter(|points| !points.is_empty())?))
+fn series<'a>(case: &'a CaseReport, signals: &[(Signal, &'static str)]) -> Vec<(&'static str, &'a Series)> {
+    let own = |(signal, word): &(Signal, &'static str)| {
+        Some((*word, case.telemetry.series.get(signal).filter(|points| !points.is_empty())?))
     };
-    signals.iter().enumerate().filter_map(own).collect()
+    signals.iter().filter_map(own).collect()
 }
 
 /// A row of panels for each case, without the topics that no case has.
@@ -60,26 +60,44 @@ fn figure(report: &Report, (name, title): (&'static str, &str), topics: &[Topic]
     let has = |case: &CaseReport| topics.iter().any(|(_, signals)| !series(case, signals).is_empty());
     let (picked, found) = pick(report, ROOM / topics.len(), has);
     let several = picked.len() > 1;
-    let panels: Vec<Panel> =
-        picked.iter().flat_map(|own| topics.iter().map(move |topic| panel(own, topic, several))).collect();
+    let words = words(&topics);
+    let panels: Vec<Panel> = picked
+        .iter()
+        .flat_map(|own| topics.iter().map(|topic| panel(own, topic, (&words, several))).collect::<Vec<_>>())
+        .collect();
     let own = if several { "each panel has its own scale" } else { "" };
     Some(Figure {
         name,
         title: title.to_owned(),
         subtitle: subtitle(report, &[shown(picked.len(), found, "cases"), own.to_owned()]),
-        legend: legend(&topics, &picked, &panels),
+        legend: legend(&topics, &picked, (&words, &panels)),
         side: Side::Top,
         columns: topics.len(),
         panels,
     })
 }
 
-fn panel(Picked { case, label, .. }: &Picked<'_>, (quantity, signals): &Topic, several: bool) -> Panel {
+/// The words of the legend, each with a colour of its own: those of panels with several lines. Others explain themselves.
+fn words(topics: &[Topic]) -> Vec<&'static str> {
+    let mut words: Vec<&'static str> = Vec::new();
+    for (_, word) in topics.iter().filter(|(_, signals)| signals.len() > 1).flat_map(|(_, signals)| signals.iter()) {
+        if !words.contains(word) {
+            words.push(word);
+        }
+    }
+    words
+}
+
+fn panel(
+    Picked { case, label, .. }: &Picked<'_>,
+    (quantity, signals): &Topic,
+    (words, several): (&[&'static str], bool),
+) -> Panel {
     let lines = series(case, signals);
     let unit = signals.first().map_or(Unit::Count, |(signal, _)| signal.unit());
     let factor = if unit == Unit::Bytes { 1.0 / GIB } else { 1.0 };
     let scaled = |points: &Series| thin(points, POINTS).into_iter().map(|(at, value)| (at, value * factor)).collect::<Series>();
-    let drawn: Vec<(usize, Series)> = lines.iter().map(|(_, place, points)| (*place, scaled(points))).collect();
+    let drawn: Vec<(&str, Series)> = lines.iter().map(|(word, points)| (*word, scaled(points))).collect();
     let values = || drawn.iter().flat_map(|(_, points)| points.iter().map(|point| point.1));
     let y = match unit {
         Unit::Share => Axis::shares(""),
@@ -92,29 +110,24 @@ fn panel(Picked { case, label, .. }: &Picked<'_>, (quantity, signals): &Topic, s
     let last = drawn.iter().filter_map(|(_, points)| points.last()).map(|point| point.0).fold(until, f64::max);
     let shades = [(0.0, from), (until, last)].into_iter().filter(|(from, to)| to > from && to.is_finite());
     let marks = shades.map(|(from, to)| Mark::Band(from, to, SHADE));
-    let lines = drawn.iter().map(|(place, points)| Mark::Line(points.clone(), stroke(*place, signals.len())));
+    let lines = drawn.iter().map(|(word, points)| Mark::Line(points.clone(), stroke(word, words)));
     let title = if several { format!("{quantity}, {label}") } else { (*quantity).to_owned() };
-    Panel { title, x: Axis::until("time, s", last), y, marks: marks.chain(lines).collect() }
+    Panel { title, x: Axis::until("seconds since the start of the case", last), y, marks: marks.chain(lines).collect() }
 }
 
-fn stroke(place: usize, of: usize) -> Stroke {
-    Stroke::solid(category(place, of.max(2))).thin()
+fn stroke(word: &str, words: &[&str]) -> Stroke {
+    let place = words.iter().position(|own| *own == word).unwrap_or(0);
+    Stroke::solid(category(place, words.len().max(2))).thin()
 }
 
 /// Panels of one line explain themselves by their titles.
-fn legend(topics: &[Topic], picked: &[Picked<'_>], panels: &[Panel]) -> Vec<Entry> {
-    let drawn = |signal: Signal| picked.iter().any(|own| own.case.telemetry.series.contains_key(&signal));
-    let mut entries: Vec<Entry> = Vec::new();
-    for (_, signals) in topics.iter().filter(|(_, signals)| signals.len() > 1) {
-        for (place, (_, word)) in signals.iter().enumerate().filter(|(_, (signal, _))| drawn(*signal)) {
-            let entry = Entry::new(*word, Swatch::Line(stroke(place, signals.len())));
-            if !entries.contains(&entry) {
-                entries.push(entry);
-            }
-        }
-    }
+fn legend(topics: &[Topic], picked: &[Picked<'_>], (words, panels): (&[&'static str], &[Panel])) -> Vec<Entry> {
+    let told = topics.iter().flat_map(|(_, signals)| picked.iter().flat_map(|own| series(own.case, signals)));
+    let told: Vec<&str> = told.map(|(word, _)| word).collect();
+    let drawn = words.iter().filter(|word| told.contains(word));
+    let mut entries: Vec<Entry> = drawn.map(|word| Entry::new(*word, Swatch::Line(stroke(word, words)))).collect();
     if panels.iter().flat_map(|panel| &panel.marks).any(|mark| matches!(mark, Mark::Band(..))) {
-        entries.push(Entry::new("not measured: warm-up, drain", Swatch::Shade(SHADE)));
+        entries.push(Entry::new("warm-up and drain, not measured", Swatch::Shade(SHADE)));
     }
     entries
 }
@@ -133,11 +146,14 @@ mod tests {
         let charts = of(vec![observed()]);
         let titles: Vec<Vec<&str>> =
             charts.iter().map(|own| own.panels.iter().map(|panel| panel.title.as_str()).collect()).collect();
-        assert_eq!(titles, [
-            vec!["Requests in the server", "KV cache in use"],
-            vec!["GPU busy", "GPU memory", "GPU power"],
-            vec!["CPU of the machine", "CPU", "Memory"],
-        ]);
+        assert_eq!(
+            titles,
+            [
+                vec!["Requests in the server", "KV cache in use"],
+                vec!["GPU busy", "GPU memory", "GPU power"],
+                vec!["CPU of the machine", "CPU", "Memory"],
+            ]
+        );
         let mut blind = observed();
         blind.telemetry.series.retain(|signal, _| *signal == Signal::GpuPower);
         let charts = of(vec![blind]);
@@ -150,6 +166,10 @@ mod tests {
         let charts = of(vec![observed(), case(4), observed()]);
         assert_eq!((charts[0].panels.len(), charts[0].columns), (4, 2));
         let many = of(vec![observed(); 30]);
-        assert!(many.iter().all(|own| own.panels.len() == 12), "{:?}", many.iter().map(|own| own.panels.len()).collect::<Vec<_>>());
+        assert!(
+            many.iter().all(|own| own.panels.len() == 12),
+            "{:?}",
+            many.iter().map(|own| own.panels.len()).collect::<Vec<_>>()
+        );
     }
 }

@@ -10,16 +10,38 @@ use crate::model::signal::Signal;
 use crate::model::telemetry::SignalStat;
 use crate::model::units::Unit;
 use crate::view::escape::code;
-use crate::view::format::{ABSENT, optional, value};
+use crate::view::format::{ABSENT, optional, plain, value};
 use crate::view::sheet::Sheet;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The statistics of every table, with the signs of a table of numbers.
 pub const HEADS: [&str; 8] = ["Signal", ">n", ">mean", ">p50", ">p95", ">p99", ">min", ">max"];
 
 /// The statistics behind those heads, but for the count.
-pub const STATS: [Stat; 6] =
-    [Stat::Mean, Stat::Quantile(0.50), Stat::Quantile(0.95), Stat::Quantile(0.99), Stat::Min, Stat::Max];
+pub const STATS: [Stat; 6] = [Stat::Mean, Stat::Quantile(0.50), Stat::Quantile(0.95), Stat::Quantile(0.99), Stat::Min, Stat::Max];
+
+/// The tables of a case.
+#[derive(Serialize)]
+pub struct Told {
+    /// As a heading.
+    title: String,
+    /// As HTML.
+    summary: String,
+    sheet: Sheet,
+    others: Sheet,
+}
+
+/// The tables of every case of which anything was sampled.
+pub fn told(report: &Report) -> Vec<Told> {
+    let some = |case: &&CaseReport| !(case.telemetry.signals.is_empty() && case.telemetry.others.is_empty());
+    let tables = |case: &CaseReport| {
+        let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let summary = format!("<code>{}</code>", plain(&html));
+        Told { title: code(&case.id), summary, sheet: sheet(case), others: others(case) }
+    };
+    report.cases.iter().filter(some).map(tables).collect()
+}
 
 /// The telemetry of a case as results.json has it: every signal, null where it does not exist.
 pub fn json(case: &CaseReport) -> Value {
@@ -90,8 +112,8 @@ const TOLD: [(&str, &[(Signal, &str)]); 5] = [
             (Signal::GpuThrottled, "throttled"),
         ],
     ),
-    ("process", &[(Signal::ProcessCpu, "CPU, cores"), (Signal::ProcessMemory, "memory")]),
-    ("tool", &[(Signal::ToolCpu, "CPU, cores"), (Signal::ToolMemory, "memory")]),
+    ("process", &[(Signal::ProcessCpu, "CPU"), (Signal::ProcessMemory, "memory")]),
+    ("tool", &[(Signal::ToolCpu, "CPU"), (Signal::ToolMemory, "memory")]),
     ("host", &[(Signal::HostCpu, "CPU"), (Signal::HostMemory, "memory")]),
 ];
 
@@ -101,10 +123,11 @@ pub fn lines(report: &Report) -> String {
     let figure = |(signal, word): &(Signal, &str)| {
         let seen: Vec<&SignalStat> = cases.iter().filter_map(|case| case.telemetry.signals.get(signal)).collect();
         let most = seen.iter().filter_map(|own| own.max).reduce(f64::max)?;
+        let unit = if signal.unit() == Unit::Count && *word == "CPU" { " cores" } else { "" };
         let most = value(most, signal.unit());
         Some(match seen.as_slice() {
-            [only] if cases.len() == 1 => format!("{word} {} (max {most})", shown(*signal, only, Stat::Mean)),
-            _ => format!("{word} max {most}"),
+            [only] if cases.len() == 1 => format!("{word} {}{unit} (max {most})", shown(*signal, only, Stat::Mean)),
+            _ => format!("{word} max {most}{unit}"),
         })
     };
     let line = |(scope, signals): &(&str, &[(Signal, &str)])| {
@@ -117,7 +140,8 @@ pub fn lines(report: &Report) -> String {
 /// The other series of a case, for a reader who looks for them.
 pub fn others(case: &CaseReport) -> Sheet {
     let row = |(name, own): (&String, &SignalStat)| {
-        let figures = [own.mean, own.min, own.max].map(|figure| figure.map_or_else(|| ABSENT.to_owned(), |own| value(own, Unit::Count)));
+        let figures =
+            [own.mean, own.min, own.max].map(|figure| figure.map_or_else(|| ABSENT.to_owned(), |own| value(own, Unit::Count)));
         [code(name), own.n.to_string()].into_iter().chain(figures).collect()
     };
     Sheet::new(&["Name", ">values", ">mean", ">min", ">max"], case.telemetry.others.iter().map(row).collect())
@@ -143,7 +167,13 @@ mod tests {
     #[test]
     fn a_terminal_has_a_line_for_each_scope() {
         let one = lines(&report_of(vec![observed()], Default::default(), 0));
-        insta::assert_snapshot!(one, @"");
+        insta::assert_snapshot!(one, @r"
+        server   running 7.00 (max 8.00), waiting 0.803 (max 1.60), KV cache 42.1% (max 62%)
+        gpu      utilisation 90% (max 98%), memory 61.0 GiB (max 62.0 GiB), power 540 W (max 600 W), temperature 66.0 °C (max 70.0 °C)
+        process  CPU 1.40 cores (max 1.70), memory 6.50 GiB (max 6.60 GiB)
+        tool     CPU 0.200 cores (max 0.250), memory 51.2 MiB (max 52.2 MiB)
+        host     CPU 20% (max 25%)
+        ");
         let two = lines(&report_of(vec![observed(), observed()], Default::default(), 0));
         assert!(two.starts_with("server   running max 8, waiting max "), "{two}");
         assert_eq!(lines(&sweep(3)), "");

@@ -17,8 +17,10 @@ pub struct Part {
 pub fn apart(case: &CaseReport) -> Vec<Part> {
     let client = |metric: Metric| case.distributions.get(&metric);
     let server = |signal: Signal| case.telemetry.signals.get(&signal).filter(|own| own.mean.is_some());
-    let (Some(due), Some(sent), Some(own)) =
-        (client(Metric::Ttft), client(Metric::TtftService), server(Signal::ServerTtft)) else { return Vec::new() };
+    let (Some(due), Some(sent), Some(own)) = (client(Metric::Ttft), client(Metric::TtftService), server(Signal::ServerTtft))
+    else {
+        return Vec::new();
+    };
     let queue = server(Signal::ServerQueueTime);
     let mean = |mean: Option<f64>| [mean, None, None, None];
     let shares = [0.50, 0.95, 0.99];
