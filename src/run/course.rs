@@ -3,6 +3,7 @@
 use crate::frame::Table;
 use crate::model::manifest::Manifest;
 use crate::model::plan::{Case, Plan};
+use crate::model::telemetry::Recorded;
 use crate::model::units::Nanos;
 use crate::run::bench::Bench;
 use crate::run::context::Context;
@@ -10,6 +11,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::ledger::Ledger;
 use crate::run::line::Walk;
+use crate::run::observe::{self, Observer};
 use crate::run::part::{Played, Probing, Turn, play};
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
@@ -42,6 +44,9 @@ pub struct Course<'a> {
     journal: Option<Writer>,
     /// The outcomes by case and round.
     pub rows: Rows,
+    /// What was sampled, round by round as they ran.
+    pub recorded: Vec<Recorded>,
+    observer: Observer,
     ledger: Ledger,
     told: Vec<String>,
     fault: Option<RunError>,
@@ -59,10 +64,29 @@ impl<'a> Course<'a> {
         context: &'a Context,
     ) -> Result<Course<'a>, RunError> {
         let journal = Some(Writer::create(&folder.file(journal::FILE))?);
+        let observer = Observer::of(plan, context);
+        if let Some(note) = &observer.note {
+            manifest.notes.push(note.clone());
+            let _ = context.events.send(Event::Note(note.clone()));
+        }
         let (told, drain) = (manifest.notes.clone(), plan.quests.first().map(|quest| quest.spec.drain));
         let pause = drain.unwrap_or(plan.pause).into();
-        let (rows, ledger) = (Rows::new(), Ledger::default());
-        Ok(Course { plan, folder, context, manifest, journal, rows, ledger, told, fault: None, pause, begun: false })
+        let (rows, recorded, ledger, fault) = (Rows::new(), Vec::new(), Ledger::default(), None);
+        Ok(Course {
+            plan,
+            folder,
+            context,
+            manifest,
+            journal,
+            rows,
+            recorded,
+            observer,
+            ledger,
+            told,
+            fault,
+            pause,
+            begun: false,
+        })
     }
 
     /// Rests, and plays a round. False where the run is over: interrupted, or unable to go on.
@@ -77,7 +101,8 @@ impl<'a> Course<'a> {
         self.announce(leg, planned);
         let spool = self.folder.file(bodies::spool::FILE);
         let kept = (self.plan.report.bodies, spool.as_path());
-        let turn = Turn { case, index: leg.index as u32, round, walks: &walks, planned, seed, probe: leg.probe, bodies: kept };
+        let (index, probe, observer) = (leg.index as u32, leg.probe, &self.observer);
+        let turn = Turn { case, index, round, walks: &walks, planned, seed, probe, bodies: kept, observer, server: None };
         let played = play(&turn, bench, journal, self.context);
         self.keep(leg, (&walks, planned), played);
         self.fault.is_none()
@@ -96,8 +121,9 @@ impl<'a> Course<'a> {
         self.manifest.parts.push(done.part);
         leg.bench.tell(&mut self.manifest.notes);
         self.rows.insert((leg.index as u32, leg.round), done.outcomes);
-        let noted = manifest::write(self.folder, self.manifest);
-        self.fault = done.fault.or(noted.err().map(RunError::from));
+        self.recorded.push(done.recorded);
+        let noted = manifest::write(self.folder, self.manifest).map_err(RunError::from);
+        self.fault = done.fault.or(noted.and_then(|()| observe::keep(self.folder, &self.recorded)).err());
     }
 
     /// The parts so far.
@@ -117,7 +143,7 @@ impl<'a> Course<'a> {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }
         self.manifest.interrupted = self.context.stop.level() > Level::Run;
-        Ok((table(self.plan, &self.rows)?, self.fault))
+        Ok((table(self.plan, &self.rows)?.beside(self.recorded), self.fault))
     }
 
     fn announce(&self, leg: &Leg<'_>, planned: Option<u64>) {

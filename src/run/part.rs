@@ -13,6 +13,7 @@ use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::search::Part as Probe;
 use crate::model::seed::Seed;
+use crate::model::telemetry::Recorded;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::pace::users;
@@ -32,6 +33,7 @@ use crate::run::ledger::{self, Sent};
 use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
 use crate::run::meter::{Meter, Spans};
+use crate::run::observe::Observer;
 use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
 use crate::run::scribe::{Ask, Scribe, Style};
@@ -42,6 +44,7 @@ use crate::run::watch::Watcher;
 use crate::store::Record;
 use crate::store::journal::Writer;
 use crate::telemetry::process::memory_peak;
+use crate::telemetry::sampler::Sampler;
 use async_channel::{Receiver, Sender, bounded};
 use std::path::Path;
 use std::sync::Arc;
@@ -68,6 +71,10 @@ pub struct Turn<'a> {
     pub probe: Option<Probing>,
     /// Whose bodies are kept, and the spool that they go to.
     pub bodies: (Bodies, &'a Path),
+    /// What is sampled meanwhile.
+    pub observer: &'a Observer,
+    /// The process of its managed server.
+    pub server: Option<u32>,
 }
 
 /// How a round is a probe of a search.
@@ -87,6 +94,8 @@ pub struct Played {
     pub outcomes: Vec<Outcome>,
     /// What each line sent.
     pub sent: Vec<Sent>,
+    /// What was sampled meanwhile.
+    pub recorded: Recorded,
     /// The journal, for the next round.
     pub journal: Writer,
     /// Why the run cannot go on; what was measured by then is here all the same.
@@ -99,7 +108,9 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let lanes = lane_count(turn.case);
     let feed = Feed::start(Recipe::new(turn.case, bench, &prompts, turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
+    let sampler = Sampler::start(turn.observer.sources(turn.case, turn.server)).map_err(RunError::Thread)?;
     let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
+    sampler.count_from(origin);
     let route = match (&bench.route, &server) {
         (Some(route), _) => route.clone(),
         (None, Some(server)) => Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?,
@@ -117,10 +128,11 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let scribe = bench.conversations.then(|| Scribe::start(styles(), stage.halt.clone())).transpose()?;
     let running = stage.start_lanes(&feed, scribe.as_ref(), sender);
     let lanes: Vec<Result<LaneReport, RunError>> = running.into_iter().map(|lane| lane.and_then(Lane::finish)).collect();
+    let (readings, untold) = sampler.finish();
     let fed = feed.finish();
     let written = scribe.map_or(Ok(()), Scribe::finish);
     let Collected { outcomes, mut journal, fault, ending, hopeless } = collector.finish()?;
-    part.ending = ending;
+    (part.ending, part.untold) = (ending, untold);
     part.probe = turn.probe.map(|Probing { share, .. }| Probe { share, hopeless });
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
@@ -133,7 +145,8 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
         part.cut_short = Some(fault.to_string());
     }
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
-    Ok(Played { part, outcomes, sent, journal, fault: fault.or(closed.err().map(RunError::from)) })
+    let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
+    Ok(Played { part, outcomes, sent, recorded, journal, fault: fault.or(closed.err().map(RunError::from)) })
 }
 
 fn needed_in_all(case: &Case, feed: &Feed) -> u64 {

@@ -1,14 +1,14 @@
 //! Writes everything a run leaves: rows first, then what is recomputed from them.
 
-use crate::frame::{Table, cases_csv, telemetry};
+use crate::frame::{Table, cases_csv};
 use crate::model::manifest::Manifest;
 use crate::model::plan::{Format, Plan};
 use crate::model::report::Report;
 use crate::run::compat::compat;
 use crate::run::data::{database, histograms};
 use crate::run::error::RunError;
+use crate::run::observe;
 use crate::run::reckon::reckon;
-use crate::run::recover::READINGS;
 use crate::store::{RunDir, journal, manifest};
 use crate::view::{self, Chart, Inconclusive};
 
@@ -47,9 +47,7 @@ pub fn publish(
     let mut rows = Vec::new();
     table.write_parquet(&mut rows)?;
     folder.write("requests.parquet", &rows)?;
-    if !table.recorded().is_empty() {
-        folder.write(READINGS, &telemetry::write(table.recorded())?)?;
-    }
+    observe::keep(folder, table.recorded())?;
     manifest::write(folder, facts)?;
     folder.remove(journal::FILE)?;
     let report = reckon(plan, table, facts)?;

@@ -59,7 +59,7 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
             }
             played += 1;
             let Some(part) = course.manifest().parts.last() else { break };
-            let shown = only(course, (index as u32, rounds)).and_then(|rows| showing(plan, case, (&rows, part)))?;
+            let shown = shown(plan, case, (&only(course, plan, (case, index as u32, rounds))?, part))?;
             if let Some(why) = unanswered(course, (index as u32, rounds)) {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
             }
@@ -108,8 +108,12 @@ pub fn ready(plan: &Plan, context: &Context) -> Result<(Store, Bench), RunError>
     Ok((store, bench))
 }
 
-fn only(course: &Course<'_>, key: (u32, u32)) -> Result<Rows, RunError> {
-    Ok(Rows::from([(key, course.rows.get(&key).cloned().unwrap_or_default())]))
+/// The rows of one round, and what was sampled meanwhile.
+fn only(course: &Course<'_>, plan: &Plan, (case, index, round): (&Case, u32, u32)) -> Result<Table, RunError> {
+    let key = (index, round);
+    let rows = Rows::from([(key, course.rows.get(&key).cloned().unwrap_or_default())]);
+    let own = course.recorded.iter().filter(|own| own.case == case.id && own.round == round).cloned();
+    Ok(table(plan, &rows)?.beside(own.collect()))
 }
 
 /// What one probe showed.
@@ -117,10 +121,6 @@ struct Shown {
     evidence: Evidence,
     valid: bool,
     sample: Sample,
-}
-
-fn showing(plan: &Plan, case: &Case, (rows, part): (&Rows, &Part)) -> Result<Shown, RunError> {
-    shown(plan, case, (&table(plan, rows)?, part))
 }
 
 fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Result<Shown, RunError> {

@@ -3,10 +3,21 @@
 use crate::model::compare::Difference;
 use serde_json::Value;
 
-/// Fields that do not change what is asked: what the run is called and where it is reported, whom it was sent to, and by what
-/// it is judged. The seed draws other requests of the same kind.
-const HARMLESS: &[&str] =
-    &["name", "description", "report", "seed", "target.url", "target.simulator", "slo", "audit", "baseline", "reference"];
+/// Fields that do not change what is asked: what the run is called and where it is reported, whom it was sent to, by what it is
+/// judged, and what is sampled beside it. The seed draws other requests of the same kind.
+const HARMLESS: &[&str] = &[
+    "name",
+    "description",
+    "report",
+    "seed",
+    "target.url",
+    "target.simulator",
+    "slo",
+    "audit",
+    "telemetry",
+    "baseline",
+    "reference",
+];
 /// … unless a limit may end a case early.
 const ENDS: &str = "abort";
 

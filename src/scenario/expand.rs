@@ -8,13 +8,14 @@ use crate::model::plan::{AuditLimits, Case, Plan, ReportSpec};
 use crate::model::request::RequestSpec;
 use crate::model::search::{Goal, Quest};
 use crate::model::seed::Seed;
-use crate::model::telemetry::TelemetrySpec;
 use crate::model::units::Nanos;
 use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
 use crate::scenario::sections::baseline::{self, Ground};
 use crate::scenario::sections::slo::Grounds;
-use crate::scenario::sections::{Draft, audit, dataset, load, mix, report, request, request::last, search, slo, target};
+use crate::scenario::sections::{
+    Draft, audit, dataset, load, mix, report, request, request::last, search, slo, target, telemetry,
+};
 use crate::scenario::sweep::{Point, Setting, points};
 use crate::scenario::tree::Node;
 use crate::scenario::vars::World;
@@ -55,7 +56,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let (baseline, text) = baseline::decode(root, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
-    let telemetry = TelemetrySpec::default();
+    let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
     let grounds = Grounds { root, baseline, telemetry };
     let names = names(&points);
     let given = Given { env, names: &names, axes: &axes, sound: &sound };
@@ -139,7 +140,8 @@ fn aims(root: &Node, quests: &[Quest], cases: &[Case], review: &mut Review) {
 fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
     let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
-    Some((Seed(seed), root.get("pause").and_then(duration)?, audit::decode(&draft)?, report::decode(&draft)?))
+    let pause = root.get("pause").and_then(duration)?;
+    Some((Seed(seed), pause, audit::decode(&draft)?, report::decode(&draft)?))
 }
 
 /// What all cases are made with.

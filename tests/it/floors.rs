@@ -41,6 +41,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("resvg", &["view/"]),
     ("png", &["prompts/images"]),
     ("imagesize", &["prompts/images"]),
+    ("nvml_wrapper", &["telemetry/gpu/nvml.rs"]),
     ("hdrhistogram", &["run/meter.rs", "store/hlog.rs"]),
     ("rusqlite", &["store/sqlite/"]),
     ("reqwest", &["prompts/fetch.rs", "track/mlflow.rs"]),

@@ -25,6 +25,7 @@ mod search;
 mod sessions;
 mod shapes;
 mod signals;
+mod telemetry;
 mod tls;
 mod traces;
 mod track;

@@ -11,6 +11,7 @@ use llmscen::model::units::Nanos;
 use llmscen::run::bench::Bench;
 use llmscen::run::conduct::conduct;
 use llmscen::run::line::Walk;
+use llmscen::run::observe::Observer;
 use llmscen::run::part::{Turn, play};
 use llmscen::run::stop::Stop;
 use llmscen::scenario::{self, Input};
@@ -45,6 +46,8 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         seed: plan.seed,
         probe: None,
         bodies: (Bodies::None, Path::new("")),
+        observer: &Observer::of(plan, &context),
+        server: None,
     };
     play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes
 }

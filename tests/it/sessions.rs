@@ -14,6 +14,7 @@ use llmscen::run::bench::Bench;
 use llmscen::run::context::Context;
 use llmscen::run::error::RunError;
 use llmscen::run::line::Walk;
+use llmscen::run::observe::Observer;
 use llmscen::run::part::{Played, Turn, play};
 use llmscen::run::stop::Stop;
 use llmscen::scenario::{self, Input};
@@ -157,6 +158,8 @@ impl<'a> Scene<'a> {
             seed: SEED,
             probe: None,
             bodies: (Bodies::None, Path::new("")),
+            observer: &Observer::of(&plan, &context),
+            server: None,
         };
         play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
     }

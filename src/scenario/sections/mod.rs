@@ -18,6 +18,7 @@ pub(crate) mod search;
 pub(crate) mod simulator;
 pub(crate) mod slo;
 pub(crate) mod target;
+pub(crate) mod telemetry;
 pub(crate) mod track;
 
 use crate::model::api::Api;

@@ -3,7 +3,9 @@
 use crate::scenario::block::{Block, Default, Field, Kind, field};
 use crate::scenario::leaf::duration::DURATION;
 use crate::scenario::leaf::word::NAME;
-use crate::scenario::sections::{audit, baseline, dataset, load, mix, reference, report, request, search, slo, target};
+use crate::scenario::sections::{
+    audit, baseline, dataset, load, mix, reference, report, request, search, slo, target, telemetry,
+};
 
 /// The keys of a scenario.
 pub(crate) static SCENARIO: Block = Block {
@@ -52,6 +54,9 @@ pub(crate) static SCENARIO: Block = Block {
         field("audit", Kind::Block(&audit::AUDIT), "When the load generator, not the server, was measured.")
             .defaults(Default::Empty)
             .example("{ lag_p99: 10ms }"),
+        field("telemetry", Kind::Block(&telemetry::TELEMETRY), "What is sampled beside the requests: GPUs, and what this tool, a managed server and the machine use.")
+            .defaults(Default::Empty)
+            .example("{ interval: 500ms }"),
         field("presets", Kind::Map(&Kind::List(&Kind::Block(&slo::SLO))), "Limits under names of your own, for `{ preset: name }` in `slo`: as mappings merge, a file adds them to what a file that extends it has.")
             .example("{ own/chat: [{ expr: ttft.p95 < 500ms }, { expr: error_rate < 1% }] }"),
         field("baseline", Kind::Leaf(&baseline::BASELINE), "The earlier run that `<= 1.10 * baseline` is relative to: a file that `llmscen baseline update` wrote, or a run folder; `none` while there is none yet.")

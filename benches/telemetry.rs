@@ -1,0 +1,78 @@
+//! What it costs to sample: `cargo bench --bench telemetry`.
+//!
+//! Each source is sampled many times on one thread; what is printed is that thread's processor time for one sample, and the
+//! share of one core that it is at a sample each second.
+
+use llmscen::model::units::Nanos;
+use llmscen::telemetry::host::Host;
+use llmscen::telemetry::source::Source;
+use llmscen::telemetry::tool::Tool;
+use llmscen::telemetry::tree::Tree;
+use rustix::time::{ClockId, clock_gettime};
+use std::process::{Child, Command};
+use std::time::Instant;
+
+const SAMPLES: u32 = 1000;
+const SECOND: Nanos = Nanos::from_millis(1000);
+/// Processes of the tree that is sampled: a shell, and what it starts.
+const CHILDREN: usize = 8;
+
+fn main() {
+    let listed = std::fs::read_dir("/proc").map_or(0, |all| {
+        all.flatten().filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok())).count()
+    });
+    println!("{listed} processes on this machine, {} in the tree; {SAMPLES} samples each\n", CHILDREN + 1);
+    println!("| source | CPU ms a sample | share of a core at 1 s |");
+    println!("|---|---|---|");
+    let server = server();
+    let mut all: Vec<(&str, Box<dyn Source>)> = vec![
+        ("tool", Box::new(Tool::new(SECOND))),
+        ("host", Box::new(Host::new(SECOND))),
+        ("tree", Box::new(Tree::of(server.0.id(), SECOND))),
+    ];
+    let costs: Vec<f64> = all.iter_mut().map(|(_, source)| cost(source.as_mut())).collect();
+    for ((name, _), millis) in all.iter().zip(&costs) {
+        row(name, *millis);
+    }
+    row("all", costs.iter().sum());
+}
+
+fn row(name: &str, millis: f64) {
+    println!("| {name} | {millis:.3} | {:.3} % |", millis / 10.0);
+}
+
+/// Processor time of one sample in milliseconds, after the first, which looks at every process there is.
+fn cost(source: &mut dyn Source) -> f64 {
+    let mut told = 0;
+    let mut sample = || source.sample(Instant::now(), &mut |_| told += 1).expect("the source can be read");
+    sample();
+    let before = spent();
+    (0..SAMPLES).for_each(|_| sample());
+    let after = spent();
+    assert!(told > SAMPLES);
+    (after - before) / f64::from(SAMPLES)
+}
+
+fn spent() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
+
+/// Ends with the bench, and takes its children along: they end when their input does.
+struct Own(Child);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+fn server() -> Own {
+    let script = format!("exec 3<&0; for i in {}; do cat <&3 >/dev/null & done; wait", ["x"; CHILDREN].join(" "));
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).stdin(std::process::Stdio::piped());
+    let own = Own(command.spawn().expect("a shell"));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    own
+}

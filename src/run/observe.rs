@@ -1,0 +1,121 @@
+//! What is sampled beside a round: which sources it has, and where their readings go.
+
+use crate::frame::telemetry;
+use crate::model::plan::{Case, Plan};
+use crate::model::target::Place;
+use crate::model::telemetry::{Recorded, TelemetrySpec};
+use crate::model::units::Nanos;
+use crate::run::context::Context;
+use crate::run::error::RunError;
+use crate::run::recover::READINGS;
+use crate::store::RunDir;
+use crate::telemetry::gpu::amd::Amd;
+use crate::telemetry::gpu::nvml::Nvidia;
+use crate::telemetry::gpu::visible::Visible;
+use crate::telemetry::host::Host;
+use crate::telemetry::source::Source;
+use crate::telemetry::tool::Tool;
+use crate::telemetry::tree::{Members, Tree};
+
+/// What a run samples; its GPUs are looked for once.
+pub struct Observer {
+    spec: TelemetrySpec,
+    nvidia: Option<Nvidia>,
+    amd: Option<Amd>,
+    /// Why no GPU is sampled where one could be.
+    pub note: Option<String>,
+}
+
+impl Observer {
+    /// Looks for GPUs, unless the run does not want them, or reaches nothing but its own simulator, which uses none.
+    pub fn of(plan: &Plan, context: &Context) -> Observer {
+        let spec = plan.telemetry;
+        let mut observer = Observer { spec, nvidia: None, amd: None, note: None };
+        if !spec.gpu || spec.interval == Nanos::ZERO || plan.cases.iter().all(simulated) {
+            return observer;
+        }
+        match Nvidia::find(&Visible::of(&context.env, &["CUDA_VISIBLE_DEVICES"])) {
+            Ok(found) => observer.nvidia = Some(found),
+            Err(why) => {
+                observer.amd = Amd::find(&context.env);
+                let none = format!("no GPU is sampled: {why}, and neither `amd-smi` nor `rocm-smi` is on PATH");
+                observer.note = observer.amd.is_none().then_some(none);
+            }
+        }
+        observer
+    }
+
+    /// The sources of a round of that case, those that take long last. `server` is the process of its managed server.
+    pub fn sources(&self, case: &Case, server: Option<u32>) -> Vec<Box<dyn Source>> {
+        let mut sources = Vec::new();
+        if self.spec.interval > Nanos::ZERO {
+            let members = self.system(server, &mut sources);
+            self.gpus(case, members, &mut sources);
+        }
+        sources
+    }
+
+    /// This tool, this machine and the managed server; who belongs to the server.
+    fn system(&self, server: Option<u32>, sources: &mut Vec<Box<dyn Source>>) -> Option<Members> {
+        let each = self.spec.interval;
+        if self.spec.host {
+            sources.push(Box::new(Tool::new(each)));
+            sources.push(Box::new(Host::new(each)));
+        }
+        let tree = Tree::of(server.filter(|_| self.spec.host)?, each);
+        let members = tree.members();
+        sources.push(Box::new(tree));
+        Some(members)
+    }
+
+    fn gpus(&self, case: &Case, server: Option<Members>, sources: &mut Vec<Box<dyn Source>>) {
+        if !simulated(case) {
+            sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(self.spec.interval, server)));
+            sources.extend(self.amd.as_ref().map(|gpus| gpus.source(self.spec.interval)));
+        }
+    }
+}
+
+fn simulated(case: &Case) -> bool {
+    matches!(case.target.place, Place::Simulator { .. })
+}
+
+/// Writes what the rounds so far have recorded into the run folder, whole or not at all. It is called after every round, with all
+/// rounds in the order in which they ran.
+///
+/// # Errors
+/// It cannot be written.
+pub fn keep(folder: &RunDir, recorded: &[Recorded]) -> Result<(), RunError> {
+    if recorded.iter().all(|own| own.readings.is_empty()) {
+        return Ok(());
+    }
+    Ok(folder.write(READINGS, &telemetry::write(recorded)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::telemetry::Teller;
+    use crate::scenario::{self, Input};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn tellers(section: &str, server: Option<u32>) -> Vec<Teller> {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
+             load: {{ concurrency: 1, requests: 1 }}\ntelemetry: {section}\n"
+        );
+        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+        let plan = scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+        let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
+        observer.sources(&plan.cases[0], server).iter().map(|source| source.teller()).collect()
+    }
+
+    #[test]
+    fn a_round_has_the_sources_that_its_scenario_wants() {
+        assert_eq!(tellers("{}", None), [Teller::Tool, Teller::Host]);
+        assert_eq!(tellers("{ gpu: false }", Some(1)), [Teller::Tool, Teller::Host, Teller::Process]);
+        assert_eq!(tellers("{ host: false }", Some(1)), []);
+        assert_eq!(tellers("{ interval: off }", Some(1)), []);
+    }
+}

@@ -1,0 +1,110 @@
+use super::*;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const SECOND: Nanos = Nanos::from_millis(1000);
+
+/// Writes a process: its parent, its ticks and when it started.
+fn process(root: &Path, pid: u32, (parent, ticks, started): (u32, u64, u64), kib: u32) {
+    let folder = root.join(format!("proc/{pid}"));
+    fs::create_dir_all(&folder).unwrap();
+    let stat = format!("{pid} (x) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 {started} 0 0\n");
+    fs::write(folder.join("stat"), stat).unwrap();
+    fs::write(folder.join("status"), format!("Name:\tx\nVmRSS:\t{kib} kB\n")).unwrap();
+    fs::write(folder.join("io"), format!("read_bytes: {}\nwrite_bytes: {ticks}\n", ticks * 10)).unwrap();
+}
+
+fn ended(root: &Path, pid: u32) {
+    fs::remove_dir_all(root.join(format!("proc/{pid}"))).unwrap();
+}
+
+fn sample(tree: &mut Tree, at: Instant) -> Result<BTreeMap<String, f64>, String> {
+    let mut told = BTreeMap::new();
+    tree.sample(at, &mut |own| {
+        told.insert(own.name.to_owned(), own.value);
+    })?;
+    Ok(told)
+}
+
+fn figures(told: &BTreeMap<String, f64>) -> [Option<f64>; 4] {
+    ["cpu", "memory", "disk_read", "disk_write"].map(|name| told.get(&format!("process.{name}")).copied())
+}
+
+#[test]
+fn descendants_are_found_whatever_their_numbers_and_strangers_are_not() {
+    let (folder, begin) = (tempfile::tempdir().unwrap(), Instant::now());
+    let (root, at) = (folder.path(), |s| begin + Duration::from_secs(s));
+    process(root, 1, (0, 9999, 1), 9);
+    process(root, 50, (1, 100, 7), 1);
+    process(root, 30, (20, 5, 8), 2);
+    process(root, 20, (50, 5, 8), 4);
+    process(root, 40, (1, 7777, 7), 9);
+    let mut tree = Tree::under(root, 50, SECOND);
+    let members = tree.members();
+    assert_eq!(figures(&sample(&mut tree, at(0)).unwrap()), [None, Some(7.0 * 1024.0), Some(1100.0), Some(110.0)]);
+    assert_eq!([50, 30, 20, 40, 1].map(|pid| members.has(pid)), [true, true, true, false, false]);
+    // 20 ends and is waited for, its child goes to 1; another starts and works.
+    ended(root, 20);
+    process(root, 50, (1, 110, 7), 1);
+    process(root, 30, (1, 25, 8), 2);
+    process(root, 60, (30, 30, 9), 8);
+    let told = sample(&mut tree, at(1)).unwrap();
+    assert_eq!(figures(&told), [Some(0.55), Some(11.0 * 1024.0), Some(1650.0), Some(165.0)]);
+    assert_eq!([30, 20, 60].map(|pid| members.has(pid)), [true, false, true]);
+}
+
+#[test]
+fn a_number_that_comes_again_is_another_process_and_a_tree_that_has_ended_says_so() {
+    let (folder, begin) = (tempfile::tempdir().unwrap(), Instant::now());
+    let root = folder.path();
+    process(root, 50, (1, 100, 7), 1);
+    let mut tree = Tree::under(root, 50, SECOND);
+    sample(&mut tree, begin).unwrap();
+    process(root, 50, (1, 900, 1000), 1);
+    assert_eq!(sample(&mut tree, begin), Err("the managed server, process 50, has ended".into()));
+    assert!(!tree.members().has(50));
+    assert!(sample(&mut tree, begin).is_err(), "nor is it taken for it later");
+}
+
+#[test]
+fn what_a_server_of_another_user_read_and_wrote_is_not_known() {
+    let folder = tempfile::tempdir().unwrap();
+    process(folder.path(), 50, (1, 100, 7), 1);
+    fs::remove_file(folder.path().join("proc/50/io")).unwrap();
+    let mut told = Vec::new();
+    let answer = Tree::under(folder.path(), 50, SECOND).sample(Instant::now(), &mut |own| told.push(own.name.to_owned()));
+    assert_eq!(told, ["process.memory"]);
+    assert!(answer.unwrap_err().contains("50/io: No such file"));
+}
+
+/// Ends with the test, whatever becomes of it.
+struct Own(Child);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_real_tree_works_ends_and_is_counted() {
+    // A child that works for a while and is waited for, and one that sleeps.
+    let script = "sleep 60 & (i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done); echo done; read line; kill $!; wait";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut own = Own(command.spawn().unwrap());
+    let mut tree = Tree::of(own.0.id(), SECOND);
+    let begin = Instant::now();
+    assert_eq!(figures(&sample(&mut tree, begin).unwrap())[0], None);
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(own.0.stdout.take().unwrap()), &mut line).unwrap();
+    let told = sample(&mut tree, begin + Duration::from_secs(1)).unwrap();
+    assert!(figures(&told)[0].unwrap() >= 0.02, "a loop of 200,000 turns takes more than two ticks: {told:?}");
+    assert!(told["process.memory"] > 100_000.0, "{told:?}");
+    assert!(tree.family.len() >= 2 && tree.members().has(own.0.id()), "the shell and its sleep: {:?}", tree.family);
+    drop(own.0.stdin.take());
+    own.0.wait().unwrap();
+    assert!(sample(&mut tree, begin + Duration::from_secs(2)).is_err());
+}

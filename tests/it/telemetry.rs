@@ -1,0 +1,139 @@
+//! What a run samples beside its requests.
+
+use crate::lab::{Lab, Server};
+use crate::sessions::context;
+use llmscen::model::keep::Bodies;
+use llmscen::model::seed::Seed;
+use llmscen::model::telemetry::{Reading, Teller};
+use llmscen::run::bench::Bench;
+use llmscen::run::line::Walk;
+use llmscen::run::observe::Observer;
+use llmscen::run::part::{Played, Turn, play};
+use llmscen::run::stop::Stop;
+use llmscen::scenario::{self, Input};
+use llmscen::store::journal::Writer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+fn round(telemetry: &str, server: Option<u32>) -> Played {
+    let text = format!(
+        "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {{ alpha: 20ms }} }}\nrequest: {{ max_tokens: 10 }}\n\
+         dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 2, requests: 4 }}\ntelemetry: {telemetry}\n"
+    );
+    let input = Input { path: Path::new("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+    let plan = scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+    let folder = tempfile::tempdir().unwrap();
+    let context = context(folder.path(), Stop::default());
+    let bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
+    let turn = Turn {
+        case: &plan.cases[0],
+        index: 0,
+        round: 3,
+        walks: &[Walk::default()],
+        planned: None,
+        seed: Seed(1),
+        probe: None,
+        bodies: (Bodies::None, Path::new("")),
+        observer: &Observer::of(&plan, &context),
+        server,
+    };
+    play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
+}
+
+fn of<'a>(played: &'a Played, name: &str) -> Vec<&'a Reading> {
+    played.recorded.readings.iter().filter(|reading| &*reading.name == name).collect()
+}
+
+#[test]
+fn a_round_is_sampled_from_before_its_time_zero_until_after_its_last_answer() {
+    let played = round("{ interval: 100ms }", None);
+    assert_eq!((played.recorded.case.as_str(), played.recorded.round), ("base", 3));
+    let last = played.outcomes.iter().map(|outcome| outcome.timeline.end).max().unwrap();
+    for name in ["tool.memory", "tool.disk_read", "tool.disk_write", "host.memory", "host.net_in", "host.net_out"] {
+        let own = of(&played, name);
+        let (Some(first), Some(end)) = (own.first(), own.last()) else { panic!("no {name}") };
+        assert!(first.at_ns < 0 && end.at_ns >= last.0 as i64, "{name}: {own:?}");
+        assert!(own.iter().all(|reading| reading.value >= 0.0 && reading.labels.is_empty() && reading.device.is_none()));
+    }
+    let cpu = of(&played, "tool.cpu");
+    assert!(!cpu.is_empty() && cpu.iter().all(|reading| reading.teller == Teller::Tool && reading.value > 0.0), "{cpu:?}");
+    assert!(of(&played, "host.cpu").iter().all(|reading| (0.0..=1.0).contains(&reading.value)));
+    let tellers: BTreeSet<Teller> = played.recorded.readings.iter().map(|reading| reading.teller).collect();
+    assert_eq!(tellers, BTreeSet::from([Teller::Tool, Teller::Host]), "the simulator uses no GPU, and nobody else is managed");
+    assert_eq!(played.part.untold, Vec::<String>::new());
+}
+
+#[test]
+fn a_managed_server_is_sampled_as_long_as_it_lives() {
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let played = round("{ interval: 100ms }", Some(child.id()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let memory = of(&played, "process.memory");
+    assert!(memory.len() >= 2 && memory.iter().all(|own| own.teller == Teller::Process && own.value > 0.0), "{memory:?}");
+    assert_eq!(played.part.untold, Vec::<String>::new());
+    let late = round("{ interval: 100ms }", Some(child.id()));
+    assert_eq!(of(&late, "process.memory"), Vec::<&Reading>::new());
+    let [note] = late.part.untold.as_slice() else { panic!("{:?}", late.part.untold) };
+    let expected = format!("samples failed, at first: the managed server, process {}, has ended", child.id());
+    assert!(note.starts_with("telemetry of process: ") && note.ends_with(&expected), "{note}");
+}
+
+#[test]
+fn what_is_not_wanted_is_not_sampled() {
+    for telemetry in ["{ interval: off }", "{ host: false }"] {
+        let played = round(telemetry, None);
+        assert_eq!((played.recorded.readings.len(), played.part.untold.len()), (0, 0), "{telemetry}");
+    }
+}
+
+/// A run of two cases, twice each, and what it says of GPUs: on the terminal, and in the manifest's notes.
+fn gpus(lab: &Lab, telemetry: &str, path: &str) -> (usize, usize, Vec<String>) {
+    let server = Server::start(|stream, _| {
+        let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#;
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(format!("{head}{body}").as_bytes()).is_ok()
+    });
+    let scenario = format!(
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false }}\n\
+         dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 1, requests: 1 }}\nrounds: 2\n\
+         matrix: {{ request.max_tokens: [4, 5] }}\nreport: {{ formats: [json] }}\n\
+         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\ntelemetry: {telemetry}\n",
+        server.url()
+    );
+    lab.file("s.yaml", scenario);
+    let mut command = lab.command(&["run", "s.yaml", "--output", "out", "--force"]);
+    let output = command.env("PATH", path).env("CUDA_VISIBLE_DEVICES", "").env("HIP_VISIBLE_DEVICES", "0").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let manifest = lab.json("out/manifest.json");
+    let notes = manifest["notes"].as_array().unwrap().iter().filter(|note| note.as_str().unwrap().contains("GPU")).count();
+    let parts = manifest["parts"].as_array().unwrap().iter().flat_map(|part| part["untold"].as_array().unwrap());
+    (said.matches("no GPU is sampled: ").count(), notes, parts.map(|note| note.as_str().unwrap().to_owned()).collect())
+}
+
+#[test]
+fn a_machine_without_gpus_says_so_once_and_only_where_one_could_matter() {
+    let lab = Lab::new();
+    let nowhere = lab.path().join("bin").display().to_string();
+    let (said, noted, untold) = gpus(&lab, "{}", &nowhere);
+    assert_eq!((noted, untold), (1, vec![]));
+    assert_eq!(said, 1, "on the terminal too");
+    assert_eq!(gpus(&lab, "{ gpu: false }", &nowhere), (0, 0, vec![]));
+    assert_eq!(gpus(&lab, "{ interval: off }", &nowhere), (0, 0, vec![]));
+}
+
+#[test]
+fn amd_gpus_are_sampled_by_their_command_and_its_cost_is_noted() {
+    let lab = Lab::new();
+    let script = "#!/bin/sh\necho '[{\"gpu\":0,\"usage\":{\"gfx_activity\":{\"value\":42,\"unit\":\"%\"}}}]'\n";
+    let path = lab.file("bin/amd-smi", script);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let (said, noted, untold) = gpus(&lab, "{}", path.parent().unwrap().to_str().unwrap());
+    assert_eq!((said, noted, untold.len()), (0, 0, 8));
+    let visible = "each sample of the AMD GPUs ran `amd-smi` for ";
+    assert!(untold.iter().step_by(2).all(|note| note.starts_with(visible)), "{untold:?}");
+}
