@@ -4,14 +4,14 @@ use crate::lab::*;
 use llmscen::frame::telemetry;
 use llmscen::model::telemetry::{Reading, Recorded, Teller};
 
-/// Two users for about a second, with limits on what is sampled; nothing samples it while it runs.
+/// Two users for about a second, with limits on what is sampled.
 const SCENARIO: &str = "version: 1\nname: sampled\n\
     target: { api: simulator, gpus: 1, simulator: { alpha: 20ms }, hardware: { parameters: 1B, weight_bytes: 2GB, peak_flops: 1 TFLOPS } }\n\
     request: { max_tokens: 8 }\ndataset: { kind: prompt, text: hello }\n\
     load: { concurrency: 2, duration: 1s, warmup: 0 }\n\
     audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n\
     slo: [ host.cpu.max < 90%, gpu.power.mean < 300 W, { expr: tool.memory.max < 1 GiB, no_data: inconclusive } ]\n\
-    report: { formats: [md, html, png, junit, csv] }\n";
+    telemetry: { interval: 100ms }\nreport: { formats: [md, html, png, junit, csv] }\n";
 
 fn reading(at_ms: i64, teller: Teller, name: &str, labels: &str, value: f64) -> Reading {
     Reading { at_ns: at_ms * 1_000_000, teller, name: name.into(), labels: labels.into(), device: None, value }
@@ -44,16 +44,20 @@ fn readings_become_rulings_results_tables_and_charts() {
         let slo = results["cases"][0]["slo"].as_array().unwrap().clone();
         slo.iter().map(|own| own["verdict"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    if !lab.path().join("out/telemetry.parquet").exists() {
-        assert_eq!(ruled(&before), ["fail", "fail", "inconclusive"], "nothing was sampled");
-        assert!(before["cases"][0]["telemetry"]["host.cpu"].is_null());
+    let (told, slo) = (&before["cases"][0]["telemetry"], &before["cases"][0]["slo"]);
+    assert_eq!((ruled(&before)[1].as_str(), slo[1]["note"].as_str()), ("fail", Some("no data")), "a simulator uses no GPU");
+    for name in ["tool.cpu", "tool.memory", "host.memory"] {
+        assert!(told[name]["n"].as_u64() > Some(0) && told[name]["mean"].as_f64() > Some(0.0), "{name}: {}", told[name]);
     }
+    assert!(told["gpu.power"].is_null() && told["server.waiting"].is_null());
+    let again = lab.llmscen(&["report", "out"]).expect(1);
+    assert_eq!((lab.results()["cases"][0]["telemetry"].clone(), again.out.is_empty()), (told.clone(), false));
     let recorded = Recorded { case: "base".into(), round: 0, readings: readings() };
     std::fs::write(lab.path().join("out/telemetry.parquet"), telemetry::write(&[recorded]).unwrap()).unwrap();
     let ran = lab.llmscen(&["report", "out"]).expect(1);
     assert!(ran.out.contains("server   running 2 (max 2), waiting 1"), "{}", ran.out);
     let results = lab.results();
-    assert_eq!(ruled(&results), ["pass", "fail", "inconclusive"]);
+    assert_eq!(ruled(&results), ["pass", "fail", "inconclusive"], "{}", results["cases"][0]["slo"]);
     let (case, told) = (&results["cases"][0], &results["cases"][0]["telemetry"]);
     assert_eq!((&told["host.cpu"]["mean"], &told["server.preemptions"]), (&serde_json::json!(0.5), &serde_json::Value::Null));
     assert_eq!((told["server.ttft"]["mean"].as_f64(), told["server.ttft"]["p50"].as_f64()), (Some(10.0), Some(27.5)));

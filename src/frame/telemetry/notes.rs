@@ -22,10 +22,25 @@ pub(super) fn gathered(
         }
     }
     let told = by_reason.into_iter().map(|(why, signals)| match why.strip_prefix("n/a: ") {
-        Some(why) => format!("n/a: {}: {why}", signals.join(", ")),
-        None => format!("{}: {why}.", signals.join(", ")),
+        Some(why) => format!("n/a: {}: {why}", listed(&signals, chosen)),
+        None => format!("{}: {why}.", listed(&signals, chosen)),
     });
     told.chain(several(chosen, found)).collect()
+}
+
+/// Their names; where they are all that were told of a scope, and several, that scope's.
+fn listed(signals: &[String], chosen: &BTreeMap<Signal, BTreeSet<Teller>>) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for signal in signals {
+        let scope = signal.split('.').next().unwrap_or_default();
+        let told: Vec<&str> = chosen.keys().filter(|own| own.scope() == scope).map(|own| own.name()).collect();
+        let whole = told.len() > 1 && told.iter().all(|own| signals.iter().any(|named| named == own));
+        let name = if whole { format!("{scope}.*") } else { signal.clone() };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
 }
 
 fn several(chosen: &BTreeMap<Signal, BTreeSet<Teller>>, found: &BTreeMap<Signal, SignalStat>) -> Vec<String> {

@@ -91,8 +91,7 @@ pub(super) fn stat(signal: Signal, lines: &[(Line<'_>, Window)]) -> Result<Signa
     if values.is_empty() {
         return Err(match signal.form() {
             Form::Ratio if !points.is_empty() => "nothing that it is a share of grew in the measured windows",
-            Form::Gauge => "no reading lies within the measured windows",
-            _ => "no two readings lie within the measured windows",
+            _ => "too few readings lie within the measured windows",
         });
     }
     Ok(SignalStat {
