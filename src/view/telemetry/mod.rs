@@ -91,8 +91,8 @@ pub fn beside(report: &Report) -> Sheet {
     Sheet::new(&heads, rows.collect())
 }
 
-/// What a terminal is told of the scopes: a word for a signal, and whether its mean says something.
-const TOLD: [(&str, &[(Signal, &str)]); 5] = [
+/// What a terminal is told of the server and its hardware, a word for each signal; this tool and the machine stand in the report.
+const TOLD: [(&str, &[(Signal, &str)]); 3] = [
     (
         "server",
         &[
@@ -113,8 +113,6 @@ const TOLD: [(&str, &[(Signal, &str)]); 5] = [
         ],
     ),
     ("process", &[(Signal::ProcessCpu, "CPU"), (Signal::ProcessMemory, "memory")]),
-    ("tool", &[(Signal::ToolCpu, "CPU"), (Signal::ToolMemory, "memory")]),
-    ("host", &[(Signal::HostCpu, "CPU"), (Signal::HostMemory, "memory")]),
 ];
 
 /// One line for each scope that was told of: means and maxima of a single case, the greatest maxima of several.
@@ -171,8 +169,6 @@ mod tests {
         server   running 7.00 (max 8.00), waiting 0.803 (max 1.60), KV cache 42.1% (max 62%)
         gpu      utilisation 90% (max 98%), memory 61.0 GiB (max 62.0 GiB), power 540 W (max 600 W), temperature 66.0 °C (max 70.0 °C)
         process  CPU 1.40 cores (max 1.70), memory 6.50 GiB (max 6.60 GiB)
-        tool     CPU 0.200 cores (max 0.250), memory 51.2 MiB (max 52.2 MiB)
-        host     CPU 20% (max 25%)
         ");
         let two = lines(&report_of(vec![observed(), observed()], Default::default(), 0));
         assert!(two.starts_with("server   running max 8, waiting max "), "{two}");
