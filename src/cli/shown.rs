@@ -60,6 +60,7 @@ pub fn show(report: &Report, form: Form, terminal: &mut Terminal) {
 fn table(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
     terminal.data(&view::case_table(report, width, color));
+    terminal.data(&view::telemetry_lines(report));
     // That some loads break their limits is what a search is for, and each probe says which.
     let limits = if report.searches.is_empty() { view::slo_table } else { view::probe_table };
     terminal.data(&limits(report, width, color));

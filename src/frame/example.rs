@@ -7,6 +7,7 @@ use crate::model::load::{Arrival, Shape};
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
 use crate::model::sample::{Row, Sample};
+use crate::model::telemetry::{Hardware, Reading, Recorded, Teller};
 use crate::model::units::Nanos;
 use std::collections::BTreeSet;
 
@@ -56,6 +57,13 @@ fn requests() -> Vec<Outcome> {
 fn example(shape: Shape) -> Sample {
     let mut case = case(shape);
     case.target.gpus = Some(2);
+    case.target.hardware = Some(Hardware {
+        parameters: 1e9,
+        weight_bytes: 2e9,
+        kv_bytes_per_token: 1e6,
+        peak_flops: Some(1e12),
+        peak_bandwidth: Some(1e12),
+    });
     let limits = vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 55.0 }];
     case.checks.push(Check {
         expr: "goodput(ttft < 55ms) >= 50%".into(),
@@ -69,7 +77,16 @@ fn example(shape: Shape) -> Sample {
         relative: None,
         abort: None,
     });
-    sample(&table("a", &requests()), &facts(&case)).unwrap()
+    let power = |at_ms: i64, value: f64| Reading {
+        at_ns: at_ms * 1_000_000,
+        teller: Teller::Nvml,
+        name: "gpu.power".into(),
+        labels: "".into(),
+        device: Some(0),
+        value,
+    };
+    let recorded = Recorded { case: "a".into(), round: 0, readings: vec![power(0, 240.0), power(250, 360.0)] };
+    sample(&table("a", &requests()).beside(vec![recorded]), &facts(&case)).unwrap()
 }
 
 fn near(computed: f64, told: &str) -> bool {
@@ -100,7 +117,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
     let seen = example(Shape::Closed { users: 2 });
     let open = example(Shape::Open { rate: 1.0, arrival: Arrival::Constant });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.rows.len(), results.len()), (5, 23));
+    assert_eq!((seen.rows.len(), results.len()), (5, 26));
     for result in results {
         let computed = figure(if result[0] == "rate_offered" { &open } else { &seen }, result[0]);
         let close = computed.is_some_and(|value| near(value, result[1]));

@@ -4,6 +4,7 @@ use crate::frame::error::FrameError;
 use crate::frame::schema as s;
 use crate::frame::table::Table;
 use crate::model::plan::Excerpt;
+use crate::model::telemetry::Recorded;
 use polars::prelude::*;
 
 /// The phase of a row that is not the stage's own: it may be in flight during the stage, and counts for nothing else. No
@@ -29,7 +30,9 @@ impl Table {
         let ids = StringChunked::from_iter_values(s::CASE_ID.into(), (0..frame.height()).map(|_| stage.case.id.as_str()));
         frame.with_column(phases.with_name(s::PHASE.into()).into_column())?;
         frame.with_column(ids.into_column())?;
-        Ok(Table::of(frame).beside(self.recorded().to_vec()))
+        let own = self.recorded().iter().filter(|recorded| recorded.case == whole);
+        let recorded = own.map(|recorded| Recorded { case: stage.case.id.clone(), ..recorded.clone() });
+        Ok(Table::of(frame).beside(recorded.collect()))
     }
 }
 

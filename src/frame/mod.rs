@@ -15,6 +15,7 @@ mod facts;
 mod failures;
 mod flight;
 mod groups;
+mod hardware;
 mod live;
 mod notes;
 mod pictures;
@@ -28,6 +29,7 @@ mod schema;
 mod stamped;
 mod steady;
 mod table;
+pub mod telemetry;
 mod timelines;
 
 pub use cdf::cdfs;

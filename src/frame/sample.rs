@@ -4,9 +4,11 @@ use crate::frame::CaseFacts;
 use crate::frame::distribution;
 use crate::frame::error::FrameError;
 use crate::frame::facts::{self, Fact};
+use crate::frame::hardware;
 use crate::frame::round::{Round, rounds};
 use crate::frame::scalars::scalars;
 use crate::frame::table::Table;
+use crate::frame::telemetry;
 use crate::model::manifest::Part;
 use crate::model::metric::{Metric, Per};
 use crate::model::outcome::{Failure, FailureKind};
@@ -21,7 +23,7 @@ use std::collections::BTreeMap;
 /// Where the table holds a word that is not one of its column's.
 pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
     let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(|fact| !given_up(fact, facts)).collect();
-    of(&all, facts)
+    of(table, &all, facts)
 }
 
 /// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
@@ -39,15 +41,18 @@ pub(super) fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
 pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Result<Sample, FrameError> {
     let own = |fact: &Fact<'_>| fact.round == round && !given_up(fact, facts);
     let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(own).collect();
-    of(&all, facts)
+    of(table, &all, facts)
 }
 
-fn of(all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
+fn of(table: &Table, all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
     let rounds = rounds(all, facts);
     let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(|fact| row(fact, facts)).collect();
-    let scalars = scalars(&rounds, &rows, facts);
+    let watched = telemetry::watched(table, facts, &rounds);
+    let mut scalars = scalars(&rounds, &rows, facts);
+    scalars.extend(hardware::scalars(&rounds, &rows, (facts, &watched)));
     let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
-    Ok(Sample { windows, scalars, distributions, signals: Default::default(), counts, without_file: without_file(all), rows })
+    let signals = telemetry::signals(&watched);
+    Ok(Sample { windows, scalars, distributions, signals, counts, without_file: without_file(all), rows })
 }
 
 /// Requests that this side had no file for. In warm-up too: what was not sent then warmed nothing up.

@@ -2,7 +2,7 @@
 
 use crate::judge::evidence::Evidence;
 use crate::judge::quantile::at;
-use crate::model::check::{Check, Op};
+use crate::model::check::{Check, Op, Subject};
 use crate::model::metric::Stat;
 use crate::stats::{moments, quantile};
 
@@ -35,6 +35,9 @@ pub(super) fn reason(check: &Check, evidence: &Evidence) -> Option<&'static str>
     let inner = |share: f64| 0.0 < share && share < 1.0;
     match evidence {
         _ if matches!(check.op, Op::Equal | Op::Unequal) => Some("compared as a point: equality holds at no confidence"),
+        _ if matches!(check.subject, Subject::Signal { .. }) => {
+            Some("compared as a point: samples of a signal follow each other")
+        }
         Evidence::Values(_, Stat::Quantile(p)) if inner(*p) => None,
         Evidence::Values(_, Stat::Quantile(_) | Stat::Min | Stat::Max) => {
             Some("compared as a point: no number of samples bounds an extreme")

@@ -65,6 +65,8 @@ mod tests {
     use crate::model::check::{Of, Op, RequestLimit};
     use crate::model::metric::Metric;
     use crate::model::sample::Row;
+    use crate::model::signal::Signal;
+    use crate::model::telemetry::SignalStat;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
 
@@ -93,6 +95,19 @@ mod tests {
         assert_eq!(seen.note.as_deref(), Some("compared as a point: no number of samples bounds an extreme"));
         let seen = ruled(&check(Metric::ErrorRate, None, Op::Equal, 0.0), latencies([9.0]));
         assert_eq!((seen.ruling, seen.observed), (Ruling::Pass, Some(0.0)));
+    }
+
+    #[test]
+    fn a_signal_is_compared_as_a_point_whatever_the_confidence() {
+        let subject = Subject::Signal { signal: Signal::ServerWaiting, stat: Stat::Quantile(0.99) };
+        let wanted = Check { subject, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
+        assert_eq!(ruled(&wanted, latencies([9.0])).note.as_deref(), Some("no data"));
+        let mut seen = sample(latencies([9.0]));
+        let told = SignalStat { n: 3, mean: Some(5.0), values: vec![1.0, 12.0, 2.0], ..SignalStat::default() };
+        seen.signals.insert(Signal::ServerWaiting, told);
+        let verdict = rule(&wanted, &seen, true, Seed(1));
+        assert_eq!((verdict.ruling, verdict.observed, verdict.bound, verdict.n), (Ruling::Fail, Some(12.0), None, 3));
+        assert_eq!(verdict.note.as_deref(), Some("compared as a point: samples of a signal follow each other"));
     }
 
     #[test]

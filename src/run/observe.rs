@@ -1,5 +1,6 @@
 //! What is sampled beside a round: which sources it has, and where their readings go.
 
+use crate::frame::telemetry;
 use crate::model::plan::{Case, Plan};
 use crate::model::target::Place;
 use crate::model::telemetry::{Recorded, Scrape, TelemetrySpec};
@@ -7,6 +8,7 @@ use crate::model::units::Nanos;
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::host::metrics_url;
+use crate::run::recover::READINGS;
 use crate::store::RunDir;
 use crate::telemetry::dcgm::Dcgm;
 use crate::telemetry::gpu::amd::Amd;
@@ -103,8 +105,11 @@ fn simulated(case: &Case) -> bool {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn keep(_folder: &RunDir, _recorded: &[Recorded]) -> Result<(), RunError> {
-    Ok(())
+pub fn keep(folder: &RunDir, recorded: &[Recorded]) -> Result<(), RunError> {
+    if recorded.iter().all(|own| own.readings.is_empty()) {
+        return Ok(());
+    }
+    Ok(folder.write(READINGS, &telemetry::write(recorded)?)?)
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use crate::model::plan::{Case, Excerpt, Plan};
 use crate::model::report::{Audit, CaseReport, Report, RunVerdict, Timelines};
 use crate::model::sample::Sample;
 use crate::model::search::SearchReport;
-use crate::model::telemetry::Telemetry;
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
 use crate::run::search;
@@ -141,7 +140,7 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,
-        telemetry: Telemetry::default(),
+        telemetry: frame::telemetry::telemetry(table, facts)?,
         startups: parts.iter().filter_map(|part| part.startup.clone()).collect(),
         server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
         local: parts.iter().filter_map(|part| part.local.clone()).collect(),

@@ -1,14 +1,17 @@
 //! A run folder back to rows and manifest: whole, or as far as the journal of a killed run goes.
 
-use crate::frame::Table;
+use crate::frame::{Table, telemetry};
 use crate::model::manifest::{Manifest, Part};
 use crate::model::plan::Plan;
+use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
 use crate::run::rows::{Rows, measured_from, table};
 use crate::store::{Record, RunDir, journal, manifest};
 
 /// The file of the rows.
 const ROWS: &str = "requests.parquet";
+/// The file of what was read beside the requests.
+pub(super) const READINGS: &str = "telemetry.parquet";
 const KILLED: &str = "the run was killed; rows up to its last second are here";
 
 /// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. A journal is there
@@ -20,7 +23,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     if !file.exists() {
         let rows = folder.read(ROWS)?;
         let unread = |source| RunError::Rows { path: folder.file(ROWS), source };
-        return Ok((Table::read_parquet(rows).map_err(unread)?, manifest));
+        return Ok((Table::read_parquet(rows).map_err(unread)?.beside(readings(folder)?), manifest));
     }
     let mut reader = journal::Reader::open(&file)?;
     let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
@@ -32,7 +35,16 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     if torn > 0 {
         manifest.notes.push(format!("{torn} bytes at the end of the journal were torn and are left out"));
     }
-    Ok((table(plan, &rows)?, manifest))
+    Ok((table(plan, &rows)?.beside(readings(folder)?), manifest))
+}
+
+/// What was read beside the requests; nothing, where nothing was.
+fn readings(folder: &RunDir) -> Result<Vec<Recorded>, RunError> {
+    let path = folder.file(READINGS);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    telemetry::read(folder.read(READINGS)?).map_err(|source| RunError::Rows { path, source })
 }
 
 fn replay(plan: &Plan, records: Vec<Record>) -> (Vec<Part>, Rows) {

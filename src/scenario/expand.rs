@@ -8,7 +8,6 @@ use crate::model::plan::{AuditLimits, Case, Plan, ReportSpec};
 use crate::model::request::RequestSpec;
 use crate::model::search::{Goal, Quest};
 use crate::model::seed::Seed;
-use crate::model::telemetry::TelemetrySpec;
 use crate::model::units::Nanos;
 use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
@@ -57,7 +56,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let (baseline, text) = baseline::decode(root, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
-    let grounds = Grounds { root, baseline };
+    let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
+    let grounds = Grounds { root, baseline, telemetry };
     let names = names(&points);
     let given = Given { env, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
@@ -69,7 +69,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         aims(root, &quests, &cases, review);
     }
     let frame = frame(root);
-    let (seed, pause, audit, telemetry, report) = frame.filter(|_| review.is_clean())?;
+    let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
     let plan = Plan {
         id: String::new(),
         name: root.get("name")?.text()?.into_owned(),
@@ -137,11 +137,11 @@ fn aims(root: &Node, quests: &[Quest], cases: &[Case], review: &mut Review) {
 }
 
 /// What all cases share.
-fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, TelemetrySpec, ReportSpec)> {
+fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
     let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
     let pause = root.get("pause").and_then(duration)?;
-    Some((Seed(seed), pause, audit::decode(&draft)?, telemetry::decode(&draft)?, report::decode(&draft)?))
+    Some((Seed(seed), pause, audit::decode(&draft)?, report::decode(&draft)?))
 }
 
 /// What all cases are made with.

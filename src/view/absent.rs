@@ -4,13 +4,15 @@ use crate::model::metric::{Metric, Needs, Per};
 use crate::model::report::{CaseReport, Report, TokenSource};
 use crate::view::escape::{code, prose};
 use crate::view::format::counts_output;
+use crate::view::telemetry;
 
 /// Cases that a note names before it only counts them.
 const NAMED_CASES: usize = 4;
 
 /// The case's own notes, and after them a line for every reason that leaves metrics without a value.
 pub fn notes(case: &CaseReport) -> Vec<String> {
-    let mut lines = case.notes.clone();
+    let told = case.telemetry.notes.iter().cloned().chain(telemetry::remarks(case));
+    let mut lines: Vec<String> = case.notes.iter().cloned().chain(told).collect();
     if case.counts.ok == 0 {
         lines.push("No request succeeded, so most figures do not exist.".to_owned());
         return lines;

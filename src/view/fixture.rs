@@ -1,6 +1,9 @@
 //! Reports made up for the tests of this room: seeded, of any size, with everything that can be odd about a run.
 
+mod observed;
 mod pictures;
+
+pub use observed::observed;
 
 use crate::model::check::{Check, Confidence, NoData, Of, Op, Ruling, Subject, Verdict};
 use crate::model::labels::{Labels, Scalar};

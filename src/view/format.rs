@@ -178,6 +178,9 @@ pub fn counts_output(metric: Metric) -> bool {
             | OutputTpsPerUser
             | OutputTpsPerGpu
             | OutputTpsSteady
+            | EnergyPerToken
+            | Mfu
+            | Mbu
     )
 }
 

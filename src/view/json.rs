@@ -8,7 +8,7 @@ use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::{CaseReport, GroupReport, Report};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
-use crate::view::{ViewError, absent, format, probes, repeats};
+use crate::view::{ViewError, absent, format, probes, repeats, telemetry};
 use serde_json::{Map, Value, json};
 
 /// The format's name and version, the value of `schema`.
@@ -67,6 +67,7 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "token_source": case.token_source,
         "counts": case.counts,
         "metrics": metrics(case),
+        "telemetry": telemetry::json(case),
         "repeats": repeats::json(case),
         "groups": case.groups.iter().map(group).collect::<Vec<_>>(),
         "audit": case.audit,
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
     use crate::model::baseline::{Against, Known};
     use crate::model::ending::{Aborted, Saturated};
-    use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
+    use crate::view::fixture::{failing, grid, no_data, observed, report_of, sweep};
     use crate::view::probes::tests::searched;
 
     fn rendered(report: &Report) -> Value {
@@ -165,7 +166,7 @@ mod tests {
     fn results_hold_the_shipped_schema() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         let validator = jsonschema::draft202012::new(&schema).unwrap();
-        let odd = report_of(vec![failing(), no_data()], Default::default(), 1);
+        let odd = report_of(vec![failing(), no_data(), observed()], Default::default(), 1);
         for report in
             [searched(), sweep(1), sweep(12), grid(2), odd, report_of(Vec::new(), Default::default(), 0), Report::default()]
         {

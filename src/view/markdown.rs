@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats};
+use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats, telemetry};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -37,6 +37,8 @@ struct Page {
     groups: Sheet,
     charts: Vec<Picture>,
     percentiles: Vec<Percentiles>,
+    signals: Vec<telemetry::Told>,
+    beside: Sheet,
     folded: bool,
     failures: Sheet,
     manners: Sheet,
@@ -93,6 +95,8 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         groups: groups::groups(report),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
+        signals: telemetry::told(report),
+        beside: telemetry::beside(report),
         folded: report.cases.len() > OPEN_CASES,
         failures: sheet::failures(report),
         manners: manners::manners(report),

@@ -29,6 +29,7 @@ pub mod search;
 mod sheet;
 pub mod summary;
 mod table;
+mod telemetry;
 mod terminal;
 
 pub use baseline::baseline;
@@ -41,4 +42,5 @@ pub use junit::{Inconclusive, junit};
 pub use limits::plan_limits;
 pub use markdown::markdown;
 pub use probes::probe_table;
+pub use telemetry::lines as telemetry_lines;
 pub use terminal::{case_table, plan_table, slo_table, verdict_line};

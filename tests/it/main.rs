@@ -20,6 +20,7 @@ mod outputs;
 mod protocols;
 mod random_sets;
 mod replay;
+mod sampled;
 mod search;
 mod sessions;
 mod shapes;

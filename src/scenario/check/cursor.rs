@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
 
     /// A unit.
     pub fn unit(&mut self) -> (&'a str, Range<usize>) {
-        self.take(|c| c.is_alphabetic() || c == '%' || c == '/')
+        self.take(|c| c.is_alphabetic() || matches!(c, '%' | '/' | '°'))
     }
 
     /// Text up to one of some signs, without the spaces around it.
@@ -105,6 +105,11 @@ impl<'a> Cursor<'a> {
             Some('{') => error.help("Tags stand in front of the statistic: `ttft{model=a}.p99`."),
             _ => error,
         })
+    }
+
+    /// The next character's place.
+    pub fn here(&self) -> Range<usize> {
+        self.at..self.at + self.width()
     }
 
     /// What is left.

@@ -104,6 +104,7 @@ fn convert(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
         Unit::Bytes => spelled(0).zip(size(word)).map(|(value, factor)| value * factor),
         Unit::BytesPerSecond => spelled(0).zip(size(word.strip_suffix("/s")?)).map(|(value, factor)| value * factor),
         Unit::Share => (word == "%").then(|| percent(text)).flatten(),
+        Unit::Celsius => ["", "C", unit.symbol()].contains(&word).then_some(value),
         _ => (word.is_empty() || word == unit.symbol()).then_some(value),
     }
 }
@@ -154,6 +155,7 @@ fn units(unit: Unit) -> String {
     match unit {
         Unit::Millis | Unit::Seconds => "`ns`, `us`, `ms`, `s`, `m` or `h`".to_owned(),
         Unit::Count => "no unit".to_owned(),
+        Unit::Celsius => "`C` or `°C`".to_owned(),
         Unit::Bytes => "`B`, `MB`, `GB`, `MiB` or `GiB`".to_owned(),
         Unit::BytesPerSecond => "`B/s`, `MB/s`, `GB/s`, `MiB/s` or `GiB/s`".to_owned(),
         _ => format!("`{}`", unit.symbol()),

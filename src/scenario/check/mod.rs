@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! assertion := metric [ tags ] [ "." stat ] op ( value [ unit ] | multiple )
+//!            | signal "." stat op value [ unit ]                       signal := "server.waiting", "gpu.power", …
 //!            | "goodput" "(" limit { "," limit } ")" op ( percent | multiple )
 //! multiple  := [ factor "*" ] ( "baseline" | "reference" )            with `<`, `<=`, `>` or `>=`
 //! limit     := metric op value [ unit ]
 //! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group"
 //! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
 //! op        := "<" | "<=" | ">" | ">=" | "==" | "!="
-//! unit      := "ns" "us" "ms" "s" "m" "h" | "%" | "tok/s" | "req/s" | "tok"
+//! unit      := "ns" "us" "ms" "s" "m" "h" | "%" | "tok/s" | "req/s" | "tok" | "B" "KB" "MiB" "GiB" "GiB/s" … | "W" | "MHz" | "C"
 //! ```
 //!
 //! A time and a share need their unit, for a bare 500 could be anything; throughputs and counts have but one.
@@ -16,6 +17,8 @@
 mod cursor;
 mod limit;
 mod relative;
+mod signal;
+mod stat;
 
 use crate::model::baseline::Against;
 use crate::model::check::{Check, Of, Op, RequestLimit, Subject};
@@ -26,7 +29,7 @@ use cursor::Cursor;
 use std::ops::Range;
 
 /// Names of the format that are measured from a later version on.
-const LATER: [&str; 5] = ["server", "gpu", "process", "startup_s", "startup"];
+const LATER: [&str; 2] = ["startup_s", "startup"];
 
 /// What an assertion says.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,25 +71,33 @@ impl CheckError {
 pub(crate) fn parse(text: &str) -> Result<Assertion, CheckError> {
     let mut cursor = Cursor::new(text);
     let (name, at) = cursor.word();
-    let assertion =
-        if name == "goodput" && cursor.peek() == Some('(') { goodput(&mut cursor)? } else { plain(&mut cursor, name, at)? };
+    let subject = left(&mut cursor, name, at)?;
+    let assertion = right(&mut cursor, subject)?;
     match cursor.rest() {
         None => Ok(assertion),
         Some(range) => Err(CheckError::new(range, "text after the end of the limit", "does not belong here")),
     }
 }
 
-fn plain(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Assertion, CheckError> {
+fn left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Subject, CheckError> {
+    if name == "goodput" && cursor.peek() == Some('(') {
+        return limits(cursor);
+    }
+    if signal::scope(name) {
+        return signal::read(cursor, name, at);
+    }
     let metric = metric(name, at.clone(), cursor)?;
-    let tags = tags(cursor)?;
-    let stat = stat(cursor, metric, at.end)?;
-    right(cursor, Subject::Metric { metric, stat, tags })
+    Ok(Subject::Metric { metric, tags: tags(cursor)?, stat: stat::read(cursor, metric, at.end)? })
 }
 
 /// The comparison and what follows it.
 fn right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
     let op = cursor.op()?;
+    let start = *cursor;
     if let Some(multiple) = relative::read(cursor, op)? {
+        if let Subject::Signal { signal, .. } = subject {
+            return Err(signal::no_multiple(&start, signal));
+        }
         return Ok(Assertion { subject, op, limit: 0.0, relative: Some(multiple) });
     }
     let limit = limit::read(cursor, name_of(&subject), unit_of(&subject))?;
@@ -115,12 +126,7 @@ fn unit_of(subject: &Subject) -> Unit {
 pub(crate) fn parse_subject(text: &str) -> Result<Subject, CheckError> {
     let mut cursor = Cursor::new(text);
     let (name, at) = cursor.word();
-    let subject = if name == "goodput" && cursor.peek() == Some('(') {
-        limits(&mut cursor)?
-    } else {
-        let metric = metric(name, at.clone(), &cursor)?;
-        Subject::Metric { metric, tags: tags(&mut cursor)?, stat: stat(&mut cursor, metric, at.end)? }
-    };
+    let subject = left(&mut cursor, name, at)?;
     match cursor.rest() {
         None => Ok(subject),
         Some(range) => Err(CheckError::new(range, "text after the end of the metric", "does not belong here")),
@@ -141,7 +147,8 @@ fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, C
     if let Some(metric) = Metric::parse(name) {
         return Ok(metric);
     }
-    let exist = format!("Metrics are {}.", list(Metric::ALL.iter().map(|metric| metric.name()).chain(["goodput(…)"]), "and"));
+    let names = Metric::ALL.iter().map(|metric| metric.name()).chain(["goodput(…)"]);
+    let exist = format!("Metrics are {}, and signals such as `server.waiting`.", list(names, "and"));
     if name.is_empty() {
         let at = at.start..at.start + cursor.width();
         return Err(CheckError::new(at, "a limit begins with a metric", "expected a metric").help(exist));
@@ -150,7 +157,7 @@ fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, C
         let error = CheckError::new(at, "`goodput` needs its limits", "which requests are good?");
         return Err(error.help("Write goodput(ttft < 500ms, tpot < 40ms) >= 99%; the rate of good requests is `goodput_rate`."));
     }
-    if LATER.contains(&name) && (name.starts_with("startup") || cursor.peek() == Some('.')) {
+    if LATER.contains(&name) {
         return Err(CheckError::new(at, format!("`{name}` is not measured yet"), "planned for a later version").help(exist));
     }
     // Columns carry their unit (`ttft_ms`), metrics do not.
@@ -186,41 +193,6 @@ fn tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
             return Ok(tags);
         }
     }
-}
-
-fn stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Option<Stat>, CheckError> {
-    const EXIST: &str = "Statistics are `p0` to `p100` (`p99.9` too), `mean`, `min`, `max`, `count` and `sd`.";
-    if !cursor.eat('.') {
-        if metric.per() == Per::Case {
-            return Ok(None);
-        }
-        let error =
-            CheckError::new(end - metric.name().len()..end, format!("`{metric}` has a value per request"), "needs a statistic");
-        return Err(error.help(format!("Write for example `{metric}.p99`. {EXIST}")));
-    }
-    let (name, at) = cursor.stat();
-    match Stat::parse(name) {
-        Some(_) if metric.per() == Per::Case => {
-            let error = CheckError::new(at, format!("`{metric}` is one value per case"), "has no statistics");
-            Err(error.help(format!("Write `{metric}` alone.")))
-        }
-        Some(stat) => Ok(Some(stat)),
-        None => {
-            let label = near(name, ["mean", "min", "max", "count", "sd"])
-                .map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-            let label = if ["median", "avg"].contains(&name) {
-                format!("did you mean `{}`?", if name == "avg" { "mean" } else { "p50" })
-            } else {
-                label
-            };
-            Err(CheckError::new(cursor.visible(at), format!("unknown statistic `{name}`"), label).help(EXIST))
-        }
-    }
-}
-
-fn goodput(cursor: &mut Cursor<'_>) -> Result<Assertion, CheckError> {
-    let subject = limits(cursor)?;
-    right(cursor, subject)
 }
 
 fn limits(cursor: &mut Cursor<'_>) -> Result<Subject, CheckError> {

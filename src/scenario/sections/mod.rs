@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod baseline;
 pub(crate) mod dataset;
 pub(crate) mod extract;
+pub(crate) mod hardware;
 pub(crate) mod load;
 pub(crate) mod manners;
 pub(crate) mod metrics;

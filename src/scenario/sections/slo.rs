@@ -2,6 +2,7 @@
 
 mod possible;
 mod relative;
+mod sampled;
 
 use crate::model::baseline::Relative;
 use crate::model::check::{Abort, Check, NoData, Of, Subject};
@@ -52,7 +53,7 @@ pub(crate) static SLO: Block = Block {
     doc: "A limit. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
     fields: &[
-        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent. The right side may be `1.10 * baseline` or `0.95 * reference`.")
+        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`. The right side may be `1.10 * baseline` or `0.95 * reference`.")
             .required_unless("preset")
             .example("ttft.p95 < 500ms"),
         field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the case as a whole; without it a limit is about the case and each of its stages.").example("{ load.concurrency: 64 }"),
@@ -179,7 +180,7 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds)
             let staged = !case.load.shape.stages().is_empty();
             let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
             if all.covers(&limit.check.when) {
-                possible(limit, case, rounds, review);
+                possible(limit, case, (rounds, grounds.telemetry), review);
                 // Rounds are looked at one by one, and any of them may give the case up.
                 let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
                 let check = relative::resolved(limit, case, grounds, review);
@@ -202,7 +203,7 @@ fn assign_stages(limit: &Limit<'_>, case: &mut Case, (rounds, grounds): (u32, &G
     let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
     // Of a limit about all of them the whole case has told what is wrong.
     if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
-        possible(limit, stage, rounds, review);
+        possible(limit, stage, (rounds, grounds.telemetry), review);
     }
     if !about.is_empty() {
         case.stage_checks.extend(relative::stages(limit, &about, grounds, review));

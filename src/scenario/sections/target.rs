@@ -7,7 +7,7 @@ use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::{MODELS, models};
 use crate::scenario::leaf::version::{VERSION, version};
-use crate::scenario::sections::{Draft, metrics, simulator};
+use crate::scenario::sections::{Draft, hardware, metrics, simulator};
 use crate::scenario::tree::{Node, Span};
 
 /// The word that stands for the built-in server.
@@ -119,6 +119,7 @@ pub(crate) static TARGET: Block = Block {
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
         field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty).example("{ version: 2 }"),
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
+        field("hardware", Kind::Block(&hardware::HARDWARE), "What its hardware could do at the most: for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }"),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }"),
         planned("server"),
@@ -160,7 +161,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
         server: None,
         metrics,
-        hardware: None,
+        hardware: hardware::decode(draft, review),
     })
 }
 

@@ -26,6 +26,7 @@ mod spectrum;
 mod style;
 mod svg;
 pub(super) mod sweep;
+mod telemetry;
 mod throughput_over_load;
 
 use crate::model::plan::Format;
@@ -100,7 +101,8 @@ fn figures(report: &Report) -> Vec<Figure> {
     let spread = distribution::figures(report).chain(spectrum::figure(report));
     let within = [by_token::figure(report), prefill::figure(report)];
     let over_load = first.into_iter().chain(over_load.into_iter().flatten());
-    over_load.chain(spread).chain(over_time.into_iter().chain(within).flatten()).collect()
+    let sampled = telemetry::figures(report);
+    over_load.chain(spread).chain(over_time.into_iter().chain(within).flatten()).chain(sampled).collect()
 }
 
 fn render(figure: &Figure, formats: &[Format]) -> Result<Chart, ViewError> {
@@ -114,7 +116,7 @@ fn render(figure: &Figure, formats: &[Format]) -> Result<Chart, ViewError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture::{failing, grid, no_data, report_of, sweep};
+    use crate::view::fixture::{failing, grid, no_data, observed, report_of, sweep};
     use crate::view::probes::tests::searched;
 
     fn names(report: &Report) -> Vec<&'static str> {
@@ -163,7 +165,8 @@ mod tests {
         let fontdb = font::database().unwrap();
         let options = resvg::usvg::Options { fontdb, ..Default::default() };
         let failures = report_of(vec![failing()], Default::default(), 1);
-        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched()] {
+        let watched = report_of(vec![observed(), observed()], Default::default(), 0);
+        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched(), watched] {
             for figure in figures(&report) {
                 let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure).unwrap(), &options).unwrap();
                 let (ink, size) = (tree.root().abs_stroke_bounding_box(), tree.size());
@@ -212,6 +215,8 @@ mod tests {
         let failures = report_of(vec![failing()], Default::default(), 1);
         let mut reports: Vec<(String, Report)> = [1, 2, 5, 8, 12, 100].map(|count| (count.to_string(), sweep(count))).into();
         reports.extend([("failing", failures), ("grid", grid(10)), ("rates", grid(2))].map(|(name, own)| (name.to_owned(), own)));
+        let watched = [1, 2].map(|count| (format!("watched-{count}"), report_of(vec![observed(); count], Default::default(), 0)));
+        reports.extend(watched);
         reports.extend([("search", searched())].map(|(name, own)| (name.to_owned(), own)));
         for (folder, report) in reports {
             let (dir, begun) = (dir.join(&folder), std::time::Instant::now());

@@ -7,6 +7,7 @@ use crate::model::units::Unit;
 use crate::view::absent;
 use crate::view::format::{ABSENT, optional, percent};
 use crate::view::html::cells::{Cell, Piece, Row, Table, quantile, rich, shown};
+use crate::view::html::sampled;
 use crate::view::html::tables::{anchor, audit, count, failures};
 use serde::Serialize;
 
@@ -22,6 +23,9 @@ pub struct Section {
     low: Table,
     high: Table,
     groups: Table,
+    signals: Table,
+    others: Table,
+    beside: Table,
     failures: Table,
     audit: Table,
     notes: Vec<Vec<Piece>>,
@@ -39,6 +43,9 @@ pub fn section(index: usize, case: &CaseReport) -> Section {
         low: percentiles(case, &LOW, |metric| !metric.higher_is_better()),
         high: percentiles(case, &HIGH, Metric::higher_is_better),
         groups: groups(case),
+        signals: sampled::signals(case),
+        others: sampled::others(case),
+        beside: sampled::beside(case),
         failures: failures(alone()).narrower(),
         audit: audit(alone()).narrower(),
         notes: absent::notes(case).iter().map(|note| rich(note)).collect(),

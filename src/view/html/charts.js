@@ -12,6 +12,7 @@ function drawCase(container) {
   if (!own.time && !Object.keys(own.cdfs).length && !own.waterfall) return;
   toggles(container);
   if (own.time) overTime(container, own.time, "time-" + container.dataset.caseIndex);
+  if (own.time) for (const picture of own.telemetry) sampled(container, picture, own.time, "time-" + container.dataset.caseIndex);
   for (const key of Object.keys(own.cdfs)) cdf(container, own.cdfs[key]);
   for (const key of Object.keys(own.spectra)) spectrum(container, own.spectra[key]);
   if (own.heat) heat(container, own.heat);
@@ -41,6 +42,15 @@ function overTime(container, time, sync) {
     const part = time.ttft[0].length < time.ttft_n ? `the highest of ${time.ttft[0].length} groups of ${time.ttft_n} requests; ` : "";
     draw(container, { ...all, ...under("ttft"), height: 240, title: "TTFT over time", remark: part + "percentiles of those due in the same 48th of the round", x, lines, yLabel: "ms" });
   }
+}
+
+// What was sampled beside the requests; a source that told nothing at an instant leaves its line as it runs.
+function sampled(container, picture, time, sync) {
+  const [from, until] = time.measured;
+  const bands = [{ from: -Infinity, to: from, colour: "--shade" }, { from: until, to: Infinity, colour: "--shade" }];
+  const [x, columns] = joined(picture.lines.map((own) => own.points));
+  const lines = picture.lines.map((own, index) => ({ label: own.label, values: columns[index], colour: "--c" + index, gapless: true, say: (value) => inUnit(value, picture.unit) }));
+  draw(container, { bands, sync, wide: true, xName: "time", sayX: seconds, xRange: () => [0, time.end || 1], height: 150, title: picture.title, yLabel: picture.unit === "%" ? "share" : picture.unit, tickY: picture.unit === "%" ? (value) => inUnit(value, "%") : figure, x, lines, xLabel: "seconds since the start of the round" });
 }
 
 // Columns over one ascending x, of tables that each have their own.

@@ -102,6 +102,7 @@ function line(own) {
   const stroke = () => colour(own.colour), lone = own.values.filter((value) => value != null).length === 1;
   const made = { label: own.label, stroke, width: own.width == null ? 2 : own.width, dash: own.dash, points: { show: own.points === true || lone, size: own.size || 6, fill: stroke, stroke }, value: (u, value) => (value == null ? "–" : (own.say || figure)(value)) };
   if (own.quantile) made.show = shownQuantiles[own.quantile];
+  if (own.gapless) made.spanGaps = true;
   if (own.steps) made.paths = uPlot.paths.stepped({ align: 1 });
   if (own.bars) { made.paths = uPlot.paths.bars({ size: [0.9, 60] }); made.fill = stroke; made.width = 0; made.points.show = false; }
   if (own.scatter) { made.paths = () => null; made.points = { show: true, size: own.size || 4, fill: stroke, stroke, width: 0 }; }

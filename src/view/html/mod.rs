@@ -6,6 +6,7 @@ mod case;
 mod cells;
 mod hunt;
 mod overview;
+mod sampled;
 mod series;
 mod tables;
 #[cfg(test)]

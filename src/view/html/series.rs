@@ -5,6 +5,7 @@ use crate::model::metric::{Metric, Stat};
 use crate::model::picture::{Band, Bar, Heat};
 use crate::model::report::{CaseReport, Series, Timelines};
 use crate::view::format::title;
+use crate::view::html::sampled;
 use serde_json::{Map, Value, json};
 
 /// Points of all cases together, and of one series at the least and at the most.
@@ -21,6 +22,7 @@ pub fn series(case: &CaseReport, cases: usize) -> Value {
     let pictures = &case.pictures;
     json!({
         "time": time(&case.timelines, room),
+        "telemetry": sampled::pictures(case, room / 2),
         "cdfs": curves(&case.cdfs, case, room),
         "spectra": curves(&pictures.spectra, case, room),
         "heat": pictures.heat.as_ref().filter(|heat| !heat.counts.is_empty()).map(heat),
@@ -55,7 +57,7 @@ fn time(lines: &Timelines, room: usize) -> Value {
 }
 
 /// Two columns of points.
-fn columns(points: &[(f64, f64)]) -> Value {
+pub(super) fn columns(points: &[(f64, f64)]) -> Value {
     json!([numbers(points.iter().map(|point| point.0)), numbers(points.iter().map(|point| point.1))])
 }
 
@@ -80,7 +82,7 @@ fn evenly<T: Clone>(items: &[T], room: usize) -> Vec<T> {
 }
 
 /// The highest of each of equally many in a row, and the first and the last: peaks stay.
-fn highest(points: &[(f64, f64)], room: usize) -> Series {
+pub(super) fn highest(points: &[(f64, f64)], room: usize) -> Series {
     let group = points.len().div_ceil(room.max(1)).max(1);
     let peaks = points.chunks(group).filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)));
     let ends = (group > 1).then(|| [points.first().copied(), points.last().copied()]);
@@ -212,7 +214,7 @@ mod tests {
         let none = series(&fixture::no_data(), 1);
         assert_eq!(
             none,
-            json!({ "time": null, "cdfs": {}, "spectra": {}, "heat": null, "by_token": null, "prefill": null, "waterfall": null })
+            json!({ "time": null, "telemetry": [], "cdfs": {}, "spectra": {}, "heat": null, "by_token": null, "prefill": null, "waterfall": null })
         );
         let some = series(&fixture::case(4), 1);
         assert_eq!(some["cdfs"]["ttft_ms"]["limits"], json!([{ "share": 0.99, "value": 500, "label": "ttft.p99 < 500ms" }]));

@@ -1,19 +1,20 @@
 //! Whether a case can produce what a limit is about.
 
-use super::Limit;
+use super::{Limit, sampled};
 use crate::model::check::Subject;
 use crate::model::metric::{Metric, Needs, Per};
 use crate::model::plan::Case;
+use crate::model::telemetry::{Hardware, TelemetrySpec};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::near::list;
 use crate::scenario::render;
 
 /// Files what a case cannot produce of a limit, which it might wait for in vain.
-pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut Review) {
+pub(super) fn possible(limit: &Limit<'_>, case: &Case, (rounds, spec): (u32, TelemetrySpec), review: &mut Review) {
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
-        Subject::Signal { .. } => (Vec::new(), &[]),
+        Subject::Signal { signal, .. } => return sampled::told(limit, *signal, (case, spec), review),
     };
     tags.iter().for_each(|(tag, value)| known_tag(limit, case, (tag, value, rounds), review));
     let lines = case.lines_of(limit.check.group());
@@ -21,9 +22,9 @@ pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, review: &mut
         if !tags.is_empty() {
             of_some(limit, metric, review);
         }
-        if let Some((because, remedy)) = none(metric, &lines) {
+        if let Some((because, remedy)) = none(metric, &lines, spec) {
             let at = underline(limit, metric.name(), review);
-            let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && none(**own, &lines).is_none());
+            let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && none(**own, &lines, spec).is_none());
             let exist = list(others.map(|own| own.name()), "and");
             let mistake =
                 Mistake::new(at, format!("`{metric}` cannot exist: {because}"), format!("{} has none", case_name(case)));
@@ -53,12 +54,12 @@ fn of_some(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
 }
 
 /// Why none of the kinds of requests of a case has a metric.
-fn none(metric: Metric, lines: &[Case]) -> Option<(&'static str, &'static str)> {
-    let reasons: Option<Vec<_>> = lines.iter().map(|line| lacks(metric, line)).collect();
+fn none(metric: Metric, lines: &[Case], spec: TelemetrySpec) -> Option<(&'static str, &'static str)> {
+    let reasons: Option<Vec<_>> = lines.iter().map(|line| lacks(metric, line, spec)).collect();
     reasons?.first().copied()
 }
 
-fn case_name(case: &Case) -> String {
+pub(super) fn case_name(case: &Case) -> String {
     if case.labels.0.is_empty() { "this scenario".to_owned() } else { format!("case {}", case.id) }
 }
 
@@ -72,7 +73,7 @@ const GENERATED: [Metric; 6] = [
     Metric::OutputTpsPerGpu,
 ];
 
-fn lacks(metric: Metric, case: &Case) -> Option<(&'static str, &'static str)> {
+fn lacks(metric: Metric, case: &Case, spec: TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let generates = case.target.api.generates();
     match metric.needs() {
         _ if !generates && (metric.needs() == Needs::Stream || GENERATED.contains(&metric)) => {
@@ -85,7 +86,23 @@ fn lacks(metric: Metric, case: &Case) -> Option<(&'static str, &'static str)> {
         Needs::Items if case.target.api.generates() => {
             Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))
         }
+        Needs::Power if !sampled::gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
+        Needs::Hardware => unrated(metric, case.target.hardware.as_ref()),
         _ => None,
+    }
+}
+
+/// What is not known of the hardware, for a share of what it could do.
+fn unrated(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str, &'static str)> {
+    match hardware {
+        None => Some(("what the hardware could do is not known", "Set `target.hardware`")),
+        Some(own) if metric == Metric::Mfu && own.peak_flops.is_none() => {
+            Some(("the peak of the GPUs is not known", "Set `target.hardware.peak_flops`"))
+        }
+        Some(own) if metric == Metric::Mbu && own.peak_bandwidth.is_none() => {
+            Some(("the peak of the GPUs' memory is not known", "Set `target.hardware.peak_bandwidth`"))
+        }
+        Some(_) => None,
     }
 }
 

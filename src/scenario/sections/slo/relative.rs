@@ -7,17 +7,20 @@ use crate::model::check::{Check, Confidence, Subject};
 use crate::model::labels::Scalar;
 use crate::model::metric::{Metric, Stat};
 use crate::model::plan::Case;
+use crate::model::telemetry::TelemetrySpec;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::sections::baseline::{self, Ground};
 use crate::scenario::sections::reference;
 use crate::scenario::tree::{Node, Span};
 
-/// What relative limits rest on.
+/// What limits rest on besides their case.
 pub(crate) struct Grounds<'a> {
     /// The scenario, for its reference.
     pub root: &'a Node,
     /// The earlier run.
     pub baseline: Ground,
+    /// What is sampled beside the requests.
+    pub telemetry: TelemetrySpec,
 }
 
 /// Files what no relative limit can say: about a figure without a spread at a confidence, or with `abort`.
