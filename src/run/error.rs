@@ -1,6 +1,7 @@
 //! Why a run cannot go on.
 
 use crate::engine::error::EngineError;
+use crate::engine::server::ServerError;
 use crate::frame::FrameError;
 use crate::model::outcome::Failure;
 use crate::prompts::PromptError;
@@ -41,6 +42,9 @@ pub enum RunError {
         /// The last failure.
         why: String,
     },
+    /// A server under management cannot be had, or was lost.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// A signal came before there was anything to save.
     #[error("interrupted before the first request; nothing was measured")]
     Interrupted,

@@ -31,6 +31,7 @@ use crate::run::lead::{lead, needed};
 use crate::run::ledger::{self, Sent};
 use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
+use crate::run::managed::Managed;
 use crate::run::meter::{Meter, Spans};
 use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
@@ -64,6 +65,8 @@ pub struct Turn<'a> {
     pub planned: Option<u64>,
     /// Its seed.
     pub seed: Seed,
+    /// The server that was started for it.
+    pub server: Option<&'a Managed>,
     /// How it is a probe of a search.
     pub probe: Option<Probing>,
     /// Whose bodies are kept, and the spool that they go to.
@@ -110,6 +113,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
     let (sender, results) = bounded(RESULTS);
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
+    turn.server.iter().for_each(|own| own.stops(&stage.stop));
     let desk = Desk { keeper: Keeper::of(turn, &stage.route)?, ..stage.desk(journal) };
     let collector = Collector::start(desk, results)?;
     let own = bench.lines.iter().zip(&prompts);
@@ -128,7 +132,8 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let sent = ledger::sent(bench, turn.walks, places, &outcomes);
     part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
-    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err());
+    let lost = turn.server.and_then(|own| own.note(&mut part, origin, &outcomes));
+    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err()).or(lost);
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.to_string());
     }

@@ -14,7 +14,9 @@ use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
 use crate::scenario::sections::baseline::{self, Ground};
 use crate::scenario::sections::slo::Grounds;
-use crate::scenario::sections::{Draft, audit, dataset, load, mix, report, request, request::last, search, slo, target};
+use crate::scenario::sections::{
+    Draft, audit, dataset, load, mix, report, request, request::last, search, server, slo, target,
+};
 use crate::scenario::sweep::{Point, Setting, points};
 use crate::scenario::tree::Node;
 use crate::scenario::vars::World;
@@ -62,6 +64,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
     let rounds = root.get("rounds").and_then(Node::whole).and_then(|n| u32::try_from(n).ok());
     if cases.len() == points.len() {
+        review.section = "target".to_owned();
+        server::alike(&cases, root, &axes, review);
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, (rounds.unwrap_or(1), &grounds), review);
         aims(root, &quests, &cases, review);

@@ -43,6 +43,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         walks: &[Walk::default()],
         planned: None,
         seed: plan.seed,
+        server: None,
         probe: None,
         bodies: (Bodies::None, Path::new("")),
     };

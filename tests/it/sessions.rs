@@ -116,6 +116,7 @@ pub fn context(folder: &Path, stop: Stop) -> Context {
     Context {
         env: BTreeMap::new(),
         cache: CacheDir { dir: folder.join("cache"), hub: String::new() },
+        tool: env!("CARGO_BIN_EXE_llmscen").into(),
         output: Some(folder.join("out")),
         only: Vec::new(),
         force: true,
@@ -155,6 +156,7 @@ impl<'a> Scene<'a> {
             walks: &[Walk::default()],
             planned: None,
             seed: SEED,
+            server: None,
             probe: None,
             bodies: (Bodies::None, Path::new("")),
         };

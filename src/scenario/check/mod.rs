@@ -26,7 +26,7 @@ use cursor::Cursor;
 use std::ops::Range;
 
 /// Names of the format that are measured from a later version on.
-const LATER: [&str; 5] = ["server", "gpu", "process", "startup_s", "startup"];
+const LATER: [&str; 3] = ["server", "gpu", "process"];
 
 /// What an assertion says.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,7 +150,7 @@ fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, C
         let error = CheckError::new(at, "`goodput` needs its limits", "which requests are good?");
         return Err(error.help("Write goodput(ttft < 500ms, tpot < 40ms) >= 99%; the rate of good requests is `goodput_rate`."));
     }
-    if LATER.contains(&name) && (name.starts_with("startup") || cursor.peek() == Some('.')) {
+    if LATER.contains(&name) && cursor.peek() == Some('.') {
         return Err(CheckError::new(at, format!("`{name}` is not measured yet"), "planned for a later version").help(exist));
     }
     // Columns carry their unit (`ttft_ms`), metrics do not.

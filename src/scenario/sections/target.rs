@@ -7,7 +7,7 @@ use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::{MODELS, models};
 use crate::scenario::leaf::version::{VERSION, version};
-use crate::scenario::sections::{Draft, simulator};
+use crate::scenario::sections::{Draft, server, simulator};
 use crate::scenario::tree::{Node, Span};
 
 /// The word that stands for the built-in server.
@@ -121,7 +121,7 @@ pub(crate) static TARGET: Block = Block {
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }"),
-        planned("server"),
+        field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }"),
         planned("metrics"),
     ],
 };
@@ -134,6 +134,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let headers = headers(draft, review);
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
+    let (server, metrics) = server::decode(draft, (place.as_ref(), models.as_deref()), review);
     Some(Target {
         api,
         place: place?,
@@ -156,8 +157,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             _ => Compression::None,
         },
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
-        server: None,
-        metrics: None,
+        server,
+        metrics,
         hardware: None,
     })
 }

@@ -81,6 +81,7 @@ fn lacks(metric: Metric, case: &Case) -> Option<(&'static str, &'static str)> {
         Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
         Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
         Needs::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
+        Needs::ManagedServer if case.target.server.is_none() => Some(("no server is started", "Set `target.server`")),
         Needs::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
         Needs::Items if case.target.api.generates() => {
             Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))
