@@ -74,7 +74,8 @@ impl<'a, 'b> Display<'a, 'b> {
             self.line(&format!("downloaded the dataset ({amount})"));
         } else if step.unit == "s" && step.total.is_none() && (step.done == 0 || self.last_line.elapsed() >= PLAIN_BEAT) {
             self.last_line = Instant::now();
-            self.line(&format!("{}, {amount}", step.words()));
+            let so_far = if step.done == 0 { String::new() } else { format!(", {amount}") };
+            self.line(&(step.words() + &so_far));
         }
         if step.total == Some(step.done) {
             self.clear();

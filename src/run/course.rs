@@ -149,7 +149,7 @@ impl<'a> Course<'a> {
         self.servers.stop(&self.context.stop);
         let mut lost = self.lost.into_iter();
         let fault = self.fault.or_else(|| lost.next().map(|(_, fault)| fault));
-        self.manifest.notes.extend(lost.map(|(case, fault)| format!("`{case}`: {}", first_line(&fault))));
+        self.manifest.notes.extend(lost.map(|(case, fault)| format!("`{case}`: {}", fault.brief())));
         self.manifest.notes.extend(self.ledger.notes());
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
@@ -165,11 +165,6 @@ impl<'a> Course<'a> {
         let (case, round) = (leg.case.id.clone(), leg.round);
         let _ = self.context.events.send(Event::CaseStarted { case, round, part, parts, total, seconds });
     }
-}
-
-/// What a fault says, without the lines that explain it.
-fn first_line(fault: &RunError) -> String {
-    fault.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 /// The pause between rounds; a signal ends it.

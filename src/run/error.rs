@@ -130,3 +130,14 @@ pub enum RunError {
     #[error(transparent)]
     View(#[from] ViewError),
 }
+
+impl RunError {
+    /// What happened, without the lines of a server's log, which lies in the run folder.
+    pub fn brief(&self) -> String {
+        let whole = self.to_string();
+        match self {
+            RunError::Server(_) => whole.lines().next().unwrap_or_default().to_owned(),
+            _ => whole,
+        }
+    }
+}

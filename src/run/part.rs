@@ -135,7 +135,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let lost = turn.server.and_then(|own| own.note(&mut part, origin, &outcomes));
     let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err()).or(lost);
     if let Some(fault) = &fault {
-        part.cut_short = Some(fault.to_string());
+        part.cut_short = Some(fault.brief());
     }
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     Ok(Played { part, outcomes, sent, journal, fault: fault.or(closed.err().map(RunError::from)) })

@@ -21,6 +21,7 @@ mod protocols;
 mod random_sets;
 mod replay;
 mod search;
+mod server;
 mod sessions;
 mod shapes;
 mod signals;

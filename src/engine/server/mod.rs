@@ -14,9 +14,6 @@ mod log;
 mod ready;
 mod tree;
 
-#[cfg(test)]
-mod tests;
-
 pub use error::ServerError;
 pub use handle::{Ended, Server};
 pub use log::tail;
