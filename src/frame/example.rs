@@ -1,12 +1,15 @@
 //! The worked example of docs/metrics.md, recomputed: the page and the code cannot drift apart.
 
+use crate::frame::CaseFacts;
 use crate::frame::fixture::{case, facts, failed, outcome, table};
 use crate::frame::sample::sample;
 use crate::model::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
 use crate::model::load::{Arrival, Shape};
+use crate::model::manifest::Part;
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
 use crate::model::sample::{Row, Sample};
+use crate::model::server::Startup;
 use crate::model::units::Nanos;
 use std::collections::BTreeSet;
 
@@ -69,7 +72,10 @@ fn example(shape: Shape) -> Sample {
         relative: None,
         abort: None,
     });
-    sample(&table("a", &requests()), &facts(&case)).unwrap()
+    // Starts of a server, told by rounds whose requests are others.
+    let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
+    let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
+    sample(&table("a", &requests()), &CaseFacts { parts: &parts, ..facts(&case) }).unwrap()
 }
 
 fn near(computed: f64, told: &str) -> bool {
@@ -100,7 +106,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
     let seen = example(Shape::Closed { users: 2 });
     let open = example(Shape::Open { rate: 1.0, arrival: Arrival::Constant });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.rows.len(), results.len()), (5, 23));
+    assert_eq!((seen.rows.len(), results.len()), (5, 24));
     for result in results {
         let computed = figure(if result[0] == "rate_offered" { &open } else { &seen }, result[0]);
         let close = computed.is_some_and(|value| near(value, result[1]));

@@ -67,7 +67,21 @@ impl<'a> Course<'a> {
         let pause = drain.unwrap_or(plan.pause).into();
         let (rows, ledger) = (Rows::new(), Ledger::default());
         let (servers, lost) = (Servers::default(), Vec::new());
-        Ok(Course { plan, folder, context, manifest, journal, rows, ledger, told, fault: None, servers, lost, pause, begun: false })
+        Ok(Course {
+            plan,
+            folder,
+            context,
+            manifest,
+            journal,
+            rows,
+            ledger,
+            told,
+            fault: None,
+            servers,
+            lost,
+            pause,
+            begun: false,
+        })
     }
 
     /// Rests, and plays a round. False where the run is over: interrupted, or unable to go on.
@@ -110,7 +124,8 @@ impl<'a> Course<'a> {
         self.announce(leg, planned);
         let spool = self.folder.file(bodies::spool::FILE);
         let kept = (self.plan.report.bodies, spool.as_path());
-        let turn = Turn { case, index: leg.index as u32, round, walks: &walks, planned, seed, server, probe: leg.probe, bodies: kept };
+        let turn =
+            Turn { case, index: leg.index as u32, round, walks: &walks, planned, seed, server, probe: leg.probe, bodies: kept };
         let played = play(&turn, bench, journal, self.context);
         self.keep(leg, (&walks, planned), played);
     }

@@ -143,7 +143,7 @@ impl Start<'_> {
             return Err(ServerError::Taken { address }.into());
         }
         let order = Order {
-            command: spec.command.clone(),
+            command: self.command(),
             env: spec.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
             cwd: spec.cwd.clone(),
             log: folder.file(&self.log),
@@ -174,6 +174,15 @@ impl Start<'_> {
         managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
         reach_started(self.case, self.bench, self.context).await?;
         Ok(managed)
+    }
+
+    /// The words of its command; `llmscen` is this program, which need not be in the PATH.
+    fn command(&self) -> Vec<String> {
+        let mut command = self.spec.command.clone();
+        if let Some(program) = command.first_mut().filter(|program| *program == "llmscen") {
+            *program = self.context.tool.display().to_string();
+        }
+        command
     }
 
     /// What `work` comes to, unless a signal comes first.

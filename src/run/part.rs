@@ -133,7 +133,8 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
     let lost = turn.server.and_then(|own| own.note(&mut part, origin, &outcomes));
-    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err()).or(lost);
+    let fault =
+        fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err()).or(lost);
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.brief());
     }

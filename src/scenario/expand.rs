@@ -14,9 +14,7 @@ use crate::scenario::fault::Review;
 use crate::scenario::leaf::duration::duration;
 use crate::scenario::sections::baseline::{self, Ground};
 use crate::scenario::sections::slo::Grounds;
-use crate::scenario::sections::{
-    Draft, audit, dataset, load, mix, report, request, request::last, search, server, slo, target,
-};
+use crate::scenario::sections::{Draft, audit, dataset, load, mix, report, request, request::last, search, server, slo, target};
 use crate::scenario::sweep::{Point, Setting, points};
 use crate::scenario::tree::Node;
 use crate::scenario::vars::World;

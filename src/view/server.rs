@@ -38,7 +38,12 @@ pub(super) fn sheet(report: &Report) -> Sheet {
 
 /// The steps of a start in their order, each by its name in results.json.
 pub(super) fn spans(own: &Startup) -> [(&'static str, Option<Nanos>); 4] {
-    [("spawned_s", Some(own.spawned)), ("port_open_s", own.port_open), ("ready_s", Some(own.ready)), ("first_token_s", own.first_token)]
+    [
+        ("spawned_s", Some(own.spawned)),
+        ("port_open_s", own.port_open),
+        ("ready_s", Some(own.ready)),
+        ("first_token_s", own.first_token),
+    ]
 }
 
 /// A step's time as it is shown.
@@ -54,12 +59,18 @@ pub(super) fn span(own: Option<Nanos>) -> String {
 pub(super) fn ends(report: &Report) -> Vec<End> {
     let cases = report.cases.iter().filter(|case| !case.is_stage());
     let all = cases.flat_map(|case| case.server_ends.iter().map(move |(round, end)| (case, *round, end)));
-    all.map(|(case, round, end)| End { said: said(case, round, end), log: end.log.iter().map(|line| plain(line)).collect() }).collect()
+    all.map(|(case, round, end)| End { said: said(case, round, end), log: end.log.iter().map(|line| plain(line)).collect() })
+        .collect()
 }
 
 fn said(case: &CaseReport, round: u32, end: &ServerEnd) -> String {
     let (at, when) = (end.at_ns as f64 / 1e9, if end.at_ns < 0 { "before" } else { "into" });
-    format!("The server of `{}` ended by itself {} {when} round {round}: {}. Nothing was sent from then on.", case.id, value(at.abs(), Unit::Seconds), end.how)
+    format!(
+        "The server of `{}` ended by itself {} {when} round {round}: {}. Nothing was sent from then on.",
+        case.id,
+        value(at.abs(), Unit::Seconds),
+        end.how
+    )
 }
 
 /// What a terminal says of the starts and ends: a line or two; empty where no server was started.
@@ -111,12 +122,20 @@ mod tests {
     fn a_start_is_told_step_by_step() {
         let mut told = case(2);
         told.startups = vec![start(12_340)];
-        told.server_ends = vec![(1, ServerEnd { at_ns: 2_500_000_000, how: "signal 9".into(), log: vec!["oh\u{1b}[31m".into()] })];
+        told.server_ends =
+            vec![(1, ServerEnd { at_ns: 2_500_000_000, how: "signal 9".into(), log: vec!["oh\u{1b}[31m".into()] })];
         let mut report = report_of(vec![case(1), told], RunVerdict::Error, 3);
         let row = ["`concurrency=2`", "71", "3 ms", "900 ms", "12.3 s", "n/a", "server.log", "`serve --key [redacted]`"];
         assert_eq!(sheet(&report).rows, [row]);
         assert_eq!(ends(&report)[0].log, ["oh [31m"]);
-        insta::assert_snapshot!(server_lines(&report), @"");
+        let lines = server_lines(&report);
+        assert_eq!(
+            lines.lines().collect::<Vec<_>>(),
+            [
+                "server: ready after 12.3 s (process 3 ms, port open 900 ms), first token after n/a",
+                "The server of `concurrency=2` ended by itself 2.50 s into round 1: signal 9. Nothing was sent from then on."
+            ]
+        );
         report.cases[0].startups = vec![start(800)];
         report.cases[1].server_ends.clear();
         assert_eq!(server_lines(&report), "server: 2 starts, ready after 800 ms to 12.3 s\n");

@@ -123,11 +123,14 @@ fn a_server_is_started_measured_and_stopped() {
     assert!(0.0 < at("spawned_s") && at("spawned_s") <= at("ready_s") && at("ready_s") < at("first_token_s"), "{own}");
     assert_eq!((own["log"].as_str(), case["startups"].as_array().unwrap().len()), (Some("server.log"), 1));
     assert_eq!(case["metrics"]["startup_s"], own["ready_s"]);
-    assert_eq!((&case["slo"][0]["ruling"], case["server_ends"].as_array().unwrap().len()), (&Value::from("pass"), 0));
+    assert_eq!((&case["slo"][0]["verdict"], case["server_ends"].as_array().unwrap().len()), (&Value::from("pass"), 0));
     // It ended as it was asked to, so that it could write what it served.
     assert_eq!(yard.0.text("truth.jsonl").lines().count(), 6);
     assert!(yard.0.text("out/server.log").contains("the simulator is listening"));
-    assert!(yard.0.text("out/report.md").contains("## Server\n") && yard.0.text("out/report.html").contains("<section id=\"server\">"));
+    assert!(
+        yard.0.text("out/report.md").contains("## Server\n")
+            && yard.0.text("out/report.html").contains("<section id=\"server\">")
+    );
     assert!(!lives(yard.pid("pid")));
     for entry in std::fs::read_dir(yard.0.path().join("out")).unwrap().flatten() {
         let text = std::fs::read(entry.path()).unwrap_or_default();
@@ -139,7 +142,8 @@ fn a_server_is_started_measured_and_stopped() {
 #[test]
 fn readiness_may_be_a_status() {
     let (yard, port) = (Yard::new(), port());
-    let more = |status: &str| format!("    ready: {{ url: \"http://127.0.0.1:{port}/{status}\", timeout: 2s, interval: 50ms }}\n");
+    let more =
+        |status: &str| format!("    ready: {{ url: \"http://127.0.0.1:{port}/{status}\", timeout: 2s, interval: 50ms }}\n");
     let ran = yard.0.run(&managed(port, &simulator(port), &more("health"), "concurrency: 1, requests: 2")).expect(0);
     assert!(ran.out.contains("server: ready after "), "{}", ran.out);
     let ran = yard.0.run(&managed(port, &simulator(port), &more("nowhere"), "concurrency: 1, requests: 2")).expect(3);
@@ -265,12 +269,15 @@ fn a_case_may_have_a_server_of_its_own() {
 fn a_case_whose_own_server_fails_does_not_end_the_others() {
     let (yard, port) = (Yard::new(), port());
     let more = format!("{BY_LOG}    per_case: true\n");
-    let matrix = "matrix: { target.server.args.listen: [nonsense, '127.0.0.1:PORT'] }\nrounds: 2\n".replace("PORT", &port.to_string());
+    let matrix =
+        "matrix: { target.server.args.listen: [nonsense, '127.0.0.1:PORT'] }\nrounds: 2\n".replace("PORT", &port.to_string());
     let command = simulator(port).replace(&format!("--listen 127.0.0.1:{port} "), "");
     let ran = yard.0.run(&(managed(port, &command, &more, "concurrency: 1, requests: 3") + &matrix)).expect(3);
     assert!(ran.err.contains("before it was ready: exit status 2"), "{}", ran.err);
     let results = yard.0.results();
-    let of = |case: usize| (results["cases"][case]["counts"]["ok"].as_u64(), results["cases"][case]["startups"].as_array().unwrap().len());
+    let of = |case: usize| {
+        (results["cases"][case]["counts"]["ok"].as_u64(), results["cases"][case]["startups"].as_array().unwrap().len())
+    };
     assert_eq!((of(0), of(1)), ((Some(0), 0), (Some(6), 2)));
 }
 
@@ -288,8 +295,9 @@ fn a_server_that_is_shared_is_started_once() {
 #[test]
 fn a_search_keeps_its_server() {
     let (yard, port) = (Yard::new(), port());
-    let search = "slo: [ttft.p50 < 20s]\nsearch: { vary: load.concurrency, from: 1, to: 4, goal: slo }\n";
-    let ran = yard.0.run(&(managed(port, &simulator(port), BY_LOG, "requests: 40") + search));
+    let search =
+        "slo: [ttft.p50 < 20s]\nsearch: { vary: load.concurrency, range: [1, 4], precision: 50%, confirm: 1, drain: 10ms }\n";
+    let ran = yard.0.run(&(managed(port, &simulator(port), BY_LOG, "concurrency: 1, requests: 40") + search));
     assert!([0, 5].contains(&ran.code), "{ran:?}");
     let results = yard.0.results();
     let cases = results["cases"].as_array().unwrap();
@@ -301,7 +309,8 @@ fn a_search_keeps_its_server() {
 fn fifty_starts_and_stops_leak_nothing() {
     let (yard, port) = (Yard::new(), port());
     // Each server counts the open files and the threads of the tool, its guard's parent, and the processes of this folder.
-    let count = "tool=$(cut -d\" \" -f4 /proc/$PPID/stat); echo $(ls /proc/$tool/fd | wc -l) $(ls /proc/$tool/task | wc -l) >> counts; ";
+    let count =
+        "tool=$(cut -d\" \" -f4 /proc/$PPID/stat); echo $(ls /proc/$tool/fd | wc -l) $(ls /proc/$tool/task | wc -l) >> counts; ";
     let command = simulator(port).replace("echo $$ > pid; ", &format!("{count}echo $$ >> pids; "));
     let more = format!("{BY_LOG}    per_case: true\n");
     yard.0.run(&(managed(port, &command, &more, "concurrency: 1, requests: 1") + "rounds: 50\n"));

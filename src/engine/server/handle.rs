@@ -56,10 +56,8 @@ impl Shared {
 
     /// Waits until `done`, but no longer than that; whether it came to it.
     fn wait(&self, longest: Duration, done: impl Fn(&State) -> bool) -> bool {
-        let (state, _) = self
-            .changed
-            .wait_timeout_while(self.lock(), longest, |state| !done(state))
-            .unwrap_or_else(PoisonError::into_inner);
+        let (state, _) =
+            self.changed.wait_timeout_while(self.lock(), longest, |state| !done(state)).unwrap_or_else(PoisonError::into_inner);
         done(&state)
     }
 
@@ -99,7 +97,7 @@ impl Server {
     pub fn start(tool: &Path, order: &Order) -> Result<Server, ServerError> {
         File::create(&order.log).map_err(|source| ServerError::Log { path: order.log.clone(), source })?;
         let mut command = Command::new(tool);
-        command.arg("guard").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        command.arg0("llmscen").arg("guard").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut guard = command.spawn().map_err(ServerError::Guard)?;
         let (orders, words) = (guard.stdin.take(), guard.stdout.take());
         let shared = Arc::new(Shared {

@@ -154,7 +154,11 @@ impl Probe<'_> {
             Probe::Url(route) => {
                 let uri = &route.uri;
                 let (host, port) = host_and_port(uri);
-                format!("a GET of {}://{host}:{port}{} found no status of 200 to 299, {said}", uri.scheme_str().unwrap_or("http"), uri.path())
+                format!(
+                    "a GET of {}://{host}:{port}{} found no status of 200 to 299, {said}",
+                    uri.scheme_str().unwrap_or("http"),
+                    uri.path()
+                )
             }
             Probe::Log(_, text) => format!("its log never held `{text}`"),
         }

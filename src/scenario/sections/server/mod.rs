@@ -35,19 +35,22 @@ static READY: Block = Block {
     doc: "When the server is ready: one of `url` and `log`; a `preset` knows its own.",
     short: None,
     fields: &[
-        field("url", Kind::Text, "A GET of this URL is answered with a status of 200 to 299.").example("http://127.0.0.1:8000/health"),
+        field("url", Kind::Text, "A GET of this URL is answered with a status of 200 to 299.")
+            .example("http://127.0.0.1:8000/health"),
         field("log", Kind::Text, "Its log holds this text.").example("Application startup complete"),
         field("timeout", Kind::Leaf(&SPAN), "How long it may take until then.").default("30m").example("5m"),
-        field("interval", Kind::Leaf(&SPAN), "How often the URL is asked; more often in the first moments.").default("1s").example("250ms"),
+        field("interval", Kind::Leaf(&SPAN), "How often the URL is asked; more often in the first moments.")
+            .default("1s")
+            .example("250ms"),
     ],
 };
 
 static STOP: Block = Block {
     doc: "How the server is stopped.",
     short: None,
-    fields: &[
-        field("grace", Kind::Leaf(&SPAN), "From SIGTERM to SIGKILL, for the server and all that it started.").default("10s").example("30s"),
-    ],
+    fields: &[field("grace", Kind::Leaf(&SPAN), "From SIGTERM to SIGKILL, for the server and all that it started.")
+        .default("10s")
+        .example("30s")],
 };
 
 /// The keys of `target.server`.
@@ -96,17 +99,20 @@ pub(crate) fn decode(
     let (root, host, port) = parts(url);
     let model = models.and_then(<[ModelShare]>::first).map_or("", |share| share.name.as_str());
     let on = On { model, host, port };
-    let metrics = preset.and_then(|preset| preset.metrics).map(|path| Scrape { url: format!("{root}{path}"), interval: Nanos::from_millis(1000) });
+    let metrics = preset
+        .and_then(|preset| preset.metrics)
+        .map(|path| Scrape { url: format!("{root}{path}"), interval: Nanos::from_millis(1000) });
     let (command, ready) = (words(draft, (preset, &on), review), readiness(draft, (preset, root), review));
+    let (env, cwd, log) = (env(draft, (preset, &on), review), draft.file("target.server.cwd", review), log(draft, review));
     let server = || {
         Some(ManagedServer {
             command: command?,
-            env: env(draft, (preset, &on), review),
-            cwd: draft.file("target.server.cwd", review),
+            env,
+            cwd,
             ready: ready?,
             timeout: draft.get("target.server.ready.timeout").and_then(duration)?,
             interval: draft.get("target.server.ready.interval").and_then(duration)?,
-            log: log(draft, review)?,
+            log: log?,
             per_case: draft.flag("target.server.per_case")?,
             grace: draft.get("target.server.stop.grace").and_then(duration)?,
         })
@@ -134,7 +140,10 @@ fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &m
         (None, None) => {
             let mistake = Mistake::new(draft.place(AT), "`server` needs `command`, or a `preset`", "what is to be started?");
             let known = list(PRESETS.iter().map(|preset| preset.name), "and");
-            review.push(mistake.help(format!("For example `command: vllm serve {{{{ target.model }}}} --port 8000`. Presets are {known}.")));
+            review.push(
+                mistake
+                    .help(format!("For example `command: vllm serve {{{{ target.model }}}} --port 8000`. Presets are {known}.")),
+            );
             return None;
         }
     };
@@ -155,7 +164,9 @@ fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), revie
     match (url, log, preset) {
         (Some(url), Some(log), _) => {
             let mistake = Mistake::new(log.key_at, "`ready` has both `url` and `log`", "which of them?");
-            review.push(mistake.also(url.key_at, "or this").help("Keep the one that is true later: the server is measured from then on."));
+            review.push(
+                mistake.also(url.key_at, "or this").help("Keep the one that is true later: the server is measured from then on."),
+            );
             None
         }
         (Some(entry), None, _) => {
@@ -171,7 +182,11 @@ fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), revie
         (None, Some(entry), _) => {
             let text = entry.value.text()?;
             if text.is_empty() || text.contains('\n') {
-                review.push(Mistake::new(entry.value.at, "`log` must be some text of one line", "would be found at once, or never"));
+                review.push(Mistake::new(
+                    entry.value.at,
+                    "`log` must be some text of one line",
+                    "would be found at once, or never",
+                ));
                 return None;
             }
             Some(Readiness::Log(text.into_owned()))
@@ -179,7 +194,9 @@ fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), revie
         (None, None, Some(preset)) => Some(Readiness::Url(format!("{root}{}", preset.ready))),
         (None, None, None) => {
             let mistake = Mistake::new(draft.place(AT), "`server` needs `ready`", "when may the first request be sent?");
-            let help = format!("For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` knows its own.");
+            let help = format!(
+                "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` knows its own."
+            );
             review.push(mistake.help(help));
             None
         }
@@ -191,7 +208,11 @@ fn env(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &mut
     let entries = draft.get("target.server.env").map(Node::entries).unwrap_or_default();
     for entry in entries {
         if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
-            let mistake = Mistake::new(entry.key_at, format!("`{}` is not the name of an environment variable", entry.key), "has no name, or `=` in it");
+            let mistake = Mistake::new(
+                entry.key_at,
+                format!("`{}` is not the name of an environment variable", entry.key),
+                "has no name, or `=` in it",
+            );
             review.push(mistake.help("For example `env: { HF_TOKEN: \"${HF_TOKEN}\" }`."));
         }
         if entry.value.text().is_some_and(|value| value.contains('\0')) {
@@ -208,7 +229,8 @@ fn log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let entry = draft.entry("target.server.log")?;
     let name = entry.value.text()?.into_owned();
     if name.contains(['/', '\\', '\0']) || !name.ends_with(".log") || name.len() == 4 {
-        let mistake = Mistake::new(entry.value.at, "`log` must be the name of a file that ends with `.log`", "is none in the run folder");
+        let mistake =
+            Mistake::new(entry.value.at, "`log` must be the name of a file that ends with `.log`", "is none in the run folder");
         review.push(mistake.help("For example `log: server.log`; it lies in the run folder, beside the report."));
         return None;
     }
@@ -227,8 +249,11 @@ pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review
     let server = root.entry_at(AT).map_or(root.at, |entry| entry.key_at);
     let axis = path.and_then(|path| root.get("matrix")?.entry(path)).map_or(server, |entry| entry.key_at);
     let what = path.map_or("the matrix", String::as_str);
-    let mistake = Mistake::new(axis, format!("`{what}` varies the server, which is started once"), "asks for another server in each case");
-    review.push(mistake.also(server, "this one").help("Write `per_case: true` there: it is started anew for every round of every case."));
+    let mistake =
+        Mistake::new(axis, format!("`{what}` varies the server, which is started once"), "asks for another server in each case");
+    review.push(
+        mistake.also(server, "this one").help("Write `per_case: true` there: it is started anew for every round of every case."),
+    );
 }
 
 #[cfg(test)]

@@ -43,7 +43,16 @@ pub(super) const PRESETS: [Preset; 7] = [
     Preset {
         name: "sglang",
         command: &[
-            "python3", "-m", "sglang.launch_server", "--model-path", "MODEL", "--host", "HOST", "--port", "PORT", "--enable-metrics",
+            "python3",
+            "-m",
+            "sglang.launch_server",
+            "--model-path",
+            "MODEL",
+            "--host",
+            "HOST",
+            "--port",
+            "PORT",
+            "--enable-metrics",
         ],
         env: &[],
         ready: "/health",

@@ -81,7 +81,9 @@ fn values(node: &Node) -> Option<Option<Vec<String>>> {
     match &node.data {
         Data::Null | Data::Bool(false) => Some(None),
         Data::Bool(true) => Some(Some(Vec::new())),
-        Data::List(items) => items.iter().map(word).collect::<Option<Vec<_>>>().map(|all| Some(all).filter(|all| !all.is_empty())),
+        Data::List(items) => {
+            items.iter().map(word).collect::<Option<Vec<_>>>().map(|all| Some(all).filter(|all| !all.is_empty()))
+        }
         _ => Some(Some(vec![word(node)?])),
     }
 }
@@ -111,7 +113,10 @@ mod tests {
         let flags = |text| read(text).entries().iter().flat_map(argument).collect::<Vec<_>>().join(" ");
         assert_eq!(flags("{max_num_seqs: 64, enforce_eager: true, n: 2}"), "--max-num-seqs 64 --enforce-eager -n 2");
         assert_eq!(flags("{a: false, b: null, c: [], --as_is: x, dtype: float16}"), "--as_is x --dtype float16");
-        assert_eq!(flags("{lora-modules: [a=x, b=y], gpu_memory_utilization: 0.9}"), "--lora-modules a=x b=y --gpu-memory-utilization 0.9");
+        assert_eq!(
+            flags("{lora-modules: [a=x, b=y], gpu_memory_utilization: 0.9}"),
+            "--lora-modules a=x b=y --gpu-memory-utilization 0.9"
+        );
         assert_eq!(values(&read("{a: b}")), None);
     }
 }
