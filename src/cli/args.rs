@@ -53,6 +53,9 @@ pub enum Command {
     Compare(CompareArgs),
     /// Serve the built-in simulator on a port
     Simulate(SimulateArgs),
+    /// Watch over a server that a run started
+    #[command(hide = true)]
+    Guard,
     /// Print the JSON Schema of the scenario file, for editors
     Schema {
         /// The schema of results.json instead

@@ -6,6 +6,7 @@ mod compare;
 mod compat;
 mod exit;
 mod follow;
+mod guard;
 mod import;
 mod inspect;
 mod lines;
@@ -62,6 +63,7 @@ pub fn main(world: World) -> Exit {
         Command::Import(args) => import::import(&args, &mut terminal),
         Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
+        Command::Guard => guard::watch_over(&mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
         Command::Completions { shell } => {
             let mut script = Vec::new();

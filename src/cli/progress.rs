@@ -67,11 +67,15 @@ impl<'a, 'b> Display<'a, 'b> {
             let width = self.terminal.width;
             let bar = self.bar.get_or_insert_with(|| bar(width, 0));
             bar.set_length(step.total.unwrap_or(0));
-            bar.set_prefix(format!("{} the dataset", step.what));
+            bar.set_prefix(step.words());
             bar.set_position(step.done);
             bar.set_message(amount);
         } else if step.total == Some(step.done) && step.unit == "bytes" {
             self.line(&format!("downloaded the dataset ({amount})"));
+        } else if step.unit == "s" && step.total.is_none() && (step.done == 0 || self.last_line.elapsed() >= PLAIN_BEAT) {
+            self.last_line = Instant::now();
+            let so_far = if step.done == 0 { String::new() } else { format!(", {amount}") };
+            self.line(&(step.words() + &so_far));
         }
         if step.total == Some(step.done) {
             self.clear();

@@ -116,6 +116,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
     let context = Context {
         env: env.clone(),
         cache: cache(env),
+        tool: tool(),
         output: args.output.clone(),
         only: args.sources.only.clone(),
         force: args.force,
@@ -198,6 +199,12 @@ pub fn exit_of(report: &Report, inconclusive: Inconclusive) -> Exit {
         Exit::Inconclusive if inconclusive == Inconclusive::Pass => Exit::Pass,
         exit => exit,
     }
+}
+
+/// This program, even where its file was replaced since it began.
+fn tool() -> PathBuf {
+    let own = PathBuf::from("/proc/self/exe");
+    if own.exists() { own } else { std::env::current_exe().unwrap_or_else(|_| "llmscen".into()) }
 }
 
 /// Where datasets come from (`LLMSCEN_HUB`) and are kept (`LLMSCEN_CACHE`, else `$XDG_CACHE_HOME/llmscen`, else

@@ -20,5 +20,6 @@ pub mod pool;
 pub mod proxy;
 pub mod redact;
 pub mod route;
+pub mod server;
 pub mod stamp;
 pub mod tls;

@@ -1,12 +1,15 @@
 //! The worked example of docs/metrics.md, recomputed: the page and the code cannot drift apart.
 
+use crate::frame::CaseFacts;
 use crate::frame::fixture::{case, facts, failed, outcome, table};
 use crate::frame::sample::sample;
 use crate::model::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
 use crate::model::load::{Arrival, Shape};
+use crate::model::manifest::Part;
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
 use crate::model::sample::{Row, Sample};
+use crate::model::server::Startup;
 use crate::model::telemetry::{Hardware, Reading, Recorded, Teller};
 use crate::model::units::Nanos;
 use std::collections::BTreeSet;
@@ -86,7 +89,10 @@ fn example(shape: Shape) -> Sample {
         value,
     };
     let recorded = Recorded { case: "a".into(), round: 0, readings: vec![power(0, 240.0), power(250, 360.0)] };
-    sample(&table("a", &requests()).beside(vec![recorded]), &facts(&case)).unwrap()
+    // Starts of a server, told by rounds whose requests are others.
+    let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
+    let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
+    sample(&table("a", &requests()).beside(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) }).unwrap()
 }
 
 fn near(computed: f64, told: &str) -> bool {
@@ -117,7 +123,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
     let seen = example(Shape::Closed { users: 2 });
     let open = example(Shape::Open { rate: 1.0, arrival: Arrival::Constant });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.rows.len(), results.len()), (5, 26));
+    assert_eq!((seen.rows.len(), results.len()), (5, 27));
     for result in results {
         let computed = figure(if result[0] == "rate_offered" { &open } else { &seen }, result[0]);
         let close = computed.is_some_and(|value| near(value, result[1]));

@@ -31,6 +31,10 @@ pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<
     put(Metric::ItemThroughput, throughput(rows, Metric::ItemThroughput, seconds));
     put(Metric::SessionThroughput, sessions(rows).filter(|_| seconds > 0.0).map(|whole| whole / seconds));
     put(Metric::ErrorRate, error_rate(rows));
+    put(
+        Metric::Startup,
+        moments::mean(&facts.parts.iter().filter_map(|part| Some(part.startup.as_ref()?.ready.secs())).collect::<Vec<_>>()),
+    );
     put(Metric::GoodputRate, goodput(rows, facts).filter(|_| seconds > 0.0).map(|good| good / seconds));
     scalars.extend(in_flight(rounds, facts, seconds));
     scalars

@@ -41,6 +41,12 @@ pub struct ManagedServer {
 pub struct Startup {
     /// Its process id.
     pub pid: u32,
+    /// The command, secrets removed.
+    #[serde(default)]
+    pub command: String,
+    /// The file in the run folder that holds its log.
+    #[serde(default)]
+    pub log: String,
     /// From asking the system for the process to having it.
     pub spawned: Nanos,
     /// Its port took a connection; None where no address of it is known.

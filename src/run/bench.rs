@@ -223,18 +223,20 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
     Ok(Dataset { prompts: opened.prompts.into(), tokenizer: opened.tokenizer, notes: opened.notes })
 }
 
-/// Opens a connection to every distinct target and closes it again. Nothing is posted. The benches are those of the cases.
+/// Opens a connection to every distinct target that runs already, and closes it again. Nothing is posted. The benches are those of
+/// the cases.
 pub fn reach_all(cases: &[Case], benches: &[Bench], context: &Context) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
-    let reached = LocalSet::new().block_on(&runtime, reach_each(cases, benches, context));
+    let running = cases.iter().zip(benches).filter(|(case, _)| case.target.server.is_none());
+    let reached = LocalSet::new().block_on(&runtime, reach_each(running, context));
     // A name that is still being resolved must not be waited for.
     runtime.shutdown_background();
     reached
 }
 
-async fn reach_each(cases: &[Case], benches: &[Bench], context: &Context) -> Result<(), RunError> {
+async fn reach_each<'a>(cases: impl Iterator<Item = (&'a Case, &'a Bench)>, context: &Context) -> Result<(), RunError> {
     let mut reached: Vec<&str> = Vec::new();
-    for (case, bench) in cases.iter().zip(benches) {
+    for (case, bench) in cases {
         let (Place::Url(url), Some(route)) = (&case.target.place, &bench.route) else { continue };
         if !reached.contains(&url.as_str()) {
             reach(&case.target, bench, (url, route), context).await?;
@@ -242,6 +244,11 @@ async fn reach_each(cases: &[Case], benches: &[Bench], context: &Context) -> Res
         }
     }
     Ok(())
+}
+
+/// Likewise the target of one case, which has just been started.
+pub async fn reach_started(case: &Case, bench: &Bench, context: &Context) -> Result<(), RunError> {
+    reach_each(std::iter::once((case, bench)), context).await
 }
 
 async fn reach(target: &Target, bench: &Bench, (url, route): (&str, &Route), context: &Context) -> Result<(), RunError> {

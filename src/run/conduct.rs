@@ -43,7 +43,7 @@ pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
     let folder = open_folder(plan, &manifest, context)?;
     let (table, fault) = perform(plan, ready, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
-    manifest.error = fault.as_ref().map(RunError::to_string);
+    manifest.error = fault.as_ref().map(RunError::brief);
     match (publish(plan, &table, &manifest, &folder, context.inconclusive), fault) {
         (Ok(report), fault) => Ok(Conducted { report, folder: folder.path().to_owned(), fault }),
         // A full disk also stops the report: what came first is the reason.

@@ -15,6 +15,8 @@ pub struct Context {
     pub env: BTreeMap<String, String>,
     /// Where datasets are downloaded from and kept.
     pub cache: CacheDir,
+    /// This program, which watches over servers under management as a process of its own.
+    pub tool: PathBuf,
     /// `--output`: the run folder itself.
     pub output: Option<PathBuf>,
     /// `--only`, for the record: the plan holds the chosen cases alone.

@@ -11,6 +11,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::ledger::Ledger;
 use crate::run::line::Walk;
+use crate::run::managed::{Managed, Servers};
 use crate::run::observe::{self, Observer};
 use crate::run::part::{Played, Probing, Turn, play};
 use crate::run::rows::{Rows, table};
@@ -50,6 +51,9 @@ pub struct Course<'a> {
     ledger: Ledger,
     told: Vec<String>,
     fault: Option<RunError>,
+    servers: Servers,
+    /// Cases whose own server could not be had, or was lost: the others go on.
+    lost: Vec<(String, RunError)>,
     /// Rests of this length stand between two rounds.
     pause: Duration,
     begun: bool,
@@ -71,7 +75,8 @@ impl<'a> Course<'a> {
         }
         let (told, drain) = (manifest.notes.clone(), plan.quests.first().map(|quest| quest.spec.drain));
         let pause = drain.unwrap_or(plan.pause).into();
-        let (rows, recorded, ledger, fault) = (Rows::new(), Vec::new(), Ledger::default(), None);
+        let (rows, recorded, ledger) = (Rows::new(), Vec::new(), Ledger::default());
+        let (servers, lost) = (Servers::default(), Vec::new());
         Ok(Course {
             plan,
             folder,
@@ -83,7 +88,9 @@ impl<'a> Course<'a> {
             observer,
             ledger,
             told,
-            fault,
+            fault: None,
+            servers,
+            lost,
             pause,
             begun: false,
         })
@@ -91,10 +98,38 @@ impl<'a> Course<'a> {
 
     /// Rests, and plays a round. False where the run is over: interrupted, or unable to go on.
     pub fn play(&mut self, leg: &Leg<'_>) -> bool {
+        if self.lost.iter().any(|(case, _)| *case == leg.case.id) {
+            return true;
+        }
         if std::mem::replace(&mut self.begun, true) {
             rest(self.pause, &self.context.stop);
         }
-        let Some(journal) = self.journal.take().filter(|_| self.context.stop.level() == Level::Run) else { return false };
+        if self.context.stop.level() > Level::Run {
+            return false;
+        }
+        let mut servers = std::mem::take(&mut self.servers);
+        let server = servers.of(leg.case, leg.bench, self.folder, self.context);
+        let stopped = matches!(server, Err(RunError::Interrupted));
+        match server {
+            Ok(server) => self.round(leg, server),
+            Err(fault) => self.give_up(leg, fault),
+        }
+        self.servers = servers;
+        self.fault.is_none() && !stopped
+    }
+
+    /// A case with a server of its own loses no other one by it; but what a search seeks hangs on every probe.
+    fn give_up(&mut self, leg: &Leg<'_>, fault: RunError) {
+        let own = leg.case.target.server.as_ref().is_some_and(|server| server.per_case) && leg.probe.is_none();
+        match fault {
+            RunError::Interrupted => {}
+            RunError::Server(_) if own => self.lost.push((leg.case.id.clone(), fault)),
+            fault => self.fault = Some(fault),
+        }
+    }
+
+    fn round(&mut self, leg: &Leg<'_>, server: Option<&Managed>) {
+        let Some(journal) = self.journal.take() else { return };
         let Leg { case, bench, round, .. } = *leg;
         let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
         let (walks, planned) = (self.ledger.walks(case, bench), bench.extent(case, seed).0);
@@ -102,10 +137,21 @@ impl<'a> Course<'a> {
         let spool = self.folder.file(bodies::spool::FILE);
         let kept = (self.plan.report.bodies, spool.as_path());
         let (index, probe, observer) = (leg.index as u32, leg.probe, &self.observer);
-        let turn = Turn { case, index, round, walks: &walks, planned, seed, probe, bodies: kept, observer, server: None };
+        let turn = Turn {
+            case,
+            index,
+            round,
+            walks: &walks,
+            planned,
+            seed,
+            probe,
+            bodies: kept,
+            observer,
+            server,
+            pid: server.map(Managed::pid),
+        };
         let played = play(&turn, bench, journal, self.context);
         self.keep(leg, (&walks, planned), played);
-        self.fault.is_none()
     }
 
     fn keep(&mut self, leg: &Leg<'_>, (walks, planned): (&[Walk], Option<u64>), played: Result<Played, RunError>) {
@@ -123,7 +169,9 @@ impl<'a> Course<'a> {
         self.rows.insert((leg.index as u32, leg.round), done.outcomes);
         self.recorded.push(done.recorded);
         let noted = manifest::write(self.folder, self.manifest).map_err(RunError::from);
-        self.fault = done.fault.or(noted.and_then(|()| observe::keep(self.folder, &self.recorded)).err());
+        if let Some(fault) = done.fault.or(noted.and_then(|()| observe::keep(self.folder, &self.recorded)).err()) {
+            self.give_up(leg, fault);
+        }
     }
 
     /// The parts so far.
@@ -137,13 +185,17 @@ impl<'a> Course<'a> {
     }
 
     /// The rows of the whole run as a table, and the fault that ended it before its plan.
-    pub fn finish(self) -> Result<(Table, Option<RunError>), RunError> {
+    pub fn finish(mut self) -> Result<(Table, Option<RunError>), RunError> {
+        self.servers.stop(&self.context.stop);
+        let mut lost = self.lost.into_iter();
+        let fault = self.fault.or_else(|| lost.next().map(|(_, fault)| fault));
+        self.manifest.notes.extend(lost.map(|(case, fault)| format!("`{case}`: {}", fault.brief())));
         self.manifest.notes.extend(self.ledger.notes());
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }
         self.manifest.interrupted = self.context.stop.level() > Level::Run;
-        Ok((table(self.plan, &self.rows)?.beside(self.recorded), self.fault))
+        Ok((table(self.plan, &self.rows)?.beside(self.recorded), fault))
     }
 
     fn announce(&self, leg: &Leg<'_>, planned: Option<u64>) {

@@ -1,6 +1,7 @@
 //! Why a run cannot go on.
 
 use crate::engine::error::EngineError;
+use crate::engine::server::ServerError;
 use crate::frame::FrameError;
 use crate::model::outcome::Failure;
 use crate::prompts::PromptError;
@@ -41,6 +42,9 @@ pub enum RunError {
         /// The last failure.
         why: String,
     },
+    /// A server under management cannot be had, or was lost.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// A signal came before there was anything to save.
     #[error("interrupted before the first request; nothing was measured")]
     Interrupted,
@@ -125,4 +129,15 @@ pub enum RunError {
     /// A report cannot be drawn.
     #[error(transparent)]
     View(#[from] ViewError),
+}
+
+impl RunError {
+    /// What happened, without the lines of a server's log, which lies in the run folder.
+    pub fn brief(&self) -> String {
+        let whole = self.to_string();
+        match self {
+            RunError::Server(_) => whole.lines().next().unwrap_or_default().to_owned(),
+            _ => whole,
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// One thing that happened, or a state to show.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A dataset is being made ready.
+    /// A dataset is being made ready, or a server.
     Preparing(Preparing),
     /// The run folder is ready.
     Folder(PathBuf),
@@ -51,14 +51,21 @@ pub enum Event {
 /// A long step before the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preparing {
-    /// `downloading` or `counting`.
+    /// `downloading` or `counting`, of a dataset; `starting`, of a server.
     pub what: &'static str,
-    /// `bytes` or `rows`.
+    /// `bytes` or `rows`; `s`: seconds so far.
     pub unit: &'static str,
     /// How many so far.
     pub done: u64,
     /// How many in all, where that is known.
     pub total: Option<u64>,
+}
+
+impl Preparing {
+    /// What is done to what.
+    pub fn words(&self) -> String {
+        format!("{} the {}", self.what, if self.unit == "s" { "server" } else { "dataset" })
+    }
 }
 
 /// The live figures of a round of a case. Counts and rates include its warm-up; spans leave it out once a measured request is

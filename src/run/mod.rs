@@ -26,6 +26,7 @@ pub mod leave;
 pub mod ledger;
 pub mod line;
 pub mod lookout;
+pub mod managed;
 pub mod meter;
 pub mod observe;
 pub mod part;

@@ -32,6 +32,7 @@ use crate::run::lead::{lead, needed};
 use crate::run::ledger::{self, Sent};
 use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
+use crate::run::managed::Managed;
 use crate::run::meter::{Meter, Spans};
 use crate::run::observe::Observer;
 use crate::run::rounds::Rounds;
@@ -67,14 +68,16 @@ pub struct Turn<'a> {
     pub planned: Option<u64>,
     /// Its seed.
     pub seed: Seed,
+    /// The server that was started for it.
+    pub server: Option<&'a Managed>,
     /// How it is a probe of a search.
     pub probe: Option<Probing>,
     /// Whose bodies are kept, and the spool that they go to.
     pub bodies: (Bodies, &'a Path),
     /// What is sampled meanwhile.
     pub observer: &'a Observer,
-    /// The process of its managed server.
-    pub server: Option<u32>,
+    /// The process that is sampled as its managed server.
+    pub pid: Option<u32>,
 }
 
 /// How a round is a probe of a search.
@@ -109,7 +112,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let feed = Feed::start(Recipe::new(turn.case, bench, &prompts, turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
     let address = server.as_ref().map(|server| server.addr());
-    let sampler = Sampler::start(turn.observer.sources(turn.case, turn.server, address)).map_err(RunError::Thread)?;
+    let sampler = Sampler::start(turn.observer.sources(turn.case, turn.pid, address)).map_err(RunError::Thread)?;
     let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
     sampler.count_from(origin);
     let route = match (&bench.route, &server) {
@@ -122,6 +125,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
     let (sender, results) = bounded(RESULTS);
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
+    turn.server.iter().for_each(|own| own.stops(&stage.stop));
     let desk = Desk { keeper: Keeper::of(turn, &stage.route)?, ..stage.desk(journal) };
     let collector = Collector::start(desk, results)?;
     let own = bench.lines.iter().zip(&prompts);
@@ -141,9 +145,11 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let sent = ledger::sent(bench, turn.walks, places, &outcomes);
     part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
-    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err());
+    let lost = turn.server.and_then(|own| own.note(&mut part, origin, &outcomes));
+    let fault =
+        fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err()).or(lost);
     if let Some(fault) = &fault {
-        part.cut_short = Some(fault.to_string());
+        part.cut_short = Some(fault.brief());
     }
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };

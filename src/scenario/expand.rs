@@ -14,7 +14,7 @@ use crate::scenario::leaf::duration::duration;
 use crate::scenario::sections::baseline::{self, Ground};
 use crate::scenario::sections::slo::Grounds;
 use crate::scenario::sections::{
-    Draft, audit, dataset, load, mix, report, request, request::last, search, slo, target, telemetry,
+    Draft, audit, dataset, load, mix, report, request, request::last, search, server, slo, target, telemetry,
 };
 use crate::scenario::sweep::{Point, Setting, points};
 use crate::scenario::tree::Node;
@@ -57,13 +57,15 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
     let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
-    let grounds = Grounds { root, baseline, telemetry };
+    let grounds = Grounds { root, baseline, telemetry: telemetry.clone() };
     let names = names(&points);
     let given = Given { env, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
     let rounds = root.get("rounds").and_then(Node::whole).and_then(|n| u32::try_from(n).ok());
     if cases.len() == points.len() {
+        review.section = "target".to_owned();
+        server::alike(&cases, root, &axes, review);
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, (rounds.unwrap_or(1), &grounds), review);
         aims(root, &quests, &cases, review);

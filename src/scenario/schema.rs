@@ -118,7 +118,7 @@ fn scalar(kind: &'static Kind) -> Value {
 }
 
 /// Free keys that a matrix may sweep, too.
-const FREE: &str = r"^(vars|mix|request\.extra|request\.template)\.";
+const FREE: &str = r"^(vars|mix|request\.extra|request\.template|target\.server\.args)\.";
 
 /// Any path of a value, with a list of what may stand there.
 fn matrix() -> Value {

@@ -8,7 +8,7 @@ use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::{CaseReport, GroupReport, Report};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
-use crate::view::{ViewError, absent, format, probes, repeats, telemetry};
+use crate::view::{ViewError, absent, format, probes, repeats, server, telemetry};
 use serde_json::{Map, Value, json};
 
 /// The format's name and version, the value of `schema`.
@@ -73,6 +73,8 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "audit": case.audit,
         "slo": case.verdicts.iter().map(slo).collect::<Vec<_>>(),
         "failures": case.failures,
+        "startups": case.startups.iter().map(server::startup).collect::<Vec<_>>(),
+        "server_ends": case.server_ends.iter().map(server::end).collect::<Vec<_>>(),
         "notes": absent::notes(case),
     }))
 }

@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats, telemetry};
+use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats, server, telemetry};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -42,6 +42,8 @@ struct Page {
     folded: bool,
     failures: Sheet,
     manners: Sheet,
+    servers: Sheet,
+    server_ends: Vec<server::End>,
     audit: Sheet,
     audit_limits: String,
     environment: Vec<(String, String)>,
@@ -100,6 +102,8 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         folded: report.cases.len() > OPEN_CASES,
         failures: sheet::failures(report),
         manners: manners::manners(report),
+        servers: server::sheet(report),
+        server_ends: server::ends(report),
         audit: sheet::audit(report),
         audit_limits: audit_limits(report),
         environment: environment(report),

@@ -22,6 +22,7 @@ mod random_sets;
 mod replay;
 mod sampled;
 mod search;
+mod server;
 mod sessions;
 mod shapes;
 mod signals;

@@ -44,10 +44,11 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         walks: &[Walk::default()],
         planned: None,
         seed: plan.seed,
+        server: None,
+        pid: None,
         probe: None,
         bodies: (Bodies::None, Path::new("")),
         observer: &Observer::of(plan, &context),
-        server: None,
     };
     play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes
 }

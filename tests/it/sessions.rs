@@ -117,6 +117,7 @@ pub fn context(folder: &Path, stop: Stop) -> Context {
     Context {
         env: BTreeMap::new(),
         cache: CacheDir { dir: folder.join("cache"), hub: String::new() },
+        tool: env!("CARGO_BIN_EXE_llmscen").into(),
         output: Some(folder.join("out")),
         only: Vec::new(),
         force: true,
@@ -156,10 +157,11 @@ impl<'a> Scene<'a> {
             walks: &[Walk::default()],
             planned: None,
             seed: SEED,
+            server: None,
+            pid: None,
             probe: None,
             bodies: (Bodies::None, Path::new("")),
             observer: &Observer::of(&plan, &context),
-            server: None,
         };
         play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
     }

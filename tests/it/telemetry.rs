@@ -38,7 +38,8 @@ fn round(telemetry: &str, server: Option<u32>) -> Played {
         probe: None,
         bodies: (Bodies::None, Path::new("")),
         observer: &Observer::of(&plan, &context),
-        server,
+        server: None,
+        pid: server,
     };
     play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
 }

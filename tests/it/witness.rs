@@ -41,6 +41,7 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (Conducted, Ve
     let context = Context {
         env: BTreeMap::new(),
         cache: CacheDir { dir: folder.join("cache"), hub: String::new() },
+        tool: env!("CARGO_BIN_EXE_llmscen").into(),
         output: Some(folder.join("out")),
         only: Vec::new(),
         force: true,

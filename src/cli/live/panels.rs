@@ -57,7 +57,7 @@ pub fn head(view: &View, at: f64, ink: Ink, area: Rect, frame: &mut Frame<'_>) {
 pub fn plan(view: &View, ink: Ink, area: Rect, frame: &mut Frame<'_>) {
     let (ended, all) = (view.ended(), view.parts.len());
     let words = match &view.preparing {
-        Some(step) => format!("{} the dataset: {} {}", step.what, step.done, step.unit),
+        Some(step) => format!("{}: {} {}", step.words(), step.done, step.unit),
         None if view.search => format!("search, {ended} probes ended"),
         None if view.rounds > 1 => {
             let cases = all / view.rounds.max(1) as usize;

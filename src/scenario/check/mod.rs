@@ -28,9 +28,6 @@ use crate::scenario::near::{list, near};
 use cursor::Cursor;
 use std::ops::Range;
 
-/// Names of the format that are measured from a later version on.
-const LATER: [&str; 2] = ["startup_s", "startup"];
-
 /// What an assertion says.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Assertion {
@@ -156,9 +153,6 @@ fn metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Metric, C
     if name == "goodput" {
         let error = CheckError::new(at, "`goodput` needs its limits", "which requests are good?");
         return Err(error.help("Write goodput(ttft < 500ms, tpot < 40ms) >= 99%; the rate of good requests is `goodput_rate`."));
-    }
-    if LATER.contains(&name) {
-        return Err(CheckError::new(at, format!("`{name}` is not measured yet"), "planned for a later version").help(exist));
     }
     // Columns carry their unit (`ttft_ms`), metrics do not.
     let column = Metric::ALL.iter().find(|metric| metric.column() == name).map(|metric| metric.name());

@@ -122,7 +122,7 @@ fn every_mistake_is_pointed_at() {
             "a relative limit inside of goodput",
             "a single request has no counterpart",
         ),
-        ("startup_s < 60s", "startup_s", "`startup_s` is not measured yet", "planned for a later version"),
+        ("startup_s < 60s", "startup_s", "unknown metric `startup_s`", "did you mean `startup`?"),
     ] {
         let error = parse(text).unwrap_err();
         assert_eq!(

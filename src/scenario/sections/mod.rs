@@ -16,6 +16,7 @@ pub(crate) mod request;
 pub(crate) mod say;
 pub(crate) mod scenario;
 pub(crate) mod search;
+pub(crate) mod server;
 pub(crate) mod simulator;
 pub(crate) mod slo;
 pub(crate) mod target;

@@ -180,7 +180,7 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds)
             let staged = !case.load.shape.stages().is_empty();
             let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
             if all.covers(&limit.check.when) {
-                possible(limit, case, (rounds, grounds.telemetry), review);
+                possible(limit, case, (rounds, &grounds.telemetry), review);
                 // Rounds are looked at one by one, and any of them may give the case up.
                 let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
                 let check = relative::resolved(limit, case, grounds, review);
@@ -203,7 +203,7 @@ fn assign_stages(limit: &Limit<'_>, case: &mut Case, (rounds, grounds): (u32, &G
     let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
     // Of a limit about all of them the whole case has told what is wrong.
     if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
-        possible(limit, stage, (rounds, grounds.telemetry), review);
+        possible(limit, stage, (rounds, &grounds.telemetry), review);
     }
     if !about.is_empty() {
         case.stage_checks.extend(relative::stages(limit, &about, grounds, review));

@@ -2,12 +2,12 @@
 
 use crate::model::api::Api;
 use crate::model::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
-use crate::scenario::block::{Block, Default, Kind, field, planned};
+use crate::scenario::block::{Block, Default, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::{MODELS, models};
 use crate::scenario::leaf::version::{VERSION, version};
-use crate::scenario::sections::{Draft, hardware, metrics, simulator};
+use crate::scenario::sections::{Draft, hardware, metrics, server, simulator};
 use crate::scenario::tree::{Node, Span};
 
 /// The word that stands for the built-in server.
@@ -122,7 +122,7 @@ pub(crate) static TARGET: Block = Block {
         field("hardware", Kind::Block(&hardware::HARDWARE), "What its hardware could do at the most: for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }"),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }"),
-        planned("server"),
+        field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }"),
         field("metrics", Kind::Block(&metrics::METRICS), "The server's own metrics, read through the run.")
             .example("http://127.0.0.1:8000/metrics"),
     ],
@@ -136,7 +136,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let headers = headers(draft, "target.headers", review);
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
-    let metrics = metrics::decode(draft, review);
+    let (server, preset) = server::decode(draft, (place.as_ref(), models.as_deref()), review);
+    let metrics = metrics::decode(draft, review).or(preset);
     Some(Target {
         api,
         place: place?,
@@ -159,7 +160,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             _ => Compression::None,
         },
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
-        server: None,
+        server,
         metrics,
         hardware: hardware::decode(draft, review),
     })

@@ -14,7 +14,7 @@ mod tests;
 
 use crate::model::check::Ruling;
 use crate::model::report::Report;
-use crate::view::{ViewError, absent, headline, markdown};
+use crate::view::{ViewError, absent, headline, markdown, server};
 use case::Section;
 use cells::{Piece, Table, rich};
 use minijinja::Environment;
@@ -49,6 +49,8 @@ struct Page<'a> {
     sections: Vec<Section>,
     failures: Table,
     manners: Table,
+    servers: Table,
+    server_ends: Vec<server::End>,
     audit: Table,
     audit_limits: String,
     environment: Table,
@@ -104,6 +106,8 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         sections: cases().map(|(index, own)| case::section(index, own)).collect(),
         failures: tables::failures(cases()),
         manners: tables::manners(report),
+        servers: tables::servers(report),
+        server_ends: server::ends(report),
         audit: tables::audit(cases()),
         audit_limits: markdown::audit_limits(report),
         environment: tables::environment(report),

@@ -3,9 +3,11 @@
 use crate::model::check::{Ruling, Verdict};
 use crate::model::metric::Metric;
 use crate::model::report::{CaseReport, FailureExample, Report};
-use crate::model::units::Unit;
+use crate::model::server::Startup;
+use crate::model::units::{Nanos, Unit};
 use crate::view::format::{ABSENT, against, bytes, number, optional, percent, title, unit_of, value};
 use crate::view::html::cells::{Cell, Row, Table, quantile, scalar};
+use crate::view::server;
 use crate::view::sheet::{AUDIT, remark, subject_mark};
 
 /// The fragment of a case's section.
@@ -155,6 +157,19 @@ pub fn manners(report: &Report) -> Table {
         row(case, [link(index, case)].into_iter().chain(figures).collect())
     };
     Table::new(&heads, some.map(cells).collect())
+}
+
+/// The starts of servers under management.
+pub fn servers(report: &Report) -> Table {
+    let cells = |(index, case, own): (usize, &CaseReport, &Startup)| {
+        let figure = |(name, span): (&'static str, Option<Nanos>)| {
+            Cell::figure(server::span(span), span.map(Nanos::secs)).of("startup", name)
+        };
+        let pid = count(u64::from(own.pid), "startup", "pid");
+        let words = [Cell::prose(&own.log), Cell::code(&own.command)];
+        row(case, [link(index, case), pid].into_iter().chain(server::spans(own).map(figure)).chain(words).collect())
+    };
+    Table::new(&server::HEADS, server::starts(report).map(cells).collect())
 }
 
 /// The self-audit of these cases.

@@ -10,7 +10,7 @@ use crate::scenario::near::list;
 use crate::scenario::render;
 
 /// Files what a case cannot produce of a limit, which it might wait for in vain.
-pub(super) fn possible(limit: &Limit<'_>, case: &Case, (rounds, spec): (u32, TelemetrySpec), review: &mut Review) {
+pub(super) fn possible(limit: &Limit<'_>, case: &Case, (rounds, spec): (u32, &TelemetrySpec), review: &mut Review) {
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
@@ -54,7 +54,7 @@ fn of_some(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
 }
 
 /// Why none of the kinds of requests of a case has a metric.
-fn none(metric: Metric, lines: &[Case], spec: TelemetrySpec) -> Option<(&'static str, &'static str)> {
+fn none(metric: Metric, lines: &[Case], spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let reasons: Option<Vec<_>> = lines.iter().map(|line| lacks(metric, line, spec)).collect();
     reasons?.first().copied()
 }
@@ -73,7 +73,7 @@ const GENERATED: [Metric; 6] = [
     Metric::OutputTpsPerGpu,
 ];
 
-fn lacks(metric: Metric, case: &Case, spec: TelemetrySpec) -> Option<(&'static str, &'static str)> {
+fn lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let generates = case.target.api.generates();
     match metric.needs() {
         _ if !generates && (metric.needs() == Needs::Stream || GENERATED.contains(&metric)) => {
@@ -82,6 +82,7 @@ fn lacks(metric: Metric, case: &Case, spec: TelemetrySpec) -> Option<(&'static s
         Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
         Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
         Needs::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
+        Needs::ManagedServer if case.target.server.is_none() => Some(("no server is started", "Set `target.server`")),
         Needs::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
         Needs::Items if case.target.api.generates() => {
             Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))

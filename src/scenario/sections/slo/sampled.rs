@@ -8,7 +8,7 @@ use crate::model::telemetry::TelemetrySpec;
 use crate::scenario::fault::{Mistake, Review};
 
 /// Files a limit on a signal that nobody tells of this case.
-pub(super) fn told(limit: &Limit<'_>, signal: Signal, (case, spec): (&Case, TelemetrySpec), review: &mut Review) {
+pub(super) fn told(limit: &Limit<'_>, signal: Signal, (case, spec): (&Case, &TelemetrySpec), review: &mut Review) {
     let Some((because, remedy)) = untold(signal, case, spec) else { return };
     let at = underline(limit, signal.name(), review);
     let mistake = Mistake::new(at, format!("`{signal}` cannot exist: {because}"), format!("{} has none", case_name(case)));
@@ -16,7 +16,7 @@ pub(super) fn told(limit: &Limit<'_>, signal: Signal, (case, spec): (&Case, Tele
 }
 
 /// Why nobody tells it, and what to do.
-fn untold(signal: Signal, case: &Case, spec: TelemetrySpec) -> Option<(&'static str, &'static str)> {
+fn untold(signal: Signal, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let target = &case.target;
     match signal.scope() {
         "server" if target.metrics.is_none() => Some(("no metrics page is read", "Set `target.metrics`")),
@@ -32,11 +32,11 @@ fn untold(signal: Signal, case: &Case, spec: TelemetrySpec) -> Option<(&'static 
     }
 }
 
-fn on(spec: TelemetrySpec) -> bool {
+fn on(spec: &TelemetrySpec) -> bool {
     spec.interval.0 > 0
 }
 
 /// Whether GPUs may be told of, by a driver or by an exporter.
-pub(super) fn gpus(case: &Case, spec: TelemetrySpec) -> bool {
-    spec.gpu && on(spec) || case.target.metrics.is_some()
+pub(super) fn gpus(case: &Case, spec: &TelemetrySpec) -> bool {
+    (spec.gpu || spec.dcgm.is_some()) && on(spec) || case.target.metrics.is_some()
 }

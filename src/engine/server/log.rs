@@ -1,0 +1,101 @@
+//! The log of a server: read while it grows, and its last lines.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Lines of a log that are shown.
+const LINES: usize = 20;
+/// Bytes of one of them at the most.
+const WIDTH: usize = 400;
+/// As far back lines are looked for, in bytes.
+const BACK: u64 = 32 * 1024;
+/// Bytes that are read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// The last lines of a log, without marks that would move a terminal's cursor; none where it cannot be read.
+pub fn tail(path: &Path) -> Vec<String> {
+    let Ok(mut file) = File::open(path) else { return Vec::new() };
+    let length = file.seek(SeekFrom::End(0)).unwrap_or(0);
+    let from = length.saturating_sub(BACK);
+    let mut bytes = Vec::new();
+    if file.seek(SeekFrom::Start(from)).and_then(|_| file.take(BACK).read_to_end(&mut bytes)).is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    // Where the beginning is cut off, the first line is a part of one.
+    let lines: Vec<&str> = text.lines().skip(usize::from(from > 0)).filter(|line| !line.trim().is_empty()).collect();
+    lines.iter().skip(lines.len().saturating_sub(LINES)).map(|line| shown(line)).collect()
+}
+
+/// What a progress bar last wrote over itself, and no control characters.
+fn shown(line: &str) -> String {
+    let last = line.trim_end().rsplit('\r').next().unwrap_or_default();
+    let mut text: String = last.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.len() > WIDTH {
+        let end = (0..=WIDTH).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// Looks for a text in a log that grows.
+pub(super) struct Watch {
+    file: Option<File>,
+    wanted: Vec<u8>,
+    /// The end of what was read, which may be the beginning of the text.
+    rest: Vec<u8>,
+}
+
+impl Watch {
+    /// Looks from the beginning of the file on.
+    pub fn new(path: &Path, wanted: &str) -> Watch {
+        Watch { file: File::open(path).ok(), wanted: wanted.as_bytes().to_vec(), rest: Vec::new() }
+    }
+
+    /// Whether the text stands in what has been written by now.
+    pub fn found(&mut self) -> bool {
+        let Some(file) = &mut self.file else { return false };
+        let mut chunk = vec![0; CHUNK];
+        while let Ok(count @ 1..) = file.read(&mut chunk) {
+            self.rest.extend_from_slice(chunk.get(..count).unwrap_or_default());
+            if memchr::memmem::find(&self.rest, &self.wanted).is_some() {
+                return true;
+            }
+            let keep = self.rest.len().min(self.wanted.len().saturating_sub(1));
+            self.rest.drain(..self.rest.len() - keep);
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_text_is_found_wherever_the_writes_cut_it() {
+        let mut log = tempfile::NamedTempFile::new().unwrap();
+        let mut watch = Watch::new(log.path(), "startup complete");
+        for (piece, found) in [("x startup comp", false), ("let", false), ("e.\n", true)] {
+            log.write_all(piece.as_bytes()).unwrap();
+            assert_eq!(watch.found(), found, "{piece}");
+        }
+        assert!(!Watch::new(Path::new("/nowhere"), "x").found());
+    }
+
+    #[test]
+    fn the_last_lines_are_shown_as_a_terminal_can_bear_them() {
+        let mut log = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(tail(log.path()), Vec::<String>::new());
+        (0..30).for_each(|n| writeln!(log, "line {n}").unwrap());
+        write!(log, "load 1%\rload 100%\n\n\x1b[31mred\n{}\n", "é".repeat(300)).unwrap();
+        let lines = tail(log.path());
+        assert_eq!((lines.len(), lines[0].as_str(), lines[17].as_str()), (20, "line 13", "load 100%"));
+        assert_eq!((lines[18].as_str(), lines[19].chars().count()), (" [31mred", 201));
+        (0..5000).for_each(|n| writeln!(log, "line {n}").unwrap());
+        assert_eq!(tail(log.path())[19], "line 4999");
+    }
+}

@@ -1,0 +1,276 @@
+//! The server under management: started before its first round, shared by all rounds of one description, stopped at the end.
+
+use crate::engine::redact::Redactor;
+use crate::engine::server::{self, Came, Ended, Not, Order, Server, ServerError, Wanted, tail};
+use crate::model::manifest::Part;
+use crate::model::outcome::Outcome;
+use crate::model::plan::Case;
+use crate::model::server::{ManagedServer, ServerEnd, Startup};
+use crate::model::target::{Place, Target};
+use crate::model::units::Nanos;
+use crate::run::bench::{Bench, reach_started};
+use crate::run::context::Context;
+use crate::run::error::RunError;
+use crate::run::event::{Event, Preparing};
+use crate::run::stop::{Level, Stop};
+use crate::scenario::secret::is_secret_name;
+use crate::store::RunDir;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::{Duration, Instant};
+use tokio::task::LocalSet;
+
+/// A server that was started for a case.
+pub struct Managed {
+    spec: ManagedServer,
+    server: Server,
+    redactor: Redactor,
+    /// How it came up, until a part has told it.
+    startup: RefCell<Option<Startup>>,
+}
+
+impl Managed {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.server.pid
+    }
+
+    /// Has this switch pressed when the server ends: what is sent then would only be refused.
+    pub fn stops(&self, switch: &Stop) {
+        let switch = switch.clone();
+        self.server.on_end(move || switch.press());
+    }
+
+    /// Writes into a part that has just been played how the server came up for it, and how it ended if it did: then that is what
+    /// the run ends by.
+    pub fn note(&self, part: &mut Part, origin: Instant, outcomes: &[Outcome]) -> Option<RunError> {
+        self.server.on_end(|| {});
+        if let Some(startup) = self.startup.borrow_mut().take() {
+            let first = outcomes.iter().filter_map(|outcome| outcome.timeline.tokens.first()).min();
+            let since = |stamp: &Nanos| nanos((origin + Duration::from(*stamp)).saturating_duration_since(self.server.asked));
+            part.startup = Some(Startup { first_token: first.map(since), ..startup });
+        }
+        let Ended { how, at } = self.server.ended()?;
+        let log = self.last_words();
+        part.server_end = Some(ServerEnd { at_ns: signed(at, origin), how: how.clone(), log: log.clone() });
+        Some(ServerError::Ended { case: part.case.clone(), how, log, file: self.server.log().to_owned() }.into())
+    }
+
+    fn last_words(&self) -> Vec<String> {
+        tail(self.server.log()).iter().map(|line| self.redactor.clean(line)).collect()
+    }
+
+    fn stop(self, stop: &Stop) {
+        self.server.stop(&|| stop.level() == Level::Now);
+    }
+}
+
+/// The servers of a run: one at a time, for they share machine and port.
+#[derive(Default)]
+pub struct Servers {
+    running: Option<Managed>,
+    /// Starts by the name of their log.
+    starts: BTreeMap<String, usize>,
+}
+
+impl Servers {
+    /// The server of a case, ready to be measured: the one that runs where it is the same and no new one is wanted. None where the
+    /// case has none.
+    ///
+    /// # Errors
+    /// It cannot be had: [`RunError::Server`]; or a signal came meanwhile: [`RunError::Interrupted`].
+    pub fn of(&mut self, case: &Case, bench: &Bench, folder: &RunDir, context: &Context) -> Result<Option<&Managed>, RunError> {
+        let wanted = case.target.server.as_ref();
+        let fits = |own: &&Managed| wanted == Some(&own.spec) && !own.spec.per_case;
+        if self.running.as_ref().filter(fits).is_none() {
+            self.stop(&context.stop);
+            if let (Some(spec), Place::Url(url)) = (wanted, &case.target.place) {
+                let log = self.name(&spec.log);
+                let start = Start { spec, url, log, case, bench, context };
+                self.running = Some(start.run(folder)?);
+            }
+        } else if let Some(Ended { how, .. }) = self.running.as_ref().and_then(|own| own.server.ended()) {
+            let own = self.running.as_ref();
+            let (log, file) = own.map(|own| (own.last_words(), own.server.log().to_owned())).unwrap_or_default();
+            return Err(ServerError::Ended { case: case.id.clone(), how, log, file }.into());
+        }
+        Ok(self.running.as_ref())
+    }
+
+    /// Stops the one that runs, with all that it started.
+    pub fn stop(&mut self, stop: &Stop) {
+        if let Some(own) = self.running.take() {
+            own.stop(stop);
+        }
+    }
+
+    /// The log of one more start: `server.log`, `server-2.log`, ….
+    fn name(&mut self, log: &str) -> String {
+        let number = self.starts.entry(log.to_owned()).and_modify(|number| *number += 1).or_insert(1);
+        match (*number, log.rsplit_once('.')) {
+            (1, _) => log.to_owned(),
+            (number, Some((stem, end))) => format!("{stem}-{number}.{end}"),
+            (number, None) => format!("{log}-{number}"),
+        }
+    }
+}
+
+/// One start.
+struct Start<'a> {
+    spec: &'a ManagedServer,
+    url: &'a str,
+    log: String,
+    case: &'a Case,
+    bench: &'a Bench,
+    context: &'a Context,
+}
+
+impl Start<'_> {
+    fn run(&self, folder: &RunDir) -> Result<Managed, RunError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
+        let managed = LocalSet::new().block_on(&runtime, self.start(folder));
+        // A name that is still being resolved must not be waited for.
+        runtime.shutdown_background();
+        managed
+    }
+
+    async fn start(&self, folder: &RunDir) -> Result<Managed, RunError> {
+        let (spec, target) = (self.spec, &self.case.target);
+        let wanted = Wanted {
+            readiness: &spec.ready,
+            url: self.url,
+            tls: &target.tls,
+            interval: spec.interval.into(),
+            timeout: spec.timeout.into(),
+        };
+        if let Some(address) = self.unless_stopped(server::answers(&wanted)).await?? {
+            return Err(ServerError::Taken { address }.into());
+        }
+        let order = Order {
+            command: self.command(),
+            env: spec.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
+            cwd: spec.cwd.clone(),
+            log: folder.file(&self.log),
+            grace_ns: spec.grace.0,
+        };
+        let server = Server::start(&self.context.tool, &order)?;
+        let redactor = redactor(target, spec);
+        let startup = Startup {
+            pid: server.pid,
+            command: shown(&spec.command, &redactor),
+            log: self.log.clone(),
+            spawned: nanos(server.spawned),
+            ..Startup::default()
+        };
+        let managed = Managed { spec: spec.clone(), server, redactor, startup: RefCell::default() };
+        let told = Cell::new(u64::MAX);
+        let beat = || self.beat(managed.server.asked, &told);
+        let ready = self.unless_stopped(server::ready(&managed.server, &wanted, &beat)).await;
+        let ready = match ready {
+            Ok(ready) => ready?,
+            Err(interrupted) => {
+                managed.stop(&self.context.stop);
+                return Err(interrupted);
+            }
+        };
+        let Came { port_open, ready } = ready.map_err(|not| failed(&managed, not, wanted.timeout))?;
+        self.say(ready.as_secs(), Some(ready.as_secs()));
+        managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
+        reach_started(self.case, self.bench, self.context).await?;
+        Ok(managed)
+    }
+
+    /// The words of its command; `llmscen` is this program, which need not be in the PATH.
+    fn command(&self) -> Vec<String> {
+        let mut command = self.spec.command.clone();
+        if let Some(program) = command.first_mut().filter(|program| *program == "llmscen") {
+            *program = self.context.tool.display().to_string();
+        }
+        command
+    }
+
+    /// What `work` comes to, unless a signal comes first.
+    async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, RunError> {
+        tokio::select! {
+            biased;
+            () = self.context.stop.reached(Level::Drain) => Err(RunError::Interrupted),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Says once a second how long it has taken.
+    fn beat(&self, asked: Instant, told: &Cell<u64>) {
+        let seconds = asked.elapsed().as_secs();
+        if told.replace(seconds) != seconds {
+            self.say(seconds, None);
+        }
+    }
+
+    fn say(&self, done: u64, total: Option<u64>) {
+        let _ = self.context.events.send(Event::Preparing(Preparing { what: "starting", unit: "s", done, total }));
+    }
+}
+
+fn failed(managed: &Managed, not: Not, timeout: Duration) -> RunError {
+    let (log, file) = (managed.last_words(), managed.server.log().to_owned());
+    let clean = |text: String| managed.redactor.clean(&text);
+    RunError::from(match not {
+        Not::Ended(Ended { how, at }) => {
+            let after_s = at.saturating_duration_since(managed.server.asked).as_secs_f64();
+            ServerError::Early { how, after_s, log, file }
+        }
+        Not::Late(what) => ServerError::Late { what: clean(what), timeout_s: timeout.as_secs_f64(), log, file },
+    })
+}
+
+/// Knows the target's secrets, and what stands behind a flag of the command that is called one.
+fn redactor(target: &Target, spec: &ManagedServer) -> Redactor {
+    let behind = spec.command.windows(2).filter_map(|pair| {
+        let [flag, value] = pair else { return None };
+        (flag.starts_with('-') && is_secret_name(flag)).then(|| (flag.clone(), value.clone()))
+    });
+    let within = spec.command.iter().filter_map(|word| {
+        let (flag, value) = word.split_once('=')?;
+        is_secret_name(flag).then(|| (flag.to_owned(), value.to_owned()))
+    });
+    Redactor::of(target).and(&behind.chain(within).collect::<Vec<_>>())
+}
+
+/// A command as a shell reads it, secrets removed.
+fn shown(command: &[String], redactor: &Redactor) -> String {
+    let word = |word: &String| {
+        let clean = redactor.clean(word);
+        if clean == *word { shell_words::quote(word).into_owned() } else { clean }
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn nanos(span: Duration) -> Nanos {
+    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Nanoseconds from the origin to an instant; negative where it was before.
+fn signed(at: Instant, origin: Instant) -> i64 {
+    let whole = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+    at.checked_duration_since(origin).map_or_else(|| -whole(origin.duration_since(at)), whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_start_has_a_log_of_its_own() {
+        let mut servers = Servers::default();
+        let names = ["server.log", "server.log", "other", "server.log", "other"].map(|log| servers.name(log));
+        assert_eq!(names, ["server.log", "server-2.log", "other", "server-3.log", "other-2"]);
+    }
+
+    #[test]
+    fn an_end_before_time_zero_is_negative() {
+        let origin = Instant::now() + Duration::from_secs(1);
+        assert_eq!(signed(origin - Duration::from_millis(3), origin), -3_000_000);
+        assert_eq!(signed(origin + Duration::from_millis(3), origin), 3_000_000);
+    }
+}
