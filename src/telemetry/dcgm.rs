@@ -106,7 +106,8 @@ impl Source for Dcgm {
 fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(Told<'_>)) -> BTreeSet<Signal> {
     let (mut told, mut whole) = (BTreeSet::new(), HashSet::new());
     for field in FIELDS {
-        let samples: Vec<_> = page.places(field.name).iter().filter_map(|&place| Some((place, page.samples.get(place)?))).collect();
+        let samples: Vec<_> =
+            page.places(field.name).iter().filter_map(|&place| Some((place, page.samples.get(place)?))).collect();
         if samples.is_empty() || told.contains(&field.signal) {
             continue;
         }

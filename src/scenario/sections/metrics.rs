@@ -4,9 +4,10 @@ use crate::model::telemetry::Scrape;
 use crate::model::units::Nanos;
 use crate::scenario::block::{Block, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::address::no_address;
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::sections::Draft;
-use crate::scenario::sections::target::{SIMULATOR, headers, no_address, simulator_path};
+use crate::scenario::sections::target::{SIMULATOR, headers, simulator_path};
 
 /// Asking more often would be a load of its own.
 const SHORTEST: Nanos = Nanos::from_millis(10);
@@ -36,7 +37,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
     let entry = draft.entry("target.metrics.url")?;
     let url = entry.value.text()?.into_owned();
     if url == SIMULATOR {
-        let elsewhere = draft.entry("target.url").filter(|own| own.value.text().is_some_and(|url| simulator_path(&url).is_none()));
+        let elsewhere =
+            draft.entry("target.url").filter(|own| own.value.text().is_some_and(|url| simulator_path(&url).is_none()));
         if let Some(own) = elsewhere.filter(|_| !draft.swept("target.url")) {
             let mistake = Mistake::new(entry.value.at, "`metrics: simulator` without the simulator", "this server does not run");
             let mistake = mistake.also(own.value.at, "this one does");

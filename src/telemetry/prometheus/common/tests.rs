@@ -88,22 +88,23 @@ fn buckets_of_several_engines_are_added_at_the_bounds_that_all_have() {
 fn of_an_ensemble_only_the_model_that_requests_name_counts() {
     let text = "nv_inference_request_success{model=\"ensemble\"} 4\nnv_inference_request_success{model=\"tensorrt_llm\"} 5\n\
         nv_inference_queue_duration_us{model=\"ensemble\"} 100\nnv_inference_queue_duration_us{model=\"tensorrt_llm\"} 9000\n";
-    let rows =
-        [row(ServerRequestThroughput, "", 5.0), row(ServerQueueTime, "sum", 9.0), row(ServerQueueTime, "count", 5.0)];
+    let rows = [row(ServerRequestThroughput, "", 5.0), row(ServerQueueTime, "sum", 9.0), row(ServerQueueTime, "count", 5.0)];
     assert_eq!(asked(text, &["tensorrt_llm"]), rows);
     let mut none = Vec::new();
     let common = common(&Page::read(text), &["other".to_owned()], &mut |told| none.push(told.value));
     assert!(none.is_empty(), "{none:?}");
-    assert_eq!(common.unclear.into_iter().collect::<Vec<_>>(), ["nv_inference_queue_duration_us", "nv_inference_request_success"]);
+    assert_eq!(
+        common.unclear.into_iter().collect::<Vec<_>>(),
+        ["nv_inference_queue_duration_us", "nv_inference_request_success"]
+    );
 }
 
 #[test]
 fn what_is_no_number_is_not_told() {
-    assert_eq!(told("vllm:kv_cache_usage_perc NaN\nvllm:num_requests_running +Inf\nvllm:num_requests_waiting 0\n"), [row(
-        ServerWaiting,
-        "",
-        0.0
-    )]);
+    assert_eq!(
+        told("vllm:kv_cache_usage_perc NaN\nvllm:num_requests_running +Inf\nvllm:num_requests_waiting 0\n"),
+        [row(ServerWaiting, "", 0.0)]
+    );
     assert_eq!(told("tgi_request_duration_bucket{le=\"1\"} 1\n"), [], "buckets without the last one");
     let none = "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"used\"} 0\n\
         nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\"} 0\n";
