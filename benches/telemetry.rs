@@ -3,12 +3,17 @@
 //! Each source is sampled many times on one thread; what is printed is that thread's processor time for one sample, and the
 //! share of one core that it is at a sample each second.
 
+use llmscen::model::target::Tls;
+use llmscen::model::telemetry::Scrape;
 use llmscen::model::units::Nanos;
 use llmscen::telemetry::host::Host;
+use llmscen::telemetry::prometheus::Prometheus;
 use llmscen::telemetry::source::Source;
 use llmscen::telemetry::tool::Tool;
 use llmscen::telemetry::tree::Tree;
 use rustix::time::{ClockId, clock_gettime};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::{Child, Command};
 use std::time::Instant;
 
@@ -29,6 +34,7 @@ fn main() {
         ("tool", Box::new(Tool::new(SECOND))),
         ("host", Box::new(Host::new(SECOND))),
         ("tree", Box::new(Tree::of(server.0.id(), SECOND))),
+        ("metrics page", Box::new(metrics(page()))),
     ];
     let costs: Vec<f64> = all.iter_mut().map(|(_, source)| cost(source.as_mut())).collect();
     for ((name, _), millis) in all.iter().zip(&costs) {
@@ -56,6 +62,26 @@ fn cost(source: &mut dyn Source) -> f64 {
 fn spent() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
+
+fn metrics(url: String) -> Prometheus {
+    let scrape = Scrape { url, interval: SECOND, headers: Vec::new() };
+    Prometheus::new(&scrape, &Tls::default(), Vec::new())
+}
+
+/// Where a server on loopback sends a page of vLLM with three engines, some 1900 lines, again and again on one connection.
+fn page() -> String {
+    let one = std::fs::read_to_string("tests/wire/metrics/vllm_cpu.pressed.txt").expect("the recorded page");
+    let body: String = (0..3).map(|engine| one.replace("engine=\"0\"", &format!("engine=\"{engine}\""))).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/metrics", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let mut head = [0; 4096];
+        while stream.read(&mut head).is_ok_and(|read| read > 0) && stream.write_all(answer.as_bytes()).is_ok() {}
+    });
+    url
 }
 
 /// Ends with the bench, and takes its children along: they end when their input does.

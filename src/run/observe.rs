@@ -16,6 +16,7 @@ use crate::telemetry::gpu::nvml::Nvidia;
 use crate::telemetry::gpu::visible::Visible;
 use crate::telemetry::host::Host;
 use crate::telemetry::prometheus::Prometheus;
+use crate::telemetry::sampler::Sampler;
 use crate::telemetry::source::Source;
 use crate::telemetry::tool::Tool;
 use crate::telemetry::tree::{Members, Tree};
@@ -50,9 +51,17 @@ impl Observer {
         observer
     }
 
-    /// The sources of a round of that case, those that take long last. `server` is the process of its managed server,
+    /// Starts to sample a round of that case. `server` is the process of its managed server,
     /// `simulator` where its simulator listens.
-    pub fn sources(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Vec<Box<dyn Source>> {
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Result<Sampler, RunError> {
+        Sampler::start(self.sources(case, server, simulator)).map_err(RunError::Thread)
+    }
+
+    /// The sources of a round, those that take long last.
+    fn sources(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Vec<Box<dyn Source>> {
         let mut sources = self.near(case, server);
         let each = Some(self.spec.interval).filter(|each| *each > Nanos::ZERO);
         let exporter = self.spec.dcgm.clone().zip(each);
@@ -60,7 +69,8 @@ impl Observer {
         sources.extend(exporter.map(|source| Box::new(source) as Box<dyn Source>));
         if let Some(page) = &case.target.metrics {
             let page = Scrape { url: metrics_url(&page.url, simulator), ..page.clone() };
-            sources.push(Box::new(Prometheus::new(&page, &case.target)));
+            let asked = case.target.models.iter().map(|model| model.name.clone()).collect();
+            sources.push(Box::new(Prometheus::new(&page, &case.target.tls, asked)));
         }
         sources
     }

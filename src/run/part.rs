@@ -45,7 +45,6 @@ use crate::run::watch::Watcher;
 use crate::store::Record;
 use crate::store::journal::Writer;
 use crate::telemetry::process::memory_peak;
-use crate::telemetry::sampler::Sampler;
 use async_channel::{Receiver, Sender, bounded};
 use std::path::Path;
 use std::sync::Arc;
@@ -112,7 +111,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let feed = Feed::start(Recipe::new(turn.case, bench, &prompts, turn.seed), lanes, &context.stop)?;
     let server = simulator(turn)?;
     let address = server.as_ref().map(|server| server.addr());
-    let sampler = Sampler::start(turn.observer.sources(turn.case, turn.pid, address)).map_err(RunError::Thread)?;
+    let sampler = turn.observer.start(turn.case, turn.pid, address)?;
     let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
     sampler.count_from(origin);
     let route = match (&bench.route, &server) {

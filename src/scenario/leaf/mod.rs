@@ -1,5 +1,6 @@
 //! Values with a notation of their own, a file each: what is expected, how it is read, what an editor is told.
 
+pub(crate) mod address;
 pub(crate) mod amount;
 pub(crate) mod causes;
 pub(crate) mod duration;

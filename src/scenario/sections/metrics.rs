@@ -4,9 +4,10 @@ use crate::model::telemetry::Scrape;
 use crate::model::units::Nanos;
 use crate::scenario::block::{Block, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::address::no_address;
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::sections::Draft;
-use crate::scenario::sections::target::{SIMULATOR, headers, no_address, simulator_path};
+use crate::scenario::sections::target::{SIMULATOR, headers, simulator_path};
 
 /// Asking more often would be a load of its own.
 const SHORTEST: Nanos = Nanos::from_millis(10);

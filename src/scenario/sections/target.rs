@@ -4,6 +4,7 @@ use crate::model::api::Api;
 use crate::model::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
 use crate::scenario::block::{Block, Default, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::address::{no_address, parts};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::{MODELS, models};
 use crate::scenario::leaf::version::{VERSION, version};
@@ -196,24 +197,6 @@ fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
     }
     let usual = api.path(draft.flag("request.stream").unwrap_or(true));
     address(&url, entry.value.at, usual, review)
-}
-
-/// The host with its port, and the path, of a URL.
-fn parts(url: &str) -> (&str, &str) {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
-    (host.rsplit('@').next().unwrap_or(""), path)
-}
-
-/// What is wrong with a URL of a server, if anything is.
-pub(crate) fn no_address(url: &str) -> Option<&'static str> {
-    let (host, _) = parts(url);
-    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
-    if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return Some("a port is a number from 1 to 65535");
-    }
-    let none = host.is_empty() || host.starts_with(':') || url.contains(char::is_whitespace);
-    none.then_some("expected `http://…`, `https://…` or `simulator`")
 }
 
 fn address(url: &str, at: Span, usual: &str, review: &mut Review) -> Option<Place> {

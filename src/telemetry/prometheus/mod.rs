@@ -8,14 +8,14 @@ pub(super) mod page;
 pub(super) use fetch::Fetch;
 
 use crate::model::signal::Signal;
-use crate::model::target::Target;
+use crate::model::target::Tls;
 use crate::model::telemetry::{Scrape, Teller};
 use crate::model::units::Nanos;
 use crate::telemetry::source::{Source, Told};
 use common::common;
 use names::FAMILIES;
 use page::Page;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 /// The longest that a page is waited for, whatever the interval.
@@ -47,15 +47,12 @@ struct Seen {
 }
 
 impl Prometheus {
-    /// The page of this target. Settings that cannot be used show when it is asked.
-    pub fn new(scrape: &Scrape, target: &Target) -> Prometheus {
-        let fetch = Fetch::new(&scrape.url, &scrape.headers, &target.tls, patience(scrape.interval));
-        Prometheus {
-            fetch: fetch.map_err(|error| error.to_string()),
-            scrape: scrape.clone(),
-            asked: target.models.iter().map(|model| model.name.clone()).collect(),
-            seen: Seen::default(),
-        }
+    /// The page of a target with these certificates, whose requests name the models `asked`. Settings that cannot be used show
+    /// when it is asked.
+    pub fn new(scrape: &Scrape, tls: &Tls, asked: Vec<String>) -> Prometheus {
+        let fetch = Fetch::new(&scrape.url, &scrape.headers, tls, patience(scrape.interval));
+        let fetch = fetch.map_err(|error| error.to_string());
+        Prometheus { scrape: scrape.clone(), fetch, asked, seen: Seen::default() }
     }
 }
 
@@ -115,7 +112,7 @@ fn shown(line: &str) -> String {
 }
 
 /// Tells everything of a page that has no common name, and that is a number.
-pub(super) fn others(page: &Page<'_>, whole: &std::collections::HashSet<usize>, tell: &mut dyn FnMut(Told<'_>)) {
+pub(super) fn others(page: &Page<'_>, whole: &HashSet<usize>, tell: &mut dyn FnMut(Told<'_>)) {
     for (place, sample) in page.samples.iter().enumerate() {
         if sample.value.is_finite() && !whole.contains(&place) && !page.is_birthday(sample.name) {
             tell(Told { name: sample.name, labels: sample.labels, device: None, value: sample.value });
