@@ -157,6 +157,7 @@ mod tests {
     use super::*;
     use crate::model::baseline::{Against, Known};
     use crate::model::ending::{Aborted, Saturated};
+    use crate::model::signal::Signal;
     use crate::view::fixture::{failing, grid, no_data, observed, report_of, sweep};
     use crate::view::probes::tests::searched;
 
@@ -176,6 +177,16 @@ mod tests {
             let faults: Vec<String> =
                 validator.iter_errors(&results).map(|fault| format!("{} {fault}", fault.instance_path())).collect();
             assert_eq!(faults, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_limit_may_be_in_every_unit() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let units = schema["$defs"]["slo"]["properties"]["unit"]["enum"].as_array().unwrap();
+        let of_all = Metric::ALL.iter().map(|metric| metric.unit()).chain(Signal::ALL.iter().map(|signal| signal.unit()));
+        for unit in of_all.filter(|unit| *unit != Unit::Share) {
+            assert!(units.contains(&json!(unit.symbol())), "{unit:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! A server's histograms: what grew over the measured windows.
 
 use super::Window;
-use super::line::{Instant, Line};
+use super::line::{Line, Moment};
 use crate::model::telemetry::SignalStat;
 
 /// What was added to a histogram between two readings.
@@ -29,7 +29,7 @@ pub(super) fn stat(lines: &[(Line<'_>, Window)]) -> Result<(SignalStat, Option<S
 
 /// Between the last reading at or before the window and the first at or after it; the outermost ones, where there are none.
 fn growth(line: &Line<'_>, window: Window) -> Result<Grown, &'static str> {
-    let read: Vec<&Instant<'_>> = line.0.iter().filter(|own| count(own).is_some()).collect();
+    let read: Vec<&Moment<'_>> = line.0.iter().filter(|own| count(own).is_some()).collect();
     let before = read.iter().rposition(|own| own.at <= window.from);
     let after = read.iter().position(|own| own.at >= window.until);
     let span = read.get(before.unwrap_or(0)..=after.unwrap_or(read.len().saturating_sub(1))).unwrap_or_default();
@@ -55,12 +55,12 @@ fn growth(line: &Line<'_>, window: Window) -> Result<Grown, &'static str> {
 }
 
 /// What it counted; its last bucket holds all, too.
-fn count(own: &Instant<'_>) -> Option<f64> {
+fn count(own: &Moment<'_>) -> Option<f64> {
     own.labelled("count").or_else(|| own.labelled("le=+Inf"))
 }
 
 /// The cumulated buckets by rising bound.
-fn buckets(own: &Instant<'_>) -> Vec<(f64, f64)> {
+fn buckets(own: &Moment<'_>) -> Vec<(f64, f64)> {
     let bound = |label: &str| match label.strip_prefix("le=")? {
         "+Inf" => Some(f64::INFINITY),
         text => text.parse::<f64>().ok().filter(|bound| !bound.is_nan()),

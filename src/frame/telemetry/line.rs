@@ -9,14 +9,14 @@ pub(super) type Key<'a> = (&'a str, Option<u32>);
 
 /// What was read at one instant. A source reads all of its values at one and the same.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Instant<'a> {
+pub(super) struct Moment<'a> {
     pub at: i64,
     pub values: BTreeMap<Key<'a>, f64>,
 }
 
 /// The instants in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Line<'a>(pub Vec<Instant<'a>>);
+pub(super) struct Line<'a>(pub Vec<Moment<'a>>);
 
 impl<'a> Line<'a> {
     /// The readings of a signal that this teller made. What is no number is none of them.
@@ -26,17 +26,17 @@ impl<'a> Line<'a> {
         for reading in own.filter(|own| own.value.is_finite()) {
             by_instant.entry(reading.at_ns).or_default().insert((&reading.labels, reading.device), reading.value);
         }
-        Line(by_instant.into_iter().map(|(at, values)| Instant { at, values }).collect())
+        Line(by_instant.into_iter().map(|(at, values)| Moment { at, values }).collect())
     }
 
     /// The instants at which everything was told that this round tells at any: a sum without one of its parts is none.
-    pub fn whole(&self) -> Vec<&Instant<'a>> {
+    pub fn whole(&self) -> Vec<&Moment<'a>> {
         let parts = self.0.iter().map(|instant| instant.values.len()).max().unwrap_or(0);
         self.0.iter().filter(|instant| instant.values.len() == parts).collect()
     }
 }
 
-impl Instant<'_> {
+impl Moment<'_> {
     /// The value under a label.
     pub fn labelled(&self, label: &str) -> Option<f64> {
         self.values.iter().find(|((own, _), _)| *own == label).map(|(_, value)| *value)

@@ -1,7 +1,7 @@
 //! Gauges, rates and ratios: samples, and their statistics over the windows.
 
 use super::Window;
-use super::line::{Instant, Line};
+use super::line::{Line, Moment};
 use crate::model::signal::{Form, Signal};
 use crate::model::telemetry::SignalStat;
 use crate::stats::moments;
@@ -39,12 +39,12 @@ fn gauge(at: i64, value: Option<f64>) -> Option<Point> {
     value.map(|value| Point { from: at, at, part: value, whole: 1.0 })
 }
 
-fn pairs<'l, 'a>(instants: &'l [&'l Instant<'a>]) -> impl Iterator<Item = (&'l Instant<'a>, &'l Instant<'a>)> {
+fn pairs<'l, 'a>(instants: &'l [&'l Moment<'a>]) -> impl Iterator<Item = (&'l Moment<'a>, &'l Moment<'a>)> {
     instants.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)))
 }
 
 /// Several devices, or engines, as one value.
-fn combined(signal: Signal, instant: &Instant<'_>) -> Option<f64> {
+fn combined(signal: Signal, instant: &Moment<'_>) -> Option<f64> {
     let values = || instant.values.values().copied();
     match signal {
         Signal::GpuClock | Signal::GpuMemoryClock => values().reduce(f64::min),
@@ -57,7 +57,7 @@ fn combined(signal: Signal, instant: &Instant<'_>) -> Option<f64> {
 }
 
 /// The growth of all counts between two readings; None where one fell, since it began anew, or is not in both.
-fn rate(a: &Instant<'_>, b: &Instant<'_>) -> Option<Point> {
+fn rate(a: &Moment<'_>, b: &Moment<'_>) -> Option<Point> {
     let grown = b.values.iter().map(|(key, after)| a.values.get(key).map(|before| after - before).filter(|grown| *grown >= 0.0));
     let part = grown.sum::<Option<f64>>()?;
     Some(Point { from: a.at, at: b.at, part, whole: (b.at - a.at) as f64 / 1e9 })
@@ -65,14 +65,14 @@ fn rate(a: &Instant<'_>, b: &Instant<'_>) -> Option<Point> {
 
 /// Of counts, or of a server that tells the share itself.
 fn ratios(line: &Line<'_>) -> Vec<Point> {
-    let both = |own: &&Instant<'_>| own.labelled("part").is_some() && own.labelled("whole").is_some();
-    let counted: Vec<&Instant<'_>> = line.0.iter().filter(both).collect();
+    let both = |own: &&Moment<'_>| own.labelled("part").is_some() && own.labelled("whole").is_some();
+    let counted: Vec<&Moment<'_>> = line.0.iter().filter(both).collect();
     if counted.is_empty() {
         return line.0.iter().filter_map(|own| gauge(own.at, own.labelled("value"))).collect();
     }
     let grown =
-        |label: &str, a: &Instant<'_>, b: &Instant<'_>| Some(b.labelled(label)? - a.labelled(label)?).filter(|own| *own >= 0.0);
-    let point = |(a, b): (&Instant<'_>, &Instant<'_>)| {
+        |label: &str, a: &Moment<'_>, b: &Moment<'_>| Some(b.labelled(label)? - a.labelled(label)?).filter(|own| *own >= 0.0);
+    let point = |(a, b): (&Moment<'_>, &Moment<'_>)| {
         Some(Point { from: a.at, at: b.at, part: grown("part", a, b)?, whole: grown("whole", a, b)? })
     };
     pairs(&counted).filter_map(point).collect()

@@ -171,7 +171,7 @@ mod tests {
         process  CPU 1.40 cores (max 1.70), memory 6.50 GiB (max 6.60 GiB)
         ");
         let two = lines(&report_of(vec![observed(), observed()], Default::default(), 0));
-        assert!(two.starts_with("server   running max 8, waiting max "), "{two}");
+        assert!(two.starts_with("server   running max 8.00, waiting max "), "{two}");
         assert_eq!(lines(&sweep(3)), "");
     }
 
