@@ -103,7 +103,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         failures: sheet::failures(report),
         manners: manners::manners(report),
         servers: server::sheet(report),
-        server_ends: server::ends(report),
+        server_ends: server::ends(report).into_iter().map(|end| server::End { said: prose(&end.said), ..end }).collect(),
         audit: sheet::audit(report),
         audit_limits: audit_limits(report),
         environment: environment(report),

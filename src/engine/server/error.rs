@@ -35,7 +35,7 @@ pub enum ServerError {
         address: String,
     },
     /// It ended before it was ready.
-    #[error("the server ended {} s after its start, before it was ready: {how}{}", seconds(*after_s), said(log, file))]
+    #[error("the server ended {} after its start, before it was ready: {how}{}", seconds(*after_s), said(log, file))]
     Early {
         /// How it ended.
         how: String,
@@ -48,7 +48,7 @@ pub enum ServerError {
     },
     /// It was not ready in time.
     #[error(
-        "the server was not ready within {} s: {what}; `target.server.ready.timeout` says how long it may take{}",
+        "the server was not ready within {}: {what}; `target.server.ready.timeout` says how long it may take{}",
         seconds(*timeout_s), said(log, file)
     )]
     Late {
@@ -75,10 +75,13 @@ pub enum ServerError {
     },
 }
 
-/// A number of seconds as short as it can be.
+/// A span as short as it can be: `12 ms`, `0.7 s`, `30 s`.
 fn seconds(secs: f64) -> String {
+    if secs < 0.1 {
+        return format!("{:.0} ms", secs * 1e3);
+    }
     let text = format!("{secs:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+    format!("{} s", text.strip_suffix(".0").unwrap_or(&text))
 }
 
 fn said(log: &[String], file: &std::path::Path) -> String {
@@ -87,4 +90,14 @@ fn said(log: &[String], file: &std::path::Path) -> String {
     }
     let lines: String = log.iter().map(|line| format!("\n  | {line}")).collect();
     format!("\n  the end of its log {}:{lines}", file.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_told_in_the_unit_that_fits() {
+        assert_eq!([0.012, 0.7, 1.0, 1800.04].map(seconds), ["12 ms", "0.7 s", "1 s", "1800 s"]);
+    }
 }

@@ -50,7 +50,8 @@ struct Page<'a> {
     failures: Table,
     manners: Table,
     servers: Table,
-    server_ends: Vec<server::End>,
+    /// What is said of each, and the last lines of its log.
+    server_ends: Vec<(Vec<Piece>, Vec<String>)>,
     audit: Table,
     audit_limits: String,
     environment: Table,
@@ -107,7 +108,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         failures: tables::failures(cases()),
         manners: tables::manners(report),
         servers: tables::servers(report),
-        server_ends: server::ends(report),
+        server_ends: server::ends(report).into_iter().map(|end| (rich(&end.said), end.log)).collect(),
         audit: tables::audit(cases()),
         audit_limits: markdown::audit_limits(report),
         environment: tables::environment(report),
