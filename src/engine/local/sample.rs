@@ -1,0 +1,1 @@
+//! How the next token is chosen from the logits.
