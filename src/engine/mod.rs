@@ -21,4 +21,5 @@ pub mod proxy;
 pub mod redact;
 pub mod route;
 pub mod stamp;
+pub mod target;
 pub mod tls;

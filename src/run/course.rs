@@ -10,6 +10,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::ledger::Ledger;
 use crate::run::line::Walk;
+use crate::run::model::Models;
 use crate::run::part::{Played, Probing, Turn, play};
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
@@ -45,6 +46,7 @@ pub struct Course<'a> {
     ledger: Ledger,
     told: Vec<String>,
     fault: Option<RunError>,
+    models: Models,
     /// Rests of this length stand between two rounds.
     pause: Duration,
     begun: bool,
@@ -62,7 +64,7 @@ impl<'a> Course<'a> {
         let (told, drain) = (manifest.notes.clone(), plan.quests.first().map(|quest| quest.spec.drain));
         let pause = drain.unwrap_or(plan.pause).into();
         let (rows, ledger) = (Rows::new(), Ledger::default());
-        Ok(Course { plan, folder, context, manifest, journal, rows, ledger, told, fault: None, pause, begun: false })
+        Ok(Course { plan, folder, context, manifest, journal, rows, ledger, told, fault: None, models: Models::default(), pause, begun: false })
     }
 
     /// Rests, and plays a round. False where the run is over: interrupted, or unable to go on.
@@ -72,12 +74,20 @@ impl<'a> Course<'a> {
         }
         let Some(journal) = self.journal.take().filter(|_| self.context.stop.level() == Level::Run) else { return false };
         let Leg { case, bench, round, .. } = *leg;
+        let model = match self.models.ready(&case.target, self.plan.seed, self.context) {
+            Ok(model) => model,
+            Err(why) => {
+                self.fault = Some(why).filter(|why| !matches!(why, RunError::Interrupted));
+                return false;
+            }
+        };
         let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
         let (walks, planned) = (self.ledger.walks(case, bench), bench.extent(case, seed).0);
         self.announce(leg, planned);
         let spool = self.folder.file(bodies::spool::FILE);
         let kept = (self.plan.report.bodies, spool.as_path());
-        let turn = Turn { case, index: leg.index as u32, round, walks: &walks, planned, seed, probe: leg.probe, bodies: kept };
+        let (index, probe, folder) = (leg.index as u32, leg.probe, self.folder);
+        let turn = Turn { case, index, round, walks: &walks, planned, seed, probe, model, folder, bodies: kept };
         let played = play(&turn, bench, journal, self.context);
         self.keep(leg, (&walks, planned), played);
         self.fault.is_none()

@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod line;
 pub mod lookout;
 pub mod meter;
+pub mod model;
 pub mod part;
 pub mod publish;
 pub mod reckon;

@@ -3,8 +3,11 @@
 use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
 use crate::engine::http::{Finished, Http, Setting};
+use crate::engine::local::host::Host;
+use crate::engine::local::session::Session;
 use crate::engine::manners::Manners;
 use crate::engine::route::Route;
+use crate::engine::target::Engine;
 use crate::model::call::Call;
 use crate::model::keep::Bodies;
 use crate::model::load::Shape;
@@ -13,6 +16,7 @@ use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::search::Part as Probe;
 use crate::model::seed::Seed;
+use crate::model::target::{Place, Target};
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::pace::users;
@@ -32,6 +36,7 @@ use crate::run::ledger::{self, Sent};
 use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
 use crate::run::meter::{Meter, Spans};
+use crate::run::model::{Sheets, seat, session, told};
 use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
 use crate::run::scribe::{Ask, Scribe, Style};
@@ -39,7 +44,7 @@ use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
 use crate::run::visit::Visits;
 use crate::run::watch::Watcher;
-use crate::store::Record;
+use crate::store::{Record, RunDir};
 use crate::store::journal::Writer;
 use crate::telemetry::process::memory_peak;
 use async_channel::{Receiver, Sender, bounded};
@@ -66,6 +71,10 @@ pub struct Turn<'a> {
     pub seed: Seed,
     /// How it is a probe of a search.
     pub probe: Option<Probing>,
+    /// The model, where it is in this process.
+    pub model: Option<Arc<Host>>,
+    /// The folder of the run.
+    pub folder: &'a RunDir,
     /// Whose bodies are kept, and the spool that they go to.
     pub bodies: (Bodies, &'a Path),
 }
@@ -101,16 +110,18 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let server = simulator(turn)?;
     let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
     let route = match (&bench.route, &server) {
-        (Some(route), _) => route.clone(),
-        (None, Some(server)) => Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?,
-        (None, None) => return Err(RunError::NothingToSend),
+        (Some(route), _) => Some(route.clone()),
+        (None, Some(server)) => {
+            Some(Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?)
+        }
+        (None, None) => None,
     };
     let mut part = Part { case: turn.case.id.clone(), round: turn.round, ..Part::default() };
     part.origin_ns = (origin - context.origin).as_nanos() as u64;
     journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
     let (sender, results) = bounded(RESULTS);
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
-    let desk = Desk { keeper: Keeper::of(turn, &stage.route)?, ..stage.desk(journal) };
+    let desk = Desk { keeper: Keeper::of(turn, stage.route.as_ref())?, ..stage.desk(journal) };
     let collector = Collector::start(desk, results)?;
     let own = bench.lines.iter().zip(&prompts);
     let styles = || own.map(|(line, own)| Style::new(line.clone(), own.clone(), turn.seed)).collect();
@@ -128,7 +139,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let sent = ledger::sent(bench, turn.walks, places, &outcomes);
     part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
-    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err());
+    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err()).or(stage.sheets.fault());
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.to_string());
     }
@@ -141,17 +152,37 @@ fn needed_in_all(case: &Case, feed: &Feed) -> u64 {
     needed(&case.load, &users::changes(&case.load, 0, 1), queued)
 }
 
-/// A lane per core, but never a lane without a user.
+/// A lane per core, but never a lane without a user; one for a model in this process, which is to have the cores.
 fn lane_count(case: &Case) -> usize {
+    if let Place::Local(_) = case.target.place {
+        return 1;
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
+}
+
+/// What a lane sends its calls to: what is at the end of the route, or a model in this process.
+fn engine(
+    target: &Target,
+    (route, own): (Option<&Route>, Option<(Arc<Host>, Arc<Session>)>),
+    setting: Setting,
+) -> Result<Engine, RunError> {
+    match (route, own) {
+        (_, Some(own)) => Ok(Engine::Local(seat(target, own, setting))),
+        (Some(route), None) => Ok(Engine::Http(Box::new(Http::new(target, route, setting)?))),
+        (None, None) => Err(RunError::NothingToSend),
+    }
 }
 
 /// What the lanes of one round share.
 struct Stage<'a> {
     turn: &'a Turn<'a>,
     bench: &'a Bench,
-    route: Route,
+    route: Option<Route>,
+    /// The round as a model in this process sees it.
+    session: Option<(Arc<Host>, Arc<Session>)>,
+    /// Keeps logits.
+    sheets: Arc<Sheets>,
     clock: Clock,
     context: &'a Context,
     gauges: Vec<Arc<Gauges>>,
@@ -165,23 +196,29 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(turn: &'a Turn, bench: &'a Bench, route: Route, clock: Clock, context: &'a Context) -> Stage<'a> {
+    fn new(turn: &'a Turn, bench: &'a Bench, route: Option<Route>, clock: Clock, context: &'a Context) -> Stage<'a> {
         let load = &turn.case.load;
         let room = load.max_in_flight.map(|most| Arc::new(Room { taken: AtomicU64::new(0), most: u64::from(most) }));
         let rounds = if let Shape::Static { batch } = load.shape { Some(Arc::new(Rounds::new(batch))) } else { None };
+        let (spent, halt, stop) = (Stop::default(), Stop::default(), context.stop.below());
+        let sheets = Arc::new(Sheets::new(turn, halt.clone()));
+        let over = [&spent, &halt, &stop].map(Clone::clone);
+        let session = turn.model.clone().map(|host| (host, Arc::new(session(turn.case, clock, &sheets, over))));
         Stage {
             turn,
             bench,
             route,
+            session,
+            sheets,
             clock,
             context,
             gauges: (0..lane_count(turn.case)).map(|_| Arc::default()).collect(),
             quota: Arc::new(Quota::new(load)),
             room,
             rounds,
-            spent: Stop::default(),
-            halt: Stop::default(),
-            stop: context.stop.below(),
+            spent,
+            halt,
+            stop,
         }
     }
 
@@ -219,7 +256,7 @@ impl<'a> Stage<'a> {
         results: Sender<Finished>,
     ) -> Result<Lane, RunError> {
         let (target, load) = (self.turn.case.target.clone(), self.turn.case.load.clone());
-        let (route, clock, stop) = (self.route.clone(), self.clock, self.stop.clone());
+        let (route, own, clock, stop) = (self.route.clone(), self.session.clone(), self.clock, self.stop.clone());
         let (quota, room) = (self.quota.clone(), self.room.clone());
         let halt = self.halt.clone();
         let counted = self.bench.lines.iter().any(|line| line.tokenizer.is_some());
@@ -234,7 +271,7 @@ impl<'a> Stage<'a> {
         let ahead = needed(&load, &changes, queue.len());
         Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {
-                engine: Http::new(&target, &route, setting)?,
+                engine: engine(&target, (route.as_ref(), own), setting)?,
                 gate: Gate::new(changes),
                 rounds,
                 spent,
@@ -259,6 +296,7 @@ impl<'a> Stage<'a> {
 
     /// Fills in what is known only when the round is over.
     fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
+        part.local = self.session.as_ref().map(|(host, session)| told(host, session));
         part.rows_dropped = self.bench.dropped();
         part.measured_from_ns = measured_from(self.turn.case, outcomes).0;
         part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();

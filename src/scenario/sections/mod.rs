@@ -5,6 +5,7 @@ pub(crate) mod baseline;
 pub(crate) mod dataset;
 pub(crate) mod extract;
 pub(crate) mod load;
+pub(crate) mod local;
 pub(crate) mod manners;
 pub(crate) mod mix;
 pub(crate) mod presets;

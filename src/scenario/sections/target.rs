@@ -7,7 +7,7 @@ use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::{MODELS, models};
 use crate::scenario::leaf::version::{VERSION, version};
-use crate::scenario::sections::{Draft, simulator};
+use crate::scenario::sections::{Draft, local, simulator};
 use crate::scenario::tree::{Node, Span};
 
 /// The word that stands for the built-in server.
@@ -25,9 +25,10 @@ const API: Kind = Kind::Choice(
         ("ollama", "Ollama's native chat, as lines of JSON"),
         ("tgi", "Text Generation Inference's native generation"),
         ("custom", "What `request.template` and `request.extract` say"),
+        ("local", "A model in this process, which `model` names: a folder, a `.gguf` file, or `random:tiny`"),
         (SIMULATOR, "The built-in server; the same as `url: simulator`"),
     ],
-    &["local"],
+    &[],
 );
 
 const POOL: Kind = Kind::Choice(
@@ -106,7 +107,7 @@ pub(crate) static TARGET: Block = Block {
             Kind::Text,
             "The URL that requests are posted to, path and all; or `simulator` for the built-in server, at another path than its protocol's with `simulator/v1/messages`.",
         )
-        .required()
+        .required_unless("local")
         .example("http://127.0.0.1:8000/v1/chat/completions"),
         field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
             .example("qwen2.5"),
@@ -121,6 +122,9 @@ pub(crate) static TARGET: Block = Block {
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }"),
+        field("local", Kind::Block(&local::LOCAL), "How a model in this process runs; only with `api: local`.")
+            .defaults(Default::Where("api", &["local"], "{}"))
+            .example("{ dtype: f32, batch: 4 }"),
         planned("server"),
         planned("metrics"),
     ],
@@ -129,8 +133,10 @@ pub(crate) static TARGET: Block = Block {
 /// The target of a case. Files what contradicts itself.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let api = draft.api()?;
-    let place = place(draft, api, review);
-    let models = shares(draft, review);
+    let (place, models) = match api {
+        Api::Local => (local::place(draft, review), local::model(draft, review)),
+        _ => (place(draft, api, review), shares(draft, review)),
+    };
     let headers = headers(draft, review);
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
@@ -288,7 +294,7 @@ mod tests {
         let Kind::Choice(words, later) = API else { panic!("not a choice") };
         let names = Api::ALL.map(Api::name).into_iter().chain([SIMULATOR]);
         assert_eq!(words.iter().map(|(word, _)| *word).collect::<Vec<_>>(), names.collect::<Vec<_>>());
-        assert_eq!(later, ["local"]);
+        assert!(later.is_empty());
     }
 
     #[test]
