@@ -1,12 +1,14 @@
 //! The model of this process: loaded once, kept for the cases that name it, and let go for another one.
 
 use crate::engine::clock::Clock;
-use crate::engine::http::Setting;
+use crate::engine::http::{Http, Setting};
 #[cfg(not(feature = "local"))]
 use crate::engine::local::error::LocalError;
 use crate::engine::local::host::{Host, Loading};
 use crate::engine::local::seat::Seat;
 use crate::engine::local::session::{Gather, Keep, Logits, Session};
+use crate::engine::route::Route;
+use crate::engine::target::Engine;
 use crate::model::load::Shape;
 use crate::model::local::{Local, LocalPart};
 use crate::model::plan::Case;
@@ -93,8 +95,21 @@ pub fn session(case: &Case, clock: Clock, sheets: &Arc<Sheets>, over: [Stop; 3])
     Session::new(clock, gather, Box::new(over), keep)
 }
 
+/// What a lane sends its calls to: what is at the end of the route, or a model in this process.
+pub fn engine(
+    target: &Target,
+    (route, own): (Option<&Route>, Option<(Arc<Host>, Arc<Session>)>),
+    setting: Setting,
+) -> Result<Engine, RunError> {
+    match (route, own) {
+        (_, Some(own)) => Ok(Engine::Local(seat(target, own, setting))),
+        (Some(route), None) => Ok(Engine::Http(Box::new(Http::new(target, route, setting)?))),
+        (None, None) => Err(RunError::NothingToSend),
+    }
+}
+
 /// A lane's place with the model.
-pub fn seat(target: &Target, (host, session): (Arc<Host>, Arc<Session>), setting: Setting) -> Seat {
+fn seat(target: &Target, (host, session): (Arc<Host>, Arc<Session>), setting: Setting) -> Seat {
     Seat {
         host,
         session,

@@ -2,12 +2,11 @@
 
 use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
-use crate::engine::http::{Finished, Http, Setting};
+use crate::engine::http::{Finished, Setting};
 use crate::engine::local::host::Host;
 use crate::engine::local::session::Session;
 use crate::engine::manners::Manners;
 use crate::engine::route::Route;
-use crate::engine::target::Engine;
 use crate::model::call::Call;
 use crate::model::keep::Bodies;
 use crate::model::load::Shape;
@@ -16,7 +15,6 @@ use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::search::Part as Probe;
 use crate::model::seed::Seed;
-use crate::model::target::{Place, Target};
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::pace::users;
@@ -30,13 +28,13 @@ use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::host::{simulator, simulator_url};
 use crate::run::keep::Keeper;
-use crate::run::lanes::{Lane, LaneReport, reading};
-use crate::run::lead::{lead, needed};
+use crate::run::lanes::{Lane, LaneReport, lane_count, reading};
+use crate::run::lead::{lead, needed, needed_in_all};
 use crate::run::ledger::{self, Sent};
 use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
 use crate::run::meter::{Meter, Spans};
-use crate::run::model::{Sheets, seat, session, told};
+use crate::run::model::{Sheets, engine, session, told};
 use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
 use crate::run::scribe::{Ask, Scribe, Style};
@@ -145,33 +143,6 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     }
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     Ok(Played { part, outcomes, sent, journal, fault: fault.or(closed.err().map(RunError::from)) })
-}
-
-fn needed_in_all(case: &Case, feed: &Feed) -> u64 {
-    let queued = feed.queues.iter().map(Receiver::len).sum();
-    needed(&case.load, &users::changes(&case.load, 0, 1), queued)
-}
-
-/// A lane per core, but never a lane without a user; one for a model in this process, which is to have the cores.
-fn lane_count(case: &Case) -> usize {
-    if let Place::Local(_) = case.target.place {
-        return 1;
-    }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
-}
-
-/// What a lane sends its calls to: what is at the end of the route, or a model in this process.
-fn engine(
-    target: &Target,
-    (route, own): (Option<&Route>, Option<(Arc<Host>, Arc<Session>)>),
-    setting: Setting,
-) -> Result<Engine, RunError> {
-    match (route, own) {
-        (_, Some(own)) => Ok(Engine::Local(seat(target, own, setting))),
-        (Some(route), None) => Ok(Engine::Http(Box::new(Http::new(target, route, setting)?))),
-        (None, None) => Err(RunError::NothingToSend),
-    }
 }
 
 /// What the lanes of one round share.

@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats};
+use crate::view::{ViewError, absent, groups, headline, local, manners, probes, repeats};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -35,6 +35,7 @@ struct Page {
     steady: Sheet,
     repeats: Sheet,
     groups: Sheet,
+    local: local::Sheets,
     charts: Vec<Picture>,
     percentiles: Vec<Percentiles>,
     folded: bool,
@@ -91,6 +92,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         steady: sheet::steady(report),
         repeats: repeats::sheet(report),
         groups: groups::groups(report),
+        local: local::sheets(report),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
         folded: report.cases.len() > OPEN_CASES,

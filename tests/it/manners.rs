@@ -16,6 +16,7 @@ use llmscen::run::stop::Stop;
 use llmscen::scenario::{self, Input};
 use llmscen::sim::{self, Running, Truth, truth::End};
 use llmscen::store::journal::Writer;
+use llmscen::store::{RunDir, Where};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -36,6 +37,8 @@ fn played(plan: &Plan) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = Bench::of_plan(plan, &context).unwrap().remove(0);
+    let run = RunDir::create(&Where { explicit: Some(&folder.path().join("run")), dir: folder.path(), name: "t", started: "", force: false });
+    let run = run.unwrap();
     let turn = Turn {
         case: &plan.cases[0],
         index: 0,
@@ -44,6 +47,8 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         planned: None,
         seed: plan.seed,
         probe: None,
+        model: None,
+        folder: &run,
         bodies: (Bodies::None, Path::new("")),
     };
     play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes

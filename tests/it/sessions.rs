@@ -18,6 +18,7 @@ use llmscen::run::part::{Played, Turn, play};
 use llmscen::run::stop::Stop;
 use llmscen::scenario::{self, Input};
 use llmscen::store::journal::Writer;
+use llmscen::store::{RunDir, Where};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -148,6 +149,8 @@ impl<'a> Scene<'a> {
         plan.cases[0].dataset.turns = self.turns.clone();
         let mut bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
         Arc::get_mut(&mut bench.lines[0]).unwrap().prompts = Arc::new(Fixed(sessions));
+        let path = folder.path().join("run");
+        let run = RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
         let turn = Turn {
             case: &plan.cases[0],
             index: 0,
@@ -156,6 +159,8 @@ impl<'a> Scene<'a> {
             planned: None,
             seed: SEED,
             probe: None,
+            model: None,
+            folder: &run,
             bodies: (Bodies::None, Path::new("")),
         };
         play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()

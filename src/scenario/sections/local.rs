@@ -3,7 +3,7 @@
 use crate::model::api::Api;
 use crate::model::local::{Device, Dtype, Local};
 use crate::model::target::{ModelShare, Place};
-use crate::scenario::block::{Block, Kind, field};
+use crate::scenario::block::{Block, Default, Field, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::models::models;
 use crate::scenario::sections::Draft;
@@ -52,6 +52,11 @@ pub(crate) static LOCAL: Block = Block {
         .example("8"),
     ],
 };
+
+/// The key of `target`.
+pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model in this process runs; only with `api: local`.")
+    .defaults(Default::Where("api", &["local"], "{}"))
+    .example("{ dtype: f32, batch: 4 }");
 
 /// The keys of `request.keep`.
 pub(crate) static KEEP: Block = Block {

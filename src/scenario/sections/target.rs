@@ -122,9 +122,7 @@ pub(crate) static TARGET: Block = Block {
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }"),
-        field("local", Kind::Block(&local::LOCAL), "How a model in this process runs; only with `api: local`.")
-            .defaults(Default::Where("api", &["local"], "{}"))
-            .example("{ dtype: f32, batch: 4 }"),
+        local::FIELD,
         planned("server"),
         planned("metrics"),
     ],
@@ -133,10 +131,9 @@ pub(crate) static TARGET: Block = Block {
 /// The target of a case. Files what contradicts itself.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let api = draft.api()?;
-    let (place, models) = match api {
-        Api::Local => (local::place(draft, review), local::model(draft, review)),
-        _ => (place(draft, api, review), shares(draft, review)),
-    };
+    let own = api == Api::Local;
+    let place = if own { local::place(draft, review) } else { place(draft, api, review) };
+    let models = if own { local::model(draft, review) } else { shares(draft, review) };
     let headers = headers(draft, review);
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
@@ -291,10 +288,8 @@ mod tests {
 
     #[test]
     fn the_words_of_the_table_are_the_protocols_of_the_model() {
-        let Kind::Choice(words, later) = API else { panic!("not a choice") };
-        let names = Api::ALL.map(Api::name).into_iter().chain([SIMULATOR]);
-        assert_eq!(words.iter().map(|(word, _)| *word).collect::<Vec<_>>(), names.collect::<Vec<_>>());
-        assert!(later.is_empty());
+        let Kind::Choice(words, _) = API else { panic!("not a choice") };
+        assert!(words.iter().map(|(word, _)| *word).eq(Api::ALL.map(Api::name).into_iter().chain([SIMULATOR])));
     }
 
     #[test]

@@ -1,0 +1,280 @@
+//! What a model in this process told of itself and did, and the table of a `speed_benchmark`: as text cells and as JSON.
+
+use crate::frame::{Worked, worked};
+use crate::model::local::{Loaded, LocalPart};
+use crate::model::report::{CaseReport, Report, SpeedRow};
+use crate::model::sample::Distribution;
+use crate::view::escape::{code, prose};
+use crate::view::format::{ABSENT, bytes, millis, number, plain};
+use crate::view::sheet::Sheet;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Heads of the table of models.
+pub const MODELS: [&str; 10] =
+    ["Case", "Model", "Architecture", ">Parameters", "Numbers", "Device", ">Weights", ">Read", ">Converted", ">Placed"];
+/// Heads of the table of batches.
+pub const BATCHES: [&str; 15] = [
+    "Case",
+    ">Batches",
+    ">Requests",
+    ">Prompt tokens",
+    ">Output tokens",
+    ">Prefill p50, ms",
+    ">Prefill p99, ms",
+    ">Step p50, ms",
+    ">Step p90, ms",
+    ">Step p99, ms",
+    ">Step max, ms",
+    ">Prefill tok/s",
+    ">Decode tok/s",
+    ">Memory, peak",
+    ">Device memory, peak",
+];
+/// Heads of the table of speeds.
+pub const SPEEDS: [&str; 5] = ["Case", ">Input length", ">Speed (tokens/s)", ">Memory (GB)", ">Requests"];
+/// Bytes of a gigabyte, in which model cards state memory.
+const GB: f64 = 1e9;
+
+/// A case with its model.
+type Own<'a> = (usize, &'a CaseReport, &'a LocalPart);
+
+/// The cases whose model is in this process, with their places in the report.
+fn own(report: &Report) -> impl Iterator<Item = Own<'_>> {
+    report.cases.iter().enumerate().filter_map(|(index, case)| Some((index, case, case.local.first()?)))
+}
+
+/// The cells of a model, but for its case.
+pub fn model_cells(loaded: &Loaded) -> Vec<String> {
+    let span = |span: crate::model::units::Nanos| millis(span.millis());
+    vec![
+        loaded.model.clone(),
+        loaded.architecture.clone(),
+        parameters(loaded.parameters),
+        loaded.dtype.clone(),
+        loaded.device.clone(),
+        bytes(loaded.weight_bytes as f64),
+        span(loaded.read),
+        span(loaded.convert),
+        span(loaded.place),
+    ]
+}
+
+/// `7.62 B`, `494 M`, `1.2 M`.
+fn parameters(count: u64) -> String {
+    let count = count as f64;
+    match count {
+        1e9.. => format!("{} B", number(count / 1e9)),
+        1e6.. => format!("{} M", number(count / 1e6)),
+        _ => number(count),
+    }
+}
+
+/// The figures of the batches, but for the case: what is shown, and its raw value.
+pub fn batch_cells(worked: &Worked) -> Vec<(String, Option<f64>)> {
+    let at = |of: &Option<Distribution>, share| of.as_ref().and_then(|of| of.quantile(share));
+    let shown = |raw: Option<f64>| (raw.map_or_else(|| ABSENT.to_owned(), number), raw);
+    let count = |count: u64| (count.to_string(), Some(count as f64));
+    let size = |size: Option<u64>| size.map(|size| size as f64);
+    let memory = |raw: Option<f64>| (raw.map_or_else(|| ABSENT.to_owned(), bytes), raw);
+    vec![
+        count(worked.batches),
+        count(worked.rows),
+        count(worked.prompt_tokens),
+        count(worked.output_tokens),
+        shown(at(&worked.prefill_ms, 0.50)),
+        shown(at(&worked.prefill_ms, 0.99)),
+        shown(at(&worked.step_ms, 0.50)),
+        shown(at(&worked.step_ms, 0.90)),
+        shown(at(&worked.step_ms, 0.99)),
+        shown(worked.step_ms.as_ref().map(|step| step.max)),
+        shown(worked.prefill_tps.0),
+        shown(worked.decode_tps.0),
+        memory(size(Some(worked.memory.1))),
+        memory(size(worked.device_memory.1)),
+    ]
+}
+
+/// The figures of one length, but for the case: what is shown, and its raw value.
+pub fn speed_cells(row: &SpeedRow) -> Vec<(String, Option<f64>)> {
+    let memory = row.memory.map(|memory| memory as f64 / GB);
+    let shown = |raw: Option<f64>| (raw.map_or_else(|| ABSENT.to_owned(), |raw| format!("{raw:.2}")), raw);
+    vec![
+        (row.prompt_tokens.to_string(), Some(row.prompt_tokens as f64)),
+        shown(row.tokens_per_second),
+        shown(memory),
+        (row.ok.to_string(), Some(row.ok as f64)),
+    ]
+}
+
+/// The tables of a report.
+#[derive(Serialize)]
+pub struct Sheets {
+    models: Sheet,
+    batches: Sheet,
+    speeds: Sheet,
+}
+
+/// The tables of a report.
+pub fn sheets(report: &Report) -> Sheets {
+    Sheets { models: models(report), batches: batches(report), speeds: speeds(report) }
+}
+
+/// The models, one row for each case.
+fn models(report: &Report) -> Sheet {
+    let rows = own(report).map(|(_, case, part)| {
+        let cells = model_cells(&part.loaded);
+        let model = cells.first().map(|model| code(model));
+        let rest = cells.iter().skip(1).map(|cell| prose(cell));
+        [code(&case.id)].into_iter().chain(model).chain(rest).collect()
+    });
+    Sheet::new(&MODELS, rows.collect())
+}
+
+/// What they did, one row for each case of which something was measured.
+fn batches(report: &Report) -> Sheet {
+    let rows = own(report).filter_map(|(_, case, _)| {
+        let cells = batch_cells(&worked(&case.local)?).into_iter().map(|(shown, _)| shown);
+        Some([code(&case.id)].into_iter().chain(cells).collect())
+    });
+    Sheet::new(&BATCHES, rows.collect())
+}
+
+/// The speeds of a `speed_benchmark`, one row for each case and length.
+fn speeds(report: &Report) -> Sheet {
+    let all = report.cases.iter().flat_map(|case| case.speed.iter().map(move |row| (case, row)));
+    let rows = all.map(|(case, row)| {
+        let cells = speed_cells(row).into_iter().map(|(shown, _)| shown);
+        [code(&case.id)].into_iter().chain(cells).collect()
+    });
+    Sheet::new(&SPEEDS, rows.collect())
+}
+
+/// What is said in the terminal: a line for each case whose model is in this process, then the speeds.
+pub fn lines(report: &Report) -> Vec<String> {
+    let figure = |raw: Option<f64>, unit: &str| raw.map_or_else(|| ABSENT.to_owned(), |raw| format!("{} {unit}", number(raw)));
+    let line = |(_, case, part): Own<'_>| {
+        let (loaded, did) = (&part.loaded, worked(&case.local)?);
+        let step = did.step_ms.as_ref().and_then(|step| step.quantile(0.50));
+        let device = did.device_memory.1.map(|peak| format!(", {} on the device", bytes(peak as f64))).unwrap_or_default();
+        let (prefill, decode) = (figure(did.prefill_tps.0, "tok/s"), figure(did.decode_tps.0, "tok/s"));
+        Some(plain(&format!(
+            "{}: {} ({}, {}): prefill {prefill}, decode {decode}, step p50 {}; memory {} at its peak{device}",
+            case.id,
+            loaded.model,
+            loaded.dtype,
+            loaded.device,
+            step.map_or_else(|| ABSENT.to_owned(), millis),
+            bytes(did.memory.1 as f64),
+        )))
+    };
+    own(report).filter_map(line).collect()
+}
+
+/// A case's model in results.json; null where it is a server.
+pub fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) -> Value {
+    let Some(part) = case.local.first() else { return Value::Null };
+    let loaded = &part.loaded;
+    let of = |own: &Option<Distribution>| own.as_ref().map(&distribution);
+    let batches = worked(&case.local).map(|own| {
+        json!({
+            "batches": own.batches,
+            "requests": own.rows,
+            "prompt_tokens": own.prompt_tokens,
+            "padded_to": own.padded_to,
+            "output_tokens": own.output_tokens,
+            "prefill_ms": of(&own.prefill_ms),
+            "step_ms": of(&own.step_ms),
+            "prefill_tps": own.prefill_tps.0,
+            "prefill_tps_by_batch": of(&own.prefill_tps.1),
+            "decode_tps": own.decode_tps.0,
+            "decode_tps_by_batch": of(&own.decode_tps.1),
+            "memory": own.memory.0,
+            "memory_peak": own.memory.1,
+            "device_memory": own.device_memory.0,
+            "device_memory_peak": own.device_memory.1,
+        })
+    });
+    json!({
+        "model": loaded.model,
+        "architecture": loaded.architecture,
+        "parameters": loaded.parameters,
+        "dtype": loaded.dtype,
+        "device": loaded.device,
+        "weight_bytes": loaded.weight_bytes,
+        "read_ms": loaded.read.millis(),
+        "convert_ms": loaded.convert.millis(),
+        "place_ms": loaded.place.millis(),
+        "measured": batches,
+    })
+}
+
+/// The speeds of a `speed_benchmark` in results.json.
+pub fn speed_json(case: &CaseReport) -> Vec<Value> {
+    let row = |row: &SpeedRow| {
+        let of = row.memory.map(|_| if row.of_device { "device" } else { "process" });
+        json!({ "prompt_tokens": row.prompt_tokens, "ok": row.ok, "output_tps": row.tokens_per_second, "memory": row.memory, "memory_of": of })
+    };
+    case.speed.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::local::Batch;
+    use crate::model::report::RunVerdict;
+    use crate::model::units::Nanos;
+    use crate::view::fixture::{case, report_of};
+
+    /// Two prompts of 30 tokens in 100 ms, three tokens each: 20 and 30 ms.
+    fn local() -> CaseReport {
+        let loaded = Loaded {
+            model: "/m/tiny".into(),
+            architecture: "llama".into(),
+            parameters: 1_234_000,
+            dtype: "f32".into(),
+            device: "cpu (2 threads)".into(),
+            read: Nanos::from_millis(5),
+            convert: Nanos::from_millis(2),
+            place: Nanos::ZERO,
+            weight_bytes: 3 << 20,
+        };
+        let batch = Batch {
+            seqs: vec![0, 1],
+            measured: true,
+            prompt_tokens: 60,
+            padded_to: 30,
+            output_tokens: 6,
+            prefill: Nanos::from_millis(100),
+            steps: vec![Nanos::from_millis(20), Nanos::from_millis(30)],
+            memory: 100 << 20,
+            ..Batch::default()
+        };
+        let part = LocalPart { loaded, batches: vec![batch], memory_peak: 200 << 20, device_memory_peak: None };
+        let speed = SpeedRow { prompt_tokens: 96, ok: 2, tokens_per_second: Some(61.234), memory: Some(1_500_000_000), of_device: false };
+        CaseReport { local: vec![part], speed: vec![speed], ..case(2) }
+    }
+
+    #[test]
+    fn a_model_in_this_process_has_a_row_of_what_it_is_and_one_of_what_it_did() {
+        let report = report_of(vec![case(1), local()], RunVerdict::Pass, 0);
+        let model = ["`concurrency=2`", "`/m/tiny`", "llama", "1.23 M", "f32", "cpu (2 threads)", "3 MiB", "5 ms", "2 ms", "0 ms"];
+        assert_eq!(models(&report).rows, [model]);
+        let did = ["`concurrency=2`", "1", "2", "60", "6", "100", "100", "20", "30", "30", "30", "600", "80", "200 MiB", "n/a"];
+        assert_eq!(batches(&report).rows, [did]);
+        assert_eq!(speeds(&report).rows, [["`concurrency=2`", "96", "61.23", "1.50", "2"]]);
+        let line = "concurrency=2: /m/tiny (f32, cpu (2 threads)): prefill 600 tok/s, decode 80 tok/s, step p50 20 ms; \
+            memory 200 MiB at its peak";
+        assert_eq!(lines(&report), [line]);
+    }
+
+    #[test]
+    fn results_json_tells_the_same_and_null_of_a_server() {
+        let own = json(&local(), |of| json!(of.max));
+        assert_eq!((&own["parameters"], &own["read_ms"], &own["measured"]["step_ms"]), (&json!(1_234_000), &json!(5.0), &json!(30.0)));
+        assert_eq!((&own["measured"]["prefill_tps"], &own["measured"]["decode_tps"]), (&json!(600.0), &json!(80.0)));
+        assert_eq!((&own["measured"]["device_memory"], json(&case(1), |_| Value::Null)), (&Value::Null, Value::Null));
+        let speed = json!({ "prompt_tokens": 96, "ok": 2, "output_tps": 61.234, "memory": 1_500_000_000u64, "memory_of": "process" });
+        assert_eq!(speed_json(&local()), [speed]);
+    }
+}
