@@ -68,7 +68,7 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "counts": case.counts,
         "metrics": metrics(case),
         "repeats": repeats::json(case),
-        "local": local::json(case, distribution),
+        "local": local::json(case, |own| json!(distribution(own))),
         "speed": local::speed_json(case),
         "groups": case.groups.iter().map(group).collect::<Vec<_>>(),
         "audit": case.audit,

@@ -7,6 +7,7 @@ use crate::model::sample::Distribution;
 use crate::view::escape::{code, prose};
 use crate::view::format::{ABSENT, bytes, millis, number, plain};
 use crate::view::sheet::Sheet;
+use crate::view::table::{Column, Screen, Tint, render};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -171,6 +172,23 @@ pub fn lines(report: &Report) -> Vec<String> {
     own(report).filter_map(line).collect()
 }
 
+/// The speeds of a `speed_benchmark` in the terminal; empty of other data. `width`: its columns, None where there is none.
+pub fn speed_table(report: &Report, width: Option<usize>, color: bool) -> String {
+    const COLUMNS: [Column; 5] = [
+        Column::words("CASE", 0),
+        Column::numbers("INPUT LENGTH", 0),
+        Column::numbers("SPEED (TOKENS/S)", 0),
+        Column::numbers("MEMORY (GB)", 0),
+        Column::numbers("REQUESTS", 1),
+    ];
+    let all = report.cases.iter().flat_map(|case| case.speed.iter().map(move |row| (case, row)));
+    let rows = all.map(|(case, row)| {
+        let cells = speed_cells(row).into_iter().map(|(shown, _)| shown);
+        [case.id.clone()].into_iter().chain(cells).map(|text| (text, Tint::None)).collect()
+    });
+    render(&COLUMNS, &rows.collect::<Vec<_>>(), Screen { width, color })
+}
+
 /// A case's model in results.json; null where it is a server.
 pub fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) -> Value {
     let Some(part) = case.local.first() else { return Value::Null };
@@ -263,6 +281,9 @@ mod tests {
         let did = ["`concurrency=2`", "1", "2", "60", "6", "100", "100", "20", "30", "30", "30", "600", "80", "200 MiB", "n/a"];
         assert_eq!(batches(&report).rows, [did]);
         assert_eq!(speeds(&report).rows, [["`concurrency=2`", "96", "61.23", "1.50", "2"]]);
+        let table = "CASE           INPUT LENGTH  SPEED (TOKENS/S)  MEMORY (GB)  REQUESTS\n\
+                     concurrency=2            96             61.23         1.50         2\n";
+        assert_eq!(speed_table(&report, None, false), table);
         let line = "concurrency=2: /m/tiny (f32, cpu (2 threads)): prefill 600 tok/s, decode 80 tok/s, step p50 20 ms; \
             memory 200 MiB at its peak";
         assert_eq!(lines(&report), [line]);
