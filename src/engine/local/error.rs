@@ -39,9 +39,7 @@ pub enum LocalError {
         reason: String,
     },
     /// A model of another family.
-    #[error(
-        "{path}: the architecture `{architecture}` is not known; known are llama, mistral (without a sliding window), qwen2 and qwen3"
-    )]
+    #[error("{path}: the architecture `{architecture}` is not known; known are llama, mistral, qwen2 and qwen3")]
     Architecture {
         /// The file that says so.
         path: PathBuf,
