@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 ROOT = Path(__file__).parents[3]
 PROMPT = "What would you cook in 1984, on a rainy evening? naïve 中文"
@@ -27,7 +27,8 @@ FEW = (0, 1, 31, 63)
 
 
 def reference(folder: Path, every: bool) -> dict:
-    words = AutoTokenizer.from_pretrained(folder)
+    # Not AutoTokenizer: for some families it builds another tokenizer than that of the file.
+    words = PreTrainedTokenizerFast.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = words(PROMPT, return_tensors="pt").input_ids
     with torch.no_grad():

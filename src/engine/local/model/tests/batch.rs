@@ -66,7 +66,7 @@ fn a_prompt_in_pieces_is_the_same_prompt() {
 #[test]
 fn the_room_grows_under_a_long_reply() {
     let mut model = tiny();
-    let asks = [greedy(prompt(300, 0), 600), greedy(prompt(200, 1), 600)];
+    let asks = [greedy(prompt(250, 0), 280), greedy(prompt(200, 1), 280)];
     let grown: Vec<Vec<u32>> = work(&mut model, &asks).into_iter().map(|told| told.tokens).collect();
     let sure = asks.clone().map(|ask| Ask { ignore_eos: true, ..ask });
     model.cache = None;
