@@ -50,6 +50,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("h2", &["engine/"]),
     ("candle_core", &["engine/local/model/"]),
     ("candle_nn", &["engine/local/model/"]),
+    ("candle_transformers", &[]),
     ("rayon", &["engine/local/model/"]),
     ("zstd", &["engine/coding/", "prompts/file/source.rs"]),
     ("rustls", &["engine/", "cli/mod.rs", "prompts/fetch.rs"]),

@@ -59,20 +59,21 @@ pub fn weigh(logits: &mut [f32], temperature: f32) {
     }
 }
 
-/// The tokens that the filters leave, with their weights.
+/// The tokens that the filters leave, with their weights: the most likely first where `top_k` or `top_p` took some away, by id
+/// otherwise, for sorting a whole vocabulary would cost more than all the rest.
 pub fn kept(weights: &[f32], sampling: &Sampling) -> Vec<(u32, f32)> {
     let mut all: Vec<(u32, f32)> = (0u32..).zip(weights.iter().copied()).collect();
     let top = usize::try_from(sampling.top_k).unwrap_or(usize::MAX);
     if top > 0 && top < all.len() {
         all.select_nth_unstable_by(top - 1, likelier);
         all.truncate(top);
+        all.sort_unstable_by(likelier);
     }
     if sampling.top_p < 1.0 {
         nucleus(&mut all, sampling.top_p);
     }
     // The most likely weighs 1.
     all.retain(|(_, weight)| *weight >= sampling.min_p);
-    all.sort_unstable_by(likelier);
     all
 }
 
@@ -166,7 +167,7 @@ mod tests {
     #[test]
     fn filters_leave_what_they_say() {
         let of = |top_k, top_p, min_p| left(Sampling { top_k, top_p, min_p, ..Sampling::default() });
-        assert_eq!(of(0, 1.0, 0.0), [1, 0, 2, 3, 4]);
+        assert_eq!(of(0, 1.0, 0.0), [0, 1, 2, 3, 4]);
         assert_eq!(of(2, 1.0, 0.0), [1, 0]);
         assert_eq!(of(4, 1.0, 0.0), [1, 0, 2, 3], "the first of two that are as likely");
         // The shares are 1/2, 1/4, 1/8, 1/16 and 1/16.
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(of(0, 0.0, 0.0), [1]);
         // Of the first two alone they are 2/3 and 1/3.
         assert_eq!(of(2, 0.6, 0.0), [1]);
-        assert_eq!(of(0, 1.0, 0.24), [1, 0, 2]);
+        assert_eq!(of(0, 1.0, 0.24), [0, 1, 2]);
         assert_eq!(of(0, 0.7, 0.6), [1]);
     }
 

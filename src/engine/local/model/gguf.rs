@@ -74,7 +74,7 @@ impl Header<'_> {
         self.whole(key).and_then(|id| u32::try_from(id).ok())
     }
 
-    /// The model's sizes. `factors` divide its rotary frequencies, where the file brings them.
+    /// The model's sizes and choices.
     ///
     /// # Errors
     /// Another architecture, or a key that is missing.
@@ -129,6 +129,7 @@ impl Header<'_> {
         }
     }
 
+    /// What the file says that each rotary frequency is divided by.
     fn factors(&mut self) -> Result<Option<Vec<f32>>, LocalError> {
         if !self.has("rope_freqs.weight") {
             return Ok(None);

@@ -132,6 +132,8 @@ fn dtype(asked: Dtype, named: Option<&str>) -> DType {
     }
 }
 
+/// The threads that a model works on. The library shares out its quantised products, and what it does with very large tensors
+/// number by number, among threads of its own, one for each core, whatever is asked for here.
 fn pool(spec: &Local) -> Result<ThreadPool, LocalError> {
     // None: one for each core, which is what the builder takes 0 for.
     let threads = spec.threads.unwrap_or(0) as usize;
@@ -169,15 +171,16 @@ fn words(spec: &Local, pool: &ThreadPool) -> String {
 
 /// Bytes in use on the device; None on the processor, or where it does not tell.
 pub fn device_memory(device: &Device) -> Option<u64> {
-    match device {
-        Device::Cpu => None,
-        #[cfg(feature = "cuda")]
-        Device::Cuda(_) => candle_core::cuda_backend::cudarc::driver::result::mem_get_info()
-            .ok()
-            .map(|(free, total)| total.saturating_sub(free) as u64),
-        #[cfg(feature = "metal")]
-        Device::Metal(metal) => Some(metal.current_allocated_size() as u64),
-        #[allow(unreachable_patterns)]
-        _ => None,
+    // CUDA answers for the thread's own context; waiting for the device makes that the device's.
+    device.synchronize().ok()?;
+    #[cfg(feature = "cuda")]
+    if device.is_cuda() {
+        let (free, total) = candle_core::cuda_backend::cudarc::driver::result::mem_get_info().ok()?;
+        return Some(total.saturating_sub(free) as u64);
     }
+    #[cfg(feature = "metal")]
+    if let Device::Metal(metal) = device {
+        return Some(metal.current_allocated_size() as u64);
+    }
+    None
 }
