@@ -80,6 +80,11 @@ impl Tokenizer {
         Tokenizer { chat: None, around, ..self }
     }
 
+    /// The same as the own tokenizer of a model: its counts are exact.
+    pub fn of_the_model(self) -> Tokenizer {
+        Tokenizer { approximate: false, ..self }
+    }
+
     /// The chat template, where the tokenizer came with one.
     pub fn chat_template(&self) -> Option<&ChatTemplate> {
         self.chat.as_ref()

@@ -1,6 +1,7 @@
 //! A model in this process, from the scenario to the report.
 
 use crate::lab::*;
+use flate2::read::ZlibDecoder;
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -21,7 +22,8 @@ fn replies(lab: &Lab) -> Vec<Value> {
     let database = Connection::open(lab.path().join("out/requests.db")).unwrap();
     let mut rows = database.prepare("SELECT response FROM bodies ORDER BY seq").unwrap();
     let replies = rows.query_map([], |row| row.get::<_, Vec<u8>>(0)).unwrap();
-    replies.map(|reply| serde_json::from_slice(&reply.unwrap()).unwrap()).collect()
+    let said = |packed: Vec<u8>| serde_json::from_reader::<_, Value>(ZlibDecoder::new(packed.as_slice())).unwrap()["body"].clone();
+    replies.map(|reply| said(reply.unwrap())).collect()
 }
 
 const BODIES: &str = "report: { formats: [md], store: [sqlite], bodies: all }\n";

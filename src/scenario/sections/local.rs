@@ -71,18 +71,21 @@ pub(crate) static KEEP: Block = Block {
     .example("true")],
 };
 
-/// What speaks of a server.
-const SERVERS: [&str; 10] = [
-    "target.url",
-    "target.api_key",
-    "target.headers",
-    "target.request_id",
-    "target.tls",
-    "target.http",
-    "target.simulator",
-    "target.timeouts.connect",
-    "target.timeouts.read",
-    "request.retry",
+/// What speaks of a server, and what a resolved plan says where nobody did.
+const SERVERS: [(&str, &str); 13] = [
+    ("target.url", ""),
+    ("target.api_key", ""),
+    ("target.headers", ""),
+    ("target.request_id", ""),
+    ("target.timeouts.connect", "\"10s\""),
+    ("target.timeouts.read", "\"120s\""),
+    ("target.tls", "{\"insecure\":false}"),
+    ("target.http.version", "\"auto\""),
+    ("target.http.pool", "\"keep-alive\""),
+    ("target.http.compression", "\"none\""),
+    ("target.simulator", ""),
+    ("request.retry", ""),
+    ("request.extract", ""),
 ];
 
 /// `api: local` brings its block, in place of a URL.
@@ -121,8 +124,8 @@ pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
         }
         return;
     }
-    for path in SERVERS {
-        if let Some(entry) = draft.written(path) {
+    for (path, default) in SERVERS {
+        if let Some(entry) = draft.written(path).filter(|entry| entry.value.json().to_string() != default) {
             let mistake = Mistake::new(entry.key_at, format!("`{}` speaks of a server", entry.key), "there is none");
             review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
         }
@@ -231,9 +234,15 @@ fn unlike(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The tokenizer of a model in this process that is a folder with one.
+/// The tokenizer of a model in this process: of a folder with one, or of the random model.
 pub(crate) fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
     let node = draft.get("target.model").filter(|_| draft.api() == Some(Api::Local))?;
+    if node.text().as_deref() == Some(TINY) {
+        return Some(TINY.to_owned());
+    }
     let path = found(node.at.file, &node.text()?, review)?;
     Path::new(&path).join("tokenizer.json").exists().then_some(path)
 }
+
+#[cfg(test)]
+mod tests;
