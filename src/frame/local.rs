@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn the_table_of_speeds_goes_by_length_and_knows_the_memory_of_each() {
-        let yaml = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: speed_benchmark\nload: {concurrency: 1, requests: 1}\n";
+        let yaml =
+            "version: 1\nname: t\ntarget: {url: simulator}\ndataset: speed_benchmark\nload: {concurrency: 1, requests: 1}\n";
         let env = std::collections::BTreeMap::new();
         let input = crate::scenario::Input { path: std::path::Path::new("t.yaml"), text: Some(yaml.into()), env: &env, set: &[] };
         let mut case = crate::scenario::load(&input).unwrap().plan.cases.remove(0);
@@ -163,7 +164,13 @@ mod tests {
         let groups = [group("2048", None), group("96", Some(12.5))];
         let device = Batch { group: Some("2048".into()), device_memory: Some(44), ..batch(true, 1, &[], 70) };
         let parts = [part(vec![batch(true, 1, &[], 30), batch(true, 1, &[], 50), batch(false, 1, &[], 90), device])];
-        let row = |prompt_tokens, tokens_per_second, memory, of_device| SpeedRow { prompt_tokens, ok: 3, tokens_per_second, memory, of_device };
+        let row = |prompt_tokens, tokens_per_second, memory, of_device| SpeedRow {
+            prompt_tokens,
+            ok: 3,
+            tokens_per_second,
+            memory,
+            of_device,
+        };
         assert_eq!(speed(&case, &groups, &parts), [row(96, Some(12.5), Some(50), false), row(2048, None, Some(44), true)]);
         assert_eq!(speed(&case, &groups, &[])[0], row(96, Some(12.5), None, false));
         case.dataset.source = Source::Openqa;

@@ -132,9 +132,10 @@ impl Api {
             (Api::Ollama, "max_tokens") => Some("options.num_predict".into()),
             (Api::Ollama, "repetition_penalty") => Some("options.repeat_penalty".into()),
             (Api::Ollama, "logprobs" | "tools") => Some(Cow::Owned(field.to_owned())),
-            (Api::Ollama, _) => {
-                under("options", &["temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "stop", "seed"])
-            }
+            (Api::Ollama, _) => under(
+                "options",
+                &["temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "stop", "seed"],
+            ),
             (Api::Local, _) => same(&[
                 "max_tokens",
                 "temperature",

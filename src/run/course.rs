@@ -64,7 +64,20 @@ impl<'a> Course<'a> {
         let (told, drain) = (manifest.notes.clone(), plan.quests.first().map(|quest| quest.spec.drain));
         let pause = drain.unwrap_or(plan.pause).into();
         let (rows, ledger) = (Rows::new(), Ledger::default());
-        Ok(Course { plan, folder, context, manifest, journal, rows, ledger, told, fault: None, models: Models::default(), pause, begun: false })
+        Ok(Course {
+            plan,
+            folder,
+            context,
+            manifest,
+            journal,
+            rows,
+            ledger,
+            told,
+            fault: None,
+            models: Models::default(),
+            pause,
+            begun: false,
+        })
     }
 
     /// Rests, and plays a round. False where the run is over: interrupted, or unable to go on.

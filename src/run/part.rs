@@ -42,8 +42,8 @@ use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
 use crate::run::visit::Visits;
 use crate::run::watch::Watcher;
-use crate::store::{Record, RunDir};
 use crate::store::journal::Writer;
+use crate::store::{Record, RunDir};
 use crate::telemetry::process::memory_peak;
 use async_channel::{Receiver, Sender, bounded};
 use std::path::Path;
@@ -137,7 +137,8 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let sent = ledger::sent(bench, turn.walks, places, &outcomes);
     part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
-    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err()).or(stage.sheets.fault());
+    let behind = fed.err().or(written.err()).or(stage.sheets.fault());
+    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(behind);
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.to_string());
     }

@@ -22,7 +22,8 @@ fn replies(lab: &Lab) -> Vec<Value> {
     let database = Connection::open(lab.path().join("out/requests.db")).unwrap();
     let mut rows = database.prepare("SELECT response FROM bodies ORDER BY seq").unwrap();
     let replies = rows.query_map([], |row| row.get::<_, Vec<u8>>(0)).unwrap();
-    let said = |packed: Vec<u8>| serde_json::from_reader::<_, Value>(ZlibDecoder::new(packed.as_slice())).unwrap()["body"].clone();
+    let said =
+        |packed: Vec<u8>| serde_json::from_reader::<_, Value>(ZlibDecoder::new(packed.as_slice())).unwrap()["body"].clone();
     replies.map(|reply| said(reply.unwrap())).collect()
 }
 
@@ -32,7 +33,10 @@ const BODIES: &str = "report: { formats: [md], store: [sqlite], bodies: all }\n"
 fn array(bytes: &[u8]) -> (Vec<usize>, Vec<f32>) {
     let length = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let head = std::str::from_utf8(&bytes[10..10 + length]).unwrap();
-    assert!(bytes.starts_with(b"\x93NUMPY\x01\x00") && head.contains("'<f4'") && head.contains("'fortran_order': False"), "{head}");
+    assert!(
+        bytes.starts_with(b"\x93NUMPY\x01\x00") && head.contains("'<f4'") && head.contains("'fortran_order': False"),
+        "{head}"
+    );
     let shape = head.split(['(', ')']).nth(1).unwrap().split(", ").map(|side| side.parse().unwrap()).collect();
     (shape, bytes[10 + length..].chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect())
 }
@@ -63,7 +67,10 @@ fn a_static_batch_says_what_single_requests_say_and_counts_exactly() {
     }
     let own = &together.results()["cases"][0];
     let did = &own["local"]["measured"];
-    assert_eq!((&did["batches"], &did["requests"], &did["prompt_tokens"], &did["output_tokens"]), (&2.into(), &8.into(), &192.into(), &48.into()));
+    assert_eq!(
+        (&did["batches"], &did["requests"], &did["prompt_tokens"], &did["output_tokens"]),
+        (&2.into(), &8.into(), &192.into(), &48.into())
+    );
     assert_eq!((&did["prefill_ms"]["n"], &did["step_ms"]["n"], &did["padded_to"]), (&2.into(), &10.into(), &24.into()));
     assert!(own["metrics"]["server_prefill_ms"]["n"] == 8 && own["audit"]["valid"] == true, "{own:#}");
     assert_eq!((&own["token_source"], &own["local"]["dtype"]), (&"usage".into(), &"f32".into()));
@@ -112,10 +119,10 @@ fn what_is_not_there_is_said_before_anything_runs() {
     let with = |target: &str| {
         let lab = Lab::new();
         lab.file("other/readme.txt", "x");
-        let ran = lab.run(&scenario("", "concurrency: 1, requests: 1", "").replace(
-            "api: local, model: \"random:tiny\", local: { dtype: f32, threads: 1 }",
-            target,
-        ));
+        let ran = lab.run(
+            &scenario("", "concurrency: 1, requests: 1", "")
+                .replace("api: local, model: \"random:tiny\", local: { dtype: f32, threads: 1 }", target),
+        );
         assert!(!lab.path().join("out").exists());
         ran.expect(2).err
     };
@@ -132,7 +139,10 @@ fn what_is_not_there_is_said_before_anything_runs() {
 #[test]
 fn a_signal_ends_a_long_generation_with_a_report() {
     let lab = Lab::new();
-    lab.file("s.yaml", scenario("", "concurrency: 1, requests: 50, graceful_stop: 0s", "").replace("max_tokens: 6", "max_tokens: 8000"));
+    lab.file(
+        "s.yaml",
+        scenario("", "concurrency: 1, requests: 50, graceful_stop: 0s", "").replace("max_tokens: 6", "max_tokens: 8000"),
+    );
     let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
     let began = Instant::now();
     while !std::fs::metadata(lab.path().join("out/journal.bin")).is_ok_and(|file| file.len() > 12) {

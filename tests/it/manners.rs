@@ -37,7 +37,13 @@ fn played(plan: &Plan) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = Bench::of_plan(plan, &context).unwrap().remove(0);
-    let run = RunDir::create(&Where { explicit: Some(&folder.path().join("run")), dir: folder.path(), name: "t", started: "", force: false });
+    let run = RunDir::create(&Where {
+        explicit: Some(&folder.path().join("run")),
+        dir: folder.path(),
+        name: "t",
+        started: "",
+        force: false,
+    });
     let run = run.unwrap();
     let turn = Turn {
         case: &plan.cases[0],

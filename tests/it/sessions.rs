@@ -150,7 +150,8 @@ impl<'a> Scene<'a> {
         let mut bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
         Arc::get_mut(&mut bench.lines[0]).unwrap().prompts = Arc::new(Fixed(sessions));
         let path = folder.path().join("run");
-        let run = RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
+        let run =
+            RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
         let turn = Turn {
             case: &plan.cases[0],
             index: 0,

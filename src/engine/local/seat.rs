@@ -71,7 +71,8 @@ impl Seat {
             Waited::Answered(Some(Ok(answer))) => {
                 let end = answer.stamps.last().copied().unwrap_or(answer.prefilled);
                 let left = enough.is_some_and(|enough| answer.tokens.len() as u64 >= enough);
-                outcome.end = if left { Err(left_after(answer.tokens.len())) } else { Ok(Finish { reason: answer.reason.into() }) };
+                outcome.end =
+                    if left { Err(left_after(answer.tokens.len())) } else { Ok(Finish { reason: answer.reason.into() }) };
                 (Some(answer), end)
             }
             Waited::Answered(other) => {
@@ -90,7 +91,13 @@ impl Seat {
         self.finish(outcome, answer, body)
     }
 
-    async fn wait(&self, call: &Call, phase: Phase, wanted: Result<Wanted, String>, cancelled: impl Future<Output = ()>) -> Waited {
+    async fn wait(
+        &self,
+        call: &Call,
+        phase: Phase,
+        wanted: Result<Wanted, String>,
+        cancelled: impl Future<Output = ()>,
+    ) -> Waited {
         let (answer, mut reply) = oneshot::channel();
         let left = Arc::new(AtomicBool::new(false));
         let job = Job {

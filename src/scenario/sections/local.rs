@@ -72,7 +72,7 @@ pub(crate) static KEEP: Block = Block {
 };
 
 /// What speaks of a server, and what a resolved plan says where nobody did.
-const SERVERS: [(&str, &str); 13] = [
+const SERVERS: [(&str, &str); 15] = [
     ("target.url", ""),
     ("target.api_key", ""),
     ("target.headers", ""),
@@ -84,6 +84,8 @@ const SERVERS: [(&str, &str); 13] = [
     ("target.http.pool", "\"keep-alive\""),
     ("target.http.compression", "\"none\""),
     ("target.simulator", ""),
+    ("target.server", ""),
+    ("target.metrics", ""),
     ("request.retry", ""),
     ("request.extract", ""),
 ];
@@ -118,7 +120,8 @@ pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
     if api != Api::Local {
         for path in ["target.local", "request.keep"] {
             if let Some(entry) = draft.written(path) {
-                let mistake = Mistake::new(entry.key_at, format!("`{}` is for a model in this process", entry.key), "has no meaning here");
+                let mistake =
+                    Mistake::new(entry.key_at, format!("`{}` is for a model in this process", entry.key), "has no meaning here");
                 review.push(draft.also_api(mistake, "this is a server").help("Remove it, or write `api: local`."));
             }
         }
@@ -216,7 +219,9 @@ pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelS
     }
     let Some(path) = found(node.at.file, name, review) else {
         let mistake = no_file(node.at, name, review);
-        review.push(mistake.help(format!("{KINDS} A path is relative to the file that names it, or else to the working directory.")));
+        review.push(
+            mistake.help(format!("{KINDS} A path is relative to the file that names it, or else to the working directory.")),
+        );
         return None;
     };
     if let Some(why) = unlike(Path::new(&path)).filter(|_| !review.sources.stored) {

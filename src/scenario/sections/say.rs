@@ -3,8 +3,8 @@
 use crate::model::api::Api;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::near::list;
-use crate::scenario::sections::{Draft, local};
 use crate::scenario::sections::request::FIELDS;
+use crate::scenario::sections::{Draft, local};
 use crate::scenario::tree::{Node, Span};
 
 /// Datasets that say themselves how long each output shall be.
@@ -58,8 +58,7 @@ fn limited(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Re
         || draft.get("request.extra.max_tokens").is_some()
         || draft.text("dataset.kind").is_some_and(|kind| LONG.contains(&kind.as_ref()));
     if !said && let Some(entry) = draft.entry("target.api") {
-        let mistake =
-            Mistake::new(entry.value.at, format!("{api} needs `request.{key}`"), "`max_tokens` is missing");
+        let mistake = Mistake::new(entry.value.at, format!("{api} needs `request.{key}`"), "`max_tokens` is missing");
         let local = "A reply would be as long as the model has room";
         let why = if api == Api::Local { local } else { "Its servers refuse a request without a limit" };
         review.push(mistake.help(format!("{why}; for example `max_tokens: 256`.")));

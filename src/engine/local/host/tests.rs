@@ -45,13 +45,7 @@ impl Works for Fake {
             return Err(LocalError::Compute { reason: "no more memory".into() });
         }
         assert!(!asks.iter().any(|ask| ask.prompt.starts_with(b"panic".map(u32::from).as_slice())), "as the test wants it");
-        let blank = || Told {
-            tokens: vec![],
-            text: String::new(),
-            stamps: vec![],
-            ended: Ended::Length,
-            logits: None,
-        };
+        let blank = || Told { tokens: vec![], text: String::new(), stamps: vec![], ended: Ended::Length, logits: None };
         let mut worked = Worked {
             rows: asks.iter().map(|_| blank()).collect(),
             began: clock(),
@@ -67,7 +61,11 @@ impl Works for Fake {
             }
             std::thread::sleep(self.step);
             let now = clock();
-            if step == 0 { worked.prefilled = now } else { worked.steps.push(now) }
+            if step == 0 {
+                worked.prefilled = now
+            } else {
+                worked.steps.push(now)
+            }
             for row in rows {
                 let told = &mut worked.rows[row];
                 told.tokens.push(step as u32);
@@ -125,7 +123,10 @@ async fn a_request_is_stamped_by_the_thread_of_the_model() {
     let seat = seat(&host, Gather::Waiting(1), || false);
     let finished = send(&seat, call(4, "abc", 3)).await;
     let (outcome, line) = (&finished.outcome, &finished.outcome.timeline);
-    assert_eq!((outcome.usage.prompt, outcome.usage.output, outcome.end.as_ref().unwrap().reason.as_str()), (Some(3), Some(3), "length"));
+    assert_eq!(
+        (outcome.usage.prompt, outcome.usage.output, outcome.end.as_ref().unwrap().reason.as_str()),
+        (Some(3), Some(3), "length")
+    );
     assert_eq!((finished.text.as_deref(), line.tokens.len(), line.headers), (Some("012"), 3, None));
     assert_eq!((line.first_chunk, line.end), (Some(line.tokens[0]), line.tokens[2]));
     let server = outcome.server;
@@ -181,7 +182,10 @@ async fn a_failing_model_fails_its_requests_and_works_on() {
     let (host, _) = host(Duration::ZERO);
     let seat = seat(&host, Gather::Waiting(1), || false);
     let failure = send(&seat, call(0, "boom", 1)).await.outcome.end.unwrap_err();
-    assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::StreamError, "the model stopped while it computed: no more memory"));
+    assert_eq!(
+        (failure.kind, failure.message.as_str()),
+        (FailureKind::StreamError, "the model stopped while it computed: no more memory")
+    );
     let long = "x".repeat(100_000);
     let failure = send(&seat, call(1, &long, 1)).await.outcome.end.unwrap_err();
     assert_eq!(failure.message, "the prompt has 100000 tokens, and the model has room for 100000 with its reply");
@@ -234,7 +238,8 @@ async fn logits_go_to_their_keeper_by_request() {
         own.lock().unwrap().push((logits.seq, logits.values.to_vec(), logits.vocabulary));
     };
     let mut seat = seat(&host, Gather::Waiting(1), || false);
-    seat.session = Arc::new(Session::new(Clock::starting(Instant::now()), Gather::Waiting(1), Box::new(|| false), Some(Box::new(keep))));
+    seat.session =
+        Arc::new(Session::new(Clock::starting(Instant::now()), Gather::Waiting(1), Box::new(|| false), Some(Box::new(keep))));
     send(&seat, call(5, "a", 2)).await;
     assert_eq!(*kept.lock().unwrap(), [(5, vec![0.0, -1.0, 1.0, -1.0], 2)]);
 }

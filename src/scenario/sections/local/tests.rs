@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 fn text(target: &str, request: &str, load: &str) -> String {
-    format!(
-        "version: 1\nname: t\ntarget: {target}\nrequest: {request}\ndataset: {{kind: random, tokens: 5}}\nload: {load}\n"
-    )
+    format!("version: 1\nname: t\ntarget: {target}\nrequest: {request}\ndataset: {{kind: random, tokens: 5}}\nload: {load}\n")
 }
 
 fn read(text: String, path: &Path) -> Result<Loaded, Vec<String>> {
@@ -51,16 +49,21 @@ fn a_folder_is_named_by_its_absolute_path_and_brings_its_tokenizer() {
     let path = model.canonicalize().unwrap().display().to_string();
     let swept = text("{api: local}", "{max_tokens: 4}", ONE) + "matrix: {target.model: [models/a, 'random:tiny']}\n";
     let plan = read(swept, &folder.path().join("s.yaml")).unwrap().plan;
-    let names = |of: &crate::model::plan::Plan| of.cases.iter().map(|case| case.target.models[0].name.clone()).collect::<Vec<_>>();
+    let names =
+        |of: &crate::model::plan::Plan| of.cases.iter().map(|case| case.target.models[0].name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&plan), [path.as_str(), "random:tiny"]);
-    assert_eq!((plan.cases[0].dataset.tokenizer.as_deref(), plan.cases[1].dataset.tokenizer.as_deref()), (Some(&*path), Some("random:tiny")));
+    assert_eq!(
+        (plan.cases[0].dataset.tokenizer.as_deref(), plan.cases[1].dataset.tokenizer.as_deref()),
+        (Some(&*path), Some("random:tiny"))
+    );
     assert_eq!(plan.cases[0].id, "model=models/a");
     let alone = text("{api: local, model: models/a}", "{max_tokens: 4}", ONE);
     let plan = read(alone, &folder.path().join("s.yaml")).unwrap().plan;
     let again = read(plan.resolved.clone(), Path::new("/elsewhere/plan.yaml")).unwrap().plan;
     assert_eq!((names(&again), &again.id), (vec![path.clone()], &plan.id));
     drop(folder);
-    let input = Input { path: Path::new("/elsewhere/plan.yaml"), text: Some(plan.resolved.clone()), env: &BTreeMap::new(), set: &[] };
+    let input =
+        Input { path: Path::new("/elsewhere/plan.yaml"), text: Some(plan.resolved.clone()), env: &BTreeMap::new(), set: &[] };
     assert_eq!(names(&reload(&input).unwrap().plan), names(&plan), "a stored plan is read without its models");
 }
 
