@@ -20,7 +20,7 @@ use crate::run::event::{Event, Preparing};
 use crate::run::part::Turn;
 use crate::run::stop::{Level, Stop};
 use crate::store::{RunDir, StoreError, npy};
-use crate::telemetry::process::{memory_now, memory_peak};
+use crate::telemetry::process::memory_peak;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl Models {
 #[cfg(feature = "local")]
 fn start(name: String, spec: Local, seed: Seed) -> Result<Loading, RunError> {
     let load = move || crate::engine::local::model::Model::load(&name, &spec, seed);
-    Loading::start(load, memory_now).map_err(RunError::Thread)
+    Loading::start(load, crate::telemetry::process::memory_now).map_err(RunError::Thread)
 }
 
 #[cfg(not(feature = "local"))]
