@@ -5,7 +5,7 @@ use crate::cli::exit::Exit;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::model::plan::Plan;
-use crate::run::forecast::{Forecast, forecast};
+use crate::run::forecast::{Forecast, forecast, logits};
 use crate::scenario;
 use crate::view;
 use crate::view::format::plain;
@@ -61,7 +61,7 @@ fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         let of = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
         terminal.data(&format!("first request of `{}`{of}:\n{body}\n", plan.cases[0].id));
     }
-    for warning in &forecast.undecidable {
+    for warning in logits(plan).iter().chain(&forecast.undecidable) {
         terminal.warn(&plain(warning));
     }
 }

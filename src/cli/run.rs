@@ -17,7 +17,7 @@ use crate::run::conduct::{Conducted, conduct};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::forecast::undecidable;
+use crate::run::forecast::{logits, undecidable};
 use crate::run::stop::{Level, Stop};
 use crate::view;
 use crate::view::format::plain;
@@ -165,6 +165,7 @@ fn announce(source: &Source, watch: &Watch, terminal: &mut Terminal) {
 
 /// Says before the traffic what so few requests can never decide.
 fn foretell(plan: &Plan, terminal: &mut Terminal) {
+    logits(plan).iter().for_each(|warning| terminal.warn(&plain(warning)));
     let warnings = undecidable(plan);
     warnings.iter().take(FORETOLD).for_each(|warning| terminal.warn(&plain(warning)));
     if let Some(more) = warnings.len().checked_sub(FORETOLD).filter(|more| *more > 0) {

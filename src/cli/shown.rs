@@ -61,6 +61,8 @@ fn table(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
     terminal.data(&view::case_table(report, width, color));
     terminal.data(&view::telemetry_lines(report));
+    view::local::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
+    terminal.data(&view::local::speed_table(report, width, color));
     // That some loads break their limits is what a search is for, and each probe says which.
     let limits = if report.searches.is_empty() { view::slo_table } else { view::probe_table };
     terminal.data(&limits(report, width, color));

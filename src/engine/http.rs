@@ -214,7 +214,7 @@ fn between(cut: Failure, before: &Failure) -> Failure {
 
 /// Resolves, with the reason, when a call must end though its response does not: `limit` from now, when its user leaves, or
 /// when it is cancelled.
-fn given_up(limit: Nanos, leave: Option<Leave>, cancelled: impl Future<Output = ()>) -> impl Future<Output = Failure> {
+pub(super) fn given_up(limit: Nanos, leave: Option<Leave>, cancelled: impl Future<Output = ()>) -> impl Future<Output = Failure> {
     let deadline = tokio::time::sleep(limit.into());
     let leaves = async move {
         match leave {

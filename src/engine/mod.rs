@@ -22,4 +22,5 @@ pub mod redact;
 pub mod route;
 pub mod server;
 pub mod stamp;
+pub mod target;
 pub mod tls;

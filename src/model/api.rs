@@ -29,11 +29,13 @@ pub enum Api {
     Tgi,
     /// What the scenario's template and `request.extract` say.
     Custom,
+    /// None: a model in this process.
+    Local,
 }
 
 impl Api {
     /// All protocols, in the order of the documentation.
-    pub const ALL: [Api; 10] = [
+    pub const ALL: [Api; 11] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
@@ -44,6 +46,7 @@ impl Api {
         Api::Ollama,
         Api::Tgi,
         Api::Custom,
+        Api::Local,
     ];
 
     /// Its name in a scenario.
@@ -59,6 +62,7 @@ impl Api {
             Api::Ollama => "ollama",
             Api::Tgi => "tgi",
             Api::Custom => "custom",
+            Api::Local => "local",
         }
     }
 
@@ -80,7 +84,7 @@ impl Api {
             Api::Ollama => "/api/chat",
             Api::Tgi if stream => "/generate_stream",
             Api::Tgi => "/generate",
-            Api::Custom => "",
+            Api::Custom | Api::Local => "",
         }
     }
 
@@ -128,9 +132,21 @@ impl Api {
             (Api::Ollama, "max_tokens") => Some("options.num_predict".into()),
             (Api::Ollama, "repetition_penalty") => Some("options.repeat_penalty".into()),
             (Api::Ollama, "logprobs" | "tools") => Some(Cow::Owned(field.to_owned())),
-            (Api::Ollama, _) => {
-                under("options", &["temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "stop", "seed"])
-            }
+            (Api::Ollama, _) => under(
+                "options",
+                &["temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "stop", "seed"],
+            ),
+            (Api::Local, _) => same(&[
+                "max_tokens",
+                "temperature",
+                "top_p",
+                "top_k",
+                "min_p",
+                "repetition_penalty",
+                "stop",
+                "seed",
+                "ignore_eos",
+            ]),
             (Api::Tgi, "max_tokens") => Some("parameters.max_new_tokens".into()),
             (Api::Tgi, _) => {
                 under("parameters", &["temperature", "top_p", "top_k", "frequency_penalty", "repetition_penalty", "stop", "seed"])
@@ -193,6 +209,7 @@ mod tests {
             Some("options.num_predict"),
             Some("parameters.max_new_tokens"),
             None,
+            Some("max_tokens"),
         ];
         assert_eq!(spelled, known.map(|path| path.map(str::to_owned)));
         assert_eq!((Api::Anthropic.place("seed"), Api::Ollama.place("n")), (None, None));

@@ -115,6 +115,21 @@ pub struct GroupReport {
     pub distributions: BTreeMap<Metric, Distribution>,
 }
 
+/// One prompt length of a `speed_benchmark`, as model cards state it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpeedRow {
+    /// Prompt tokens.
+    pub prompt_tokens: u64,
+    /// Requests that succeeded.
+    pub ok: u64,
+    /// Tokens generated over the whole wait of a request, prefill included: the mean of its requests, tokens per second.
+    pub tokens_per_second: Option<f64>,
+    /// Memory at its highest over the batches of this length, bytes; None where it is not known.
+    pub memory: Option<u64>,
+    /// That is the device's, and not this process's.
+    pub of_device: bool,
+}
+
 /// Everything that is said about one case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CaseReport {
@@ -164,6 +179,8 @@ pub struct CaseReport {
     pub server_ends: Vec<(u32, ServerEnd)>,
     /// What a model in this process did, round by round.
     pub local: Vec<LocalPart>,
+    /// The speeds of a `speed_benchmark`, by prompt length; empty of other data.
+    pub speed: Vec<SpeedRow>,
     /// What else is drawn of it.
     pub pictures: Pictures,
     /// Why values are missing or doubtful.

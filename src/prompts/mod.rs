@@ -206,6 +206,10 @@ fn tokenizer(
     progress: &dyn Fn(Progress),
     notes: &mut Vec<String>,
 ) -> Result<Option<Arc<Tokenizer>>, PromptError> {
+    // The model with random weights has no other tokenizer than this one.
+    if spec.tokenizer.as_deref() == Some("random:tiny") {
+        return Ok(Some(Arc::new(Tokenizer::builtin().of_the_model())));
+    }
     if let Some(name) = spec.tokenizer.as_deref().filter(|name| *name != "builtin") {
         let tokenizer = hub::tokenizer(name, cache, progress, notes)?;
         return Ok(Some(Arc::new(if spec.templated { tokenizer } else { tokenizer.for_plain_text() })));

@@ -57,7 +57,12 @@ pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits
     // Where it is not known what is sure, p99 is the best that there is.
     let late = many(lags.len() as u64).and_then(|many| lags.get(lags.len() - many as usize).copied());
     let stalled = worst(|vitals| vitals.stall_ms_sure.unwrap_or(vitals.stall_ms_p99));
-    audit.reasons = reasons(&audit, [late, stalled], limits);
+    audit.reasons = match parts.iter().any(|part| part.local.is_some()) {
+        false => reasons(&audit, [late, stalled], limits),
+        // The stamps of a model in this process are its own thread's, and the cores are there for it: what a worker thread was
+        // late by, or busy with, is in none of them. When requests left counts as ever.
+        true => reasons(&Audit { cpu_share_max: None, ..audit.clone() }, [late, None], limits),
+    };
     audit.reasons.extend(short_rate(&audit, sample.counts.scheduled, limits.achieved));
     audit.reasons.extend(without_file(sample.without_file));
     audit.reasons.extend(parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("{OFF_PLAN}{why}")));
@@ -219,6 +224,15 @@ mod tests {
         assert_eq!(reason(&full), format!("{OFF_PLAN}{known}"));
         full.counts.dropped = 40;
         assert!(reason(&full).starts_with("60% of the offered rate"), "{}", reason(&full));
+    }
+
+    #[test]
+    fn a_model_in_this_process_stamps_its_tokens_itself() {
+        let busy = Vitals { stall_ms_p99: 50.0, cpu_shares: vec![0.99], ..Vitals::default() };
+        let part = Part { local: Some(Default::default()), ..part(busy) };
+        let own = |lag| audit(&[&part], 1, &sample(&[lag]), &AuditLimits::default());
+        assert_eq!((own(0.1).valid, own(0.1).stall_ms_p99), (true, Some(50.0)));
+        assert_eq!(own(9.0).reasons, ["requests left late by 9 ms (limit 5 ms) at p99: the tool could not keep its schedule"]);
     }
 
     #[test]

@@ -12,10 +12,12 @@ use crate::run::event::Event;
 use crate::run::ledger::Ledger;
 use crate::run::line::Walk;
 use crate::run::managed::{Managed, Servers};
+use crate::run::model::Models;
 use crate::run::observe::{self, Observer};
-use crate::run::part::{Played, Probing, Turn, play};
+use crate::run::part::play;
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
+use crate::run::turn::{Played, Probing, Turn};
 use crate::store::journal::Writer;
 use crate::store::{RunDir, bodies, journal, manifest};
 use std::time::{Duration, Instant};
@@ -54,6 +56,7 @@ pub struct Course<'a> {
     servers: Servers,
     /// Cases whose own server could not be had, or was lost: the others go on.
     lost: Vec<(String, RunError)>,
+    models: Models,
     /// Rests of this length stand between two rounds.
     pause: Duration,
     begun: bool,
@@ -91,6 +94,7 @@ impl<'a> Course<'a> {
             fault: None,
             servers,
             lost,
+            models: Models::default(),
             pause,
             begun: false,
         })
@@ -109,10 +113,10 @@ impl<'a> Course<'a> {
         }
         let mut servers = std::mem::take(&mut self.servers);
         let server = servers.of(leg.case, leg.bench, self.folder, self.context);
-        let stopped = matches!(server, Err(RunError::Interrupted));
-        match server {
-            Ok(server) => self.round(leg, server),
-            Err(fault) => self.give_up(leg, fault),
+        let played = server.and_then(|server| self.round(leg, server));
+        let stopped = matches!(played, Err(RunError::Interrupted));
+        if let Err(fault) = played {
+            self.give_up(leg, fault);
         }
         self.servers = servers;
         self.fault.is_none() && !stopped
@@ -128,15 +132,16 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn round(&mut self, leg: &Leg<'_>, server: Option<&Managed>) {
-        let Some(journal) = self.journal.take() else { return };
+    fn round(&mut self, leg: &Leg<'_>, server: Option<&Managed>) -> Result<(), RunError> {
         let Leg { case, bench, round, .. } = *leg;
+        let model = self.models.ready(&case.target, self.plan.seed, self.context)?;
+        let Some(journal) = self.journal.take() else { return Ok(()) };
         let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
         let (walks, planned) = (self.ledger.walks(case, bench), bench.extent(case, seed).0);
         self.announce(leg, planned);
         let spool = self.folder.file(bodies::spool::FILE);
         let kept = (self.plan.report.bodies, spool.as_path());
-        let (index, probe, observer) = (leg.index as u32, leg.probe, &self.observer);
+        let (index, probe, folder, observer) = (leg.index as u32, leg.probe, self.folder, &self.observer);
         let turn = Turn {
             case,
             index,
@@ -146,12 +151,15 @@ impl<'a> Course<'a> {
             seed,
             probe,
             bodies: kept,
+            model,
+            folder,
             observer,
             server,
             pid: server.map(Managed::pid),
         };
         let played = play(&turn, bench, journal, self.context);
         self.keep(leg, (&walks, planned), played);
+        Ok(())
     }
 
     fn keep(&mut self, leg: &Leg<'_>, (walks, planned): (&[Walk], Option<u64>), played: Result<Played, RunError>) {

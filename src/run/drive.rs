@@ -10,7 +10,8 @@
 //! A lane runs it on its own thread; what lanes share is a queue of rendered calls and two counters, never a lock.
 
 use crate::engine::clock::Clock;
-use crate::engine::http::{Finished, Http, dropped};
+use crate::engine::http::{Finished, dropped};
+use crate::engine::target::Engine;
 use crate::model::call::Call;
 use crate::model::outcome::Phase;
 use crate::model::units::Nanos;
@@ -50,7 +51,7 @@ impl Room {
 /// What one lane drives.
 pub struct Drive {
     /// Speaks to the target.
-    pub engine: Http,
+    pub engine: Engine,
     /// Slots (closed loop), and requests or sessions in flight.
     pub gate: Gate,
     /// The barrier of a static load.

@@ -1,6 +1,7 @@
 //! Why a run cannot go on.
 
 use crate::engine::error::EngineError;
+use crate::engine::local::error::LocalError;
 use crate::engine::server::ServerError;
 use crate::frame::FrameError;
 use crate::model::outcome::Failure;
@@ -112,6 +113,9 @@ pub enum RunError {
     /// The simulator cannot start.
     #[error(transparent)]
     Sim(#[from] SimError),
+    /// The model cannot be loaded into this process.
+    #[error(transparent)]
+    Model(#[from] LocalError),
     /// The run folder cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),

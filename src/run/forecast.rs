@@ -221,5 +221,8 @@ fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
     by_count.into_iter().chain(by_time).min().map(|sessions| sessions * turns)
 }
 
+mod logits;
 #[cfg(test)]
 mod tests;
+
+pub use logits::logits;

@@ -3,7 +3,7 @@
 use crate::model::plan::Case;
 use crate::model::target::Place;
 use crate::run::error::RunError;
-use crate::run::part::Turn;
+use crate::run::turn::Turn;
 use crate::sim::{self, Truth};
 use std::net::SocketAddr;
 

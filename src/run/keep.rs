@@ -6,7 +6,7 @@ use crate::engine::route::Route;
 use crate::model::keep::Bodies;
 use crate::model::outcome::{Outcome, Phase};
 use crate::model::seed::Seed;
-use crate::run::part::Turn;
+use crate::run::turn::Turn;
 use crate::store::StoreError;
 use crate::store::bodies::{Extent, Head, Packed, Picks, Spool, pack};
 use std::io;
@@ -23,11 +23,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// What keeps the bodies of a round that is sent on this route; None where none are kept.
+    /// What keeps the bodies of a round that is sent on this route, if on any; None where none are kept.
     ///
     /// # Errors
     /// The spool cannot be written.
-    pub fn of(turn: &Turn, route: &Route) -> Result<Option<Keeper>, StoreError> {
+    pub fn of(turn: &Turn, route: Option<&Route>) -> Result<Option<Keeper>, StoreError> {
         let (bodies, spool) = turn.bodies;
         let picks = match bodies {
             Bodies::None => return Ok(None),
@@ -38,7 +38,7 @@ impl Keeper {
             spool: Spool::append(spool)?,
             case: turn.case.id.clone(),
             round: turn.round,
-            redactor: Redactor::on(&turn.case.target, route),
+            redactor: route.map_or_else(|| Redactor::of(&turn.case.target), |route| Redactor::on(&turn.case.target, route)),
             seed: turn.seed.child("bodies"),
             picks,
         }))
@@ -86,8 +86,9 @@ impl Keeper {
         let sent = copies.request.get(..MOST).unwrap_or(&copies.request);
         let mut packed = Packed { request: pack::request(&text(sent))?, response: Vec::new() };
         head.request = extent(copies.request.len() as u64, sent, &packed.request);
-        if status.is_some() {
-            let came = &copies.response;
+        let came = &copies.response;
+        // A model in this process answers without a status.
+        if status.is_some() || came.whole > 0 {
             packed.response = pack::response(status, &text(&came.bytes))?;
             head.response = Some(extent(came.whole, &came.bytes, &packed.response));
         }

@@ -2,6 +2,8 @@
 
 use crate::engine::clock::Clock;
 use crate::engine::gauges::{Gauges, Reading};
+use crate::model::plan::Case;
+use crate::model::target::Place;
 use crate::model::units::Nanos;
 use crate::run::drive::Drive;
 use crate::run::error::RunError;
@@ -62,6 +64,15 @@ impl Lane {
     pub fn finish(self) -> Result<LaneReport, RunError> {
         self.thread.join().map_err(|_| RunError::Panicked("lane"))?
     }
+}
+
+/// A lane per core, but never a lane without a user; one for a model in this process, which is to have the cores.
+pub fn lane_count(case: &Case) -> usize {
+    if let Place::Local(_) = case.target.place {
+        return 1;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
 }
 
 /// The totals of all lanes.

@@ -4,7 +4,9 @@ use crate::model::load::{Load, Shape};
 use crate::model::plan::Case;
 use crate::model::target::Pool;
 use crate::model::units::Nanos;
-use crate::pace::users::Change;
+use crate::pace::users::{Change, changes};
+use crate::run::feed::Feed;
+use async_channel::Receiver;
 use std::time::Duration;
 
 /// Between the decision to start and time zero: lanes start meanwhile, so that none is late for the first instant.
@@ -24,6 +26,12 @@ pub fn needed(load: &Load, changes: &[Change], queued: usize) -> u64 {
     connections.min(load.planned().unwrap_or(u64::MAX))
 }
 
+/// The same of a case over all of its lanes, whose queues hold what is in them by now.
+pub fn needed_in_all(case: &Case, feed: &Feed) -> u64 {
+    let queued = feed.queues.iter().map(Receiver::len).sum();
+    needed(&case.load, &changes(&case.load, 0, 1), queued)
+}
+
 /// Time from now to time zero of a case that needs so many connections then.
 pub fn lead(case: &Case, connections: u64) -> Duration {
     let each = EACH.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)).min(MOST);
@@ -34,7 +42,6 @@ pub fn lead(case: &Case, connections: u64) -> Duration {
 mod tests {
     use super::*;
     use crate::model::stage::UserStage;
-    use crate::pace::users::changes;
 
     #[test]
     fn users_need_one_each_and_a_burst_all_of_them() {

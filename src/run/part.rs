@@ -2,7 +2,9 @@
 
 use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
-use crate::engine::http::{Finished, Http, Setting};
+use crate::engine::http::{Finished, Setting};
+use crate::engine::local::host::Host;
+use crate::engine::local::session::Session;
 use crate::engine::manners::Manners;
 use crate::engine::route::Route;
 use crate::model::call::Call;
@@ -10,9 +12,7 @@ use crate::model::keep::Bodies;
 use crate::model::load::Shape;
 use crate::model::manifest::{Part, Vitals};
 use crate::model::outcome::Outcome;
-use crate::model::plan::Case;
 use crate::model::search::Part as Probe;
-use crate::model::seed::Seed;
 use crate::model::telemetry::Recorded;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
@@ -27,83 +27,31 @@ use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
 use crate::run::host::{simulator, simulator_url};
 use crate::run::keep::Keeper;
-use crate::run::lanes::{Lane, LaneReport, reading};
-use crate::run::lead::{lead, needed};
-use crate::run::ledger::{self, Sent};
-use crate::run::line::{Dealt, Walk, shifted, tokenizers};
+use crate::run::lanes::{Lane, LaneReport, lane_count, reading};
+use crate::run::lead::{lead, needed, needed_in_all};
+use crate::run::ledger;
+use crate::run::line::{Dealt, shifted, tokenizers};
 use crate::run::lookout::Lookout;
-use crate::run::managed::Managed;
 use crate::run::meter::{Meter, Spans};
-use crate::run::observe::Observer;
+use crate::run::model::{Sheets, engine, session, told};
 use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
 use crate::run::scribe::{Ask, Scribe, Style};
 use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
+use crate::run::turn::{Played, Probing, Turn};
 use crate::run::visit::Visits;
 use crate::run::watch::Watcher;
 use crate::store::Record;
 use crate::store::journal::Writer;
 use crate::telemetry::process::memory_peak;
 use async_channel::{Receiver, Sender, bounded};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 /// Finished calls that may wait for the collector.
 const RESULTS: usize = 4096;
-/// Which round of which case.
-pub struct Turn<'a> {
-    /// The case.
-    pub case: &'a Case,
-    /// Its index in the plan.
-    pub index: u32,
-    /// Its round, from 0.
-    pub round: u32,
-    /// The rows that each line takes.
-    pub walks: &'a [Walk],
-    /// Its number of sessions, where that is known.
-    pub planned: Option<u64>,
-    /// Its seed.
-    pub seed: Seed,
-    /// The server that was started for it.
-    pub server: Option<&'a Managed>,
-    /// How it is a probe of a search.
-    pub probe: Option<Probing>,
-    /// Whose bodies are kept, and the spool that they go to.
-    pub bodies: (Bodies, &'a Path),
-    /// What is sampled meanwhile.
-    pub observer: &'a Observer,
-    /// The process that is sampled as its managed server.
-    pub pid: Option<u32>,
-}
-
-/// How a round is a probe of a search.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Probing {
-    /// Its requests, or its time, over those of the scenario.
-    pub share: f64,
-    /// It ends early where it is hopeless.
-    pub may_stop: bool,
-}
-
-/// What a round leaves.
-pub struct Played {
-    /// When it ran and what the tool saw of itself.
-    pub part: Part,
-    /// Every request, by number.
-    pub outcomes: Vec<Outcome>,
-    /// What each line sent.
-    pub sent: Vec<Sent>,
-    /// What was sampled meanwhile.
-    pub recorded: Recorded,
-    /// The journal, for the next round.
-    pub journal: Writer,
-    /// Why the run cannot go on; what was measured by then is here all the same.
-    pub fault: Option<RunError>,
-}
-
 /// Plays one round. An error means that nothing of it was measured.
 pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
     let prompts = shifted(&bench.lines, turn.walks);
@@ -115,9 +63,11 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
     sampler.count_from(origin);
     let route = match (&bench.route, &server) {
-        (Some(route), _) => route.clone(),
-        (None, Some(server)) => Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?,
-        (None, None) => return Err(RunError::NothingToSend),
+        (Some(route), _) => Some(route.clone()),
+        (None, Some(server)) => {
+            Some(Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?)
+        }
+        (None, None) => None,
     };
     let mut part = Part { case: turn.case.id.clone(), round: turn.round, ..Part::default() };
     part.origin_ns = (origin - context.origin).as_nanos() as u64;
@@ -125,7 +75,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     let (sender, results) = bounded(RESULTS);
     let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
     turn.server.iter().for_each(|own| own.stops(&stage.stop));
-    let desk = Desk { keeper: Keeper::of(turn, &stage.route)?, ..stage.desk(journal) };
+    let desk = Desk { keeper: Keeper::of(turn, stage.route.as_ref())?, ..stage.desk(journal) };
     let collector = Collector::start(desk, results)?;
     let own = bench.lines.iter().zip(&prompts);
     let styles = || own.map(|(line, own)| Style::new(line.clone(), own.clone(), turn.seed)).collect();
@@ -145,8 +95,8 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
     let lost = turn.server.and_then(|own| own.note(&mut part, origin, &outcomes));
-    let fault =
-        fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(fed.err()).or(written.err()).or(lost);
+    let behind = fed.err().or(written.err()).or(stage.sheets.fault()).or(lost);
+    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(behind);
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.brief());
     }
@@ -155,22 +105,15 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     Ok(Played { part, outcomes, sent, recorded, journal, fault: fault.or(closed.err().map(RunError::from)) })
 }
 
-fn needed_in_all(case: &Case, feed: &Feed) -> u64 {
-    let queued = feed.queues.iter().map(Receiver::len).sum();
-    needed(&case.load, &users::changes(&case.load, 0, 1), queued)
-}
-
-/// A lane per core, but never a lane without a user.
-fn lane_count(case: &Case) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
-}
-
 /// What the lanes of one round share.
 struct Stage<'a> {
     turn: &'a Turn<'a>,
     bench: &'a Bench,
-    route: Route,
+    route: Option<Route>,
+    /// The round as a model in this process sees it.
+    session: Option<(Arc<Host>, Arc<Session>)>,
+    /// Keeps logits.
+    sheets: Arc<Sheets>,
     clock: Clock,
     context: &'a Context,
     gauges: Vec<Arc<Gauges>>,
@@ -184,23 +127,29 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(turn: &'a Turn, bench: &'a Bench, route: Route, clock: Clock, context: &'a Context) -> Stage<'a> {
+    fn new(turn: &'a Turn, bench: &'a Bench, route: Option<Route>, clock: Clock, context: &'a Context) -> Stage<'a> {
         let load = &turn.case.load;
         let room = load.max_in_flight.map(|most| Arc::new(Room { taken: AtomicU64::new(0), most: u64::from(most) }));
         let rounds = if let Shape::Static { batch } = load.shape { Some(Arc::new(Rounds::new(batch))) } else { None };
+        let (spent, halt, stop) = (Stop::default(), Stop::default(), context.stop.below());
+        let sheets = Arc::new(Sheets::new(turn, halt.clone()));
+        let over = [&spent, &halt, &stop].map(Clone::clone);
+        let session = turn.model.clone().map(|host| (host, Arc::new(session(turn.case, clock, &sheets, over))));
         Stage {
             turn,
             bench,
             route,
+            session,
+            sheets,
             clock,
             context,
             gauges: (0..lane_count(turn.case)).map(|_| Arc::default()).collect(),
             quota: Arc::new(Quota::new(load)),
             room,
             rounds,
-            spent: Stop::default(),
-            halt: Stop::default(),
-            stop: context.stop.below(),
+            spent,
+            halt,
+            stop,
         }
     }
 
@@ -238,7 +187,7 @@ impl<'a> Stage<'a> {
         results: Sender<Finished>,
     ) -> Result<Lane, RunError> {
         let (target, load) = (self.turn.case.target.clone(), self.turn.case.load.clone());
-        let (route, clock, stop) = (self.route.clone(), self.clock, self.stop.clone());
+        let (route, own, clock, stop) = (self.route.clone(), self.session.clone(), self.clock, self.stop.clone());
         let (quota, room) = (self.quota.clone(), self.room.clone());
         let halt = self.halt.clone();
         let counted = self.bench.lines.iter().any(|line| line.tokenizer.is_some());
@@ -253,7 +202,7 @@ impl<'a> Stage<'a> {
         let ahead = needed(&load, &changes, queue.len());
         Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {
-                engine: Http::new(&target, &route, setting)?,
+                engine: engine(&target, (route.as_ref(), own), setting)?,
                 gate: Gate::new(changes),
                 rounds,
                 spent,
@@ -278,6 +227,7 @@ impl<'a> Stage<'a> {
 
     /// Fills in what is known only when the round is over.
     fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
+        part.local = self.session.as_ref().map(|(host, session)| told(host, session));
         part.rows_dropped = self.bench.dropped();
         part.measured_from_ns = measured_from(self.turn.case, outcomes).0;
         part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();

@@ -4,6 +4,7 @@ use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
 use crate::model::check::{Check, Verdict};
 use crate::model::ending::{Aborted, Ending, Saturated};
+use crate::model::local::LocalPart;
 use crate::model::manifest::{Manifest, Part};
 use crate::model::picture::Pictures;
 use crate::model::plan::{Case, Excerpt, Plan};
@@ -120,6 +121,10 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
     let Judged { sample, audit, verdicts, aborted, saturated } = judged(plan, table, facts, whole)?;
     let (load_value, load_axis) = case.load.shape.size();
     let repeats = frame::repeats(&sample, &case.load.shape);
+    let groups = frame::groups(case, &sample);
+    let local: Vec<LocalPart> = parts.iter().filter_map(|part| part.local.clone()).collect();
+    // The stamps of a model in this process are its own thread's: no stall of a worker thread is in them.
+    let caution = caution(&audit, &sample).filter(|_| local.is_empty());
     let told = notes(table, facts, &parts)?.into_iter().chain(view::repeats::remarks(&repeats));
     Ok(CaseReport {
         id: case.id.clone(),
@@ -129,13 +134,14 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         load_axis,
         rounds: parts.len() as u32,
         cdfs: frame::cdfs(&sample),
-        groups: frame::groups(case, &sample),
+        speed: frame::speed(case, &groups, &local),
+        groups,
         token_source: frame::token_source(table, &case.id)?,
         failures: frame::failures(table, facts)?,
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
         pictures: if facts.until.is_some() { Pictures::default() } else { frame::pictures(table, facts)? },
-        notes: told.chain(caution(&audit, &sample)).collect(),
+        notes: told.chain(caution).collect(),
         repeats,
         counts: sample.counts,
         scalars: sample.scalars,
@@ -143,7 +149,7 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         telemetry: frame::telemetry::telemetry(table, facts)?,
         startups: parts.iter().filter_map(|part| part.startup.clone()).collect(),
         server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
-        local: parts.iter().filter_map(|part| part.local.clone()).collect(),
+        local,
         audit,
         aborted,
         saturated,

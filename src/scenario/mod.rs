@@ -121,6 +121,7 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     let world = World { env, root: tree, swept: &swept };
     let mut root = world.scenario(review);
     simulate(&mut root);
+    sections::local::settle(&mut root);
     shape::scenario(&root, &SCENARIO, review);
     if !swept.iter().any(|path| path.starts_with("request.template")) {
         inline(&mut root, "request.template", &world, review);

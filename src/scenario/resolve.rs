@@ -6,6 +6,7 @@ use crate::scenario::fault::Review;
 use crate::scenario::secret::{
     Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, keeps_name, named, written, written_part,
 };
+use crate::scenario::sections::local;
 use crate::scenario::tree::{Data, Node, Part, joined};
 use crate::scenario::yaml;
 use serde_json::{Map, Value};
@@ -16,11 +17,13 @@ use std::ops::Range;
 struct Writer<'r> {
     review: &'r mut Review,
     unnamed: usize,
+    /// Models may be files.
+    local: bool,
 }
 
 /// The resolved plan of a scenario that is sound.
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
-    let mut writer = Writer { review, unnamed: 0 };
+    let mut writer = Writer { review, unnamed: 0, local: local::meant(root) };
     let value = Value::Object(writer.block(root, table));
     yaml::write(&value)
 }
@@ -61,6 +64,7 @@ impl Writer<'_> {
             Kind::File => self.file(node),
             Kind::Hub => self.hub(node),
             Kind::Secret => self.secret(node, name),
+            Kind::Leaf(_) if name == "model" && self.local => self.model(node),
             Kind::Text if name == "url" => self.address(node),
             Kind::Text if name == "text" => self.prompt(node),
             Kind::Text => self.text(node),
@@ -98,6 +102,8 @@ impl Writer<'_> {
     fn swept(&mut self, node: &Node, path: &str) -> Value {
         match crate::scenario::sections::scenario::SCENARIO.kind_at(path) {
             Some(Kind::Template) => self.file(node),
+            // The ids of cases are made of what stands here.
+            Some(_) if path == "target.model" => self.free(node, Place::Text),
             Some(kind) => self.value(node, kind, path.rsplit('.').next().unwrap_or(path)),
             None => self.free(node, Place::Text),
         }
@@ -132,6 +138,11 @@ impl Writer<'_> {
     fn file(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find(node.at.file, &named));
         found.map_or_else(|| self.text(node), |path| Value::from(escaped(&path.display().to_string(), Place::Text)))
+    }
+
+    fn model(&mut self, node: &Node) -> Value {
+        let found = node.text().and_then(|named| local::found(node.at.file, &named, self.review));
+        found.map_or_else(|| self.free(node, Place::Text), |path| Value::from(escaped(&path, Place::Text)))
     }
 
     fn hub(&mut self, node: &Node) -> Value {

@@ -10,6 +10,7 @@ mod error;
 pub mod hlog;
 pub mod journal;
 pub mod manifest;
+pub mod npy;
 mod record;
 mod rundir;
 pub mod sqlite;

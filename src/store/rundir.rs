@@ -166,7 +166,8 @@ impl RunDir {
     /// Removes the files of a run, and nothing else that may lie here.
     fn clear(&self) -> io::Result<()> {
         FILES.iter().try_for_each(|name| gone(&self.file(name)))?;
-        self.clear_charts(|_| false)
+        self.clear_charts(|_| false)?;
+        self.clear_logits()
     }
 }
 

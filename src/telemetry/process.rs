@@ -18,6 +18,12 @@ pub fn memory_peak() -> u64 {
     peak_in(&status).unwrap_or(0)
 }
 
+/// Resident memory now, in bytes; 0 where the system does not tell.
+pub fn memory_now() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    line_of(&status, "VmRSS:").unwrap_or(0)
+}
+
 /// Raises this process's limit on open files to `wanted`, as far as the system lets it; returns what it is then.
 pub fn allow_open_files(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
@@ -34,7 +40,12 @@ pub fn allow_open_files(wanted: u64) -> u64 {
 
 /// The `VmHWM` line of a Linux process status.
 fn peak_in(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line_of(status, "VmHWM:")
+}
+
+/// The bytes that a line of a Linux process status tells.
+fn line_of(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }

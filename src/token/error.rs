@@ -32,6 +32,14 @@ pub enum TokenError {
         /// What the parser said.
         reason: String,
     },
+    /// A tokenizer inside a model file that is not built from there.
+    #[error("the tokenizer inside {path} cannot be used: {reason}; put the model's tokenizer.json beside it")]
+    Embedded {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The chat template is not one.
     #[error("the chat template in {path} cannot be used: {reason}")]
     Template {

@@ -5,17 +5,21 @@
 mod builtin;
 mod chat;
 mod config;
+mod embedded;
 mod error;
 mod fit;
 mod shape;
 mod slot;
+mod text;
 #[cfg(test)]
 pub(crate) mod trained;
 
 pub use chat::{ChatTemplate, text_of};
+pub use embedded::Embedded;
 pub use error::TokenError;
 pub use shape::Text;
 pub use slot::{MARK, Slot};
+pub use text::Growing;
 
 use serde_json::Value;
 use std::path::Path;
@@ -50,13 +54,7 @@ impl Tokenizer {
             return Err(TokenError::NotThere { path: path.to_owned() });
         }
         let bytes = std::fs::read(&file).map_err(|source| TokenError::Read { path: file.clone(), source })?;
-        let malformed = |reason| TokenError::Malformed { path: file.clone(), what: config::TOKENIZER, reason };
-        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| malformed(error.to_string()))?;
-        let tokenizer = Tokenizer { chat: config::chat_template(&file)?, ..Tokenizer::over(inner, false) };
-        match tokenizer.inner.encode_fast(PROBE, false) {
-            Ok(_) => Ok(tokenizer),
-            Err(error) => Err(TokenError::Partial { path: file, reason: error.to_string() }),
-        }
+        Ok(Tokenizer { chat: config::chat_template(&file)?, ..Tokenizer::parsed(&file, &bytes)? })
     }
 
     /// The stand-in that ships with the project: a byte-level BPE of 8192 tokens for English text. Its counts are
@@ -80,6 +78,11 @@ impl Tokenizer {
     pub fn for_plain_text(self) -> Tokenizer {
         let around = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false) as u64);
         Tokenizer { chat: None, around, ..self }
+    }
+
+    /// The same as the own tokenizer of a model: its counts are exact.
+    pub fn of_the_model(self) -> Tokenizer {
+        Tokenizer { approximate: false, ..self }
     }
 
     /// The chat template, where the tokenizer came with one.

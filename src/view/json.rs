@@ -8,7 +8,7 @@ use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::{CaseReport, GroupReport, Report};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
-use crate::view::{ViewError, absent, format, probes, repeats, server, telemetry};
+use crate::view::{ViewError, absent, format, local, probes, repeats, server, telemetry};
 use serde_json::{Map, Value, json};
 
 /// The format's name and version, the value of `schema`.
@@ -69,6 +69,8 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "metrics": metrics(case),
         "telemetry": telemetry::json(case),
         "repeats": repeats::json(case),
+        "local": local::json(case, |own| json!(distribution(own))),
+        "speed": local::speed_json(case),
         "groups": case.groups.iter().map(group).collect::<Vec<_>>(),
         "audit": case.audit,
         "slo": case.verdicts.iter().map(slo).collect::<Vec<_>>(),

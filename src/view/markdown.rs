@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, manners, probes, repeats, server, telemetry};
+use crate::view::{ViewError, absent, groups, headline, local, manners, probes, repeats, server, telemetry};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -35,6 +35,7 @@ struct Page {
     steady: Sheet,
     repeats: Sheet,
     groups: Sheet,
+    local: local::Sheets,
     charts: Vec<Picture>,
     percentiles: Vec<Percentiles>,
     signals: Vec<telemetry::Told>,
@@ -95,6 +96,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         steady: sheet::steady(report),
         repeats: repeats::sheet(report),
         groups: groups::groups(report),
+        local: local::sheets(report),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
         percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
         signals: telemetry::told(report),
@@ -157,148 +159,4 @@ fn environment(report: &Report) -> Vec<(String, String)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::manifest::Part;
-    use crate::model::report::RunVerdict;
-    use crate::view::fixture::{failing, no_data, report_of, sweep};
-
-    #[test]
-    fn a_small_report_reads_from_the_top() {
-        let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);
-        report.manifest.interrupted = true;
-        report.manifest.parts = vec![Part { cut_short: Some("SIGTERM".into()), ..Part::default() }];
-        let chart = Chart { name: "in_flight", title: "Requests in flight over time".into(), png: vec![0], svg: String::new() };
-        insta::assert_snapshot!(markdown(&report, &[chart]).unwrap(), @r"
-        # chat: ERROR
-
-        > [!WARNING]
-        > **Interrupted.** The run was cut short (SIGTERM); every figure covers only what had ended by then.
-
-        **ERROR**: the run could not be carried out; at `base` 8 of 8 requests ended in `connect`: connection refused.
-
-        Interactive chat, nightly gate
-
-        ## Service-level objectives
-
-        | Case | SLO | Verdict | Observed | Bound | Limit | n | Note |
-        | --- | --- | --- | ---: | ---: | ---: | ---: | --- |
-        | `base` | `ttft.p99 < 500ms` | ❌ fail | n/a | n/a | 500 ms | 0 | no data |
-
-        ## Cases
-
-        | Case | Load | ok / scheduled | Errors | req/s | Output tok/s | TTFT p50, ms | TTFT p99, ms | ITL p50, ms | ITL p99, ms | TPOT p50, ms | E2E p50, ms | E2E p99, ms |
-        | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-        | `base` | burst | 0 / 8 | 100% | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a |
-
-        ## Charts
-
-        ![Requests in flight over time](charts/in_flight.png)
-
-        ## Failures
-
-        | Case | Kind | Count | First message | Where |
-        | --- | --- | ---: | --- | --- |
-        | `base` | `connect` | 8 | `connection refused` | connecting |
-
-        ## Self-audit
-
-        Is the measurement itself sound? Limits: schedule lag p99 5 ms, achieved 98% of the offered rate, CPU 90% of a core, stall p99 5 ms.
-
-        | Case | Sound | Lag p50 | Lag p99 | Lag max | Achieved / offered | Stall p99 | Stall max | CPU of a core | Memory | Events/s | In/s | Dropped | Reasons |
-        | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
-        | `base` | **NO** | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | 0 | schedule lag p99 8.1 ms is over 5 ms |
-
-        ## Environment
-
-        | | |
-        | --- | --- |
-        | Run | `20260102T030405Z-1f2e` |
-        | Started | 2026-01-02T03:04:05Z |
-        | Took | 83.2 s |
-        | Seed | `42` |
-        | Plan hash | `5f7c0ffee` |
-        | llmscen | 0.1.0 |
-        | Host | bench-1 |
-        | System | Debian 13 |
-        | Kernel | 6.12.0 |
-        | CPU | Some CPU @ 3.0 GHz |
-        | Size | 16 cores, 64 GiB |
-        | Target | `http://127.0.0.1:8000/v1/chat/completions` uvicorn |
-
-        ## Notes
-
-        - every request failed: connect
-        - No request succeeded, so most figures do not exist.
-        ");
-    }
-
-    #[test]
-    fn an_empty_report_still_renders() {
-        insta::assert_snapshot!(markdown(&Report::default(), &[]).unwrap(), @r"
-        # : PASS
-
-        **PASS**: no case ran, so there is nothing to judge.
-
-        ## Service-level objectives
-
-        No limit was set.
-
-        ## Cases
-
-        No case ran.
-
-        ## Environment
-
-        | | |
-        | --- | --- |
-        | Seed | `0` |
-        ");
-    }
-
-    #[test]
-    fn hostile_words_break_no_table() {
-        let mut report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
-        report.cases[0].id = "a|b\n`c`<script>".into();
-        report.cases[0].load = "x | y\n\n# z".into();
-        report.cases[0].verdicts[0].note = Some("|\n<b>`".into());
-        report.cases[0].audit.reasons = vec!["| \\| |".into()];
-        report.manifest.targets.insert("http://x/|".into(), "nginx|<i>".into());
-        let text = markdown(&report, &[]).unwrap();
-        let mut width = None;
-        for line in text.lines() {
-            let pipes = line.replace("\\|", "").matches('|').count();
-            width = if line.starts_with('|') { width.or(Some(pipes)) } else { None };
-            assert_eq!(width.unwrap_or(pipes), pipes, "{line}");
-        }
-        assert!(!text.replace("`<script>", "").contains("\n# z") && !text.contains("<b>") && !text.contains("<i>"), "{text}");
-        assert!(text.contains(r#"| ```a\|b `c` <img src=x onerror=alert(1)> \| row \| ]]> [31m ``d`` & $x$ \``` |"#), "{text}");
-    }
-
-    #[test]
-    fn many_cases_are_folded_and_open_limits_come_first() {
-        let text = markdown(&sweep(100), &[]).unwrap();
-        assert!(text.contains("200 limits, 168 of them not met or not decided:"), "{}", &text[..900]);
-        assert_eq!(text.matches("<details>").count(), 101);
-        assert_eq!(text.matches("</details>").count(), 101);
-        assert!(!markdown(&sweep(2), &[]).unwrap().contains("<details>"));
-    }
-
-    #[test]
-    fn a_note_that_all_cases_share_is_written_once() {
-        let mut report = sweep(12);
-        report.manifest.notes = vec!["clock was read once".into()];
-        report.cases[3].notes = vec!["odd | one".into()];
-        let notes = absent::told(&report);
-        assert_eq!(
-            notes[..2],
-            ["clock was read once", "n/a: reasoning_tokens, cached_tokens: not reported by the server, and not countable."]
-        );
-        assert_eq!(notes[5], "`concurrency=8`: odd \\| one");
-        report.cases.iter_mut().take(6).for_each(|case| case.notes = vec!["six".into()]);
-        assert!(
-            absent::told(&report)
-                .contains(&"`concurrency=1`, `concurrency=2`, `concurrency=4`, `concurrency=8` and 2 more: six".to_owned())
-        );
-    }
-}
+mod tests;

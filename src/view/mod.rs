@@ -20,6 +20,7 @@ mod html;
 mod json;
 mod junit;
 mod limits;
+pub mod local;
 mod manners;
 mod markdown;
 mod probes;

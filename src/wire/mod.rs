@@ -84,7 +84,8 @@ pub trait Protocol: Send + Sync {
 /// What is wrong with `extract`.
 pub fn protocol(api: Api, extract: Option<&Extract>) -> Result<Arc<dyn Protocol>, String> {
     match api {
-        Api::OpenaiChat => Ok(Arc::new(chat::Chat)),
+        // What a model in this process is asked has the form of a chat, and goes over no wire.
+        Api::OpenaiChat | Api::Local => Ok(Arc::new(chat::Chat)),
         Api::OpenaiCompletions => Ok(Arc::new(completions::Completions)),
         Api::OpenaiResponses => Ok(Arc::new(responses::Responses)),
         Api::OpenaiEmbeddings => Ok(Arc::new(embeddings::Embeddings)),

@@ -14,6 +14,8 @@ mod html;
 mod import;
 mod lab;
 mod live;
+#[cfg(feature = "local")]
+mod local;
 mod manners;
 mod mix;
 mod outputs;

@@ -12,11 +12,13 @@ use llmscen::run::bench::Bench;
 use llmscen::run::conduct::conduct;
 use llmscen::run::line::Walk;
 use llmscen::run::observe::Observer;
-use llmscen::run::part::{Turn, play};
+use llmscen::run::part::play;
 use llmscen::run::stop::Stop;
+use llmscen::run::turn::Turn;
 use llmscen::scenario::{self, Input};
 use llmscen::sim::{self, Running, Truth, truth::End};
 use llmscen::store::journal::Writer;
+use llmscen::store::{RunDir, Where};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -37,6 +39,14 @@ fn played(plan: &Plan) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = Bench::of_plan(plan, &context).unwrap().remove(0);
+    let run = RunDir::create(&Where {
+        explicit: Some(&folder.path().join("run")),
+        dir: folder.path(),
+        name: "t",
+        started: "",
+        force: false,
+    });
+    let run = run.unwrap();
     let turn = Turn {
         case: &plan.cases[0],
         index: 0,
@@ -47,6 +57,8 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         server: None,
         pid: None,
         probe: None,
+        model: None,
+        folder: &run,
         bodies: (Bodies::None, Path::new("")),
         observer: &Observer::of(plan, &context),
     };

@@ -15,10 +15,12 @@ use llmscen::run::context::Context;
 use llmscen::run::error::RunError;
 use llmscen::run::line::Walk;
 use llmscen::run::observe::Observer;
-use llmscen::run::part::{Played, Turn, play};
+use llmscen::run::part::play;
 use llmscen::run::stop::Stop;
+use llmscen::run::turn::{Played, Turn};
 use llmscen::scenario::{self, Input};
 use llmscen::store::journal::Writer;
+use llmscen::store::{RunDir, Where};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -150,6 +152,9 @@ impl<'a> Scene<'a> {
         plan.cases[0].dataset.turns = self.turns.clone();
         let mut bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
         Arc::get_mut(&mut bench.lines[0]).unwrap().prompts = Arc::new(Fixed(sessions));
+        let path = folder.path().join("run");
+        let run =
+            RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
         let turn = Turn {
             case: &plan.cases[0],
             index: 0,
@@ -160,6 +165,8 @@ impl<'a> Scene<'a> {
             server: None,
             pid: None,
             probe: None,
+            model: None,
+            folder: &run,
             bodies: (Bodies::None, Path::new("")),
             observer: &Observer::of(&plan, &context),
         };

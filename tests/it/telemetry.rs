@@ -8,10 +8,12 @@ use llmscen::model::telemetry::{Reading, Teller};
 use llmscen::run::bench::Bench;
 use llmscen::run::line::Walk;
 use llmscen::run::observe::Observer;
-use llmscen::run::part::{Played, Turn, play};
+use llmscen::run::part::play;
 use llmscen::run::stop::Stop;
+use llmscen::run::turn::{Played, Turn};
 use llmscen::scenario::{self, Input};
 use llmscen::store::journal::Writer;
+use llmscen::store::{RunDir, Where};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
@@ -28,7 +30,11 @@ fn round(telemetry: &str, server: Option<u32>) -> Played {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
+    let path = folder.path().join("run");
+    let run = RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
     let turn = Turn {
+        model: None,
+        folder: &run,
         case: &plan.cases[0],
         index: 0,
         round: 3,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::engine::gauges::{Gauges, Reading};
-use crate::engine::http::Setting;
+use crate::engine::http::{Http, Setting};
 use crate::engine::route::Route;
 use crate::model::api::Api;
 use crate::model::load::{Load, Shape};
@@ -34,20 +34,16 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
     let load = Load { requests: Some(calls), graceful_stop: MINUTE, ..Load::bare(shape) };
     let (sender, queue) = bounded(calls as usize);
     (0..calls).for_each(|seq| sender.try_send(Call { seq, ..Call::default() }).unwrap());
+    let setting = Setting {
+        clock,
+        gauges,
+        protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(),
+        keep_text: false,
+        keep_bodies: false,
+        manners: Default::default(),
+    };
     Drive {
-        engine: Http::new(
-            &target,
-            &route,
-            Setting {
-                clock,
-                gauges,
-                protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(),
-                keep_text: false,
-                keep_bodies: false,
-                manners: Default::default(),
-            },
-        )
-        .unwrap(),
+        engine: Engine::Http(Box::new(Http::new(&target, &route, setting).unwrap())),
         gate: Gate::new(crate::pace::users::changes(&load, 0, 1)),
         rounds: None,
         spent: Stop::default(),

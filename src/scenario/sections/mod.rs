@@ -6,6 +6,7 @@ pub(crate) mod dataset;
 pub(crate) mod extract;
 pub(crate) mod hardware;
 pub(crate) mod load;
+pub(crate) mod local;
 pub(crate) mod manners;
 pub(crate) mod metrics;
 pub(crate) mod mix;

@@ -8,7 +8,7 @@ use crate::scenario::leaf::quantity::{QUANTITY, quantity};
 use crate::scenario::leaf::word::{FLAG_OR_COUNT, TEXTS};
 use crate::scenario::near::{list, near};
 use crate::scenario::render::leaf::{self, Leaf, ROOTS};
-use crate::scenario::sections::{Draft, extract, manners, say};
+use crate::scenario::sections::{Draft, extract, local, manners, say};
 use crate::scenario::template;
 use crate::scenario::tree::{Data, Node};
 use serde_json::{Map, Value};
@@ -36,6 +36,8 @@ pub(crate) static REQUEST: Block = Block {
         field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy.").example("0"),
         field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling.").example("0.95"),
         field("top_k", Kind::Whole(-1, MOST), "Sampling among the k likeliest tokens; -1 for all.").example("50"),
+        field("min_p", Kind::Number(0.0, 1.0), "Sampling among tokens at least so likely, as a share of the likeliest.")
+            .example("0.05"),
         field("frequency_penalty", Kind::Number(-2.0, 2.0), "Penalty by frequency.").example("0.5"),
         field("presence_penalty", Kind::Number(-2.0, 2.0), "Penalty by presence.").example("0.5"),
         field("repetition_penalty", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "Penalty for repetition; 1 is none.")
@@ -46,6 +48,8 @@ pub(crate) static REQUEST: Block = Block {
         field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Ask for log-probabilities.").example("true"),
         field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed.").example("7"),
         field("ignore_eos", Kind::Bool, "Go on to `max_tokens` whatever the model says.").example("true"),
+        field("keep", Kind::Block(&local::KEEP), "`api: local`: what is kept of each request besides its row.")
+            .example("{ logits: true }"),
         field("extra", Kind::Map(&Kind::Json), "Merged into the body last, over everything; `null` removes a key.")
             .example("{ response_format: { type: json_object } }"),
         field(
@@ -62,12 +66,13 @@ pub(crate) static REQUEST: Block = Block {
 };
 
 /// The fields that a protocol gives a place in the body, or has none for.
-pub(crate) const FIELDS: [&str; 14] = [
+pub(crate) const FIELDS: [&str; 15] = [
     "max_tokens",
     "min_tokens",
     "temperature",
     "top_p",
     "top_k",
+    "min_p",
     "frequency_penalty",
     "presence_penalty",
     "repetition_penalty",
@@ -175,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_field_is_either_placed_by_the_protocol_or_one_of_the_blocks_own() {
-        let own = ["template", "stream", "extra", "extract", "retry", "cancel"];
+        let own = ["template", "stream", "keep", "extra", "extract", "retry", "cancel"];
         let placed = REQUEST.names().filter(|name| !own.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);
     }

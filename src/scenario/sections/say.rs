@@ -3,8 +3,8 @@
 use crate::model::api::Api;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::near::list;
-use crate::scenario::sections::Draft;
 use crate::scenario::sections::request::FIELDS;
+use crate::scenario::sections::{Draft, local};
 use crate::scenario::tree::{Node, Span};
 
 /// Datasets that say themselves how long each output shall be.
@@ -20,8 +20,9 @@ pub(crate) fn check(draft: &Draft<'_>, api: Api, template: Option<&Node>, review
     if !api.generates() {
         streamed(draft, api, review);
     }
-    if api == Api::Anthropic {
-        limited(draft, template, review);
+    local::fits(draft, api, review);
+    if matches!(api, Api::Anthropic | Api::Local) {
+        limited(draft, api, template, review);
     }
 }
 
@@ -50,15 +51,16 @@ fn streamed(draft: &Draft<'_>, api: Api, review: &mut Review) {
     }
 }
 
-fn limited(draft: &Draft<'_>, template: Option<&Node>, review: &mut Review) {
+fn limited(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
     let key = "max_tokens";
     let said = draft.get("request.max_tokens").is_some()
         || template.is_some_and(|body| body.entry(key).is_some())
         || draft.get("request.extra.max_tokens").is_some()
         || draft.text("dataset.kind").is_some_and(|kind| LONG.contains(&kind.as_ref()));
     if !said && let Some(entry) = draft.entry("target.api") {
-        let mistake =
-            Mistake::new(entry.value.at, format!("{} needs `request.{key}`", Api::Anthropic), "`max_tokens` is missing");
-        review.push(mistake.help("Its servers refuse a request without a limit; for example `max_tokens: 256`."));
+        let mistake = Mistake::new(entry.value.at, format!("{api} needs `request.{key}`"), "`max_tokens` is missing");
+        let local = "A reply would be as long as the model has room";
+        let why = if api == Api::Local { local } else { "Its servers refuse a request without a limit" };
+        review.push(mistake.help(format!("{why}; for example `max_tokens: 256`.")));
     }
 }

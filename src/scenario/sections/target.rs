@@ -8,7 +8,7 @@ use crate::scenario::leaf::address::{no_address, parts};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::{MODELS, models};
 use crate::scenario::leaf::version::{VERSION, version};
-use crate::scenario::sections::{Draft, hardware, metrics, server, simulator};
+use crate::scenario::sections::{Draft, hardware, local, metrics, server, simulator};
 use crate::scenario::tree::{Node, Span};
 
 /// The word that stands for the built-in server.
@@ -26,9 +26,10 @@ const API: Kind = Kind::Choice(
         ("ollama", "Ollama's native chat, as lines of JSON"),
         ("tgi", "Text Generation Inference's native generation"),
         ("custom", "What `request.template` and `request.extract` say"),
+        ("local", "A model in this process, which `model` names: a folder, a `.gguf` file, or `random:tiny`"),
         (SIMULATOR, "The built-in server; the same as `url: simulator`"),
     ],
-    &["local"],
+    &[],
 );
 
 const POOL: Kind = Kind::Choice(
@@ -107,7 +108,7 @@ pub(crate) static TARGET: Block = Block {
             Kind::Text,
             "The URL that requests are posted to, path and all; or `simulator` for the built-in server, at another path than its protocol's with `simulator/v1/messages`.",
         )
-        .required()
+        .required_unless("local")
         .example("http://127.0.0.1:8000/v1/chat/completions"),
         field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
             .example("qwen2.5"),
@@ -126,14 +127,16 @@ pub(crate) static TARGET: Block = Block {
         field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }"),
         field("metrics", Kind::Block(&metrics::METRICS), "The server's own metrics, read through the run.")
             .example("http://127.0.0.1:8000/metrics"),
+        local::FIELD,
     ],
 };
 
 /// The target of a case. Files what contradicts itself.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let api = draft.api()?;
-    let place = place(draft, api, review);
-    let models = shares(draft, review);
+    let own = api == Api::Local;
+    let place = if own { local::place(draft, review) } else { place(draft, api, review) };
+    let models = if own { local::model(draft, review) } else { shares(draft, review) };
     let headers = headers(draft, "target.headers", review);
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
@@ -280,20 +283,4 @@ fn timeouts(node: &Node) -> Option<Timeouts> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_words_of_the_table_are_the_protocols_of_the_model() {
-        let Kind::Choice(words, later) = API else { panic!("not a choice") };
-        let names = Api::ALL.map(Api::name).into_iter().chain([SIMULATOR]);
-        assert_eq!(words.iter().map(|(word, _)| *word).collect::<Vec<_>>(), names.collect::<Vec<_>>());
-        assert_eq!(later, ["local"]);
-    }
-
-    #[test]
-    fn a_path_may_stand_behind_the_simulator() {
-        assert_eq!((simulator_path("simulator"), simulator_path("simulator/v1/messages")), (Some(""), Some("/v1/messages")));
-        assert_eq!((simulator_path("simulators"), simulator_path("http://simulator/v1")), (None, None));
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@
 mod case;
 mod cells;
 mod hunt;
+mod local;
 mod overview;
 mod sampled;
 mod series;
@@ -46,6 +47,7 @@ struct Page<'a> {
     slo: Table,
     slo_held: Table,
     cases: Table,
+    local: local::Tables,
     sections: Vec<Section>,
     failures: Table,
     manners: Table,
@@ -104,6 +106,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         slo: tables::slo(report, fold, |verdict| !fold || verdict.ruling != Ruling::Pass),
         slo_held: tables::slo(report, false, |verdict| fold && verdict.ruling == Ruling::Pass),
         cases: tables::cases(report),
+        local: local::tables(report),
         sections: cases().map(|(index, own)| case::section(index, own)).collect(),
         failures: tables::failures(cases()),
         manners: tables::manners(report),

@@ -11,7 +11,7 @@ use crate::scenario::block::{Block, Default, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::quantity::{QUANTITY, quantity};
 use crate::scenario::leaf::sizes::{SIZES, sizes};
-use crate::scenario::sections::Draft;
+use crate::scenario::sections::{Draft, local};
 use crate::scenario::template;
 use crate::scenario::tree::Node;
 
@@ -75,7 +75,7 @@ pub(crate) static DATASET: Block = Block {
         field(
             "tokenizer",
             Kind::Hub,
-            "A tokenizer.json, the folder of a model, or its name on the hub; without it, or with `builtin`, counts are approximate.",
+            "A tokenizer.json, the folder of a model, or its name on the hub; without it, or with `builtin`, counts are approximate. A folder that `api: local` names brings its own.",
         )
         .example("Qwen/Qwen2.5-7B-Instruct"),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Which lengths are taken.").example("{ min: 16, max: 4096 }"),
@@ -166,6 +166,6 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
 }
 
 fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
-    let node = draft.get("dataset.tokenizer")?;
+    let Some(node) = draft.get("dataset.tokenizer") else { return local::tokenizer(draft, review) };
     review.sources.find_or_hub(node.at.file, &node.text()?)
 }

@@ -1,0 +1,92 @@
+//! One batch: what is asked becomes rows, the model works on them, and everybody gets his answer.
+
+use super::{Answer, Job};
+use crate::engine::local::ask::{Ask, Ended, Told, Worked};
+use crate::engine::local::error::LocalError;
+use crate::engine::local::session::Logits;
+use crate::engine::local::works::Works;
+use crate::model::local::Batch;
+use crate::model::outcome::{Failure, FailureKind};
+use std::sync::Arc;
+
+/// Works on these requests together, to the end of the last of them. `memory` tells the resident memory of this process.
+pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: fn() -> u64) {
+    let Some(session) = jobs.first().map(|job| job.session.clone()) else { return };
+    let mut rows: Vec<(Job, Ask)> = Vec::with_capacity(jobs.len());
+    // Nobody waits for the answer of one who has left: it is dropped with the job.
+    for job in jobs.into_iter().filter(|job| !job.has_left()) {
+        match asked(model, &job, session.keep.is_some()) {
+            Ok(ask) => rows.push((job, ask)),
+            Err(failure) => _ = job.answer.send(Err(failure)),
+        }
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let (jobs, asks): (Vec<Job>, Vec<Ask>) = rows.into_iter().unzip();
+    let left: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.left)).collect();
+    let mut alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
+    match model.work(&asks, &|| session.clock.now(), &mut alive) {
+        Ok(worked) => {
+            let (memory, device_memory) = (memory(), model.device_memory());
+            session.add(Batch { memory, device_memory, ..batch(&jobs, &asks, &worked) });
+            answer(jobs, &asks, worked, model.vocabulary());
+        }
+        Err(error) => {
+            for job in jobs {
+                let _ = job.answer.send(Err(failed(&error)));
+            }
+        }
+    }
+}
+
+/// What is asked as a row.
+fn asked(model: &impl Works, job: &Job, logits: bool) -> Result<Ask, Failure> {
+    let unread = |why: &String| Failure::new(FailureKind::Decode, why).at("before the first token");
+    let wanted = job.wanted.as_ref().map_err(unread)?;
+    let prompt = wanted.prompt(model).map_err(|error| failed(&error))?;
+    let (tokens, limit) = (prompt.len() as u64, model.limit());
+    let refused = |why: String| Failure::new(FailureKind::StreamError, why).at("before the first token");
+    match limit.saturating_sub(tokens) {
+        _ if tokens == 0 => Err(refused("the prompt has no tokens".into())),
+        0 => Err(refused(format!("the prompt has {tokens} tokens, and the model has room for {limit} with its reply"))),
+        room => Ok(wanted.ask(prompt, room, job.enough, logits)),
+    }
+}
+
+fn failed(error: &LocalError) -> Failure {
+    Failure::new(FailureKind::StreamError, error.to_string())
+}
+
+fn batch(jobs: &[Job], asks: &[Ask], worked: &Worked) -> Batch {
+    let group = jobs.first().and_then(|first| first.group.clone());
+    let ends = worked.steps.iter();
+    let starts = std::iter::once(&worked.prefilled).chain(&worked.steps);
+    Batch {
+        number: 0,
+        seqs: jobs.iter().map(|job| job.seq).collect(),
+        measured: jobs.iter().all(|job| job.measured),
+        group: group.filter(|group| jobs.iter().all(|job| job.group.as_ref() == Some(group))),
+        began: worked.began,
+        prompt_tokens: asks.iter().map(|ask| ask.prompt.len() as u64).sum(),
+        padded_to: worked.padded_to,
+        output_tokens: worked.rows.iter().map(|row| row.tokens.len() as u64).sum(),
+        prefill: worked.prefilled.since(worked.began),
+        steps: ends.zip(starts).map(|(end, start)| end.since(*start)).collect(),
+        memory: 0,
+        device_memory: None,
+    }
+}
+
+fn answer(jobs: Vec<Job>, asks: &[Ask], worked: Worked, vocabulary: usize) {
+    let Worked { rows, began, prefilled, .. } = worked;
+    for ((job, ask), row) in jobs.into_iter().zip(asks).zip(rows) {
+        let Told { tokens, text, stamps, ended, logits } = row;
+        if let (Some(keep), Some(values)) = (&job.session.keep, &logits) {
+            keep(&Logits { seq: job.seq, turn: job.turn, values, vocabulary });
+        }
+        let reason = if ended == Ended::Stop { "stop" } else { "length" };
+        let answer = Answer { prompt: ask.prompt.len() as u64, began, prefilled, tokens, stamps, text, reason };
+        let _ = job.answer.send(Ok(answer));
+    }
+}

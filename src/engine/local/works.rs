@@ -1,0 +1,74 @@
+//! What the thread of a model needs of it.
+
+use super::ask::{Ask, Worked};
+use super::error::LocalError;
+use crate::model::units::Nanos;
+use serde_json::Value;
+
+/// A model that works on batches.
+pub trait Works {
+    /// The tokens of a text, no special ones added.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text.
+    fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
+
+    /// The prompt text of a conversation by the model's chat template; None where it has none.
+    ///
+    /// # Errors
+    /// The template refuses the messages.
+    fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError>;
+
+    /// The tokens that a prompt and its reply may have together.
+    fn limit(&self) -> u64;
+
+    /// The width of its logits.
+    fn vocabulary(&self) -> usize;
+
+    /// Works on a batch to its end. `clock` is read after the device was waited for; `alive` is asked for each row before each
+    /// step, and false gives the row up.
+    ///
+    /// # Errors
+    /// A device that fails.
+    fn work(
+        &mut self,
+        asks: &[Ask],
+        clock: &dyn Fn() -> Nanos,
+        alive: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Worked, LocalError>;
+
+    /// Bytes in use on the device; None on the processor, or where it does not tell.
+    fn device_memory(&self) -> Option<u64>;
+}
+
+#[cfg(feature = "local")]
+impl Works for super::model::Model {
+    fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
+        self.encode(text, false)
+    }
+
+    fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError> {
+        self.chat(messages)
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit()
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.vocabulary()
+    }
+
+    fn work(
+        &mut self,
+        asks: &[Ask],
+        clock: &dyn Fn() -> Nanos,
+        alive: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Worked, LocalError> {
+        self.work(asks, clock, alive)
+    }
+
+    fn device_memory(&self) -> Option<u64> {
+        self.device_memory()
+    }
+}

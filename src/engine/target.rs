@@ -1,0 +1,34 @@
+//! What a lane sends its calls to.
+
+use crate::engine::http::{Finished, Http};
+use crate::engine::local::seat::Seat;
+use crate::model::call::Call;
+use crate::model::outcome::Phase;
+use crate::model::units::Nanos;
+
+/// A server, or a model in this process.
+pub enum Engine {
+    /// Spoken to over HTTP.
+    Http(Box<Http>),
+    /// Worked on by a thread of this process.
+    Local(Seat),
+}
+
+impl Engine {
+    /// Begins to open so many connections for what comes; a model in this process needs none.
+    pub fn open_ahead(&self, connections: u64) {
+        if let Engine::Http(http) = self {
+            http.open_ahead(connections);
+        }
+    }
+
+    /// Sends a call and waits for its end. Never an error: what goes wrong is in the outcome.
+    ///
+    /// `cancelled` resolves when the call must be given up.
+    pub async fn call(&self, call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
+        match self {
+            Engine::Http(http) => http.call(call, intended, phase, cancelled).await,
+            Engine::Local(seat) => seat.call(call, intended, phase, cancelled).await,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The model of this process: loaded once, kept for the cases that name it, and let go for another one.
+
+use crate::engine::clock::Clock;
+use crate::engine::http::{Http, Setting};
+#[cfg(not(feature = "local"))]
+use crate::engine::local::error::LocalError;
+use crate::engine::local::host::{Host, Loading};
+use crate::engine::local::seat::Seat;
+use crate::engine::local::session::{Gather, Keep, Logits, Session};
+use crate::engine::route::Route;
+use crate::engine::target::Engine;
+use crate::model::load::Shape;
+use crate::model::local::{Local, LocalPart};
+use crate::model::plan::Case;
+use crate::model::seed::Seed;
+use crate::model::target::{Place, Target};
+use crate::run::context::Context;
+use crate::run::error::RunError;
+use crate::run::event::{Event, Preparing};
+use crate::run::stop::{Level, Stop};
+use crate::run::turn::Turn;
+use crate::store::{RunDir, StoreError, npy};
+use crate::telemetry::process::memory_peak;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// While a model is loaded, the switch is looked at this often.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The model that is loaded, if one is: one has room at a time.
+#[derive(Default)]
+pub struct Models(Option<(String, Local, Arc<Host>)>);
+
+impl Models {
+    /// The model of a target, loaded now where it is another one than before; None where the target is a server.
+    /// Random weights are drawn from `seed`.
+    ///
+    /// # Errors
+    /// It cannot be loaded, or the switch was pressed meanwhile.
+    pub fn ready(&mut self, target: &Target, seed: Seed, context: &Context) -> Result<Option<Arc<Host>>, RunError> {
+        let (Place::Local(spec), Some(model)) = (&target.place, target.models.first()) else { return Ok(None) };
+        // What a case asks of it changes nothing of the model.
+        let spec = Local { batch: 0, logits: false, ..spec.clone() };
+        if let Some((name, own, host)) = &self.0
+            && (name, own) == (&model.name, &spec)
+        {
+            return Ok(Some(host.clone()));
+        }
+        if let Some(host) = self.0.take().and_then(|(.., host)| Arc::into_inner(host)) {
+            host.free();
+        }
+        let preparing = Preparing { what: "loading the model", unit: "bytes", done: 0, total: None };
+        let _ = context.events.send(Event::Preparing(preparing));
+        let host = Arc::new(wait(start(model.name.clone(), spec.clone(), seed.child("weights"))?, &context.stop)?);
+        self.0 = Some((model.name.clone(), spec, host.clone()));
+        Ok(Some(host))
+    }
+}
+
+#[cfg(feature = "local")]
+fn start(name: String, spec: Local, seed: Seed) -> Result<Loading, RunError> {
+    let load = move || crate::engine::local::model::Model::load(&name, &spec, seed);
+    Loading::start(load, crate::telemetry::process::memory_now).map_err(RunError::Thread)
+}
+
+#[cfg(not(feature = "local"))]
+fn start(name: String, _spec: Local, _seed: Seed) -> Result<Loading, RunError> {
+    Err(LocalError::NotThere { name }.into())
+}
+
+fn wait(mut loading: Loading, stop: &Stop) -> Result<Host, RunError> {
+    loop {
+        loading = match loading.wait(LOOK) {
+            Ok(Ok(host)) => return Ok(host),
+            Ok(Err(_)) if stop.level() > Level::Run => return Err(RunError::Interrupted),
+            Ok(Err(loading)) => loading,
+            Err(error) => return Err(error.map_or(RunError::Panicked("model"), RunError::Model)),
+        }
+    }
+}
+
+/// A round as the model's thread sees it; it is over when one of these switches is pressed.
+pub fn session(case: &Case, clock: Clock, sheets: &Arc<Sheets>, over: [Stop; 3]) -> Session {
+    let (batch, logits) = match &case.target.place {
+        Place::Local(spec) => (spec.batch, spec.logits),
+        Place::Url(_) | Place::Simulator { .. } => (1, false),
+    };
+    let gather = match case.load.shape {
+        Shape::Static { batch } => Gather::Full(batch),
+        _ => Gather::Waiting(batch),
+    };
+    let over = move || over.iter().any(|switch| switch.level() > Level::Run);
+    let sheets = sheets.clone();
+    let keep = logits.then(|| Box::new(move |logits: &Logits<'_>| sheets.keep(logits)) as Keep);
+    Session::new(clock, gather, Box::new(over), keep)
+}
+
+/// What a lane sends its calls to: what is at the end of the route, or a model in this process.
+pub fn engine(
+    target: &Target,
+    (route, own): (Option<&Route>, Option<(Arc<Host>, Arc<Session>)>),
+    setting: Setting,
+) -> Result<Engine, RunError> {
+    match (route, own) {
+        (_, Some(own)) => Ok(Engine::Local(seat(target, own, setting))),
+        (Some(route), None) => Ok(Engine::Http(Box::new(Http::new(target, route, setting)?))),
+        (None, None) => Err(RunError::NothingToSend),
+    }
+}
+
+/// A lane's place with the model.
+fn seat(target: &Target, (host, session): (Arc<Host>, Arc<Session>), setting: Setting) -> Seat {
+    Seat {
+        host,
+        session,
+        gauges: setting.gauges,
+        total: target.timeouts.total,
+        seed: setting.manners.seed,
+        keep_text: setting.keep_text,
+        keep_bodies: setting.keep_bodies,
+    }
+}
+
+/// What the model did in a round.
+pub fn told(host: &Host, session: &Session) -> LocalPart {
+    let batches = session.batches();
+    LocalPart {
+        loaded: host.loaded.clone(),
+        memory_peak: memory_peak(),
+        device_memory_peak: batches.iter().filter_map(|batch| batch.device_memory).max(),
+        batches,
+    }
+}
+
+/// Where the logits of a round go.
+pub struct Sheets {
+    folder: RunDir,
+    case: String,
+    round: u32,
+    /// Pressed where one cannot be written: nothing more is sent then.
+    halt: Stop,
+    fault: Mutex<Option<StoreError>>,
+}
+
+impl Sheets {
+    /// Those of a round.
+    pub fn new(turn: &Turn, halt: Stop) -> Sheets {
+        let case = npy::folder(turn.index, &turn.case.id);
+        Sheets { folder: turn.folder.clone(), case, round: turn.round, halt, fault: Mutex::default() }
+    }
+
+    fn keep(&self, logits: &Logits<'_>) {
+        let turn = if logits.turn > 0 { format!("-{}", logits.turn) } else { String::new() };
+        let name = format!("{}/{}-{}{turn}.npy", self.case, self.round, logits.seq);
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if fault.is_none() {
+            *fault = npy::write(&self.folder, &name, logits.values, logits.vocabulary).inspect_err(|_| self.halt.press()).err();
+        }
+    }
+
+    /// Why not all of them are there.
+    pub fn fault(&self) -> Option<RunError> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take().map(RunError::from)
+    }
+}

@@ -1,0 +1,253 @@
+//! `target.local`: a model in this process, and what makes no sense with one.
+
+use crate::model::api::Api;
+use crate::model::local::{Device, Dtype, Local};
+use crate::model::target::{ModelShare, Place};
+use crate::scenario::block::{Block, Default, Field, Kind, field};
+use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::models::models;
+use crate::scenario::sections::Draft;
+use crate::scenario::shape::no_file;
+use crate::scenario::tree::{Data, Node, Span};
+use std::path::Path;
+
+/// What models with random weights are called.
+const RANDOM: &str = "random:";
+/// Those that there are.
+const TINY: &str = "random:tiny";
+
+const DEVICE: Kind = Kind::Choice(
+    &[
+        ("cpu", "The processor"),
+        ("cuda", "An NVIDIA GPU; a build with `--features cuda`"),
+        ("metal", "An Apple GPU; a build with `--features metal`"),
+    ],
+    &[],
+);
+
+const DTYPE: Kind = Kind::Choice(
+    &[
+        ("auto", "Those that the model's configuration names"),
+        ("f32", "32 bits"),
+        ("f16", "16 bits, as IEEE 754 has them"),
+        ("bf16", "16 bits with the exponent of 32"),
+    ],
+    &[],
+);
+
+/// The keys of `target.local`.
+pub(crate) static LOCAL: Block = Block {
+    doc: "How a model in this process runs.",
+    short: None,
+    fields: &[
+        field("device", DEVICE, "On what it runs.").default("cpu").example("cuda"),
+        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1"),
+        field("dtype", DTYPE, "The numbers that it computes in; those of a `.gguf` file are its own.").default("auto").example("f32"),
+        field("threads", Kind::Whole(1, 4096), "Threads of the processor; without it one for each core.").example("8"),
+        field(
+            "batch",
+            Kind::Whole(1, 65_536),
+            "Requests that are worked on together at the most, as one static batch to its end; without it 1, and of `load.static` its batch.",
+        )
+        .example("8"),
+    ],
+};
+
+/// The key of `target`.
+pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model in this process runs; only with `api: local`.")
+    .defaults(Default::Where("api", &["local"], "{}"))
+    .example("{ dtype: f32, batch: 4 }");
+
+/// The keys of `request.keep`.
+pub(crate) static KEEP: Block = Block {
+    doc: "What is kept of each request besides its row.",
+    short: None,
+    fields: &[field(
+        "logits",
+        Kind::Bool,
+        "The logits of every step, `logits/CASE/ROUND-SEQ.npy` in the run folder: float32, a row of the vocabulary's width for each token.",
+    )
+    .default("false")
+    .example("true")],
+};
+
+/// What speaks of a server, and what a resolved plan says where nobody did.
+const SERVERS: [(&str, &str); 15] = [
+    ("target.url", ""),
+    ("target.api_key", ""),
+    ("target.headers", ""),
+    ("target.request_id", ""),
+    ("target.timeouts.connect", "\"10s\""),
+    ("target.timeouts.read", "\"120s\""),
+    ("target.tls", "{\"insecure\":false}"),
+    ("target.http.version", "\"auto\""),
+    ("target.http.pool", "\"keep-alive\""),
+    ("target.http.compression", "\"none\""),
+    ("target.simulator", ""),
+    ("target.server", ""),
+    ("target.metrics", ""),
+    ("request.retry", ""),
+    ("request.extract", ""),
+];
+
+/// `api: local` brings its block, in place of a URL.
+pub(crate) fn settle(root: &mut Node) {
+    let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
+        return;
+    };
+    let at = Span { end: api.key_at.start, ..api.key_at };
+    if root.get("target.local").is_none() {
+        root.set("target.local", at, Node::new(at, Data::Map(Vec::new())));
+    }
+}
+
+/// Whether some case may be of a model in this process.
+pub(crate) fn meant(root: &Node) -> bool {
+    root.get("target.local").is_some()
+}
+
+/// The absolute path of the model that a text in `file` names; None where it names no file that is there.
+pub(crate) fn found(file: usize, named: &str, review: &Review) -> Option<String> {
+    let path = (!named.starts_with(RANDOM)).then(|| review.sources.find(file, named))??;
+    Some(path.display().to_string())
+}
+
+/// Files what contradicts the protocol in `request` and `target`.
+pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
+    if draft.swept("target.api") {
+        return;
+    }
+    if api != Api::Local {
+        for path in ["target.local", "request.keep"] {
+            if let Some(entry) = draft.written(path) {
+                let mistake =
+                    Mistake::new(entry.key_at, format!("`{}` is for a model in this process", entry.key), "has no meaning here");
+                review.push(draft.also_api(mistake, "this is a server").help("Remove it, or write `api: local`."));
+            }
+        }
+        return;
+    }
+    for (path, default) in SERVERS {
+        if let Some(entry) = draft.written(path).filter(|entry| entry.value.json().to_string() != default) {
+            let mistake = Mistake::new(entry.key_at, format!("`{}` speaks of a server", entry.key), "there is none");
+            review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
+        }
+    }
+    if let Some(entry) = draft.written("request.stream").filter(|_| draft.flag("request.stream") == Some(false)) {
+        let mistake = Mistake::new(entry.key_at, "a model in this process tells of every token", "nothing is sent in one piece");
+        review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
+    }
+    if let Some(entry) = draft.entry("dataset.kind").filter(|entry| entry.value.text().as_deref() == Some("images")) {
+        let mistake = Mistake::new(entry.value.at, "a model in this process reads text alone", "has pictures in it");
+        review.push(draft.also_api(mistake, "a model in this process").help("Take a dataset of texts."));
+    }
+}
+
+/// How the model runs. Files what this build cannot do.
+pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
+    let at = draft.get("target.api")?.at;
+    if !cfg!(feature = "local") {
+        let mistake = Mistake::new(at, "this llmscen was built without models in process", "is not in this build");
+        review.push(mistake.help("Build it with `--features local`."));
+        return None;
+    }
+    let device = match draft.text("target.local.device")?.as_ref() {
+        "cuda" => Device::Cuda,
+        "metal" => Device::Metal,
+        _ => Device::Cpu,
+    };
+    let missing = match device {
+        Device::Cuda if !cfg!(feature = "cuda") => Some("cuda"),
+        Device::Metal if !cfg!(feature = "metal") => Some("metal"),
+        Device::Cpu | Device::Cuda | Device::Metal => None,
+    };
+    if let Some(feature) = missing {
+        let at = draft.get("target.local.device").map_or(at, |node| node.at);
+        let mistake = Mistake::new(at, format!("this llmscen was built without `{feature}`"), "is not in this build");
+        review.push(mistake.help(format!("Build it with `--features {feature}`, or take `device: cpu`.")));
+    }
+    let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
+    Some(Place::Local(Local {
+        device,
+        index: small("target.local.index")?,
+        dtype: match draft.text("target.local.dtype")?.as_ref() {
+            "f32" => Dtype::F32,
+            "f16" => Dtype::F16,
+            "bf16" => Dtype::Bf16,
+            _ => Dtype::Auto,
+        },
+        threads: small("target.local.threads"),
+        batch: batch(draft, review),
+        logits: draft.flag("request.keep.logits").unwrap_or(false),
+    }))
+}
+
+/// Requests of a batch at the most: those of a static load are its own.
+fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
+    let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
+    let (own, load) = (small("target.local.batch"), small("load.static.batch"));
+    if let (Some(own), Some(load), Some(entry)) = (own, load, draft.entry("target.local.batch"))
+        && own != load
+    {
+        let mistake = Mistake::new(entry.value.at, "two sizes of a batch", format!("{own} here"));
+        let mistake = mistake.also(draft.place("load.static.batch"), format!("{load} here"));
+        review.push(mistake.help("A round of a static load is worked on as one batch; remove this one."));
+    }
+    load.or(own).unwrap_or(1)
+}
+
+/// The one model, with the absolute path where it is a file. Files what is not there.
+pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
+    const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), a .gguf file, or `random:tiny`.";
+    let Some(node) = draft.get("target.model") else {
+        let mistake = Mistake::new(draft.place("target"), "`target` needs `model`", "`model` is missing");
+        review.push(mistake.help(KINDS));
+        return None;
+    };
+    let shares = models(node)?;
+    let ([ModelShare { name, .. }], Some(_)) = (shares.as_slice(), node.text()) else {
+        let mistake = Mistake::new(node.at, "one model at a time is in this process", "names several");
+        review.push(mistake.help("Sweep them: `matrix: { target.model: [a, b] }`."));
+        return None;
+    };
+    let one = |name: String| Some(vec![ModelShare { name, weight: 1.0 }]);
+    if name.starts_with(RANDOM) {
+        if name != TINY {
+            review.push(Mistake::new(node.at, format!("there is no `{name}`"), format!("did you mean `{TINY}`?")).help(KINDS));
+        }
+        return one(name.clone());
+    }
+    let Some(path) = found(node.at.file, name, review) else {
+        let mistake = no_file(node.at, name, review);
+        review.push(
+            mistake.help(format!("{KINDS} A path is relative to the file that names it, or else to the working directory.")),
+        );
+        return None;
+    };
+    if let Some(why) = unlike(Path::new(&path)).filter(|_| !review.sources.stored) {
+        review.push(Mistake::new(node.at, format!("`{name}` is no model"), why).help(KINDS));
+    }
+    one(path)
+}
+
+/// Why what lies there is no model.
+fn unlike(path: &Path) -> Option<&'static str> {
+    let gguf = || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+    match path.is_dir() {
+        true => (!path.join("config.json").exists()).then_some("a folder without config.json"),
+        false => (!gguf()).then_some("a file, and none that ends in .gguf"),
+    }
+}
+
+/// The tokenizer of a model in this process: of a folder with one, or of the random model.
+pub(crate) fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
+    let node = draft.get("target.model").filter(|_| draft.api() == Some(Api::Local))?;
+    if node.text().as_deref() == Some(TINY) {
+        return Some(TINY.to_owned());
+    }
+    let path = found(node.at.file, &node.text()?, review)?;
+    Path::new(&path).join("tokenizer.json").exists().then_some(path)
+}
+
+#[cfg(test)]
+mod tests;
