@@ -108,7 +108,7 @@ pub fn plan(url: &str, load: &str, dataset: &str) -> Plan {
     let text = format!(
         "version: 1\nname: t\ntarget: {{ url: \"{url}\", model: m, timeouts: {{ connect: 5s, read: 20s, total: 30s }} }}\n\
          request: {{ stream: false }}\ndataset: {{ {dataset} }}\nload: {{ {load} }}\n\
-         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n"
+         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\ntelemetry: {{ gpu: false }}\n"
     );
     let input = Input { path: Path::new("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
     scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
