@@ -5,7 +5,7 @@ use crate::model::check::{Check, Of, RequestLimit, Subject};
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::mix::within;
 use crate::model::sample::{Row, Sample};
-use crate::model::telemetry::SignalStat;
+use crate::model::telemetry::{Seen, SignalStat};
 
 /// The evidence for one check.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,15 @@ impl Evidence {
 /// A statistic of a signal: neighbouring samples are alike, and no number of them bounds it.
 fn of_signal(seen: Option<&SignalStat>, stat: Stat) -> Evidence {
     let Some(seen) = seen else { return Evidence::Figure(None, 0) };
-    Evidence::Figure(seen.at(stat), seen.n)
+    Evidence::Figure(seen.at(stat).and_then(Seen::value), seen.n)
+}
+
+/// What a histogram knows of a statistic where it knows a bound of it alone, and how much it counted.
+pub(super) fn bounded(check: &Check, sample: &Sample) -> Option<(Seen, u64)> {
+    let Subject::Signal { signal, stat } = &check.subject else { return None };
+    let own = sample.signals.get(signal)?;
+    let seen = own.at(*stat)?;
+    seen.value().is_none().then_some((seen, own.n))
 }
 
 /// Which rows are ok and meet every limit, in the order of the rows; those whose users left are not among them.

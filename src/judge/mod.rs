@@ -4,6 +4,7 @@
 //! means and throughputs by the bootstrap, all else as a point.
 
 mod alike;
+mod bounded;
 mod chance;
 pub mod compare;
 mod evidence;

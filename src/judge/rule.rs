@@ -1,8 +1,8 @@
 //! One check of one case, ruled.
 
-use crate::judge::evidence::Evidence;
+use crate::judge::evidence::{self, Evidence};
 use crate::judge::opinion::Opinion;
-use crate::judge::{alike, point, quantile, ratio, relative, share, worth};
+use crate::judge::{alike, bounded, point, quantile, ratio, relative, share, worth};
 use crate::model::check::{Check, Confidence, NoData, Ruling, Subject, Verdict};
 use crate::model::metric::{Per, Stat};
 use crate::model::sample::Sample;
@@ -22,6 +22,9 @@ pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict 
 }
 
 fn opinion(check: &Check, sample: &Sample, seed: Seed) -> Opinion {
+    if let Some((seen, n)) = evidence::bounded(check, sample) {
+        return bounded::judge(check, seen, n);
+    }
     let mut evidence = Evidence::of(check, sample);
     let (Some(observed), n) = point::estimate(&mut evidence) else { return without_data(check) };
     let lost = observed.is_infinite().then_some("the value lies among the failed requests, which break any limit");

@@ -13,7 +13,7 @@ pub enum Form {
     Rate,
     /// The growth of one count over that of another, between two samples and over the window.
     Ratio,
-    /// A histogram of the server's: quantiles by interpolation in the growth of its buckets over the measured window.
+    /// A histogram of the server's: quantiles from the growth of its buckets over the measured window, as well as these tell.
     Histogram,
 }
 

@@ -145,19 +145,57 @@ pub struct SignalStat {
     pub buckets: Vec<(f64, f64)>,
 }
 
+/// What is known of a statistic.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Seen {
+    /// It is this.
+    Value(f64),
+    /// It lies in the first bucket of a histogram, and is this at the most: how far below, nobody knows.
+    AtMost(f64),
+    /// It lies in the last bucket of a histogram, which has no end, and is this at the least.
+    AtLeast(f64),
+}
+
+impl Seen {
+    /// The figure, where there is one.
+    pub fn value(self) -> Option<f64> {
+        match self {
+            Seen::Value(value) => Some(value),
+            Seen::AtMost(_) | Seen::AtLeast(_) => None,
+        }
+    }
+
+    /// The figure, or the bound that it does not pass.
+    pub fn number(self) -> f64 {
+        match self {
+            Seen::Value(number) | Seen::AtMost(number) | Seen::AtLeast(number) => number,
+        }
+    }
+
+    /// What is written before the number: nothing, `≤ ` or `≥ `.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Seen::Value(_) => "",
+            Seen::AtMost(_) => "≤ ",
+            Seen::AtLeast(_) => "≥ ",
+        }
+    }
+}
+
 impl SignalStat {
-    /// A statistic; None where the signal has none such. Quantiles of samples are by nearest rank; of a histogram, by
-    /// interpolation inside of the bucket that the rank falls into, from its lower bound to its upper one, as Prometheus'
-    /// `histogram_quantile` has it, and None where that is the last, which has no upper bound.
-    pub fn at(&self, stat: Stat) -> Option<f64> {
+    /// A statistic; None where the signal has none such. Quantiles of samples are by nearest rank. Of a histogram, a rank in its
+    /// first bucket is known by that bucket's bound alone, one in its last by the bound before it; in between, the rank is
+    /// interpolated from the bucket's lower bound to its upper one, as Prometheus' `histogram_quantile` has it, and good to its
+    /// width.
+    pub fn at(&self, stat: Stat) -> Option<Seen> {
         match stat {
-            Stat::Mean => self.mean,
-            Stat::Min => self.min,
-            Stat::Max => self.max,
-            Stat::Sd => self.sd,
-            Stat::Count => Some(self.n as f64),
-            Stat::Quantile(share) if self.buckets.is_empty() => self.ranked(share),
-            Stat::Quantile(share) => self.interpolated(share),
+            Stat::Mean => self.mean.map(Seen::Value),
+            Stat::Min => self.min.map(Seen::Value),
+            Stat::Max => self.max.map(Seen::Value),
+            Stat::Sd => self.sd.map(Seen::Value),
+            Stat::Count => Some(Seen::Value(self.n as f64)),
+            Stat::Quantile(share) if self.buckets.is_empty() => self.ranked(share).map(Seen::Value),
+            Stat::Quantile(share) => self.within(share),
         }
     }
 
@@ -167,16 +205,39 @@ impl SignalStat {
         (rank <= values.len()).then(|| *values.select_nth_unstable_by(rank - 1, f64::total_cmp).1)
     }
 
-    fn interpolated(&self, share: f64) -> Option<f64> {
+    fn within(&self, share: f64) -> Option<Seen> {
         let total = self.buckets.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
         let rank = share * total;
-        let place = self.buckets.iter().position(|(_, below)| *below >= rank)?;
+        let place = self.buckets.iter().position(|(_, below)| *below >= rank && *below > 0.0)?;
         let (upper, through) = *self.buckets.get(place)?;
-        let (lower, before) = place.checked_sub(1).and_then(|before| self.buckets.get(before)).copied().unwrap_or((0.0, 0.0));
+        let Some((lower, before)) = place.checked_sub(1).and_then(|before| self.buckets.get(before)).copied() else {
+            return upper.is_finite().then_some(Seen::AtMost(upper));
+        };
+        if upper.is_infinite() {
+            return Some(Seen::AtLeast(lower));
+        }
         let inside = through - before;
         let part = if inside > 0.0 { (rank - before) / inside } else { 1.0 };
-        upper.is_finite().then_some(lower + (upper - lower) * part)
+        Some(Seen::Value(lower + (upper - lower) * part))
     }
+}
+
+/// What has no common name, over the measured windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Other {
+    /// A value that stands until the next one.
+    Level {
+        /// Values that it had.
+        n: u64,
+        /// Weighted with time.
+        mean: Option<f64>,
+        /// Least.
+        min: f64,
+        /// Greatest.
+        max: f64,
+    },
+    /// What a count grew by, per second.
+    Growth(f64),
 }
 
 /// What a case's telemetry says.
@@ -186,8 +247,8 @@ pub struct Telemetry {
     pub signals: BTreeMap<Signal, SignalStat>,
     /// The first round's samples over its time: `(seconds after its start, value)`. Histograms have none.
     pub series: BTreeMap<Signal, Series>,
-    /// What has no common name: its name with labels, and its statistics over the measured windows.
-    pub others: BTreeMap<String, SignalStat>,
+    /// What has no common name: its name with labels, and what it was over the measured windows.
+    pub others: BTreeMap<String, Other>,
     /// Why what could be expected is missing.
     pub notes: Vec<String>,
 }
@@ -199,11 +260,26 @@ mod tests {
     #[test]
     fn quantiles_of_samples_are_ranks_and_those_of_buckets_lie_inside_them() {
         let seen = SignalStat { n: 4, values: vec![4.0, 1.0, 3.0, 2.0], ..SignalStat::default() };
-        assert_eq!([0.0, 0.5, 0.75, 1.0].map(|share| seen.at(Stat::Quantile(share))), [1.0, 2.0, 3.0, 4.0].map(Some));
-        let buckets = vec![(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)];
-        let told = SignalStat { n: 8, buckets, ..SignalStat::default() };
-        assert_eq!([0.25, 0.5, 0.75].map(|share| told.at(Stat::Quantile(share))), [10.0, 15.0, 20.0].map(Some));
-        assert_eq!((told.at(Stat::Quantile(0.9)), told.at(Stat::Max)), (None, None), "the last bucket has no end");
-        assert_eq!(SignalStat::default().at(Stat::Quantile(0.5)), None);
+        let ranks = [0.0, 0.5, 0.75, 1.0].map(|share| seen.at(Stat::Quantile(share)));
+        assert_eq!(ranks, [1.0, 2.0, 3.0, 4.0].map(|value| Some(Seen::Value(value))));
+        let told = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
+        let shares = [0.3125, 0.5, 0.75].map(|share| told.at(Stat::Quantile(share)));
+        assert_eq!(shares, [11.25, 15.0, 20.0].map(|value| Some(Seen::Value(value))));
+        assert_eq!((told.at(Stat::Max), SignalStat::default().at(Stat::Quantile(0.5))), (None, None));
+    }
+
+    #[test]
+    fn the_first_bucket_has_no_begin_and_the_last_no_end() {
+        let told = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
+        assert_eq!([0.0, 0.1, 0.25].map(|share| told.at(Stat::Quantile(share))), [Some(Seen::AtMost(10.0)); 3]);
+        assert_eq!([0.76, 1.0].map(|share| told.at(Stat::Quantile(share))), [Some(Seen::AtLeast(20.0)); 2]);
+        let late = buckets(&[(10.0, 0.0), (20.0, 6.0), (f64::INFINITY, 6.0)]);
+        assert_eq!(late.at(Stat::Quantile(0.0)), Some(Seen::Value(10.0)), "an empty bucket holds no rank");
+        let blind = buckets(&[(f64::INFINITY, 6.0)]);
+        assert_eq!(blind.at(Stat::Quantile(0.5)), None, "one bucket for all says nothing");
+    }
+
+    fn buckets(own: &[(f64, f64)]) -> SignalStat {
+        SignalStat { n: own.last().unwrap().1 as u64, buckets: own.to_vec(), ..SignalStat::default() }
     }
 }

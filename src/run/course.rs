@@ -13,8 +13,9 @@ use crate::run::ledger::Ledger;
 use crate::run::line::Walk;
 use crate::run::managed::{Managed, Servers};
 use crate::run::model::Models;
-use crate::run::observe::{self, Observer};
+use crate::run::observe::Observer;
 use crate::run::part::play;
+use crate::run::readings::Keeper;
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
 use crate::run::turn::{Played, Probing, Turn};
@@ -49,6 +50,7 @@ pub struct Course<'a> {
     pub rows: Rows,
     /// What was sampled, round by round as they ran.
     pub recorded: Vec<Recorded>,
+    keeper: Keeper,
     observer: Observer,
     ledger: Ledger,
     told: Vec<String>,
@@ -88,6 +90,7 @@ impl<'a> Course<'a> {
             journal,
             rows,
             recorded,
+            keeper: Keeper::default(),
             observer,
             ledger,
             told,
@@ -177,7 +180,8 @@ impl<'a> Course<'a> {
         self.rows.insert((leg.index as u32, leg.round), done.outcomes);
         self.recorded.push(done.recorded);
         let noted = manifest::write(self.folder, self.manifest).map_err(RunError::from);
-        if let Some(fault) = done.fault.or(noted.and_then(|()| observe::keep(self.folder, &self.recorded)).err()) {
+        let kept = noted.and_then(|()| self.keeper.keep(self.folder, &self.recorded, Instant::now()));
+        if let Some(fault) = done.fault.or(kept.err()) {
             self.give_up(leg, fault);
         }
     }

@@ -32,6 +32,7 @@ pub mod model;
 pub mod observe;
 pub mod part;
 pub mod publish;
+pub mod readings;
 pub mod reckon;
 pub mod recover;
 pub mod rounds;

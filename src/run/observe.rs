@@ -1,15 +1,12 @@
 //! What is sampled beside a round: which sources it has, and where their readings go.
 
-use crate::frame::telemetry;
 use crate::model::plan::{Case, Plan};
 use crate::model::target::Place;
-use crate::model::telemetry::{Recorded, Scrape, TelemetrySpec};
+use crate::model::telemetry::{Scrape, TelemetrySpec};
 use crate::model::units::Nanos;
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::host::metrics_url;
-use crate::run::recover::READINGS;
-use crate::store::RunDir;
 use crate::telemetry::dcgm::Dcgm;
 use crate::telemetry::gpu::amd::Amd;
 use crate::telemetry::gpu::nvml::Nvidia;
@@ -110,18 +107,6 @@ fn simulated(case: &Case) -> bool {
     matches!(case.target.place, Place::Simulator { .. })
 }
 
-/// Writes what the rounds so far have recorded into the run folder, whole or not at all. It is called after every round, with all
-/// rounds in the order in which they ran.
-///
-/// # Errors
-/// It cannot be written.
-pub fn keep(folder: &RunDir, recorded: &[Recorded]) -> Result<(), RunError> {
-    if recorded.iter().all(|own| own.readings.is_empty()) {
-        return Ok(());
-    }
-    Ok(folder.write(READINGS, &telemetry::write(recorded)?)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +137,7 @@ mod tests {
         assert_eq!(tellers("{ gpu: false }", Some(1)), [Teller::Tool, Teller::Host, Teller::Process]);
         assert_eq!(tellers("{ host: false }", Some(1)), []);
         assert_eq!(tellers("{ interval: off }", Some(1)), []);
-        let pages = "{ host: false, dcgm: \"http://127.0.0.1:9/\" }";
+        let pages = "{ gpu: false, host: false, dcgm: \"http://127.0.0.1:9/\" }";
         assert_eq!(told_by(", metrics: simulator", pages, None), [Teller::Dcgm, Teller::Prometheus]);
         assert_eq!(told_by(", metrics: simulator", "{ interval: off }", None), [Teller::Prometheus]);
     }

@@ -7,7 +7,7 @@ use crate::model::report::Report;
 use crate::run::compat::compat;
 use crate::run::data::{database, histograms};
 use crate::run::error::RunError;
-use crate::run::observe;
+use crate::run::readings;
 use crate::run::reckon::reckon;
 use crate::store::{RunDir, journal, manifest};
 use crate::view::{self, Chart, Inconclusive};
@@ -47,7 +47,7 @@ pub fn publish(
     let mut rows = Vec::new();
     table.write_parquet(&mut rows)?;
     folder.write("requests.parquet", &rows)?;
-    observe::keep(folder, table.recorded())?;
+    readings::write(folder, table.recorded())?;
     manifest::write(folder, facts)?;
     folder.remove(journal::FILE)?;
     let report = reckon(plan, table, facts)?;

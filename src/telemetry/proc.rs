@@ -58,7 +58,7 @@ pub(super) fn stat(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = rest.split_whitespace().take(20).collect();
     let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
     // `man 5 proc` counts from 1, and the state that follows the name is its third.
-    let ticks = (11..15).map(|place| number(place)).sum::<Option<u64>>()?;
+    let ticks = (11..15).map(number).sum::<Option<u64>>()?;
     Some(Stat { parent: u32::try_from(number(1)?).ok()?, ticks, started: number(19)? })
 }
 

@@ -77,6 +77,7 @@ fn failed(report: &Report) -> String {
             let limit = check.relative.map(|_| format!(", limit {}", relative::limit(verdict))).unwrap_or_default();
             format!("observed {}{}{limit}", subject_mark(case, verdict), against(verdict.observed, check.limit, unit))
         }
+        None if verdict.n > 0 => verdict.note.clone().unwrap_or_default(),
         None => "there is no data for it".to_owned(),
     };
     let others = if broken.len() > 1 { "; worst: " } else { ": " };
@@ -100,7 +101,7 @@ fn undecided(report: &Report) -> String {
     let (have, name) = (verdict.n, title(&verdict.check));
     let advice = match verdict.need {
         Some(need) => format!("has {have} samples and needs about {need}: measure more (`load.requests` or `load.duration`)"),
-        None if verdict.check.relative.is_some() && verdict.note.is_some() => {
+        None if (verdict.check.relative.is_some() || verdict.observed.is_none() && verdict.n > 0) && verdict.note.is_some() => {
             format!("is open: {}", verdict.note.as_deref().unwrap_or_default())
         }
         None => format!("has {have} samples, too few to say: measure more (`load.requests` or `load.duration`)"),

@@ -84,7 +84,7 @@ pub(super) fn summarise(rounds: &[Watched<'_>]) -> Telemetry {
                 told.signals.insert(signal, stat);
                 told.notes.extend(note.map(|note| format!("{signal}: {note}")));
             }
-            Err(why) => told.notes.push(format!("n/a: {signal}: {why}.")),
+            Err(why) => told.notes.extend(why.map(|why| format!("n/a: {signal}: {why}."))),
         }
         let series = rounds.first().map(|own| series(signal, teller, own)).unwrap_or_default();
         if !series.is_empty() {
@@ -113,11 +113,14 @@ fn chosen(rounds: &[Watched<'_>]) -> BTreeMap<Signal, BTreeSet<Teller>> {
     chosen
 }
 
-/// The statistic of a signal and what is to be known of it; or why there is none.
-fn of_signal(signal: Signal, teller: Teller, rounds: &[Watched<'_>]) -> Result<(SignalStat, Option<String>), &'static str> {
+/// A statistic and what is to be known of it; or why there is none, where that is news.
+type Found = Result<(SignalStat, Option<String>), Option<String>>;
+
+/// The statistic of a signal.
+fn of_signal(signal: Signal, teller: Teller, rounds: &[Watched<'_>]) -> Found {
     let lines = rounds.iter().map(|own| (Line::of(own.recorded, signal, teller), own.window));
     match signal.form() {
-        Form::Histogram => histogram::stat(&lines.collect::<Vec<_>>()),
+        Form::Histogram => histogram::stat(&lines.collect::<Vec<_>>()).map_err(|why| Some(why.to_owned())),
         _ => points::stat(signal, &lines.collect::<Vec<_>>()).map(|stat| (stat, None)),
     }
 }

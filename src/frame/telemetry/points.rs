@@ -78,9 +78,31 @@ fn ratios(line: &Line<'_>) -> Vec<Point> {
     pairs(&counted).filter_map(point).collect()
 }
 
+/// Why there is no sample within the windows; None where nobody could have expected one.
+fn lacking(signal: Signal, lines: &[(Line<'_>, Window)], points: &[Point]) -> Option<String> {
+    // A server that does not speculate counts no draft.
+    let drafts = || lines.iter().flat_map(|(line, _)| &line.0).any(|own| own.labelled("whole").is_none_or(|whole| whole > 0.0));
+    if signal == Signal::ServerSpecAcceptRate && !drafts() {
+        return None;
+    }
+    if signal.form() == Form::Ratio && !points.is_empty() {
+        return Some("nothing that it is a share of grew in the measured windows".to_owned());
+    }
+    let within =
+        |(line, window): &(Line<'_>, Window)| line.0.iter().filter(|own| (window.from..=window.until).contains(&own.at)).count();
+    if lines.iter().any(|own| within(own) > 1) {
+        return Some("too few readings lie within the measured windows".to_owned());
+    }
+    let longest = lines.iter().map(|(_, window)| window.until - window.from).max().unwrap_or(0) as f64 / 1e9;
+    let longest = (longest * 1000.0).round() / 1000.0;
+    let what = format!("the longest measured window, of {longest} s, holds fewer than two readings");
+    Some(format!("{what}: lower `target.metrics.interval` or `telemetry.interval`, or measure longer"))
+}
+
 /// Over the samples that lie within the windows, pairs with both of their ends. The mean of a rate, or of a ratio, is the growth
-/// of all pairs over their time, or over the growth of the other count, so that pairs of unequal weight do not mislead.
-pub(super) fn stat(signal: Signal, lines: &[(Line<'_>, Window)]) -> Result<SignalStat, &'static str> {
+/// of all pairs over their time, or over the growth of the other count, so that pairs of unequal weight do not mislead. Without
+/// a sample, why; None where that is no news.
+pub(super) fn stat(signal: Signal, lines: &[(Line<'_>, Window)]) -> Result<SignalStat, Option<String>> {
     let inside = |(line, window): &(Line<'_>, Window)| {
         let within = |point: &Point| point.from >= window.from && point.at <= window.until;
         of(signal, line).into_iter().filter(within).collect::<Vec<_>>()
@@ -89,10 +111,7 @@ pub(super) fn stat(signal: Signal, lines: &[(Line<'_>, Window)]) -> Result<Signa
     let values: Vec<f64> = points.iter().filter_map(Point::value).collect();
     let whole: f64 = points.iter().map(|point| point.whole).sum();
     if values.is_empty() {
-        return Err(match signal.form() {
-            Form::Ratio if !points.is_empty() => "nothing that it is a share of grew in the measured windows",
-            _ => "too few readings lie within the measured windows",
-        });
+        return Err(lacking(signal, lines, &points));
     }
     Ok(SignalStat {
         n: values.len() as u64,

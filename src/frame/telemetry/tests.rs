@@ -5,8 +5,10 @@ use crate::frame::table::Tagged;
 use crate::model::load::Shape;
 use crate::model::manifest::Part;
 use crate::model::metric::Stat;
-use crate::model::telemetry::Reading;
+use crate::model::telemetry::{Reading, Seen};
 use proptest::prelude::*;
+
+mod queue;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -44,7 +46,7 @@ fn a_gauge_is_its_samples_within_the_window_and_its_edges() {
     );
     let stat = &seen.signals[&Signal::ServerWaiting];
     assert_eq!((figures(stat), stat.sd), ((3, Some(3.0), Some(1.0), Some(5.0)), Some(2.0)));
-    assert_eq!([0.5, 0.99].map(|share| stat.at(Stat::Quantile(share))), [Some(3.0), Some(5.0)]);
+    assert_eq!([0.5, 0.99].map(|share| stat.at(Stat::Quantile(share))), [3.0, 5.0].map(|value| Some(Seen::Value(value))));
     assert_eq!(seen.series[&Signal::ServerWaiting], [(0.9, 50.0), (1.0, 1.0), (2.0, 5.0), (4.0, 3.0), (4.1, 90.0)]);
     assert_eq!(seen.notes, [""; 0]);
 }
@@ -94,7 +96,7 @@ fn a_ratio_is_over_the_window_and_pairs_without_growth_have_none() {
     };
     let seen = over(counts.into_iter().flat_map(both).collect());
     assert_eq!(figures(&seen.signals[&Signal::ServerPrefixCacheHitRate]), (2, Some(31.0 / 50.0), Some(0.1), Some(0.75)));
-    let none = over(vec![both((10, 5.0, 10.0)), both((40, 5.0, 10.0))].concat());
+    let none = over([both((10, 5.0, 10.0)), both((40, 5.0, 10.0))].concat());
     assert!(none.signals.is_empty());
     assert_eq!(none.notes, ["n/a: server.prefix_cache_hit_rate: nothing that it is a share of grew in the measured windows."]);
     let told = over(vec![server(20, Signal::ServerSpecAcceptRate, "value", 0.5)]);
@@ -122,7 +124,8 @@ fn a_histogram_is_what_grew_between_the_readings_around_the_window() {
         (figures(stat), stat.buckets.clone()),
         ((8, Some(15.0), None, None), vec![(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)])
     );
-    assert_eq!((stat.at(Stat::Quantile(0.5)), stat.at(Stat::Quantile(0.95))), (Some(15.0), None));
+    let quantiles = [0.5, 0.95].map(|share| stat.at(Stat::Quantile(share)));
+    assert_eq!(quantiles, [Some(Seen::Value(15.0)), Some(Seen::AtLeast(20.0))]);
     assert!(seen.series.is_empty() && seen.notes.is_empty());
 }
 
@@ -164,25 +167,23 @@ fn of_two_tellers_the_first_is_taken_and_that_is_said() {
 }
 
 #[test]
-fn what_is_not_there_is_no_zero() {
+fn what_is_not_there_is_no_zero_and_a_short_window_says_what_to_do() {
     let seen = over(vec![server(50, Signal::ServerRunning, "", 1.0), server(51, Signal::ServerWaiting, "", f64::NAN)]);
     assert!(seen.signals.is_empty());
-    let why = "too few readings lie within the measured windows";
-    assert_eq!(seen.notes, [format!("n/a: server.*: {why}.")]);
+    let what = "the longest measured window, of 3 s, holds fewer than two readings: lower `target.metrics.interval` or";
+    assert_eq!(seen.notes, [format!("n/a: server.*: {what} `telemetry.interval`, or measure longer.")]);
+    let fell = over([(10, 9.0), (40, 2.0)].map(|(at, v)| server(at, Signal::ServerOutputTps, "", v)).into());
+    assert_eq!(fell.notes, ["n/a: server.output_tps: too few readings lie within the measured windows."]);
     assert_eq!(over(Vec::new()), Telemetry::default());
 }
 
 #[test]
-fn other_values_stand_until_the_next_is_written() {
-    let other = |tenths, value| told(tenths, Teller::Prometheus, "x:y", ("a=b", Some(1)), value);
-    let seen = over(vec![other(0, 2.0), other(30, 8.0), other(45, 99.0), told(50, Teller::Prometheus, "z", ("", None), 1.0)]);
-    // 2 for 2 s, 8 for 1 s.
-    assert_eq!(
-        seen.others.iter().map(|(name, own)| (name.as_str(), figures(own))).collect::<Vec<_>>(),
-        [("x:y{a=b,gpu=1}", (2, Some(4.0), Some(2.0), Some(8.0)))]
-    );
-    let late = over(vec![other(35, 6.0)]);
-    assert_eq!(late.others["x:y{a=b,gpu=1}"].mean, Some(6.0), "from where it is known");
+fn a_server_that_does_not_speculate_says_nothing_of_it() {
+    let both = |at, whole| ["part", "whole"].map(|label| server(at, Signal::ServerSpecAcceptRate, label, whole));
+    let none = over([both(10, 0.0), both(40, 0.0)].concat());
+    assert_eq!((none.signals.len(), none.notes), (0, Vec::new()));
+    let idle = over([both(10, 5.0), both(40, 5.0)].concat());
+    assert_eq!(idle.notes, ["n/a: server.spec_accept_rate: nothing that it is a share of grew in the measured windows."]);
 }
 
 #[test]

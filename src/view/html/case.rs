@@ -9,6 +9,7 @@ use crate::view::format::{ABSENT, optional, percent};
 use crate::view::html::cells::{Cell, Piece, Row, Table, quantile, rich, shown};
 use crate::view::html::sampled;
 use crate::view::html::tables::{anchor, audit, count, failures};
+use crate::view::telemetry;
 use serde::Serialize;
 
 /// Everything about one case that needs no script.
@@ -24,7 +25,7 @@ pub struct Section {
     high: Table,
     groups: Table,
     signals: Table,
-    others: Table,
+    others: String,
     beside: Table,
     failures: Table,
     audit: Table,
@@ -44,7 +45,7 @@ pub fn section(index: usize, case: &CaseReport) -> Section {
         high: percentiles(case, &HIGH, Metric::higher_is_better),
         groups: groups(case),
         signals: sampled::signals(case),
-        others: sampled::others(case),
+        others: telemetry::others(case),
         beside: sampled::beside(case),
         failures: failures(alone()).narrower(),
         audit: audit(alone()).narrower(),

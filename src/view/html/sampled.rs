@@ -2,48 +2,41 @@
 
 use crate::model::report::CaseReport;
 use crate::model::signal::Signal;
-use crate::model::telemetry::SignalStat;
+use crate::model::telemetry::{Seen, SignalStat};
 use crate::model::units::Unit;
-use crate::view::format::{ABSENT, value};
 use crate::view::html::cells::{Cell, Row, Table};
 use crate::view::html::series::{columns, highest};
 use crate::view::html::tables::count;
-use crate::view::telemetry::{HEADS, STATS, apart, shown};
+use crate::view::telemetry::{HEADS, STATS, apart, known, shown};
 use serde_json::{Value, json};
 
 /// The signals that exist.
 pub fn signals(case: &CaseReport) -> Table {
     let row = |(signal, own): (&Signal, &SignalStat)| {
-        let figures = STATS.iter().map(|stat| Cell::figure(shown(*signal, own, *stat), own.at(*stat)).of("", &stat.to_string()));
+        let figures = STATS
+            .iter()
+            .map(|stat| Cell::figure(shown(*signal, own, *stat), own.at(*stat).and_then(Seen::value)).of("", &stat.to_string()));
         let words = [Cell::code(signal.name()), count(own.n, "", "n")];
         Row { metric: Some(signal.name().to_owned()), cells: words.into_iter().chain(figures).collect(), ..Row::default() }
     };
     Table::new(&HEADS, case.telemetry.signals.iter().map(row).collect())
 }
 
-/// What has no common name.
-pub fn others(case: &CaseReport) -> Table {
-    let row = |(name, own): (&String, &SignalStat)| {
-        let text = |raw: Option<f64>| raw.map_or_else(|| ABSENT.to_owned(), |raw| value(raw, Unit::Count));
-        let figures = [own.mean, own.min, own.max].map(|raw| Cell::figure(text(raw), raw));
-        let cells = [Cell::code(name), count(own.n, "", "n")].into_iter().chain(figures).collect();
-        Row { cells, ..Row::default() }
-    };
-    Table::new(&["Name", ">values", ">mean", ">min", ">max"], case.telemetry.others.iter().map(row).collect())
-}
-
 /// The client's TTFT beside the server's own.
 pub fn beside(case: &CaseReport) -> Table {
     let rows = apart(case).into_iter().map(|part| {
-        let text = |raw: Option<f64>| raw.map_or_else(String::new, |raw| value(raw, Unit::Millis));
-        let figures = part.figures.map(|raw| Cell::figure(text(raw), raw));
+        let text = |seen: Option<Seen>| seen.map_or_else(String::new, |seen| known(seen, Unit::Millis));
+        let figures = part.figures.map(|seen| Cell::figure(text(seen), seen.and_then(Seen::value)));
         Row { cells: [Cell::prose(part.name)].into_iter().chain(figures).collect(), ..Row::default() }
     });
     Table::new(&["Time to first token", ">mean", ">p50", ">p95", ">p99"], rows.collect())
 }
 
+/// A picture: its title, its unit, and the signals that are its lines with a word for each.
+type Drawn = (&'static str, &'static str, &'static [(Signal, &'static str)]);
+
 /// The lines of the charts over time: signals of one picture and one unit together.
-const PICTURES: [(&str, &str, &[(Signal, &str)]); 7] = [
+const PICTURES: [Drawn; 7] = [
     ("Requests in the server", "requests", &[(Signal::ServerRunning, "running"), (Signal::ServerWaiting, "waiting")]),
     ("KV cache in use", "%", &[(Signal::ServerKvCacheUsage, "KV cache")]),
     ("GPU busy", "%", &[(Signal::GpuUtilization, "processors"), (Signal::GpuMemoryUtilization, "memory interface")]),
@@ -64,7 +57,7 @@ pub fn pictures(case: &CaseReport, room: usize) -> Value {
         let points: Vec<(f64, f64)> = points.iter().map(|(at, value)| (*at, value * factor)).collect();
         Some(json!({ "label": word, "points": columns(&highest(&points, room)) }))
     };
-    let picture = |(title, unit, signals): &(&str, &str, &[(Signal, &str)])| {
+    let picture = |(title, unit, signals): &Drawn| {
         let lines: Vec<Value> = signals.iter().filter_map(line).collect();
         (!lines.is_empty()).then(|| json!({ "title": title, "unit": unit, "lines": lines }))
     };
@@ -88,7 +81,7 @@ mod tests {
 
     #[test]
     fn tables_hold_what_there_is() {
-        assert_eq!((signals(&observed()).rows.len(), others(&observed()).rows.len(), beside(&observed()).rows.len()), (16, 1, 6));
+        assert_eq!((signals(&observed()).rows.len(), beside(&observed()).rows.len()), (16, 6));
         assert_eq!((signals(&case(4)).rows.len(), beside(&case(4)).rows.len()), (0, 0));
     }
 }

@@ -7,10 +7,10 @@ pub use ttft::{apart, remarks};
 use crate::model::metric::Stat;
 use crate::model::report::{CaseReport, Report};
 use crate::model::signal::Signal;
-use crate::model::telemetry::SignalStat;
+use crate::model::telemetry::{Other, Seen, SignalStat};
 use crate::model::units::Unit;
 use crate::view::escape::code;
-use crate::view::format::{ABSENT, optional, plain, value};
+use crate::view::format::{ABSENT, plain, value};
 use crate::view::sheet::Sheet;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -21,6 +21,9 @@ pub const HEADS: [&str; 8] = ["Signal", ">n", ">mean", ">p50", ">p95", ">p99", "
 /// The statistics behind those heads, but for the count.
 pub const STATS: [Stat; 6] = [Stat::Mean, Stat::Quantile(0.50), Stat::Quantile(0.95), Stat::Quantile(0.99), Stat::Min, Stat::Max];
 
+/// The quantiles of results.json.
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p95", 0.95), ("p99", 0.99)];
+
 /// The tables of a case.
 #[derive(Serialize)]
 pub struct Told {
@@ -29,7 +32,8 @@ pub struct Told {
     /// As HTML.
     summary: String,
     sheet: Sheet,
-    others: Sheet,
+    /// Where the rest is.
+    others: String,
 }
 
 /// The tables of every case of which anything was sampled.
@@ -49,20 +53,38 @@ pub fn json(case: &CaseReport) -> Value {
     let signal = |signal: &Signal| {
         let told = telemetry.signals.get(signal).map(|own| {
             let unit = if signal.unit() == Unit::Share { "share" } else { signal.unit().symbol() };
-            json!({
-                "unit": unit, "n": own.n, "mean": own.mean, "sd": own.sd, "min": own.min, "max": own.max,
-                "p50": own.at(Stat::Quantile(0.50)), "p95": own.at(Stat::Quantile(0.95)), "p99": own.at(Stat::Quantile(0.99)),
-            })
+            let mut all = json!({ "unit": unit, "n": own.n, "mean": own.mean, "sd": own.sd, "min": own.min, "max": own.max });
+            let mut bounds = Map::new();
+            for (name, share) in QUANTILES {
+                let seen = own.at(Stat::Quantile(share));
+                all[name] = json!(seen.and_then(Seen::value));
+                bounds.extend(seen.and_then(bound).map(|bound| (name.to_owned(), bound)));
+            }
+            all["bounds"] = Value::Object(bounds);
+            all
         });
         (signal.name().to_owned(), json!(told))
     };
-    let other = |(name, own): (&String, &SignalStat)| {
-        (name.clone(), json!({ "n": own.n, "mean": own.mean, "min": own.min, "max": own.max }))
+    let other = |(name, own): (&String, &Other)| {
+        let told = match own {
+            Other::Level { n, mean, min, max } => json!({ "n": n, "mean": mean, "min": min, "max": max }),
+            Other::Growth(growth) => json!({ "per_second": growth }),
+        };
+        (name.clone(), told)
     };
     let mut all: Map<String, Value> = Signal::ALL.iter().map(signal).collect();
     all.insert("other".to_owned(), Value::Object(telemetry.others.iter().map(other).collect()));
     all.insert("notes".to_owned(), json!(telemetry.notes));
     Value::Object(all)
+}
+
+/// What is known of a figure that is not known itself.
+fn bound(seen: Seen) -> Option<Value> {
+    match seen {
+        Seen::Value(_) => None,
+        Seen::AtMost(most) => Some(json!({ "at_most": most })),
+        Seen::AtLeast(least) => Some(json!({ "at_least": least })),
+    }
 }
 
 /// The signals of a case; no rows where there are none.
@@ -76,7 +98,12 @@ pub fn sheet(case: &CaseReport) -> Sheet {
 
 /// A statistic of a signal in its unit.
 pub fn shown(signal: Signal, own: &SignalStat, stat: Stat) -> String {
-    optional(own.at(stat), signal.unit())
+    own.at(stat).map_or_else(|| ABSENT.to_owned(), |seen| known(seen, signal.unit()))
+}
+
+/// What is known of a figure, in its unit: `≤ 300 ms`.
+pub fn known(seen: Seen, unit: Unit) -> String {
+    format!("{}{}", seen.sign(), value(seen.number(), unit))
 }
 
 /// The client's TTFT beside the server's own, of every case that has both.
@@ -84,7 +111,7 @@ pub fn beside(report: &Report) -> Sheet {
     let heads = ["Case", "Time to first token", ">mean", ">p50", ">p95", ">p99"];
     let rows = report.cases.iter().flat_map(|case| {
         apart(case).into_iter().map(move |part| {
-            let figures = part.figures.map(|figure| figure.map_or_else(String::new, |figure| value(figure, Unit::Millis)));
+            let figures = part.figures.map(|figure| figure.map_or_else(String::new, |figure| known(figure, Unit::Millis)));
             [code(&case.id), part.name.to_owned()].into_iter().chain(figures).collect()
         })
     });
@@ -135,14 +162,13 @@ pub fn lines(report: &Report) -> String {
     TOLD.iter().filter_map(line).collect()
 }
 
-/// The other series of a case, for a reader who looks for them.
-pub fn others(case: &CaseReport) -> Sheet {
-    let row = |(name, own): (&String, &SignalStat)| {
-        let figures =
-            [own.mean, own.min, own.max].map(|figure| figure.map_or_else(|| ABSENT.to_owned(), |own| value(own, Unit::Count)));
-        [code(name), own.n.to_string()].into_iter().chain(figures).collect()
-    };
-    Sheet::new(&["Name", ">values", ">mean", ">min", ">max"], case.telemetry.others.iter().map(row).collect())
+/// Where the series without a common name are; empty where there are none.
+pub fn others(case: &CaseReport) -> String {
+    match case.telemetry.others.len() {
+        0 => String::new(),
+        1 => "1 more series, by its own name, is in results.json and telemetry.parquet.".to_owned(),
+        more => format!("{more} more series, by their own names, are in results.json and telemetry.parquet."),
+    }
 }
 
 #[cfg(test)]
@@ -158,7 +184,14 @@ mod tests {
         assert_eq!(told["server.kv_cache_usage"]["unit"], "share");
         assert_eq!((&told["server.ttft"]["max"], &told["server.ttft"]["n"]), (&Value::Null, &json!(240)));
         assert_eq!(told["server.preemptions"], Value::Null);
+        let queue = &told["server.queue_time"];
+        assert_eq!(
+            (&queue["p50"], &queue["bounds"]),
+            (&Value::Null, &json!({ "p50": { "at_most": 300.0 }, "p99": { "at_least": 480.0 } }))
+        );
+        assert_eq!((&told["server.ttft"]["bounds"], &told["gpu.power"]["bounds"]), (&json!({}), &json!({})));
         assert_eq!(told["other"]["vllm:lora{a=b}"], json!({ "n": 2, "mean": 1.5, "min": 1.0, "max": 2.0 }));
+        assert_eq!(told["other"]["vllm:corrupted_total"], json!({ "per_second": 0.25 }));
         assert!(json(&case(4)).as_object().unwrap().values().all(|own| own.is_null() || own == &json!({}) || own == &json!([])));
     }
 
@@ -178,9 +211,13 @@ mod tests {
     #[test]
     fn tables_are_as_wide_as_their_heads() {
         let report = report_of(vec![observed(), case(4)], Default::default(), 0);
-        for sheet in [sheet(&observed()), others(&observed()), beside(&report)] {
+        for sheet in [sheet(&observed()), beside(&report)] {
             assert!(!sheet.rows.is_empty() && sheet.rows.iter().all(|row| row.len() == sheet.head.len()), "{:?}", sheet.head);
         }
+        let queue = sheet(&observed()).rows.into_iter().find(|row| row[0] == "`server.queue_time`").unwrap();
+        assert_eq!(queue[1..], ["240", "22 ms", "≤ 300 ms", "435 ms", "≥ 480 ms", "n/a", "n/a"]);
+        assert_eq!(others(&observed()), "2 more series, by their own names, are in results.json and telemetry.parquet.");
+        assert_eq!(others(&case(4)), "");
         assert!(sheet(&case(4)).rows.is_empty() && beside(&sweep(2)).rows.is_empty());
     }
 }

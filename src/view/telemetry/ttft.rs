@@ -3,6 +3,7 @@
 use crate::model::metric::{Metric, Stat};
 use crate::model::report::CaseReport;
 use crate::model::signal::Signal;
+use crate::model::telemetry::Seen;
 
 /// A line of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,7 +11,7 @@ pub struct Part {
     /// What it is.
     pub name: &'static str,
     /// Mean, p50, p95 and p99 in milliseconds; of a difference the mean alone, since quantiles do not subtract.
-    pub figures: [Option<f64>; 4],
+    pub figures: [Option<Seen>; 4],
 }
 
 /// The two, and the parts of the client's mean: lag, queue, work and the rest add up to it. Empty where one is not known.
@@ -22,17 +23,17 @@ pub fn apart(case: &CaseReport) -> Vec<Part> {
         return Vec::new();
     };
     let queue = server(Signal::ServerQueueTime);
-    let mean = |mean: Option<f64>| [mean, None, None, None];
+    let mean = |mean: Option<f64>| [mean.map(Seen::Value), None, None, None];
     let shares = [0.50, 0.95, 0.99];
     let told = |signal: Signal| {
         server(signal).map(|own| {
             let [a, b, c] = shares.map(|share| own.at(Stat::Quantile(share)));
-            [own.mean, a, b, c]
+            [own.mean.map(Seen::Value), a, b, c]
         })
     };
-    let [a, b, c] = shares.map(|share| due.quantile(share));
+    let [a, b, c] = shares.map(|share| due.quantile(share).map(Seen::Value));
     let parts = [
-        ("client, from when it was due", Some([Some(due.mean), a, b, c])),
+        ("client, from when it was due", Some([Some(Seen::Value(due.mean)), a, b, c])),
         ("server, by its own histogram", told(Signal::ServerTtft)),
         ("apart: schedule lag of the client", Some(mean(Some(due.mean - sent.mean)))),
         ("apart: queue in the server", told(Signal::ServerQueueTime)),
@@ -66,9 +67,11 @@ mod tests {
     fn the_parts_of_the_clients_mean_add_up_to_it() {
         let own = observed();
         let parts = apart(&own);
-        let sum: f64 = parts.iter().filter(|part| part.name.starts_with("apart")).filter_map(|part| part.figures[0]).sum();
+        let sum: f64 =
+            parts.iter().filter(|part| part.name.starts_with("apart")).filter_map(|part| part.figures[0]?.value()).sum();
         assert!((sum - own.distributions[&Metric::Ttft].mean).abs() < 1e-9, "{parts:?}");
         assert_eq!(parts.len(), 6);
+        assert_eq!(parts[3].figures[1], Some(Seen::AtMost(300.0)), "the queue's p50 lies in its first bucket");
         let mut blind = own;
         blind.telemetry.signals.remove(&Signal::ServerQueueTime);
         let parts = apart(&blind);

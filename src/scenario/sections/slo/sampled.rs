@@ -24,6 +24,9 @@ fn untold(signal: Signal, case: &Case, spec: &TelemetrySpec) -> Option<(&'static
         "gpu" if signal == Signal::GpuMemoryServer && target.server.is_none() => {
             Some(("no server is started for the run", "Set `target.server`"))
         }
+        "gpu" if signal == Signal::GpuMemoryServer && !(spec.gpu && spec.host && spec.dcgm.is_none() && on(spec)) => {
+            Some(("NVIDIA's library tells it, of processes that are sampled", "Take `telemetry` as it is by default"))
+        }
         "gpu" if !gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
         "host" | "tool" | "process" if !(spec.host && on(spec)) => {
             Some(("the machine is not sampled", "Take `telemetry` as it is by default"))
