@@ -2,7 +2,7 @@
 
 use crate::model::compare::{Comparison, Contrast, Reading, Run};
 use crate::view::ViewError;
-use crate::view::compare::{notes, words};
+use crate::view::compare::{notes, signals, words};
 use serde_json::{Value, json};
 
 /// The format's name and version, the value of `schema`.
@@ -25,6 +25,7 @@ pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
         "alone": comparison.alone.iter().map(|(run, case)| json!({ "run": run, "case": case })).collect::<Vec<_>>(),
         "notes": notes(comparison),
         "comparisons": comparison.contrasts.iter().map(|own| contrast(comparison, own)).collect::<Vec<_>>(),
+        "signals": signals::json(comparison),
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

@@ -2,7 +2,7 @@
 
 use crate::model::compare::{Comparison, Contrast, Finding};
 use crate::view::Chart;
-use crate::view::compare::{notes::notes, notes::scope, words};
+use crate::view::compare::{notes::notes, notes::scope, signals, words};
 use crate::view::escape::{code, prose};
 use crate::view::format::percent;
 
@@ -25,6 +25,7 @@ pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
         charts.iter().for_each(|chart| text += &format!("![{}](charts/{}.png)\n\n", prose(&chart.title), chart.name));
     }
     text += &cases(comparison);
+    text += &signals::markdown(comparison);
     text + &how(comparison)
 }
 

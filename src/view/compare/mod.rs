@@ -4,6 +4,7 @@ mod json;
 mod markdown;
 mod notes;
 mod separated;
+mod signals;
 mod table;
 mod words;
 
