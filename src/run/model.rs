@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// While a model is loaded, the switch is looked at this often.
 const LOOK: Duration = Duration::from_millis(50);
+/// While it ends what was given up, whether it has is looked at this often.
+const SOON: Duration = Duration::from_millis(2);
 
 /// The model that is loaded, if one is: one has room at a time.
 #[derive(Default)]
@@ -33,7 +35,7 @@ pub struct Models(Option<(String, Local, Arc<Host>)>);
 
 impl Models {
     /// The model of a target, loaded now where it is another one than before; None where the target is a server.
-    /// Random weights are drawn from `seed`.
+    /// Random weights are drawn from `seed`. Its thread is idle: what an earlier round gave up is waited for.
     ///
     /// # Errors
     /// It cannot be loaded, or the switch was pressed meanwhile.
@@ -44,6 +46,7 @@ impl Models {
         if let Some((name, own, host)) = &self.0
             && (name, own) == (&model.name, &spec)
         {
+            idle(host, &context.stop)?;
             return Ok(Some(host.clone()));
         }
         if let Some(host) = self.0.take().and_then(|(.., host)| Arc::into_inner(host)) {
@@ -77,6 +80,18 @@ fn wait(mut loading: Loading, stop: &Stop) -> Result<Host, RunError> {
             Err(error) => return Err(error.map_or(RunError::Panicked("model"), RunError::Model)),
         }
     }
+}
+
+/// Waits until the model has done with what an earlier round handed over: a batch that was given up goes on to the next layer,
+/// and would delay the first one of this round.
+fn idle(host: &Host, stop: &Stop) -> Result<(), RunError> {
+    while !host.idle() {
+        if stop.level() > Level::Run {
+            return Err(RunError::Interrupted);
+        }
+        std::thread::sleep(SOON);
+    }
+    Ok(())
 }
 
 /// A round as the model's thread sees it; it is over when one of these switches is pressed.

@@ -26,7 +26,7 @@ pub trait Works {
     fn vocabulary(&self) -> usize;
 
     /// Works on a batch to its end. `clock` is read after the device was waited for; `alive` is asked for each row before each
-    /// step, and false gives the row up.
+    /// step, and false gives the row up; a step, or the work on the prompts, that nobody waits for any more may end half done.
     ///
     /// # Errors
     /// A device that fails.
@@ -34,7 +34,7 @@ pub trait Works {
         &mut self,
         asks: &[Ask],
         clock: &dyn Fn() -> Nanos,
-        alive: &mut dyn FnMut(usize) -> bool,
+        alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError>;
 
     /// Bytes in use on the device; None on the processor, or where it does not tell.
@@ -63,7 +63,7 @@ impl Works for super::model::Model {
         &mut self,
         asks: &[Ask],
         clock: &dyn Fn() -> Nanos,
-        alive: &mut dyn FnMut(usize) -> bool,
+        alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError> {
         self.work(asks, clock, alive)
     }

@@ -25,11 +25,14 @@ pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: fn() -> u6
     }
     let (jobs, asks): (Vec<Job>, Vec<Ask>) = rows.into_iter().unzip();
     let left: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.left)).collect();
-    let mut alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
-    match model.work(&asks, &|| session.clock.now(), &mut alive) {
+    let alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
+    match model.work(&asks, &|| session.clock.now(), &alive) {
         Ok(worked) => {
             let (memory, device_memory) = (memory(), model.device_memory());
-            session.add(Batch { memory, device_memory, ..batch(&jobs, &asks, &worked) });
+            // What was given up before its first token has no times.
+            if worked.rows.iter().any(|row| !row.tokens.is_empty()) {
+                session.add(Batch { memory, device_memory, ..batch(&jobs, &asks, &worked) });
+            }
             answer(jobs, &asks, worked, model.vocabulary());
         }
         Err(error) => {
@@ -80,7 +83,8 @@ fn batch(jobs: &[Job], asks: &[Ask], worked: &Worked) -> Batch {
 
 fn answer(jobs: Vec<Job>, asks: &[Ask], worked: Worked, vocabulary: usize) {
     let Worked { rows, began, prefilled, .. } = worked;
-    for ((job, ask), row) in jobs.into_iter().zip(asks).zip(rows) {
+    // Nobody waits for a row without a token: it was given up before its prompt was done.
+    for ((job, ask), row) in jobs.into_iter().zip(asks).zip(rows).filter(|(_, row)| !row.tokens.is_empty()) {
         let Told { tokens, text, stamps, ended, logits } = row;
         if let (Some(keep), Some(values)) = (&job.session.keep, &logits) {
             keep(&Logits { seq: job.seq, turn: job.turn, values, vocabulary });

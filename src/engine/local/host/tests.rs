@@ -38,7 +38,7 @@ impl Works for Fake {
         &mut self,
         asks: &[Ask],
         clock: &dyn Fn() -> Nanos,
-        alive: &mut dyn FnMut(usize) -> bool,
+        alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError> {
         self.seen.lock().unwrap().push(asks.len());
         if asks.iter().any(|ask| ask.prompt.starts_with(b"boom".map(u32::from).as_slice())) {
@@ -217,6 +217,27 @@ async fn users_leave_by_tokens_and_by_time() {
     assert!(time.timeline.tokens.iter().all(|stamp| *stamp <= time.timeline.end) && time.timeline.tokens.len() < 1000);
     let slow = Seat { total: Nanos::from_millis(30), ..seat };
     assert_eq!(send(&slow, call(0, "a", 1000)).await.outcome.end.unwrap_err().kind, FailureKind::TimeoutTotal);
+}
+
+#[tokio::test]
+async fn a_model_is_idle_when_what_was_given_up_is_done() {
+    let (host, seen) = host(Duration::ZERO);
+    let seat = seat(&host, Gather::Waiting(1), || false);
+    assert!(host.idle());
+    let busy = seen.lock().unwrap();
+    // Longer than is waited for its answer.
+    let outcome = seat.call(call(0, "a", 3), Nanos::ZERO, Phase::Measured, std::future::ready(())).await.outcome;
+    assert_eq!(outcome.end.unwrap_err().kind, FailureKind::Cancelled);
+    assert!(!host.idle(), "its thread works on");
+    drop(busy);
+    while !host.idle() {
+        std::thread::yield_now();
+    }
+    assert!(seat.session.batches().is_empty(), "nobody waited for a token of it");
+    send(&seat, call(1, "panic", 1)).await;
+    while !host.idle() {
+        std::thread::yield_now();
+    }
 }
 
 #[tokio::test]

@@ -94,7 +94,8 @@ impl Model {
     }
 
     /// Works on a batch. `clock` is read after the device was waited for; `alive` is asked for each row that goes on before
-    /// each step, and false gives the row up. Rows that ended stay in the batch, uncounted, until all have.
+    /// each step, and false gives the row up; between pieces of the prompts and layers it is asked whether anybody waits still, and
+    /// where nobody does, nothing more is computed. Rows that ended stay in the batch, uncounted, until all have.
     ///
     /// # Errors
     /// A prompt that is empty or too long, or a device that fails.
@@ -102,7 +103,7 @@ impl Model {
         &mut self,
         asks: &[Ask],
         clock: &dyn Fn() -> Nanos,
-        alive: &mut dyn FnMut(usize) -> bool,
+        alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError> {
         self.check(asks)?;
         let began = clock();
@@ -117,9 +118,13 @@ impl Model {
             };
             let hidden = work::hidden(&lengths, columns, &network.device)?;
             let mut batch =
-                Batch { network, rope, cache, intermediate: *intermediate, rows: &mut rows, longest, hidden, done: 0 };
+                Batch { network, rope, cache, intermediate: *intermediate, rows: &mut rows, alive, longest, hidden, done: 0 };
             loop {
-                pool.install(|| if batch.done == 0 { batch.prefill() } else { batch.step() })?;
+                let whole = pool.install(|| if batch.done == 0 { batch.prefill() } else { batch.step() })?;
+                if !whole {
+                    batch.rows.iter_mut().filter(|row| row.goes_on()).for_each(Row::give_up);
+                    break;
+                }
                 let now = clock();
                 ends.push(now);
                 batch.rows.iter_mut().for_each(|row| row.settle(now, tokenizer, eos, *limit));
@@ -179,7 +184,7 @@ impl Model {
 }
 
 /// Gives up the rows that nobody waits for; says whether any goes on.
-fn wanted(rows: &mut [Row], alive: &mut dyn FnMut(usize) -> bool) -> bool {
+fn wanted(rows: &mut [Row], alive: &(dyn Fn(usize) -> bool + Sync)) -> bool {
     for (number, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.goes_on()) {
         if !alive(number) {
             row.give_up();
