@@ -20,7 +20,7 @@ use crate::run::event::{Event, Preparing};
 use crate::run::stop::{Level, Stop};
 use crate::run::turn::Turn;
 use crate::store::{RunDir, StoreError, npy};
-use crate::telemetry::process::memory_peak;
+use crate::telemetry::process::memory_now;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -62,8 +62,11 @@ impl Models {
 
 #[cfg(feature = "local")]
 fn start(name: String, spec: Local, seed: Seed) -> Result<Loading, RunError> {
+    use crate::engine::local::works::Resident;
+    use crate::telemetry::process::{memory_anew, memory_peak};
     let load = move || crate::engine::local::model::Model::load(&name, &spec, seed);
-    Loading::start(load, crate::telemetry::process::memory_now).map_err(RunError::Thread)
+    let memory = Resident { anew: memory_anew, peak: memory_peak, now: memory_now };
+    Loading::start(load, memory).map_err(RunError::Thread)
 }
 
 #[cfg(not(feature = "local"))]
@@ -141,7 +144,7 @@ pub fn told(host: &Host, session: &Session) -> LocalPart {
     let batches = session.batches();
     LocalPart {
         loaded: host.loaded.clone(),
-        memory_peak: memory_peak(),
+        memory_peak: batches.iter().map(|batch| batch.memory).max().unwrap_or_else(memory_now),
         device_memory_peak: batches.iter().filter_map(|batch| batch.device_memory).max(),
         batches,
     }

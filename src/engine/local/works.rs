@@ -5,6 +5,27 @@ use super::error::LocalError;
 use crate::model::units::Nanos;
 use serde_json::Value;
 
+/// How the resident memory of this process is told, bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Resident {
+    /// Forgets how high it was; false where the system does not let it.
+    pub anew: fn() -> bool,
+    /// At its highest since then.
+    pub peak: fn() -> u64,
+    /// Now.
+    pub now: fn() -> u64,
+}
+
+impl Resident {
+    /// Does some work; with what it gives, the memory at its highest meanwhile, or where the system does not tell that,
+    /// after it.
+    pub fn during<T>(self, work: impl FnOnce() -> T) -> (T, u64) {
+        let anew = (self.anew)();
+        let done = work();
+        (done, if anew { (self.peak)() } else { (self.now)() })
+    }
+}
+
 /// A model that works on batches.
 pub trait Works {
     /// The tokens of a text, no special ones added.

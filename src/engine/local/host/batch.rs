@@ -4,13 +4,13 @@ use super::{Answer, Job};
 use crate::engine::local::ask::{Ask, Ended, Told, Worked};
 use crate::engine::local::error::LocalError;
 use crate::engine::local::session::Logits;
-use crate::engine::local::works::Works;
+use crate::engine::local::works::{Resident, Works};
 use crate::model::local::Batch;
 use crate::model::outcome::{Failure, FailureKind};
 use std::sync::Arc;
 
-/// Works on these requests together, to the end of the last of them. `memory` tells the resident memory of this process.
-pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: fn() -> u64) {
+/// Works on these requests together, to the end of the last of them. `memory` tells what this process takes.
+pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: Resident) {
     let Some(session) = jobs.first().map(|job| job.session.clone()) else { return };
     let mut rows: Vec<(Job, Ask)> = Vec::with_capacity(jobs.len());
     // Nobody waits for the answer of one who has left: it is dropped with the job.
@@ -26,9 +26,10 @@ pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: fn() -> u6
     let (jobs, asks): (Vec<Job>, Vec<Ask>) = rows.into_iter().unzip();
     let left: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.left)).collect();
     let alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
-    match model.work(&asks, &|| session.clock.now(), &alive) {
+    let (worked, memory) = memory.during(|| model.work(&asks, &|| session.clock.now(), &alive));
+    match worked {
         Ok(worked) => {
-            let (memory, device_memory) = (memory(), model.device_memory());
+            let device_memory = model.device_memory();
             // What was given up before its first token has no times.
             if worked.rows.iter().any(|row| !row.tokens.is_empty()) {
                 session.add(Batch { memory, device_memory, ..batch(&jobs, &asks, &worked) });

@@ -10,7 +10,7 @@ mod batch;
 use super::error::LocalError;
 use super::session::{Gather, Session};
 use super::wanted::Wanted;
-use super::works::Works;
+use super::works::{Resident, Works};
 use crate::model::local::Loaded;
 use crate::model::outcome::Failure;
 use crate::model::units::Nanos;
@@ -95,13 +95,13 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Begins to load a model on a thread of its own. `memory` tells the resident memory of this process, bytes.
+    /// Begins to load a model on a thread of its own. `memory` tells what this process takes.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn start<W: Works>(
         load: impl FnOnce() -> Result<(W, Loaded), LocalError> + Send + 'static,
-        memory: fn() -> u64,
+        memory: Resident,
     ) -> std::io::Result<Loading> {
         let ((jobs, waiting), (told, loaded)) = (mpsc::channel(), mpsc::channel());
         let open = Arc::<AtomicUsize>::default();
@@ -155,7 +155,7 @@ impl Host {
     }
 }
 
-fn serve(mut model: impl Works, waiting: &Receiver<Job>, open: &AtomicUsize, memory: fn() -> u64) {
+fn serve(mut model: impl Works, waiting: &Receiver<Job>, open: &AtomicUsize, memory: Resident) {
     let mut next = None;
     while let Some(first) = next.take().or_else(|| waiting.recv().ok()) {
         let (batch, other) = gather(first, waiting);

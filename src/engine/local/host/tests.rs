@@ -84,6 +84,9 @@ impl Works for Fake {
     }
 }
 
+/// 7 bytes at the highest within a batch.
+const MEMORY: Resident = Resident { anew: || true, peak: || 7, now: || 3 };
+
 /// Sizes of batches.
 type Sizes = Arc<Mutex<Vec<usize>>>;
 
@@ -91,7 +94,7 @@ fn host(step: Duration) -> (Arc<Host>, Sizes) {
     let seen = Sizes::default();
     let own = seen.clone();
     let load = move || Ok((Fake { step, seen: own }, Loaded::default()));
-    let host = Loading::start(load, || 7).unwrap().wait(Duration::from_secs(9)).ok().unwrap().ok().unwrap();
+    let host = Loading::start(load, MEMORY).unwrap().wait(Duration::from_secs(9)).ok().unwrap().ok().unwrap();
     (Arc::new(host), seen)
 }
 
@@ -225,15 +228,24 @@ async fn a_model_is_idle_when_what_was_given_up_is_done() {
     let seat = seat(&host, Gather::Waiting(1), || false);
     assert!(host.idle());
     let busy = seen.lock().unwrap();
-    // Longer than is waited for its answer.
-    let outcome = seat.call(call(0, "a", 3), Nanos::ZERO, Phase::Measured, std::future::ready(())).await.outcome;
-    assert_eq!(outcome.end.unwrap_err().kind, FailureKind::Cancelled);
-    assert!(!host.idle(), "its thread works on");
+    let job = Job {
+        session: seat.session.clone(),
+        seq: 0,
+        turn: 0,
+        group: None,
+        measured: true,
+        wanted: Wanted::read(&call(0, "a", 3).body, 0),
+        enough: None,
+        left: Arc::default(),
+        // Nobody waits for its answer any more.
+        answer: oneshot::channel().0,
+    };
+    assert!(host.give(job) && !host.idle());
     drop(busy);
     while !host.idle() {
         std::thread::yield_now();
     }
-    assert!(seat.session.batches().is_empty(), "nobody waited for a token of it");
+    assert_eq!((seat.session.batches().len(), seen.lock().unwrap().len()), (1, 1), "its batch is done");
     send(&seat, call(1, "panic", 1)).await;
     while !host.idle() {
         std::thread::yield_now();
@@ -266,8 +278,14 @@ async fn logits_go_to_their_keeper_by_request() {
 }
 
 #[test]
+fn memory_is_told_at_its_highest_where_the_system_begins_anew() {
+    assert_eq!(MEMORY.during(|| "done"), ("done", 7));
+    assert_eq!(Resident { anew: || false, ..MEMORY }.during(|| ()), ((), 3));
+}
+
+#[test]
 fn a_model_that_cannot_be_loaded_says_why() {
     let load = || Err::<(Fake, Loaded), _>(LocalError::NotThere { name: "x".into() });
-    let why = Loading::start(load, || 0).unwrap().wait(Duration::from_secs(9)).err().unwrap();
+    let why = Loading::start(load, MEMORY).unwrap().wait(Duration::from_secs(9)).err().unwrap();
     assert!(matches!(why, Some(LocalError::NotThere { .. })));
 }
