@@ -1,7 +1,7 @@
 //! One batch: what is asked becomes rows, the model works on them, and everybody gets his answer.
 
 use super::{Answer, Job};
-use crate::engine::local::ask::{Ask, Ended, Told, Worked};
+use crate::engine::local::ask::{Ask, Ended, LOGITS_AT_ONCE, Told, Worked};
 use crate::engine::local::error::LocalError;
 use crate::engine::local::session::Logits;
 use crate::engine::local::works::{Resident, Works};
@@ -24,6 +24,12 @@ pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: Resident) 
         return;
     }
     let (jobs, asks): (Vec<Job>, Vec<Ask>) = rows.into_iter().unzip();
+    if let Some(failure) = too_much(&asks, model.vocabulary() as u64) {
+        for job in jobs {
+            let _ = job.answer.send(Err(failure.clone()));
+        }
+        return;
+    }
     let left: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.left)).collect();
     let alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
     let (worked, memory) = memory.during(|| model.work(&asks, &|| session.clock.now(), &alive));
@@ -42,6 +48,19 @@ pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: Resident) 
             }
         }
     }
+}
+
+/// Why the logits of a batch cannot be kept; None where they can.
+pub(super) fn too_much(asks: &[Ask], vocabulary: u64) -> Option<Failure> {
+    let steps = asks.iter().filter(|ask| ask.logits).fold(0u64, |steps, ask| steps.saturating_add(ask.max_tokens));
+    let bytes = steps.saturating_mul(vocabulary).saturating_mul(4);
+    let why = || {
+        format!(
+            "the logits of its batch need {bytes} bytes of memory ({steps} tokens of {vocabulary} numbers), and {LOGITS_AT_ONCE} is the \
+             most: ask for fewer `max_tokens`, or for smaller batches"
+        )
+    };
+    (bytes > LOGITS_AT_ONCE).then(|| Failure::new(FailureKind::StreamError, why()).at("before the first token"))
 }
 
 /// What is asked as a row.

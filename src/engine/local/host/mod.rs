@@ -123,9 +123,7 @@ impl Loading {
     /// It cannot be loaded. None of [`LocalError`]: its thread ended without a word.
     pub fn wait(self, most: Duration) -> Result<Result<Host, Loading>, Option<LocalError>> {
         match self.loaded.recv_timeout(most) {
-            Ok(Ok(loaded)) => {
-                Ok(Ok(Host { jobs: Some(self.jobs), thread: Some(self.thread), open: self.open, loaded }))
-            }
+            Ok(Ok(loaded)) => Ok(Ok(Host { jobs: Some(self.jobs), thread: Some(self.thread), open: self.open, loaded })),
             Ok(Err(error)) => Err(Some(error)),
             Err(RecvTimeoutError::Timeout) => Ok(Err(self)),
             Err(RecvTimeoutError::Disconnected) => Err(None),

@@ -106,10 +106,11 @@ impl Model {
         alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError> {
         self.check(asks)?;
+        let vocabulary = self.vocabulary;
+        let mut rows: Vec<Row> = asks.iter().map(|ask| Row::new(ask, self.limit, vocabulary)).collect();
         let began = clock();
         let lengths: Vec<usize> = asks.iter().map(|ask| ask.prompt.len()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
-        let mut rows: Vec<Row> = asks.iter().map(Row::new).collect();
         let mut ends = Vec::new();
         if wanted(&mut rows, alive) {
             let columns = self.prepare(asks, longest)?;
@@ -133,7 +134,7 @@ impl Model {
                 }
             }
         }
-        let rows = rows.into_iter().map(|row| row.told(&self.tokenizer)).collect();
+        let rows = rows.into_iter().map(|row| row.told(&self.tokenizer, vocabulary)).collect();
         let mut ends = ends.into_iter();
         let prefilled = ends.next().unwrap_or(began);
         Ok(Worked { rows, began, prefilled, steps: ends.collect(), padded_to: longest as u64 })
