@@ -48,8 +48,13 @@ pub struct Model {
 
 impl From<candle_core::Error> for LocalError {
     fn from(error: candle_core::Error) -> LocalError {
-        LocalError::Compute { reason: error.to_string() }
+        LocalError::Compute { reason: first_line(&error) }
     }
+}
+
+/// The library's words, without the backtrace that it puts under them where RUST_BACKTRACE is set.
+fn first_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }
 
 impl Model {
