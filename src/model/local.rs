@@ -109,6 +109,9 @@ pub struct LocalPart {
     pub loaded: Loaded,
     /// Its batches, in order.
     pub batches: Vec<Batch>,
+    /// Replies that were cut at the model's limit of tokens.
+    #[serde(default)]
+    pub cut: u64,
     /// The highest of its batches' memory, bytes.
     pub memory_peak: u64,
     /// Memory of the device in use at its highest, bytes; None as above.

@@ -11,6 +11,7 @@ use crate::engine::route::Route;
 use crate::engine::target::Engine;
 use crate::model::load::Shape;
 use crate::model::local::{Local, LocalPart};
+use crate::model::manifest::Part;
 use crate::model::plan::Case;
 use crate::model::seed::Seed;
 use crate::model::target::{Place, Target};
@@ -145,8 +146,20 @@ pub fn told(host: &Host, session: &Session) -> LocalPart {
     LocalPart {
         loaded: host.loaded.clone(),
         memory_peak: batches.iter().map(|batch| batch.memory).max().unwrap_or_else(memory_now),
+        cut: session.cut(),
         device_memory_peak: batches.iter().filter_map(|batch| batch.device_memory).max(),
         batches,
+    }
+}
+
+/// Notes, once for each case, how many of its replies the model had no room to end.
+pub fn note_cut(parts: &[Part], case: &str, notes: &mut Vec<String>) {
+    let own = parts.iter().filter(|part| part.case == case).filter_map(|part| part.local.as_ref());
+    let cut: u64 = own.map(|local| local.cut).sum();
+    if cut > 0 {
+        let before = format!("`{case}`: replies cut at the model's limit of tokens, and shorter than they were asked for: ");
+        notes.retain(|note| !note.starts_with(&before));
+        notes.push(format!("{before}{cut}"));
     }
 }
 

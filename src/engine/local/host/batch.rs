@@ -40,7 +40,7 @@ pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: Resident) 
             if worked.rows.iter().any(|row| !row.tokens.is_empty()) {
                 session.add(Batch { memory, device_memory, ..batch(&jobs, &asks, &worked) });
             }
-            answer(jobs, &asks, worked, model.vocabulary());
+            answer(jobs, &asks, worked, (model.limit(), model.vocabulary()));
         }
         Err(error) => {
             for job in jobs {
@@ -70,10 +70,21 @@ fn asked(model: &impl Works, job: &Job, logits: bool) -> Result<Ask, Failure> {
     let prompt = wanted.prompt(model).map_err(|error| failed(&error))?;
     let (tokens, limit) = (prompt.len() as u64, model.limit());
     let refused = |why: String| Failure::new(FailureKind::StreamError, why).at("before the first token");
+    let vocabulary = model.vocabulary();
+    if let Some(id) = prompt.iter().find(|id| **id as usize >= vocabulary) {
+        return Err(refused(format!(
+            "the prompt has the token {id}, and the model knows {vocabulary}: the tokenizer is another one's"
+        )));
+    }
     match limit.saturating_sub(tokens) {
         _ if tokens == 0 => Err(refused("the prompt has no tokens".into())),
         0 => Err(refused(format!("the prompt has {tokens} tokens, and the model has room for {limit} with its reply"))),
-        room => Ok(wanted.ask(prompt, room, job.enough, logits)),
+        room => match wanted.beyond(room, job.enough) {
+            Some(most) if wanted.ignore_eos => Err(refused(format!(
+                "the prompt has {tokens} tokens and the reply is to have {most}, with `ignore_eos`; the model has room for {limit} in all"
+            ))),
+            _ => Ok(wanted.ask(prompt, room, job.enough, logits)),
+        },
     }
 }
 
@@ -101,13 +112,18 @@ fn batch(jobs: &[Job], asks: &[Ask], worked: &Worked) -> Batch {
     }
 }
 
-fn answer(jobs: Vec<Job>, asks: &[Ask], worked: Worked, vocabulary: usize) {
+fn answer(jobs: Vec<Job>, asks: &[Ask], worked: Worked, (limit, vocabulary): (u64, usize)) {
     let Worked { rows, began, prefilled, .. } = worked;
     // Nobody waits for a row without a token: it was given up before its prompt was done.
     for ((job, ask), row) in jobs.into_iter().zip(asks).zip(rows).filter(|(_, row)| !row.tokens.is_empty()) {
         let Told { tokens, text, stamps, ended, logits } = row;
         if let (Some(keep), Some(values)) = (&job.session.keep, &logits) {
             keep(&Logits { seq: job.seq, turn: job.turn, values, vocabulary });
+        }
+        let room = limit.saturating_sub(ask.prompt.len() as u64);
+        let beyond = job.wanted.as_ref().is_ok_and(|wanted| wanted.beyond(room, job.enough).is_some());
+        if beyond && ended == Ended::Length {
+            job.session.add_cut();
         }
         let reason = if ended == Ended::Stop { "stop" } else { "length" };
         let answer = Answer { prompt: ask.prompt.len() as u64, began, prefilled, tokens, stamps, text, reason };

@@ -1,3 +1,5 @@
+mod bounds;
+
 use super::*;
 use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
@@ -31,7 +33,7 @@ impl Works for Fake {
     }
 
     fn vocabulary(&self) -> usize {
-        2
+        128
     }
 
     fn work(
@@ -274,26 +276,7 @@ async fn logits_go_to_their_keeper_by_request() {
     seat.session =
         Arc::new(Session::new(Clock::starting(Instant::now()), Gather::Waiting(1), Box::new(|| false), Some(Box::new(keep))));
     send(&seat, call(5, "a", 2)).await;
-    assert_eq!(*kept.lock().unwrap(), [(5, vec![0.0, -1.0, 1.0, -1.0], 2)]);
-}
-
-#[test]
-fn logits_that_need_too_much_memory_are_refused_with_the_bytes_that_they_need() {
-    let ask = |max_tokens, logits| Ask { prompt: vec![1], max_tokens, logits, ..Ask::default() };
-    // 2^28 numbers are 1 GiB.
-    assert!(batch::too_much(&[ask(1 << 10, true), ask(1 << 10, true), ask(9, false)], 1 << 17).is_none());
-    let failure = batch::too_much(&[ask(1 << 10, true), ask((1 << 10) + 1, true)], 1 << 17).unwrap();
-    assert_eq!(
-        failure.message,
-        "the logits of its batch need 1074266112 bytes of memory (2049 tokens of 131072 numbers), and 1073741824 is the most: ask \
-         for fewer `max_tokens`, or for smaller batches"
-    );
-}
-
-#[test]
-fn memory_is_told_at_its_highest_where_the_system_begins_anew() {
-    assert_eq!(MEMORY.during(|| "done"), ("done", 7));
-    assert_eq!(Resident { anew: || false, ..MEMORY }.during(|| ()), ((), 3));
+    assert_eq!(*kept.lock().unwrap(), [(5, vec![0.0, -1.0, 1.0, -1.0], 128)]);
 }
 
 #[test]
