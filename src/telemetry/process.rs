@@ -67,18 +67,6 @@ mod tests {
         assert_eq!(allow_open_files(1), now);
     }
 
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn the_high_water_mark_begins_anew() {
-        let many = vec![1u8; 256 << 20];
-        let high = memory_peak();
-        assert!(high >= 256 << 20, "{}", many.len());
-        drop(many);
-        if memory_anew() {
-            assert!(memory_peak() < high, "what was freed is not in it");
-        }
-    }
-
     #[test]
     fn the_high_water_mark_is_read_in_kib() {
         assert_eq!(peak_in("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1 kB\n"), Some(2 << 20));
