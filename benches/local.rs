@@ -51,7 +51,7 @@ fn main() {
 fn engine(model: &mut Model, ask: &Ask) -> (Vec<u32>, f64) {
     let start = Instant::now();
     let clock = || Nanos::from(start.elapsed());
-    let mut worked = model.work(std::slice::from_ref(ask), &clock, &mut |_| true).expect("the engine works");
+    let mut worked = model.work(std::slice::from_ref(ask), &clock, &|_| true).expect("the engine works");
     let end = worked.steps.last().copied().expect("steps");
     let rate = worked.steps.len() as f64 / end.since(worked.prefilled).secs();
     (worked.rows.remove(0).tokens, rate)

@@ -30,9 +30,9 @@ pub struct Worked {
     pub prefill_tps: (Option<f64>, Option<Distribution>),
     /// Tokens after the first of each row over the time of the later steps, likewise.
     pub decode_tps: (Option<f64>, Option<Distribution>),
-    /// Resident memory of this process when the last batch ended, and at its highest, bytes.
+    /// Resident memory of this process in the last batch, and in that which took most, bytes.
     pub memory: (u64, u64),
-    /// Memory of the device, likewise; None where it is the processor, or does not tell.
+    /// Memory of the device when the last batch ended, and when that with most did; None where it is the processor, or does not tell.
     pub device_memory: (Option<u64>, Option<u64>),
 }
 

@@ -95,7 +95,8 @@ pub struct Batch {
     pub prefill: Nanos,
     /// Each later step, the device waited for.
     pub steps: Vec<Nanos>,
-    /// Resident memory of this process when it ended, bytes.
+    /// Resident memory of this process at its highest while it was worked on, or where the system does not tell that, when it
+    /// ended, bytes.
     pub memory: u64,
     /// Memory of the device in use when it ended, bytes; None where the device is the processor, or does not tell.
     pub device_memory: Option<u64>,
@@ -108,7 +109,10 @@ pub struct LocalPart {
     pub loaded: Loaded,
     /// Its batches, in order.
     pub batches: Vec<Batch>,
-    /// Resident memory of this process at its highest, bytes.
+    /// Replies that were cut at the model's limit of tokens.
+    #[serde(default)]
+    pub cut: u64,
+    /// The highest of its batches' memory, bytes.
     pub memory_peak: u64,
     /// Memory of the device in use at its highest, bytes; None as above.
     pub device_memory_peak: Option<u64>,

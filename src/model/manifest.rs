@@ -113,7 +113,7 @@ pub struct Vitals {
     pub stall_ms_sure: Option<f64>,
     /// CPU time of each worker thread over wall time, 0..=1.
     pub cpu_shares: Vec<f64>,
-    /// Resident memory at its highest, bytes.
+    /// Resident memory at its highest, bytes: since the process began, or of a round with a model in this process, of its batches.
     pub memory_peak: u64,
     /// Token events per second of wall time.
     pub events_per_s: f64,

@@ -11,6 +11,7 @@ use crate::engine::route::Route;
 use crate::engine::target::Engine;
 use crate::model::load::Shape;
 use crate::model::local::{Local, LocalPart};
+use crate::model::manifest::Part;
 use crate::model::plan::Case;
 use crate::model::seed::Seed;
 use crate::model::target::{Place, Target};
@@ -20,12 +21,14 @@ use crate::run::event::{Event, Preparing};
 use crate::run::stop::{Level, Stop};
 use crate::run::turn::Turn;
 use crate::store::{RunDir, StoreError, npy};
-use crate::telemetry::process::memory_peak;
+use crate::telemetry::process::memory_now;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// While a model is loaded, the switch is looked at this often.
 const LOOK: Duration = Duration::from_millis(50);
+/// While it ends what was given up, whether it has is looked at this often.
+const SOON: Duration = Duration::from_millis(2);
 
 /// The model that is loaded, if one is: one has room at a time.
 #[derive(Default)]
@@ -33,7 +36,7 @@ pub struct Models(Option<(String, Local, Arc<Host>)>);
 
 impl Models {
     /// The model of a target, loaded now where it is another one than before; None where the target is a server.
-    /// Random weights are drawn from `seed`.
+    /// Random weights are drawn from `seed`. Its thread is idle: what an earlier round gave up is waited for.
     ///
     /// # Errors
     /// It cannot be loaded, or the switch was pressed meanwhile.
@@ -44,6 +47,7 @@ impl Models {
         if let Some((name, own, host)) = &self.0
             && (name, own) == (&model.name, &spec)
         {
+            idle(host, &context.stop)?;
             return Ok(Some(host.clone()));
         }
         if let Some(host) = self.0.take().and_then(|(.., host)| Arc::into_inner(host)) {
@@ -59,8 +63,11 @@ impl Models {
 
 #[cfg(feature = "local")]
 fn start(name: String, spec: Local, seed: Seed) -> Result<Loading, RunError> {
+    use crate::engine::local::works::Resident;
+    use crate::telemetry::process::{memory_anew, memory_peak};
     let load = move || crate::engine::local::model::Model::load(&name, &spec, seed);
-    Loading::start(load, crate::telemetry::process::memory_now).map_err(RunError::Thread)
+    let memory = Resident { anew: memory_anew, peak: memory_peak, now: memory_now };
+    Loading::start(load, memory).map_err(RunError::Thread)
 }
 
 #[cfg(not(feature = "local"))]
@@ -77,6 +84,18 @@ fn wait(mut loading: Loading, stop: &Stop) -> Result<Host, RunError> {
             Err(error) => return Err(error.map_or(RunError::Panicked("model"), RunError::Model)),
         }
     }
+}
+
+/// Waits until the model has done with what an earlier round handed over: a batch that was given up goes on to the next layer,
+/// and would delay the first one of this round.
+fn idle(host: &Host, stop: &Stop) -> Result<(), RunError> {
+    while !host.idle() {
+        if stop.level() > Level::Run {
+            return Err(RunError::Interrupted);
+        }
+        std::thread::sleep(SOON);
+    }
+    Ok(())
 }
 
 /// A round as the model's thread sees it; it is over when one of these switches is pressed.
@@ -125,9 +144,21 @@ pub fn told(host: &Host, session: &Session) -> LocalPart {
     let batches = session.batches();
     LocalPart {
         loaded: host.loaded.clone(),
-        memory_peak: memory_peak(),
+        memory_peak: batches.iter().map(|batch| batch.memory).max().unwrap_or_else(memory_now),
+        cut: session.cut(),
         device_memory_peak: batches.iter().filter_map(|batch| batch.device_memory).max(),
         batches,
+    }
+}
+
+/// Notes, once for each case, how many of its replies the model had no room to end.
+pub fn note_cut(parts: &[Part], case: &str, notes: &mut Vec<String>) {
+    let own = parts.iter().filter(|part| part.case == case).filter_map(|part| part.local.as_ref());
+    let cut: u64 = own.map(|local| local.cut).sum();
+    if cut > 0 {
+        let before = format!("`{case}`: replies cut at the model's limit of tokens, and shorter than they were asked for: ");
+        notes.retain(|note| !note.starts_with(&before));
+        notes.push(format!("{before}{cut}"));
     }
 }
 

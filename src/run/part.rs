@@ -262,7 +262,9 @@ impl<'a> Stage<'a> {
         if self.context.stop.level() > Level::Run {
             part.cut_short = Some("interrupted".into());
         }
-        part.vitals = Some(self.vitals(lanes));
+        let own = part.local.as_ref().map_or(0, |local| local.memory_peak);
+        let vitals = self.vitals(lanes);
+        part.vitals = Some(Vitals { memory_peak: vitals.memory_peak.max(own), ..vitals });
     }
 
     fn vitals(&self, lanes: Vec<LaneReport>) -> Vitals {

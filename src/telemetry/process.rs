@@ -12,7 +12,13 @@ pub fn stand_behind() {
     let _ = setpriority_process(Some(gettid()), BEHIND);
 }
 
-/// Resident memory at its highest so far, in bytes; 0 where the system does not tell.
+/// Forgets how high resident memory was, so that [`memory_peak`] is of what comes. False where the system does not let it:
+/// Linux alone does (proc_pid_clear_refs(5)).
+pub fn memory_anew() -> bool {
+    std::fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
+/// Resident memory at its highest so far, or since [`memory_anew`], in bytes; 0 where the system does not tell.
 pub fn memory_peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     peak_in(&status).unwrap_or(0)

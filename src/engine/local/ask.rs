@@ -2,6 +2,9 @@
 
 use crate::model::units::Nanos;
 
+/// Bytes of memory that the logits of a batch may take, where they are kept.
+pub const LOGITS_AT_ONCE: u64 = 1 << 30;
+
 /// How the next token is chosen. The filters apply in the order in which they stand here; a temperature of 0 takes the most
 /// likely token, whatever they say.
 #[derive(Clone, Copy, Debug, PartialEq)]

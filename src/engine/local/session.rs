@@ -2,6 +2,7 @@
 
 use crate::engine::clock::Clock;
 use crate::model::local::Batch;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Which requests are worked on together.
@@ -48,12 +49,14 @@ pub struct Session {
     /// Keeps logits; None where none are kept.
     pub keep: Option<Keep>,
     batches: Mutex<Vec<Batch>>,
+    /// Replies that the model had no room to end.
+    cut: AtomicU64,
 }
 
 impl Session {
     /// A round of which nothing has happened yet.
     pub fn new(clock: Clock, gather: Gather, over: Box<dyn Fn() -> bool + Send + Sync>, keep: Option<Keep>) -> Session {
-        Session { clock, gather, over, keep, batches: Mutex::default() }
+        Session { clock, gather, over, keep, batches: Mutex::default(), cut: AtomicU64::new(0) }
     }
 
     /// Adds a batch, which gets the next number.
@@ -61,6 +64,16 @@ impl Session {
         let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let number = batches.len() as u64;
         batches.push(Batch { number, ..batch });
+    }
+
+    /// Counts a reply that was cut at the model's limit.
+    pub(super) fn add_cut(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Replies that were cut at the model's limit so far.
+    pub fn cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
     }
 
     /// Its batches so far, in order.

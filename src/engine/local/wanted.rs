@@ -12,7 +12,8 @@ pub struct Wanted {
     said: Said,
     max_tokens: Option<u64>,
     sampling: Sampling,
-    ignore_eos: bool,
+    /// The reply has its length, whatever the model says.
+    pub ignore_eos: bool,
     stop: Vec<String>,
 }
 
@@ -76,6 +77,11 @@ impl Wanted {
                 model.tokens(&text)
             }
         }
+    }
+
+    /// The tokens that the reply may have, where that is more than there is room for.
+    pub fn beyond(&self, room: u64, enough: Option<u64>) -> Option<u64> {
+        self.max_tokens.map(|most| most.min(enough.unwrap_or(u64::MAX))).filter(|most| *most > room)
     }
 
     /// The row of a batch. `most`: tokens that there is room for; `enough`: after so many its user leaves.

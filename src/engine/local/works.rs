@@ -5,6 +5,27 @@ use super::error::LocalError;
 use crate::model::units::Nanos;
 use serde_json::Value;
 
+/// How the resident memory of this process is told, bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Resident {
+    /// Forgets how high it was; false where the system does not let it.
+    pub anew: fn() -> bool,
+    /// At its highest since then.
+    pub peak: fn() -> u64,
+    /// Now.
+    pub now: fn() -> u64,
+}
+
+impl Resident {
+    /// Does some work; with what it gives, the memory at its highest meanwhile, or where the system does not tell that,
+    /// after it.
+    pub fn during<T>(self, work: impl FnOnce() -> T) -> (T, u64) {
+        let anew = (self.anew)();
+        let done = work();
+        (done, if anew { (self.peak)() } else { (self.now)() })
+    }
+}
+
 /// A model that works on batches.
 pub trait Works {
     /// The tokens of a text, no special ones added.
@@ -26,7 +47,7 @@ pub trait Works {
     fn vocabulary(&self) -> usize;
 
     /// Works on a batch to its end. `clock` is read after the device was waited for; `alive` is asked for each row before each
-    /// step, and false gives the row up.
+    /// step, and false gives the row up; a step, or the work on the prompts, that nobody waits for any more may end half done.
     ///
     /// # Errors
     /// A device that fails.
@@ -34,7 +55,7 @@ pub trait Works {
         &mut self,
         asks: &[Ask],
         clock: &dyn Fn() -> Nanos,
-        alive: &mut dyn FnMut(usize) -> bool,
+        alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError>;
 
     /// Bytes in use on the device; None on the processor, or where it does not tell.
@@ -63,7 +84,7 @@ impl Works for super::model::Model {
         &mut self,
         asks: &[Ask],
         clock: &dyn Fn() -> Nanos,
-        alive: &mut dyn FnMut(usize) -> bool,
+        alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError> {
         self.work(asks, clock, alive)
     }

@@ -1,10 +1,12 @@
 //! What kept logits will take on the disk.
 
+use crate::engine::local::ask::LOGITS_AT_ONCE;
 use crate::model::local::Local;
 use crate::model::plan::{Case, Plan};
 use crate::model::request::Quantity;
 use crate::model::target::Place;
 use crate::store::npy;
+use crate::token::Tokenizer;
 use crate::view::format::bytes;
 use serde_json::Value;
 use std::path::Path;
@@ -15,26 +17,40 @@ pub fn logits(plan: &Plan) -> Vec<String> {
 }
 
 fn line(case: &Case, rounds: u32) -> Option<String> {
-    let Place::Local(Local { logits: true, .. }) = &case.target.place else { return None };
+    let Place::Local(Local { logits: true, batch, .. }) = &case.target.place else { return None };
     let files = case.load.planned().map(|planned| planned * u64::from(rounds));
     let of = files.map_or_else(|| "every request".to_owned(), |files| format!("{files} requests"));
     let tokens = match case.request.max_tokens {
         Some(Quantity::Fixed(tokens) | Quantity::Uniform { high: tokens, .. }) => Some(tokens),
         _ => None,
     };
-    let vocabulary = case.target.models.first().and_then(|model| vocabulary(Path::new(&model.name)));
+    let vocabulary = case.target.models.first().and_then(|model| vocabulary(&model.name));
     let takes = match (files, tokens, vocabulary) {
         (Some(files), Some(tokens), Some(vocabulary)) => {
             format!("up to {} on the disk", bytes(files as f64 * npy::size(tokens, vocabulary) as f64))
         }
         _ => "4 bytes on the disk for each token and entry of the vocabulary".to_owned(),
     };
-    Some(format!("`{}` keeps the logits of {of}: {takes}", case.id))
+    let held = tokens
+        .zip(vocabulary)
+        .map(|(tokens, vocabulary)| u64::from(*batch).saturating_mul(tokens).saturating_mul(vocabulary).saturating_mul(4));
+    let held = held.map_or_else(String::new, |held| match held > LOGITS_AT_ONCE {
+        true => format!(
+            "; a batch needs {} of memory for them, and fails where it needs more than {}",
+            bytes(held as f64),
+            bytes(LOGITS_AT_ONCE as f64)
+        ),
+        false => format!(", and up to {} in memory", bytes(held as f64)),
+    });
+    Some(format!("`{}` keeps the logits of {of}: {takes}{held}", case.id))
 }
 
-/// The vocabulary of a model in a folder, as its configuration tells it.
-fn vocabulary(model: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string(model.join("config.json")).ok()?;
+/// The vocabulary of a model in a folder, as its configuration tells it, or of a random one.
+fn vocabulary(model: &str) -> Option<u64> {
+    if model.starts_with("random:") {
+        return Some(Tokenizer::builtin().vocabulary() as u64);
+    }
+    let text = std::fs::read_to_string(Path::new(model).join("config.json")).ok()?;
     serde_json::from_str::<Value>(&text).ok()?.get("vocab_size")?.as_u64()
 }
 
@@ -57,9 +73,19 @@ mod tests {
         };
         let keep = ", keep: { logits: true }";
         // Two rounds of five requests: 10 rows of 1000 and a header of 128 bytes each.
-        let line = "`base` keeps the logits of 10 requests: up to 392 KiB on the disk";
+        let line = "`base` keeps the logits of 10 requests: up to 392 KiB on the disk, and up to 39.1 KiB in memory";
         assert_eq!(of(&folder.path().display().to_string(), keep), [line]);
-        assert!(of("random:tiny", keep)[0].ends_with("4 bytes on the disk for each token and entry of the vocabulary"));
+        let line = "`base` keeps the logits of 10 requests: up to 3.13 MiB on the disk, and up to 320 KiB in memory";
+        assert_eq!(of("random:tiny", keep), [line]);
+        std::fs::write(folder.path().join("config.json"), r#"{"vocab_size": 100000000}"#).unwrap();
+        let line = of(&folder.path().display().to_string(), keep).remove(0);
+        assert!(
+            line.ends_with("; a batch needs 3.73 GiB of memory for them, and fails where it needs more than 1 GiB"),
+            "{line}"
+        );
+        std::fs::write(folder.path().join("config.json"), "{}").unwrap();
+        let line = of(&folder.path().display().to_string(), keep).remove(0);
+        assert!(line.ends_with("10 requests: 4 bytes on the disk for each token and entry of the vocabulary"), "{line}");
         assert!(of("random:tiny", "").is_empty());
     }
 }

@@ -43,7 +43,7 @@ pub(crate) static LOCAL: Block = Block {
         field("device", DEVICE, "On what it runs.").default("cpu").example("cuda"),
         field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1"),
         field("dtype", DTYPE, "The numbers that it computes in; those of a `.gguf` file are its own.").default("auto").example("f32"),
-        field("threads", Kind::Whole(1, 4096), "Threads of the processor; without it one for each core.").example("8"),
+        field("threads", Kind::Whole(1, 1024), "Threads of the processor; without it one for each core.").example("8"),
         field(
             "batch",
             Kind::Whole(1, 65_536),
@@ -96,6 +96,22 @@ fn says(node: &Node, text: &str) -> bool {
     own == text
 }
 
+/// What is read of a request's body.
+const READ: [&str; 12] = [
+    "messages",
+    "prompt",
+    "max_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "ignore_eos",
+    "stream",
+];
+
 /// `api: local` brings its block, in place of a URL.
 pub(crate) fn settle(root: &mut Node) {
     let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
@@ -143,6 +159,14 @@ pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
         let mistake = Mistake::new(entry.key_at, "a model in this process tells of every token", "nothing is sent in one piece");
         review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
     }
+    for (key, _) in draft.get("request.extra").and_then(|node| node.json().as_object().cloned()).unwrap_or_default() {
+        if !READ.contains(&key.as_str()) {
+            let at = draft.place(&format!("request.extra.{key}"));
+            let mistake = Mistake::new(at, format!("a model in this process does not read `{key}`"), "would change nothing");
+            let mistake = draft.also_api(mistake, "a model in this process");
+            review.push(mistake.help(format!("Remove it. What it reads is {}.", READ.join(", "))));
+        }
+    }
     if let Some(entry) = draft.entry("dataset.kind").filter(|entry| entry.value.text().as_deref() == Some("images")) {
         let mistake = Mistake::new(entry.value.at, "a model in this process reads text alone", "has pictures in it");
         review.push(draft.also_api(mistake, "a model in this process").help("Take a dataset of texts."));
@@ -172,6 +196,7 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
         let mistake = Mistake::new(at, format!("this llmscen was built without `{feature}`"), "is not in this build");
         review.push(mistake.help(format!("Build it with `--features {feature}`, or take `device: cpu`.")));
     }
+    machine(draft, device, review);
     let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
     Some(Place::Local(Local {
         device,
@@ -186,6 +211,23 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
         batch: batch(draft, review),
         logits: draft.flag("request.keep.logits").unwrap_or(false),
     }))
+}
+
+/// Files a place among GPUs where there is none, and warns of more threads than cores.
+fn machine(draft: &Draft<'_>, device: Device, review: &mut Review) {
+    if let Some(entry) = draft.written("target.local.index").filter(|_| device == Device::Cpu)
+        && draft.count("target.local.index").is_some_and(|index| index > 0)
+    {
+        let mistake = Mistake::new(entry.key_at, "`index` says which of several GPUs", "the device is the processor");
+        review.push(mistake.help("Remove it, or name the device: `device: cuda`."));
+    }
+    let cores = std::thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64);
+    if let (Some(threads), Some(node)) = (draft.count("target.local.threads"), draft.get("target.local.threads"))
+        && threads > cores
+        && !review.sources.stored
+    {
+        review.warn(node.at, format!("{threads} threads share {cores} cores: they wait for each other, and steps are slower"));
+    }
 }
 
 /// Requests of a batch at the most: those of a static load are its own.

@@ -28,7 +28,7 @@ fn local() -> CaseReport {
         memory: 100 << 20,
         ..Batch::default()
     };
-    let part = LocalPart { loaded, batches: vec![batch], memory_peak: 200 << 20, device_memory_peak: None };
+    let part = LocalPart { loaded, batches: vec![batch], memory_peak: 200 << 20, ..LocalPart::default() };
     let speed =
         SpeedRow { prompt_tokens: 96, ok: 2, tokens_per_second: Some(61.234), memory: Some(1_500_000_000), of_device: false };
     CaseReport { local: vec![part], speed: vec![speed], ..case(2) }

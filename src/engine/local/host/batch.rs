@@ -1,16 +1,16 @@
 //! One batch: what is asked becomes rows, the model works on them, and everybody gets his answer.
 
 use super::{Answer, Job};
-use crate::engine::local::ask::{Ask, Ended, Told, Worked};
+use crate::engine::local::ask::{Ask, Ended, LOGITS_AT_ONCE, Told, Worked};
 use crate::engine::local::error::LocalError;
 use crate::engine::local::session::Logits;
-use crate::engine::local::works::Works;
+use crate::engine::local::works::{Resident, Works};
 use crate::model::local::Batch;
 use crate::model::outcome::{Failure, FailureKind};
 use std::sync::Arc;
 
-/// Works on these requests together, to the end of the last of them. `memory` tells the resident memory of this process.
-pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: fn() -> u64) {
+/// Works on these requests together, to the end of the last of them. `memory` tells what this process takes.
+pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: Resident) {
     let Some(session) = jobs.first().map(|job| job.session.clone()) else { return };
     let mut rows: Vec<(Job, Ask)> = Vec::with_capacity(jobs.len());
     // Nobody waits for the answer of one who has left: it is dropped with the job.
@@ -24,13 +24,23 @@ pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: fn() -> u6
         return;
     }
     let (jobs, asks): (Vec<Job>, Vec<Ask>) = rows.into_iter().unzip();
+    if let Some(failure) = too_much(&asks, model.vocabulary() as u64) {
+        for job in jobs {
+            let _ = job.answer.send(Err(failure.clone()));
+        }
+        return;
+    }
     let left: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.left)).collect();
-    let mut alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
-    match model.work(&asks, &|| session.clock.now(), &mut alive) {
+    let alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
+    let (worked, memory) = memory.during(|| model.work(&asks, &|| session.clock.now(), &alive));
+    match worked {
         Ok(worked) => {
-            let (memory, device_memory) = (memory(), model.device_memory());
-            session.add(Batch { memory, device_memory, ..batch(&jobs, &asks, &worked) });
-            answer(jobs, &asks, worked, model.vocabulary());
+            let device_memory = model.device_memory();
+            // What was given up before its first token has no times.
+            if worked.rows.iter().any(|row| !row.tokens.is_empty()) {
+                session.add(Batch { memory, device_memory, ..batch(&jobs, &asks, &worked) });
+            }
+            answer(jobs, &asks, worked, (model.limit(), model.vocabulary()));
         }
         Err(error) => {
             for job in jobs {
@@ -40,6 +50,19 @@ pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: fn() -> u6
     }
 }
 
+/// Why the logits of a batch cannot be kept; None where they can.
+pub(super) fn too_much(asks: &[Ask], vocabulary: u64) -> Option<Failure> {
+    let steps = asks.iter().filter(|ask| ask.logits).fold(0u64, |steps, ask| steps.saturating_add(ask.max_tokens));
+    let bytes = steps.saturating_mul(vocabulary).saturating_mul(4);
+    let why = || {
+        format!(
+            "the logits of its batch need {bytes} bytes of memory ({steps} tokens of {vocabulary} numbers), and {LOGITS_AT_ONCE} is the \
+             most: ask for fewer `max_tokens`, or for smaller batches"
+        )
+    };
+    (bytes > LOGITS_AT_ONCE).then(|| Failure::new(FailureKind::StreamError, why()).at("before the first token"))
+}
+
 /// What is asked as a row.
 fn asked(model: &impl Works, job: &Job, logits: bool) -> Result<Ask, Failure> {
     let unread = |why: &String| Failure::new(FailureKind::Decode, why).at("before the first token");
@@ -47,10 +70,21 @@ fn asked(model: &impl Works, job: &Job, logits: bool) -> Result<Ask, Failure> {
     let prompt = wanted.prompt(model).map_err(|error| failed(&error))?;
     let (tokens, limit) = (prompt.len() as u64, model.limit());
     let refused = |why: String| Failure::new(FailureKind::StreamError, why).at("before the first token");
+    let vocabulary = model.vocabulary();
+    if let Some(id) = prompt.iter().find(|id| **id as usize >= vocabulary) {
+        return Err(refused(format!(
+            "the prompt has the token {id}, and the model knows {vocabulary}: the tokenizer is another one's"
+        )));
+    }
     match limit.saturating_sub(tokens) {
         _ if tokens == 0 => Err(refused("the prompt has no tokens".into())),
         0 => Err(refused(format!("the prompt has {tokens} tokens, and the model has room for {limit} with its reply"))),
-        room => Ok(wanted.ask(prompt, room, job.enough, logits)),
+        room => match wanted.beyond(room, job.enough) {
+            Some(most) if wanted.ignore_eos => Err(refused(format!(
+                "the prompt has {tokens} tokens and the reply is to have {most}, with `ignore_eos`; the model has room for {limit} in all"
+            ))),
+            _ => Ok(wanted.ask(prompt, room, job.enough, logits)),
+        },
     }
 }
 
@@ -78,12 +112,18 @@ fn batch(jobs: &[Job], asks: &[Ask], worked: &Worked) -> Batch {
     }
 }
 
-fn answer(jobs: Vec<Job>, asks: &[Ask], worked: Worked, vocabulary: usize) {
+fn answer(jobs: Vec<Job>, asks: &[Ask], worked: Worked, (limit, vocabulary): (u64, usize)) {
     let Worked { rows, began, prefilled, .. } = worked;
-    for ((job, ask), row) in jobs.into_iter().zip(asks).zip(rows) {
+    // Nobody waits for a row without a token: it was given up before its prompt was done.
+    for ((job, ask), row) in jobs.into_iter().zip(asks).zip(rows).filter(|(_, row)| !row.tokens.is_empty()) {
         let Told { tokens, text, stamps, ended, logits } = row;
         if let (Some(keep), Some(values)) = (&job.session.keep, &logits) {
             keep(&Logits { seq: job.seq, turn: job.turn, values, vocabulary });
+        }
+        let room = limit.saturating_sub(ask.prompt.len() as u64);
+        let beyond = job.wanted.as_ref().is_ok_and(|wanted| wanted.beyond(room, job.enough).is_some());
+        if beyond && ended == Ended::Length {
+            job.session.add_cut();
         }
         let reason = if ended == Ended::Stop { "stop" } else { "length" };
         let answer = Answer { prompt: ask.prompt.len() as u64, began, prefilled, tokens, stamps, text, reason };

@@ -10,13 +10,13 @@ mod batch;
 use super::error::LocalError;
 use super::session::{Gather, Session};
 use super::wanted::Wanted;
-use super::works::Works;
+use super::works::{Resident, Works};
 use crate::model::local::Loaded;
 use crate::model::outcome::Failure;
 use crate::model::units::Nanos;
 use batch::work_on;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -80,6 +80,8 @@ pub struct Answer {
 pub struct Host {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    /// Jobs that the thread has not done with.
+    open: Arc<AtomicUsize>,
     /// What it told of its loading.
     pub loaded: Loaded,
 }
@@ -89,27 +91,30 @@ pub struct Loading {
     loaded: Receiver<Result<Loaded, LocalError>>,
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
+    open: Arc<AtomicUsize>,
 }
 
 impl Loading {
-    /// Begins to load a model on a thread of its own. `memory` tells the resident memory of this process, bytes.
+    /// Begins to load a model on a thread of its own. `memory` tells what this process takes.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn start<W: Works>(
         load: impl FnOnce() -> Result<(W, Loaded), LocalError> + Send + 'static,
-        memory: fn() -> u64,
+        memory: Resident,
     ) -> std::io::Result<Loading> {
         let ((jobs, waiting), (told, loaded)) = (mpsc::channel(), mpsc::channel());
+        let open = Arc::<AtomicUsize>::default();
+        let done = open.clone();
         let thread = std::thread::Builder::new().name("model".into()).spawn(move || match load() {
             Err(error) => _ = told.send(Err(error)),
             Ok((model, loaded)) => {
                 if told.send(Ok(loaded)).is_ok() {
-                    serve(model, &waiting, memory);
+                    serve(model, &waiting, &done, memory);
                 }
             }
         })?;
-        Ok(Loading { loaded, jobs, thread })
+        Ok(Loading { loaded, jobs, thread, open })
     }
 
     /// Waits for the model, for so long at the most; the loading itself where it needs longer.
@@ -118,7 +123,7 @@ impl Loading {
     /// It cannot be loaded. None of [`LocalError`]: its thread ended without a word.
     pub fn wait(self, most: Duration) -> Result<Result<Host, Loading>, Option<LocalError>> {
         match self.loaded.recv_timeout(most) {
-            Ok(Ok(loaded)) => Ok(Ok(Host { jobs: Some(self.jobs), thread: Some(self.thread), loaded })),
+            Ok(Ok(loaded)) => Ok(Ok(Host { jobs: Some(self.jobs), thread: Some(self.thread), open: self.open, loaded })),
             Ok(Err(error)) => Err(Some(error)),
             Err(RecvTimeoutError::Timeout) => Ok(Err(self)),
             Err(RecvTimeoutError::Disconnected) => Err(None),
@@ -129,7 +134,13 @@ impl Loading {
 impl Host {
     /// Hands over a request. False where the thread is gone.
     pub fn give(&self, job: Job) -> bool {
+        self.open.fetch_add(1, Ordering::AcqRel);
         self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
+    }
+
+    /// Whether its thread has done with all that was handed over, what nobody waits for any more among it; or is gone.
+    pub fn idle(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0 || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Lets the model go and waits until its memory is free.
@@ -142,12 +153,14 @@ impl Host {
     }
 }
 
-fn serve(mut model: impl Works, waiting: &Receiver<Job>, memory: fn() -> u64) {
+fn serve(mut model: impl Works, waiting: &Receiver<Job>, open: &AtomicUsize, memory: Resident) {
     let mut next = None;
     while let Some(first) = next.take().or_else(|| waiting.recv().ok()) {
         let (batch, other) = gather(first, waiting);
         next = other;
+        let many = batch.len();
         work_on(&mut model, batch, memory);
+        open.fetch_sub(many, Ordering::AcqRel);
     }
 }
 

@@ -1,3 +1,5 @@
+mod bounds;
+
 use super::*;
 use crate::engine::clock::Clock;
 use crate::engine::gauges::Gauges;
@@ -31,14 +33,14 @@ impl Works for Fake {
     }
 
     fn vocabulary(&self) -> usize {
-        2
+        128
     }
 
     fn work(
         &mut self,
         asks: &[Ask],
         clock: &dyn Fn() -> Nanos,
-        alive: &mut dyn FnMut(usize) -> bool,
+        alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError> {
         self.seen.lock().unwrap().push(asks.len());
         if asks.iter().any(|ask| ask.prompt.starts_with(b"boom".map(u32::from).as_slice())) {
@@ -84,6 +86,9 @@ impl Works for Fake {
     }
 }
 
+/// 7 bytes at the highest within a batch.
+const MEMORY: Resident = Resident { anew: || true, peak: || 7, now: || 3 };
+
 /// Sizes of batches.
 type Sizes = Arc<Mutex<Vec<usize>>>;
 
@@ -91,7 +96,7 @@ fn host(step: Duration) -> (Arc<Host>, Sizes) {
     let seen = Sizes::default();
     let own = seen.clone();
     let load = move || Ok((Fake { step, seen: own }, Loaded::default()));
-    let host = Loading::start(load, || 7).unwrap().wait(Duration::from_secs(9)).ok().unwrap().ok().unwrap();
+    let host = Loading::start(load, MEMORY).unwrap().wait(Duration::from_secs(9)).ok().unwrap().ok().unwrap();
     (Arc::new(host), seen)
 }
 
@@ -220,6 +225,36 @@ async fn users_leave_by_tokens_and_by_time() {
 }
 
 #[tokio::test]
+async fn a_model_is_idle_when_what_was_given_up_is_done() {
+    let (host, seen) = host(Duration::ZERO);
+    let seat = seat(&host, Gather::Waiting(1), || false);
+    assert!(host.idle());
+    let busy = seen.lock().unwrap();
+    let job = Job {
+        session: seat.session.clone(),
+        seq: 0,
+        turn: 0,
+        group: None,
+        measured: true,
+        wanted: Wanted::read(&call(0, "a", 3).body, 0),
+        enough: None,
+        left: Arc::default(),
+        // Nobody waits for its answer any more.
+        answer: oneshot::channel().0,
+    };
+    assert!(host.give(job) && !host.idle());
+    drop(busy);
+    while !host.idle() {
+        std::thread::yield_now();
+    }
+    assert_eq!((seat.session.batches().len(), seen.lock().unwrap().len()), (1, 1), "its batch is done");
+    send(&seat, call(1, "panic", 1)).await;
+    while !host.idle() {
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test]
 async fn what_is_cancelled_keeps_the_tokens_that_it_had() {
     let (host, _) = host(Duration::from_millis(5));
     let seat = seat(&host, Gather::Waiting(1), || false);
@@ -241,12 +276,12 @@ async fn logits_go_to_their_keeper_by_request() {
     seat.session =
         Arc::new(Session::new(Clock::starting(Instant::now()), Gather::Waiting(1), Box::new(|| false), Some(Box::new(keep))));
     send(&seat, call(5, "a", 2)).await;
-    assert_eq!(*kept.lock().unwrap(), [(5, vec![0.0, -1.0, 1.0, -1.0], 2)]);
+    assert_eq!(*kept.lock().unwrap(), [(5, vec![0.0, -1.0, 1.0, -1.0], 128)]);
 }
 
 #[test]
 fn a_model_that_cannot_be_loaded_says_why() {
     let load = || Err::<(Fake, Loaded), _>(LocalError::NotThere { name: "x".into() });
-    let why = Loading::start(load, || 0).unwrap().wait(Duration::from_secs(9)).err().unwrap();
+    let why = Loading::start(load, MEMORY).unwrap().wait(Duration::from_secs(9)).err().unwrap();
     assert!(matches!(why, Some(LocalError::NotThere { .. })));
 }

@@ -29,8 +29,10 @@ impl Header<'_> {
         timed(&mut tally.read, || {
             let file = File::open(path).map_err(|source| LocalError::Read { path: path.to_owned(), source })?;
             let mut file = BufReader::new(file);
-            let malformed =
-                |error| LocalError::Malformed { path: path.to_owned(), reason: format!("it is not a GGUF file: {error}") };
+            let malformed = |error| LocalError::Malformed {
+                path: path.to_owned(),
+                reason: format!("it is not a GGUF file: {}", super::first_line(&error)),
+            };
             let content = Content::read(&mut file).map_err(malformed)?;
             Ok(Header { path, file, content })
         })

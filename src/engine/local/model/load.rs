@@ -45,12 +45,13 @@ pub fn load(name: &str, spec: &Local, seed: Seed) -> Result<(Model, Loaded), Loc
         }
     })?;
     let Parts { config, network, tokenizer, tally, numbers } = parts;
+    let quantised = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) && !path.is_dir();
     let loaded = Loaded {
         model: name.to_owned(),
         architecture: config.architecture.to_owned(),
         parameters: tally.parameters,
         dtype: numbers,
-        device: words(spec, &pool),
+        device: words(spec, &pool, quantised),
         read: tally.read.into(),
         convert: tally.convert.into(),
         place: tally.place.into(),
@@ -160,8 +161,10 @@ fn device(spec: &Local) -> Result<Device, LocalError> {
     })
 }
 
-fn words(spec: &Local, pool: &ThreadPool) -> String {
+/// What it runs on; of quantised numbers, whose products are the library's to share out, no number of threads is claimed.
+fn words(spec: &Local, pool: &ThreadPool, quantised: bool) -> String {
     match (spec.device, pool.current_num_threads()) {
+        (local::Device::Cpu, _) if quantised => "cpu (quantised products on every core)".to_owned(),
         (local::Device::Cpu, 1) => "cpu (1 thread)".to_owned(),
         (local::Device::Cpu, threads) => format!("cpu ({threads} threads)"),
         (local::Device::Cuda, _) => format!("cuda:{}", spec.index),

@@ -48,8 +48,13 @@ pub struct Model {
 
 impl From<candle_core::Error> for LocalError {
     fn from(error: candle_core::Error) -> LocalError {
-        LocalError::Compute { reason: error.to_string() }
+        LocalError::Compute { reason: first_line(&error) }
     }
+}
+
+/// The library's words, without the backtrace that it puts under them where RUST_BACKTRACE is set.
+fn first_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }
 
 impl Model {
@@ -94,7 +99,8 @@ impl Model {
     }
 
     /// Works on a batch. `clock` is read after the device was waited for; `alive` is asked for each row that goes on before
-    /// each step, and false gives the row up. Rows that ended stay in the batch, uncounted, until all have.
+    /// each step, and false gives the row up; between pieces of the prompts and layers it is asked whether anybody waits still, and
+    /// where nobody does, nothing more is computed. Rows that ended stay in the batch, uncounted, until all have.
     ///
     /// # Errors
     /// A prompt that is empty or too long, or a device that fails.
@@ -102,13 +108,14 @@ impl Model {
         &mut self,
         asks: &[Ask],
         clock: &dyn Fn() -> Nanos,
-        alive: &mut dyn FnMut(usize) -> bool,
+        alive: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Worked, LocalError> {
         self.check(asks)?;
+        let vocabulary = self.vocabulary;
+        let mut rows: Vec<Row> = asks.iter().map(|ask| Row::new(ask, self.limit, vocabulary)).collect();
         let began = clock();
         let lengths: Vec<usize> = asks.iter().map(|ask| ask.prompt.len()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
-        let mut rows: Vec<Row> = asks.iter().map(Row::new).collect();
         let mut ends = Vec::new();
         if wanted(&mut rows, alive) {
             let columns = self.prepare(asks, longest)?;
@@ -117,9 +124,13 @@ impl Model {
             };
             let hidden = work::hidden(&lengths, columns, &network.device)?;
             let mut batch =
-                Batch { network, rope, cache, intermediate: *intermediate, rows: &mut rows, longest, hidden, done: 0 };
+                Batch { network, rope, cache, intermediate: *intermediate, rows: &mut rows, alive, longest, hidden, done: 0 };
             loop {
-                pool.install(|| if batch.done == 0 { batch.prefill() } else { batch.step() })?;
+                let whole = pool.install(|| if batch.done == 0 { batch.prefill() } else { batch.step() })?;
+                if !whole {
+                    batch.rows.iter_mut().filter(|row| row.goes_on()).for_each(Row::give_up);
+                    break;
+                }
                 let now = clock();
                 ends.push(now);
                 batch.rows.iter_mut().for_each(|row| row.settle(now, tokenizer, eos, *limit));
@@ -128,7 +139,7 @@ impl Model {
                 }
             }
         }
-        let rows = rows.into_iter().map(|row| row.told(&self.tokenizer)).collect();
+        let rows = rows.into_iter().map(|row| row.told(&self.tokenizer, vocabulary)).collect();
         let mut ends = ends.into_iter();
         let prefilled = ends.next().unwrap_or(began);
         Ok(Worked { rows, began, prefilled, steps: ends.collect(), padded_to: longest as u64 })
@@ -179,7 +190,7 @@ impl Model {
 }
 
 /// Gives up the rows that nobody waits for; says whether any goes on.
-fn wanted(rows: &mut [Row], alive: &mut dyn FnMut(usize) -> bool) -> bool {
+fn wanted(rows: &mut [Row], alive: &(dyn Fn(usize) -> bool + Sync)) -> bool {
     for (number, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.goes_on()) {
         if !alive(number) {
             row.give_up();

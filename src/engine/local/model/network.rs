@@ -90,17 +90,21 @@ impl Network {
         (self.heads * seen).max(intermediate)
     }
 
-    /// The states of all positions of a piece, rows × positions by hidden, from their tokens in that order.
-    pub fn forward(&self, ids: &[u32], place: &Place, cache: &Cache) -> Result<Tensor> {
+    /// The states of all positions of a piece, rows × positions by hidden, from their tokens in that order. `wanted` is asked
+    /// before each layer: None where it says no.
+    pub fn forward(&self, ids: &[u32], place: &Place, cache: &Cache, wanted: impl Fn() -> bool) -> Result<Option<Tensor>> {
         let mut x = self.embedding.rows(&Tensor::new(ids, &self.device)?)?;
         for (at, layer) in self.layers.iter().enumerate() {
+            if !wanted() {
+                return Ok(None);
+            }
             let seen = self.attend(layer, at, &layer.before.forward(&x)?, place, cache)?;
             x = (x + seen)?;
             let inner = layer.between.forward(&x)?;
             let gated = (layer.gate.forward(&inner)?.silu()? * layer.up.forward(&inner)?)?;
             x = (x + layer.down.forward(&gated)?)?;
         }
-        Ok(x)
+        Ok(Some(x))
     }
 
     /// The logits of states, in 32 bits.

@@ -18,6 +18,7 @@ pub struct Row<'a> {
     seen: BTreeSet<u32>,
     tokens: Vec<u32>,
     stamps: Vec<Nanos>,
+    /// Room for the logits of all its steps, written to beforehand: no step waits for memory.
     logits: Option<Vec<f32>>,
     growing: Growing,
     /// The text in front of what stopped it.
@@ -26,8 +27,10 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// A row that has nothing yet.
-    pub fn new(ask: &'a Ask) -> Row<'a> {
+    /// A row that has nothing yet, of a model of this limit and vocabulary.
+    pub fn new(ask: &'a Ask, limit: usize, vocabulary: usize) -> Row<'a> {
+        let room = limit.saturating_sub(ask.prompt.len());
+        let steps = usize::try_from(ask.max_tokens).map_or(room, |most| most.min(room));
         let penalised = ask.sampling.repetition_penalty != 1.0;
         Row {
             ask,
@@ -35,7 +38,7 @@ impl<'a> Row<'a> {
             seen: ask.prompt.iter().filter(|_| penalised).copied().collect(),
             tokens: Vec::new(),
             stamps: Vec::new(),
-            logits: ask.logits.then(Vec::new),
+            logits: ask.logits.then(|| vec![f32::NAN; steps * vocabulary]),
             growing: Growing::default(),
             cut: None,
             ended: None,
@@ -62,8 +65,9 @@ impl<'a> Row<'a> {
         if !self.goes_on() {
             return;
         }
-        if let Some(kept) = &mut self.logits {
-            kept.extend_from_slice(logits);
+        let from = self.tokens.len() * logits.len();
+        if let Some(kept) = self.logits.as_mut().and_then(|all| all.get_mut(from..from + logits.len())) {
+            kept.copy_from_slice(logits);
         }
         let sampling = &self.ask.sampling;
         let token = sample::choose(logits, sampling, &self.seen, &mut self.rng);
@@ -103,9 +107,11 @@ impl<'a> Row<'a> {
     }
 
     /// What became of it.
-    pub fn told(self, tokenizer: &Tokenizer) -> Told {
+    pub fn told(self, tokenizer: &Tokenizer, vocabulary: usize) -> Told {
         let text = self.cut.or_else(|| tokenizer.decode(&self.tokens)).unwrap_or_default();
         let ended = self.ended.unwrap_or(Ended::GivenUp);
-        Told { tokens: self.tokens, text, stamps: self.stamps, ended, logits: self.logits }
+        let mut logits = self.logits;
+        logits.iter_mut().for_each(|all| all.truncate(self.tokens.len() * vocabulary));
+        Told { tokens: self.tokens, text, stamps: self.stamps, ended, logits }
     }
 }

@@ -30,6 +30,8 @@ pub struct Batch<'a, 'b> {
     pub intermediate: usize,
     /// Its rows.
     pub rows: &'a mut [Row<'b>],
+    /// Whether somebody waits for a row.
+    pub alive: &'a (dyn Fn(usize) -> bool + Sync),
     /// Tokens of the longest prompt.
     pub longest: usize,
     /// Columns behind the prompts that are hidden from each row, in front of its own tokens; None where no prompt is padded.
@@ -61,15 +63,21 @@ fn causal(start: usize, positions: usize, device: &Device) -> Result<Option<Tens
 }
 
 impl Batch<'_, '_> {
-    /// Works on the prompts and chooses the first token of each row.
-    pub fn prefill(&mut self) -> std::result::Result<(), LocalError> {
+    /// Whether anybody waits for what is computed.
+    fn wanted(&self) -> bool {
+        self.rows.iter().enumerate().any(|(number, row)| row.goes_on() && (self.alive)(number))
+    }
+
+    /// Works on the prompts and chooses the first token of each row. False where it was given up before its end.
+    pub fn prefill(&mut self) -> std::result::Result<bool, LocalError> {
         let lengths: Vec<usize> = self.rows.iter().map(|row| row.ask.prompt.len()).collect();
         let breadth = lengths.len() * self.network.breadth(self.longest, self.intermediate);
         let piece = (AT_ONCE / breadth.max(1)).max(PIECE).min(self.longest);
         let (mut order, mut states) = (Vec::new(), Vec::new());
         for start in (0..self.longest).step_by(piece) {
             let positions = piece.min(self.longest - start);
-            let state = self.network.forward(&self.ids(start, positions), &self.piece(start, positions)?, self.cache)?;
+            let (ids, place) = (self.ids(start, positions), self.piece(start, positions)?);
+            let Some(state) = self.network.forward(&ids, &place, self.cache, || self.wanted())? else { return Ok(false) };
             // The rows whose prompt ends here, each with the place of its last token.
             let ends = (0u32..).zip(&lengths).filter(|(_, length)| (start..start + positions).contains(&(**length - 1)));
             let ends: Vec<(u32, u32)> =
@@ -82,7 +90,8 @@ impl Batch<'_, '_> {
         }
         let states = Tensor::cat(&states, 0)?;
         let states = if order.is_sorted() { states } else { states.index_select(&self.back(&order)?, 0)? };
-        self.choose(&self.network.logits(&states)?)
+        self.choose(&self.network.logits(&states)?)?;
+        Ok(true)
     }
 
     /// Where each row stands in `order`.
@@ -92,8 +101,8 @@ impl Batch<'_, '_> {
         Tensor::new(places.into_iter().map(|(_, place)| place).collect::<Vec<u32>>(), &self.network.device)
     }
 
-    /// Works on the last token of each row and chooses the next.
-    pub fn step(&mut self) -> std::result::Result<(), LocalError> {
+    /// Works on the last token of each row and chooses the next. False where it was given up before its end.
+    pub fn step(&mut self) -> std::result::Result<bool, LocalError> {
         let column = self.longest + self.done - 1;
         self.cache.reach(column + 1)?;
         let device = &self.network.device;
@@ -106,8 +115,9 @@ impl Batch<'_, '_> {
         };
         let place = Place { rows: self.rows.len(), positions: 1, start: column, rope, mask };
         let ids: Vec<u32> = self.rows.iter().map(Row::last).collect();
-        let state = self.network.forward(&ids, &place, self.cache)?;
-        self.choose(&self.network.logits(&state)?)
+        let Some(state) = self.network.forward(&ids, &place, self.cache, || self.wanted())? else { return Ok(false) };
+        self.choose(&self.network.logits(&state)?)?;
+        Ok(true)
     }
 
     /// The tokens of a piece of the prompts, row after row, zeros behind their ends.

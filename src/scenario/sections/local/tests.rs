@@ -32,8 +32,8 @@ fn spec(target: &str, request: &str, load: &str) -> Local {
 fn a_model_in_this_process_needs_no_more_than_its_name() {
     let plain = Local { batch: 1, ..Local::default() };
     assert_eq!(spec(TINY, "{max_tokens: 4}", ONE), plain);
-    let full = "{api: local, model: 'random:tiny', local: {index: 2, dtype: bf16, threads: 3, batch: 8}}";
-    let own = Local { device: Device::Cpu, index: 2, dtype: Dtype::Bf16, threads: Some(3), batch: 8, logits: true };
+    let full = "{api: local, model: 'random:tiny', local: {index: 0, dtype: bf16, threads: 3, batch: 8}}";
+    let own = Local { device: Device::Cpu, index: 0, dtype: Dtype::Bf16, threads: Some(3), batch: 8, logits: true };
     assert_eq!(spec(full, "{max_tokens: 4, min_p: 0.1, keep: {logits: true}}", ONE), own);
     assert_eq!(spec(TINY, "{max_tokens: 4}", "{static: {batch: 6, rounds: 2}}").batch, 6);
 }
@@ -86,6 +86,13 @@ fn what_speaks_of_a_server_or_of_no_such_model_is_a_mistake() {
     assert_eq!(faults(TINY, request, ONE), known);
     let batch = "{api: local, model: 'random:tiny', local: {batch: 2}}";
     assert_eq!(faults(batch, four, "{static: {batch: 4, rounds: 1}}"), ["two sizes of a batch"]);
+    let index = "{api: local, model: 'random:tiny', local: {device: cpu, index: 5}}";
+    assert_eq!(faults(index, four, ONE), ["`index` says which of several GPUs"]);
+    let extra = "{max_tokens: 4, extra: {frequency_penalty: 0.5, top_k: 3}}";
+    assert_eq!(faults(TINY, extra, ONE), ["a model in this process does not read `frequency_penalty`"]);
+    let many = "{api: local, model: 'random:tiny', local: {threads: 1024}}";
+    let warnings = read(text(many, four, ONE), Path::new("t.yaml")).unwrap().warnings;
+    assert!(warnings[0].message.starts_with("1024 threads share "), "{warnings:?}");
     let server = "{url: simulator, local: {batch: 2}}";
     let known = ["`local` is for a model in this process", "`keep` is for a model in this process"];
     assert_eq!(faults(server, "{keep: {logits: true}}", ONE), known);

@@ -46,7 +46,7 @@ fn the_seed_of_a_row_is_what_its_draws_hang_on() {
 fn rows_that_ended_do_not_change_the_others() {
     let mut model = tiny();
     let asks = [greedy(prompt(12, 0), 3), greedy(prompt(4, 1), 30), greedy(prompt(7, 2), 1)];
-    let worked = model.work(&asks, &ticking(), &mut |_| true).unwrap();
+    let worked = model.work(&asks, &ticking(), &|_| true).unwrap();
     let counts: Vec<usize> = worked.rows.iter().map(|row| row.tokens.len()).collect();
     assert_eq!((counts, worked.steps.len(), worked.padded_to), (vec![3, 30, 1], 29, 12));
     same_as_alone(&mut model, &asks);

@@ -24,7 +24,7 @@ fn tiny() -> Model {
 }
 
 fn work(model: &mut Model, asks: &[Ask]) -> Vec<Told> {
-    model.work(asks, &ticking(), &mut |_| true).unwrap().rows
+    model.work(asks, &ticking(), &|_| true).unwrap().rows
 }
 
 /// A prompt of so many tokens, another for each seed.

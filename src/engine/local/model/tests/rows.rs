@@ -1,12 +1,13 @@
 //! How a row ends, and what is told of it.
 
 use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn stamps_are_of_the_clock_that_was_given() {
     let mut model = tiny();
     let asks = [greedy(prompt(3, 0), 4), greedy(prompt(5, 1), 2)];
-    let worked = model.work(&asks, &ticking(), &mut |_| true).unwrap();
+    let worked = model.work(&asks, &ticking(), &|_| true).unwrap();
     let nanos = |from: u64, to: u64| (from..=to).map(Nanos).collect::<Vec<_>>();
     assert_eq!((worked.began, worked.prefilled, worked.steps), (Nanos(1), Nanos(2), nanos(3, 5)));
     assert_eq!((&worked.rows[0].stamps, &worked.rows[1].stamps), (&nanos(2, 5), &nanos(2, 3)));
@@ -49,17 +50,29 @@ fn a_stop_text_ends_a_row_and_is_not_told() {
 fn a_row_that_nobody_waits_for_is_given_up() {
     let mut model = tiny();
     let asks = [greedy(prompt(3, 0), 6), greedy(prompt(5, 1), 6)];
-    let mut asked = 0;
-    let mut alive = |row: usize| {
-        asked += usize::from(row == 0);
-        row == 1 || asked < 3
-    };
-    let worked = model.work(&asks, &ticking(), &mut alive).unwrap();
+    // Asked before each step, and before each of the two layers.
+    let asked = AtomicUsize::new(0);
+    let alive = |row: usize| row == 1 || asked.fetch_add(1, Ordering::Relaxed) < 6;
+    let worked = model.work(&asks, &ticking(), &alive).unwrap();
     let ends: Vec<_> = worked.rows.iter().map(|row| (row.tokens.len(), row.ended)).collect();
     assert_eq!(ends, [(2, Ended::GivenUp), (6, Ended::Length)]);
-    let worked = model.work(&asks, &ticking(), &mut |_| false).unwrap();
+    let worked = model.work(&asks, &ticking(), &|_| false).unwrap();
     assert_eq!((worked.rows[0].ended, worked.rows[0].tokens.len(), worked.steps.len()), (Ended::GivenUp, 0, 0));
     assert_eq!((worked.began, worked.prefilled), (Nanos(1), Nanos(1)));
+}
+
+#[test]
+fn what_nobody_waits_for_ends_between_two_layers() {
+    let mut model = tiny();
+    let asks = [greedy(prompt(3, 0), 6)];
+    let given_up_after = |model: &mut Model, most: usize| {
+        let asked = AtomicUsize::new(0);
+        let worked = model.work(&asks, &ticking(), &|_| asked.fetch_add(1, Ordering::Relaxed) < most).unwrap();
+        (worked.rows[0].tokens.len(), worked.rows[0].ended, worked.steps.len(), asked.into_inner())
+    };
+    assert_eq!(given_up_after(&mut model, 2), (0, Ended::GivenUp, 0, 3), "before the second layer of its prompt");
+    assert_eq!(given_up_after(&mut model, 5), (1, Ended::GivenUp, 0, 6), "before the second layer of its step");
+    assert_eq!(work(&mut model, &asks), work(&mut tiny(), &asks), "the next batch is as it would be without them");
 }
 
 #[test]
@@ -69,7 +82,7 @@ fn the_context_ends_a_row() {
     let rows = work(&mut model, &[greedy(prompt(15, 0), 50), greedy(prompt(4, 1), 50)]);
     let ends: Vec<_> = rows.iter().map(|row| (row.tokens.len(), row.ended)).collect();
     assert_eq!(ends, [(5, Ended::Length), (16, Ended::Length)]);
-    let error = |model: &mut Model, ask: Ask| model.work(&[ask], &ticking(), &mut |_| true).unwrap_err().to_string();
+    let error = |model: &mut Model, ask: Ask| model.work(&[ask], &ticking(), &|_| true).unwrap_err().to_string();
     assert_eq!(
         error(&mut model, greedy(prompt(20, 0), 1)),
         "row 0 of the batch cannot be worked on: its prompt of 20 tokens leaves no room for a reply in the model's 20"

@@ -2,6 +2,7 @@
 
 use super::{Tally, Weights, timed};
 use crate::engine::local::error::LocalError;
+use crate::engine::local::model::first_line;
 use crate::engine::local::model::linear::Matrix;
 use candle_core::quantized::gguf_file::Content;
 use candle_core::quantized::{GgmlDType, QTensor};
@@ -77,7 +78,7 @@ impl Gguf {
         }
         let (content, file, device) = (&self.content, &mut self.file, &self.device);
         let read = timed(&mut self.tally.read, || content.tensor(file, name, device));
-        let tensor = read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let tensor = read.map_err(|error| wrong(format!("cannot be read: {}", first_line(&error))))?;
         *self.kinds.entry(kind(tensor.dtype())).or_default() += tensor.shape().elem_count() as u64;
         Ok(tensor)
     }
