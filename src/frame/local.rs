@@ -39,7 +39,7 @@ pub struct Worked {
 /// The figures of a case; None where no batch was measured.
 pub fn worked(parts: &[LocalPart]) -> Option<Worked> {
     let batches = || parts.iter().flat_map(|part| &part.batches).filter(|batch| batch.measured);
-    let last = batches().last()?;
+    let last = batches().next_back()?;
     let sum = |of: fn(&Batch) -> u64| batches().map(of).sum::<u64>();
     let all = |of: fn(&Batch) -> Option<f64>| distribution::of(batches().filter_map(of).collect());
     Some(Worked {

@@ -53,7 +53,8 @@ pub struct Startup {
     pub port_open: Option<Nanos>,
     /// It was ready.
     pub ready: Nanos,
-    /// The first token of the first request that it answered.
+    /// Ready, and then the first token of the request that was answered first as the server alone would have had it: `ready`
+    /// + (first token − sent). What this program does between ready and sending is no part of it.
     pub first_token: Option<Nanos>,
 }
 

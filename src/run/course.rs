@@ -3,6 +3,7 @@
 use crate::frame::Table;
 use crate::model::manifest::Manifest;
 use crate::model::plan::{Case, Plan};
+use crate::model::seed::Seed;
 use crate::model::telemetry::Recorded;
 use crate::model::units::Nanos;
 use crate::run::bench::Bench;
@@ -14,7 +15,7 @@ use crate::run::line::Walk;
 use crate::run::managed::{Managed, Servers};
 use crate::run::model::Models;
 use crate::run::observe::{self, Observer};
-use crate::run::part::play;
+use crate::run::part::{Prepared, play, prepare};
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
 use crate::run::turn::{Played, Probing, Turn};
@@ -112,8 +113,10 @@ impl<'a> Course<'a> {
             return false;
         }
         let mut servers = std::mem::take(&mut self.servers);
-        let server = servers.of(leg.case, leg.bench, self.folder, self.context);
-        let played = server.and_then(|server| self.round(leg, server));
+        let played = self.prepared(leg, &servers).and_then(|ready| {
+            let server = servers.of(leg.case, leg.bench, self.folder, self.context)?;
+            self.round(leg, server, ready)
+        });
         let stopped = matches!(played, Err(RunError::Interrupted));
         if let Err(fault) = played {
             self.give_up(leg, fault);
@@ -132,11 +135,29 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn round(&mut self, leg: &Leg<'_>, server: Option<&Managed>) -> Result<(), RunError> {
+    fn seed(&self, leg: &Leg<'_>) -> Seed {
+        self.plan.seed.child(leg.case.id.as_str()).child(u64::from(leg.round))
+    }
+
+    /// What the round begins with. It is made before its server is started, or beside the one that runs, whose end ends it.
+    fn prepared(&mut self, leg: &Leg<'_>, servers: &Servers) -> Result<Prepared, RunError> {
+        let stop = self.context.stop.below();
+        if let Some(server) = servers.current(leg.case) {
+            server.stops(&stop);
+        }
+        let walks = self.ledger.walks(leg.case, leg.bench);
+        let ready = prepare(leg.case, leg.bench, (&walks, self.seed(leg)), stop);
+        ready.map_err(|fault| match fault {
+            RunError::Interrupted => servers.lost(leg.case).unwrap_or(fault),
+            fault => fault,
+        })
+    }
+
+    fn round(&mut self, leg: &Leg<'_>, server: Option<&Managed>, ready: Prepared) -> Result<(), RunError> {
         let Leg { case, bench, round, .. } = *leg;
         let model = self.models.ready(&case.target, self.plan.seed, self.context)?;
         let Some(journal) = self.journal.take() else { return Ok(()) };
-        let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
+        let seed = self.seed(leg);
         let (walks, planned) = (self.ledger.walks(case, bench), bench.extent(case, seed).0);
         self.announce(leg, planned);
         let spool = self.folder.file(bodies::spool::FILE);
@@ -157,7 +178,7 @@ impl<'a> Course<'a> {
             server,
             pid: server.map(Managed::pid),
         };
-        let played = play(&turn, bench, journal, self.context);
+        let played = play(&turn, bench, ready, journal, self.context);
         self.keep(leg, (&walks, planned), played);
         Ok(())
     }

@@ -64,6 +64,8 @@ pub struct Drive {
     pub quota: Arc<Quota>,
     /// Whether the slots decide when a request leaves, or the plan does.
     pub closed: bool,
+    /// The run started the server itself.
+    pub managed: bool,
     /// `max_in_flight`.
     pub room: Option<Arc<Room>>,
     /// Where outcomes go.
@@ -218,12 +220,14 @@ impl Drive {
             match &self.visits {
                 Some(visits) if departure.call.turns > 1 => {
                     let left = self.visit(visits, departure).await;
+                    self.rest(left.first()).await;
                     self.release();
                     self.deliver_all(left).await;
                 }
                 _ => {
                     let Departure { call, intended, phase } = departure;
                     let finished = self.engine.call(call, intended, phase, self.given_up()).await;
+                    self.rest(Some(&finished)).await;
                     self.release();
                     self.deliver(finished).await;
                 }

@@ -136,12 +136,28 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// What happened, without the lines of a server's log, which lies in the run folder.
+    /// What happened in one line, without the lines of a server's log, which lies in the run folder.
     pub fn brief(&self) -> String {
         let whole = self.to_string();
         match self {
-            RunError::Server(_) => whole.lines().next().unwrap_or_default().to_owned(),
-            _ => whole,
+            RunError::Server(ServerError::Early { .. } | ServerError::Late { .. } | ServerError::Ended { .. }) => {
+                whole.lines().next().unwrap_or_default().to_owned()
+            }
+            _ => whole.lines().map(str::trim).collect::<Vec<_>>().join("; "),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_brief_lines_are_told_apart_and_logs_left_out() {
+        let taken = RunError::from(ServerError::Taken { address: "h:1".into() });
+        assert!(taken.brief().ends_with(": the run would measure that; stop it, or take another port"), "{}", taken.brief());
+        let log = vec!["a secret".to_owned()];
+        let early = ServerError::Early { how: "exit status 7".into(), after_s: 0.0123, log, file: "server.log".into() };
+        assert_eq!(RunError::from(early).brief(), "the server ended 12 ms after its start, before it was ready: exit status 7");
     }
 }

@@ -47,14 +47,20 @@ impl Managed {
     pub fn note(&self, part: &mut Part, origin: Instant, outcomes: &[Outcome]) -> Option<RunError> {
         self.server.on_end(|| {});
         if let Some(startup) = self.startup.borrow_mut().take() {
-            let first = outcomes.iter().filter_map(|outcome| outcome.timeline.tokens.first()).min();
-            let since = |stamp: &Nanos| nanos((origin + Duration::from(*stamp)).saturating_duration_since(self.server.asked));
-            part.startup = Some(Startup { first_token: first.map(since), ..startup });
+            let first_token = first_answer(outcomes).map(|own| Nanos(startup.ready.0.saturating_add(own.0)));
+            part.startup = Some(Startup { first_token, ..startup });
         }
         let Ended { how, at } = self.server.ended()?;
         let log = self.last_words();
         part.server_end = Some(ServerEnd { at_ns: signed(at, origin), how: how.clone(), log: log.clone() });
         Some(ServerError::Ended { case: part.case.clone(), how, log, file: self.server.log().to_owned() }.into())
+    }
+
+    /// How it has ended, as what ends the case.
+    fn lost(&self, case: &Case) -> Option<RunError> {
+        let Ended { how, .. } = self.server.ended()?;
+        let (log, file) = (self.last_words(), self.server.log().to_owned());
+        Some(ServerError::Ended { case: case.id.clone(), how, log, file }.into())
     }
 
     fn last_words(&self) -> Vec<String> {
@@ -75,25 +81,33 @@ pub struct Servers {
 }
 
 impl Servers {
+    /// The one that runs, where this case is measured on it.
+    pub fn current(&self, case: &Case) -> Option<&Managed> {
+        let wanted = case.target.server.as_ref();
+        self.running.as_ref().filter(|own| wanted == Some(&own.spec) && !own.spec.per_case)
+    }
+
+    /// How the one on which this case is measured has ended.
+    pub fn lost(&self, case: &Case) -> Option<RunError> {
+        self.current(case)?.lost(case)
+    }
+
     /// The server of a case, ready to be measured: the one that runs where it is the same and no new one is wanted. None where the
     /// case has none.
     ///
     /// # Errors
     /// It cannot be had: [`RunError::Server`]; or a signal came meanwhile: [`RunError::Interrupted`].
     pub fn of(&mut self, case: &Case, bench: &Bench, folder: &RunDir, context: &Context) -> Result<Option<&Managed>, RunError> {
-        let wanted = case.target.server.as_ref();
-        let fits = |own: &&Managed| wanted == Some(&own.spec) && !own.spec.per_case;
-        if self.running.as_ref().filter(fits).is_none() {
+        if let Some(lost) = self.lost(case) {
+            return Err(lost);
+        }
+        if self.current(case).is_none() {
             self.stop(&context.stop);
-            if let (Some(spec), Place::Url(url)) = (wanted, &case.target.place) {
+            if let (Some(spec), Place::Url(url)) = (&case.target.server, &case.target.place) {
                 let log = self.name(&spec.log);
                 let start = Start { spec, url, log, case, bench, context };
                 self.running = Some(start.run(folder)?);
             }
-        } else if let Some(Ended { how, .. }) = self.running.as_ref().and_then(|own| own.server.ended()) {
-            let own = self.running.as_ref();
-            let (log, file) = own.map(|own| (own.last_words(), own.server.log().to_owned())).unwrap_or_default();
-            return Err(ServerError::Ended { case: case.id.clone(), how, log, file }.into());
         }
         Ok(self.running.as_ref())
     }
@@ -177,7 +191,11 @@ impl Start<'_> {
         let Came { port_open, ready } = ready.map_err(|not| failed(&managed, not, wanted.timeout))?;
         self.say(ready.as_secs(), Some(ready.as_secs()));
         managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
-        reach_started(self.case, self.bench, self.context).await?;
+        let reached = tokio::select! {
+            reached = reach_started(self.case, self.bench, self.context) => reached,
+            _ = managed.server.over() => Ok(()),
+        };
+        managed.lost(self.case).map_or(reached, Err)?;
         Ok(managed)
     }
 
@@ -246,6 +264,13 @@ fn shown(command: &[String], redactor: &Redactor) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// From sending to first token, of the request that was answered first: what this program did between two requests is no part of it.
+fn first_answer(outcomes: &[Outcome]) -> Option<Nanos> {
+    let times = outcomes.iter().map(|outcome| &outcome.timeline);
+    let (token, sent) = times.filter_map(|own| Some((*own.tokens.first()?, own.sent?))).min()?;
+    Some(token.since(sent))
+}
+
 fn nanos(span: Duration) -> Nanos {
     Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -257,20 +282,4 @@ fn signed(at: Instant, origin: Instant) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_start_has_a_log_of_its_own() {
-        let mut servers = Servers::default();
-        let names = ["server.log", "server.log", "other", "server.log", "other"].map(|log| servers.name(log));
-        assert_eq!(names, ["server.log", "server-2.log", "other", "server-3.log", "other-2"]);
-    }
-
-    #[test]
-    fn an_end_before_time_zero_is_negative() {
-        let origin = Instant::now() + Duration::from_secs(1);
-        assert_eq!(signed(origin - Duration::from_millis(3), origin), -3_000_000);
-        assert_eq!(signed(origin + Duration::from_millis(3), origin), 3_000_000);
-    }
-}
+mod tests;

@@ -95,12 +95,11 @@ pub fn session(case: &Case, clock: Clock, sheets: &Arc<Sheets>, over: [Stop; 3])
     Session::new(clock, gather, Box::new(over), keep)
 }
 
+/// A model in this process, and the round as its thread sees it.
+pub type Own = (Arc<Host>, Arc<Session>);
+
 /// What a lane sends its calls to: what is at the end of the route, or a model in this process.
-pub fn engine(
-    target: &Target,
-    (route, own): (Option<&Route>, Option<(Arc<Host>, Arc<Session>)>),
-    setting: Setting,
-) -> Result<Engine, RunError> {
+pub fn engine(target: &Target, (route, own): (Option<&Route>, Option<Own>), setting: Setting) -> Result<Engine, RunError> {
     match (route, own) {
         (_, Some(own)) => Ok(Engine::Local(seat(target, own, setting))),
         (Some(route), None) => Ok(Engine::Http(Box::new(Http::new(target, route, setting)?))),
@@ -109,7 +108,7 @@ pub fn engine(
 }
 
 /// A lane's place with the model.
-fn seat(target: &Target, (host, session): (Arc<Host>, Arc<Session>), setting: Setting) -> Seat {
+fn seat(target: &Target, (host, session): Own, setting: Setting) -> Seat {
     Seat {
         host,
         session,

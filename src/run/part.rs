@@ -12,11 +12,14 @@ use crate::model::keep::Bodies;
 use crate::model::load::Shape;
 use crate::model::manifest::{Part, Vitals};
 use crate::model::outcome::Outcome;
+use crate::model::plan::Case;
 use crate::model::search::Part as Probe;
+use crate::model::seed::Seed;
 use crate::model::telemetry::Recorded;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::pace::users;
+use crate::prompts::Prompts;
 use crate::run::audit::many;
 use crate::run::bench::Bench;
 use crate::run::collect::{Collected, Collector, Desk};
@@ -30,7 +33,7 @@ use crate::run::keep::Keeper;
 use crate::run::lanes::{Lane, LaneReport, lane_count, reading};
 use crate::run::lead::{lead, needed, needed_in_all};
 use crate::run::ledger;
-use crate::run::line::{Dealt, shifted, tokenizers};
+use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
 use crate::run::meter::{Meter, Spans};
 use crate::run::model::{Sheets, engine, session, told};
@@ -52,11 +55,29 @@ use std::time::Instant;
 
 /// Finished calls that may wait for the collector.
 const RESULTS: usize = 4096;
+
+/// What a round begins with; none of it takes the server.
+pub struct Prepared {
+    prompts: Vec<Arc<dyn Prompts>>,
+    feed: Feed,
+    /// The run's switch, as far as this round goes.
+    stop: Stop,
+}
+
+/// Makes the first requests of a round ready, until its switch `stop` is pressed.
+///
+/// # Errors
+/// They cannot be made; or the switch came first: [`RunError::Interrupted`].
+pub fn prepare(case: &Case, bench: &Bench, (walks, seed): (&[Walk], Seed), stop: Stop) -> Result<Prepared, RunError> {
+    let prompts = shifted(&bench.lines, walks);
+    let feed = Feed::start(Recipe::new(case, bench, &prompts, seed), lane_count(case), &stop)?;
+    Ok(Prepared { prompts, feed, stop })
+}
+
 /// Plays one round. An error means that nothing of it was measured.
-pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
-    let prompts = shifted(&bench.lines, turn.walks);
-    let lanes = lane_count(turn.case);
-    let feed = Feed::start(Recipe::new(turn.case, bench, &prompts, turn.seed), lanes, &context.stop)?;
+pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
+    let Prepared { prompts, feed, stop } = ready;
+    turn.server.iter().for_each(|own| own.stops(&stop));
     let server = simulator(turn)?;
     let address = server.as_ref().map(|server| server.addr());
     let sampler = turn.observer.start(turn.case, turn.pid, address)?;
@@ -73,8 +94,7 @@ pub fn play(turn: &Turn, bench: &Bench, mut journal: Writer, context: &Context) 
     part.origin_ns = (origin - context.origin).as_nanos() as u64;
     journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
     let (sender, results) = bounded(RESULTS);
-    let stage = Stage::new(turn, bench, route, Clock::starting(origin), context);
-    turn.server.iter().for_each(|own| own.stops(&stage.stop));
+    let stage = Stage::new(turn, bench, (route, stop), Clock::starting(origin), context);
     let desk = Desk { keeper: Keeper::of(turn, stage.route.as_ref())?, ..stage.desk(journal) };
     let collector = Collector::start(desk, results)?;
     let own = bench.lines.iter().zip(&prompts);
@@ -127,11 +147,17 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(turn: &'a Turn, bench: &'a Bench, route: Option<Route>, clock: Clock, context: &'a Context) -> Stage<'a> {
+    fn new(
+        turn: &'a Turn,
+        bench: &'a Bench,
+        (route, stop): (Option<Route>, Stop),
+        clock: Clock,
+        context: &'a Context,
+    ) -> Stage<'a> {
         let load = &turn.case.load;
         let room = load.max_in_flight.map(|most| Arc::new(Room { taken: AtomicU64::new(0), most: u64::from(most) }));
         let rounds = if let Shape::Static { batch } = load.shape { Some(Arc::new(Rounds::new(batch))) } else { None };
-        let (spent, halt, stop) = (Stop::default(), Stop::default(), context.stop.below());
+        let (spent, halt) = (Stop::default(), Stop::default());
         let sheets = Arc::new(Sheets::new(turn, halt.clone()));
         let over = [&spent, &halt, &stop].map(Clone::clone);
         let session = turn.model.clone().map(|host| (host, Arc::new(session(turn.case, clock, &sheets, over))));
@@ -199,6 +225,7 @@ impl<'a> Stage<'a> {
         let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, keep_bodies, manners };
         let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
         let (rounds, spent) = (self.rounds.clone(), self.spent.clone());
+        let managed = target.server.is_some();
         let ahead = needed(&load, &changes, queue.len());
         Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {
@@ -209,6 +236,7 @@ impl<'a> Stage<'a> {
                 queue,
                 quota,
                 closed: load.shape.closed(),
+                managed,
                 room,
                 results,
                 stop,

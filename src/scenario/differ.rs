@@ -3,8 +3,8 @@
 use crate::model::compare::Difference;
 use serde_json::Value;
 
-/// Fields that do not change what is asked: what the run is called and where it is reported, whom it was sent to, by what it is
-/// judged, and what is sampled beside it. The seed draws other requests of the same kind.
+/// Fields that do not change what is asked: what the run is called and where it is reported, whom it was sent to and how that was
+/// started, by what it is judged, and what is sampled beside it. The seed draws other requests of the same kind.
 const HARMLESS: &[&str] = &[
     "name",
     "description",
@@ -12,6 +12,11 @@ const HARMLESS: &[&str] = &[
     "seed",
     "target.url",
     "target.simulator",
+    "target.server",
+    "target.metrics",
+    "target.hardware",
+    "target.gpus",
+    "target.local",
     "slo",
     "audit",
     "telemetry",
@@ -105,6 +110,8 @@ mod tests {
     fn who_answers_and_who_judges_may_differ_and_what_is_asked_may_not() {
         let harmless = |other: &str| of(other).into_iter().map(|own| own.3).collect::<Vec<_>>();
         assert_eq!(harmless(&BASE.replace("url: x", "url: y")), [true]);
+        let engine = "url: x, server: { preset: vllm, args: { dtype: half } }, metrics: { url: z }, local: { batch: 2 }";
+        assert_eq!(harmless(&BASE.replace("url: x", engine)), [true; 3]);
         assert_eq!(harmless(&BASE.replace("model: m", "model: n")), [false]);
         assert_eq!(harmless(&BASE.replace("1s", "2s")), [true]);
         assert_eq!(harmless(&BASE.replace("1s", "2s, abort: { alpha: 0.01 }")), [false, false]);

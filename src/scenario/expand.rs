@@ -16,7 +16,7 @@ use crate::scenario::sections::slo::Grounds;
 use crate::scenario::sections::{
     Draft, audit, dataset, load, mix, report, request, request::last, search, server, slo, target, telemetry,
 };
-use crate::scenario::sweep::{Point, Setting, points};
+use crate::scenario::sweep::{Called, Point, Setting, points};
 use crate::scenario::tree::Node;
 use crate::scenario::vars::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     } else {
         Vec::new()
     };
-    let (points, quests) = searched(root, points, &axes, review);
+    let called = Called::of(&points, root, review);
+    let (points, quests) = searched(root, points, (&axes, &called), review);
     axes.extend(search::path(root));
     mix::axes(root, &axes, review);
     review.section = "baseline".to_owned();
@@ -59,7 +60,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
     let grounds = Grounds { root, baseline, telemetry: telemetry.clone() };
     let names = names(&points);
-    let given = Given { env, names: &names, axes: &axes, sound: &sound };
+    let given = Given { env, called: &called, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
     let rounds = root.get("rounds").and_then(Node::whole).and_then(|n| u32::try_from(n).ok());
@@ -91,14 +92,19 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
 }
 
 /// The points of a search: each value of its field at each point of the matrix.
-fn searched(root: &Node, points: Vec<Point>, axes: &BTreeSet<String>, review: &mut Review) -> (Vec<Point>, Vec<Quest>) {
+fn searched(
+    root: &Node,
+    points: Vec<Point>,
+    (axes, called): (&BTreeSet<String>, &Called),
+    review: &mut Review,
+) -> (Vec<Point>, Vec<Quest>) {
     review.section = "search".to_owned();
     let Some(varied) = Some(root).filter(|_| review.clean("search")).and_then(|root| search::decode(root, axes, review)) else {
         return (points, Vec::new());
     };
     let quest = |(number, point): (usize, &Point)| Quest {
         spec: varied.spec.clone(),
-        labels: labels(point),
+        labels: called.labels(point),
         first: number * varied.grid.len(),
         grid: varied.grid.clone(),
     };
@@ -149,6 +155,7 @@ fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
 /// What all cases are made with.
 struct Given<'a> {
     env: &'a BTreeMap<String, String>,
+    called: &'a Called,
     names: &'a BTreeMap<String, String>,
     axes: &'a BTreeSet<String>,
     sound: &'a Sound,
@@ -160,7 +167,7 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
         tree.set(&setting.path, setting.path_at, setting.value.clone());
     }
     let tree = World { env: given.env, root: &tree, swept: &BTreeSet::new() }.scenario(review);
-    let labels = labels(point);
+    let labels = given.called.labels(point);
     let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
     let target = decode("target", given.sound.target, &draft, review, target::decode);
     let asked = if tree.get("mix").is_some() { mixed(&draft, given, review) } else { plain(&draft, given, review) };
@@ -199,10 +206,6 @@ fn mixed(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<As
     let mix = decode("mix", sound, draft, review, mix::decode)?;
     let first = mix.first()?;
     Some(Asked { request: first.request.clone(), dataset: first.dataset.clone(), mix })
-}
-
-fn labels(point: &Point) -> Labels {
-    Labels(point.iter().filter_map(|own| Some((own.path.clone(), own.value.scalar()?))).collect())
 }
 
 fn decode<T>(

@@ -58,11 +58,32 @@ pub(crate) struct Review {
     pub figures: Option<Figures>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Warning>,
+    /// Texts that lack the value of a variable.
+    lacking: HashSet<Span>,
 }
 
 impl Review {
-    /// Files a mistake.
+    /// Files a mistake; but not in a text that lacks the value of a variable: what follows from a mistake is no news.
     pub fn push(&mut self, mistake: Mistake) {
+        if !self.lacking.contains(&mistake.at) {
+            self.file(mistake);
+        }
+    }
+
+    /// Files that the text at `at` lacks the value of a variable.
+    pub fn lacks(&mut self, at: Span, mistake: Mistake) {
+        self.file(mistake);
+        self.lacking.insert(at);
+    }
+
+    /// What one text lacks, the text that refers to it does too.
+    pub fn inherit(&mut self, from: Span, to: Span) {
+        if self.lacking.contains(&from) {
+            self.lacking.insert(to);
+        }
+    }
+
+    fn file(&mut self, mistake: Mistake) {
         self.mistakes.push(Mistake { section: self.section.clone(), ..mistake });
     }
 

@@ -122,6 +122,7 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     let mut root = world.scenario(review);
     simulate(&mut root);
     sections::local::settle(&mut root);
+    sections::server::settle(&mut root, &review.sources);
     shape::scenario(&root, &SCENARIO, review);
     if !swept.iter().any(|path| path.starts_with("request.template")) {
         inline(&mut root, "request.template", &world, review);

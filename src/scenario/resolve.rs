@@ -102,8 +102,6 @@ impl Writer<'_> {
     fn swept(&mut self, node: &Node, path: &str) -> Value {
         match crate::scenario::sections::scenario::SCENARIO.kind_at(path) {
             Some(Kind::Template) => self.file(node),
-            // The ids of cases are made of what stands here.
-            Some(_) if path == "target.model" => self.free(node, Place::Text),
             Some(kind) => self.value(node, kind, path.rsplit('.').next().unwrap_or(path)),
             None => self.free(node, Place::Text),
         }

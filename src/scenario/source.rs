@@ -1,6 +1,6 @@
 //! The texts of a scenario: the only place here that reads files.
 
-use crate::scenario::tree::{Node, Span};
+use crate::scenario::tree::{Data, Node, Span};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -93,6 +93,17 @@ impl Sources {
         Span { file: node.at.file, start, end: start + range.len() }
     }
 
+    /// A number, `true` or `false` as it is written: `0.90` is no `0.9` to whom it is text. None for what is none of these.
+    pub fn written(&self, node: &Node) -> Option<String> {
+        if !matches!(node.data, Data::Int(_) | Data::Float(_) | Data::Bool(_)) {
+            return None;
+        }
+        let text = self.text(node.at.file);
+        // What a reference stands for is written elsewhere.
+        let own = text.get(node.at.range()).filter(|text| Data::plain(text) == node.data);
+        Some(own.map_or_else(|| node.json().to_string(), str::to_owned))
+    }
+
     /// The file that a text names: relative to its own folder, or else to the working directory. As an absolute path, so that
     /// a plan stored elsewhere still finds it. None where there is no such file. The word `builtin` is what ships with the
     /// tool, unless there is a file of that name.
@@ -155,7 +166,6 @@ fn is_hub_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::tree::Data;
 
     #[test]
     fn places_count_characters() {

@@ -152,7 +152,9 @@ fn remedy(unsound: &CaseReport) -> &'static str {
 
 fn error(report: &Report) -> String {
     if let Some(why) = &report.manifest.error {
-        return format!("the run could not go on; {}.", plain(why).trim_end_matches('.'));
+        let why = plain(why);
+        let end = if why.ends_with(['.', '?']) { "" } else { "." };
+        return format!("the run could not go on; {why}{end}");
     }
     let dead = report.cases.iter().find(|case| case.counts.ok == 0).and_then(|case| Some((case, case.failures.first()?)));
     match dead {

@@ -71,6 +71,40 @@ fn different_plans_are_refused_unless_told() {
 }
 
 #[test]
+fn servers_under_management_may_differ_and_their_loads_may_not() {
+    let lab = Lab::new();
+    let engine = |folder: &str, more: &str, load: &str| {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let scenario = format!(
+            "version: 1\nname: pair\ntarget:\n  url: http://127.0.0.1:{port}/v1/chat/completions\n  model: sim\n  server: \
+             {{ command: [llmscen, simulate, --listen, '127.0.0.1:{port}'], {more} }}\nrequest: {{ max_tokens: 4 }}\n\
+             dataset: {{ kind: prompt, text: hi }}\nload: {{ {load} }}\nreport: {{ formats: [md] }}\n\
+             audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n"
+        );
+        let file = format!("{folder}.yaml");
+        lab.file(&file, scenario);
+        lab.llmscen(&["run", &file, "--output", folder]).expect(0);
+    };
+    engine("a", "ready: { log: 'http://' }", "concurrency: 1, requests: 20");
+    engine(
+        "b",
+        "ready: { log: listening }, env: { OMP_NUM_THREADS: 2 }, args: { set: target.simulator.alpha=2ms }",
+        "concurrency: 1, requests: 20",
+    );
+    engine("c", "ready: { log: listening }", "concurrency: 2, requests: 20");
+    let told = lab.llmscen(&["compare", "a", "b", "--max-regression", "100000", "--inconclusive", "pass"]).expect(0);
+    for note in [
+        "target.server.args: not set → {\"set\":\"target.simulator.alpha=2ms\"}",
+        "target.server.ready.log: http:// → listening",
+        "target.url: http://127",
+    ] {
+        assert!(told.err.contains(&format!("note: plan of B: {note}")), "{}", told.err);
+    }
+    let refused = lab.llmscen(&["compare", "b", "c"]).expect(2);
+    assert!(refused.err.contains("\n  load.concurrency: 1 → 2\n") && !refused.err.contains("target."), "{}", refused.err);
+}
+
+#[test]
 fn runs_that_are_not_sound_and_wrong_arguments_have_their_own_exit_codes() {
     let lab = Lab::new();
     simulated(&lab, "a", "1ms", 2);

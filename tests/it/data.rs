@@ -244,3 +244,27 @@ fn the_page_names_every_column() {
         assert!(PAGE.contains(&format!("`{name}`")), "{table}.{name} is not on the page");
     }
 }
+
+#[test]
+fn a_run_over_swept_files_is_told_again_from_what_is_stored() {
+    let lab = Lab::new();
+    for name in ["a", "b"] {
+        lab.file(&format!("data/{name}.jsonl"), format!("{{\"prompt\": \"hello {name}\"}}\n"));
+    }
+    let scenario = "version: 1\nname: t\ntarget: { url: simulator, model: m }\nrequest: { max_tokens: 4 }\n\
+                    dataset: { kind: rows }\nload: { concurrency: 1, requests: 3 }\n\
+                    matrix: { dataset.path: [data/a.jsonl, data/b.jsonl] }\nreport: { formats: [json] }\n\
+                    audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
+    lab.file("s.yaml", scenario);
+    lab.llmscen(&["run", "s.yaml", "--output", "out"]).expect(0);
+    let ran = lab.json("out/results.json")["cases"].clone();
+    let known: Vec<(&str, u64)> = ran
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| (case["id"].as_str().unwrap(), case["counts"]["ok"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(known, [("path=a.jsonl", 3), ("path=b.jsonl", 3)]);
+    lab.llmscen(&["report", "out"]).expect(0);
+    assert_eq!(lab.json("out/results.json")["cases"], ran);
+}

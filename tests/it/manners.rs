@@ -12,7 +12,7 @@ use llmscen::run::bench::Bench;
 use llmscen::run::conduct::conduct;
 use llmscen::run::line::Walk;
 use llmscen::run::observe::Observer;
-use llmscen::run::part::play;
+use llmscen::run::part::{play, prepare};
 use llmscen::run::stop::Stop;
 use llmscen::run::turn::Turn;
 use llmscen::scenario::{self, Input};
@@ -62,7 +62,9 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         bodies: (Bodies::None, Path::new("")),
         observer: &Observer::of(plan, &context),
     };
-    play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes
+    let own = (turn.walks, turn.seed);
+    let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
+    play(&turn, &bench, prepared, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes
 }
 
 /// The only row of one request.

@@ -210,6 +210,28 @@ fn a_server_that_is_killed_ends_the_run_with_what_was_measured() {
 }
 
 #[test]
+fn a_server_that_ends_once_it_was_ready_is_asked_nothing() {
+    let (yard, port) = (Yard::new(), port());
+    let ran = yard.0.run(&managed(port, "[sh, -c, 'echo http://; sleep 0.1; exit 9']", BY_LOG, ENDLESS)).expect(3);
+    assert!(ran.err.contains(": exit status 9") && ran.err.contains("| http://"), "{}", ran.err);
+    assert_eq!(yard.0.results()["cases"][0]["counts"]["scheduled"], 0);
+}
+
+#[test]
+fn a_port_that_refuses_is_not_stormed() {
+    let (yard, port) = (Yard::new(), port());
+    // The server's own process goes on when its port is gone, as that of an engine whose workers take long to end.
+    let command =
+        format!("[sh, -c, '{} simulate --listen 127.0.0.1:{port} & echo $! > pid; wait; sleep 1; exit 4']", tool().display());
+    let child = yard.start(&managed(port, &command, BY_LOG, ENDLESS));
+    kill_process(yard.pid("pid"), Signal::KILL).unwrap();
+    finish(child).expect(3);
+    let refused = yard.0.results()["cases"][0]["counts"]["failures"]["connect"].as_u64().unwrap();
+    // Four users in the second that the process has left, with room for a machine that is busy.
+    assert!((1..4000).contains(&refused), "{refused}");
+}
+
+#[test]
 fn a_guard_that_is_killed_leaves_no_server_behind() {
     let (yard, port) = (Yard::new(), port());
     let child = yard.start(&managed(port, &simulator(port), BY_LOG, ENDLESS));

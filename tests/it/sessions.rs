@@ -15,7 +15,7 @@ use llmscen::run::context::Context;
 use llmscen::run::error::RunError;
 use llmscen::run::line::Walk;
 use llmscen::run::observe::Observer;
-use llmscen::run::part::play;
+use llmscen::run::part::{play, prepare};
 use llmscen::run::stop::Stop;
 use llmscen::run::turn::{Played, Turn};
 use llmscen::scenario::{self, Input};
@@ -170,7 +170,9 @@ impl<'a> Scene<'a> {
             bodies: (Bodies::None, Path::new("")),
             observer: &Observer::of(&plan, &context),
         };
-        play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
+        let own = (turn.walks, turn.seed);
+        let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
+        play(&turn, &bench, prepared, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
     }
 }
 

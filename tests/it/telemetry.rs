@@ -8,7 +8,7 @@ use llmscen::model::telemetry::{Reading, Teller};
 use llmscen::run::bench::Bench;
 use llmscen::run::line::Walk;
 use llmscen::run::observe::Observer;
-use llmscen::run::part::play;
+use llmscen::run::part::{play, prepare};
 use llmscen::run::stop::Stop;
 use llmscen::run::turn::{Played, Turn};
 use llmscen::scenario::{self, Input};
@@ -47,7 +47,9 @@ fn round(telemetry: &str, server: Option<u32>) -> Played {
         server: None,
         pid: server,
     };
-    play(&turn, &bench, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
+    let own = (turn.walks, turn.seed);
+    let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
+    play(&turn, &bench, prepared, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
 }
 
 fn of<'a>(played: &'a Played, name: &str) -> Vec<&'a Reading> {

@@ -17,4 +17,4 @@ for engine in "$@"; do
     echo "$engine: exit code $code" >&2
     runs+=("$REAL_HOME/runs/$engine")
 done
-"$llmscen" compare "${runs[@]}" --allow-different --output "$REAL_HOME/runs/compare"
+"$llmscen" compare "${runs[@]}" --output "$REAL_HOME/runs/compare"

@@ -50,6 +50,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         queue,
         quota: Arc::new(Quota::new(&load)),
         closed: true,
+        managed: false,
         room: None,
         results,
         stop,

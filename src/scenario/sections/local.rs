@@ -90,6 +90,12 @@ const SERVERS: [(&str, &str); 15] = [
     ("request.extract", ""),
 ];
 
+/// Whether a value, written as JSON, is this text.
+fn says(node: &Node, text: &str) -> bool {
+    let own = node.json().to_string();
+    own == text
+}
+
 /// `api: local` brings its block, in place of a URL.
 pub(crate) fn settle(root: &mut Node) {
     let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
@@ -128,7 +134,7 @@ pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
         return;
     }
     for (path, default) in SERVERS {
-        if let Some(entry) = draft.written(path).filter(|entry| entry.value.json().to_string() != default) {
+        if let Some(entry) = draft.written(path).filter(|entry| !says(&entry.value, default)) {
             let mistake = Mistake::new(entry.key_at, format!("`{}` speaks of a server", entry.key), "there is none");
             review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
         }

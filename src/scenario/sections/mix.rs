@@ -170,9 +170,11 @@ fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
         review.push(mistake.help("Give it a `dataset`, or the scenario one for all entries that have none."));
         return None;
     }
-    if let Some(extract) = item.entry_at("request.extract") {
-        let mistake = Mistake::new(extract.key_at, "entries of a mix are read alike", "cannot differ");
-        review.push(mistake.help("Write `extract` into the scenario's own `request`: it is for all entries."));
+    for (key, alike) in [("extract", "entries of a mix are read alike"), ("keep", "of all entries of a mix the same is kept")] {
+        if let Some(own) = item.entry_at(&format!("request.{key}")) {
+            let mistake = Mistake::new(own.key_at, alike, "cannot differ");
+            review.push(mistake.help(format!("Write `{key}` into the scenario's own `request`: it is for all entries.")));
+        }
     }
     let root = own(draft, item);
     let line = Draft { root: &root, ..*draft };

@@ -157,7 +157,7 @@ impl World<'_> {
         let label = near(name, self.env.keys().map(String::as_str)).filter(|near| *near != name);
         let label = label.map_or("is not set".to_owned(), |near| format!("did you mean `{near}`?"));
         let mistake = Mistake::new(at, format!("the environment has no `{name}`"), label);
-        review.push(mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
+        review.lacks(node.at, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
         Vec::new()
     }
 
@@ -169,7 +169,9 @@ impl World<'_> {
             return None;
         }
         if let Some(found) = self.root.get(path) {
-            return Some(self.node(found, Mode::Plain, step + 1, review));
+            let value = self.node(found, Mode::Plain, step + 1, review);
+            review.inherit(found.at, node.at);
+            return Some(value);
         }
         let names: Vec<String> = self.names();
         let label = near(path, names.iter().map(String::as_str))

@@ -56,7 +56,10 @@ fn a_folder_is_named_by_its_absolute_path_and_brings_its_tokenizer() {
         (plan.cases[0].dataset.tokenizer.as_deref(), plan.cases[1].dataset.tokenizer.as_deref()),
         (Some(&*path), Some("random:tiny"))
     );
-    assert_eq!(plan.cases[0].id, "model=models/a");
+    let ids = |of: &crate::model::plan::Plan| of.cases.iter().map(|case| case.id.clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&plan), ["model=a", "model=random:tiny"]);
+    let again = read(plan.resolved.clone(), Path::new("/elsewhere/plan.yaml")).unwrap().plan;
+    assert_eq!(again, plan);
     let alone = text("{api: local, model: models/a}", "{max_tokens: 4}", ONE);
     let plan = read(alone, &folder.path().join("s.yaml")).unwrap().plan;
     let again = read(plan.resolved.clone(), Path::new("/elsewhere/plan.yaml")).unwrap().plan;
@@ -86,4 +89,23 @@ fn what_speaks_of_a_server_or_of_no_such_model_is_a_mistake() {
     let server = "{url: simulator, local: {batch: 2}}";
     let known = ["`local` is for a model in this process", "`keep` is for a model in this process"];
     assert_eq!(faults(server, "{keep: {logits: true}}", ONE), known);
+}
+
+#[test]
+fn what_follows_from_a_variable_that_is_not_set_is_no_news() {
+    let unset = ["the environment has no `NO_SUCH_HOME`"];
+    assert_eq!(faults("{api: local, model: '${NO_SUCH_HOME}/tiny-llama'}", "{max_tokens: 4}", ONE), unset);
+    let by = |target: &str| text(target, "{max_tokens: 4}", ONE) + "vars: {home: '${NO_SUCH_HOME}'}\n";
+    let told = |target: &str| read(by(target), Path::new("t.yaml")).map(|_| ()).unwrap_err();
+    assert_eq!(told("{api: local, model: '{{ vars.home }}/tiny-llama'}"), unset);
+    assert_eq!(told("{url: simulator, tls: {ca: '${NO_SUCH_HOME}/ca.pem', key: '${NO_SUCH_HOME}/${NO_SUCH_HOME}x'}}").len(), 3);
+}
+
+#[test]
+fn what_is_kept_is_said_once_for_all_of_a_mix() {
+    let mix =
+        |keep: &str| text(TINY, "{max_tokens: 4}", ONE) + &format!("mix: [{{name: a, request: {{{keep}}}}}, {{name: b}}]\n");
+    assert!(read(mix(""), Path::new("t.yaml")).is_ok());
+    let told = read(mix("keep: {logits: true}"), Path::new("t.yaml")).map(|_| ()).unwrap_err();
+    assert_eq!(told, ["of all entries of a mix the same is kept"]);
 }

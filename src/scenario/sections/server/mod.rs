@@ -16,6 +16,7 @@ use crate::scenario::sections::Draft;
 use crate::scenario::tree::Node;
 use presets::{On, PRESETS, Preset};
 use std::collections::BTreeSet;
+pub(crate) use words::settle;
 use words::{ARGUMENT, COMMAND, argument, command};
 
 const PRESET: Kind = Kind::Choice(

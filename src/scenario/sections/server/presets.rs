@@ -67,7 +67,7 @@ pub(super) const PRESETS: [Preset; 7] = [
     },
     Preset {
         name: "transformers",
-        command: &["transformers", "serve", "--host", "HOST", "--port", "PORT"],
+        command: &["transformers", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
         env: &[],
         ready: "/health",
         metrics: None,

@@ -78,6 +78,24 @@ fn values_of_the_environment_stay_out_of_the_stored_plan() {
 }
 
 #[test]
+fn numbers_are_the_text_that_they_are_written_as() {
+    let server = "server: { command: [s, 1e3, 7], ready: { log: up }, args: { share: 0.90, n: 4, on: true }, env: { OMP_NUM_THREADS: 2, RATE: 0.50, ON: True } }";
+    let text = format!(
+        "version: 1\nname: t\ntarget: {{ {URL}, {server} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
+    );
+    let set =
+        [("target.server.env.OTHER".to_owned(), "012".to_owned()), ("target.server.args.hex".to_owned(), "0x10".to_owned())];
+    let none = BTreeMap::new();
+    let plan = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &none, set: &set }).unwrap().plan;
+    let own = self::server(&plan, 0);
+    assert_eq!(own.command.join(" "), "s 1e3 7 --share 0.90 -n 4 --on --hex 0x10");
+    let env: Vec<String> = own.env.iter().map(|(name, value)| format!("{name}={}", value.expose())).collect();
+    assert_eq!(env, ["OMP_NUM_THREADS=2", "RATE=0.50", "ON=True", "OTHER=012"]);
+    let again = load(&Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &none, set: &[] }).unwrap().plan;
+    assert_eq!(again, plan);
+}
+
+#[test]
 fn host_and_port_are_those_of_the_url() {
     assert_eq!(parts("http://h:80/v1"), ("http://h:80".into(), "h", "80"));
     assert_eq!(parts("https://u:p@[::1]/x:y@z"), ("https://[::1]".into(), "::1", "443"));

@@ -3,6 +3,7 @@
 use crate::scenario::block::Leaf;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::expect;
+use crate::scenario::source::Sources;
 use crate::scenario::tree::{Data, Entry, Node};
 use serde_json::json;
 
@@ -28,6 +29,32 @@ pub(super) static ARGUMENT: Leaf = Leaf {
         }
     },
 };
+
+/// Takes what a program gets as text for text, as it is written: each value of `env`; of `command` and `args` the numbers that
+/// would be written otherwise.
+pub(crate) fn settle(root: &mut Node, sources: &Sources) {
+    for (path, every) in [("target.server.command", false), ("target.server.args", false), ("target.server.env", true)] {
+        if let Some(mut entry) = root.entry_at(path).cloned() {
+            spell(&mut entry.value, every, sources);
+            root.set(path, entry.key_at, entry.value);
+        }
+    }
+}
+
+fn spell(node: &mut Node, every: bool, sources: &Sources) {
+    match &mut node.data {
+        Data::List(items) => items.iter_mut().for_each(|item| spell(item, every, sources)),
+        Data::Map(entries) => entries.iter_mut().for_each(|entry| spell(&mut entry.value, every, sources)),
+        Data::Bool(_) if !every => {}
+        _ if node.parts.is_some() => {}
+        _ => {
+            let plain = node.json().to_string();
+            if let Some(text) = sources.written(node).filter(|text| every || *text != plain) {
+                node.data = Data::Text(text);
+            }
+        }
+    }
+}
 
 const ARGUMENT_IS: &str = "one value, a list of values, `true` or `false`";
 

@@ -33,11 +33,13 @@ pub fn figure(comparison: &Comparison, run: usize) -> Option<Figure> {
     let panels: Vec<Panel> = kept.iter().map(|id| panel(comparison, id, &of(id), &x, kept.len())).collect();
     let left = kept.iter().any(|id| own.iter().filter(|(own, _)| own.case == *id).count() > ROWS);
     let left = if left { format!("the first {ROWS} measures of each case") } else { String::new() };
+    let arrows =
+        if drawn().any(|(_, span)| beyond(span, &x)) { "an arrow: it goes on beyond the edge".to_owned() } else { String::new() };
     let label = comparison.runs.get(run).map(|run| run.label.as_str()).unwrap_or_default();
     Some(Figure {
         name: NAMES.get(run - 1).copied()?,
         title: format!("Change of {label} against A, with its {} interval", percent(comparison.confidence)),
-        subtitle: subtitle(comparison, &[remark, left]),
+        subtitle: subtitle(comparison, &[remark, left, arrows]),
         legend: legend(comparison),
         side: Side::Top,
         columns: panels.len().clamp(1, 3),
@@ -67,6 +69,25 @@ fn told(ratio: f64) -> String {
     }
 }
 
+/// An interval and its value at a height; an arrow at each edge beyond which it goes on.
+fn interval(span: &Span, y: f64, x: &Axis, color: RGBColor) -> Vec<Mark> {
+    let within = |value: f64| value.clamp(x.low, x.high);
+    let mut marks = vec![Mark::Line(vec![(within(span.low), y), (within(span.high), y)], Stroke::solid(color))];
+    if (x.low..=x.high).contains(&span.value) {
+        marks.push(Mark::Dots(vec![(span.value, y)], color, 4.0));
+    }
+    let depth = (x.high / x.low).powf(0.025);
+    let arrow = |at: f64, back: f64| Mark::Line(vec![(back, y + 0.2), (at, y), (back, y - 0.2)], Stroke::solid(color));
+    marks.extend((span.low < x.low).then(|| arrow(x.low, x.low * depth)));
+    marks.extend((span.high > x.high).then(|| arrow(x.high, x.high / depth)));
+    marks
+}
+
+/// Whether an interval goes on beyond the axis.
+fn beyond(span: &Span, x: &Axis) -> bool {
+    span.low < x.low || span.high > x.high
+}
+
 fn panel(comparison: &Comparison, id: &str, own: &[(&Contrast, Span)], x: &Axis, panels: usize) -> Panel {
     let rows = own.len() as f64;
     let at = |index: usize| rows - index as f64 - 0.5;
@@ -80,8 +101,7 @@ fn panel(comparison: &Comparison, id: &str, own: &[(&Contrast, Span)], x: &Axis,
     }
     for (index, (own, span)) in own.iter().enumerate() {
         let (y, color) = (at(index), tint(own.finding));
-        marks.push(Mark::Line(vec![(span.low, y), (span.high, y)], Stroke::solid(color)));
-        marks.push(Mark::Dots(vec![(span.value, y)], color, 4.0));
+        marks.extend(interval(span, y, x, color));
     }
     let title = if panels == 1 && id == "base" { String::new() } else { id.to_owned() };
     Panel { title, x: x.clone(), y: Axis { title: String::new(), low: 0.0, high: rows.max(1.0), log: false, ticks }, marks }

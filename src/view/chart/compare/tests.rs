@@ -35,6 +35,28 @@ fn a_forest_has_a_row_for_each_measure_with_a_ratio() {
 }
 
 #[test]
+fn an_arrow_at_the_edge_tells_of_what_goes_on_beyond_it() {
+    let mut own = comparison(1, 2);
+    let spans = [(0.001, 0.002, 0.003), (0.9, 3.0, 9.0), (0.9, 1.0, 1.1)];
+    own.contrasts.truncate(3);
+    for (contrast, (low, value, high)) in own.contrasts.iter_mut().zip(spans) {
+        contrast.ratio = Some(crate::model::compare::Span { low, value, high });
+    }
+    let figure = figures(&own).remove(0);
+    let (marks, x) = (&figure.panels[0].marks, &figure.panels[0].x);
+    let tips: Vec<f64> = marks
+        .iter()
+        .filter_map(|mark| if let Mark::Line(points, _) = mark { points.get(1).filter(|_| points.len() == 3) } else { None })
+        .map(|tip| tip.0)
+        .collect();
+    assert_eq!(tips, [x.low, x.high]);
+    let dots: Vec<f64> =
+        marks.iter().filter_map(|mark| if let Mark::Dots(points, ..) = mark { Some(points[0].0) } else { None }).collect();
+    assert_eq!(dots, [3.0, 1.0]);
+    assert!(figure.subtitle.contains("an arrow: it goes on beyond the edge"), "{}", figure.subtitle);
+}
+
+#[test]
 fn the_worst_cases_are_among_those_shown() {
     let mut own = comparison(100, 2);
     for contrast in &mut own.contrasts {

@@ -47,11 +47,6 @@ fn it_agrees_with_transformers() {
             let off = own.iter().zip(&truth).fold(0f32, |most, (own, truth)| most.max((own - truth).abs()));
             worst = worst.max(off / largest);
         }
-        println!(
-            "{}: {} steps' logits differ by {worst:e} at the most",
-            loaded.architecture,
-            expected["logits"].as_object().unwrap().len()
-        );
         assert!(worst < TOLERANCE, "{}: {worst:e}", loaded.architecture);
     }
 }
