@@ -182,20 +182,27 @@ impl Start<'_> {
         let beat = || self.beat(managed.server.asked, &told);
         let ready = self.unless_stopped(server::ready(&managed.server, &wanted, &beat)).await;
         let ready = match ready {
-            Ok(ready) => ready?,
-            Err(interrupted) => {
+            Ok(ready) => ready.map_err(RunError::from).and_then(|came| came.map_err(|not| failed(&managed, not, wanted.timeout))),
+            Err(interrupted) => Err(interrupted),
+        };
+        let Came { port_open, ready } = match ready {
+            Ok(came) => came,
+            // A second signal must find somebody who listens while it ends.
+            Err(fault) => {
                 managed.stop(&self.context.stop);
-                return Err(interrupted);
+                return Err(fault);
             }
         };
-        let Came { port_open, ready } = ready.map_err(|not| failed(&managed, not, wanted.timeout))?;
         self.say(ready.as_secs(), Some(ready.as_secs()));
         managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
         let reached = tokio::select! {
             reached = reach_started(self.case, self.bench, self.context) => reached,
             _ = managed.server.over() => Ok(()),
         };
-        managed.lost(self.case).map_or(reached, Err)?;
+        if let Err(fault) = managed.lost(self.case).map_or(reached, Err) {
+            managed.stop(&self.context.stop);
+            return Err(fault);
+        }
         Ok(managed)
     }
 
