@@ -31,9 +31,9 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.server.pid
+    /// The process below which all of its own are.
+    pub fn guard(&self) -> u32 {
+        self.server.guard()
     }
 
     /// Has this switch pressed when the server ends: what is sent then would only be refused.
