@@ -13,7 +13,7 @@ use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::stop::{Level, Stop};
-use crate::scenario::secret::is_secret_name;
+use crate::scenario::secret::behind_flags;
 use crate::store::RunDir;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -251,15 +251,7 @@ fn failed(managed: &Managed, not: Not, timeout: Duration) -> RunError {
 
 /// Knows the target's secrets, and what stands behind a flag of the command that is called one.
 fn redactor(target: &Target, spec: &ManagedServer) -> Redactor {
-    let behind = spec.command.windows(2).filter_map(|pair| {
-        let [flag, value] = pair else { return None };
-        (flag.starts_with('-') && is_secret_name(flag)).then(|| (flag.clone(), value.clone()))
-    });
-    let within = spec.command.iter().filter_map(|word| {
-        let (flag, value) = word.split_once('=')?;
-        is_secret_name(flag).then(|| (flag.to_owned(), value.to_owned()))
-    });
-    Redactor::of(target).and(&behind.chain(within).collect::<Vec<_>>())
+    Redactor::of(target).behind(&behind_flags(&spec.command))
 }
 
 /// A command as a shell reads it, secrets removed.
