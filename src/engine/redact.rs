@@ -51,6 +51,11 @@ impl Redactor {
         self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST_RECORDED)
     }
 
+    /// The same, and the values of a command's own flags.
+    pub fn behind(&self, flags: &[(String, String)]) -> Redactor {
+        self.clone().with(flags.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST)
+    }
+
     /// The same, and the secrets as they are spelled inside a JSON string.
     pub fn in_json(&self) -> Redactor {
         let spelled = |hidden: &Hidden| {

@@ -179,7 +179,7 @@ impl<'a> Course<'a> {
             folder,
             observer,
             server,
-            pid: server.map(Managed::pid),
+            guard: server.map(Managed::guard),
         };
         let played = play(&turn, bench, ready, journal, self.context);
         self.keep(leg, (&walks, planned), played);

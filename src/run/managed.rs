@@ -13,7 +13,7 @@ use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::stop::{Level, Stop};
-use crate::scenario::secret::is_secret_name;
+use crate::scenario::secret::behind_flags;
 use crate::store::RunDir;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,9 +31,9 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.server.pid
+    /// The process below which all of its own are.
+    pub fn guard(&self) -> u32 {
+        self.server.guard()
     }
 
     /// Has this switch pressed when the server ends: what is sent then would only be refused.
@@ -182,20 +182,27 @@ impl Start<'_> {
         let beat = || self.beat(managed.server.asked, &told);
         let ready = self.unless_stopped(server::ready(&managed.server, &wanted, &beat)).await;
         let ready = match ready {
-            Ok(ready) => ready?,
-            Err(interrupted) => {
+            Ok(ready) => ready.map_err(RunError::from).and_then(|came| came.map_err(|not| failed(&managed, not, wanted.timeout))),
+            Err(interrupted) => Err(interrupted),
+        };
+        let Came { port_open, ready } = match ready {
+            Ok(came) => came,
+            // A second signal must find somebody who listens while it ends.
+            Err(fault) => {
                 managed.stop(&self.context.stop);
-                return Err(interrupted);
+                return Err(fault);
             }
         };
-        let Came { port_open, ready } = ready.map_err(|not| failed(&managed, not, wanted.timeout))?;
         self.say(ready.as_secs(), Some(ready.as_secs()));
         managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
         let reached = tokio::select! {
             reached = reach_started(self.case, self.bench, self.context) => reached,
             _ = managed.server.over() => Ok(()),
         };
-        managed.lost(self.case).map_or(reached, Err)?;
+        if let Err(fault) = managed.lost(self.case).map_or(reached, Err) {
+            managed.stop(&self.context.stop);
+            return Err(fault);
+        }
         Ok(managed)
     }
 
@@ -244,15 +251,7 @@ fn failed(managed: &Managed, not: Not, timeout: Duration) -> RunError {
 
 /// Knows the target's secrets, and what stands behind a flag of the command that is called one.
 fn redactor(target: &Target, spec: &ManagedServer) -> Redactor {
-    let behind = spec.command.windows(2).filter_map(|pair| {
-        let [flag, value] = pair else { return None };
-        (flag.starts_with('-') && is_secret_name(flag)).then(|| (flag.clone(), value.clone()))
-    });
-    let within = spec.command.iter().filter_map(|word| {
-        let (flag, value) = word.split_once('=')?;
-        is_secret_name(flag).then(|| (flag.to_owned(), value.to_owned()))
-    });
-    Redactor::of(target).and(&behind.chain(within).collect::<Vec<_>>())
+    Redactor::of(target).behind(&behind_flags(&spec.command))
 }
 
 /// A command as a shell reads it, secrets removed.

@@ -48,7 +48,7 @@ impl Observer {
         observer
     }
 
-    /// Starts to sample a round of that case. `server` is the process of its managed server,
+    /// Starts to sample a round of that case. `server` is the process below which its managed server is,
     /// `simulator` where its simulator listens.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Observer {
         sources
     }
 
-    /// This tool, this machine and the managed server; who belongs to the server.
+    /// This tool, this machine and the managed server below the process that watches over it; who belongs to the server.
     fn system(&self, server: Option<u32>, sources: &mut Vec<Box<dyn Source>>) -> Option<Members> {
         let each = self.spec.interval;
         if self.spec.host {

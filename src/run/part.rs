@@ -80,7 +80,7 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     turn.server.iter().for_each(|own| own.stops(&stop));
     let server = simulator(turn)?;
     let address = server.as_ref().map(|server| server.addr());
-    let sampler = turn.observer.start(turn.case, turn.pid, address)?;
+    let sampler = turn.observer.start(turn.case, turn.guard, address)?;
     let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
     sampler.count_from(origin);
     let route = match (&bench.route, &server) {

@@ -43,8 +43,8 @@ pub struct Turn<'a> {
     pub bodies: (Bodies, &'a Path),
     /// What is sampled meanwhile.
     pub observer: &'a Observer,
-    /// The process that is sampled as its managed server.
-    pub pid: Option<u32>,
+    /// The process all of whose descendants are sampled as its managed server.
+    pub guard: Option<u32>,
 }
 
 /// How a round is a probe of a search.

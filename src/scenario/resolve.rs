@@ -1,6 +1,8 @@
 //! The resolved plan: what was run, as a scenario that runs it again. Every default stands there, every variable is replaced,
 //! files are named by absolute paths; what must stay secret is `${NAME}`.
 
+mod command;
+
 use crate::scenario::block::{Block, Kind};
 use crate::scenario::fault::Review;
 use crate::scenario::secret::{
@@ -19,11 +21,13 @@ struct Writer<'r> {
     unnamed: usize,
     /// Models may be files.
     local: bool,
+    /// Secrets that may stand in a command.
+    known: Vec<String>,
 }
 
 /// The resolved plan of a scenario that is sound.
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
-    let mut writer = Writer { review, unnamed: 0, local: local::meant(root) };
+    let mut writer = Writer { review, unnamed: 0, local: local::meant(root), known: command::known(root) };
     let value = Value::Object(writer.block(root, table));
     yaml::write(&value)
 }
@@ -64,6 +68,7 @@ impl Writer<'_> {
             Kind::File => self.file(node),
             Kind::Hub => self.hub(node),
             Kind::Secret => self.secret(node, name),
+            Kind::Leaf(leaf) if command::holds(leaf) => self.words(node, name),
             Kind::Leaf(_) if name == "model" && self.local => self.model(node),
             Kind::Text if name == "url" => self.address(node),
             Kind::Text if name == "text" => self.prompt(node),

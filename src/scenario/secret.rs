@@ -90,6 +90,29 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     name.split(|c: char| !c.is_ascii_alphanumeric()).any(|segment| ENDS.iter().any(|end| segment.ends_with(end)))
 }
 
+/// What stands in a command behind flags and variables that are called secrets, by those: `--api-key X`, `--hf-token=X`,
+/// `HF_TOKEN=X`; also in a word that is a command itself, as that of `sh -c`.
+pub(crate) fn behind_flags(words: &[String]) -> Vec<(String, String)> {
+    let split = |word: &String| shell_words::split(word).ok().filter(|_| word.contains(char::is_whitespace));
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let next = words.get(at + 1).filter(|_| word.starts_with('-') && is_secret_name(word) && !word.contains('='));
+        found.extend(next.map(|value| (word.clone(), value.clone())));
+        let single = word.starts_with('-') || !word.contains(char::is_whitespace);
+        let within = word.split_once('=').filter(|(name, _)| single && is_secret_name(name));
+        found.extend(within.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        found.extend(split(word).map(|own| behind_flags(&own)).unwrap_or_default());
+    }
+    found.retain(|(_, value)| looks_secret(value));
+    found
+}
+
+/// Whether a text may be a secret: no further flag, no variable of a shell, no number that is a size.
+pub(crate) fn looks_secret(value: &str) -> bool {
+    let size = value.len() < 8 && value.parse::<f64>().is_ok();
+    value.len() >= 4 && !value.starts_with(['-', '$']) && !size
+}
+
 /// Whether a value of a request body is a secret by its key; `max_tokens` is none.
 pub(crate) fn is_hidden(key: &str, value: &Node) -> bool {
     let key = key.to_lowercase().replace('-', "_");

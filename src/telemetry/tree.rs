@@ -1,4 +1,4 @@
-//! A process and all its descendants: the managed server.
+//! All descendants of a process: the managed server, below the process that watches over it.
 
 mod sum;
 
@@ -34,13 +34,12 @@ impl Members {
     }
 }
 
-/// A process and all its descendants, those among them whose parents have ended.
+/// All descendants of a process without itself, those among them whose parents have ended. The process is the subreaper of them
+/// all and is waited for after the last sample, so that its number stands for no other one.
 pub struct Tree {
     proc: Proc,
     interval: Nanos,
     root: u32,
-    /// The root itself was looked for; its number may come again.
-    begun: bool,
     family: BTreeMap<u32, Member>,
     /// Processes that are known to belong to somebody else: what starts later is looked at, and nothing twice.
     others: HashSet<u32>,
@@ -62,7 +61,7 @@ struct Member {
 }
 
 impl Tree {
-    /// The process of that number and all its descendants.
+    /// All descendants of the process of that number.
     pub fn of(root: u32, interval: Nanos) -> Tree {
         Tree::under(Path::new("/"), root, interval)
     }
@@ -71,7 +70,7 @@ impl Tree {
         let [ticks, read, written] = [Sum::default(); 3];
         let (family, others, members) = (BTreeMap::new(), HashSet::new(), Members::default());
         let (proc, cpu) = (Proc::under(folder), Pace::default());
-        Tree { proc, interval, root, begun: false, family, others, members, ticks, read, written, cpu }
+        Tree { proc, interval, root, family, others, members, ticks, read, written, cpu }
     }
 
     /// Who belongs to it, as of its last sample.
@@ -86,7 +85,6 @@ impl Tree {
         let there: HashSet<u32> = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         self.others.retain(|pid| there.contains(pid));
         let unknown = there.iter().filter(|pid| !self.family.contains_key(*pid) && !self.others.contains(*pid));
-        let root = (!std::mem::replace(&mut self.begun, true)).then_some(self.root);
         let mut strangers: HashMap<u32, Stat> = HashMap::new();
         for pid in unknown {
             if let Some(stat) = self.proc.read(&format!("{pid}/stat")).ok().and_then(|text| stat(&text)) {
@@ -94,8 +92,8 @@ impl Tree {
             }
         }
         loop {
-            let related = |pid: u32, stat: &Stat| Some(pid) == root || self.family.contains_key(&stat.parent);
-            let own: Vec<u32> = strangers.iter().filter(|(pid, stat)| related(**pid, stat)).map(|(pid, _)| *pid).collect();
+            let related = |stat: &Stat| stat.parent == self.root || self.family.contains_key(&stat.parent);
+            let own: Vec<u32> = strangers.iter().filter(|(_, stat)| related(stat)).map(|(pid, _)| *pid).collect();
             if own.is_empty() {
                 break;
             }
@@ -105,7 +103,10 @@ impl Tree {
                 }
             }
         }
-        self.others.extend(strangers.into_keys());
+        // One whose parent ended between the two looks may be anybody's: it is looked at again.
+        let known = |parent: u32| parent == 0 || self.others.contains(&parent) || strangers.contains_key(&parent);
+        let others: Vec<u32> = strangers.iter().filter(|(_, stat)| known(stat.parent)).map(|(pid, _)| *pid).collect();
+        self.others.extend(others);
         Ok(())
     }
 
@@ -172,7 +173,7 @@ impl Source for Tree {
         let counted = self.visit();
         self.members.are(self.family.keys().copied());
         if self.family.is_empty() {
-            return Err(format!("the managed server, process {}, has ended", self.root));
+            return Err("the managed server has ended".to_owned());
         }
         self.tell(at, &before, counted.is_ok(), tell);
         counted

@@ -55,7 +55,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         planned: None,
         seed: plan.seed,
         server: None,
-        pid: None,
+        guard: None,
         probe: None,
         model: None,
         folder: &run,

@@ -177,6 +177,33 @@ fn a_signal_while_the_server_comes_up_ends_it() {
 }
 
 #[test]
+fn a_flood_in_the_log_outlasts_no_timeout() {
+    let (yard, port) = (Yard::new(), port());
+    let ready = "    ready: { log: never said, timeout: 1s }\n    stop: { grace: 1s }\n";
+    let flood = "[sh, -c, 'echo $$ > pid; ulimit -f 4000000; exec yes']";
+    let ran = yard.0.run(&managed(port, flood, ready, ENDLESS));
+    assert!(ran.code != 0 && ran.err.contains("not ready within 1 s"), "{ran:?}");
+    gone(yard.pid("pid"));
+}
+
+#[test]
+fn a_second_signal_hurries_a_server_that_did_not_come_up() {
+    let (yard, port) = (Yard::new(), port());
+    let stubborn = "[sh, -c, 'trap \"echo >> asked\" TERM; echo $$ > pid; while :; do sleep 0.1; done']";
+    let more = "    ready: { log: never said, timeout: 300ms }\n    stop: { grace: 1000s }\n";
+    yard.0.file("s.yaml", managed(port, stubborn, more, ENDLESS));
+    let child = yard.0.spawn(&["run", "s.yaml", "--output", "out"]);
+    let pid = yard.pid("pid");
+    wait_for("request to end", || yard.0.path().join("asked").exists().then_some(()));
+    for _ in 0..2 {
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    gone(pid);
+    finish(child);
+}
+
+#[test]
 fn a_tool_that_is_killed_takes_the_server_along() {
     let (yard, port) = (Yard::new(), port());
     let child = yard.start(&managed(port, &simulator(port), BY_LOG, ENDLESS));

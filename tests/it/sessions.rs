@@ -163,7 +163,7 @@ impl<'a> Scene<'a> {
             planned: None,
             seed: SEED,
             server: None,
-            pid: None,
+            guard: None,
             probe: None,
             model: None,
             folder: &run,

@@ -16,9 +16,11 @@ use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 
 fn round(telemetry: &str, server: Option<u32>) -> Played {
     let text = format!(
@@ -45,7 +47,7 @@ fn round(telemetry: &str, server: Option<u32>) -> Played {
         bodies: (Bodies::None, Path::new("")),
         observer: &Observer::of(&plan, &context),
         server: None,
-        pid: server,
+        guard: server,
     };
     let own = (turn.walks, turn.seed);
     let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
@@ -77,9 +79,13 @@ fn a_round_is_sampled_from_before_its_time_zero_until_after_its_last_answer() {
 
 #[test]
 fn a_managed_server_is_sampled_as_long_as_it_lives() {
-    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let mut command = std::process::Command::new("sh");
+    let mut child = command.args(["-c", "cat; :"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // An echo: what is below the shell is there.
+    child.stdin.as_ref().unwrap().write_all(b"x").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let played = round("{ interval: 100ms }", Some(child.id()));
-    child.kill().unwrap();
+    drop(child.stdin.take());
     child.wait().unwrap();
     let memory = of(&played, "process.memory");
     assert!(memory.len() >= 2 && memory.iter().all(|own| own.teller == Teller::Process && own.value > 0.0), "{memory:?}");
@@ -87,8 +93,8 @@ fn a_managed_server_is_sampled_as_long_as_it_lives() {
     let late = round("{ interval: 100ms }", Some(child.id()));
     assert_eq!(of(&late, "process.memory"), Vec::<&Reading>::new());
     let [note] = late.part.untold.as_slice() else { panic!("{:?}", late.part.untold) };
-    let expected = format!("samples failed, at first: the managed server, process {}, has ended", child.id());
-    assert!(note.starts_with("telemetry of process: ") && note.ends_with(&expected), "{note}");
+    let expected = "samples failed, at first: the managed server has ended";
+    assert!(note.starts_with("telemetry of process: ") && note.ends_with(expected), "{note}");
 }
 
 #[test]

@@ -135,6 +135,11 @@ impl Server {
         }
     }
 
+    /// The process that watches over it: parent of whatever has lost its own below it.
+    pub fn guard(&self) -> u32 {
+        self.guard.id()
+    }
+
     /// Its log.
     pub fn log(&self) -> &Path {
         &self.log

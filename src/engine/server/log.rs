@@ -12,6 +12,8 @@ const WIDTH: usize = 400;
 const BACK: u64 = 32 * 1024;
 /// Bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
+/// Chunks of one look at the most: a server that writes faster than it is read must not keep whoever waits from looking at the clock.
+const CHUNKS: usize = 16;
 
 /// The last lines of a log, without marks that would move a terminal's cursor; none where it cannot be read.
 pub fn tail(path: &Path) -> Vec<String> {
@@ -54,11 +56,12 @@ impl Watch {
         Watch { file: File::open(path).ok(), wanted: wanted.as_bytes().to_vec(), rest: Vec::new() }
     }
 
-    /// Whether the text stands in what has been written by now.
+    /// Whether the text stands in what has been written since the last look, of which a look reads 1 MiB at the most.
     pub fn found(&mut self) -> bool {
         let Some(file) = &mut self.file else { return false };
         let mut chunk = vec![0; CHUNK];
-        while let Ok(count @ 1..) = file.read(&mut chunk) {
+        for _ in 0..CHUNKS {
+            let Ok(count @ 1..) = file.read(&mut chunk) else { break };
             self.rest.extend_from_slice(chunk.get(..count).unwrap_or_default());
             if memchr::memmem::find(&self.rest, &self.wanted).is_some() {
                 return true;
@@ -84,6 +87,17 @@ mod tests {
             assert_eq!(watch.found(), found, "{piece}");
         }
         assert!(!Watch::new(Path::new("/nowhere"), "x").found());
+    }
+
+    #[test]
+    fn a_look_ends_where_the_log_does_not() {
+        let mut endless = Watch::new(Path::new("/dev/zero"), "startup complete");
+        assert_eq!([endless.found(), endless.found()], [false, false]);
+        let mut log = tempfile::NamedTempFile::new().unwrap();
+        log.write_all(&vec![b'y'; CHUNK * CHUNKS - 3]).unwrap();
+        log.write_all(b"startup complete").unwrap();
+        let mut watch = Watch::new(log.path(), "startup complete");
+        assert_eq!([watch.found(), watch.found()], [false, true], "the second look goes on in the middle of the text");
     }
 
     #[test]

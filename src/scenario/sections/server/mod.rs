@@ -16,8 +16,8 @@ use crate::scenario::sections::Draft;
 use crate::scenario::tree::Node;
 use presets::{On, PRESETS, Preset};
 use std::collections::BTreeSet;
-pub(crate) use words::settle;
-use words::{ARGUMENT, COMMAND, argument, command};
+use words::argument;
+pub(crate) use words::{ARGUMENT, COMMAND, command, settle};
 
 const PRESET: Kind = Kind::Choice(
     &[

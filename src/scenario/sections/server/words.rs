@@ -8,7 +8,7 @@ use crate::scenario::tree::{Data, Entry, Node};
 use serde_json::json;
 
 /// A command: one text, or a list of words.
-pub(super) static COMMAND: Leaf = Leaf {
+pub(crate) static COMMAND: Leaf = Leaf {
     expected: "a command, or a list of its words",
     sweepable: true,
     schema: || json!({ "anyOf": [{ "type": "string" }, { "type": "array", "minItems": 1, "items": { "type": ["string", "number"] } }] }),
@@ -16,7 +16,7 @@ pub(super) static COMMAND: Leaf = Leaf {
 };
 
 /// The value of one argument.
-pub(super) static ARGUMENT: Leaf = Leaf {
+pub(crate) static ARGUMENT: Leaf = Leaf {
     expected: "a value, a list of them, `true` or `false`",
     sweepable: true,
     schema: || {
@@ -72,7 +72,7 @@ fn check_command(node: &Node, review: &mut Review) {
 }
 
 /// The words of a command; never empty.
-pub(super) fn command(node: &Node) -> Option<Vec<String>> {
+pub(crate) fn command(node: &Node) -> Option<Vec<String>> {
     let words = match &node.data {
         Data::Text(text) => shell_words::split(text).ok()?,
         Data::List(items) => items.iter().map(word).collect::<Option<Vec<_>>>()?,
