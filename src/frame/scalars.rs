@@ -6,6 +6,7 @@ use crate::frame::rates::rates;
 use crate::frame::round::Round;
 use crate::frame::steady::{Steady, steady};
 use crate::model::check::{RequestLimit, Subject};
+use crate::model::manifest::Part;
 use crate::model::metric::Metric;
 use crate::model::sample::Row;
 use crate::stats::moments;
@@ -31,10 +32,7 @@ pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<
     put(Metric::ItemThroughput, throughput(rows, Metric::ItemThroughput, seconds));
     put(Metric::SessionThroughput, sessions(rows).filter(|_| seconds > 0.0).map(|whole| whole / seconds));
     put(Metric::ErrorRate, error_rate(rows));
-    put(
-        Metric::Startup,
-        moments::mean(&facts.parts.iter().filter_map(|part| Some(part.startup.as_ref()?.ready.secs())).collect::<Vec<_>>()),
-    );
+    put(Metric::Startup, startup(facts.parts));
     put(Metric::GoodputRate, goodput(rows, facts).filter(|_| seconds > 0.0).map(|good| good / seconds));
     scalars.extend(in_flight(rounds, facts, seconds));
     scalars
@@ -63,6 +61,13 @@ pub(super) fn error_rate<R: Borrow<Row>>(rows: &[R]) -> Option<f64> {
     let errors = stayed().filter(|row| !row.ok).count();
     let stayed = stayed().count();
     (stayed > 0).then(|| errors as f64 / stayed as f64)
+}
+
+/// Seconds until the managed server was ready: the mean of the starts for this case, or else of those that it was played on.
+fn startup(parts: &[Part]) -> Option<f64> {
+    let own: Vec<f64> = parts.iter().filter_map(|part| Some(part.startup.as_ref()?.ready.secs())).collect();
+    let served: Vec<f64> = parts.iter().filter_map(|part| Some(part.served_ready?.secs())).collect();
+    moments::mean(&own).or_else(|| moments::mean(&served))
 }
 
 /// Good requests by the first goodput check of the case.
@@ -98,14 +103,18 @@ fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> V
 
 #[cfg(test)]
 mod tests {
+    use super::startup;
     use crate::frame::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::frame::sample::sample;
     use crate::frame::table::{Table, Tagged};
     use crate::model::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
     use crate::model::labels::Labels;
     use crate::model::load::Shape;
+    use crate::model::manifest::Part;
     use crate::model::metric::Metric;
     use crate::model::outcome::FailureKind;
+    use crate::model::server::Startup;
+    use crate::model::units::Nanos;
 
     fn goodput_check() -> Check {
         Check {
@@ -168,6 +177,17 @@ mod tests {
         assert_eq!((seen.rows.len(), seen.counts.warmup), (1, 1));
         assert_eq!((seen.scalars[&Metric::ConcurrencyMean], seen.scalars[&Metric::Window]), (2.0, 0.1));
         assert_eq!(seen.scalars[&Metric::OutputTps], 10.0);
+    }
+
+    #[test]
+    fn a_case_without_a_start_of_its_own_has_that_of_its_server() {
+        let part = |own: Option<u64>| {
+            let startup = own.map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
+            Part { startup, served_ready: Some(Nanos::from_millis(own.unwrap_or(900))), ..Part::default() }
+        };
+        assert_eq!(startup(&[part(None), part(None)]), Some(0.9));
+        assert_eq!(startup(&[part(Some(100)), part(None), part(Some(300))]), Some(0.2));
+        assert_eq!(startup(&[Part::default()]), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::model::ending::Ending;
 use crate::model::local::LocalPart;
 use crate::model::search::Part as ProbePart;
 use crate::model::server::{ServerEnd, Startup};
+use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -91,6 +92,9 @@ pub struct Part {
     /// How the managed server came up, where it was started for this part.
     #[serde(default)]
     pub startup: Option<Startup>,
+    /// After how long the managed server that it was played on had been ready, whichever part that was started for.
+    #[serde(default)]
+    pub served_ready: Option<Nanos>,
     /// How the managed server ended by itself, if so.
     #[serde(default)]
     pub server_end: Option<ServerEnd>,

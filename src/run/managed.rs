@@ -28,6 +28,8 @@ pub struct Managed {
     redactor: Redactor,
     /// How it came up, until a part has told it.
     startup: RefCell<Option<Startup>>,
+    /// After how long it was ready.
+    ready: Cell<Nanos>,
 }
 
 impl Managed {
@@ -46,6 +48,7 @@ impl Managed {
     /// the run ends by.
     pub fn note(&self, part: &mut Part, origin: Instant, outcomes: &[Outcome]) -> Option<RunError> {
         self.server.on_end(|| {});
+        part.served_ready = Some(self.ready.get());
         if let Some(startup) = self.startup.borrow_mut().take() {
             let first_token = first_answer(outcomes).map(|own| Nanos(startup.ready.0.saturating_add(own.0)));
             part.startup = Some(Startup { first_token, ..startup });
@@ -177,7 +180,7 @@ impl Start<'_> {
             spawned: nanos(server.spawned),
             ..Startup::default()
         };
-        let managed = Managed { spec: spec.clone(), server, redactor, startup: RefCell::default() };
+        let managed = Managed { spec: spec.clone(), server, redactor, startup: RefCell::default(), ready: Cell::default() };
         let told = Cell::new(u64::MAX);
         let beat = || self.beat(managed.server.asked, &told);
         let ready = self.unless_stopped(server::ready(&managed.server, &wanted, &beat)).await;
@@ -194,6 +197,7 @@ impl Start<'_> {
             }
         };
         self.say(ready.as_secs(), Some(ready.as_secs()));
+        managed.ready.set(nanos(ready));
         managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
         let reached = tokio::select! {
             reached = reach_started(self.case, self.bench, self.context) => reached,

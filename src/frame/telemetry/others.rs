@@ -24,6 +24,9 @@ struct Held {
     seconds: f64,
 }
 
+/// The first reading of a name, and all instants and values of it.
+type Written<'a> = (&'a Reading, Vec<(i64, f64)>);
+
 /// Each by its name with its labels: levels, and counts that grew. A value stands until the next one is written, so the mean is
 /// weighted with time; a deviation or a quantile of values that are only written where they change would be of no one's. Left
 /// out is what is no figure: buckets of histograms, what `_info` labels, and when something was `_created`.
@@ -33,7 +36,7 @@ pub(super) fn others(rounds: &[Watched<'_>]) -> BTreeMap<String, Other> {
         let readings = || own.recorded.readings.iter().filter(|own| own.value.is_finite());
         let names: BTreeSet<&str> = readings().map(|reading| &*reading.name).collect();
         let mut spans: BTreeMap<Teller, Option<Span>> = BTreeMap::new();
-        let mut by_name: BTreeMap<String, (&Reading, Vec<(i64, f64)>)> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, Written<'_>> = BTreeMap::new();
         for reading in readings().filter(|reading| Signal::parse(&reading.name).is_none() && figure(reading)) {
             by_name.entry(name(reading)).or_insert((reading, Vec::new())).1.push((reading.at_ns, reading.value));
         }

@@ -92,8 +92,7 @@ const SERVERS: [(&str, &str); 15] = [
 
 /// Whether a value, written as JSON, is this text.
 fn says(node: &Node, text: &str) -> bool {
-    let own = node.json().to_string();
-    own == text
+    node.json().to_string().as_str() == text
 }
 
 /// What is read of a request's body.
