@@ -42,6 +42,7 @@ pub fn run(job: &Job) -> Value {
     let input = Input { path: &folder.path().join("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
     let plan = scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
     let context = Context {
+        tool: std::path::PathBuf::new(),
         env: BTreeMap::new(),
         cache: CacheDir { dir: folder.path().join("cache"), hub: String::new() },
         output: Some(folder.path().join("out")),
