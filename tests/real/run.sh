@@ -8,7 +8,6 @@ export REAL_HOME=$(realpath "$2")
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 export PATH="$REAL_HOME/bin:$PATH" no_proxy=127.0.0.1
-[ -f "$REAL_HOME/tiny-llama/model.gguf" ] || "$REAL_HOME/tools/bin/python" "$here/make_model.py" "$REAL_HOME/tiny-llama" --gguf
 mkdir -p "$REAL_HOME/runs"
 runs=()
 for engine in "$@"; do
