@@ -81,7 +81,7 @@ pub enum Command {
 /// Which scenarios, and what is changed in them.
 #[derive(Debug, Args)]
 pub struct Sources {
-    /// Scenario files, or folders whose *.yaml and *.yml files are taken in order of name
+    /// Scenario files, folders (all *.yaml and *.yml files, sorted by name), or `-` for standard input
     #[arg(required = true, value_name = "FILE|DIR")]
     pub paths: Vec<PathBuf>,
     /// Override a field: --set load.concurrency=4
@@ -135,7 +135,7 @@ impl Inconclusive {
 pub struct ReportArgs {
     /// The run folder
     pub folder: PathBuf,
-    /// Judge the rows by this scenario's SLOs instead
+    /// Judge by the SLOs of FILE instead: a list of SLOs, or a scenario
     #[arg(long, value_name = "FILE")]
     pub slo: Option<PathBuf>,
     #[command(flatten)]

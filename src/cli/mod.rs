@@ -19,6 +19,7 @@ mod shown;
 mod signals;
 mod simulate;
 mod sources;
+mod suggest;
 mod terminal;
 mod track;
 
@@ -77,7 +78,11 @@ pub fn main(world: World) -> Exit {
 /// Help and version go to stdout with success; a wrong command line to stderr with exit code 2.
 fn refuse(world: World, error: &clap::Error) -> Exit {
     let (wrong, colour) = (error.use_stderr(), if error.use_stderr() { world.terminals.1 } else { world.terminals.0 });
-    let text = if colour { error.render().ansi().to_string() } else { error.render().to_string() };
+    let text = match suggest::suggest(error, &world.args) {
+        Some(text) => format!("{}: {text}\n", if colour { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" }),
+        None if colour => error.render().ansi().to_string(),
+        None => error.render().to_string(),
+    };
     let to = if wrong { world.err } else { world.out };
     // A closed pipe is no reason to fail twice.
     let _ = to.write_all(text.as_bytes());

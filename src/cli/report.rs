@@ -4,7 +4,7 @@ use crate::cli::args::ReportArgs;
 use crate::cli::exit::Exit;
 use crate::cli::run::exit_of;
 use crate::cli::shown::{Summary, show};
-use crate::cli::sources::{load_one, load_stored};
+use crate::cli::sources::{load_judges, load_stored};
 use crate::cli::terminal::Terminal;
 use crate::cli::track::track;
 use crate::model::manifest::Manifest;
@@ -27,10 +27,11 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
             return Exit::Scenario;
         }
     };
-    let Some(mut plan) = load_stored(&folder.path().join("plan.yaml"), env, terminal) else { return Exit::Scenario };
+    let stored = folder.path().join("plan.yaml");
+    let Some(mut plan) = load_stored(&stored, env, terminal) else { return Exit::Scenario };
     args.compat.add_to(&mut plan);
     let judges = match &args.slo {
-        Some(path) => match load_one(path, &[], env, terminal) {
+        Some(path) => match load_judges(path, &stored, env, terminal) {
             Some(plan) => Some(Judges { path, plan }),
             None => return Exit::Scenario,
         },
@@ -39,7 +40,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     if let Some(Judges { path, .. }) =
         judges.as_ref().filter(|judges| judges.plan.cases.iter().all(|case| case.checks.is_empty()))
     {
-        terminal.error(&format!("{} has no limits to judge by", path.display()));
+        terminal.error(&format!("{} defines no `slo`", path.display()));
         return Exit::Scenario;
     }
     let summary = match Summary::open(args.show.summary.as_deref(), env, terminal) {
@@ -111,7 +112,7 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
 }
 
 fn judged_by(path: &Path) -> String {
-    format!("judged by the limits of `{}` (`llmscen report --slo`), not by those that the run was made with", path.display())
+    format!("judged against `slo` from `{}` (--slo), not from the original scenario", path.display())
 }
 
 /// Takes the other scenario's assertions for the cases of the same id, or for all cases where it has only one. Cases that never

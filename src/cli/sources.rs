@@ -52,6 +52,15 @@ pub fn load_stored(path: &Path, env: &BTreeMap<String, String>, terminal: &mut T
     say(scenario::reload(&Input { path, text: None, env, set: &[] }), terminal)
 }
 
+/// Loads what a run is judged by instead: a scenario of its own, or the run's plan with the objectives of a file.
+pub fn load_judges(path: &Path, stored: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
+    match scenario::reload_with_slo(&Input { path: stored, text: None, env, set: &[] }, path) {
+        Ok(None) => load_one(path, &[], env, terminal),
+        Ok(Some(loaded)) => say(Ok(loaded), terminal),
+        Err(faults) => say(Err(faults), terminal),
+    }
+}
+
 /// Likewise, without its warnings: they were for those who ran it.
 pub fn load_compared(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
     let loaded = scenario::reload(&Input { path, text: None, env, set: &[] });
@@ -72,6 +81,9 @@ fn say(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> 
 }
 
 fn scenario_files(path: &Path) -> Result<Vec<PathBuf>, String> {
+    if path == Path::new("-") {
+        return Ok(vec![PathBuf::from("/dev/stdin")]);
+    }
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
@@ -80,7 +92,7 @@ fn scenario_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_yaml).collect();
     files.sort();
     match files.is_empty() {
-        true => Err(format!("{} holds no *.yaml or *.yml file", path.display())),
+        true => Err(format!("the folder {} contains no *.yaml or *.yml file", path.display())),
         false => Ok(files),
     }
 }

@@ -88,7 +88,9 @@ pub enum PromptError {
         kind: &'static str,
     },
     /// `path: builtin` for a kind that ships without data.
-    #[error("no `{kind}` data ships with this tool; `path: builtin` is for openqa, messages, sharegpt, embeddings and rerank")]
+    #[error(
+        "no `{kind}` data ships with this tool; `path: builtin` is for openqa, messages, sharegpt, embeddings, rerank and trace"
+    )]
     NoBuiltin {
         /// The kind.
         kind: &'static str,

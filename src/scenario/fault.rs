@@ -1,8 +1,11 @@
 //! Everything that is wrong with a scenario, each with its place, what was expected and what to type instead.
 
-use crate::scenario::source::Sources;
+mod places;
+
+use crate::scenario::source::{COMMAND_LINE, Sources};
 use crate::scenario::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
+use places::{join_variables, plain, repeated};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
@@ -17,12 +20,17 @@ pub(crate) struct Mistake {
     also: Vec<(Span, String)>,
     help: Option<String>,
     section: String,
+    /// The environment variable whose value is missing.
+    variable: Option<String>,
+    /// Further places with the same cause.
+    again: Vec<Span>,
 }
 
 impl Mistake {
     /// A mistake at a place, and the words under the underline.
     pub fn new(at: Span, message: impl Into<String>, label: impl Into<String>) -> Mistake {
-        Mistake { message: message.into(), at, label: label.into(), also: Vec::new(), help: None, section: String::new() }
+        let (message, label, section) = (message.into(), label.into(), String::new());
+        Mistake { message, at, label, also: Vec::new(), help: None, section, variable: None, again: Vec::new() }
     }
 
     /// What to do about it.
@@ -70,10 +78,15 @@ impl Review {
         }
     }
 
-    /// Files that the text at `at` lacks the value of a variable.
-    pub fn lacks(&mut self, at: Span, mistake: Mistake) {
-        self.file(mistake);
+    /// Files that the text at `at` lacks the value of the variable `name`.
+    pub fn lacks(&mut self, at: Span, name: &str, mistake: Mistake) {
+        self.file(Mistake { variable: Some(name.to_owned()), ..mistake });
         self.lacking.insert(at);
+    }
+
+    /// Whether the text at `at` lacks the value of a variable.
+    pub fn lacks_value(&self, at: Span) -> bool {
+        self.lacking.contains(&at)
     }
 
     /// What one text lacks, the text that refers to it does too.
@@ -101,6 +114,11 @@ impl Review {
         self.mistakes.iter().all(|mistake| mistake.section != section)
     }
 
+    /// Drops what was filed: all of it follows from what is filed next.
+    pub fn forget(&mut self) {
+        self.mistakes.clear();
+    }
+
     /// How many mistakes were filed.
     pub fn count(&self) -> usize {
         self.mistakes.len()
@@ -117,7 +135,7 @@ impl Review {
         mistakes.sort_by_key(|mistake| mistake.at);
         let mut seen = HashSet::new();
         mistakes.retain(|mistake| seen.insert((mistake.at, mistake.message.clone())));
-        Faults { faults: mistakes.into_iter().map(|mistake| Fault::new(mistake, &self.sources)).collect() }
+        Faults { faults: join_variables(mistakes).into_iter().map(|mistake| Fault::new(mistake, &self.sources)).collect() }
     }
 
     /// The warnings, in the order of their finding.
@@ -158,14 +176,15 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(mistake: Mistake, sources: &Sources) -> Fault {
+    fn new(mut mistake: Mistake, sources: &Sources) -> Fault {
+        let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));
         let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| at.file == mistake.at.file);
         let first = LabeledSpan::new_primary_with_span(Some(mistake.label), mistake.at.range());
         let labels =
             std::iter::once(first).chain(here.into_iter().map(|(at, label)| LabeledSpan::new_with_span(Some(label), at.range())));
         let remote =
             elsewhere.into_iter().map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.place(at).0));
-        let help: Vec<String> = mistake.help.into_iter().chain(remote).collect();
+        let help: Vec<String> = again.into_iter().chain(mistake.help.take()).chain(remote).collect();
         let (line, column) = sources.place(mistake.at);
         Fault {
             message: mistake.message,
@@ -175,6 +194,11 @@ impl Fault {
             line,
             column,
         }
+    }
+
+    /// About an argument, not about a text: there is nothing to point at.
+    fn is_of_command_line(&self) -> bool {
+        self.file() == COMMAND_LINE
     }
 
     /// What is wrong, in one sentence without its place.
@@ -236,20 +260,28 @@ impl Faults {
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(1);
         let mut text = String::new();
         for fault in &self.faults {
+            if fault.is_of_command_line() {
+                text += &plain(fault, color);
+                continue;
+            }
             // Writing to a String cannot fail, and a snippet that cannot be drawn must not hide the message.
             if handler.render_report(&mut text, fault).is_err() {
                 text.push_str(&format!("  × {fault}\n"));
             }
             text.push('\n');
         }
-        text + &self.count_line() + "\n"
+        text + &self.count_line()
     }
 
     fn count_line(&self) -> String {
-        let mut files: Vec<&str> = self.faults.iter().map(Fault::file).collect();
+        let shown: Vec<&Fault> = self.faults.iter().filter(|fault| !fault.is_of_command_line()).collect();
+        let mut files: Vec<&str> = shown.iter().map(|fault| fault.file()).collect();
         files.dedup();
-        let noun = if self.len() == 1 { "mistake" } else { "mistakes" };
-        format!("{} {noun} in {}. Nothing was run.", self.len(), files.join(", "))
+        match shown.len() {
+            0 => String::new(),
+            1 => format!("1 error in {}. No request was sent.\n", files.join(", ")),
+            many => format!("{many} errors in {}. No request was sent.\n", files.join(", ")),
+        }
     }
 }
 

@@ -27,16 +27,16 @@ fn six_mistakes_are_six_faults_each_in_its_place() {
     assert_eq!(
         places,
         [
-            (4, 1, "unknown key `sede` in a scenario"),
+            (4, 1, "unknown key `sede`"),
             (7, 21, "`read` must be a duration such as `30s`"),
             (8, 10, "unknown kind `openq`"),
-            (12, 3, "`requests` is there twice"),
+            (12, 3, "duplicate key `requests`"),
             (14, 3, "`load.concurency` is no path to sweep"),
             (17, 5, "unknown metric `tpto`"),
         ]
     );
     assert!(faults.iter().all(|fault| fault.file() == "tests/faults/six.yaml"));
-    assert!(faults.to_string().starts_with("tests/faults/six.yaml:4:1: unknown key `sede` in a scenario\n"));
+    assert!(faults.to_string().starts_with("tests/faults/six.yaml:4:1: unknown key `sede`\n"));
 }
 
 #[test]
@@ -55,5 +55,5 @@ fn colour_adds_nothing_but_colour() {
 fn a_file_that_is_not_there_is_a_fault_of_the_command_line() {
     let faults = load_file("tests/faults/nowhere.yaml".as_ref()).unwrap_err();
     let [fault] = faults.iter().as_slice() else { panic!("{faults}") };
-    assert_eq!((fault.file(), fault.message()), ("command line", "cannot read `tests/faults/nowhere.yaml`"));
+    assert_eq!((fault.file(), fault.message()), ("command line", "scenario file not found: tests/faults/nowhere.yaml"));
 }

@@ -2,8 +2,9 @@
 
 use crate::scenario::block::{Block, Kind};
 use crate::scenario::fault::{Mistake, Review};
-use crate::scenario::near::near;
+use crate::scenario::near::{list, near};
 use crate::scenario::sections::scenario::SCENARIO;
+use crate::scenario::source::{COMMAND_LINE, scenarios_near};
 use crate::scenario::sweep;
 use crate::scenario::template;
 use crate::scenario::tree::{Data, Entry, Node, Span};
@@ -23,14 +24,59 @@ pub(crate) fn gather(input: &Input<'_>, review: &mut Review) -> Option<Node> {
         None => read_first(input.path, &name, review)?,
     };
     let mut chain = vec![(input.path.canonicalize().unwrap_or_else(|_| input.path.to_path_buf()), name)];
-    let mut root = layer(file, input.env, &mut chain, review)?;
+    let root = layer(file, input.env, &mut chain, review).filter(|root| !is_own_output(root));
+    let Some(mut root) = root else {
+        if input.text.is_none() && (review.is_clean() || is_foreign(input.path)) {
+            let named = named(&input.path.display().to_string(), review);
+            let mistake = Mistake::new(named, format!("{} is not a scenario", input.path.display()), "named here");
+            review.forget();
+            review.push(mistake.help(existing(input.path)));
+        }
+        return None;
+    };
     set(&mut root, input.set, review);
     Some(root)
 }
 
 fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
-    let line = review.sources.add("command line", name, PathBuf::new());
-    template::load(Span { file: line, start: 0, end: name.len() }, path, name, review)
+    let at = named(name, review);
+    if path.try_exists().is_ok_and(|exists| !exists) {
+        let mistake = Mistake::new(at, format!("scenario file not found: {name}"), "named here");
+        review.push(mistake.help(existing(path)));
+        return None;
+    }
+    template::load(at, path, name, review)
+}
+
+/// A path as an argument of the command line.
+fn named(name: &str, review: &mut Review) -> Span {
+    Span { file: review.sources.add(COMMAND_LINE, name, PathBuf::new()), start: 0, end: name.len() }
+}
+
+/// What could have been meant instead of a file that is missing or something else.
+fn existing(path: &Path) -> String {
+    let files = scenarios_near(path);
+    let twin = files.iter().find(|file| Path::new(file).file_stem() == path.file_stem()).map(String::as_str);
+    let meant = twin.or_else(|| near(&path.display().to_string(), files.iter().map(String::as_str)));
+    match (meant, files.len()) {
+        (Some(meant), _) => format!("did you mean {meant}?"),
+        (None, 0) => "write a first scenario with: llmscen init".to_owned(),
+        (None, ..=MOST_NAMED) => format!("existing scenarios: {}", files.join(", ")),
+        (None, all) => format!("existing scenarios: {} and {} more", files[..MOST_NAMED].join(", "), all - MOST_NAMED),
+    }
+}
+
+/// Scenarios that are named one by one.
+const MOST_NAMED: usize = 8;
+
+/// A file whose ending is that of something else, such as README.md.
+fn is_foreign(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| !["yaml", "yml", "json"].iter().any(|own| ending.eq_ignore_ascii_case(own)))
+}
+
+/// results.json or a baseline, which llmscen itself writes.
+fn is_own_output(root: &Node) -> bool {
+    root.get("schema").and_then(Node::text).is_some_and(|schema| schema.starts_with("llmscen/"))
 }
 
 fn layer(file: usize, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, String)>, review: &mut Review) -> Option<Node> {
@@ -86,6 +132,51 @@ fn base(
     let file = template::load(at, &path, &shown, review)?;
     chain.push((path, shown));
     layer(file, env, chain, review)
+}
+
+/// Keys of a file of objectives that take the place of a scenario's own.
+const OBJECTIVES: [&str; 4] = ["slo", "presets", "baseline", "reference"];
+/// Keys that only a scenario has.
+const SCENARIOS_OWN: [&str; 5] = ["extends", "target", "dataset", "load", "mix"];
+
+/// The objectives of a file that has nothing else, as a mapping. None where it is a scenario, or wrong; the review says which.
+pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
+    let file = read_first(path, &path.display().to_string(), review)?;
+    let text = review.sources.text(file);
+    let node = parse(file, 0, &text, review)?;
+    let at = Span { end: node.at.start, ..node.at };
+    match &node.data {
+        Data::List(_) => {
+            let entry = Entry { key: "slo".to_owned(), key_at: at, value: node };
+            Some(Node::new(at, Data::Map(vec![entry])))
+        }
+        Data::Map(entries) if entries.iter().any(|entry| SCENARIOS_OWN.contains(&entry.key.as_str())) => None,
+        Data::Map(entries) => {
+            for entry in entries.iter().filter(|entry| !OBJECTIVES.contains(&entry.key.as_str())) {
+                let mistake = Mistake::new(entry.key_at, format!("unknown key `{}`", entry.key), "not a key of a file of SLOs");
+                review.push(mistake.help(format!("Keys of a file of SLOs are {}.", list(OBJECTIVES, "and"))));
+            }
+            review.is_clean().then_some(node)
+        }
+        _ => {
+            let found = if node.is_null() { "this file is empty".to_owned() } else { format!("this file holds {}", node.noun()) };
+            let first = Span { end: at.start + text.chars().next().map_or(0, char::len_utf8), ..at };
+            let mistake = Mistake::new(first, found, "expected a list of SLOs, or a scenario");
+            review.push(mistake.help("For example `[\"ttft.p95 < 500ms\"]`."));
+            None
+        }
+    }
+}
+
+/// Puts the entries of `over` in place of those of the same keys.
+pub(crate) fn replace(root: &mut Node, over: Node) {
+    if let Data::Map(entries) = over.data {
+        for entry in entries {
+            root.remove(&entry.key);
+            root.put(&entry.key, entry.key_at, entry.value);
+        }
+    }
+    spell_out(root, &SCENARIO);
 }
 
 /// Mappings merge, everything else is replaced.

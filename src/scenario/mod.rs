@@ -15,6 +15,7 @@ pub mod fault;
 pub(crate) mod fill;
 pub mod import;
 pub(crate) mod leaf;
+pub(crate) mod lookup;
 pub(crate) mod merge;
 pub(crate) mod near;
 pub(crate) mod parse;
@@ -34,6 +35,7 @@ pub(crate) mod vars;
 pub(crate) mod yaml;
 
 pub use fault::{Fault, Faults, Figures, Warning};
+pub use lookup::{Setting, setting_named};
 pub use reference::markdown;
 pub use schema::json_schema;
 pub use settings::settings;
@@ -76,7 +78,7 @@ pub struct Loaded {
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
-    compile(input, Review::default())
+    compile(input, None, Review::default())
 }
 
 /// The same for a scenario whose baseline may be a run folder: `figures` makes the text of a baseline of one, or says why not.
@@ -86,7 +88,7 @@ pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
 pub fn load_with(input: &Input<'_>, figures: Figures) -> Result<Loaded, Faults> {
     let mut review = Review::default();
     review.figures = Some(figures);
-    compile(input, review)
+    compile(input, None, review)
 }
 
 /// Reads the stored plan of a run in order to report on it: variables that are not set and files that are gone are no faults,
@@ -97,11 +99,29 @@ pub fn load_with(input: &Input<'_>, figures: Figures) -> Result<Loaded, Faults> 
 pub fn reload(input: &Input<'_>) -> Result<Loaded, Faults> {
     let mut review = Review::default();
     review.sources.stored = true;
-    compile(input, review)
+    compile(input, None, review)
 }
 
-fn compile(input: &Input<'_>, mut review: Review) -> Result<Loaded, Faults> {
-    let plan = merge::gather(input, &mut review).and_then(|tree| {
+/// The stored plan of a run with the objectives of the file `slo`: a list of them, or a mapping of `slo` and what it refers to.
+/// None where that file is a scenario of its own.
+///
+/// # Errors
+/// Everything that is wrong with it, at once.
+pub fn reload_with_slo(input: &Input<'_>, slo: &Path) -> Result<Option<Loaded>, Faults> {
+    let mut review = Review::default();
+    match merge::objectives(slo, &mut review) {
+        Some(objectives) => {
+            review.sources.stored = true;
+            compile(input, Some(objectives), review).map(Some)
+        }
+        None if review.is_clean() => Ok(None),
+        None => Err(review.faults()),
+    }
+}
+
+fn compile(input: &Input<'_>, over: Option<Node>, mut review: Review) -> Result<Loaded, Faults> {
+    let plan = merge::gather(input, &mut review).and_then(|mut tree| {
+        over.into_iter().for_each(|over| merge::replace(&mut tree, over));
         let root = settle(&tree, input.env, &mut review);
         let (plan, baseline) = expand::plan(&root, input.env, &mut review)?;
         let resolved = resolve::resolve(&root, &SCENARIO, &mut review);
@@ -197,5 +217,7 @@ mod decoded;
 mod faulty;
 #[cfg(test)]
 mod gates;
+#[cfg(test)]
+mod layout;
 #[cfg(test)]
 mod tests;

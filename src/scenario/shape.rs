@@ -4,15 +4,13 @@
 use crate::scenario::block::{Block, Field, Kind};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::near::{list, near};
+use crate::scenario::sections::scenario::SCENARIO;
 use crate::scenario::sweep;
 use crate::scenario::tree::{Data, Entry, Node, Span};
 
 /// Holds the whole scenario against its table.
 pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
-    for entry in root.entries() {
-        review.section.clone_from(&entry.key);
-        key(entry, table, "a scenario", review);
-    }
+    keys(root.entries(), table, "a scenario", review);
     review.section.clear();
     let top = Span { end: root.at.start, ..root.at };
     missing(root, table, ("a scenario", top), review);
@@ -27,11 +25,49 @@ pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) 
 fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
     let owner = format!("`{}`", entry.key);
     let Data::Map(entries) = &entry.value.data else {
+        if let Some(mistake) = entry.value.text().and_then(|text| tight(&text, entry.value.at, table)) {
+            return review.push(mistake);
+        }
         let help = format!("{owner} has {}.", list(table.names(), "and"));
         return review.push(must_be(entry, "a mapping").help(help));
     };
-    entries.iter().for_each(|entry| key(entry, table, &owner, review));
+    keys(entries, table, &owner, review);
     missing(&entry.value, table, (&owner, entry.key_at), review);
+}
+
+/// Holds the keys of a mapping against its table. Keys that follow an empty block and belong to it are one mistake: they are
+/// not indented.
+fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Review) {
+    let top = std::ptr::eq(table, &SCENARIO);
+    let mut rest = entries;
+    while let Some((entry, after)) = rest.split_first() {
+        if top {
+            review.section.clone_from(&entry.key);
+        }
+        let inner = table.fields.iter().find(|field| field.name == entry.key).and_then(|field| match field.kind {
+            Kind::Block(inner) if entry.value.is_null() => Some(inner),
+            _ => None,
+        });
+        let belongs = |next: &&Entry| table.field(&next.key).is_none() && inner.is_some_and(|own| own.field(&next.key).is_some());
+        let children: Vec<&str> = after.iter().take_while(belongs).map(|next| next.key.as_str()).collect();
+        match after.first().filter(|_| !children.is_empty()) {
+            Some(first) => {
+                let message = format!("`{}` must be indented under `{}`", first.key, entry.key);
+                let mistake = Mistake::new(first.key_at, message, "not indented").also(entry.key_at, "empty");
+                review.push(mistake.help(format!("add two spaces before {}", list(children.iter().copied(), "and"))));
+            }
+            None => key(entry, table, owner, review),
+        }
+        rest = &after[children.len()..];
+    }
+}
+
+/// `concurrency:8`, where a key and its value were meant.
+fn tight(text: &str, at: Span, table: &'static Block) -> Option<Mistake> {
+    let (key, value) = text.split_once(':')?;
+    table.field(key).filter(|_| !value.is_empty())?;
+    let mistake = Mistake::new(at, "a space is missing after the colon", "read as one text");
+    Some(mistake.help(format!("Write `{key}: {value}`.")))
 }
 
 fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
@@ -40,20 +76,21 @@ fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
     };
     if !entry.value.is_null() {
         value(entry, &field.kind, review);
-    } else if field.required {
-        review.push(Mistake::new(entry.key_at, format!("`{}` is empty", field.name), "has no value").help(field.doc));
+    } else if field.required && !review.lacks_value(entry.value.at) {
+        review.push(Mistake::new(entry.key_at, format!("`{}` is empty", field.name), "has no value").help(example(field)));
     }
 }
 
 fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
-    let message = format!("unknown key `{}` in {owner}", entry.key);
-    let names = list(table.names(), "and");
-    let owner = if owner.starts_with('`') { owner.to_owned() } else { "A scenario".to_owned() };
-    let mistake = match near(&entry.key, table.names()) {
-        Some(meant) => Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?")),
-        None => Mistake::new(entry.key_at, message, "does not exist"),
-    };
-    mistake.help(format!("{owner} has {names}."))
+    if let Some(mistake) = tight(&entry.key, entry.key_at, table).filter(|_| entry.value.is_null()) {
+        return mistake;
+    }
+    let message = format!("unknown key `{}`", entry.key);
+    if let Some(meant) = near(&entry.key, table.names()) {
+        return Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?"));
+    }
+    let mistake = Mistake::new(entry.key_at, message, format!("not a key of {owner}"));
+    mistake.help(format!("Keys of {owner} are {}.", list(table.names(), "and")))
 }
 
 fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review: &mut Review) {
@@ -79,9 +116,12 @@ fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review
 fn help(field: &Field) -> String {
     match field.example {
         Some(example) if field.doc.len() < 50 => format!("{} For example `{}: {example}`.", field.doc, field.name),
-        Some(example) => format!("For example `{}: {example}`.", field.name),
-        None => field.doc.to_owned(),
+        _ => example(field),
     }
+}
+
+fn example(field: &Field) -> String {
+    field.example.map_or_else(|| field.doc.to_owned(), |example| format!("For example `{}: {example}`.", field.name))
 }
 
 /// Holds one value against its kind.
@@ -176,10 +216,10 @@ pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
     let names = review.sources.siblings(at.file, named);
     let label = match near(named, names.iter().map(String::as_str)) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => "there is no such file".to_owned(),
+        None => "no such file".to_owned(),
     };
-    let help = "A path is relative to the file that names it, or else to the working directory.";
-    Mistake::new(at, format!("`{named}` is not there"), label).help(help)
+    let mistake = Mistake::new(at, format!("`{named}` not found"), label);
+    review.sources.looked_in(at.file, named).into_iter().fold(mistake, Mistake::help)
 }
 
 fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: &'static [&'static str], review: &mut Review) {

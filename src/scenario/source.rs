@@ -1,6 +1,7 @@
 //! The texts of a scenario: the only place here that reads files.
 
 use crate::scenario::tree::{Data, Node, Span};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,9 @@ struct Text {
     path: Option<PathBuf>,
     bad: Option<Span>,
 }
+
+/// The name of the text that a scenario's path comes from: faults of it are about the path, not about a text.
+pub(crate) const COMMAND_LINE: &str = "command line";
 
 /// Names data that ships with the tool.
 const BUILTIN: &str = "builtin";
@@ -33,6 +37,8 @@ pub(crate) enum ReadError {
     Io(io::Error),
     /// It is not UTF-8; the place of the first bad byte in the text that was kept.
     NotUtf8(Span),
+    /// It is no text of ours at all: what it is instead.
+    NotText(&'static str),
 }
 
 impl Sources {
@@ -49,6 +55,9 @@ impl Sources {
             Some(file) => file,
             None => {
                 let bytes = std::fs::read(path).map_err(ReadError::Io)?;
+                if let Some(what) = not_text(&bytes) {
+                    return Err(ReadError::NotText(what));
+                }
                 let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
                 let file = self.add(name, String::from_utf8_lossy(&bytes), folder);
                 let start = std::str::from_utf8(&bytes).err().map(|error| error.valid_up_to());
@@ -140,6 +149,17 @@ impl Sources {
         beside.map_or(named.to_owned(), |beside| beside.display().to_string())
     }
 
+    /// The folders that a file was looked for in.
+    pub fn looked_in(&self, file: usize, named: &str) -> Option<String> {
+        let folder = self.texts.get(file).map(|text| text.folder.as_path()).unwrap_or(Path::new(""));
+        let own = folder.display().to_string();
+        match own.trim_start_matches("./") {
+            _ if Path::new(named).is_absolute() => None,
+            "" | "." => Some("looked in the working directory".to_owned()),
+            own => Some(format!("looked in {}/ and in the working directory", own.trim_end_matches('/'))),
+        }
+    }
+
     /// File names beside the one that was not found, for a "did you mean".
     pub fn siblings(&self, file: usize, named: &str) -> Vec<String> {
         let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
@@ -149,6 +169,31 @@ impl Sources {
             names.flatten().flatten().map(|entry| sub.join(entry.file_name()).display().to_string()).collect();
         names.sort();
         names
+    }
+}
+
+/// Scenario files beside a path, in the working directory and in its folder `scenarios`, as they would be typed.
+pub(crate) fn scenarios_near(path: &Path) -> Vec<String> {
+    let folders = [path.parent().unwrap_or(Path::new("")), Path::new(""), Path::new("scenarios")];
+    let read = |folder: &&Path| std::fs::read_dir(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }).ok();
+    let files = folders.iter().filter_map(|folder| Some((folder, read(folder)?)));
+    let files = files.flat_map(|(folder, entries)| entries.flatten().map(|entry| folder.join(entry.file_name())));
+    let names: BTreeSet<String> = files.filter(|file| is_scenario(file)).map(|file| file.display().to_string()).collect();
+    names.into_iter().collect()
+}
+
+/// A YAML file with a target; other YAML files lie about, too.
+fn is_scenario(path: &Path) -> bool {
+    let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    let starts = |line: &str| line.starts_with("target:") || line.starts_with("extends:");
+    yaml && std::fs::read_to_string(path).is_ok_and(|text| text.lines().any(starts))
+}
+
+/// What bytes are that no UTF-8 text has. The Windows shell's `>` writes UTF-16.
+fn not_text(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16 text"),
+        _ => bytes.contains(&0).then_some("a binary file"),
     }
 }
 

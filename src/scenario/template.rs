@@ -49,7 +49,14 @@ fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
 pub(crate) fn load(at: Span, path: &Path, named: &str, review: &mut Review) -> Option<usize> {
     let mistake = match review.sources.read(path, named) {
         Ok(file) => return Some(file),
-        Err(ReadError::Io(error)) => Mistake::new(at, format!("cannot read `{named}`"), error.to_string()),
+        Err(ReadError::Io(error)) => {
+            let why = if path.is_dir() { "this is a folder, not a file".to_owned() } else { error.to_string() };
+            Mistake::new(at, format!("cannot read `{named}`: {why}"), "named here")
+        }
+        Err(ReadError::NotText(what)) => {
+            let help = "Save the file as UTF-8.";
+            Mistake::new(at, format!("`{named}` is {what}, not UTF-8 text"), "named here").help(help)
+        }
         Err(ReadError::NotUtf8(at)) => {
             let help = "Save the file as UTF-8.";
             Mistake::new(at, "this file is not UTF-8", "the first byte that is not").help(help)

@@ -33,7 +33,7 @@ fn an_empty_file() {
 fn wrong_types_unknown_and_duplicate_keys_are_all_told_at_once() {
     let text = "version: 1\nname: t\ntarget: { api: simulator }\ndataset: openqa\nload: { concurency: 4, requests: many }\nseed: [1]\nseed: 2\n";
     let said = refused(&Lab::new(), text);
-    says(&said, &["concurency", "concurrency", "s.yaml:5:9", "many", "s.yaml:6:7", "s.yaml:7:1", "there twice", "4 mistakes"]);
+    says(&said, &["concurency", "concurrency", "s.yaml:5:9", "many", "s.yaml:6:7", "s.yaml:7:1", "duplicate key", "4 errors"]);
 }
 
 #[test]
@@ -209,4 +209,69 @@ fn a_secret_reaches_no_file_and_no_output() {
         assert!(!text.contains("topsecret"), "{text}");
     }
     says(&lab.text("out/plan.yaml"), &["${MY_KEY}", "${OTHER_KEY}"]);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_one_line_and_names_those_that_are() {
+    let lab = Lab::new();
+    let ran = lab.llmscen(&["run", "nope.yaml"]).expect(2);
+    assert_eq!(ran.err, "error: scenario file not found: nope.yaml\n  help: write a first scenario with: llmscen init\n");
+    for name in ["scenarios/chat.yaml", "scenarios/sweep.yaml"] {
+        lab.file(name, format!("{SIM}dataset: {{ kind: prompt, text: x }}\n"));
+    }
+    lab.file("compose.yaml", "services: {}\n");
+    let ran = lab.llmscen(&["run", "nope.yaml"]).expect(2);
+    let expected =
+        "error: scenario file not found: nope.yaml\n  help: existing scenarios: scenarios/chat.yaml, scenarios/sweep.yaml\n";
+    assert_eq!(ran.err, expected);
+    let ran = lab.llmscen(&["validate", "chat.yml"]).expect(2);
+    assert_eq!(ran.err, "error: scenario file not found: chat.yml\n  help: did you mean scenarios/chat.yaml?\n");
+    let ran = lab.llmscen(&["simulate", "scenarios"]).expect(2);
+    assert_eq!(ran.err, "error: cannot read `scenarios`: this is a folder, not a file\n");
+}
+
+#[test]
+fn files_that_are_no_scenario_are_one_error() {
+    let lab = Lab::new();
+    let utf16: Vec<u8> = [0xff, 0xfe].into_iter().chain(SIM.encode_utf16().flat_map(u16::to_le_bytes)).collect();
+    lab.file("utf16.yaml", utf16);
+    lab.file("rows.parquet", b"PAR1\0\0\0");
+    lab.file("README.md", "# A tool\n\nIt runs scenarios: many of them.\n\n- one\n");
+    lab.file("prose.md", "Only text.\n");
+    lab.file("results.json", "{\"schema\": \"llmscen/results/1\", \"cases\": []}");
+    lab.file("rows.json", "[1, 2]");
+    for (name, message) in [
+        ("utf16.yaml", "error: `utf16.yaml` is UTF-16 text, not UTF-8 text"),
+        ("rows.parquet", "error: `rows.parquet` is a binary file, not UTF-8 text"),
+        ("README.md", "error: README.md is not a scenario\n"),
+        ("prose.md", "error: prose.md is not a scenario\n"),
+        ("results.json", "error: results.json is not a scenario\n"),
+        ("rows.json", "a scenario is a mapping"),
+    ] {
+        let err = lab.llmscen(&["validate", name]).expect(2).err;
+        assert!(err.contains(message), "{name}: {err}");
+        assert_eq!(err.matches("error: ").count() + err.matches("  × ").count(), 1, "{name}: {err}");
+    }
+}
+
+#[test]
+fn a_scenario_comes_from_standard_input_as_json_or_from_windows() {
+    let lab = Lab::new();
+    let scenario = format!("{SIM}dataset: {{ kind: prompt, text: x }}\n");
+    lab.file("s.yaml", format!("\u{feff}{}", scenario.replace('\n', "\r\n")));
+    lab.llmscen(&["validate", "s.yaml"]).expect(0);
+    let json = "{\"version\": 1, \"name\": \"t\", \"target\": {\"url\": \"simulator\"}, \"dataset\": \"openqa\", \"load\": {\"concurrency\": 1, \"requests\": 1}}";
+    lab.file("s.json", json);
+    lab.llmscen(&["validate", "s.json"]).expect(0);
+    let input = fs::File::open(lab.file("t.yaml", &scenario)).unwrap();
+    let output = lab.command(&["validate", "-"]).stdin(input).output().unwrap();
+    Ran::of(output).expect(0);
+}
+
+#[test]
+fn an_option_that_is_a_field_of_the_scenario_is_explained() {
+    let lab = Lab::new();
+    let ran = lab.llmscen(&["run", "x.yaml", "--concurrency", "4"]).expect(2);
+    let expected = "error: unknown option --concurrency\n  help: override scenario fields with --set: llmscen run x.yaml --set load.concurrency=4\n";
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", expected));
 }

@@ -11,7 +11,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 /// The commands of a pipeline, in their order: `run: …` of GitHub, `script: […]` of GitLab.
-fn commands(value: &Value, found: &mut Vec<String>) {
+pub fn commands(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Mapping(map) => {
             for (key, value) in map {
@@ -37,7 +37,7 @@ fn checkout() -> Lab {
     lab
 }
 
-fn shell(lab: &Lab, script: &str) {
+pub fn shell(lab: &Lab, script: &str) {
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_llmscen"));
     let path = format!("{}:/usr/bin:/bin", binary.parent().unwrap().display());
     let mut command = std::process::Command::new("bash");

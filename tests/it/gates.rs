@@ -92,7 +92,7 @@ fn limits_of_another_scenario_are_not_held_against_a_case_that_they_know_nothing
     assert!(ran.err.contains("is relative to what is known of `base`, and cannot judge `concurrency=4`"), "{}", ran.err);
     lab.file("none.yaml", gate("60ms", "none", ""));
     let ran = lab.llmscen(&["report", "out", "--slo", "none.yaml"]).expect(2);
-    assert!(ran.err.contains("has no limits to judge by"), "{}", ran.err);
+    assert!(ran.err.contains("defines no `slo`"), "{}", ran.err);
 }
 
 #[test]
@@ -130,4 +130,52 @@ fn a_reference_and_a_preset_are_judged() {
     assert_eq!(lab.results()["cases"][0]["slo"][2]["expr"], "tpot.p95 <= 160ms");
     let plan = lab.llmscen(&["plan", "out/plan.yaml"]).expect(0);
     assert!(plan.out.contains("tpot.p95 <= 160ms") && plan.out.contains("0.90 × reference (1000k tok/s)"), "{}", plan.out);
+}
+
+#[test]
+fn a_report_is_judged_by_a_list_of_objectives() {
+    let lab = Lab::new();
+    let scenario = gate("20ms", "none", "slo: [ error_rate < 50% ]\n")
+        .replace("load: { concurrency: 16,", "matrix: { load.concurrency: [4, 16] }\nload: {");
+    lab.run(&scenario.replace("baseline: none\n", "")).expect(0);
+    let exprs = || {
+        let results = lab.results();
+        let cases = results["cases"].as_array().unwrap().clone();
+        let of = |case: &serde_json::Value| {
+            let slo = case["slo"].as_array().unwrap().iter().map(|one| one["expr"].as_str().unwrap().to_owned());
+            slo.collect::<Vec<_>>()
+        };
+        cases.iter().map(of).collect::<Vec<_>>()
+    };
+    lab.file("limits.yaml", "- ttft.max < 10ns\n- { expr: error_rate < 60%, when: { load.concurrency: 16 } }\n");
+    lab.llmscen(&["report", "out", "--slo", "limits.yaml"]).expect(1);
+    assert_eq!(exprs(), [vec!["ttft.max < 10ns"], vec!["ttft.max < 10ns", "error_rate < 60%"]]);
+    lab.file("slo.yaml", "presets: { own/all: [ error_rate < 70% ] }\nslo: [ { preset: own/all } ]\n");
+    lab.llmscen(&["report", "out", "--slo", "slo.yaml"]).expect(0);
+    assert_eq!(exprs(), [["error_rate < 70%"], ["error_rate < 70%"]]);
+    // Places are those of the file, and nothing of the run's own objectives is left where it is wrong.
+    lab.file("wrong.yaml", "- ttft.p95 < 5ms\n- ttft.p95 < 500\n");
+    let wrong = lab.llmscen(&["report", "out", "--slo", "wrong.yaml"]).expect(2);
+    assert!(wrong.err.contains("missing unit") && wrong.err.contains("wrong.yaml:2:14"), "{}", wrong.err);
+    lab.file("keys.yaml", "slo: [ error_rate < 1% ]\nrounds: 3\n");
+    let wrong = lab.llmscen(&["report", "out", "--slo", "keys.yaml"]).expect(2);
+    assert!(wrong.err.contains("unknown key `rounds`") && wrong.err.contains("keys.yaml:2:1"), "{}", wrong.err);
+    lab.file("empty.yaml", "");
+    let wrong = lab.llmscen(&["report", "out", "--slo", "empty.yaml"]).expect(2);
+    assert!(wrong.err.contains("this file is empty"), "{}", wrong.err);
+    let wrong = lab.llmscen(&["report", "out", "--slo", "nowhere.yaml"]).expect(2);
+    assert!(wrong.err.starts_with("error: scenario file not found: nowhere.yaml"), "{}", wrong.err);
+}
+
+#[test]
+fn a_baseline_may_be_missing_where_the_scenario_allows_it() {
+    let lab = Lab::new();
+    let ran = lab.run(&gate("20ms", "{ path: base/t.json, if_missing: inconclusive }", SLO)).expect(5);
+    assert!(ran.err.contains("baseline base/t.json not found; objectives relative to it will be inconclusive"), "{}", ran.err);
+    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"]).expect(0);
+    let ran = lab.run(&gate("20ms", "{ path: base/t.json, if_missing: inconclusive }", SLO));
+    assert!(!ran.err.contains("not found") && lab.results()["cases"][0]["slo"][0]["limit"].is_number(), "{}", ran.err);
+    lab.run(&gate("20ms", "{ path: nowhere.json, if_missing: error }", SLO)).expect(2);
+    lab.run(&gate("20ms", "{ path: base/t.json, if_missing: maybe }", SLO)).expect(2);
+    lab.run(&gate("20ms", "{ file: base/t.json }", SLO)).expect(2);
 }

@@ -281,7 +281,7 @@ fn a_stored_run_is_judged_by_another_scenario_and_says_so() {
     let judged = lab.results();
     let rulings: Vec<&Value> = judged["cases"].as_array().unwrap().iter().map(|case| &case["slo"][0]["verdict"]).collect();
     assert_eq!(rulings, ["fail", "fail", "fail"], "the case and both of its stages");
-    let note = "judged by the limits of `strict.yaml` (`llmscen report --slo`), not by those that the run was made with";
+    let note = "judged against `slo` from `strict.yaml` (--slo), not from the original scenario";
     assert!(judged["notes"].as_array().unwrap().contains(&note.into()) && lab.text("out/report.md").contains(note), "{judged:#}");
     lab.llmscen(&["report", "out"]).expect(0);
     assert_eq!(lab.results(), own, "the run's own limits are back, and the note is gone");

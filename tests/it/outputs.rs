@@ -255,8 +255,7 @@ fn the_scenario_that_the_readme_shows_is_right_and_decidable() {
     let block = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let lab = Lab::new();
     std::fs::write(lab.path().join("readme.yaml"), block).unwrap();
-    let planned = lab.command(&["plan", "readme.yaml"]).env("OPENAI_API_KEY", "k").output().unwrap();
-    let ran = Ran::of(planned).expect(0);
+    let ran = lab.llmscen(&["plan", "readme.yaml"]).expect(0);
     assert!(ran.out.contains("concurrency=64"), "{}", ran.out);
     assert!(!ran.err.contains("can never pass"), "{}", ran.err);
 }

@@ -4,6 +4,7 @@ use super::CheckError;
 use super::cursor::Cursor;
 use crate::model::units::Unit;
 use crate::scenario::leaf::share::percent;
+use crate::scenario::near::near;
 use std::ops::Range;
 
 /// The units of memory, in bytes.
@@ -40,16 +41,21 @@ pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result
     let limit = match convert(text, value, word, unit) {
         Some(limit) => limit,
         None if word.is_empty() => {
-            let error = CheckError::new(at, "a limit without its unit", format!("{text} what?"));
-            return Err(error.help(format!(
-                "`{subject}` is measured in {}: write for example `{}`.",
-                name(unit),
-                example(text, unit)
-            )));
+            let label = match unit {
+                Unit::Millis | Unit::Seconds => format!("write `{text}ms` or `{text}s`"),
+                Unit::Share if value >= 1.0 => format!("write `{text}%`"),
+                Unit::Share => format!("write `{}%`", hundredfold(value)),
+                _ => format!("write `{}`", example(text, unit)),
+            };
+            return Err(CheckError::new(at, "missing unit", label).help(format!("`{subject}` is measured in {}.", name(unit))));
         }
         None => {
-            let error =
-                CheckError::new(unit_at, format!("`{word}` is no unit of `{subject}`"), format!("expected {}", units(unit)));
+            if let Some(meant) = meant(word, unit) {
+                let kind = if matches!(unit, Unit::Millis | Unit::Seconds) { "time unit" } else { "unit" };
+                return Err(CheckError::new(unit_at, format!("unknown {kind} `{word}`"), format!("did you mean `{meant}`?")));
+            }
+            let message = format!("`{word}` is not a unit for `{subject}`");
+            let error = CheckError::new(unit_at, message, format!("expected {}", units(unit)));
             return Err(error.help(format!("`{subject}` is measured in {}.", name(unit))));
         }
     };
@@ -57,6 +63,17 @@ pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result
         _ if limit < 0.0 => Err(CheckError::new(whole, "a limit below zero", format!("`{subject}` is never negative"))),
         Unit::Share if limit > 1.0 => Err(CheckError::new(whole, "a share above 100 %", "expected 0 % to 100 %")),
         _ => Ok(limit),
+    }
+}
+
+/// The unit that a word was meant to be: a longer name of a time, or nearly the symbol.
+fn meant(word: &str, unit: Unit) -> Option<&'static str> {
+    let begins = [("n", "ns"), ("mic", "us"), ("us", "us"), ("ms", "ms"), ("mil", "ms"), ("min", "m"), ("s", "s"), ("h", "h")];
+    let word = word.to_lowercase();
+    match unit {
+        Unit::Millis | Unit::Seconds if !word.chars().all(char::is_alphabetic) => None,
+        Unit::Millis | Unit::Seconds => begins.iter().find(|(begin, _)| word.starts_with(begin)).map(|(_, unit)| *unit),
+        _ => near(&word, Some(unit.symbol()).filter(|symbol| symbol.len() > 1)),
     }
 }
 

@@ -111,7 +111,7 @@ mod tests {
             ("gpu.power.avg < 300W", "avg", "unknown statistic `avg`", "did you mean `mean`?"),
             ("gpu.power{gpu=1}.max < 9W", "{", "`gpu.power` has no tags", "is of the case as a whole"),
             ("server.ttft.max < 9ms", "max", "`server.ttft` has no `max`", "a histogram does not know it"),
-            ("gpu.power.max < 9kg", "kg", "`kg` is no unit of `gpu.power`", "expected `W`"),
+            ("gpu.power.max < 9kg", "kg", "`kg` is not a unit for `gpu.power`", "expected `W`"),
             (
                 "gpu.power.max < 1.1 * baseline",
                 "1.1 * baseline",

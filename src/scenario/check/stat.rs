@@ -14,9 +14,9 @@ pub(super) fn read(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Resul
         if metric.per() == Per::Case {
             return Ok(None);
         }
-        let error =
-            CheckError::new(end - metric.name().len()..end, format!("`{metric}` has a value per request"), "needs a statistic");
-        return Err(error.help(format!("Write for example `{metric}.p99`. {EXIST}")));
+        let at = end - metric.name().len()..end;
+        let error = CheckError::new(at, format!("`{metric}` needs a statistic"), format!("for example `{metric}.p95`"));
+        return Err(error.help(EXIST));
     }
     let (name, at) = cursor.stat();
     match Stat::parse(name) {

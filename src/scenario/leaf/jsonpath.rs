@@ -111,7 +111,7 @@ fn check_done(node: &Node, review: &mut Review) {
     }
     if let Some(strange) = node.entries().iter().find(|entry| !MARKS.contains(&entry.key.as_str())) {
         let label = near(&strange.key, MARKS).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
-        let mistake = Mistake::new(strange.key_at, format!("unknown key `{}` in `{}`", strange.key, review.key), label);
+        let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
         return review.push(mistake.help(format!("`{}` is {MARKER}.", review.key)));
     }
     if done(node).is_none_or(|done| done == Done::Data(String::new())) {

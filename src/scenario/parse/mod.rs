@@ -91,7 +91,7 @@ impl<'t> Builder<'t, '_> {
                 Some(node) => self.count(size(&node), at).map(|()| node),
                 None => self.stop(Mistake::new(at, "an alias inside of its own anchor", "stands for itself")),
             },
-            _ => self.stop(Mistake::new(at, "this is not YAML", "the reader stopped here")),
+            _ => self.stop(Mistake::new(at, "invalid YAML: a value is missing", "the parser stopped here")),
         }
     }
 
@@ -160,9 +160,8 @@ impl<'t> Builder<'t, '_> {
             if merging {
                 self.merge(value, &mut merges);
             } else if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-                let mistake =
-                    Mistake::new(key_at, format!("`{key}` is there twice"), "a second time").also(first.key_at, "first here");
-                self.review.push(mistake.help("Keep one of the two."));
+                let mistake = Mistake::new(key_at, format!("duplicate key `{key}`"), "second value");
+                self.review.push(mistake.also(first.key_at, "first value").help("Keep one of the two."));
             } else {
                 entries.push(Entry { key, key_at, value });
             }
@@ -259,16 +258,16 @@ mod tests {
 
     #[test]
     fn every_duplicate_is_found() {
-        assert_eq!(read("a: 1\nb: {c: 1, c: 2}\na: 2\n").1, ["2:11 `c` is there twice", "3:1 `a` is there twice"]);
+        assert_eq!(read("a: 1\nb: {c: 1, c: 2}\na: 2\n").1, ["2:11 duplicate key `c`", "3:1 duplicate key `a`"]);
     }
 
     #[test]
     fn what_is_not_yaml_is_pointed_at() {
         for (text, fault) in [
-            ("a:\n\tb: 1\n", "2:2 this is not YAML: tabs disallowed within this context (block indentation)"),
-            ("a: @x\n", "1:4 this is not YAML: unexpected character: `@'"),
+            ("a:\n\tb: 1\n", "2:1 invalid YAML: a tab in the indentation"),
+            ("a: @x\n", "1:4 invalid YAML: a value begins with `@`"),
             ("a: 1\n---\nb: 1\n", "2:1 a second document"),
-            ("a: {b: 1\n", "1:4 this is not YAML: unclosed bracket '{'"),
+            ("a: {b: 1\n", "1:4 invalid YAML: unclosed bracket `{`"),
             ("a: &x [*x]\n", "1:8 an alias inside of its own anchor"),
             ("? [a]\n: b\n", "1:3 a key must be text"),
             ("a: !x b\n", "1:7 a tag `!x`"),

@@ -23,13 +23,27 @@ const MAKE: &str = "Make one: run with `--set baseline=none`, then `llmscen base
 pub(crate) static BASELINE: Leaf = Leaf {
     expected: "a baseline file, a run folder, or `none`",
     sweepable: false,
-    schema: || serde_json::json!({ "type": "string" }),
+    schema: || {
+        let if_missing = serde_json::json!({ "enum": [ERROR, INCONCLUSIVE] });
+        let keys = serde_json::json!({ "path": { "type": "string" }, "if_missing": if_missing });
+        let block =
+            serde_json::json!({ "type": "object", "properties": keys, "required": ["path"], "additionalProperties": false });
+        serde_json::json!({ "anyOf": [{ "type": "string" }, block] })
+    },
     check: |node, review| {
-        if node.text().is_none() {
-            expect(node, "a baseline file, a run folder, or `none`", "`baselines/chat.json`", review);
+        let keys = |node: &Node| node.entries().iter().all(|entry| ["path", "if_missing"].contains(&entry.key.as_str()));
+        let word = node.get("if_missing").map(|word| [ERROR, INCONCLUSIVE].iter().any(|own| word.text().as_deref() == Some(own)));
+        let block = node.get("path").is_some_and(|path| path.text().is_some()) && keys(node) && word != Some(false);
+        if node.text().is_none() && !block {
+            let example = "`baselines/chat.json`, or `{ path: baselines/chat.json, if_missing: inconclusive }`";
+            expect(node, "a baseline file, a run folder, or `none`", example, review);
         }
     },
 };
+
+/// What a missing file means: an error (unless said otherwise), or objectives that are inconclusive until there is one.
+const ERROR: &str = "error";
+const INCONCLUSIVE: &str = "inconclusive";
 
 /// What a scenario says of a baseline, once it is read.
 pub(crate) enum Ground {
@@ -46,10 +60,18 @@ pub(crate) enum Ground {
 /// Writes the path as an absolute one, so that a plan stored elsewhere still finds it.
 pub(crate) fn settle(root: &mut Node, review: &mut Review) {
     let Some(entry) = root.entry_at("baseline").cloned() else { return };
-    let Some(named) = entry.value.text().filter(|named| named != NONE) else { return };
-    if let Some(path) = review.sources.find(entry.value.at.file, &named) {
-        root.set("baseline", entry.key_at, Node::new(entry.value.at, Data::Text(path.display().to_string())));
+    let may_miss = entry.value.get("if_missing").and_then(Node::text).is_some_and(|word| word == INCONCLUSIVE);
+    let node = entry.value.get("path").unwrap_or(&entry.value);
+    let Some(named) = node.text().filter(|named| named != NONE) else { return };
+    let found = review.sources.find(node.at.file, &named).map(|path| path.display().to_string());
+    if found.is_none() && may_miss {
+        let message = format!(
+            "baseline {named} not found; objectives relative to it will be inconclusive (create it with `llmscen baseline update RUN_DIR --to {named}`)"
+        );
+        review.warn(node.at, message);
     }
+    let path = found.unwrap_or_else(|| if may_miss { NONE.to_owned() } else { named.into_owned() });
+    root.set("baseline", entry.key_at, Node::new(node.at, Data::Text(path)));
 }
 
 /// Reads the baseline of a scenario.

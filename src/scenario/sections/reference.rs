@@ -71,7 +71,7 @@ fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated>
     }
     if let Some(strange) = node.entries().iter().find(|entry| !PARTS.contains(&entry.key.as_str())) {
         let label = near(&strange.key, PARTS).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
-        let mistake = Mistake::new(strange.key_at, format!("unknown key `{}` in a reference", strange.key), label);
+        let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
         review.push(mistake.help("A value has `value`, and `low` and `high`, or `sd`."));
         return None;
     }

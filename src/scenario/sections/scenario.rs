@@ -59,7 +59,7 @@ pub(crate) static SCENARIO: Block = Block {
             .example("{ interval: 500ms }"),
         field("presets", Kind::Map(&Kind::List(&Kind::Block(&slo::SLO))), "Limits under names of your own, for `{ preset: name }` in `slo`: as mappings merge, a file adds them to what a file that extends it has.")
             .example("{ own/chat: [{ expr: ttft.p95 < 500ms }, { expr: error_rate < 1% }] }"),
-        field("baseline", Kind::Leaf(&baseline::BASELINE), "The earlier run that `<= 1.10 * baseline` is relative to: a file that `llmscen baseline update` wrote, or a run folder; `none` while there is none yet.")
+        field("baseline", Kind::Leaf(&baseline::BASELINE), "The earlier run that `<= 1.10 * baseline` is relative to: a file that `llmscen baseline update` wrote, or a run folder; `none` while there is none yet. `{ path, if_missing: inconclusive }` runs without the file too.")
             .example("baselines/chat.json"),
         field("reference", Kind::Leaf(&reference::REFERENCE), "Figures that `>= 0.95 * reference` is relative to: metric → a value, or values by case; a value may be `{ value, low, high }` or `{ value, sd }`.")
             .example("{ output_tps: { \"load.concurrency=1\": 420, \"load.concurrency=16\": 3100 } }"),

@@ -156,8 +156,8 @@ impl World<'_> {
         let at = review.sources.part(node, text, piece.range.clone());
         let label = near(name, self.env.keys().map(String::as_str)).filter(|near| *near != name);
         let label = label.map_or("is not set".to_owned(), |near| format!("did you mean `{near}`?"));
-        let mistake = Mistake::new(at, format!("the environment has no `{name}`"), label);
-        review.lacks(node.at, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
+        let mistake = Mistake::new(at, format!("environment variable `{name}` is not set"), label);
+        review.lacks(node.at, name, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
         Vec::new()
     }
 

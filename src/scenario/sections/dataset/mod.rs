@@ -43,7 +43,7 @@ pub(crate) static DATASET: Block = Block {
         field(
             "path",
             Kind::File,
-            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small set that ships with the tool, for openqa, messages, sharegpt, embeddings and rerank.",
+            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small set that ships with the tool, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
         .example("data/prompts.jsonl"),
         field("columns", Kind::Map(&Kind::Text), "The file's own column, or dotted path, for each field that the kind reads.")

@@ -162,10 +162,12 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)>
         return None;
     };
     if !others.is_empty() {
-        let count = ["two", "three", "four", "five"].get(others.len() - 1).unwrap_or(&"several");
-        let mistake = Mistake::new(last.key_at, format!("{count} load shapes"), *label);
+        let names = list(given.iter().map(|(entry, _)| entry.key.as_str()), "and");
+        let mistake = Mistake::new(last.key_at, format!("{names} are mutually exclusive"), *label);
         let mistake = others.iter().fold(mistake, |mistake, (entry, label)| mistake.also(entry.key_at, *label));
-        let help = "Keep one of them; `concurrency: null` drops an inherited one, `max_in_flight` caps an open loop.";
+        let first = &given[0].0.key;
+        let help =
+            format!("Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.");
         review.push(mistake.help(help));
         return None;
     }

@@ -1,0 +1,96 @@
+//! Indentation, quotes and brackets that YAML reads otherwise than they were meant, and what a reader is told.
+
+use super::tests::load_with;
+
+const HEAD: &str = "version: 1\nname: t\n";
+
+/// The faults of a text, without the frame's lines.
+fn rendered(text: &str) -> String {
+    load_with(text, &[], &[]).unwrap_err().render(false, 200)
+}
+
+#[test]
+fn a_layout_that_is_slightly_off_is_explained_once() {
+    let rest = "dataset: openqa\nload: { concurrency: 8, requests: 100 }\n";
+    for (target, words) in [
+        // One space more, one less.
+        (
+            "target:\n  url: simulator\n   model: m\n",
+            &[
+                "invalid YAML: unexpected indentation",
+                "line 5 is indented by 3 spaces, line 4 by 2",
+                "help: align `model` with `url` (if",
+            ][..],
+        ),
+        (
+            "target:\n  url: simulator\n model: m\n",
+            &[
+                "invalid YAML: unexpected indentation",
+                "line 5 is indented by 1 space, line 4 by 2",
+                "help: align `model` with `url`\n",
+            ],
+        ),
+        ("target:\n\turl: simulator\n", &["invalid YAML: a tab in the indentation", "Indent with spaces"]),
+        // Children on the level of their parent.
+        (
+            "target:\nurl: simulator\nmodel: m\n",
+            &["`url` must be indented under `target`", "add two spaces before `url` and `model`"],
+        ),
+        (
+            "target:\n  url: simulator\n  timeouts:\n  connect: 5s\n",
+            &["`connect` must be indented under `timeouts`", "add two spaces before `connect`"],
+        ),
+        // No space after a colon.
+        ("target:\n  url:simulator\n  model: m\n", &["a space is missing after the colon", "Write `url: simulator`."]),
+        ("target:\n  model: m\n  url:simulator\n", &["a space is missing after the colon", "Write `url: simulator`."]),
+        ("target:\n  url:simulator\n", &["a space is missing after the colon", "Write `url: simulator`."]),
+        ("target: { url:simulator, model: m }\n", &["a space is missing after the colon", "Write `url: simulator`."]),
+        // Quotes and brackets.
+        ("target: { url: simulator\n", &["invalid YAML: unclosed bracket `{`", ":3:9]", "Add the closing `}`."]),
+        ("target: { url: simulator, gpus: [1 }\n", &["invalid YAML: unclosed bracket `[`", ":3:33]", "Add the closing `]`."]),
+        ("target: { url: \"simulator }\n", &["invalid YAML: unclosed quote `\"`", ":3:16]", "Add the closing `\"`."]),
+        ("target:\n  url: 'simulator\n", &["invalid YAML: unclosed quote `'`", ":4:8]"]),
+        ("target:\n  url: \"simulator\n  model: \"m\"\n", &["invalid YAML: unclosed quote `\"`", ":4:8]"]),
+        ("target:\n  url: \"sim\"ulator\n", &["invalid YAML: text after a closing quote", "Quote the whole value"]),
+        ("target: { url: simulator model: m }\n", &["invalid YAML", ":3:"]),
+        // Signs that mean something else in YAML.
+        ("target:\n  url: @simulator\n", &["a value begins with `@`", "Quote text that begins with `@`."]),
+        ("target:\n  url: `simulator`\n", &["a value begins with ```", "Quote text"]),
+        ("target:\n  url: %m\n", &["begins with `%`", "Quote text that begins with `%`."]),
+        ("%m: 1\ntarget: simulator\n", &["begins with `%`"]),
+        ("target:\n  url: *simulator\n", &["unknown alias `*simulator`", "Quote text that begins with `*`."]),
+        (
+            "target:\n  url: simulator\n  model: a: b\n",
+            &["a second `: ` in one value", "Quote text that contains `: `: \"a: b\"."],
+        ),
+        ("target:\n  url: simulator\n  model\n", &["invalid YAML: a colon is missing", "Write `model: …`"]),
+        ("target: simulator\ntarget: { url: simulator }\n", &["duplicate key `target`", "first value", "second value"]),
+    ] {
+        let text = rendered(&format!("{HEAD}{target}{rest}"));
+        let missing: Vec<&&str> = words.iter().filter(|word| !text.contains(**word)).collect();
+        assert!(missing.is_empty(), "{target}\n{missing:?} in\n{text}");
+        assert!(text.ends_with("1 error in t.yaml. No request was sent.\n"), "{target}\n{text}");
+    }
+}
+
+#[test]
+fn line_ends_and_byte_order_marks_of_windows_change_nothing() {
+    let text = "version: 1\nname: t\ntarget:\n  url: simulator\ndataset: openqa\nload: { concurrency: 8, requests: 100 }\n";
+    let plan = |text: &str| load_with(text, &[], &[]).unwrap().plan;
+    assert_eq!(plan(&text.replace('\n', "\r\n")), plan(text));
+    assert_eq!(plan(&format!("\u{feff}{text}")), plan(text));
+    let wrong = rendered(&text.replace("  url: simulator", "  url: simulator\n   model: m").replace('\n', "\r\n"));
+    assert!(wrong.contains("line 5 is indented by 3 spaces, line 4 by 2"), "{wrong}");
+}
+
+#[test]
+fn a_variable_without_a_value_is_one_error_with_all_its_places() {
+    let text = std::fs::read_to_string("tests/faults/unset-variable.yaml").unwrap();
+    let faults = load_with(&text, &[], &[]).unwrap_err();
+    let messages: Vec<_> = faults.iter().map(|fault| fault.message()).collect();
+    assert_eq!(messages, ["environment variable `NOPE` is not set", "environment variable `OTHER` is not set"]);
+    let text = faults.render(false, 110);
+    assert!(text.contains("Used in 4 places: line 4, line 5, line 6, line 7."), "{text}");
+    let swept = "version: 1\nname: t\nvars: { url: \"${NOPE}\" }\ntarget: { url: \"{{ vars.url }}\", model: \"{{ vars.url }}\" }\ndataset: openqa\nload: { requests: 9 }\nmatrix: { load.concurrency: [1, 2, 3] }\n";
+    assert_eq!(load_with(swept, &[], &[]).unwrap_err().len(), 1);
+}

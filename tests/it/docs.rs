@@ -1,0 +1,308 @@
+//! Every block of code in README.md and docs/ is true: scenarios validate and plan, commands run.
+
+use crate::ci::{commands, shell};
+use crate::lab::{Lab, Ran};
+use serde_yaml::{Mapping, Value};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Blocks that run elsewhere or cannot run here: page, language, and why.
+const ELSEWHERE: [(&str, &str, &str); 5] = [
+    ("docs/ci.md", "yaml", "tests/it/ci.rs runs every step of the pipelines"),
+    ("docs/ci.md", "bash", "tests/it/ci.rs runs the scripts"),
+    ("docs/data.md", "sql", "tests/it/data.rs runs every query"),
+    ("docs/data.md", "python", "needs packages of Python; tests/it/data.rs reads the same files"),
+    #[cfg(feature = "local")]
+    ("docs/local.md", "", "every block of this page has a language"),
+    #[cfg(not(feature = "local"))]
+    ("docs/local.md", "yaml", "this build has no local models"),
+];
+
+/// Commands that are not run as they are: what is run instead, and why.
+const INSTEAD: [(&str, &str, &str); 2] = [
+    ("cargo test", "llmscen --version", "these tests are that command"),
+    (
+        "LLM_URL=http://127.0.0.1:8000/v1/chat/completions LLM_MODEL=qwen2.5 cargo run --release -- run scenarios/chat.yaml",
+        "LLM_URL=http://127.0.0.1:8000/v1/chat/completions LLM_MODEL=qwen2.5 llmscen plan scenarios/chat.yaml",
+        "needs a server on port 8000",
+    ),
+];
+
+struct Block {
+    page: String,
+    line: usize,
+    language: String,
+    text: String,
+}
+
+impl Block {
+    fn place(&self) -> String {
+        format!("{}:{}", self.page, self.line)
+    }
+}
+
+fn pages() -> Vec<String> {
+    let docs = fs::read_dir(Path::new(ROOT).join("docs")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<String> = docs.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
+    pages.push("README.md".to_owned());
+    pages.sort();
+    pages
+}
+
+fn text(page: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(page)).unwrap()
+}
+
+/// The fenced blocks of all pages, but for those that run elsewhere.
+fn blocks() -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for page in pages() {
+        let mut open: Option<Block> = None;
+        for (index, line) in text(&page).lines().enumerate() {
+            match (line.trim().strip_prefix("```"), &mut open) {
+                (Some(language), None) => {
+                    let language = language.trim().to_owned();
+                    open = Some(Block { page: page.clone(), line: index + 1, language, text: String::new() });
+                }
+                (Some(_), Some(_)) => blocks.extend(open.take()),
+                (None, Some(block)) => block.text += &format!("{line}\n"),
+                (None, None) => {}
+            }
+        }
+        assert!(open.is_none(), "{page}: a block is not closed");
+    }
+    blocks.retain(|block| !ELSEWHERE.iter().any(|(page, language, _)| *page == block.page && *language == block.language));
+    blocks
+}
+
+fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    } else {
+        fs::copy(from, to).unwrap();
+    }
+}
+
+/// The scenario that fragments of the pages are parts of.
+const FRAME: &str = "version: 1\nname: chat\ntarget: { url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics, model: m }\ndataset: { kind: prompt, text: hi }\nload: { requests: 60 }\nmatrix: { load.concurrency: [1, 16] }\n";
+
+/// A scratch folder with what the pages speak of: the shipped scenarios, runs, a baseline, a model.
+fn prepared() -> Lab {
+    let lab = Lab::new();
+    for folder in ["scenarios", "templates"] {
+        copy(&Path::new(ROOT).join(folder), &lab.path().join(folder));
+    }
+    copy(&Path::new(ROOT).join("tests/local/qwen2"), &lab.path().join("models/Qwen2.5-0.5B-Instruct"));
+    let relative = "slo: [ ttft.p95 <= 1.10 * baseline, goodput(ttft < 500ms) >= 0.98 * baseline ]\n";
+    let own =
+        FRAME.replace("url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics", "url: simulator");
+    let chat = format!("{own}request: {{ max_tokens: 4 }}\nbaseline: baselines/chat.json\n{relative}");
+    lab.file("chat.yaml", chat);
+    lab.llmscen(&["run", "chat.yaml", "--set", "baseline=none", "--output", "reports/chat/before", "--quiet"]);
+    lab.llmscen(&["baseline", "update", "reports/chat/before", "--to", "baselines/chat.json", "--force"]).expect(0);
+    for twin in ["reports/chat/after", "reports/chat/latest", "base", "candidate", "a", "b", "c"] {
+        copy(&lab.path().join("reports/chat/before"), &lab.path().join(twin));
+    }
+    lab
+}
+
+/// A fragment within the frame: its own sections replace those of the frame.
+fn framed(fragment: &Mapping) -> String {
+    let mut whole: Mapping = serde_yaml::from_str(FRAME).unwrap();
+    if fragment.contains_key("load") || fragment.contains_key("matrix") {
+        whole.remove("matrix");
+        whole.insert("load".into(), serde_yaml::from_str("{ concurrency: 8, requests: 100 }").unwrap());
+    }
+    for (key, value) in fragment {
+        whole.insert(key.clone(), value.clone());
+    }
+    if let Some(target) = whole.get_mut("target").and_then(Value::as_mapping_mut) {
+        target.entry("model".into()).or_insert("m".into());
+    }
+    serde_yaml::to_string(&whole).unwrap()
+}
+
+#[test]
+fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
+    let lab = prepared();
+    let blocks: Vec<Block> = blocks().into_iter().filter(|block| block.language == "yaml").collect();
+    assert!(blocks.len() >= 10, "{} blocks", blocks.len());
+    for block in blocks {
+        let value: Value = serde_yaml::from_str(&block.text).unwrap_or_else(|why| panic!("{}: {why}", block.place()));
+        let mut steps = Vec::new();
+        commands(&value, &mut steps);
+        if !steps.is_empty() {
+            steps.iter().for_each(|step| run(&lab, step, &block.place()));
+            continue;
+        }
+        // A list is one of objectives, as `report --slo` takes it.
+        let value = if value.is_sequence() { Mapping::from_iter([("slo".into(), value)]).into() } else { value };
+        let fragment = value.as_mapping().unwrap_or_else(|| panic!("{}: neither a scenario nor steps", block.place()));
+        let whole = fragment.contains_key("version") || fragment.contains_key("extends");
+        let scenario = if whole { block.text.clone() } else { framed(fragment) };
+        let named = block.text.lines().next().and_then(|line| line.strip_prefix("# ")).filter(|name| name.ends_with(".yaml"));
+        let name = named.unwrap_or("block.yaml");
+        lab.file(name, &scenario);
+        for verb in ["validate", "plan"] {
+            let output = lab.command(&[verb, name]).env("HF_TOKEN", "t").output().unwrap();
+            let ran = Ran::of(output);
+            assert_eq!(ran.code, 0, "{} ({verb})\n{scenario}\n{}", block.place(), ran.err);
+        }
+    }
+}
+
+/// Runs a command line of a page. A verdict depends on the machine; a wrong command or scenario does not.
+fn run(lab: &Lab, line: &str, place: &str) {
+    let line = INSTEAD.iter().find(|(own, ..)| *own == line).map_or(line, |(_, instead, _)| instead);
+    let line = line.replace("cargo run --release --", "llmscen");
+    shell(
+        lab,
+        &format!(
+            "code=0; {line} >out.txt 2>err.txt || code=$?; case $code in 0|1|4|5) ;; *) echo \"{place}: exit $code\"; cat err.txt; exit 1;; esac"
+        ),
+    );
+}
+
+/// A line of a console without its prompt and its remark.
+fn command(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("$ ")?;
+    Some(line.split("  #").next().unwrap_or(line).trim_end())
+}
+
+#[test]
+fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
+    let blocks: Vec<Block> =
+        blocks().into_iter().filter(|block| ["console", "bash"].contains(&block.language.as_str())).collect();
+    assert!(blocks.len() >= 6, "{} blocks", blocks.len());
+    for block in blocks {
+        let lab = prepared();
+        if block.page == "docs/import.md" {
+            fs::remove_file(lab.path().join("chat.yaml")).unwrap();
+        }
+        if block.language == "bash" {
+            run(&lab, &format!("{{ {}\n}}", block.text), &block.place());
+            continue;
+        }
+        let mut shown = String::new();
+        for line in block.text.lines().filter(|line| !line.trim().is_empty()) {
+            match command(line) {
+                Some(line) => {
+                    run(&lab, line, &block.place());
+                    shown = lab.text("out.txt") + &lab.text("err.txt");
+                }
+                // `…` is what differs from run to run.
+                None => {
+                    let missing: Vec<&str> = line.split('…').filter(|part| !shown.contains(part.trim())).collect();
+                    assert!(missing.is_empty(), "{}: `{line}` is not in\n{shown}", block.place());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_block_has_a_language_that_is_checked() {
+    for block in blocks() {
+        // `text` shows a form, nothing to run.
+        assert!(
+            ["yaml", "console", "bash", "text"].contains(&block.language.as_str()),
+            "{}: `{}`",
+            block.place(),
+            block.language
+        );
+    }
+}
+
+#[test]
+fn commands_within_sentences_have_options_that_exist() {
+    let lab = Lab::new();
+    let help = |path: &[&str]| lab.llmscen(&[path, &["--help"]].concat()).expect(0).out;
+    let mut checked = 0;
+    for page in pages() {
+        let text = text(&page);
+        let spans = text.split('`').skip(1).step_by(2).filter_map(|span| span.strip_prefix("llmscen "));
+        for span in spans.filter(|span| !span.contains('\n')) {
+            // What follows `--` is another tool's.
+            let words: Vec<&str> = span.split(" -- ").next().unwrap_or(span).split_whitespace().collect();
+            let verb = words[0];
+            if verb.starts_with('-') || verb.chars().any(|c| !c.is_ascii_lowercase()) || verb == "guard" {
+                continue;
+            }
+            let usage = help(&[verb]);
+            let usage = if verb == "baseline" { usage + &help(&[verb, "update"]) } else { usage };
+            for flag in words.iter().filter(|word| word.starts_with("--")).map(|word| word.split('=').next().unwrap_or(word)) {
+                assert!(usage.contains(flag), "{page}: `llmscen {span}`: {flag} is not an option of {verb}");
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked >= 10, "{checked}");
+}
+
+/// The shipped scenarios.
+fn scenarios() -> Vec<PathBuf> {
+    let files = fs::read_dir(Path::new(ROOT).join("scenarios")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "yaml")).collect();
+    files.sort();
+    files
+}
+
+/// Shorter loads for those that would take long in a debug build.
+const SHORTER: [(&str, &[&str]); 3] = [
+    ("speed-benchmark", &["load.requests=1"]),
+    ("local-speed", &["load.requests=1", "dataset.prompt_tokens={ max: 96 }"]),
+    ("capacity", &["load.requests=40"]),
+];
+
+/// Each scenario alone in an empty folder, without any variable set.
+#[test]
+fn every_shipped_scenario_runs_alone() {
+    let files = scenarios();
+    assert!(files.len() >= 25, "{}", files.len());
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while let Some(path) = files.get(next.fetch_add(1, std::sync::atomic::Ordering::SeqCst)) {
+                    runs_alone(path);
+                }
+            });
+        }
+    });
+}
+
+fn runs_alone(path: &Path) {
+    let stem = path.file_stem().unwrap().to_str().unwrap();
+    if stem.starts_with("local") && !cfg!(feature = "local") {
+        return;
+    }
+    let lab = Lab::new();
+    // The port of the example may be in use on this machine.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let name = format!("{stem}.yaml");
+    lab.file(&name, fs::read_to_string(path).unwrap().replace("18080", &port.to_string()));
+    let mut args = vec!["run", &name, "--output", "out", "--set", "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }"];
+    let shorter = SHORTER.iter().find(|(own, _)| *own == stem).map_or(&[][..], |(_, sets)| sets);
+    shorter.iter().for_each(|set| args.extend(["--set", set]));
+    let ran = lab.llmscen(&args);
+    let results = lab.results();
+    for case in results["cases"].as_array().unwrap() {
+        assert!(case["counts"]["ok"].as_u64() > Some(0), "{stem}: no request succeeded\n{}", ran.err);
+    }
+    // Latencies on a busy machine may break an objective or leave it open; nothing else may happen.
+    assert!([0, 1, 5].contains(&ran.code), "{stem}: exit {}\n{}", ran.code, ran.err);
+    match stem {
+        "slo-fail" => assert_eq!(ran.code, 1, "{}", ran.err),
+        "regression" => {
+            let warning = "baseline baselines/regression.json not found; objectives relative to it will be inconclusive";
+            assert!(ran.err.contains(warning) && ran.code != 0, "{}", ran.err);
+        }
+        _ => {}
+    }
+}
