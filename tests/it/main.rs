@@ -11,6 +11,7 @@ mod early;
 mod floors;
 mod gates;
 mod html;
+mod http_words;
 mod import;
 mod lab;
 mod live;
