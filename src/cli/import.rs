@@ -65,7 +65,7 @@ pub fn import(args: &ImportArgs, terminal: &mut Terminal) -> Exit {
     let input = Input { path, text: Some(imported.yaml), env: &BTreeMap::new(), set: &[] };
     match scenario::reload(&input) {
         Ok(loaded) => {
-            loaded.warnings.iter().for_each(|warning| terminal.warn(&warning.to_string()));
+            loaded.warnings.iter().for_each(|warning| terminal.remark(warning));
             Exit::Pass
         }
         Err(faults) => {

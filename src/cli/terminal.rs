@@ -1,6 +1,7 @@
 //! The two streams, and what may be written to them.
 
 use crate::cli::args::Look;
+use crate::scenario::Warning;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -105,6 +106,14 @@ impl<'a> Terminal<'a> {
         let word = if self.err_color { "\u{1b}[1;33mwarning\u{1b}[0m" } else { "warning" };
         if !self.quiet {
             self.tell("warning", text, &format!("{word}: {text}"));
+        }
+    }
+
+    /// A note or a warning about a scenario.
+    pub fn remark(&mut self, warning: &Warning) {
+        match warning.note {
+            true => self.say(&format!("note: {warning}")),
+            false => self.warn(&warning.to_string()),
         }
     }
 

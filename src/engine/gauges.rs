@@ -10,6 +10,7 @@ pub struct Gauges {
     events: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    unstreamed: AtomicU64,
 }
 
 /// The gauges at one instant.
@@ -25,6 +26,8 @@ pub struct Reading {
     pub bytes_in: u64,
     /// Body bytes sent so far.
     pub bytes_out: u64,
+    /// Replies so far that were not streamed although a stream was asked for.
+    pub unstreamed: u64,
 }
 
 impl Gauges {
@@ -37,6 +40,11 @@ impl Gauges {
     /// A request is over.
     pub fn finish(&self) {
         self.finished.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A reply was good, and not streamed although a stream was asked for.
+    pub fn ignore_stream(&self) {
+        self.unstreamed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Bytes arrived, and so many token events in them.
@@ -57,6 +65,7 @@ impl Gauges {
             events: sum.events + self.events.load(Ordering::Relaxed),
             bytes_in: sum.bytes_in + self.bytes_in.load(Ordering::Relaxed),
             bytes_out: sum.bytes_out + self.bytes_out.load(Ordering::Relaxed),
+            unstreamed: sum.unstreamed + self.unstreamed.load(Ordering::Relaxed),
         }
     }
 }
@@ -74,6 +83,6 @@ mod tests {
         two.start(5);
         two.finish();
         let sum = two.add_to(one.add_to(Reading::default()));
-        assert_eq!(sum, Reading { in_flight: 2, started: 3, events: 2, bytes_in: 100, bytes_out: 20 });
+        assert_eq!(sum, Reading { in_flight: 2, started: 3, events: 2, bytes_in: 100, bytes_out: 20, unstreamed: 0 });
     }
 }

@@ -67,6 +67,8 @@ pub struct Http {
     manners: Manners,
     request_id: Option<HeaderName>,
     redactor: Redactor,
+    /// The proxy in front of the target, in words.
+    proxy: Option<String>,
 }
 
 impl Http {
@@ -88,13 +90,14 @@ impl Http {
         };
         let own = |name: &String| name.parse().map_err(|_| EngineError::Header(name.clone()));
         let request_id = target.request_id.as_ref().map(own).transpose()?;
-        Ok(Http { line, manners: setting.manners, request_id, redactor: Redactor::on(target, route) })
+        let (redactor, proxy) = (Redactor::on(target, route), route.proxy.as_ref().map(ToString::to_string));
+        Ok(Http { line, manners: setting.manners, request_id, redactor, proxy })
     }
 
     /// Opens one connection and closes it: whether the target is there and speaks the version of HTTP, and what was tried
     /// where it is not.
     pub async fn reach(&self) -> Result<(), Failure> {
-        self.line.pool.reach().await
+        self.line.pool.reach().await.map_err(|failure| self.proxied(failure))
     }
 
     /// Begins to open so many connections for what comes; must be called on a lane.
@@ -120,6 +123,9 @@ impl Http {
         let stop = pin!(given_up(self.line.timeouts.total, call.leave, cancelled));
         let end = self.attempts(&call, headers, body, &mut trace, stop).await;
         self.line.gauges.finish();
+        if end.is_ok() && call.streamed && trace.streamed == Some(false) {
+            self.line.gauges.ignore_stream();
+        }
         outcome.end = end.map_err(|failure| self.placed(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
@@ -184,6 +190,10 @@ impl Http {
         outcome.reconnects = trace.reconnects;
         outcome.attempts = trace.attempts;
         outcome.usage = trace.usage;
+        if trace.silent {
+            // Any tokenizer counts no token in an empty text.
+            outcome.counted.output = Some(0);
+        }
         outcome.server = trace.server;
         // A reply may name fewer than were asked about: the best three of a hundred documents.
         outcome.items = trace.items.map(|seen| outcome.items.unwrap_or(seen));
@@ -196,7 +206,7 @@ impl Http {
 
     /// A failure with its place in the stream, and without the secrets of the target and of the call's `own` headers.
     fn placed(&self, failure: Failure, trace: &Trace, own: &[(String, String)]) -> Failure {
-        let redactor = self.redactor.and(own);
+        let (redactor, failure) = (self.redactor.and(own), self.proxied(failure));
         let at = match (failure.at.is_empty(), trace.timeline.tokens.len(), trace.timeline.headers) {
             (false, ..) => failure.at,
             (_, 0, None) => "before the headers".into(),
@@ -204,6 +214,15 @@ impl Http {
             (_, n, _) => format!("after {n} token events"),
         };
         Failure::new(failure.kind, redactor.clean(&failure.message)).at(redactor.clean(&at))
+    }
+
+    /// A failure of a connection through a proxy names it: the fault may be the proxy's.
+    fn proxied(&self, failure: Failure) -> Failure {
+        let of_connection = matches!(failure.kind, FailureKind::Connect | FailureKind::Tls | FailureKind::TimeoutConnect);
+        match self.proxy.as_ref().filter(|proxy| of_connection && !failure.message.contains(proxy.as_str())) {
+            Some(proxy) => Failure { message: format!("{} (through the proxy {proxy})", failure.message), ..failure },
+            None => failure,
+        }
     }
 }
 

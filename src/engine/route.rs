@@ -9,6 +9,7 @@ use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::OnceCell;
 
 /// URL, certificates and proxy of one target.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Route {
     pub proxy: Option<Proxy>,
     /// The latest TLS handshake with the target agreed on HTTP/1.1; lanes learn it from one another.
     http1: Arc<AtomicBool>,
+    /// Whether the server at a URL without TLS speaks it, once that was tried.
+    secure: Arc<OnceCell<bool>>,
 }
 
 impl Route {
@@ -29,7 +32,7 @@ impl Route {
         let uri = parse(url)?;
         let tls = if uri.scheme_str() == Some("https") { Some(client_config(tls)?) } else { None };
         let proxy = proxy_for(&uri, env);
-        Ok(Route { uri, tls, proxy, http1: Arc::default() })
+        Ok(Route { uri, tls, proxy, http1: Arc::default(), secure: Arc::default() })
     }
 
     /// Whether requests must carry the whole URI, for a proxy to read: those of HTTP/1.1 without TLS. All others go through
@@ -41,6 +44,11 @@ impl Route {
     /// Whether the target is known to speak no HTTP/2 over TLS.
     pub fn http1_agreed(&self) -> bool {
         self.http1.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server speaks TLS; `probe` finds out, the first time.
+    pub async fn speaks_tls(&self, probe: impl Future<Output = bool>) -> bool {
+        *self.secure.get_or_init(|| probe).await
     }
 
     /// Notes what a TLS handshake agreed on.

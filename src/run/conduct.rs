@@ -14,6 +14,7 @@ use crate::run::course::{Course, Leg};
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::publish::publish;
+use crate::run::reached::targets;
 use crate::run::search;
 use crate::store::{RunDir, Where, manifest};
 use crate::telemetry::machine::machine;
@@ -90,6 +91,7 @@ fn begin(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest {
         started_at: calendar::rfc3339(context.wall_ns),
         started_unix_ns: context.wall_ns,
         machine: machine(),
+        targets: targets(plan, &context.env),
         only: context.only.clone(),
         notes,
         ..Manifest::default()

@@ -17,6 +17,7 @@ use crate::run::model::{Models, note_cut};
 use crate::run::observe::Observer;
 use crate::run::part::{Prepared, play, prepare};
 use crate::run::readings::Keeper;
+use crate::run::replies;
 use crate::run::rows::{Rows, table};
 use crate::run::stop::{Level, Stop};
 use crate::run::turn::{Played, Probing, Turn};
@@ -54,6 +55,8 @@ pub struct Course<'a> {
     keeper: Keeper,
     observer: Observer,
     ledger: Ledger,
+    /// Replies that were not streamed although a stream was asked for.
+    unstreamed: u64,
     told: Vec<String>,
     fault: Option<RunError>,
     servers: Servers,
@@ -94,6 +97,7 @@ impl<'a> Course<'a> {
             keeper: Keeper::default(),
             observer,
             ledger,
+            unstreamed: 0,
             told,
             fault: None,
             servers,
@@ -195,6 +199,7 @@ impl<'a> Course<'a> {
             }
         };
         self.ledger.book(leg.bench, walks, planned, &done.sent);
+        self.unstreamed += done.unstreamed;
         self.journal = Some(done.journal);
         self.manifest.parts.push(done.part);
         leg.bench.tell(&mut self.manifest.notes);
@@ -225,6 +230,7 @@ impl<'a> Course<'a> {
         let fault = self.fault.or_else(|| lost.next().map(|(_, fault)| fault));
         self.manifest.notes.extend(lost.map(|(case, fault)| format!("`{case}`: {}", fault.brief())));
         self.manifest.notes.extend(self.ledger.notes());
+        self.manifest.notes.extend(replies::notes(&self.rows, self.unstreamed));
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }

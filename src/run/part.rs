@@ -122,7 +122,8 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     }
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
-    Ok(Played { part, outcomes, sent, recorded, journal, fault: fault.or(closed.err().map(RunError::from)) })
+    let unstreamed = reading(&stage.gauges).unstreamed;
+    Ok(Played { part, outcomes, unstreamed, sent, recorded, journal, fault: fault.or(closed.err().map(RunError::from)) })
 }
 
 /// What the lanes of one round share.

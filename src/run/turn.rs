@@ -62,6 +62,8 @@ pub struct Played {
     pub part: Part,
     /// Every request, by number.
     pub outcomes: Vec<Outcome>,
+    /// Replies that were not streamed although a stream was asked for.
+    pub unstreamed: u64,
     /// What each line sent.
     pub sent: Vec<Sent>,
     /// What was sampled meanwhile.

@@ -79,9 +79,9 @@ fn http_is_spoken_as_the_scenario_says() {
 
 #[test]
 fn a_warning_names_the_path_that_the_protocol_wants() {
-    let yaml = text("{api: ollama, url: \"http://h:1\", model: a}", "{}", "openqa", ASK);
+    let yaml = text("{api: ollama, url: \"http://h:1/v1\", model: a}", "{}", "openqa", ASK);
     let warnings = load_with(&yaml, &[], &[]).unwrap().warnings;
-    let want = "requests are posted to this URL as it stands; this protocol usually wants /api/chat at its end";
+    let want = "requests are posted to this URL unchanged; the usual path of `api: ollama` is /api/chat";
     assert_eq!(warnings.iter().map(|warning| warning.message.as_str()).collect::<Vec<_>>(), [want]);
 }
 

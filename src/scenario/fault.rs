@@ -102,8 +102,17 @@ impl Review {
 
     /// Files a warning.
     pub fn warn(&mut self, at: Span, message: impl Into<String>) {
+        self.remark(at, message.into(), false);
+    }
+
+    /// Files a note.
+    pub fn note(&mut self, at: Span, message: impl Into<String>) {
+        self.remark(at, message.into(), true);
+    }
+
+    fn remark(&mut self, at: Span, message: String, note: bool) {
         let (line, column) = self.sources.place(at);
-        let warning = Warning { file: self.sources.name(at.file).to_owned(), line, column, message: message.into() };
+        let warning = Warning { file: self.sources.name(at.file).to_owned(), line, column, message, note };
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
@@ -155,6 +164,8 @@ pub struct Warning {
     pub column: usize,
     /// What to know.
     pub message: String,
+    /// It is a note: context, with no need to act.
+    pub note: bool,
 }
 
 impl fmt::Display for Warning {

@@ -156,6 +156,7 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     simulated(&mut root, &swept);
     whole(&mut root, &swept);
     fill::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
+    sections::target::url::complete(&mut root, &swept, review);
     root
 }
 

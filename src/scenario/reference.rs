@@ -23,10 +23,28 @@ relative to the file that names them, or else to the working directory. A key th
 that contradicts another.
 ";
 
+const PROXIES: &str = "
+## Proxies
+
+Requests to a `target.url` go through the proxy that the environment names, as `curl` does it. The names may be in lower case.
+
+| variable | meaning |
+|---|---|
+| `HTTP_PROXY` | The proxy for `http://` targets: `http://127.0.0.1:3128`, or `http://USER:PASSWORD@HOST:PORT`. Requests carry the whole URL. |
+| `HTTPS_PROXY` | The proxy for `https://` targets. Requests go through a tunnel (`CONNECT`). |
+| `ALL_PROXY` | The proxy for targets without a proxy of their own. |
+| `NO_PROXY` | Hosts that are reached directly: names, `.domain`, addresses and CIDR ranges, separated by commas; `*` is every host. |
+
+Loopback addresses (`127.0.0.0/8`, `::1`, `localhost`) never go through a proxy. Proxies by `https://` and `socks5://` are not
+supported, and a run stops with an error that names them. The report (section Environment) and `results.json` (`targets`) name the
+proxy and its variable, and connection errors name it too; its user and password are never shown.
+";
+
 /// The reference page: every section with its keys, their types, defaults, meaning and an example.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     section(&mut page, "", &SCENARIO);
+    page.push_str(PROXIES);
     page
 }
 

@@ -1,7 +1,7 @@
 //! The answers of one response: texts, finish reasons and counts, choice by choice.
 
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
-use crate::wire::assembly::nothing;
+use crate::wire::assembly::complete;
 use crate::wire::chunk::{Raw, text_of};
 use crate::wire::tally::GIVEN_UP;
 use crate::wire::usage::{latest, together};
@@ -197,16 +197,13 @@ impl Answers {
     /// How a response ended that has all that its protocol demands of a complete one.
     ///
     /// # Errors
-    /// `stream_error` where the server gave up, `empty` where nothing was generated.
+    /// `stream_error` where the server gave up, `empty` where there is neither content nor a finish reason.
     pub fn ending(&self) -> Result<Finish, Failure> {
         let mut reasons = self.answers.iter().filter_map(|answer| answer.reason.as_deref());
         if let Some(reason) = reasons.clone().find(|reason| GIVEN_UP.contains(reason)) {
             return Err(Failure::new(FailureKind::StreamError, format!("the server finished with `{reason}`")));
         }
-        match self.content {
-            true => Ok(Finish { reason: reasons.next().unwrap_or_default().to_owned() }),
-            false => Err(nothing()),
-        }
+        complete(reasons.next(), self.content)
     }
 
     /// The counts of the whole request: one total, or one count a choice, in events of their own or beside its texts.
@@ -221,12 +218,12 @@ impl Answers {
 
     /// The reply, with this end.
     pub fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        let usage = self.counts();
+        let (usage, silent) = (self.counts(), !self.content);
         let texts = self.answers.iter().flat_map(|answer| [&answer.message.reasoning, &answer.message.content, &answer.calls]);
         let text = self.keep_text.then(|| texts.map(String::as_str).collect());
         let first = self.answers.into_iter().next().map(|answer| answer.message);
         let message = self.keep_text.then(|| first.unwrap_or_default());
-        Reply { end, usage, id: self.id, text, message, server: self.server, items: None }
+        Reply { end, usage, id: self.id, text, message, server: self.server, items: None, silent }
     }
 }
 

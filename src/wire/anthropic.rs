@@ -1,7 +1,7 @@
 //! Anthropic messages.
 
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
-use crate::wire::assembly::{Assembly, nothing, unreadable};
+use crate::wire::assembly::{Assembly, complete, unreadable};
 use crate::wire::chunk::{Raw, has_text, text_of};
 use crate::wire::error::words_of;
 use crate::wire::few::Few;
@@ -264,15 +264,14 @@ impl Assembly for Blocks {
         match &self.reason {
             _ if streamed && !self.stopped => cut("the stream ended before `message_stop`"),
             None if streamed => cut("the stream ended without a stop reason"),
-            _ if !self.content => Err(nothing()),
-            reason => Ok(Finish { reason: reason.clone().unwrap_or_default() }),
+            reason => complete(reason.as_deref(), self.content),
         }
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let (text, message) = self.said.kept(self.keep_text, whole_call);
         let (usage, server) = (self.tokens.usage(), ServerTimes::default());
-        Reply { end, usage, id: self.id, text, message, server, items: None }
+        Reply { end, usage, id: self.id, text, message, server, items: None, silent: !self.content }
     }
 }
 

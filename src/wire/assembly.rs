@@ -40,7 +40,15 @@ pub fn unreadable(error: &serde_json::Error, json: &[u8]) -> Failure {
     Failure::new(FailureKind::Decode, format!("the JSON cannot be read ({error}): {start}"))
 }
 
-/// A complete response in which nothing was generated.
-pub fn nothing() -> Failure {
-    Failure::new(FailureKind::Empty, "the response is complete, but nothing was generated")
+/// How a complete response ended. A model may stop before its first token: that is no failure where the server gives a reason.
+///
+/// # Errors
+/// `empty`: neither content nor a finish reason.
+pub fn complete(reason: Option<&str>, content: bool) -> Result<Finish, Failure> {
+    match reason.filter(|reason| !reason.is_empty()) {
+        None if !content => {
+            Err(Failure::new(FailureKind::Empty, "the response is complete, but has neither content nor a finish reason"))
+        }
+        reason => Ok(Finish { reason: reason.unwrap_or_default().to_owned() }),
+    }
 }

@@ -44,6 +44,8 @@ mod recordings;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]
+mod silent;
+#[cfg(test)]
 mod spec;
 
 pub use custom::check_path;
@@ -148,8 +150,7 @@ impl Events {
 pub struct Reply {
     /// Why it ended. Failures made here are `stream_error`, `truncated`, `decode` and `empty`.
     ///
-    /// `empty` is a complete response without generated content, even where the server counts tokens in it: nothing
-    /// arrived that could be timed.
+    /// `empty` is a complete response with neither content nor a finish reason.
     pub end: Result<Finish, Failure>,
     /// The server's counts, over all choices.
     pub usage: Usage,
@@ -163,6 +164,8 @@ pub struct Reply {
     pub server: ServerTimes,
     /// Inputs worked on, where a request holds several.
     pub items: Option<u64>,
+    /// No content was generated, even if the server counts tokens.
+    pub silent: bool,
 }
 
 /// A reply as the next turn of its conversation sees it.

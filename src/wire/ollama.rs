@@ -95,7 +95,11 @@ impl Said {
         }
         self.done |= line.done.is_some_and(|done| done.get() == "true");
         if self.done {
-            self.answers.reason(0, &line.done_reason.map(text_of).unwrap_or_default())?;
+            let reason = line.done_reason.map(text_of).unwrap_or_default();
+            // A model that was only loaded or unloaded generated nothing.
+            if !["load", "unload"].contains(&&*reason) {
+                self.answers.reason(0, &reason)?;
+            }
             self.answers.usage(Some(0), usage(&line))?;
             self.answers.server(times(&line));
         }

@@ -133,7 +133,7 @@ impl Assembly for Ranking {
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let server = ServerTimes::default();
-        Reply { end, usage: self.usage, id: self.id, text: None, message: None, server, items: self.items }
+        Reply { end, usage: self.usage, id: self.id, text: None, message: None, server, items: self.items, silent: false }
     }
 }
 

@@ -1,7 +1,7 @@
 //! OpenAI responses.
 
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
-use crate::wire::assembly::{Assembly, nothing, unreadable};
+use crate::wire::assembly::{Assembly, complete, unreadable};
 use crate::wire::chunk::{Raw, text_of};
 use crate::wire::error::words_of;
 use crate::wire::said::{Call, Said};
@@ -277,14 +277,13 @@ impl Assembly for Steps {
     fn ending(&self, _streamed: bool) -> Result<Finish, Failure> {
         match &self.end {
             None => Err(Failure::new(FailureKind::Truncated, "the stream ended before its final event")),
-            Some(_) if !self.content => Err(nothing()),
-            Some(reason) => Ok(Finish { reason: reason.clone() }),
+            Some(reason) => complete(Some(reason), self.content),
         }
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let (text, message) = self.said.kept(self.keep_text, whole_call);
-        Reply { end, usage: self.usage, id: self.id, text, message, server: self.server, items: None }
+        Reply { end, usage: self.usage, id: self.id, text, message, server: self.server, items: None, silent: !self.content }
     }
 }
 

@@ -164,10 +164,7 @@ mod tests {
         assert_eq!(end(&[HI, DONE]), no_reason);
         assert_eq!(end(&[DONE]), "truncated (after 1 events): the stream ended before its first choice");
         assert_eq!(end(&[]), "truncated (after 0 events): the stream ended before its first choice");
-        assert_eq!(
-            end(&[ROLE, STOP, USAGE, DONE]),
-            "empty (after 4 events): the response is complete, but nothing was generated"
-        );
+        assert_eq!(end(&[ROLE, STOP, USAGE, DONE]), "stop");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use crate::wire::alike::{Alike, is_plain, string};
 use crate::wire::answers::is_text;
-use crate::wire::assembly::{Assembly, nothing, unreadable};
+use crate::wire::assembly::{Assembly, complete, unreadable};
 use crate::wire::chunk::{Choice, Chunk, Part, Raw, ToolCall, text_of};
 use crate::wire::error::words_of;
 use crate::wire::few::Few;
@@ -273,10 +273,7 @@ impl Assembly for Tally {
         if let Some(reason) = reasons.clone().find(|reason| GIVEN_UP.contains(reason)) {
             return Err(Failure::new(FailureKind::StreamError, format!("the server finished with `{reason}`")));
         }
-        match self.content {
-            true => Ok(Finish { reason: reasons.next().unwrap_or_default().to_owned() }),
-            false => Err(nothing()),
-        }
+        complete(reasons.next(), self.content)
     }
 
     fn weights(&self) -> Vec<u32> {
@@ -284,7 +281,7 @@ impl Assembly for Tally {
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        let usage = self.usage();
+        let (usage, silent) = (self.usage(), !self.content);
         let (mut text, mut message) = (None, None);
         if self.keep_text {
             let all = text.insert(String::new());
@@ -292,7 +289,7 @@ impl Assembly for Tally {
             let first = self.answers.into_iter().next().unwrap_or_default();
             message = Some(first.said.message(whole_call));
         }
-        Reply { end, usage, id: self.id, text, message, server: self.server, items: None }
+        Reply { end, usage, id: self.id, text, message, server: self.server, items: None, silent }
     }
 }
 

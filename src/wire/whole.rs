@@ -87,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn counted_tokens_without_text_are_empty_and_the_counts_are_kept() {
-        let reply = run(r#"{"choices":[{"text":"","finish_reason":"stop"}],"usage":{"completion_tokens":4}}"#, None);
+    fn counted_tokens_without_text_and_reason_are_empty_and_the_counts_are_kept() {
+        let reply = run(r#"{"choices":[{"text":""}],"usage":{"completion_tokens":4}}"#, None);
         assert_eq!(reply.end.unwrap_err().kind, FailureKind::Empty);
         assert_eq!(reply.usage.output, Some(4));
     }

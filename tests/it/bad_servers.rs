@@ -126,7 +126,8 @@ fn a_stream_without_its_end_is_truncated() {
 
 #[test]
 fn an_answer_without_content_is_empty() {
-    let server = Server::start(|s, _| send(s, &stream(&[FINISH, "[DONE]"], true)));
+    let silent = r#"{"choices":[{"message":{"content":""}}]}"#;
+    let server = Server::start(move |s, _| send(s, &whole("200 OK", "application/json", silent)));
     assert_eq!(three_failures(&server, 3).1, "empty");
 }
 

@@ -12,6 +12,7 @@ mod early;
 mod floors;
 mod gates;
 mod html;
+mod http_words;
 mod import;
 mod lab;
 mod live;

@@ -6,11 +6,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// A server whose certificate nobody but the scratch folder's `ca.pem` vouches for. On each connection it gives so many
-/// answers; to the next request it only says farewell.
 fn secure_server(lab: &Lab, answers: usize) -> SocketAddr {
+    serve_tls(lab, CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()]).unwrap(), answers)
+}
+
+/// A server whose certificate only the scratch folder's `ca.pem` vouches for. On each connection it gives this many answers;
+/// to the next request it only says farewell.
+pub fn serve_tls(lab: &Lab, params: CertificateParams, answers: usize) -> SocketAddr {
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()]).unwrap().self_signed(&key).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
     lab.file("ca.pem", certificate.pem());
     let chain = vec![CertificateDer::from(certificate.der().to_vec())];
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();

@@ -1,13 +1,16 @@
 //! Opens connections: name, TCP, proxy, TLS, each told apart when it fails.
 
 mod connect;
+mod probe;
 mod tunnel;
+mod words;
 
 #[cfg(test)]
 mod tests;
 
 use crate::engine::clock::Clock;
 use crate::engine::dial::connect::connect;
+use crate::engine::dial::words::in_words;
 use crate::engine::route::Route;
 use crate::engine::stamp::{Stamp, Stamped};
 use crate::model::outcome::{Failure, FailureKind};
@@ -15,7 +18,6 @@ use crate::model::target::HttpVersion;
 use http::Uri;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -78,13 +80,14 @@ impl Dialer {
     pub async fn dial(&self) -> Result<Line, Failure> {
         let (host, port) = match &self.route.proxy {
             Some(proxy) if proxy.uri.scheme_str() != Some("http") => {
-                let why = format!("proxy {}: only proxies by http:// are spoken to", proxy.uri);
+                let why = format!("the proxy {proxy} cannot be used: only proxies by http:// are supported");
                 return Err(Failure::new(FailureKind::Connect, why).at("connecting"));
             }
             Some(proxy) => host_and_port(&proxy.uri),
             None => (self.host.clone(), self.port),
         };
-        let (socket, stamp) = Stamped::new(connect(&host, port).await?, self.clock);
+        let socket = connect(&host, port).await.map_err(|failure| self.unproxied(failure, (&host, port)))?;
+        let (socket, stamp) = Stamped::new(socket, self.clock);
         let socket = match self.route.proxy.as_ref().filter(|_| !self.route.absolute_form(self.version)) {
             Some(proxy) => tunnel::through(socket, proxy, &format!("{}:{}", bracketed(&self.host), self.port)).await?,
             None => socket,
@@ -93,7 +96,7 @@ impl Dialer {
             let h2 = self.version == HttpVersion::Http2;
             return Ok(Line { transport: Box::new(socket), heard: stamp.clone(), stamp, h2 });
         };
-        let session = handshake(tls, &self.host, socket).await?;
+        let session = handshake(tls, (&self.host, self.port), socket).await?;
         let h2 = session.get_ref().1.alpn_protocol() == Some(H2);
         if self.version == HttpVersion::Http2 && !h2 {
             let why = format!("the server did not agree on HTTP/2 (ALPN); {REMEDY}");
@@ -102,6 +105,24 @@ impl Dialer {
         self.route.agreed(h2);
         let (session, heard) = Stamped::new(session, self.clock);
         Ok(Line { transport: Box::new(session), stamp, heard, h2 })
+    }
+
+    /// The failure of a connection to `address`, which names the proxy where it is the proxy's address.
+    fn unproxied(&self, failure: Failure, address: (&str, u16)) -> Failure {
+        let Some(proxy) = &self.route.proxy else { return failure };
+        let why = failure.message.strip_prefix(&format!("{}: ", authority(address))).unwrap_or(&failure.message);
+        Failure { message: format!("cannot connect to the proxy {proxy}: {why}"), ..failure }
+    }
+
+    /// The failure of a request that got no HTTP back: plain HTTP at a port for TLS is named. The server is asked once per
+    /// target.
+    pub async fn named(&self, failure: Failure) -> Failure {
+        let plain = self.tls.is_none() && self.route.proxy.is_none() && self.version != HttpVersion::Http2;
+        let unanswered = matches!(failure.kind, FailureKind::Connect | FailureKind::Decode);
+        if !plain || !unanswered || !self.route.speaks_tls(probe::speaks_tls(&self.host, self.port)).await {
+            return failure;
+        }
+        Failure::new(FailureKind::Tls, format!("{} speaks TLS: use https://", authority((&self.host, self.port))))
     }
 }
 
@@ -126,22 +147,14 @@ pub(super) fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-async fn handshake<T: Transport>(tls: &Arc<ClientConfig>, host: &str, socket: T) -> Result<TlsStream<T>, Failure> {
-    let failed = |why: String| Failure::new(FailureKind::Tls, why).at("TLS handshake");
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
-    TlsConnector::from(tls.clone()).connect(name, socket).await.map_err(|error| failed(in_words(&error)))
+/// `HOST:PORT`.
+fn authority((host, port): (&str, u16)) -> String {
+    format!("{}:{port}", bracketed(host))
 }
 
-/// What a person can act on: a server that speaks no TLS answers with bytes that no TLS library can name.
-fn in_words(error: &io::Error) -> String {
-    use rustls::{AlertDescription, Error, InvalidMessage};
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            "the server does not speak TLS; is the url http:// instead of https://?".to_owned()
-        }
-        Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
-            format!("the server did not agree on the HTTP version that was offered (ALPN); {REMEDY}")
-        }
-        _ => error.to_string(),
-    }
+async fn handshake<T: Transport>(tls: &Arc<ClientConfig>, address: (&str, u16), socket: T) -> Result<TlsStream<T>, Failure> {
+    let failed = |why: String| Failure::new(FailureKind::Tls, why).at("TLS handshake");
+    let name = ServerName::try_from(address.0.to_owned()).map_err(|error| failed(error.to_string()))?;
+    let connecting = TlsConnector::from(tls.clone()).connect(name, socket);
+    connecting.await.map_err(|error| failed(in_words(&error, address.0, &authority(address))))
 }

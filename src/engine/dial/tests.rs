@@ -24,7 +24,8 @@ async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() {
     let (dialled, _socket) = tokio::join!(dialer.dial(), answer);
     let failure = dialled.err().unwrap();
     assert_eq!(failure.kind, FailureKind::Tls);
-    assert!(failure.message.contains("http:// instead of https://"), "{}", failure.message);
+    let address = listener.local_addr().unwrap();
+    assert_eq!(failure.message, format!("{address} does not speak TLS: use http://"));
 }
 
 #[tokio::test]
@@ -42,7 +43,18 @@ async fn a_proxy_of_another_kind_is_named() {
         let env = [("ALL_PROXY".to_owned(), format!("{kind}://user:pass@127.0.0.1:1"))].into();
         let route = Route::new("http://llm.example/", &Default::default(), &env).unwrap();
         let failure = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now())).dial().await.err().unwrap();
-        let message = format!("proxy {kind}://127.0.0.1:1/: only proxies by http:// are spoken to");
+        let proxy = format!("{kind}://127.0.0.1:1 (from ALL_PROXY)");
+        let message = format!("the proxy {proxy} cannot be used: only proxies by http:// are supported");
         assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
     }
+}
+
+#[tokio::test]
+async fn a_dead_proxy_is_named_with_its_variable_and_without_its_password() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let env = [("http_proxy".to_owned(), format!("http://user:p4ss@{free}"))].into();
+    let route = Route::new("http://llm.example/", &Default::default(), &env).unwrap();
+    let failure = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now())).dial().await.err().unwrap();
+    let message = format!("cannot connect to the proxy http://{free} (from http_proxy): connection refused");
+    assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
 }

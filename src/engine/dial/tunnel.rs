@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 
 /// Asks the proxy at the other end of `socket` to pass everything through to `authority` (RFC 9110, section 9.3.6).
 pub(super) async fn through<T: Transport + 'static>(socket: T, proxy: &Proxy, authority: &str) -> Result<T, Failure> {
-    let refused = |why: String| Failure::new(FailureKind::Connect, format!("proxy {}: {why}", proxy.uri)).at("connecting");
+    let refused = |why: String| Failure::new(FailureKind::Connect, format!("the proxy {proxy}: {why}")).at("connecting");
     let mut request = Request::connect(authority).header(header::HOST, authority);
     if let Some(auth) = &proxy.auth {
         request = request.header(header::PROXY_AUTHORIZATION, auth);

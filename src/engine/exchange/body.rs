@@ -59,6 +59,7 @@ impl Exchange<'_> {
         let reply = decoder.finish(&mut events, broken);
         self.record(&events, before, self.trace.end);
         self.trace.usage = reply.usage;
+        self.trace.silent = reply.end.is_ok() && reply.silent;
         self.trace.response_id = reply.id;
         self.trace.text = reply.text;
         self.trace.message = reply.message;

@@ -2,6 +2,7 @@
 
 mod body;
 mod broken;
+mod redirect;
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -13,6 +14,7 @@ use crate::engine::copy::Copied;
 use crate::engine::error::EngineError;
 use crate::engine::exchange::body::Reading;
 use crate::engine::exchange::broken::unanswered;
+use crate::engine::exchange::redirect::redirected;
 use crate::engine::gauges::Gauges;
 use crate::engine::headers::Headers;
 use crate::engine::http1::Pulled;
@@ -65,6 +67,8 @@ pub(super) struct Trace {
     pub usage: Usage,
     pub response_id: Option<String>,
     pub text: Option<String>,
+    /// The reply was complete and had no content.
+    pub silent: bool,
     pub message: Option<Message>,
     pub server: ServerTimes,
     pub items: Option<u64>,
@@ -143,7 +147,8 @@ impl Exchange<'_> {
             };
             let lost = unanswered(&lease, before, &error);
             if !lost.again || resent {
-                return Err(lost.failure);
+                // Rare, and large: a call that waits for its tokens must not carry it along.
+                return Err(Box::pin(self.line.pool.named(lost.failure)).await);
             }
             (resent, self.trace.reconnects) = (true, self.trace.reconnects + 1);
             drop(lease);
@@ -165,6 +170,7 @@ impl Exchange<'_> {
         let retry = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
         self.trace.retry_after = retry.as_deref().and_then(|value| retry_after(value, SystemTime::now()));
         let retry = retry.map_or_else(String::new, |value| format!(" (retry-after: {value})"));
+        let redirected = redirected(&response);
         let unpacker = Unpacker::of(response.headers());
         let (packed, whole) = self.refusing(&mut lease).await;
         if whole {
@@ -180,7 +186,11 @@ impl Exchange<'_> {
             }
             Err(failure) => failure.message,
         };
-        Failure::new(FailureKind::of_status(status), format!("{status}: {words}{retry}"))
+        let message = match FailureKind::of_status(status) {
+            FailureKind::Decode => format!("{status} is not an HTTP status: {words}"),
+            _ => format!("{status}: {}{retry}", redirected.unwrap_or(words)),
+        };
+        Failure::new(FailureKind::of_status(status), message)
     }
 
     /// The beginning of an error's body, and whether it is all of it.

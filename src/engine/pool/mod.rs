@@ -123,6 +123,11 @@ impl Pool {
         self.in_time(reached).await
     }
 
+    /// The failure of a request that got no HTTP back, with what is known of the server.
+    pub async fn named(&self, failure: Failure) -> Failure {
+        self.dialer.named(failure).await
+    }
+
     /// Takes a connection back for the next request, where connections are kept and this one is still open.
     pub fn give_back(&self, mut lease: Lease) {
         if self.policy != Policy::PerRequest && lease.is_free() {

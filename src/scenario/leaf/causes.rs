@@ -8,11 +8,12 @@ use crate::scenario::tree::{Data, Node};
 use serde_json::json;
 
 /// The kinds of failure that can be tried again: what this side gave up itself cannot.
-const KINDS: [FailureKind; 11] = [
+const KINDS: [FailureKind; 12] = [
     FailureKind::Connect,
     FailureKind::Tls,
     FailureKind::TimeoutConnect,
     FailureKind::TimeoutRead,
+    FailureKind::Http3xx,
     FailureKind::Http4xx,
     FailureKind::Http429,
     FailureKind::Http5xx,

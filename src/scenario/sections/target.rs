@@ -1,5 +1,7 @@
 //! `target`: the server under test.
 
+pub(crate) mod url;
+
 use crate::model::api::Api;
 use crate::model::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
 use crate::scenario::block::{Block, Default, Kind, field};
@@ -99,14 +101,14 @@ const TAKEN: [&str; 7] = ["accept", "authorization", "connection", "content-leng
 
 /// The keys of `target`.
 pub(crate) static TARGET: Block = Block {
-    doc: "The server under test.",
+    doc: "The server under test. Requests go through the proxy that `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY` names, except for loopback addresses and the hosts in `NO_PROXY`.",
     short: None,
     fields: &[
         field("api", API, "The protocol spoken with it.").default("openai-chat").example("anthropic"),
         field(
             "url",
             Kind::Text,
-            "The URL that requests are posted to, path and all; or `simulator` for the built-in server, at another path than its protocol's with `simulator/v1/messages`.",
+            "The URL that requests are posted to. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with `dashscope`) is completed to the path of `api`, and a note shows the result; any other path is taken unchanged, and so is every URL with `custom`. `simulator` is the built-in server, at another path than its protocol's with `simulator/v1/messages`.",
         )
         .required_unless("local")
         .example("http://127.0.0.1:8000/v1/chat/completions"),
@@ -198,19 +200,23 @@ fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
         let mistake = Mistake::new(entry.key_at, "`simulator` without the simulator", "describes a server that is not used");
         review.push(mistake.also(draft.place("target.url"), "this server is").help("Remove it, or write `url: simulator`."));
     }
-    let usual = api.path(draft.flag("request.stream").unwrap_or(true));
-    address(&url, entry.value.at, usual, review)
+    address(draft, (&url, entry.value.at), api, review)
 }
 
-fn address(url: &str, at: Span, usual: &str, review: &mut Review) -> Option<Place> {
-    let (_, path) = parts(url);
+fn address(draft: &Draft<'_>, (url, at): (&str, Span), api: Api, review: &mut Review) -> Option<Place> {
+    let stream = draft.flag("request.stream").unwrap_or(true);
+    let (usual, (_, path)) = (api.path(stream), parts(url));
     if let Some(wanted) = no_address(url) {
         let mistake = Mistake::new(at, "this is not a URL", wanted);
         review.push(mistake.help(format!("Write the whole URL, for example http://127.0.0.1:8000{usual}.")));
         return None;
     }
+    if let Some(whole) = url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root)) {
+        review.note(at, url::note(&whole));
+        return Some(Place::Url(whole));
+    }
     if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty() {
-        review.warn(at, format!("requests are posted to this URL as it stands; this protocol usually wants {usual} at its end"));
+        review.warn(at, format!("requests are posted to this URL unchanged; the usual path of `api: {api}` is {usual}"));
     }
     Some(Place::Url(url.to_owned()))
 }

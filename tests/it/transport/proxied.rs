@@ -94,7 +94,12 @@ fn a_secure_target_is_reached_through_a_tunnel() {
 fn a_plain_target_is_asked_for_by_its_whole_address() {
     let (lab, proxy) = (Lab::new(), Proxy::start(None));
     proxy.run(&lab, &plain("http://u:p@llm.example:81/v1/chat/completions", 3), "HTTP_PROXY").expect(0);
-    assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 3);
+    let results = lab.results();
+    assert_eq!(results["cases"][0]["counts"]["ok"], 3);
+    let through = format!("through the proxy http://{} (from HTTP_PROXY)", proxy.addr);
+    let url = "http://u:[redacted]@llm.example:81/v1/chat/completions";
+    assert_eq!(results["targets"], serde_json::json!({ url: &through }));
+    assert!(lab.text("out/report.md").contains(&through) && !lab.text("out/report.md").contains("pass@"));
     let heads = proxy.heads.lock().unwrap();
     assert!(!heads.is_empty());
     for head in heads.iter() {
@@ -109,5 +114,5 @@ fn a_proxy_that_refuses_is_named_without_its_password() {
     let (lab, proxy) = (Lab::new(), Proxy::start(None));
     let ran = proxy.run(&lab, &plain("https://llm.example/v1/chat/completions", 1), "ALL_PROXY").expect(3);
     assert!(ran.err.contains("answered 403 Forbidden to CONNECT llm.example:443"), "{}", ran.err);
-    assert!(ran.err.contains(&format!("proxy http://{}", proxy.addr)) && !ran.err.contains("pass"), "{}", ran.err);
+    assert!(ran.err.contains(&format!("the proxy http://{} (from ALL_PROXY)", proxy.addr)) && !ran.err.contains("pass"), "{}", ran.err);
 }

@@ -1,0 +1,91 @@
+//! What a reader must know of replies that succeeded without what was asked for.
+
+use crate::model::outcome::{Outcome, Phase};
+use crate::run::rows::Rows;
+use std::collections::BTreeMap;
+
+/// The notes of a run, over all its cases. `unstreamed`: replies that were not streamed although a stream was asked for.
+pub fn notes(rows: &Rows, unstreamed: u64) -> Vec<String> {
+    let ok: Vec<&Outcome> = rows.values().flatten().filter(|outcome| outcome.end.is_ok()).collect();
+    let streamed = ok.iter().filter(|outcome| outcome.streamed).count() as u64;
+    let mut silent: BTreeMap<&str, u64> = BTreeMap::new();
+    let measured = ok.into_iter().filter(|outcome| outcome.phase == Phase::Measured);
+    for outcome in measured.filter(|outcome| is_silent(outcome)) {
+        let reason = outcome.end.as_ref().map_or("", |finish| finish.reason.as_str());
+        *silent.entry(reason).or_default() += 1;
+    }
+    let without = silent.into_iter().map(|(reason, count)| {
+        let replies = if count == 1 { "1 reply".to_owned() } else { format!("{count} replies") };
+        format!("{replies} had no content (finish reason: {reason})")
+    });
+    ignored(unstreamed, streamed).into_iter().chain(without).collect()
+}
+
+/// Whether the reply had no content: what is not streamed has no token events, but a count of its text.
+fn is_silent(outcome: &Outcome) -> bool {
+    let empty = outcome.streamed || outcome.counted.output == Some(0);
+    outcome.timeline.tokens.is_empty() && empty
+}
+
+fn ignored(unstreamed: u64, streamed: u64) -> Option<String> {
+    const LOST: &str = "TTFT, ITL and TPOT are unavailable";
+    match (unstreamed, streamed) {
+        (0, _) => None,
+        (_, 0) => Some(format!("the server ignored stream: true; {LOST}")),
+        (some, _) => Some(format!("the server ignored stream: true in {some} of {} replies; {LOST} for these", some + streamed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::call::Call;
+    use crate::model::outcome::{Counted, Failure, FailureKind, Finish};
+    use crate::model::units::Nanos;
+
+    fn reply(streamed: bool, tokens: usize, reason: &str) -> Outcome {
+        let end = Ok(Finish { reason: reason.into() });
+        let mut outcome = Outcome { streamed, end, ..Call::default().outcome(Phase::Measured) };
+        outcome.timeline.tokens = vec![Nanos(1); tokens];
+        outcome
+    }
+
+    fn rows(outcomes: Vec<Outcome>) -> Rows {
+        let (one, other) = outcomes.into_iter().enumerate().partition::<Vec<_>, _>(|(place, _)| place % 2 == 0);
+        let bare = |rows: Vec<(usize, Outcome)>| rows.into_iter().map(|(_, outcome)| outcome).collect();
+        [((0, 0), bare(one)), ((1, 0), bare(other))].into()
+    }
+
+    #[test]
+    fn replies_without_content_are_counted_over_all_cases_by_their_reason() {
+        let whole = Outcome { counted: Counted { output: Some(0), ..Counted::default() }, ..reply(false, 0, "stop") };
+        let warm = Outcome { phase: Phase::Warmup, ..reply(true, 0, "stop") };
+        let end = Err(Failure::new(FailureKind::Empty, ""));
+        let failed = Outcome { end, ..reply(true, 0, "") };
+        let all = vec![
+            reply(true, 0, "stop"),
+            reply(true, 0, "stop"),
+            whole,
+            reply(true, 0, "length"),
+            reply(true, 1, "stop"),
+            reply(false, 0, "stop"),
+            warm,
+            failed,
+        ];
+        assert_eq!(
+            notes(&rows(all), 0),
+            ["1 reply had no content (finish reason: length)", "3 replies had no content (finish reason: stop)"]
+        );
+        assert_eq!(notes(&rows(vec![reply(true, 1, "stop")]), 0), [""; 0]);
+    }
+
+    #[test]
+    fn a_stream_that_was_ignored_is_told_once() {
+        let whole = || rows(vec![reply(false, 0, "stop"), reply(false, 0, "stop")]);
+        assert_eq!(notes(&whole(), 2), ["the server ignored stream: true; TTFT, ITL and TPOT are unavailable"]);
+        let mixed = rows(vec![reply(false, 0, "stop"), reply(true, 3, "stop"), reply(true, 3, "stop")]);
+        let told = "the server ignored stream: true in 1 of 3 replies; TTFT, ITL and TPOT are unavailable for these";
+        assert_eq!(notes(&mixed, 1), [told]);
+        assert_eq!(notes(&whole(), 0), [""; 0], "no stream was asked for");
+    }
+}
