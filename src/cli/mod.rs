@@ -2,6 +2,7 @@
 
 mod args;
 mod baseline;
+mod bodies;
 mod compare;
 mod compat;
 mod exit;
@@ -21,6 +22,8 @@ mod simulate;
 mod sources;
 mod terminal;
 mod track;
+mod try_request;
+mod visible;
 
 pub use exit::Exit;
 
@@ -55,6 +58,8 @@ pub fn main(world: World) -> Exit {
     let mut terminal = Terminal::new(world.out, world.err, world.terminals, &world.env, &cli.look);
     match cli.command {
         Command::Run(args) => run::run(&args, &world.env, &mut terminal),
+        Command::Try(args) => try_request::try_request(&args, &world.env, &mut terminal),
+        Command::Bodies(args) => bodies::bodies(&args, &world.env, &mut terminal),
         Command::Validate(args) => inspect::validate(&args, &world.env, &mut terminal),
         Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
         Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),
