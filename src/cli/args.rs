@@ -1,6 +1,7 @@
 //! The arguments. Whatever a scenario can say is not repeated here: flags select and override.
 
 use crate::cli::baseline::BaselineArgs;
+use crate::cli::bodies::BodiesArgs;
 use crate::cli::compare::CompareArgs;
 use crate::cli::compat::Compat;
 use crate::cli::follow::WatchArgs;
@@ -39,12 +40,16 @@ pub struct Look {
 pub enum Command {
     /// Run scenarios: send the traffic, measure, judge, report
     Run(RunArgs),
+    /// Send one request of a scenario and show it with everything that came back
+    Try(TryArgs),
     /// Check scenario files and report every mistake in them
     Validate(Sources),
     /// Show what would run: cases, counts, time, the first request, SLOs that can never be decided
     Plan(Sources),
     /// Report a finished or killed run again from its stored rows
     Report(ReportArgs),
+    /// List the request and reply bodies that a run kept, or print those of one request
+    Bodies(BodiesArgs),
     /// Make or show the file that later runs are held against
     Baseline(BaselineArgs),
     /// Turn another tool's command line into a scenario: import vllm -- bench serve --model …
@@ -90,6 +95,15 @@ pub struct Sources {
     /// Only the cases whose id holds this text; may be given more than once
     #[arg(long, value_name = "CASE")]
     pub only: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    #[command(flatten)]
+    pub sources: Sources,
+    /// The case with this id, instead of the first one
+    #[arg(long, value_name = "ID")]
+    pub case: Option<String>,
 }
 
 #[derive(Debug, Args)]

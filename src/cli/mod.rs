@@ -2,6 +2,7 @@
 
 mod args;
 mod baseline;
+mod bodies;
 mod compare;
 mod compat;
 mod exit;
@@ -22,6 +23,8 @@ mod sources;
 mod suggest;
 mod terminal;
 mod track;
+mod try_request;
+mod visible;
 
 pub use exit::Exit;
 
@@ -56,6 +59,8 @@ pub fn main(world: World) -> Exit {
     let mut terminal = Terminal::new(world.out, world.err, world.terminals, &world.env, &cli.look);
     match cli.command {
         Command::Run(args) => run::run(&args, &world.env, &mut terminal),
+        Command::Try(args) => try_request::try_request(&args, &world.env, &mut terminal),
+        Command::Bodies(args) => bodies::bodies(&args, &world.env, &mut terminal),
         Command::Validate(args) => inspect::validate(&args, &world.env, &mut terminal),
         Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
         Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),

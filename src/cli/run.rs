@@ -203,7 +203,7 @@ pub fn exit_of(report: &Report, inconclusive: Inconclusive) -> Exit {
 }
 
 /// This program, even where its file was replaced since it began.
-fn tool() -> PathBuf {
+pub fn tool() -> PathBuf {
     let own = PathBuf::from("/proc/self/exe");
     if own.exists() { own } else { std::env::current_exe().unwrap_or_else(|_| "llmscen".into()) }
 }

@@ -1,6 +1,7 @@
 //! The two streams, and what may be written to them.
 
 use crate::cli::args::Look;
+use crate::cli::visible::escaped;
 use crate::scenario::Warning;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -81,6 +82,12 @@ impl<'a> Terminal<'a> {
         self.begun = true;
         let _ = self.out.write_all(text.as_bytes());
         let _ = self.out.flush();
+    }
+
+    /// Text of servers and files, to stdout: on a terminal nothing in it acts on the terminal.
+    pub fn foreign(&mut self, text: &str) {
+        let shown = if self.terminals.0 { escaped(text) } else { text.into() };
+        self.data(&shown);
     }
 
     /// A line for the person who watches, to stderr, unless they asked for quiet.

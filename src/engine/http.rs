@@ -2,7 +2,7 @@
 
 use crate::engine::address::Address;
 use crate::engine::clock::Clock;
-use crate::engine::copy::Copies;
+use crate::engine::copy::{Copies, Heads};
 use crate::engine::dial::Dialer;
 use crate::engine::error::EngineError;
 use crate::engine::exchange::{Exchange, Line, Trace, unsent};
@@ -129,8 +129,8 @@ impl Http {
         outcome.end = end.map_err(|failure| self.placed(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
-        let copied = std::mem::take(&mut trace.copied);
-        let copy = request.map(|request| Box::new(Copies { request, own: call.headers, response: copied }));
+        let (response, heads) = (std::mem::take(&mut trace.copied), trace.heads.take());
+        let copy = request.map(|request| Box::new(Copies { request, own: call.headers, heads, response }));
         Finished { copy, ..self.fill(outcome, trace) }
     }
 
@@ -146,6 +146,7 @@ impl Http {
         let enough = call.leave.and_then(|leave| if let Leave::Tokens(enough) = leave { Some(enough) } else { None });
         loop {
             self.name(&mut headers, call, trace);
+            trace.heads = self.line.keep_bodies.then(|| Heads { sent: headers.clone(), reply: None });
             trace.attempts += 1;
             let mut exchange = Exchange { line: &self.line, trace, enough };
             let failure = match exchange.run(headers, body.clone(), call.streamed, stop.as_mut()).await {

@@ -3,7 +3,8 @@
 use crate::engine::headers::basic;
 use crate::engine::route::Route;
 use crate::model::target::{Place, Secret, Target};
-use crate::scenario::secret::hidden;
+use crate::scenario::secret::{hidden, is_secret_name};
+use http::HeaderMap;
 
 /// Secrets shorter than this are not looked for: they would strike innocent text.
 const SHORTEST: usize = 4;
@@ -68,6 +69,21 @@ impl Redactor {
         spelled.iter().fold(self.clone(), |all, (word, shortest)| all.with(std::iter::once(word.as_str()), *shortest))
     }
 
+    /// Headers as they may be shown, in their order. A value is hidden as a whole where its name says that it is a secret, and
+    /// where it is one of `named`, whose values the scenario or the data brought: of those in `authorization` the scheme stays.
+    pub fn headers<'a>(&self, headers: &HeaderMap, named: impl Iterator<Item = &'a str> + Clone) -> Vec<(String, String)> {
+        let show = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            let scheme = text.split_once(' ').map(|(scheme, _)| scheme).filter(|_| name.as_str().ends_with("authorization"));
+            let shown = match is_secret_name(name.as_str()) || named.clone().any(|own| own.eq_ignore_ascii_case(name.as_str())) {
+                true => scheme.map_or_else(|| REDACTED.to_owned(), |scheme| format!("{scheme} {REDACTED}")),
+                false => self.clean(&text),
+            };
+            (name.as_str().to_owned(), shown)
+        };
+        headers.iter().map(show).collect()
+    }
+
     /// The longest first, so that none leaves a part of another.
     fn with<'a>(mut self, words: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
         let words = words.filter(|word| word.len() >= shortest);
@@ -125,6 +141,23 @@ mod tests {
     fn an_echoed_key_is_removed() {
         let redactor = of(&["sk-123", "Bearer sk-123"]);
         assert_eq!(redactor.clean("Incorrect API key: sk-123 (Bearer sk-123)"), "Incorrect API key: [redacted] ([redacted])");
+    }
+
+    #[test]
+    fn headers_hide_what_their_names_call_a_secret_and_what_the_scenario_named() {
+        let pairs = [
+            ("host", "h:1"),
+            ("authorization", "Bearer sk-1"),
+            ("x-api-key", "k"),
+            ("set-cookie", "id=1"),
+            ("x-team", "red"),
+            ("x-trace", "has sk-123 inside"),
+        ];
+        let headers: HeaderMap = pairs.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).into_iter().collect();
+        let shown: Vec<String> =
+            of(&["sk-123"]).headers(&headers, ["X-Team"].into_iter()).into_iter().map(|(_, value)| value).collect();
+        let hidden = "[redacted]";
+        assert_eq!(shown, ["h:1", "Bearer [redacted]", hidden, hidden, hidden, "has [redacted] inside"]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ impl Fact<'_> {
             Metric::TtftService => span(self.sent, self.answered()),
             Metric::Ttfc => span(self.sent, self.first_chunk),
             Metric::TokensPerEvent => over(count(self.output_tokens()), Some(self.events.len() as f64)),
+            Metric::EventsPerReply => count(Some(self.events.len() as u64).filter(|events| *events > 0 && self.ok())),
             Metric::Tpot => self.tpot(),
             Metric::Ntpot => over(self.metric(Metric::E2e), count(self.output_tokens())),
             Metric::E2e => span(intended, end),
@@ -255,6 +256,17 @@ mod tests {
         let all = [Metric::Ttft, Metric::E2e, Metric::E2eService, Metric::Ntpot, Metric::ScheduleLag, Metric::Ttfc];
         assert_eq!(metrics(failed(0, FailureKind::Truncated), &all), [None, None, None, None, Some(2.0), Some(79.0)]);
         assert_eq!(metrics(failed(0, FailureKind::Dropped), &all), [None; 6]);
+    }
+
+    #[test]
+    fn events_per_reply_counts_the_token_events_of_complete_streams() {
+        let mut reply = stream(0, 100, &[150, 150, 190]);
+        reply.usage.output = Some(12);
+        let seen = [Metric::EventsPerReply, Metric::TokensPerEvent];
+        assert_eq!(metrics(reply.clone(), &seen), [Some(3.0), Some(4.0)]);
+        reply.end = failed(0, FailureKind::Truncated).end;
+        assert_eq!(metrics(reply, &seen)[0], None);
+        assert_eq!(metrics(outcome(0), &seen), [None, None]);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum Bodies {
     None,
     /// Those of some requests: the first, the failed, and some that are drawn.
     Sample,
+    /// Those of every request that failed.
+    Failed,
     /// Those of every request that was sent.
     All,
 }

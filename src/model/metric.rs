@@ -82,6 +82,8 @@ metrics! {
     Itl "itl" "itl_ms" Millis Gap Stream false;
     /// output_tokens / number of token events.
     TokensPerEvent "tokens_per_event" "tokens_per_event" Tokens Request Stream false;
+    /// Token events of one reply.
+    EventsPerReply "events_per_reply" "events_per_reply" Count Request Stream true;
     /// (last_token − first_token) / (output_tokens − 1).
     Tpot "tpot" "tpot_ms" Millis Request Stream false;
     /// e2e / output_tokens.

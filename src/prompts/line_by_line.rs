@@ -19,14 +19,15 @@ pub const KIND: Kind = Kind {
 
 fn parse(line: &str) -> Result<Prompt, String> {
     let plain = || Prompt { text: line.to_owned(), ..Prompt::default() };
-    if !line.starts_with(['[', '{']) {
+    let json = line.trim_start();
+    if !json.starts_with(['[', '{']) {
         return Ok(plain());
     }
-    match serde_json::from_str(line) {
+    match serde_json::from_str(json) {
         Ok(Value::Array(list)) => messages(list),
         Ok(Value::Object(body)) => Ok(whole(body)),
         // A sentence may begin with a bracket; what begins like JSON was meant to be JSON.
-        Err(error) if meant_as_json(line) => Err(reason(&error)),
+        Err(error) if meant_as_json(json) => Err(reason(&error)),
         _ => Ok(plain()),
     }
 }
@@ -62,9 +63,11 @@ mod tests {
     fn a_line_is_text_messages_or_a_body() {
         let text = parse("Write a \"haiku\" {now}").unwrap();
         assert_eq!((text.text.as_str(), text.messages, text.body), ("Write a \"haiku\" {now}", None, None));
+        assert_eq!(parse("  two  words\t").unwrap().text, "  two  words\t");
+        assert_eq!(parse(" [sic] ").unwrap().text, " [sic] ");
 
         let list = json!([{ "role": "system", "content": "Terse." }, { "role": "user", "content": "Hi" }, { "role": "assistant", "content": "Yes?" }]);
-        let chat = parse(&list.to_string()).unwrap();
+        let chat = parse(&format!("  {list} ")).unwrap();
         assert_eq!((chat.text.as_str(), chat.messages), ("Hi", list.as_array().cloned()));
 
         let body = json!({ "model": "m", "messages": [{ "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }] });

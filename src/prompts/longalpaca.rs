@@ -37,6 +37,6 @@ mod tests {
     fn the_column_is_the_prompt_and_the_row_its_fields() {
         let fields = json!({ "instruction": " Sum it up. ", "output_tokens": 7 }).as_object().unwrap().clone();
         let prompt = column(Row::new(fields.clone(), &BTreeMap::new()), "instruction").unwrap().remove(0);
-        assert_eq!((prompt.text.as_str(), (*prompt.fields).clone(), prompt.max_tokens), ("Sum it up.", fields, None));
+        assert_eq!((prompt.text.as_str(), (*prompt.fields).clone(), prompt.max_tokens), (" Sum it up. ", fields, None));
     }
 }

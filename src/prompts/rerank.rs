@@ -76,7 +76,7 @@ mod tests {
     fn documents(row: &Value, most: Option<u64>) -> Value {
         let (_dir, path) = file("a.jsonl", row.to_string());
         let prompt = all(&spec(Source::Rerank { documents: most }, &path)).remove(0).remove(0);
-        assert_eq!((prompt.text.as_str(), &prompt.fields["query"]), ("q", &json!("q")));
+        assert_eq!((prompt.text.as_str(), &prompt.fields["query"]), (row["query"].as_str().unwrap(), &row["query"]));
         prompt.fields["documents"].clone()
     }
 

@@ -44,7 +44,7 @@ mod tests {
         let row = json!({ "prompt": " Why? ", "system": "Be terse.", "output_tokens": 12, "lang": "en" });
         let (_dir, path) = file("a.jsonl", row.to_string());
         let prompt = all(&spec(Source::Rows, &path)).remove(0).remove(0);
-        assert_eq!((prompt.text.as_str(), prompt.system.as_deref(), prompt.max_tokens), ("Why?", Some("Be terse."), Some(12)));
+        assert_eq!((prompt.text.as_str(), prompt.system.as_deref(), prompt.max_tokens), (" Why? ", Some("Be terse."), Some(12)));
         assert_eq!((prompt.messages, &prompt.fields["lang"]), (None, &json!("en")));
     }
 

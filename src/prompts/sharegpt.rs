@@ -59,7 +59,6 @@ fn prompts(
             Arc::make_mut(&mut fields).entry("output_tokens").or_insert_with(|| json!(tokens));
         }
         let mut prompt = turn.prompt(fields);
-        prompt.text = prompt.text.trim().to_owned();
         prompt.max_tokens = prompt.max_tokens.or(max_tokens);
         prompt.system = prompt.system.or_else(|| system.clone().filter(|_| index == 0));
         prompt
@@ -114,7 +113,7 @@ mod tests {
         let (_dir, path) = written();
         let counted = DatasetSpec { tokenizer: Some("builtin".into()), ..spec(Source::Sharegpt, &path) };
         let prompts: Vec<Prompt> = all(&counted).into_iter().map(|mut turns| turns.remove(0)).collect();
-        assert_eq!(prompts.iter().map(|prompt| prompt.text.as_str()).collect::<Vec<_>>(), ["q1"; 3]);
+        assert_eq!(prompts.iter().map(|prompt| prompt.text.as_str()).collect::<Vec<_>>(), [" q1 ", "q1", "q1"]);
         let with_system = json!([{ "role": "system", "content": "s" }, { "role": "user", "content": " q1 " }]);
         assert_eq!(json!(prompts[0].messages), with_system);
         assert_eq!((&prompts[1].messages, &prompts[2].messages), (&None, &None));

@@ -194,6 +194,15 @@ impl Recipe {
     }
 }
 
+/// The first call of a round.
+///
+/// # Errors
+/// It cannot be made; or the switch came first: [`RunError::Interrupted`].
+pub fn first_call(mut recipe: Recipe, stop: &Stop) -> Result<Call, RunError> {
+    wait(|| recipe.ready(LOOK), stop)?;
+    recipe.call()?.ok_or(RunError::NothingToSend)
+}
+
 /// A running feed: where lanes take their calls from.
 pub struct Feed {
     /// A queue per lane; clones of one shared queue in a closed loop, so that a faster lane takes more.

@@ -1,28 +1,41 @@
 //! The simulator of a round, where the scenario asks for one.
 
+use crate::engine::route::Route;
 use crate::model::plan::Case;
+use crate::model::seed::Seed;
 use crate::model::target::Place;
 use crate::run::error::RunError;
-use crate::run::turn::Turn;
 use crate::sim::{self, Truth};
 use std::net::SocketAddr;
 
-/// Starts the simulator of the case; None where its target is elsewhere.
+/// Starts the simulator of a round with this seed; None where the case's target is elsewhere.
 ///
 /// # Errors
 /// It cannot listen.
-pub fn simulator(turn: &Turn) -> Result<Option<sim::Running>, RunError> {
-    match &turn.case.target.place {
+pub fn simulator(case: &Case, seed: Seed) -> Result<Option<sim::Running>, RunError> {
+    match &case.target.place {
         Place::Url(_) | Place::Local(_) => Ok(None),
         Place::Simulator { server, .. } => {
             let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            Ok(Some(sim::start(server, turn.seed.child("simulator"), loopback, Truth::off())?))
+            Ok(Some(sim::start(server, seed.child("simulator"), loopback, Truth::off())?))
         }
     }
 }
 
+/// The way to the case's target: its own, or to its simulator. None for a model in this process.
+///
+/// # Errors
+/// The simulator's path is not one.
+pub fn route(own: Option<&Route>, simulator: Option<&sim::Running>, case: &Case) -> Result<Option<Route>, RunError> {
+    Ok(match (own, simulator) {
+        (Some(route), _) => Some(route.clone()),
+        (None, Some(server)) => Some(Route::new(&simulator_url(server.addr(), case), &Default::default(), &Default::default())?),
+        (None, None) => None,
+    })
+}
+
 /// Where the case's requests reach a simulator.
-pub fn simulator_url(address: SocketAddr, case: &Case) -> String {
+fn simulator_url(address: SocketAddr, case: &Case) -> String {
     let path = match &case.target.place {
         Place::Simulator { path: Some(path), .. } => path.as_str(),
         _ => case.target.api.path(case.request.stream),

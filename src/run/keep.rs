@@ -20,6 +20,8 @@ pub struct Keeper {
     seed: Seed,
     /// None: every body is kept.
     picks: Option<Picks>,
+    /// Only those of failed requests.
+    only_failed: bool,
 }
 
 impl Keeper {
@@ -32,7 +34,7 @@ impl Keeper {
         let picks = match bodies {
             Bodies::None => return Ok(None),
             Bodies::Sample => Some(Picks::default()),
-            Bodies::All => None,
+            Bodies::Failed | Bodies::All => None,
         };
         Ok(Some(Keeper {
             spool: Spool::append(spool)?,
@@ -41,6 +43,7 @@ impl Keeper {
             redactor: route.map_or_else(|| Redactor::of(&turn.case.target), |route| Redactor::on(&turn.case.target, route)),
             seed: turn.seed.child("bodies"),
             picks,
+            only_failed: bodies == Bodies::Failed,
         }))
     }
 
@@ -50,6 +53,9 @@ impl Keeper {
     /// The spool cannot be written.
     pub fn take(&mut self, outcome: &Outcome, copies: &Copies) -> Result<(), StoreError> {
         let mut head = self.head(outcome);
+        if self.only_failed && !head.failed {
+            return Ok(());
+        }
         if self.picks.as_mut().is_some_and(|picks| !picks.wants(&head)) {
             return Ok(());
         }

@@ -41,6 +41,7 @@ pub mod rounds;
 pub mod rows;
 pub mod scribe;
 pub mod search;
+pub mod single_request;
 pub mod stop;
 pub mod talk;
 pub mod timer;

@@ -99,7 +99,7 @@ fn idle(host: &Host, stop: &Stop) -> Result<(), RunError> {
 }
 
 /// A round as the model's thread sees it; it is over when one of these switches is pressed.
-pub fn session(case: &Case, clock: Clock, sheets: &Arc<Sheets>, over: [Stop; 3]) -> Session {
+pub fn session(case: &Case, clock: Clock, sheets: Option<&Arc<Sheets>>, over: [Stop; 3]) -> Session {
     let (batch, logits) = match &case.target.place {
         Place::Local(spec) => (spec.batch, spec.logits),
         Place::Url(_) | Place::Simulator { .. } => (1, false),
@@ -109,8 +109,7 @@ pub fn session(case: &Case, clock: Clock, sheets: &Arc<Sheets>, over: [Stop; 3])
         _ => Gather::Waiting(batch),
     };
     let over = move || over.iter().any(|switch| switch.level() > Level::Run);
-    let sheets = sheets.clone();
-    let keep = logits.then(|| Box::new(move |logits: &Logits<'_>| sheets.keep(logits)) as Keep);
+    let keep = sheets.filter(|_| logits).cloned().map(|sheets| Box::new(move |logits: &Logits<'_>| sheets.keep(logits)) as Keep);
     Session::new(clock, gather, Box::new(over), keep)
 }
 

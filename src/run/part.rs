@@ -28,7 +28,7 @@ use crate::run::drive::{Drive, Room};
 use crate::run::error::RunError;
 use crate::run::feed::{Feed, Recipe};
 use crate::run::gate::Gate;
-use crate::run::host::{simulator, simulator_url};
+use crate::run::host::{route, simulator};
 use crate::run::keep::Keeper;
 use crate::run::lanes::{Lane, LaneReport, lane_count, reading};
 use crate::run::lead::{lead, needed, needed_in_all};
@@ -78,18 +78,12 @@ pub fn prepare(case: &Case, bench: &Bench, (walks, seed): (&[Walk], Seed), stop:
 pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
     let Prepared { prompts, feed, stop } = ready;
     turn.server.iter().for_each(|own| own.stops(&stop));
-    let server = simulator(turn)?;
+    let server = simulator(turn.case, turn.seed)?;
     let address = server.as_ref().map(|server| server.addr());
     let sampler = turn.observer.start(turn.case, turn.guard, address)?;
     let origin = Instant::now() + lead(turn.case, needed_in_all(turn.case, &feed));
     sampler.count_from(origin);
-    let route = match (&bench.route, &server) {
-        (Some(route), _) => Some(route.clone()),
-        (None, Some(server)) => {
-            Some(Route::new(&simulator_url(server.addr(), turn.case), &Default::default(), &Default::default())?)
-        }
-        (None, None) => None,
-    };
+    let route = route(bench.route.as_ref(), server.as_ref(), turn.case)?;
     let mut part = Part { case: turn.case.id.clone(), round: turn.round, ..Part::default() };
     part.origin_ns = (origin - context.origin).as_nanos() as u64;
     journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
@@ -161,7 +155,7 @@ impl<'a> Stage<'a> {
         let (spent, halt) = (Stop::default(), Stop::default());
         let sheets = Arc::new(Sheets::new(turn, halt.clone()));
         let over = [&spent, &halt, &stop].map(Clone::clone);
-        let session = turn.model.clone().map(|host| (host, Arc::new(session(turn.case, clock, &sheets, over))));
+        let session = turn.model.clone().map(|host| (host, Arc::new(session(turn.case, clock, Some(&sheets), over))));
         Stage {
             turn,
             bench,

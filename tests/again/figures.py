@@ -49,6 +49,7 @@ def derived(row):
         "ttfc_ms": span(row["sent_ns"], row["first_chunk_ns"]),
         "itl_ms": [span(a, b) for a, b in zip(events, events[1:])] if len(events) > 1 else None,
         "tokens_per_event": ratio(output, len(events)),
+        "events_per_reply": len(events) or None if ok else None,
         "tpot_ms": tpot,
         "ntpot_ms": ratio(e2e, output),
         "e2e_ms": e2e,

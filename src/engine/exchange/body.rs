@@ -97,7 +97,11 @@ impl Exchange<'_> {
                 () = watch.silence(line, heard) => return Ending::Broken(self.silence()),
                 failure = stop.as_mut() => return Ending::Broken(failure),
             };
-            self.note(stamp.latest(), reading, before);
+            let at = stamp.latest();
+            self.note(at, reading, before);
+            if let Some(copied) = &mut reading.copied {
+                copied.mark(at);
+            }
             if reading.events.done {
                 return Ending::Marker;
             }

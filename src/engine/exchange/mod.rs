@@ -10,7 +10,7 @@ pub(super) mod tests;
 use crate::engine::address::Address;
 use crate::engine::clock::Clock;
 use crate::engine::coding::Unpacker;
-use crate::engine::copy::Copied;
+use crate::engine::copy::{Copied, Heads};
 use crate::engine::error::EngineError;
 use crate::engine::exchange::body::Reading;
 use crate::engine::exchange::broken::unanswered;
@@ -74,6 +74,8 @@ pub(super) struct Trace {
     pub items: Option<u64>,
     /// The response's body as it came, where bodies are kept.
     pub copied: Copied,
+    /// The heads, where bodies are kept.
+    pub heads: Option<Heads>,
 }
 
 impl Trace {
@@ -115,6 +117,9 @@ impl Exchange<'_> {
         };
         self.trace.timeline.headers = Some(lease.stamp.latest());
         self.trace.status = Some(response.status().as_u16());
+        if let Some(heads) = &mut self.trace.heads {
+            heads.reply = Some((response.version(), response.status(), response.headers().clone()));
+        }
         if !response.status().is_success() {
             return Err(tokio::select! {
                 biased;

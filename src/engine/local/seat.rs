@@ -142,7 +142,8 @@ impl Seat {
     fn finish(&self, mut outcome: Outcome, answer: Option<Answer>, body: Bytes) -> Finished {
         let own = Vec::new();
         let Some(answer) = answer else {
-            let copy = self.keep_bodies.then(|| Box::new(Copies { request: body, own, response: Copied::default() }));
+            let copy =
+                self.keep_bodies.then(|| Box::new(Copies { request: body, own, heads: None, response: Copied::default() }));
             return Finished { copy, ..Finished::bare(outcome) };
         };
         let end = outcome.timeline.end;
@@ -153,7 +154,7 @@ impl Seat {
         outcome.bytes_in = answer.text.len() as u64;
         outcome.reads = shown as u32;
         self.gauges.receive(outcome.bytes_in, shown as u64);
-        let copy = self.keep_bodies.then(|| Box::new(Copies { request: body, own, response: response(&answer) }));
+        let copy = self.keep_bodies.then(|| Box::new(Copies { request: body, own, heads: None, response: response(&answer) }));
         outcome.timeline.tokens = answer.stamps;
         outcome.timeline.tokens.truncate(shown);
         let message = self.keep_text.then(|| Message { content: answer.text.clone(), ..Message::default() });

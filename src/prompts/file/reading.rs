@@ -68,11 +68,7 @@ impl Reading {
     /// Reads a row. The number of its tokens, where it was counted before, is not counted again.
     pub fn judge(&self, bytes: &[u8], known: Option<u64>) -> Verdict {
         let text = match std::str::from_utf8(bytes) {
-            // Tabs at the ends of a record part cells that are empty.
-            Ok(text) if matches!(self.format.get(), Some((Format::Csv(_), _))) && !text.trim().is_empty() => {
-                text.trim_matches(['\r', '\n'])
-            }
-            Ok(text) => text.trim(),
+            Ok(text) => text,
             Err(error) => return Verdict::Garbled(error.valid_up_to()),
         };
         let turns = match self.parsed(text) {

@@ -51,7 +51,7 @@ impl<'a> Row<'a> {
         format!("the row has {null}`{wanted}` (it has: {})", seen.join(", "))
     }
 
-    /// A text that must be there, without the blanks around it.
+    /// A text that must be there, unchanged.
     pub fn text(&self, names: &[&str]) -> Result<String, String> {
         self.text_if(names)?.ok_or_else(|| self.lacks(names))
     }
@@ -60,7 +60,7 @@ impl<'a> Row<'a> {
     pub fn text_if(&self, names: &[&str]) -> Result<Option<String>, String> {
         match self.get(names) {
             None => Ok(None),
-            Some((_, Value::String(text))) => Ok(Some(text.trim().to_owned())),
+            Some((_, Value::String(text))) => Ok(Some(text.clone())),
             Some((_, Value::Number(number))) if self.loose => Ok(Some(number.to_string())),
             Some((name, _)) => Err(format!("`{name}` is not a text")),
         }
@@ -142,8 +142,8 @@ mod tests {
     fn columns_name_fields_by_their_path_and_the_row_keeps_its_own_names() {
         let columns = BTreeMap::from([("prompt".to_owned(), "meta.turns.0.q".to_owned()), ("x".to_owned(), "a.b".to_owned())]);
         let row = row(&json!({ "meta": { "turns": [{ "q": " Why? " }] }, "a.b": 3, "prompt": "not this" }), &columns);
-        assert_eq!(row.text(&["prompt", "text"]).unwrap(), "Why?");
-        assert_eq!(row.text(&["question", "prompt"]).unwrap(), "Why?", "any of the names may be given a column");
+        assert_eq!(row.text(&["prompt", "text"]).unwrap(), " Why? ");
+        assert_eq!(row.text(&["question", "prompt"]).unwrap(), " Why? ", "any of the names may be given a column");
         let fields = row.into_fields();
         assert_eq!((&fields["prompt"], &fields["x"]), (&json!(" Why? "), &json!(3)));
         assert_eq!(fields["meta"]["turns"][0]["q"], " Why? ");

@@ -1,5 +1,6 @@
 //! The texts of a request body: each compiled once, evaluated per request.
 
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, Error, ErrorKind, Expression, UndefinedBehavior, Value as Jinja};
 use serde_json::Value;
@@ -91,6 +92,12 @@ fn message(error: &Error) -> String {
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let mut syntax = SyntaxConfig::builder();
+    syntax.keep_trailing_newline(true);
+    // The default delimiters never conflict.
+    if let Ok(syntax) = syntax.build() {
+        environment.set_syntax(syntax);
+    }
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     // The built-in filter escapes for HTML; a body wants JSON as it is.
     environment.add_filter("tojson", |value: Serde<Value>, _: Kwargs| {

@@ -18,7 +18,8 @@ const FORMATS: [(&str, Format); 7] = [
 
 const STORES: [(&str, Store); 3] = [("parquet", Store::Parquet), ("sqlite", Store::Sqlite), ("hlog", Store::Hlog)];
 
-const BODIES: [(&str, Bodies); 3] = [("none", Bodies::None), ("sample", Bodies::Sample), ("all", Bodies::All)];
+const BODIES: [(&str, Bodies); 4] =
+    [("none", Bodies::None), ("sample", Bodies::Sample), ("failed", Bodies::Failed), ("all", Bodies::All)];
 
 static FORMAT: Kind = Kind::Choice(
     &[
@@ -46,6 +47,7 @@ const BODY: Kind = Kind::Choice(
     &[
         ("none", "keep no body"),
         ("sample", "in each round of a case those of its first ten requests, of twenty that failed and of twenty that are drawn"),
+        ("failed", "those of every request that was sent and failed"),
         ("all", "those of every request that was sent"),
     ],
     &[],
@@ -144,6 +146,7 @@ mod tests {
         assert_eq!(report(""), Ok((vec![Parquet], Bodies::None)));
         assert_eq!(report("report: { store: [hlog, sqlite, hlog] }"), Ok((vec![Hlog, Sqlite], Bodies::None)));
         assert_eq!(report("report: { store: [parquet], bodies: all }"), Ok((vec![Parquet, Sqlite], Bodies::All)));
+        assert_eq!(report("report: { bodies: failed }"), Ok((vec![Parquet, Sqlite], Bodies::Failed)));
         assert_eq!(report("report: { store: [sqlite], bodies: sample }"), Ok((vec![Sqlite], Bodies::Sample)));
         let error = report("report: { store: [sqlit], bodies: some }").unwrap_err();
         assert!(

@@ -7,9 +7,12 @@ mod bodies;
 mod rows;
 mod said;
 pub mod schema;
+mod stored;
 
 #[cfg(test)]
 mod tests;
+
+pub use stored::{StoredBodies, StoredBody, Wanted, stored_bodies};
 
 use super::atomic::replace_by;
 use super::error::StoreError;

@@ -3,25 +3,37 @@
 use super::{Finder, Flaw, Span, file};
 use memchr::memchr;
 
-/// Lines, without the blanks around them.
+/// Lines without their line ends (`\n` or `\r\n`).
 #[derive(Default)]
 pub struct Lines {
-    /// From the first byte that is not blank to behind the last one, of the line that has begun.
-    line: Option<(u64, u64)>,
+    line: Option<Begun>,
+}
+
+/// A line whose end has not arrived.
+struct Begun {
+    start: u64,
+    end: u64,
+    /// Only blanks so far.
+    blank: bool,
+    /// The last byte is a carriage return.
+    after_cr: bool,
 }
 
 impl Lines {
     fn grow(&mut self, part: &[u8], at: u64) {
-        let body = part.trim_ascii_start();
-        let start = at + (part.len() - body.len()) as u64;
-        let body = body.trim_ascii_end();
-        if !body.is_empty() {
-            self.line = Some((self.line.map_or(start, |(first, _)| first), start + body.len() as u64));
-        }
+        let Some(last) = part.last() else { return };
+        let line = self.line.get_or_insert(Begun { start: at, end: at, blank: true, after_cr: false });
+        line.end = at + part.len() as u64;
+        line.blank &= part.trim_ascii().is_empty();
+        line.after_cr = *last == b'\r';
     }
 
-    fn close(&mut self, rows: &mut Vec<Span>) -> Result<(), Flaw> {
-        self.line.take().map_or(Ok(()), |(start, end)| file(start, end, rows))
+    /// Files the line, which a line feed ended, or the end of the text.
+    fn close(&mut self, fed: bool, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        match self.line.take() {
+            Some(line) if !line.blank => file(line.start, line.end - u64::from(fed && line.after_cr), rows),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -29,17 +41,17 @@ impl Finder for Lines {
     fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
         let (mut rest, mut at) = (piece, at);
         while let Some(end) = memchr(b'\n', rest) {
-            let (line, after) = rest.split_at(end + 1);
+            let (line, after) = rest.split_at(end);
             self.grow(line, at);
-            self.close(rows)?;
-            (rest, at) = (after, at + line.len() as u64);
+            self.close(true, rows)?;
+            (rest, at) = (&after[1..], at + end as u64 + 1);
         }
         self.grow(rest, at);
         Ok(())
     }
 
     fn end(&mut self, _at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
-        self.close(rows)
+        self.close(false, rows)
     }
 }
 
@@ -49,10 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_lose_blanks_and_carriage_returns_however_they_arrive() {
-        let text = "one\r\n\n  two  words  \n \nthree";
+    fn lines_lose_their_ends_and_nothing_else_however_they_arrive() {
+        let text = "one\r\n\n  two  words \t\n \r\n\r inner\rreturn\r\r\nlast \r";
         for piece in 1..=text.len() {
-            assert_eq!(found(Lines::default(), text, piece).unwrap(), ["one", "two  words", "three"], "{piece}");
+            assert_eq!(
+                found(Lines::default(), text, piece).unwrap(),
+                ["one", "  two  words \t", "\r inner\rreturn\r", "last \r"],
+                "{piece}"
+            );
         }
     }
 }

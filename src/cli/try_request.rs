@@ -1,0 +1,199 @@
+//! `llmscen try`: one request of a scenario, and everything that came back.
+
+use crate::cli::args::{Sources, TryArgs};
+use crate::cli::exit::Exit;
+use crate::cli::run::{cache, tool};
+use crate::cli::signals;
+use crate::cli::sources::{self, Source};
+use crate::cli::terminal::Terminal;
+use crate::cli::visible::indented;
+use crate::model::outcome::{Failure, FailureKind, Outcome, Usage};
+use crate::model::plan::{Case, Plan};
+use crate::model::target::Place;
+use crate::model::units::Nanos;
+use crate::run::context::Context;
+use crate::run::error::RunError;
+use crate::run::single_request::{Content, SingleRequest, send_one};
+use crate::run::stop::Stop;
+use crate::store::{RunDir, Where};
+use crate::view::Inconclusive;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Instant, SystemTime};
+
+pub fn try_request(args: &TryArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
+    let Some(plans) = sources::load(&args.sources, env, terminal) else { return Exit::Scenario };
+    let [Source { plan, .. }] = plans.as_slice() else {
+        terminal.error(&format!("`try` sends one request of one scenario, but {} scenarios were given", plans.len()));
+        return Exit::Scenario;
+    };
+    let Some((index, case)) = choose(plan, args.case.as_deref(), terminal) else { return Exit::Scenario };
+    let folder = match tempfile::Builder::new().prefix("llmscen-try-").tempdir() {
+        Ok(folder) => folder,
+        Err(error) => {
+            terminal.error(&format!("cannot make a temporary folder: {error}; set TMPDIR to a folder that can be written"));
+            return Exit::Error;
+        }
+    };
+    announce(case, terminal);
+    match sent((plan, index), &args.sources, folder.path(), env) {
+        Ok(sent) => show(case, &sent, terminal),
+        Err(error) => {
+            terminal.error(&error.to_string());
+            // The error names the log of the managed server.
+            if matches!(error, RunError::Server(_)) {
+                let _ = folder.keep();
+            }
+            if matches!(error, RunError::Interrupted) { Exit::Interrupted } else { Exit::Error }
+        }
+    }
+}
+
+/// The case of this id, or else the first one.
+fn choose<'a>(plan: &'a Plan, id: Option<&str>, terminal: &mut Terminal) -> Option<(usize, &'a Case)> {
+    let found = plan.cases.iter().enumerate().find(|(_, case)| id.is_none_or(|id| case.id == id));
+    if found.is_none() {
+        let ids: Vec<&str> = plan.cases.iter().map(|case| case.id.as_str()).collect();
+        terminal.error(&format!("no case has the id `{}`; the cases are: {}", id.unwrap_or_default(), ids.join("  ")));
+    }
+    found
+}
+
+fn announce(case: &Case, terminal: &mut Terminal) {
+    match (&case.target.server, &case.target.place) {
+        (Some(_), _) => terminal.say(&format!("case {}: starting the server", case.id)),
+        (None, Place::Local(_)) => terminal.say(&format!("case {}: loading the model", case.id)),
+        (None, _) => terminal.say(&format!("case {}", case.id)),
+    }
+}
+
+fn sent(
+    (plan, index): (&Plan, usize),
+    sources: &Sources,
+    folder: &Path,
+    env: &BTreeMap<String, String>,
+) -> Result<SingleRequest, RunError> {
+    // Nobody listens: what a run reports while it prepares is not shown here.
+    let (events, _) = mpsc::channel();
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let context = Context {
+        env: env.clone(),
+        cache: cache(env),
+        tool: tool(),
+        output: None,
+        only: sources.only.clone(),
+        force: false,
+        inconclusive: Inconclusive::Failure,
+        origin: Instant::now(),
+        wall_ns: wall.as_nanos() as u64,
+        stop: Stop::default(),
+        events: events.clone(),
+    };
+    signals::listen(context.stop.clone(), events).map_err(RunError::Thread)?;
+    let place = Where { explicit: Some(folder), dir: folder, name: "try", started: "", force: false };
+    send_one(plan, index, &RunDir::create(&place)?, &context)
+}
+
+/// Prints the exchange, then what it came to.
+fn show(case: &Case, sent: &SingleRequest, terminal: &mut Terminal) -> Exit {
+    let mut text = String::new();
+    if let Some(url) = &sent.url {
+        text.push_str(&format!("POST {url}\n{}\n", head(&sent.headers)));
+    }
+    text.push_str(&format!("{}\n\n", indented(&sent.body)));
+    if let Some(reply) = &sent.reply {
+        let at = sent.outcome.timeline.headers.map(|at| format!("  (after {})", ms(since_send(&sent.outcome, at))));
+        text.push_str(&format!("{}{}\n{}\n", reply.status, at.unwrap_or_default(), head(&reply.headers)));
+    }
+    text.push_str(&content(case, &sent.content));
+    let reasoning = sent.message.as_ref().map(|message| message.reasoning.as_str()).filter(|text| !text.is_empty());
+    let answer =
+        sent.message.as_ref().map(|message| message.content.as_str()).filter(|text| reasoning.is_some() && !text.is_empty());
+    for (title, words) in [("reasoning", reasoning), ("text", answer.or(sent.text.as_deref().filter(|_| reasoning.is_none())))] {
+        if let Some(words) = words.filter(|words| !words.is_empty()) {
+            text.push_str(&format!("{title}:\n{words}\n\n"));
+        }
+    }
+    text.push_str(&format!("{}\n", summary(sent)));
+    terminal.foreign(&text);
+    match &sent.outcome.end {
+        Ok(_) => Exit::Pass,
+        Err(failure) => {
+            terminal.error(&explained(failure));
+            if failure.kind == FailureKind::Cancelled { Exit::Interrupted } else { Exit::Error }
+        }
+    }
+}
+
+fn head(headers: &[(String, String)]) -> String {
+    headers.iter().map(|(name, value)| format!("  {name}: {value}\n")).collect()
+}
+
+fn content(case: &Case, content: &Content) -> String {
+    match content {
+        // The text and the times are all that a model in this process makes.
+        Content::Document(_) if matches!(case.target.place, Place::Local(_)) => String::new(),
+        Content::Document(text) if text.is_empty() => String::new(),
+        Content::Document(text) => format!("{}\n\n", indented(text).trim_end_matches('\n')),
+        Content::Events(events) => {
+            let line = |(at, event): &(Nanos, String)| {
+                let mut lines = event.lines();
+                let first = format!("{:>10}  {}\n", ms(*at), lines.next().unwrap_or_default());
+                first + &lines.map(|line| format!("{:>10}  {line}\n", "")).collect::<String>()
+            };
+            events.iter().map(line).collect::<String>() + "\n"
+        }
+    }
+}
+
+/// One line: how the request ended, its times after the send, its tokens.
+fn summary(sent: &SingleRequest) -> String {
+    let outcome = &sent.outcome;
+    let after = |at: Nanos| ms(since_send(outcome, at));
+    let mut parts = vec![match &outcome.end {
+        Ok(_) => "ok".to_owned(),
+        Err(failure) => format!("failed ({})", failure.kind),
+    }];
+    parts.extend(outcome.timeline.tokens.first().map(|first| format!("TTFT {}", after(*first))));
+    parts.push(format!("end {}", after(outcome.timeline.end)));
+    let (events, usage) = (outcome.timeline.tokens.len(), &outcome.usage);
+    if events > 0 {
+        parts.push(format!("{} in {}", plural(events as u64, "token event"), plural(u64::from(outcome.reads), "read")));
+    }
+    parts.extend(tokens(usage, sent.counted));
+    parts.extend(outcome.items.map(|items| plural(items, "input")));
+    let reason = outcome.end.as_ref().ok().map(|finish| finish.reason.as_str()).filter(|reason| !reason.is_empty());
+    parts.extend(reason.map(|reason| format!("finish reason {reason}")));
+    parts.join(", ")
+}
+
+/// The server's counts, or this side's where it reports none.
+fn tokens(usage: &Usage, counted: Option<u64>) -> Option<String> {
+    let known = [("prompt", usage.prompt), ("output", usage.output), ("reasoning", usage.reasoning), ("cached", usage.cached)];
+    let known: Vec<String> = known.iter().filter_map(|(name, count)| Some(format!("{name} {}", (*count)?))).collect();
+    match (known.is_empty(), counted) {
+        (false, _) => Some(format!("usage: {} tokens", known.join(" + "))),
+        (true, Some(counted)) => Some(format!("no usage reported, {} counted", plural(counted, "output token"))),
+        (true, None) => None,
+    }
+}
+
+/// What a failed request is reported as.
+fn explained(failure: &Failure) -> String {
+    let place = if failure.at.is_empty() { String::new() } else { format!(" ({})", failure.at) };
+    format!("the request failed: {}{place}", failure.message)
+}
+
+fn since_send(outcome: &Outcome, at: Nanos) -> Nanos {
+    let timeline = &outcome.timeline;
+    at.since(timeline.last_sent.or(timeline.sent).unwrap_or(timeline.intended))
+}
+
+fn ms(span: Nanos) -> String {
+    format!("{:.1} ms", span.millis())
+}
+
+fn plural(count: u64, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}

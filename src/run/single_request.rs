@@ -1,0 +1,204 @@
+//! One request of a case, sent by the engine that a round uses, and kept as a whole.
+
+use crate::engine::clock::Clock;
+use crate::engine::copy::{Copied, Copies, Heads};
+use crate::engine::http::{Finished, Setting};
+use crate::engine::manners::Manners;
+use crate::engine::redact::Redactor;
+use crate::engine::route::Route;
+use crate::model::call::Call;
+use crate::model::outcome::{Outcome, Phase};
+use crate::model::plan::{Case, Plan};
+use crate::model::units::Nanos;
+use crate::run::bench::{Bench, Store};
+use crate::run::context::Context;
+use crate::run::error::RunError;
+use crate::run::feed::{Recipe, first_call};
+use crate::run::host::{route, simulator};
+use crate::run::ledger::Ledger;
+use crate::run::line::shifted;
+use crate::run::managed::Servers;
+use crate::run::model::{Models, engine, session};
+use crate::run::stop::{Level, Stop};
+use crate::store::RunDir;
+use crate::wire::Message;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::task::LocalSet;
+
+/// A request that was sent and what came back, secrets removed.
+#[derive(Debug)]
+pub struct SingleRequest {
+    /// Where it was sent; None for a model in this process.
+    pub url: Option<String>,
+    /// The headers that were sent.
+    pub headers: Vec<(String, String)>,
+    /// The body that was sent.
+    pub body: String,
+    /// The head of the reply, if one came.
+    pub reply: Option<ReplyHead>,
+    /// The body of the reply.
+    pub content: Content,
+    /// Its stamps, counts and end.
+    pub outcome: Outcome,
+    /// The generated text of all choices.
+    pub text: Option<String>,
+    /// The reply of the first choice.
+    pub message: Option<Message>,
+    /// Output tokens that the scenario's tokenizer counts in the text.
+    pub counted: Option<u64>,
+}
+
+/// The head of a reply.
+#[derive(Debug)]
+pub struct ReplyHead {
+    /// `HTTP/1.1 200 OK`.
+    pub status: String,
+    /// Its headers.
+    pub headers: Vec<(String, String)>,
+}
+
+/// The body of a reply.
+#[derive(Debug, PartialEq)]
+pub enum Content {
+    /// A document.
+    Document(String),
+    /// The events of a stream as they came, each with its time after the send.
+    Events(Vec<(Nanos, String)>),
+}
+
+/// Sends the first request of a case: the first turn where that is a session. It is not retried, and nobody leaves early.
+/// Files of a managed server go to `folder`.
+///
+/// # Errors
+/// It cannot be made, or its server or model cannot be had. A request that failed is none.
+pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -> Result<SingleRequest, RunError> {
+    let case = plan.cases.get(index).ok_or(RunError::NothingToSend)?;
+    let bench = Store::default().bench((index, case), plan, context)?;
+    let seed = plan.seed.child(case.id.as_str()).child(0u64);
+    let prompts = shifted(&bench.lines, &Ledger::default().walks(case, &bench));
+    let call = first_call(Recipe::new(case, &bench, &prompts, seed), &context.stop)?;
+    let mut servers = Servers::default();
+    let sent = servers.of(case, &bench, folder, context).and_then(|_| {
+        let simulator = simulator(case, seed)?;
+        let route = route(bench.route.as_ref(), simulator.as_ref(), case)?;
+        let manners = Manners { retry: Vec::new(), seed, stem: format!("{}-0", bench.stem) };
+        send(plan, case, (&bench, route.as_ref()), Call { leave: None, ..call }, manners, context)
+    });
+    servers.stop(&context.stop);
+    sent
+}
+
+fn send(
+    plan: &Plan,
+    case: &Case,
+    (bench, route): (&Bench, Option<&Route>),
+    call: Call,
+    manners: Manners,
+    context: &Context,
+) -> Result<SingleRequest, RunError> {
+    let mut models = Models::default();
+    let host = models.ready(&case.target, plan.seed, context)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
+    let entry = call.entry;
+    let finished = LocalSet::new().block_on(&runtime, async {
+        let clock = Clock::starting(Instant::now());
+        // A batch that waits for more requests than this one would wait forever.
+        let alone = Stop::default();
+        alone.press();
+        let over = [alone, context.stop.clone(), Stop::default()];
+        let own = host.map(|host| (host, Arc::new(session(case, clock, None, over))));
+        let (protocol, gauges) = (bench.protocol.clone(), Arc::default());
+        let setting = Setting { clock, gauges, protocol, keep_text: true, keep_bodies: true, manners };
+        let engine = engine(&case.target, (route, own), setting)?;
+        let cancelled = context.stop.reached(Level::Drain);
+        Ok::<_, RunError>(engine.call(call, Nanos::ZERO, Phase::Measured, cancelled).await)
+    });
+    // A name that is still being resolved must not be waited for.
+    runtime.shutdown_background();
+    let mut shown = shown(case, route, finished?);
+    let tokenizer = bench.lines.get(entry).and_then(|line| line.tokenizer.as_ref());
+    shown.counted = tokenizer.zip(shown.text.as_ref()).and_then(|(tokenizer, text)| tokenizer.count(text));
+    Ok(shown)
+}
+
+/// What may be shown of a finished call.
+fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleRequest {
+    let Finished { outcome, text, message, copy } = finished;
+    let redactor = route.map_or_else(|| Redactor::of(&case.target), |route| Redactor::on(&case.target, route));
+    let Copies { request, own, heads, response } = copy.map_or_else(Copies::default, |copy| *copy);
+    let redactor = redactor.and(&own);
+    let named = case.target.headers.iter().map(|(name, _)| name.as_str());
+    let named = named.chain(own.iter().map(|(name, _)| name.as_str()));
+    let (headers, reply) = match heads {
+        Some(Heads { sent, reply }) => {
+            let reply = reply.map(|(version, status, headers)| ReplyHead {
+                status: format!("{version:?} {status}"),
+                headers: redactor.headers(&headers, std::iter::empty()),
+            });
+            (redactor.headers(&sent, named), reply)
+        }
+        None => (Vec::new(), None),
+    };
+    let in_json = redactor.in_json();
+    let sent = outcome.timeline.last_sent.or(outcome.timeline.sent).unwrap_or_default();
+    let kind = reply.as_ref().and_then(|head| head.headers.iter().find(|(name, _)| name == "content-type"));
+    let framing = if kind.is_some_and(|(_, kind)| kind.contains("event-stream")) { Framing::Sse } else { Framing::Lines };
+    let streamed = outcome.streamed && outcome.status.is_some_and(|status| (200..300).contains(&status));
+    let content = match streamed {
+        true => Content::Events(events(&response, framing, sent, |text| in_json.clean(text))),
+        false => Content::Document(in_json.clean(&String::from_utf8_lossy(&response.bytes))),
+    };
+    let url = route.map(|route| Redactor::of(&case.target).clean(&route.uri.to_string()));
+    let body = in_json.clean(&String::from_utf8_lossy(&request));
+    SingleRequest { url, headers, body, reply, content, outcome, text, message, counted: None }
+}
+
+/// How the events of a stream are told apart.
+#[derive(Clone, Copy)]
+enum Framing {
+    /// By blank lines.
+    Sse,
+    /// Each is a line.
+    Lines,
+}
+
+/// The events of a stream as they came, each with the time of the read that completed it.
+fn events(response: &Copied, framing: Framing, sent: Nanos, clean: impl Fn(&str) -> String) -> Vec<(Nanos, String)> {
+    let text = &response.bytes;
+    let at = |end: usize| response.reads.iter().find(|(_, bytes)| *bytes >= end).map_or(Nanos::ZERO, |(at, _)| at.since(sent));
+    let (mut events, mut start, mut line) = (Vec::new(), 0, 0);
+    for end in memchr::memchr_iter(b'\n', text).map(|at| at + 1).chain([text.len()]) {
+        let blank = text[line..end].trim_ascii().is_empty();
+        line = end;
+        if blank || matches!(framing, Framing::Lines) || end == text.len() {
+            let event = String::from_utf8_lossy(&text[start..end]);
+            if !event.trim().is_empty() {
+                events.push((at(end), clean(event.trim_end_matches(['\r', '\n']))));
+            }
+            start = end;
+        }
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_the_time_of_the_read_that_completed_them() {
+        let mut copied = Copied::default();
+        let ms = Nanos::from_millis;
+        for (at, piece) in [(12, "event: a\nda"), (15, "ta: 1\r\n\r\n: ping\n\ndata"), (20, ": sk-123"), (21, "\n")] {
+            copied.add(piece.as_bytes());
+            copied.mark(ms(at));
+        }
+        let clean = |text: &str| text.replace("sk-123", "[redacted]");
+        let seen = events(&copied, Framing::Sse, ms(10), clean);
+        let known = [(5, "event: a\ndata: 1"), (5, ": ping"), (11, "data: [redacted]")];
+        assert_eq!(seen, known.map(|(at, text)| (ms(at), text.to_owned())));
+        let lines: Vec<String> = events(&copied, Framing::Lines, ms(10), clean).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(lines, ["event: a", "data: 1", ": ping", "data: [redacted]"]);
+    }
+}
