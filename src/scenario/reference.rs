@@ -23,11 +23,14 @@ relative to the file that names them, or else to the working directory. A key th
 that contradicts another.
 ";
 
+/// How keys work together, after the tables.
+const GUIDE: &str = include_str!("reference/guide.md");
+
 /// The reference page: every section with its keys, their types, defaults, meaning and an example.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     section(&mut page, "", &SCENARIO);
-    page
+    page + GUIDE
 }
 
 /// A block's table, the words of its choices, and then the blocks inside of it.
@@ -210,6 +213,25 @@ mod tests {
     fn the_reference_of_the_documentation_is_current() {
         let written = std::fs::read_to_string("docs/scenario.md").unwrap_or_default();
         assert!(written == markdown(), "write it again: llmscen schema --markdown > docs/scenario.md");
+    }
+
+    #[test]
+    fn the_blocks_of_the_guide_are_scenarios() {
+        let rest = [
+            "target: { url: simulator, model: m }",
+            "dataset: { kind: prompt, text: x }",
+            "load: { concurrency: 1, requests: 4 }",
+        ];
+        let blocks = GUIDE.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next());
+        let cases = blocks.map(|block| {
+            let given = |line: &str| block.starts_with(line.split(' ').next().unwrap_or_default());
+            let rest: String = rest.iter().filter(|line| !given(line)).map(|line| format!("{line}\n")).collect();
+            let text = Some(format!("version: 1\nname: t\n{rest}{block}"));
+            let input = crate::scenario::Input { path: "t.yaml".as_ref(), text, env: &std::collections::BTreeMap::new(), set: &[] };
+            let loaded = crate::scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
+            loaded.plan.cases.len()
+        });
+        assert_eq!(cases.collect::<Vec<_>>(), [4, 6, 6, 1, 1, 1]);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::scenario::sections::Draft;
 use crate::scenario::tree::Node;
 use presets::{On, PRESETS, Preset};
 use std::collections::BTreeSet;
-use words::{STYLE, argument};
 pub(crate) use words::{ARGUMENT, COMMAND, command, settle};
+use words::{STYLE, argument};
 
 const PRESET: Kind = Kind::Choice(
     &[

@@ -46,7 +46,8 @@ pub(crate) fn settle(root: &mut Node, sources: &Sources) {
 }
 
 /// The paths whose values a program gets, and whether `true` and `false` are text there too.
-const WORDS: [(&str, bool); 3] = [("target.server.command", false), ("target.server.args", false), ("target.server.env", true)];
+const WORDS: [(&str, bool); 4] =
+    [("target.server.command", false), ("target.server.args", false), ("target.server.env", true), ("dataset.command", false)];
 
 /// The same for the values of a matrix, those of `zip`, `include` and `exclude` among them.
 fn spell_swept(node: &mut Node, sources: &Sources) {
@@ -174,9 +175,8 @@ mod tests {
 
     #[test]
     fn arguments_become_flags() {
-        let styled = |text, style| {
-            read(text).entries().iter().flat_map(|entry| argument(entry, style)).collect::<Vec<_>>().join(" ")
-        };
+        let styled =
+            |text, style| read(text).entries().iter().flat_map(|entry| argument(entry, style)).collect::<Vec<_>>().join(" ");
         let flags = |text| styled(text, "kebab");
         assert_eq!(flags("{max_num_seqs: 64, enforce_eager: true, n: 2}"), "--max-num-seqs 64 --enforce-eager -n 2");
         assert_eq!(flags("{a: false, b: null, c: [], --as_is: x, dtype: float16}"), "--as_is x --dtype float16");
