@@ -61,7 +61,7 @@ fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         let of = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
         terminal.data(&format!("first request of `{}`{of}:\n{body}\n", plan.cases[0].id));
     }
-    for warning in logits(plan).iter().chain(&forecast.undecidable) {
+    for warning in logits(plan).iter().chain(&forecast.undecidable).chain(&forecast.short_data) {
         terminal.warn(&plain(warning));
     }
 }

@@ -40,7 +40,7 @@ pub use failures::failures;
 pub use groups::groups;
 pub use live::row;
 pub use local::{Worked, speed, worked};
-pub use notes::{notes, token_source};
+pub use notes::{notes, prompt_lengths, token_source};
 pub use pictures::pictures;
 pub use records::Records;
 pub use repeats::repeats;

@@ -4,7 +4,7 @@ use crate::frame::CaseFacts;
 use crate::frame::error::FrameError;
 use crate::frame::facts::{self, Fact};
 use crate::frame::table::Table;
-use crate::model::report::TokenSource;
+use crate::model::report::{PromptLengths, TokenSource};
 
 /// Disagreement of two counts from which on it is said.
 const DISAGREEMENT: f64 = 0.02;
@@ -19,13 +19,33 @@ pub fn token_source(table: &Table, case: &str) -> Result<Option<TokenSource>, Fr
     Ok(weakest(&succeeded(table, case)?))
 }
 
+/// Prompt lengths of a case as requested and as counted by the server. None where no ok request has both counts.
+///
+/// # Errors
+/// Where the table holds a word that is not one of its column's.
+pub fn prompt_lengths(table: &Table, case: &str) -> Result<Option<PromptLengths>, FrameError> {
+    Ok(lengths(&succeeded(table, case)?))
+}
+
+fn lengths(ok: &[Fact<'_>]) -> Option<PromptLengths> {
+    let both: Vec<(u64, u64)> = ok.iter().filter_map(|fact| fact.counted.prompt.zip(fact.usage.prompt)).collect();
+    let n = both.len() as u64;
+    let mean = |of: fn(&(u64, u64)) -> u64| both.iter().map(of).sum::<u64>() as f64 / n as f64;
+    (n > 0).then(|| PromptLengths {
+        n,
+        requested_mean: mean(|pair| pair.0),
+        reported_mean: mean(|pair| pair.1),
+        approximate: ok.iter().any(|fact| fact.approximate),
+    })
+}
+
 /// What must be said about the counts and gaps of a case, a sentence each.
 ///
 /// # Errors
 /// Where the table holds a word that is not one of its column's.
 pub fn notes(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<String>, FrameError> {
     let ok = succeeded(table, &facts.case.id)?;
-    Ok([lower_bound(&ok), no_prompt_counts(&ok), approximate(&ok), disagreement(&ok), together(&ok)]
+    Ok([lower_bound(&ok), no_prompt_counts(&ok), approximate(&ok), disagreement(&ok), other_lengths(&ok), together(&ok)]
         .into_iter()
         .flatten()
         .collect())
@@ -71,23 +91,32 @@ fn approximate(ok: &[Fact<'_>]) -> Option<String> {
     })
 }
 
-/// One sentence for the kind that disagrees most.
+/// A tokenizer of this side that counts the output otherwise than the server.
 fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
-    let sums = |pair: fn(&Fact<'_>) -> Option<(u64, u64)>| {
-        let both = ok.iter().filter(|fact| !fact.approximate).filter_map(pair);
-        both.fold((0, 0), |sum, (usage, counted)| (sum.0 + usage, sum.1 + counted))
-    };
-    let output = sums(|fact| fact.usage.output.zip(fact.counted.output.filter(|counted| *counted > 0)));
-    let prompt = sums(|fact| fact.usage.prompt.zip(fact.counted.prompt));
-    let off = |(usage, counted): (u64, u64)| (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
-    let (name, sums) = if off(output) >= off(prompt) { ("output", output) } else { ("prompt", prompt) };
-    let (usage, counted) = sums;
-    (off(sums) > DISAGREEMENT).then(|| {
-        let percent = off(sums) * 100.0;
+    let both = ok.iter().filter(|fact| !fact.approximate).filter_map(|fact| fact.usage.output.zip(fact.counted.output.filter(|n| *n > 0)));
+    let (usage, counted) = both.fold((0, 0), |sum, (usage, counted)| (sum.0 + usage, sum.1 + counted));
+    let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
+    (off > DISAGREEMENT).then(|| {
+        let percent = off * 100.0;
         format!(
-            "Usage and tokenizer differ by {percent:.1} % on {name} tokens: {usage} reported, {counted} counted. Usage is used."
+            "Usage and tokenizer differ by {percent:.1} % on output tokens: {usage} reported, {counted} counted. Usage is used."
         )
     })
+}
+
+/// Prompts of another length than was asked for: the load was not the one that the scenario names.
+fn other_lengths(ok: &[Fact<'_>]) -> Option<String> {
+    let lengths = lengths(ok).filter(|lengths| lengths.difference().abs() > DISAGREEMENT)?;
+    let (percent, word) = (lengths.difference().abs() * 100.0, if lengths.difference() > 0.0 { "more" } else { "fewer" });
+    let PromptLengths { requested_mean, reported_mean, .. } = lengths;
+    let why = if lengths.approximate {
+        "Lengths come from the built-in approximate tokenizer; set `dataset.tokenizer` to the model's own."
+    } else {
+        "The server uses another tokenizer or chat template than `dataset.tokenizer`."
+    };
+    Some(format!(
+        "The server counted {reported_mean:.1} prompt tokens per request, {percent:.1} % {word} than the {requested_mean:.1} requested. {why}"
+    ))
 }
 
 fn together(ok: &[Fact<'_>]) -> Option<String> {
@@ -140,11 +169,19 @@ mod tests {
     }
 
     #[test]
-    fn a_disagreement_is_said_once_and_a_stand_in_cannot_disagree() {
+    fn other_counts_of_the_server_are_told_and_a_stand_in_cannot_disagree_on_the_output() {
         let rows = [counted(outcome(0), 12, 4, false), counted(outcome(1), 10, 4, false)];
-        let known = "Usage and tokenizer differ by 10.0 % on prompt tokens: 20 reported, 22 counted. Usage is used.";
+        let known = "The server counted 10.0 prompt tokens per request, 9.1 % fewer than the 11.0 requested. \
+                     The server uses another tokenizer or chat template than `dataset.tokenizer`.";
         assert_eq!(said(&rows), [known]);
-        assert_eq!(said(&[counted(outcome(0), 12, 4, true)]), [] as [String; 0]);
+        let lengths = prompt_lengths(&table("a", &rows), "a").unwrap().unwrap();
+        assert_eq!((lengths.n, lengths.requested_mean, lengths.reported_mean, lengths.approximate), (2, 11.0, 10.0, false));
+        assert!(said(&[counted(outcome(0), 12, 9, true)])[0].ends_with("set `dataset.tokenizer` to the model's own."));
+        assert_eq!(said(&[counted(outcome(0), 10, 9, true)]), [] as [String; 0], "2 % and less are no news");
+        assert_eq!(
+            said(&[counted(outcome(0), 10, 5, false)])[0].split(':').next(),
+            Some("Usage and tokenizer differ by 25.0 % on output tokens")
+        );
         let guessed = Outcome { usage: Usage::default(), ..counted(outcome(0), 12, 4, true) };
         assert!(said(&[guessed])[0].starts_with("Token counts are approximate"));
     }

@@ -15,7 +15,10 @@ pub fn overall(cases: &[CaseReport]) -> RunVerdict {
     }
     let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| of_ruling(verdict.ruling));
     let audits = cases.iter().map(|case| if case.audit.valid { RunVerdict::Pass } else { RunVerdict::Invalid });
-    rulings.chain(audits).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
+    let short = |case: &CaseReport| !case.verdicts.is_empty() && case.unreached().is_some();
+    // Objectives that hold over fewer requests than the scenario asks for must not pass a gate in silence.
+    let data = cases.iter().any(short).then_some(RunVerdict::Inconclusive);
+    rulings.chain(audits).chain(data).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
 }
 
 /// The verdict on a run of searches. That some loads fail is what a search is for: it passes where each has an answer that was
@@ -76,7 +79,7 @@ mod tests {
     use crate::model::labels::{Labels, Scalar};
     use crate::model::metric::Metric;
     use crate::model::plan::STAGE;
-    use crate::model::report::Audit;
+    use crate::model::report::{Audit, DatasetEnd};
     use crate::model::sample::Counts;
     use crate::model::seed::Seed;
 
@@ -98,6 +101,17 @@ mod tests {
         let all = [of(&[]), of(&[Pass]), of(&[Inconclusive, Pass]), of(&[Fail, Inconclusive]), of(&[Fail, Invalid, Pass])];
         let known = [RunVerdict::Pass, RunVerdict::Pass, RunVerdict::Inconclusive, RunVerdict::Fail, RunVerdict::Invalid];
         assert_eq!(all, known);
+    }
+
+    #[test]
+    fn a_dataset_that_ends_early_passes_no_gate() {
+        let of = |planned, rulings: &[Ruling]| {
+            let end = DatasetEnd { after: 209, planned };
+            overall(&[CaseReport { dataset_end: Some(end), ..case(rulings, true, 5) }])
+        };
+        assert_eq!(of(Some(100_000), &[Ruling::Pass]), RunVerdict::Inconclusive);
+        assert_eq!(of(Some(100_000), &[Ruling::Fail]), RunVerdict::Fail);
+        assert_eq!([of(None, &[Ruling::Pass]), of(Some(100_000), &[])], [RunVerdict::Pass; 2], "nothing was asked for, or set");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum Source {
     Longalpaca,
     /// Rows of any table, by [`DatasetSpec::columns`].
     Rows,
+    /// Rows that a command prints, a JSON object a line, by [`DatasetSpec::columns`].
+    Command(CommandSpec),
     /// OpenAI message lists, JSONL.
     Messages,
     /// ShareGPT conversations, of both common shapes.
@@ -59,6 +61,19 @@ pub enum Source {
     },
     /// Pictures beside a text.
     Images(ImagesSpec),
+}
+
+/// A command that prints rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommandSpec {
+    /// The program and its arguments; no shell reads them.
+    pub words: Vec<String>,
+    /// Its working folder.
+    pub cwd: String,
+    /// Environment variables over those of this process.
+    pub env: Vec<(String, String)>,
+    /// How long it may take until its first row.
+    pub timeout: Nanos,
 }
 
 /// How the columns of a trace are named.
@@ -167,8 +182,8 @@ pub enum OnExhausted {
     Cycle,
     /// End the case there.
     Stop,
-    /// End the case there as an error.
-    Error,
+    /// End the run there as an error.
+    Fail,
 }
 
 /// The prompts of a case.
@@ -176,7 +191,7 @@ pub enum OnExhausted {
 pub struct DatasetSpec {
     /// Kind, with what belongs to it alone.
     pub source: Source,
-    /// The file; None: the copy that ships with the tool, or a download where the kind has one.
+    /// The file; None: the copy that ships with the tool, or a download where the kind has one. Of a command, its text.
     pub path: Option<String>,
     /// A tokenizer.json, the folder that holds one, or a model's name on the hub.
     pub tokenizer: Option<String>,

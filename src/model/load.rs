@@ -120,6 +120,11 @@ impl Shape {
         }
     }
 
+    /// Whether stages send nothing at all: a rate or a number of users that stays at 0.
+    pub fn is_pause(&self) -> bool {
+        self.users() == Some(0) || self.end().and_then(|end| self.expected(end)) == Some(0.0)
+    }
+
     /// The load as one number: users, arrivals per second, or the speed of a trace; and which of them. None where it has
     /// no single one.
     pub fn size(&self) -> (Option<f64>, &'static str) {

@@ -84,6 +84,9 @@ pub struct Part {
     /// Prompts sent that the run had sent before, since the data is shorter: sessions count once.
     #[serde(default)]
     pub rows_repeated: u64,
+    /// The dataset ended before the load did (`on_exhausted: stop`), and every request before that was sent.
+    #[serde(default)]
+    pub dataset_ended: bool,
     /// How it was a probe of a search; None where it was none.
     #[serde(default)]
     pub probe: Option<ProbePart>,

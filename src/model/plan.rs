@@ -130,7 +130,8 @@ pub struct Excerpt {
 }
 
 impl Case {
-    /// Its stages that will be run, in order. None, where its load has none; stages that a duration cuts off are left out.
+    /// Its stages that send requests, in order, each with its number among all stages. Pauses and stages that a duration
+    /// cuts off are left out.
     pub fn stages(&self) -> Vec<Excerpt> {
         let start = match self.load.warmup {
             Warmup::Span(span) => Some(span),
@@ -143,11 +144,9 @@ impl Case {
     }
 
     fn stage(&self, index: usize) -> Option<Case> {
-        let shape = self.load.shape.stage(index)?;
+        let shape = self.load.shape.stage(index).filter(|shape| !shape.is_pause())?;
         let labels = self.labels.with(STAGE, Scalar::Int(index as i64 + 1));
-        // Nothing can be asserted of a pause.
-        let pause = shape.users() == Some(0) || shape.end().and_then(|end| shape.expected(end)) == Some(0.0);
-        let about = |check: &&Check| !pause && labels.covers(&check.when);
+        let about = |check: &&Check| labels.covers(&check.when);
         let checks = self.stage_checks.iter().filter(about).cloned().collect();
         let load = Load { shape, requests: None, duration: None, warmup: Warmup::Requests(0), ..self.load.clone() };
         let id = format!("{}/stage={}", self.id, index + 1);

@@ -16,6 +16,7 @@ use crate::model::server::{ServerEnd, Startup};
 use crate::model::telemetry::Telemetry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// How a reason begins that lies in the run's course and not in the tool's speed.
 pub const OFF_PLAN: &str = "the run did not happen as planned: ";
@@ -115,6 +116,43 @@ pub struct GroupReport {
     pub distributions: BTreeMap<Metric, Distribution>,
 }
 
+/// Prompt lengths of one case: as its requests were made, and as the server counted them. Over ok requests with both counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PromptLengths {
+    /// Requests.
+    pub n: u64,
+    /// Mean tokens by this side's tokenizer, chat template included where it has one.
+    pub requested_mean: f64,
+    /// Mean tokens in the server's usage.
+    pub reported_mean: f64,
+    /// The built-in approximate tokenizer counted for this side.
+    pub approximate: bool,
+}
+
+impl PromptLengths {
+    /// By which share of the requested length the server counted more; below 0 fewer.
+    pub fn difference(&self) -> f64 {
+        self.reported_mean / self.requested_mean.max(1.0) - 1.0
+    }
+}
+
+/// Where a dataset ended a case before its load did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetEnd {
+    /// Measured requests by then, over all rounds; a conversation counts once.
+    pub after: u64,
+    /// The number that `load.requests` sets for these rounds; None where it sets none.
+    pub planned: Option<u64>,
+}
+
+impl fmt::Display for DatasetEnd {
+    /// `the dataset ended after 209 of 100000 requests`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.planned.map(|planned| format!(" of {planned}")).unwrap_or_default();
+        write!(f, "the dataset ended after {}{of} requests", self.after)
+    }
+}
+
 /// One prompt length of a `speed_benchmark`, as model cards state it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeedRow {
@@ -159,6 +197,10 @@ pub struct CaseReport {
     pub repeats: Vec<Repeat>,
     /// Source of the output token counts; None where no request succeeded.
     pub token_source: Option<TokenSource>,
+    /// Prompt lengths as requested and as counted by the server; None where one of the two is not known.
+    pub prompt_lengths: Option<PromptLengths>,
+    /// Where the dataset ended it before its load did, if so.
+    pub dataset_end: Option<DatasetEnd>,
     /// Self-audit.
     pub audit: Audit,
     /// The limit by whose loss it was given up, if so.
@@ -191,6 +233,11 @@ impl CaseReport {
     /// Whether it is a stage of the case before it, whose requests are counted there too.
     pub fn is_stage(&self) -> bool {
         self.labels.get(STAGE).is_some()
+    }
+
+    /// Where its dataset ended before the requests that the scenario asks for.
+    pub fn unreached(&self) -> Option<DatasetEnd> {
+        self.dataset_end.filter(|end| end.planned.is_some())
     }
 }
 

@@ -49,6 +49,36 @@ pub enum PromptError {
         /// What to convert it to.
         instead: &'static str,
     },
+    /// The command cannot be started.
+    #[error("cannot start the command of the dataset in {cwd}: {source} (`dataset.command: {command}`)")]
+    NoCommand {
+        /// The command.
+        command: String,
+        /// Its folder.
+        cwd: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The command failed.
+    #[error("the command of the dataset failed with {how} (`dataset.command: {command}`){stderr}")]
+    Command {
+        /// The command.
+        command: String,
+        /// How it ended.
+        how: String,
+        /// The end of its stderr, each line on a line of its own.
+        stderr: String,
+    },
+    /// The command prints no row.
+    #[error(
+        "the command of the dataset printed no row within {seconds} s; raise `dataset.timeout` (`dataset.command: {command}`)"
+    )]
+    Silent {
+        /// The command.
+        command: String,
+        /// How long it had.
+        seconds: f64,
+    },
     /// The file is not text.
     #[error("the dataset {path} is not UTF-8: line {line}, byte {byte} of the file; convert it with `iconv -t utf-8`")]
     Utf8 {

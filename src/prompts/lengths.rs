@@ -22,32 +22,26 @@ pub struct Lengths {
     tokens: Quantity,
     low: u64,
     high: u64,
-    /// Tokens that stand already, of which a length must be more.
-    alone: u64,
+    /// Tokens of the shared prefix, of which a length must be more.
+    shared: u64,
 }
 
 impl Lengths {
-    /// Lengths of whole prompts, in which `alone` tokens stand already.
+    /// Lengths of texts that begin with `shared` tokens and have `around` tokens around them, which `prompt_tokens` bounds too.
     ///
     /// # Errors
     /// A length that cannot be drawn, lies outside `prompt_tokens`, or leaves no token for the prompt's own text.
-    pub fn new(kind: &'static str, tokens: &Quantity, alone: u64, setting: &Setting<'_>) -> Result<Lengths, PromptError> {
+    pub fn new(
+        kind: &'static str,
+        tokens: &Quantity,
+        (shared, around): (u64, u64),
+        setting: &Setting<'_>,
+    ) -> Result<Lengths, PromptError> {
         let (min, high) = bounds(setting);
-        // Where nothing stands around it, a prompt may be empty.
-        let low = if alone == 0 { min } else { min.max(alone + 1) };
-        let lengths = Lengths { tokens: tokens.clone(), low, high, alone };
-        lengths.checked(kind, min)
-    }
-
-    /// Lengths of what is behind `alone` tokens; `prompt_tokens` bounds both together.
-    ///
-    /// # Errors
-    /// As [`Lengths::new`].
-    pub fn behind(kind: &'static str, tokens: &Quantity, alone: u64, setting: &Setting<'_>) -> Result<Lengths, PromptError> {
-        let (min, high) = bounds(setting);
-        let (min, high) = (min.saturating_sub(alone), high.saturating_sub(alone));
-        let lengths = Lengths { tokens: tokens.clone(), low: min.max(1), high, alone: 0 };
-        lengths.checked(kind, min)
+        let (min, high) = (min.saturating_sub(around), high.saturating_sub(around));
+        // Only a text alone may be empty.
+        let low = if shared + around == 0 { min } else { min.max(shared + 1) };
+        Lengths { tokens: tokens.clone(), low, high, shared }.checked(kind, min)
     }
 
     fn checked(self, kind: &'static str, min: u64) -> Result<Lengths, PromptError> {
@@ -65,11 +59,8 @@ impl Lengths {
             Quantity::Fixed(n) | Quantity::Uniform { high: n, .. } => n.min(self.high),
             _ => self.high,
         };
-        if most <= self.alone && self.alone > 0 {
-            let alone = self.alone;
-            return wrong(format!(
-                "{most} tokens are too few: system message, chat template and shared prefix alone are {alone}"
-            ));
+        if most <= self.shared && self.shared > 0 {
+            return wrong(format!("{most} tokens are too few: the shared prefix alone has {}", self.shared));
         }
         if let Quantity::Fixed(n) = self.tokens
             && !(self.low..=self.high).contains(&n)
@@ -82,13 +73,10 @@ impl Lengths {
     /// What a reader of the report must know of lengths that the distribution has and no prompt can.
     pub fn note(&self, seed: Seed) -> Option<String> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.child("note").0);
-        let short = |_| draw(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.alone);
-        (self.alone > 0 && (0..REDRAWS).any(short)).then(|| {
-            format!(
-                "prompt lengths of {} tokens and fewer are drawn again: system message, chat template and shared prefix \
-                 alone are as many",
-                self.alone
-            )
+        let short = |_| draw(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared);
+        let shared = self.shared;
+        (shared > 0 && (0..REDRAWS).any(short)).then(|| {
+            format!("prompt lengths of {shared} tokens and fewer are drawn again: the shared prefix has {shared} tokens")
         })
     }
 

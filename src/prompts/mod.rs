@@ -54,7 +54,7 @@ use std::time::Duration;
 /// Prompts by index. Equal calls give equal sessions.
 pub trait Prompts: Send + Sync {
     /// The session of request `seq` of the case; waits where the data is still being read. None: the data is exhausted
-    /// (`on_exhausted: stop` or `error`), or cannot be read on, which [`Prompts::fault`] tells.
+    /// (`on_exhausted: stop` or `fail`), or cannot be read on, which [`Prompts::fault`] tells.
     fn session(&self, seq: u64) -> Option<Session>;
 
     /// Sessions before they repeat; None where there is no end, or as long as it has not been reached. A small file is
@@ -190,6 +190,7 @@ pub fn open(
         Source::Openqa => Box::new(file::open(&openqa::KIND, &setting, &mut notes)?),
         Source::Longalpaca => Box::new(file::open(&longalpaca::KIND, &setting, &mut notes)?),
         Source::Rows => Box::new(file::open(&rows::KIND, &setting, &mut notes)?),
+        Source::Command(command) => Box::new(file::open_command(&rows::KIND, command, &setting)?),
         Source::Messages => Box::new(file::open(&messages::KIND, &setting, &mut notes)?),
         Source::Sharegpt => Box::new(file::open(&sharegpt::KIND, &setting, &mut notes)?),
         Source::Rerank { .. } => Box::new(file::open(&rerank::KIND, &setting, &mut notes)?),

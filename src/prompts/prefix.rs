@@ -2,8 +2,8 @@
 //!
 //! The groups take turns: prompt i belongs to group i mod N. With `order: shuffle` a bounded dataset is permuted as a
 //! whole, one without an end inside each turn of the N groups. A group's beginning has the same token ids in each of its
-//! prompts; what follows it is drawn for each prompt anew. The model reads the beginning's tokens, those of the rest and
-//! what the chat template and the system message take. With `cache_bust` each prompt has a beginning of its own, of the
+//! prompts; what follows it is drawn for each prompt anew. Lengths count as those of `random`: the system message and the
+//! chat template come on top of beginning and rest. With `cache_bust` each prompt has a beginning of its own, of the
 //! same length, so that nothing is shared.
 
 use super::error::PromptError;
@@ -58,13 +58,13 @@ pub fn open(
     let len = per_group.map(|each| groups.checked_mul(each).ok_or_else(|| wrong("too many prompts".into()))).transpose()?;
     let tokenizer = setting.tokenizer();
     let slot = slot_of(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
-    let around = tokenizer.alone(&slot) + prefix_tokens;
+    let around = tokenizer.around(&slot) + prefix_tokens;
     let prefix = Prefix {
         leads: (0..groups).map(|_| OnceLock::new()).collect(),
         len,
         slot,
         prefix_tokens,
-        lengths: Lengths::behind("prefix", tokens, around, setting)?,
+        lengths: Lengths::new("prefix", tokens, (0, around), setting)?,
         around,
         tokenizer,
         shuffled: setting.spec.order == Order::Shuffle,

@@ -1,8 +1,8 @@
 //! `random`: text of an exact length, drawn anew for every request.
 //!
-//! The length is all that the model reads: system message and chat template included where the tokenizer has one. The
-//! shared prefix is counted in tokens of the user's text; what the template puts in front of it is shared besides. With
-//! `cache_bust` each prompt has a prefix of its own, of the same length.
+//! The length is that of the user's text as a prompt of its own, shared prefix included, as the load generators of vLLM and
+//! others count it; a system message and the chat template come on top. With `cache_bust` each prompt has a prefix of its
+//! own, of the same length.
 
 use super::error::PromptError;
 use super::lead::Lead;
@@ -23,6 +23,8 @@ pub const GENERATORS: u64 = 4;
 
 struct Random {
     lengths: Lengths,
+    /// Tokens of the system message and the chat template.
+    around: u64,
     lead: Lead,
     slot: Slot,
     shared_prefix: u64,
@@ -44,12 +46,13 @@ pub fn open(
     let slot = slot_of(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
     let seed = setting.seed.child("random");
     let lead = Lead::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
-    let lengths = Lengths::new("random", tokens, lead.alone(), setting)?;
+    let around = tokenizer.around(&slot);
+    let lengths = Lengths::new("random", tokens, (shared_prefix, around), setting)?;
     notes.extend(lengths.note(seed));
     let bust = setting.spec.cache_bust && shared_prefix > 0;
-    let random = Random { lengths, lead, slot, shared_prefix, bust, tokenizer, seed, first: setting.first };
+    let random = Random { lengths, around, lead, slot, shared_prefix, bust, tokenizer, seed, first: setting.first };
     let mut rng = random.rng(setting.first, 0);
-    let n = random.lengths.draw(&mut rng);
+    let n = around + random.lengths.draw(&mut rng);
     random.lead.continued(&random.tokenizer, n, &mut rng)?;
     Ok(random)
 }
@@ -72,7 +75,7 @@ impl Random {
 impl Prompts for Random {
     fn session(&self, seq: u64) -> Option<Session> {
         let index = self.first.wrapping_add(seq);
-        let n = self.lengths.draw(&mut self.rng(index, 0));
+        let n = self.around + self.lengths.draw(&mut self.rng(index, 0));
         let lead = self.lead(index)?;
         let draw = |generator| lead.continued(&self.tokenizer, n, &mut self.rng(index, generator)).ok();
         let text = (1..=GENERATORS).find_map(draw)?;

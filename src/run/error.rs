@@ -49,8 +49,8 @@ pub enum RunError {
     /// A signal came before there was anything to save.
     #[error("interrupted before the first request; nothing was measured")]
     Interrupted,
-    /// The dataset ended before the requests did, and `on_exhausted: error` stands.
-    #[error("the dataset ran out after {rows} rows and `on_exhausted: error` stands; lower `load.requests` or use `cycle`")]
+    /// The dataset ended before the requests did, with `on_exhausted: fail`.
+    #[error("the dataset ended after {rows} rows; lower `load.requests`, or set `dataset.on_exhausted` to `cycle` or `stop`")]
     Exhausted {
         /// Usable rows.
         rows: u64,

@@ -58,6 +58,8 @@ pub struct Recipe {
     /// The next call's number.
     seq: u64,
     next: Option<Slot>,
+    /// Sessions before the end of the data, once it has been reached before that of the plan.
+    data_ended: Option<u64>,
 }
 
 /// What the calls of one line are made of.
@@ -130,6 +132,7 @@ impl Recipe {
             conversations: bench.conversations,
             seq: 0,
             next: None,
+            data_ended: None,
         }
     }
 
@@ -177,8 +180,11 @@ impl Recipe {
                 return Err(RunError::Data(fault));
             }
             return match line.case.dataset.on_exhausted {
-                OnExhausted::Error => Err(RunError::Exhausted { rows: place.number }),
-                OnExhausted::Cycle | OnExhausted::Stop => Ok(None),
+                OnExhausted::Fail => Err(RunError::Exhausted { rows: place.number }),
+                OnExhausted::Cycle | OnExhausted::Stop => {
+                    self.data_ended = Some(place.seq);
+                    Ok(None)
+                }
             };
         };
         let turns = turns_of(&session, line.case.dataset.turns.as_ref());
@@ -207,7 +213,7 @@ pub fn first_call(mut recipe: Recipe, stop: &Stop) -> Result<Call, RunError> {
 pub struct Feed {
     /// A queue per lane; clones of one shared queue in a closed loop, so that a faster lane takes more.
     pub queues: Vec<Receiver<Call>>,
-    thread: JoinHandle<Result<(), RunError>>,
+    thread: JoinHandle<Result<Option<u64>, RunError>>,
 }
 
 impl Feed {
@@ -232,8 +238,12 @@ impl Feed {
         Ok(Feed { queues: receivers.iter().cycle().take(lanes).cloned().collect(), thread })
     }
 
-    /// Ends the feed, whatever it still had, and tells whether all that was asked for could be rendered.
-    pub fn finish(self) -> Result<(), RunError> {
+    /// Ends the feed, whatever it still had. The number of sessions before the end of the data, where that came before the end
+    /// of the plan.
+    ///
+    /// # Errors
+    /// Not all that was asked for could be rendered.
+    pub fn finish(self) -> Result<Option<u64>, RunError> {
         drop(self.queues);
         self.thread.join().map_err(|_| RunError::Panicked("feed"))?
     }
@@ -249,18 +259,18 @@ fn wait(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunError> {
     Ok(())
 }
 
-fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::Sender<()>) -> Result<(), RunError> {
+fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::Sender<()>) -> Result<Option<u64>, RunError> {
     let mut ready = Some(ready);
     let mut next = Some(first);
     while let Some(call) = next {
         let queue = &queues[call.seq as usize % queues.len()];
         match queue.try_send(call) {
             Ok(()) => {}
-            Err(TrySendError::Closed(_)) => return Ok(()),
+            Err(TrySendError::Closed(_)) => return Ok(None),
             Err(TrySendError::Full(call)) => {
                 ready.take();
                 if queue.send_blocking(call).is_err() {
-                    return Ok(());
+                    return Ok(None);
                 }
                 std::thread::sleep(GATHER);
             }
@@ -269,7 +279,7 @@ fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::S
         while !recipe.ready(LOOK) {
             // Rows that are still being read must not keep a round from its end, nor for long from its beginning.
             if queues.iter().all(Sender::is_closed) {
-                return Ok(());
+                return Ok(None);
             }
             looks += 1;
             if looks == PATIENCE {
@@ -278,5 +288,5 @@ fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::S
         }
         next = recipe.call()?;
     }
-    Ok(())
+    Ok(recipe.data_ended)
 }

@@ -25,6 +25,8 @@ pub struct Forecast {
     pub first_bodies: Vec<(Option<String>, String)>,
     /// Assertions that can never pass with the planned number of requests.
     pub undecidable: Vec<String>,
+    /// Cases whose data is known to end before their requests do.
+    pub short_data: Vec<String>,
 }
 
 /// The outlook of a plan. Datasets are opened for the first body, and logs for the arrivals in them; nothing is sent.
@@ -32,7 +34,13 @@ pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
     if !plan.quests.is_empty() {
         let words = "as many as the search needs";
         let (first_bodies, undecidable) = (first_bodies(plan, cache)?, undecidable(plan));
-        return Ok(Forecast { requests: words.into(), time: "what the search needs".into(), first_bodies, undecidable });
+        return Ok(Forecast {
+            requests: words.into(),
+            time: "what the search needs".into(),
+            first_bodies,
+            undecidable,
+            short_data: Vec::new(),
+        });
     }
     let extents = extents(plan, cache)?;
     Ok(Forecast {
@@ -40,6 +48,7 @@ pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
         time: time(plan, &extents),
         first_bodies: first_bodies(plan, cache)?,
         undecidable: undecidable(plan),
+        short_data: data::short(plan, cache)?,
     })
 }
 
@@ -221,6 +230,7 @@ fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
     by_count.into_iter().chain(by_time).min().map(|sessions| sessions * turns)
 }
 
+mod data;
 mod logits;
 #[cfg(test)]
 mod tests;

@@ -75,6 +75,7 @@ fn endless(source: &Source) -> bool {
     match source {
         Source::Prompt(_) | Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. } => true,
         Source::Trace(_) | Source::Images(_) => true,
+        Source::Command(_) => false,
         Source::LineByLine | Source::Openqa | Source::Longalpaca | Source::Rows | Source::Messages | Source::Sharegpt => false,
         Source::Embeddings { .. } | Source::Rerank { .. } => false,
     }

@@ -97,7 +97,10 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     let running = stage.start_lanes(&feed, scribe.as_ref(), sender);
     let lanes: Vec<Result<LaneReport, RunError>> = running.into_iter().map(|lane| lane.and_then(Lane::finish)).collect();
     let (readings, untold) = sampler.finish();
-    let fed = feed.finish();
+    let (data_ended, fed) = match feed.finish() {
+        Ok(ended) => (ended, None),
+        Err(fault) => (None, Some(fault)),
+    };
     let written = scribe.map_or(Ok(()), Scribe::finish);
     let Collected { outcomes, mut journal, fault, ending, hopeless } = collector.finish()?;
     (part.ending, part.untold) = (ending, untold);
@@ -106,10 +109,12 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
     let places = Dealt::new(turn.case, turn.seed, bench.arrivals.as_ref());
     let sent = ledger::sent(bench, turn.walks, places, &outcomes);
+    let begun = outcomes.iter().filter(|outcome| outcome.turn == 0).count() as u64;
+    part.dataset_ended = data_ended.is_some_and(|sessions| begun >= sessions);
     part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
     stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
     let lost = turn.server.and_then(|own| own.note(&mut part, origin, &outcomes));
-    let behind = fed.err().or(written.err()).or(stage.sheets.fault()).or(lost);
+    let behind = fed.or(written.err()).or(stage.sheets.fault()).or(lost);
     let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(behind);
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.brief());

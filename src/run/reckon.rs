@@ -8,7 +8,7 @@ use crate::model::local::LocalPart;
 use crate::model::manifest::{Manifest, Part};
 use crate::model::picture::Pictures;
 use crate::model::plan::{Case, Excerpt, Plan};
-use crate::model::report::{Audit, CaseReport, Report, RunVerdict, Timelines};
+use crate::model::report::{Audit, CaseReport, DatasetEnd, Report, RunVerdict, Timelines};
 use crate::model::sample::Sample;
 use crate::model::search::SearchReport;
 use crate::run::audit::{audit, caution};
@@ -125,7 +125,9 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
     let local: Vec<LocalPart> = parts.iter().filter_map(|part| part.local.clone()).collect();
     // The stamps of a model in this process are its own thread's: no stall of a worker thread is in them.
     let caution = caution(&audit, &sample).filter(|_| local.is_empty());
-    let told = notes(table, facts, &parts)?.into_iter().chain(view::repeats::remarks(&repeats));
+    let dataset_end = dataset_end(facts, &sample);
+    let ended = dataset_end.map(|end| format!("{}.", end.to_string().replacen('t', "T", 1)));
+    let told = ended.into_iter().chain(notes(table, facts, &parts)?).chain(view::repeats::remarks(&repeats));
     Ok(CaseReport {
         id: case.id.clone(),
         labels: case.labels.clone(),
@@ -137,6 +139,7 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         speed: frame::speed(case, &groups, &local),
         groups,
         token_source: frame::token_source(table, &case.id)?,
+        prompt_lengths: frame::prompt_lengths(table, &case.id)?,
         failures: frame::failures(table, facts)?,
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
@@ -150,11 +153,20 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         startups: parts.iter().filter_map(|part| part.startup.clone()).collect(),
         server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
         local,
+        dataset_end,
         audit,
         aborted,
         saturated,
         verdicts,
     })
+}
+
+/// Where the data ended a case before the requests that its load asks for. A stage's case has that.
+fn dataset_end(facts: &CaseFacts<'_>, sample: &Sample) -> Option<DatasetEnd> {
+    let after = sample.rows.iter().filter(|row| row.place.1 == 0).count() as u64;
+    let planned = facts.case.load.requests.map(|requests| requests * facts.parts.len() as u64);
+    let ended = facts.until.is_none() && facts.parts.iter().any(|part| part.dataset_ended);
+    (ended && planned.is_none_or(|planned| after < planned)).then_some(DatasetEnd { after, planned })
 }
 
 /// The limit by whose loss a case was given up, and where its arrivals outran the server: the first of each.

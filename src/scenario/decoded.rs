@@ -218,3 +218,26 @@ fn stages_and_batches_fill_a_load() {
     assert_eq!((flowing.shape, flowing.requests), (Shape::Closed { users: 16 }, Some(160)));
     assert_eq!(of("{concurrency: 4, spread: 10s, requests: 1x}").spread, seconds(10));
 }
+
+#[test]
+fn a_pause_is_no_case_and_keeps_its_time() {
+    let of = |load: &str| case("{url: simulator}", "{}", "openqa", load);
+    let stages = |load: &str| -> Vec<(String, u64, u64)> {
+        let stages = of(load).stages().into_iter();
+        stages.map(|stage| (stage.case.id, stage.from.0 / 1_000_000_000, stage.until.0 / 1_000_000_000)).collect()
+    };
+    let known = [("base/stage=1".to_owned(), 0, 2), ("base/stage=3".to_owned(), 5, 6)];
+    assert_eq!(stages("{stages: [{rate: 8/s, for: 2s}, {rate: 0/s, for: 3s}, {rate: 1/s, for: 1s}]}"), known);
+    assert_eq!(stages("{stages: [{concurrency: 8, for: 2s}, {concurrency: 0, for: 3s}, {concurrency: 1, for: 1s}]}"), known);
+}
+
+#[test]
+fn a_command_gives_rows_with_seed_and_model_in_its_environment() {
+    let source =
+        case("{url: simulator, model: m}", "{}", "{kind: command, command: \"gen --n 5\"}", "{concurrency: 1, requests: 1}")
+            .dataset;
+    let Source::Command(command) = &source.source else { panic!("{source:?}") };
+    assert_eq!(command.words, ["gen", "--n", "5"]);
+    assert_eq!(command.env, [("LLMSCEN_SEED".to_owned(), "42".to_owned()), ("LLMSCEN_MODEL".to_owned(), "m".to_owned())]);
+    assert_eq!((command.timeout, source.strict, source.path.as_deref()), (seconds(60), true, Some("gen --n 5")));
+}

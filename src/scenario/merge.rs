@@ -244,7 +244,12 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
             );
             continue;
         }
-        let Some(value) = parse(file, path.len() + 1, value, review) else { continue };
+        let shift = path.len() + 1;
+        let text = literal(path, value).then(|| {
+            let at = Span { file, start: shift, end: shift + value.len() };
+            Node::new(at, Data::Text(value.clone()))
+        });
+        let Some(value) = text.or_else(|| parse(file, shift, value, review)) else { continue };
         match path.strip_prefix("matrix.") {
             Some(axis) => {
                 let mut matrix = root.remove("matrix").map_or(Node::new(at, Data::Null), |entry| entry.value);
@@ -264,6 +269,25 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
         }
     }
     spell_out(root, &SCENARIO);
+}
+
+/// Whether the value of a setting is text as it is. The shell has quoted it already, so it is YAML only where YAML reads all of
+/// it: `@file`, `*`, `a: b` and `a #b` are text where the scenario takes text.
+fn literal(path: &str, value: &str) -> bool {
+    let written = value.trim();
+    if written.is_empty() || written.starts_with(['"', '\'', '[', '{']) && !written.starts_with("{{") {
+        return false;
+    }
+    let mut trial = Review::default();
+    let file = trial.sources.add("--set", value, PathBuf::new());
+    let Some(node) = parse(file, 0, value, &mut trial).filter(|_| trial.is_clean()) else { return true };
+    match node.data {
+        Data::List(_) | Data::Map(_) => matches!(
+            SCENARIO.kind_at(path),
+            Some(Kind::Text | Kind::Secret | Kind::File | Kind::Hub | Kind::Template | Kind::Leaf(_))
+        ),
+        _ => value.get(node.at.range()) != Some(written),
+    }
 }
 
 fn known(path: &str) -> bool {

@@ -23,29 +23,14 @@ relative to the file that names them, or else to the working directory. A key th
 that contradicts another.
 ";
 
-const PROXIES: &str = "
-## Proxies
-
-Requests to a `target.url` go through the proxy that the environment names, as `curl` does it. The names may be in lower case.
-
-| variable | meaning |
-|---|---|
-| `HTTP_PROXY` | The proxy for `http://` targets: `http://127.0.0.1:3128`, or `http://USER:PASSWORD@HOST:PORT`. Requests carry the whole URL. |
-| `HTTPS_PROXY` | The proxy for `https://` targets. Requests go through a tunnel (`CONNECT`). |
-| `ALL_PROXY` | The proxy for targets without a proxy of their own. |
-| `NO_PROXY` | Hosts that are reached directly: names, `.domain`, addresses and CIDR ranges, separated by commas; `*` is every host. |
-
-Loopback addresses (`127.0.0.0/8`, `::1`, `localhost`) never go through a proxy. Proxies by `https://` and `socks5://` are not
-supported, and a run stops with an error that names them. The report (section Environment) and `results.json` (`targets`) name the
-proxy and its variable, and connection errors name it too; its user and password are never shown.
-";
+/// How keys work together, after the tables.
+const GUIDE: &str = include_str!("reference/guide.md");
 
 /// The reference page: every section with its keys, their types, defaults, meaning and an example.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     section(&mut page, "", &SCENARIO);
-    page.push_str(PROXIES);
-    page
+    page + GUIDE
 }
 
 /// A block's table, the words of its choices, and then the blocks inside of it.
@@ -228,6 +213,25 @@ mod tests {
     fn the_reference_of_the_documentation_is_current() {
         let written = std::fs::read_to_string("docs/scenario.md").unwrap_or_default();
         assert!(written == markdown(), "write it again: llmscen schema --markdown > docs/scenario.md");
+    }
+
+    #[test]
+    fn the_blocks_of_the_guide_are_scenarios() {
+        let rest = [
+            "target: { url: simulator, model: m }",
+            "dataset: { kind: prompt, text: x }",
+            "load: { concurrency: 1, requests: 4 }",
+        ];
+        let blocks = GUIDE.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next());
+        let cases = blocks.map(|block| {
+            let given = |line: &str| block.starts_with(line.split(' ').next().unwrap_or_default());
+            let rest: String = rest.iter().filter(|line| !given(line)).map(|line| format!("{line}\n")).collect();
+            let text = Some(format!("version: 1\nname: t\n{rest}{block}"));
+            let input = crate::scenario::Input { path: "t.yaml".as_ref(), text, env: &std::collections::BTreeMap::new(), set: &[] };
+            let loaded = crate::scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
+            loaded.plan.cases.len()
+        });
+        assert_eq!(cases.collect::<Vec<_>>(), [4, 6, 6, 1, 1, 1]);
     }
 
     #[test]

@@ -198,7 +198,7 @@ fn not_text(bytes: &[u8]) -> Option<&'static str> {
 }
 
 /// `org/name`, and no file: an ending of letters alone is a file's, `Qwen2.5-7B` is none.
-fn is_hub_name(text: &str) -> bool {
+pub(crate) fn is_hub_name(text: &str) -> bool {
     let plain = |part: &str| {
         let fits = part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         fits && part.starts_with(|c: char| c.is_ascii_alphanumeric())

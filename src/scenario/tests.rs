@@ -210,3 +210,37 @@ proptest! {
         prop_assert_eq!(plan(&mixed), plan(&sections.join("\n")));
     }
 }
+
+#[test]
+fn a_setting_takes_text_that_yaml_refuses() {
+    let base =
+        "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: prompt, text: x}\nload: {concurrency: 1, requests: 1}\n";
+    let text = |value: &str| {
+        let plan = load_with(base, &[], &[("dataset.text", value)]).unwrap_or_else(|faults| panic!("{value}: {faults}")).plan;
+        match plan.cases[0].dataset.source.clone() {
+            crate::model::dataset::Source::Prompt(text) => text,
+            other => panic!("{other:?}"),
+        }
+    };
+    for value in ["Say: hi", "a #b", "#b", "*x", "&x", "&x y", "!x y", "%x", "a: b: c", "- a", "`x`", "| x", "> x", "a, b", "x:"]
+    {
+        assert_eq!(text(value), value);
+    }
+    assert_eq!((text("'a: b'"), text("\"a\\tb\"")), ("a: b".to_owned(), "a\tb".to_owned()));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "from the file").unwrap();
+    assert_eq!(text(&format!("@{}", file.path().display())), "from the file");
+}
+
+#[test]
+fn a_setting_takes_lists_and_mappings_and_nothing() {
+    let base = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: prompt, text: x, system: s}\nload: {}\n";
+    let set =
+        [("load.stages", "[{ rate: 8/s, for: 30s }, { rate: 0/s, for: 5s }]"), ("dataset.system", ""), ("request.extra", "a: 1")];
+    let plan = load_with(base, &[], &set).unwrap_or_else(|faults| panic!("{faults}")).plan;
+    let case = &plan.cases[0];
+    assert_eq!((case.load.shape.stages().len(), case.dataset.system.as_deref()), (2, None));
+    assert!(plan.resolved.contains("extra:\n    a: 1\n"), "{}", plan.resolved);
+    let faults = load_with(base, &[], &[("load.stages", "[{ rate: 8/s")]).unwrap_err().to_string();
+    assert!(faults.contains("not YAML"), "a bracket that is open is an error: {faults}");
+}

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const HEADER: usize = 12;
 /// Longer frames are damage: a record of ten million token events is shorter.
 const LONGEST: u32 = 64 << 20;

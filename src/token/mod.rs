@@ -34,6 +34,8 @@ pub struct Tokenizer {
     approximate: bool,
     /// Special tokens that the server puts around a prompt of plain text: `<s>`, or `[CLS]` and `[SEP]`.
     around: u64,
+    /// Special tokens that a server puts around plain text, whether or not prompts are sent as that.
+    special: u64,
     /// What random text is drawn from; made on first use, for it walks the whole vocabulary.
     pool: OnceLock<fit::Pool>,
 }
@@ -70,14 +72,14 @@ impl Tokenizer {
             // Clearing cannot fail; only a stride that does not fit a length can.
             let _ = inner.with_truncation(None);
         }
-        Tokenizer { inner, chat: None, approximate, around: 0, pool: OnceLock::new() }
+        let special = inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false) as u64);
+        Tokenizer { inner, chat: None, approximate, around: 0, special, pool: OnceLock::new() }
     }
 
     /// The same for prompts that are not sent as messages: without its chat template, and with the special tokens that a
     /// server adds to plain text.
     pub fn for_plain_text(self) -> Tokenizer {
-        let around = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false) as u64);
-        Tokenizer { chat: None, around, ..self }
+        Tokenizer { chat: None, around: self.special, ..self }
     }
 
     /// The same as the own tokenizer of a model: its counts are exact.

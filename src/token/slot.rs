@@ -80,6 +80,12 @@ impl Tokenizer {
         self.count(&[before, &slot.after].concat()).unwrap_or(0) + slot.beyond
     }
 
+    /// Tokens around a text in its place beyond those that the same text has around it as a prompt of its own: what a system
+    /// message and the chat template add.
+    pub fn around(&self, slot: &Slot) -> u64 {
+        self.alone(slot).saturating_sub(self.special)
+    }
+
     /// The place behind `prefix`, whose tokens, like all before them, stay what they are whatever follows.
     pub fn behind(&self, slot: &Slot, prefix: &str) -> Option<Slot> {
         let head = [&slot.before, prefix].concat();

@@ -61,10 +61,10 @@ impl<'a> Server<'a> {
 
     /// Puts everything into a run that has begun, and its cases below it.
     async fn fill(&self, experiment: &str, (run, store): (&str, &str), parcel: &Parcel, folder: &Path) -> Result<(), TrackError> {
-        self.log(run, &parcel.whole).await?;
+        self.log(run, &parcel.whole, parcel.ended_ms).await?;
         for case in &parcel.cases {
             let (nested, _) = self.begin(experiment, case, parcel, Some(run)).await?;
-            let logged = self.log(&nested, case).await;
+            let logged = self.log(&nested, case, parcel.ended_ms).await;
             self.end(&nested, parcel, if logged.is_ok() { ended(parcel) } else { FAILED }).await?;
             logged?;
         }
@@ -117,13 +117,14 @@ impl<'a> Server<'a> {
         Ok((text(&made, "/run/info/run_id", "runs/create")?, text(&made, "/run/info/artifact_uri", "runs/create")?))
     }
 
-    async fn log(&self, run: &str, entry: &Entry) -> Result<(), TrackError> {
+    /// Parameters and metrics. A metric has one point, at the end of the run: `step` 0, `at_ms` in milliseconds since the epoch.
+    async fn log(&self, run: &str, entry: &Entry, at_ms: u64) -> Result<(), TrackError> {
         let params =
             entry.params.iter().map(|(key, value)| json!({ "key": key_of(key), "value": cut(value) })).collect::<Vec<_>>();
         for chunk in params.chunks(PARAMS) {
             self.post("runs/log-batch", json!({ "run_id": run, "params": chunk })).await?;
         }
-        let metric = |(key, value): &(String, f64)| json!({ "key": key, "value": value, "timestamp": 0, "step": 0 });
+        let metric = |(key, value): &(String, f64)| json!({ "key": key, "value": value, "timestamp": at_ms, "step": 0 });
         let metrics: Vec<Value> = entry.metrics.iter().map(metric).collect();
         for chunk in metrics.chunks(METRICS) {
             self.post("runs/log-batch", json!({ "run_id": run, "metrics": chunk })).await?;

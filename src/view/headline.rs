@@ -3,6 +3,7 @@
 use crate::model::check::{Ruling, Verdict};
 use crate::model::outcome::FailureKind;
 use crate::model::report::{CaseReport, OFF_PLAN, Report, RunVerdict};
+use crate::view::dataset_end;
 use crate::view::format::{against, plain, title, unit_of};
 use crate::view::relative;
 use crate::view::search::sentence;
@@ -21,6 +22,10 @@ pub fn word(verdict: RunVerdict) -> &'static str {
 
 /// What it rests on, and what to do where there is something to do.
 pub fn reason(report: &Report) -> String {
+    dataset_end::explain(report, || verdict_reason(report), || passed(report))
+}
+
+fn verdict_reason(report: &Report) -> String {
     if report.cases.is_empty() {
         return "no case ran, so there is nothing to judge.".to_owned();
     }
@@ -33,12 +38,16 @@ pub fn reason(report: &Report) -> String {
         RunVerdict::Invalid if report.manifest.interrupted => cut_short(report),
         RunVerdict::Error if report.manifest.interrupted && given_up(report) => cut_short(report),
         RunVerdict::Pass if rulings(report).next().is_none() => format!("{}; no limit was set.", extent(report)),
-        RunVerdict::Pass => format!("{} held over {}.", limits(rulings(report).count()), extent(report)),
+        RunVerdict::Pass => passed(report),
         RunVerdict::Fail => failed(report),
         RunVerdict::Inconclusive => undecided(report),
         RunVerdict::Invalid => invalid(report),
         RunVerdict::Error => error(report),
     }
+}
+
+fn passed(report: &Report) -> String {
+    format!("{} held over {}.", limits(rulings(report).count()), extent(report))
 }
 
 fn rulings(report: &Report) -> impl Iterator<Item = (&CaseReport, &Verdict)> {

@@ -65,6 +65,8 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "steady_from_s": case.timelines.steady.map(|steady| steady.0),
         "steady_until_s": case.timelines.steady.map(|steady| steady.1),
         "token_source": case.token_source,
+        "prompt_lengths": case.prompt_lengths,
+        "dataset_end": case.dataset_end,
         "counts": case.counts,
         "metrics": metrics(case),
         "telemetry": telemetry::json(case),

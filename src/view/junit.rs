@@ -10,8 +10,8 @@
 //! A suite carries the time of its case and its main figures as properties; the limits in it are judged over that one time, so
 //! none of them takes any of its own. A failure's words stand in its message and in its text: readers show the one or the other.
 //!
-//! What no SLO can carry gets a test case of its own: an unsound case without a ruling that says so (`self-audit`), and a
-//! run that was cut short or could not be carried out (suite `run`).
+//! What no SLO can carry gets a test case of its own: an unsound case without a ruling that says so (`self-audit`), a
+//! dataset that ended before `load.requests` did (`dataset`, inconclusive), and a run that was cut short or could not be carried out (suite `run`).
 
 use crate::model::check::{Ruling, Verdict};
 use crate::model::metric::Metric;
@@ -63,6 +63,9 @@ fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestS
     if !case.audit.valid && !said {
         let status = broken(NonSuccessKind::Error, "invalid", &case.audit.reasons.join("; "));
         suite.add_test_case(test("self-audit".to_owned(), &class, status));
+    }
+    if let Some(end) = case.unreached().filter(|_| !case.verdicts.is_empty()) {
+        suite.add_test_case(test("dataset".to_owned(), &class, unsettled(inconclusive, &end.to_string())));
     }
     suite
 }
@@ -120,10 +123,16 @@ fn status(case: &CaseReport, verdict: &Verdict, inconclusive: Inconclusive) -> T
             let why = [&[message][..], &case.audit.reasons].concat().join("; ");
             broken(NonSuccessKind::Error, "invalid", &why)
         }
-        (Ruling::Inconclusive, Inconclusive::Failure) => broken(NonSuccessKind::Failure, "inconclusive", &message),
-        (Ruling::Inconclusive, Inconclusive::Skipped) => {
+        (Ruling::Inconclusive, how) => unsettled(how, &message),
+    }
+}
+
+fn unsettled(how: Inconclusive, message: &str) -> TestCaseStatus {
+    match how {
+        Inconclusive::Failure => broken(NonSuccessKind::Failure, "inconclusive", message),
+        Inconclusive::Skipped => {
             let mut status = TestCaseStatus::skipped();
-            status.set_type("inconclusive").set_message(message);
+            status.set_type("inconclusive").set_message(plain(message));
             status
         }
     }

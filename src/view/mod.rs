@@ -8,6 +8,7 @@ mod baseline_table;
 pub mod chart;
 pub mod compare;
 pub mod compat;
+mod dataset_end;
 mod error;
 mod escape;
 #[cfg(test)]

@@ -112,6 +112,19 @@ pub fn steady(report: &Report) -> Sheet {
     Sheet::new(&heads, report.cases.iter().filter_map(row).collect())
 }
 
+/// Prompt lengths as requested and as counted by the server, of the cases where both are known.
+pub fn prompt_lengths(report: &Report) -> Sheet {
+    let heads = ["Case", ">n", ">Requested, mean", ">Counted by the server, mean", ">Difference"];
+    let row = |case: &CaseReport| {
+        let lengths = case.prompt_lengths?;
+        let sign = if lengths.difference() > 0.0 { "+" } else { "" };
+        let difference = format!("{sign}{}", percent(lengths.difference()));
+        let means = [lengths.requested_mean, lengths.reported_mean].map(number);
+        Some([code(&case.id), lengths.n.to_string()].into_iter().chain(means).chain([difference]).collect())
+    };
+    Sheet::new(&heads, report.cases.iter().filter_map(row).collect())
+}
+
 fn case_row(case: &CaseReport) -> Vec<String> {
     let scalar = |metric| marked(case, metric, case.scalars.get(&metric).copied());
     let quantile = |metric, share| marked(case, metric, case.distributions.get(&metric).and_then(|d| d.quantile(share)));

@@ -7,6 +7,7 @@ mod ci;
 mod compare;
 mod compat;
 mod data;
+mod datasets;
 mod docs;
 mod early;
 mod floors;

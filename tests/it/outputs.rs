@@ -220,7 +220,7 @@ fn a_run_that_cannot_go_on_keeps_and_reports_what_was_measured() {
     let scenario = "version: 1\nname: t\ntarget: { api: simulator, simulator: { alpha: 1ms } }\nrequest: { max_tokens: 2 }\n\
         dataset: { kind: line_by_line, path: p.txt, on_exhausted: error }\nload: { concurrency: 2, requests: 3 }\n\
         matrix: { load.requests: [3, 9, 4] }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n";
-    let why = "the dataset ran out after 5 rows";
+    let why = "the dataset ended after 5 rows";
     let ran = lab.run(scenario).expect(3);
     assert!(ran.err.contains(why), "{}", ran.err);
     let first = lab.results();

@@ -4,6 +4,7 @@
 //! and filter them a little ahead of what is asked for. So the first prompts are there before the file was read, and only
 //! offsets are held in memory. What is packed, or is no text, is unpacked into a temporary file on the way.
 
+mod command;
 mod find;
 mod reading;
 mod row;
@@ -24,6 +25,7 @@ pub use table::Table;
 
 use super::error::PromptError;
 use super::{Setting, cache};
+use crate::model::dataset::CommandSpec;
 use source::Origin;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,15 @@ pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>)
     let table = Table::start(reading, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)?;
     notes.extend(table.member().map(|key| format!("the dataset's rows are those of the list `{key}`")));
     Ok(table)
+}
+
+/// Starts a command and opens what it prints.
+pub fn open_command(kind: &'static Kind, spec: &CommandSpec, setting: &Setting<'_>) -> Result<Table, PromptError> {
+    let name = setting.spec.path.clone().unwrap_or_default();
+    let (process, stream) = command::start(spec, &name)?;
+    let reading = reading(kind, setting, format!("`{name}`").into());
+    let table = Table::start(reading, Origin::Printed(stream), setting.first, setting.seed.child("order").0)?;
+    table.ending(process).open(setting.progress)
 }
 
 fn reading(kind: &'static Kind, setting: &Setting<'_>, path: PathBuf) -> Reading {

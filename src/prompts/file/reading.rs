@@ -2,9 +2,10 @@
 
 use super::row::{Row, reason};
 use super::sniff::{Format, Taste};
-use crate::model::dataset::DatasetSpec;
+use crate::model::dataset::{CommandSpec, DatasetSpec, Source};
 use crate::model::prompt::{Prompt, Session};
 use crate::prompts::cache::Remote;
+use crate::prompts::error::PromptError;
 use crate::prompts::{admits, message};
 use crate::token::Tokenizer;
 use serde_json::{Map, Value, json};
@@ -64,7 +65,22 @@ pub enum Verdict {
     Garbled(usize),
 }
 
+/// What is said of a row.
+pub enum Told {
+    /// Nothing.
+    Nothing,
+    /// This, in the report.
+    Note(String),
+    /// It ends the data.
+    Fault(PromptError),
+}
+
 impl Reading {
+    /// The command that prints the rows, where one does. It is read only as far as rows are needed.
+    pub fn command(&self) -> Option<&CommandSpec> {
+        if let Source::Command(command) = &self.spec.source { Some(command) } else { None }
+    }
+
     /// Reads a row. The number of its tokens, where it was counted before, is not counted again.
     pub fn judge(&self, bytes: &[u8], known: Option<u64>) -> Verdict {
         let text = match std::str::from_utf8(bytes) {

@@ -64,12 +64,16 @@ impl Scan<'_> {
     /// Reads on: bytes are where rows are read from before anybody hears of them. No bytes: the end.
     fn next(&mut self, chunk: &mut [u8]) -> Result<usize, PromptError> {
         let path = || self.shared.reading.path.clone();
+        self.shared.wait_for_demand();
         let count = loop {
             match self.stream.read(chunk) {
                 _ if self.shared.closed() => return Ok(0),
                 Ok(count) => break count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return Err(PromptError::Read { path: path(), source }),
+                // What a command says of its own end is an error already.
+                Err(source) => {
+                    return Err(source.downcast().unwrap_or_else(|source| PromptError::Read { path: path(), source }));
+                }
             }
         };
         if let Some(spool) = &mut self.spool {

@@ -1,9 +1,10 @@
 //! What the threads of one dataset share: the scanner, the judges, and whoever asks for sessions.
 
+use super::command::Process;
 use super::find::Span;
-use super::reading::{Reading, Verdict};
+use super::reading::{Reading, Told, Verdict};
 use super::source::Text;
-use super::state::{Job, State, TOLD, Told};
+use super::state::{Job, State, TOLD};
 use crate::model::dataset::Order;
 use crate::prompts::error::PromptError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,17 +26,22 @@ pub struct Shared {
     state: Mutex<State>,
     moved: Condvar,
     closed: AtomicBool,
+    /// The process that prints the rows.
+    process: OnceLock<Arc<Process>>,
 }
 
 impl Shared {
     /// A dataset of which nothing is known yet.
     pub fn new(reading: Reading, order_seed: u64) -> Shared {
+        let mut state = State::default();
+        state.eager = reading.command().is_some();
         Shared {
             reading,
             order_seed,
             text: OnceLock::new(),
             lines: Mutex::default(),
-            state: Mutex::default(),
+            state: Mutex::new(state),
+            process: OnceLock::new(),
             moved: Condvar::new(),
             closed: AtomicBool::new(false),
         }
@@ -61,6 +67,26 @@ impl Shared {
         self.closed.store(true, Ordering::Relaxed);
         self.state().closed = true;
         self.wake();
+        if let Some(process) = self.process.get() {
+            process.end();
+        }
+    }
+
+    /// Ends this process when nobody will ask again.
+    pub fn ends(&self, process: Arc<Process>) {
+        // One command prints the rows of a dataset.
+        let _ = self.process.set(process);
+    }
+
+    /// Waits until more rows of a command are needed: one that never ends must not fill the disk.
+    pub fn wait_for_demand(&self) {
+        if self.reading.command().is_none() {
+            return;
+        }
+        let mut state = self.state();
+        while !state.closed && state.sated() {
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Whether nobody will ask again.

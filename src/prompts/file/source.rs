@@ -19,6 +19,8 @@ pub enum Origin {
     Fixed(&'static [u8]),
     /// A file.
     Disk(File),
+    /// Lines of JSON that a command prints.
+    Printed(Stream),
     /// A text that comes bit by bit.
     #[cfg(test)]
     Slow(Stream),
@@ -68,6 +70,7 @@ impl Origin {
         let plain = |stream, text| Ok(Scanned { stream, text, spool: None, json: false });
         let file = match self {
             Origin::Fixed(bytes) => return plain(Box::new(bytes), Text::Fixed(bytes)),
+            Origin::Printed(stream) => return spooled(stream, true, path),
             #[cfg(test)]
             Origin::Slow(stream) => return spooled(stream, false, path),
             Origin::Disk(file) => file,

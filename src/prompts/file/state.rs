@@ -9,7 +9,7 @@
 //! ```
 
 use super::find::Span;
-use super::reading::Verdict;
+use super::reading::{Told, Verdict};
 use crate::model::prompt::Session;
 use crate::prompts::error::PromptError;
 use std::collections::BTreeMap;
@@ -90,6 +90,8 @@ pub struct State {
     pub ended: bool,
     /// Nobody will ask again.
     pub closed: bool,
+    /// One usable row is enough for the dataset to count as opened.
+    pub eager: bool,
 }
 
 impl State {
@@ -234,7 +236,8 @@ impl State {
         }
         self.committed += 1;
         self.bytes += size;
-        if !self.looked && !self.usable.is_empty() && (self.committed >= LOOK.0 || self.bytes >= LOOK.1) {
+        let enough = self.eager || self.committed >= LOOK.0 || self.bytes >= LOOK.1;
+        if !self.looked && !self.usable.is_empty() && enough {
             (self.looked, self.seen) = (true, self.seen.max(self.committed));
         }
     }
@@ -269,6 +272,12 @@ impl State {
         !self.ended && self.fault.is_none() && self.known() < self.wanted.saturating_add(AHEAD / 2)
     }
 
+    /// Whether more rows were found than will be asked for soon.
+    pub fn sated(&self) -> bool {
+        let unusable = self.committed as u64 - self.known();
+        self.rows() as u64 - unusable > self.wanted.saturating_add(AHEAD)
+    }
+
     /// What is to be said of the first row that does not fit.
     pub fn first_told(&self) -> Option<&String> {
         self.told.first()
@@ -284,14 +293,4 @@ impl State {
         let seen = self.left_out().1 as usize;
         self.told.iter().take(seen)
     }
-}
-
-/// What is said of a row.
-pub enum Told {
-    /// Nothing.
-    Nothing,
-    /// This, in the report.
-    Note(String),
-    /// It ends the data.
-    Fault(PromptError),
 }

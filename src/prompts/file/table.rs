@@ -1,11 +1,12 @@
 //! Sessions that are the rows of a file, by number.
 
+use super::command::Process;
 use super::reading::{Reading, Verdict};
 use super::scan::scan;
 use super::shared::Shared;
 use super::source::Origin;
 use super::state::State;
-use crate::model::dataset::OnExhausted;
+use crate::model::dataset::{CommandSpec, OnExhausted};
 use crate::model::prompt::Session;
 use crate::prompts::error::PromptError;
 use crate::prompts::{Progress, Prompts};
@@ -66,8 +67,16 @@ impl Table {
         Ok(table)
     }
 
-    /// Waits until so much was looked at that most mistakes would have shown: a thousand rows, or a mebibyte, or the end.
+    /// Ends this process with the table.
+    pub fn ending(self, process: Arc<Process>) -> Table {
+        self.shared.ends(process);
+        self
+    }
+
+    /// Waits until so much was looked at that most mistakes would have shown: a thousand rows, or a mebibyte, or the end. Of a
+    /// command one row is enough, for which it has some time.
     pub fn open(self, progress: &dyn Fn(Progress)) -> Result<Table, PromptError> {
+        let began = Instant::now();
         let mut state = self.shared.state();
         loop {
             if state.looked {
@@ -80,6 +89,10 @@ impl Table {
             }
             let (done, total) = (state.judged().0 as u64, state.scanned.is_some().then_some(state.rows() as u64));
             drop(state);
+            let late = self.shared.reading.command().filter(|command| began.elapsed() > Duration::from(command.timeout));
+            if let Some(CommandSpec { words, timeout, .. }) = late {
+                return Err(PromptError::Silent { command: shell_words::join(words), seconds: timeout.secs() });
+            }
             progress(Progress::Rows { done, total });
             state = self.shared.wait(self.shared.state(), LOOK);
         }

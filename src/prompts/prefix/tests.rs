@@ -31,7 +31,7 @@ fn groups_share_their_beginning_in_tokens_and_nothing_else() {
         let opened = opened(&spec, 0).unwrap();
         let tokenizer = opened.tokenizer.clone().unwrap();
         let slot = slot_of(&Prompt::default(), &tokenizer, None).unwrap();
-        let (head, around) = (tokenizer.alone(&slot.front()) as usize, tokenizer.alone(&slot));
+        let (head, around) = (tokenizer.alone(&slot.front()) as usize, tokenizer.around(&slot));
         let mut ids: BTreeMap<String, Vec<Vec<u32>>> = BTreeMap::new();
         for seq in 0..12 {
             let prompt = prompt(&opened, seq);
@@ -97,8 +97,8 @@ fn busted_prompts_share_nothing_and_are_as_long() {
     // Two rounds: a dataset that starts again does not repeat its beginnings.
     for seq in 0..12 {
         let prompt = prompt(&own, seq);
-        assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(tokenizer.alone(&slot) + 60));
-        assert_eq!(prompt.tokens, Some(tokenizer.alone(&slot) + 60));
+        assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(tokenizer.around(&slot) + 60));
+        assert_eq!(prompt.tokens, Some(tokenizer.around(&slot) + 60));
         let whole = tokenizer.chat(&[json!({ "role": "user", "content": prompt.text })], None).unwrap();
         beginnings.insert(tokenizer.ids(&whole).unwrap()[head..head + 8].to_vec());
     }

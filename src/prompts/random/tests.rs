@@ -78,7 +78,7 @@ fn open_spec(spec: &DatasetSpec) -> Result<Opened, PromptError> {
 }
 
 #[test]
-fn the_length_is_exact_after_the_chat_template_and_the_prefix_is_the_same_in_tokens() {
+fn the_length_is_that_of_the_text_and_the_template_comes_on_top() {
     for chat in &CHATS {
         for kind in ["byte-level", "unigram", "wordpiece", "bpe"] {
             let (_folder, spec) = chatting(chat, kind, Quantity::Uniform { low: 180, high: 220 }, 50);
@@ -94,7 +94,8 @@ fn the_length_is_exact_after_the_chat_template_and_the_prefix_is_the_same_in_tok
             let ids: Vec<Vec<u32>> = prompts.iter().map(read).collect();
             for (prompt, ids) in prompts.iter().zip(&ids) {
                 assert_eq!(prompt.tokens, Some(ids.len() as u64), "{} {kind}", chat.name);
-                assert!((180..=220).contains(&ids.len()));
+                let around = tokenizer.around(&slot);
+                assert!(around > 0 && (180 + around..=220 + around).contains(&(ids.len() as u64)), "{} {kind}", chat.name);
                 assert_eq!(tokens_of(prompt, &tokenizer, spec.system.as_deref()), prompt.tokens);
             }
             let shared = ids[1..].iter().map(|each| each.iter().zip(&ids[0]).take_while(|(a, b)| a == b).count()).min();
@@ -123,20 +124,39 @@ fn busted_prompts_have_a_prefix_each_and_the_lengths_they_had() {
 }
 
 #[test]
-fn a_length_that_the_template_uses_up_is_an_error_or_drawn_again() {
-    let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(30), 20);
+fn a_length_that_the_shared_prefix_uses_up_is_an_error_or_drawn_again() {
+    let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(20), 20);
     let error = open_spec(&spec).unwrap_err().to_string();
-    assert!(
-        error.starts_with("`tokens` of a random dataset: 30 tokens are too few: system message, chat template and"),
-        "{error}"
-    );
-    let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Uniform { low: 1, high: 60 }, 0);
+    assert_eq!(error, "`tokens` of a random dataset: 20 tokens are too few: the shared prefix alone has 20");
+    let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Uniform { low: 1, high: 60 }, 20);
     let opened = open_spec(&spec).unwrap();
     assert!(opened.notes[0].contains("are drawn again"), "{:?}", opened.notes);
     let tokenizer = opened.tokenizer.clone().unwrap();
     for seq in 0..30 {
         let prompt = prompt(&opened, seq);
         assert_eq!(tokens_of(&prompt, &tokenizer, spec.system.as_deref()), prompt.tokens);
+    }
+}
+
+#[test]
+fn random_and_prefix_count_alike_with_a_template_and_without() {
+    for (kind, templated) in
+        ["byte-level", "unigram", "wordpiece", "bpe"].into_iter().flat_map(|kind| [(kind, true), (kind, false)])
+    {
+        let (_folder, random) = chatting(&CHATS[0], kind, Quantity::Fixed(60), 40);
+        let random = DatasetSpec { templated, system: None, ..random };
+        let prefix = Source::Prefix { groups: 2, per_group: None, prefix_tokens: 40, tokens: Quantity::Fixed(20) };
+        let prefix = DatasetSpec { source: prefix, ..random.clone() };
+        let [random, prefix] = [random, prefix].map(|spec| open_spec(&spec).unwrap());
+        let tokenizer = random.tokenizer.clone().unwrap();
+        let lengths = [&random, &prefix].map(|opened| {
+            let prompt = prompt(opened, 0);
+            assert_eq!(tokens_of(&prompt, &tokenizer, None), prompt.tokens);
+            prompt.tokens.unwrap()
+        });
+        let around = tokenizer.around(&slot_of(&Prompt::default(), &tokenizer, None).unwrap());
+        assert_eq!(lengths, [60 + around; 2], "{kind} {templated}");
+        assert_eq!(around > 0, templated, "{kind}");
     }
 }
 

@@ -110,9 +110,12 @@ fn holds(point: &Point, wanted: &Setting) -> bool {
     point.iter().any(|own| own.path == wanted.path && same(own.value.scalar(), wanted.value.scalar()))
 }
 
+/// Numbers compare as numbers, also with one that is kept as it is written: `0.90` is `0.9`.
 fn same(a: Option<Scalar>, b: Option<Scalar>) -> bool {
     match (&a, &b) {
-        (Some(Scalar::Int(_) | Scalar::Float(_)), Some(Scalar::Int(_) | Scalar::Float(_))) => {
+        (Some(Scalar::Int(_) | Scalar::Float(_)), Some(other)) | (Some(other), Some(Scalar::Int(_) | Scalar::Float(_)))
+            if !matches!(other, Scalar::Bool(_)) =>
+        {
             a.and_then(|a| a.number()) == b.and_then(|b| b.number())
         }
         _ => a == b,

@@ -5,7 +5,7 @@ use crate::model::report::{CaseReport, GroupReport, TokenSource};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
 use crate::view::absent;
-use crate::view::format::{ABSENT, optional, percent};
+use crate::view::format::{ABSENT, number, optional, percent};
 use crate::view::html::cells::{Cell, Piece, Row, Table, quantile, rich, shown};
 use crate::view::html::sampled;
 use crate::view::html::tables::{anchor, audit, count, failures};
@@ -92,7 +92,11 @@ fn figures(case: &CaseReport) -> Table {
         let figure = Cell::figure(text, Some(value)).of(metric.column(), "");
         Row { cells: vec![Cell::code(metric.name()), figure], ..Row::default() }
     };
-    Table::new(&["Figure", ">Value"], told.map(count).chain(known.map(scalar)).collect())
+    let lengths = case.prompt_lengths.into_iter().flat_map(|lengths| {
+        [("Prompt tokens requested, mean", lengths.requested_mean), ("… counted by the server, mean", lengths.reported_mean)]
+    });
+    let length = |(name, mean)| Row { cells: vec![Cell::prose(name), Cell::figure(number(mean), Some(mean))], ..Row::default() };
+    Table::new(&["Figure", ">Value"], told.map(count).chain(lengths.map(length)).chain(known.map(scalar)).collect())
 }
 
 const LOW: [f64; 5] = [0.50, 0.90, 0.95, 0.99, 0.999];

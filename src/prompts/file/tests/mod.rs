@@ -1,5 +1,6 @@
 //! What a table is to those who ask it for sessions.
 
+mod command;
 mod formats;
 mod streaming;
 
@@ -29,7 +30,7 @@ fn rows_cycle_from_the_first_item_that_is_asked_for() {
     assert_eq!(texts(&spec, 5, 3), some(&["c", "a", "b"]));
     assert_eq!(texts(&spec, u64::MAX, 1), some(&["a"]));
     assert_eq!(opened(&spec).unwrap().prompts.len(), Some(3));
-    for end in [OnExhausted::Stop, OnExhausted::Error] {
+    for end in [OnExhausted::Stop, OnExhausted::Fail] {
         spec.on_exhausted = end;
         assert_eq!(texts(&spec, 1, 4), [some(&["b", "c", "a"]), vec![None]].concat());
     }

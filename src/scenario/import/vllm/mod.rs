@@ -1,13 +1,14 @@
 //! `vllm bench serve`, after its arguments of late 2026.
 
+mod dataset;
 mod flags;
 
 pub(super) use flags::FLAGS;
 
 use super::draft::Draft;
-use super::text::{api_of, between, join, name, per_second};
+use super::text::{api_of, join, name, per_second};
 use super::{ImportError, number};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 /// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
@@ -18,7 +19,7 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     draft.account("--seed", &["seed"]);
     target(draft)?;
     request(draft)?;
-    dataset(draft)?;
+    dataset::translate(draft)?;
     load(draft)?;
     goodput(draft)?;
     draft.carry("--result-dir", "report/dir");
@@ -92,119 +93,6 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
         draft.account("--min-p", &["request/extra"]);
     }
     draft.extra("--extra-body")
-}
-
-/// The first of these flags that was given, and its value.
-fn first(draft: &mut Draft, flags: &[&str], path: &str) -> Result<Option<f64>, ImportError> {
-    for flag in flags {
-        if let Some(value) = draft.number(flag)? {
-            draft.account(flag, &[path]);
-            return Ok(Some(value));
-        }
-    }
-    Ok(None)
-}
-
-fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
-    let wanted = draft.text("--dataset-name").unwrap_or_else(|| "random".into());
-    let kind = match wanted.as_str() {
-        "random" => "random",
-        "random-mm" => "images",
-        "random-rerank" => "rerank",
-        "prefix_repetition" => "prefix",
-        "sharegpt" => "sharegpt",
-        "burstgpt" => "trace",
-        "custom" => "rows",
-        "txt-slices" | "sonnet" => "line_by_line",
-        other => return Err(draft.wrong("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; other data come as `kind: rows` of a file")),
-    };
-    draft.put("dataset/kind", kind);
-    draft.account("--dataset-name", &["dataset/kind"]);
-    draft.carry("--dataset-path", "dataset/path");
-    draft.carry("--tokenizer", "dataset/tokenizer");
-    match kind {
-        "random" => random(draft)?,
-        "prefix" => prefix(draft)?,
-        "images" => draft.put("dataset/sizes", json!(["256x256"])),
-        "rows" => draft.put("dataset/columns/prompt", "prompt"),
-        _ => {}
-    }
-    let flags: &[&str] = match kind {
-        "random" | "images" => &["--random-output-len", "--output-len"],
-        "prefix" => &["--prefix-repetition-output-len", "--output-len"],
-        "sharegpt" => &["--sharegpt-output-len", "--output-len"],
-        "rows" => &["--custom-output-len", "--output-len"],
-        _ => &["--output-len"],
-    };
-    let unsaid = match (kind, wanted.as_str()) {
-        ("random" | "prefix" | "images", _) | (_, "txt-slices") => Some(128.0),
-        ("rows", _) => Some(256.0),
-        (_, "sonnet") => Some(150.0),
-        _ => None,
-    };
-    if kind == "sharegpt" && !draft.has("--sharegpt-output-len") && !draft.has("--output-len") {
-        let differs = "vLLM asks for as many tokens as the row's own reply has, and leaves out rows that are short or long; set `request.max_tokens`, and `dataset.prompt_tokens`";
-        draft.note("--dataset-name", differs);
-    }
-    if kind == "line_by_line" {
-        draft.note("--dataset-name", "prompts are the lines of the file; vLLM puts several together until they are long enough");
-    }
-    if let Some(length) = first(draft, flags, "request/max_tokens")?.or(unsaid) {
-        let ratio = if kind == "random" { draft.number("--random-range-ratio")?.unwrap_or(0.0) } else { 0.0 };
-        draft.put("request/max_tokens", ranged(length, ratio));
-    }
-    if matches!(kind, "random" | "images") || draft.has("--ignore-eos") {
-        draft.put("request/ignore_eos", true);
-        draft.account("--ignore-eos", &["request/ignore_eos"]);
-    }
-    rows(draft, kind)
-}
-
-/// `length` ± `ratio` of it, as vLLM draws lengths.
-fn ranged(length: f64, ratio: f64) -> Value {
-    between((length * (1.0 - ratio)).floor().max(1.0), (length * (1.0 + ratio)).ceil())
-}
-
-fn random(draft: &mut Draft) -> Result<(), ImportError> {
-    let ratio = draft.number("--random-range-ratio")?.unwrap_or(0.0);
-    let own = first(draft, &["--random-input-len", "--input-len"], "dataset/tokens")?.unwrap_or(1024.0);
-    draft.put("dataset/tokens", ranged(own, ratio));
-    draft.account("--random-range-ratio", &["dataset/tokens", "request/max_tokens"]);
-    if let Some(shared) = draft.number("--random-prefix-len")?.filter(|shared| *shared > 0.0) {
-        draft.put("dataset/shared_prefix", number(shared));
-        draft.put("dataset/tokens", between((own * (1.0 - ratio)).floor() + shared, (own * (1.0 + ratio)).ceil() + shared));
-        draft.account("--random-prefix-len", &["dataset/shared_prefix"]);
-    }
-    draft.carry_number("--random-batch-size", "dataset/batch")
-}
-
-fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
-    for (flag, path, unsaid) in [
-        ("--prefix-repetition-num-prefixes", "dataset/groups", 10.0),
-        ("--prefix-repetition-prefix-len", "dataset/prefix_tokens", 256.0),
-        ("--prefix-repetition-suffix-len", "dataset/tokens", 256.0),
-    ] {
-        draft.put(path, number(draft.number(flag)?.unwrap_or(unsaid)));
-        draft.account(flag, &[path]);
-    }
-    Ok(())
-}
-
-/// How the rows of a file are taken.
-fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
-    let file = matches!(kind, "sharegpt" | "rows" | "line_by_line");
-    if file && !draft.has("--dataset-path") {
-        return Err(ImportError::Missing("--dataset-path"));
-    }
-    if file && !draft.has("--disable-shuffle") {
-        draft.put("dataset/order", "shuffle");
-    }
-    draft.account("--disable-shuffle", &["dataset/order"]);
-    if draft.has("--no-oversample") {
-        draft.put("dataset/on_exhausted", "stop");
-        draft.account("--no-oversample", &["dataset/on_exhausted"]);
-    }
-    Ok(())
 }
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {

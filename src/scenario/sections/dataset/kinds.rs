@@ -15,6 +15,7 @@ pub(super) const KIND: Kind = Kind::Choice(
         ("openqa", "Rows with a `question`; without a path downloaded once"),
         ("longalpaca", "Rows with an `instruction`; without a path downloaded once"),
         ("rows", "Rows of any table, by `columns`"),
+        ("command", "Rows that a command prints, a JSON object a line, read as those of `rows`"),
         ("messages", "OpenAI message lists"),
         ("sharegpt", "ShareGPT conversations"),
         ("random", "Tokens drawn at random, unique per request"),
@@ -35,7 +36,10 @@ const KEYS: &[(&str, &[&str])] = &[
         "path",
         &["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"],
     ),
-    ("columns", &["openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"]),
+    ("command", &["command"]),
+    ("cwd", &["command"]),
+    ("timeout", &["command"]),
+    ("columns", &["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"]),
     ("text", &["prompt", "images"]),
     ("tokens", &["random", "prefix"]),
     ("shared_prefix", &["random"]),
@@ -47,7 +51,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("documents", &["rerank"]),
     ("sizes", &["images"]),
     ("count", &["images"]),
-    ("shape", &["prompt", "line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "embeddings"]),
+    ("shape", &["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"]),
     ("turns", TALKS),
 ];
 
@@ -56,6 +60,7 @@ const NEEDS: &[(&str, &[&[&str]])] = &[
     ("prompt", &[&["text"]]),
     ("line_by_line", &[&["path"]]),
     ("rows", &[&["path"]]),
+    ("command", &[&["command"]]),
     ("messages", &[&["path"]]),
     ("sharegpt", &[&["path"]]),
     ("random", &[&["tokens"]]),
@@ -67,10 +72,10 @@ const NEEDS: &[(&str, &[&[&str]])] = &[
 ];
 
 /// The kinds that hold conversations.
-const TALKS: &[&str] = &["messages", "sharegpt", "rows"];
+const TALKS: &[&str] = &["messages", "sharegpt", "rows", "command"];
 
 /// The kinds that can give a query and documents.
-const RANKS: [&str; 3] = ["rerank", "rows", "line_by_line"];
+const RANKS: [&str; 4] = ["rerank", "rows", "command", "line_by_line"];
 
 /// Files the keys that a kind needs and has not, and those that it has no use for.
 pub(super) fn fits(draft: &Draft<'_>, kind: &str, review: &mut Review) {
@@ -89,6 +94,11 @@ pub(super) fn fits(draft: &Draft<'_>, kind: &str, review: &mut Review) {
             let users = list(kinds.iter().copied(), "or");
             review.push(mistake.also(draft.place("dataset.kind"), "this kind").help(format!("`{key}` goes with {users}.")));
         }
+    }
+    if kind == "command" && draft.text("dataset.order").is_some_and(|order| order == "shuffle") {
+        let mistake =
+            Mistake::new(draft.place("dataset.order"), "the rows of a command cannot be shuffled", "needs all rows first");
+        review.push(mistake.help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run."));
     }
     if kind == "images" && given("sizes") && given("path") {
         let at = draft.place("dataset.path");
@@ -140,12 +150,13 @@ pub(super) fn takes_one_text(api: Api) -> bool {
 /// one's own says what it takes of them.
 fn one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
     let columns = |key: &str| draft.get("dataset.columns").is_some_and(|columns| columns.entry(key).is_some());
-    let lists = kind == "messages" || kind == "rows" && columns("messages") && !columns("prompt");
+    let table = matches!(kind, "rows" | "command");
+    let lists = kind == "messages" || table && columns("messages") && !columns("prompt");
     if !lists || api.takes_messages() || api == Api::Rerank || draft.get("request.template").is_some() {
         return;
     }
     let (at, what) = match kind {
-        "rows" => (draft.place("dataset.columns"), "rows with `messages` need messages"),
+        _ if table => (draft.place("dataset.columns"), "rows with `messages` need messages"),
         _ => (draft.place("dataset.kind"), "`kind: messages` needs messages"),
     };
     let mistake = draft.also_api(Mistake::new(at, what, format!("{api} takes one text")), "this protocol");

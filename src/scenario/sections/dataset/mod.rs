@@ -6,11 +6,14 @@ mod parts;
 pub(crate) use parts::{LAYOUT, log};
 
 use crate::model::api::Api;
-use crate::model::dataset::{DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
+use crate::model::dataset::{CommandSpec, DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
 use crate::scenario::block::{Block, Default, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::leaf::duration::{SPAN, duration};
+use crate::scenario::leaf::models::models;
 use crate::scenario::leaf::quantity::{QUANTITY, quantity};
 use crate::scenario::leaf::sizes::{SIZES, sizes};
+use crate::scenario::sections::server::{COMMAND, command};
 use crate::scenario::sections::{Draft, local};
 use crate::scenario::template;
 use crate::scenario::tree::Node;
@@ -30,7 +33,15 @@ const ORDER: Kind =
     Kind::Choice(&[("sequential", "As they stand in the file"), ("shuffle", "A permutation drawn from the seed")], &[]);
 
 const ON_EXHAUSTED: Kind = Kind::Choice(
-    &[("cycle", "Start again from the first row"), ("stop", "End the case there"), ("error", "End the case there as an error")],
+    &[
+        ("cycle", "Start again from the first row"),
+        (
+            "stop",
+            "End the round there; a run that has objectives and sends fewer requests than `load.requests` is INCONCLUSIVE (exit code 5) where it would be PASS",
+        ),
+        ("fail", "End the run there as an error (exit code 3)"),
+        ("error", "The same as `fail`"),
+    ],
     &[],
 );
 
@@ -46,6 +57,18 @@ pub(crate) static DATASET: Block = Block {
             "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small set that ships with the tool, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
         .example("data/prompts.jsonl"),
+        field(
+            "command",
+            Kind::Leaf(&COMMAND),
+            "`command`: the program and its arguments, a text that is split as a shell does, or a list; no shell runs it. It prints a JSON object a line on stdout, with the columns of `rows`. A line that is none, and an exit status other than 0, is an error. It is started once for a run, read only as far as requests need rows, and ended with the run; warm-up, rounds and cases take its rows one after another like those of a file, and `on_exhausted: cycle` sends the printed rows again. `LLMSCEN_SEED` and `LLMSCEN_MODEL` in its environment are `seed` and `target.model`.",
+        )
+        .example("python3 make_prompts.py --n 100"),
+        field("cwd", Kind::File, "`command`: its working folder; `.` is the folder of the scenario.")
+            .defaults(Default::Where("kind", &["command"], "."))
+            .example("tools"),
+        field("timeout", Kind::Leaf(&SPAN), "`command`: how long it may take until its first row.")
+            .defaults(Default::Where("kind", &["command"], "60s"))
+            .example("5m"),
         field("columns", Kind::Map(&Kind::Text), "The file's own column, or dotted path, for each field that the kind reads.")
             .example("{ prompt: instruction }"),
         field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`: the text beside the pictures.")
@@ -112,7 +135,10 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
     }
     let columns = draft.get("dataset.columns").map(Node::entries).unwrap_or_default();
     Some(DatasetSpec {
-        path: draft.file("dataset.path", review),
+        path: match kind.as_ref() {
+            "command" => draft.get("dataset.command").and_then(command).map(shell_words::join),
+            _ => draft.file("dataset.path", review),
+        },
         tokenizer: tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),
         one_text: draft.get("request.template").is_none() && draft.api().is_some_and(kinds::takes_one_text),
@@ -121,12 +147,13 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         order: if draft.text("dataset.order")? == "shuffle" { Order::Shuffle } else { Order::Sequential },
         on_exhausted: match draft.text("dataset.on_exhausted")?.as_ref() {
             "stop" => OnExhausted::Stop,
-            "error" => OnExhausted::Error,
+            "fail" | "error" => OnExhausted::Fail,
             _ => OnExhausted::Cycle,
         },
         system: draft.text("dataset.system").map(|text| text.into_owned()),
         columns: columns.iter().filter_map(|own| Some((own.key.clone(), own.value.text()?.into_owned()))).collect(),
-        strict: draft.flag("dataset.strict")?,
+        // What a program prints by accident must not become fewer rows.
+        strict: draft.flag("dataset.strict")? || kind == "command",
         cache_bust: draft.flag("dataset.cache_bust")?,
         shape: parts::shape(draft, review),
         turns: parts::turns(draft),
@@ -143,6 +170,12 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
         "openqa" => Source::Openqa,
         "longalpaca" => Source::Longalpaca,
         "rows" => Source::Rows,
+        "command" => Source::Command(CommandSpec {
+            words: draft.get("dataset.command").and_then(command)?,
+            cwd: draft.file("dataset.cwd", review)?,
+            env: environment(draft),
+            timeout: draft.get("dataset.timeout").and_then(duration)?,
+        }),
         "messages" => Source::Messages,
         "sharegpt" => Source::Sharegpt,
         "random" => Source::Random { tokens: tokens()?, shared_prefix: count("shared_prefix")? },
@@ -163,6 +196,13 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
             text: template::at_file(draft.get("dataset.text")?, review)?,
         }),
     })
+}
+
+/// What a command can tell runs apart by.
+fn environment(draft: &Draft<'_>) -> Vec<(String, String)> {
+    let seed = draft.count("seed").map(|seed| ("LLMSCEN_SEED".to_owned(), seed.to_string()));
+    let model = draft.get("target.model").and_then(models).and_then(|all| Some(all.into_iter().next()?.name));
+    seed.into_iter().chain(model.map(|model| ("LLMSCEN_MODEL".to_owned(), model))).collect()
 }
 
 fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {

@@ -18,13 +18,13 @@ pub(super) static STAGE: Block = Block {
         field(
             "rate",
             Kind::Leaf(&STAGE_RATE),
-            "Open loop: `8/s` throughout, from one rate to another in a straight line, or a wave around a mean. `0/s` is a pause.",
+            "Open loop: `8/s` throughout, from one rate to another in a straight line, or a wave around a mean. A stage that stays at `0/s` is a pause: it takes its time, and is not reported as a case or judged.",
         )
         .example("1/s -> 20/s"),
         field(
             "concurrency",
             Kind::Leaf(&STAGE_USERS),
-            "Closed loop: so many users, or from one number to another in even steps. Who is to go leaves when a request ends.",
+            "Closed loop: so many users, or from one number to another in even steps. Who is to go leaves when a request ends. A stage that stays at 0 is a pause.",
         )
         .example("4 -> 64"),
         field("for", Kind::Leaf(&SPAN), "How long it takes.").required().example("30s"),
@@ -63,11 +63,11 @@ pub(super) fn decode(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Op
         let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
         Shape::Users { stages: stages.into() }
     };
-    let nothing = shape.users() == Some(0) || shape.end().and_then(|end| shape.expected(end)) == Some(0.0);
-    if nothing {
+    if shape.is_pause() {
         review.push(Mistake::new(list.key_at, "these stages send nothing", "all of them are pauses"));
+        return None;
     }
-    (!nothing).then_some(shape)
+    Some(shape)
 }
 
 /// The one load of a stage.

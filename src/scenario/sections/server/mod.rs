@@ -16,8 +16,8 @@ use crate::scenario::sections::Draft;
 use crate::scenario::tree::Node;
 use presets::{On, PRESETS, Preset};
 use std::collections::BTreeSet;
-use words::argument;
 pub(crate) use words::{ARGUMENT, COMMAND, command, settle};
+use words::{STYLE, argument};
 
 const PRESET: Kind = Kind::Choice(
     &[
@@ -65,6 +65,9 @@ pub(crate) static SERVER: Block = Block {
             .example("\"vllm serve {{ target.model }} --port 8000\""),
         field("args", Kind::Map(&Kind::Leaf(&ARGUMENT)), "Further arguments: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, a list several values. A matrix may vary each.")
             .example("{ max_num_seqs: 64, enforce_eager: true }"),
+        field("args_style", STYLE, "How a name in `args` becomes a flag. A name that begins with a dash is used unchanged.")
+            .default("kebab")
+            .example("snake"),
         field("env", Kind::Map(&Kind::Secret), "Environment variables over those of this process; never printed, never stored.")
             .example("{ HF_TOKEN: \"${HF_TOKEN}\" }"),
         field("cwd", Kind::File, "Its working folder; this process's where it is left out.").example("."),
@@ -155,7 +158,8 @@ fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &m
         let mistake = Mistake::new(entry.key_at, "this is not the name of an argument", "has no letter, or a space");
         review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; what stands at no flag belongs into `command`."));
     }
-    let all: Vec<String> = own.into_iter().chain(args.iter().flat_map(argument)).collect();
+    let style = draft.text("target.server.args_style")?;
+    let all: Vec<String> = own.into_iter().chain(args.iter().flat_map(|entry| argument(entry, &style))).collect();
     if all.iter().any(|word| word.contains('\0')) {
         review.push(Mistake::new(draft.place(AT), "the command holds a zero byte", "no program takes that"));
     }

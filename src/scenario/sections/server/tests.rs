@@ -96,6 +96,19 @@ fn numbers_are_the_text_that_they_are_written_as() {
 }
 
 #[test]
+fn swept_numbers_are_the_text_that_they_are_written_as() {
+    let matrix = "matrix: { target.server.args.share: [0.80, 0.90, '0.950'], exclude: [{ target.server.args.share: 0.8 }] }\n";
+    let target = format!("{URL}, server: {{ command: s, ready: {{ log: up }}, per_case: true, args_style: snake }}");
+    let plan = plan(&target, matrix);
+    let seen: Vec<_> =
+        (0..plan.cases.len()).map(|case| (server(&plan, case).command.join(" "), plan.cases[case].id.as_str())).collect();
+    assert_eq!(seen, [("s --share 0.90".to_owned(), "share=0.90"), ("s --share 0.950".to_owned(), "share=0.950")]);
+    let none = BTreeMap::new();
+    let again = load(&Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &none, set: &[] }).unwrap().plan;
+    assert_eq!(again, plan);
+}
+
+#[test]
 fn host_and_port_are_those_of_the_url() {
     assert_eq!(parts("http://h:80/v1"), ("http://h:80".into(), "h", "80"));
     assert_eq!(parts("https://u:p@[::1]/x:y@z"), ("https://[::1]".into(), "::1", "443"));

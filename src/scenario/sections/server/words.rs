@@ -1,6 +1,6 @@
 //! The words of a server's command, and the flags that a mapping of arguments is.
 
-use crate::scenario::block::Leaf;
+use crate::scenario::block::{Kind, Leaf};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::expect;
 use crate::scenario::source::Sources;
@@ -33,11 +33,35 @@ pub(crate) static ARGUMENT: Leaf = Leaf {
 /// Takes what a program gets as text for text, as it is written: each value of `env`; of `command` and `args` the numbers that
 /// would be written otherwise.
 pub(crate) fn settle(root: &mut Node, sources: &Sources) {
-    for (path, every) in [("target.server.command", false), ("target.server.args", false), ("target.server.env", true)] {
+    for (path, every) in WORDS {
         if let Some(mut entry) = root.entry_at(path).cloned() {
             spell(&mut entry.value, every, sources);
             root.set(path, entry.key_at, entry.value);
         }
+    }
+    if let Some(mut entry) = root.entry_at("matrix").cloned() {
+        spell_swept(&mut entry.value, sources);
+        root.set("matrix", entry.key_at, entry.value);
+    }
+}
+
+/// The paths whose values a program gets, and whether `true` and `false` are text there too.
+const WORDS: [(&str, bool); 4] =
+    [("target.server.command", false), ("target.server.args", false), ("target.server.env", true), ("dataset.command", false)];
+
+/// The same for the values of a matrix, those of `zip`, `include` and `exclude` among them.
+fn spell_swept(node: &mut Node, sources: &Sources) {
+    let every = |path: &str| {
+        let own = |own: &str| path == own || path.strip_prefix(own).is_some_and(|rest| rest.starts_with('.'));
+        WORDS.iter().find(|(word, _)| own(word)).map(|(_, every)| *every)
+    };
+    match &mut node.data {
+        Data::List(items) => items.iter_mut().for_each(|item| spell_swept(item, sources)),
+        Data::Map(entries) => entries.iter_mut().for_each(|entry| match every(&entry.key) {
+            Some(every) => spell(&mut entry.value, every, sources),
+            None => spell_swept(&mut entry.value, sources),
+        }),
+        _ => {}
     }
 }
 
@@ -90,15 +114,29 @@ fn word(node: &Node) -> Option<String> {
     }
 }
 
+/// How the name of an argument becomes a flag: engines disagree on dashes and underscores.
+pub(super) const STYLE: Kind = Kind::Choice(
+    &[
+        ("kebab", "`tp_size` is `--tp-size`"),
+        ("snake", "`tp-size` is `--tp_size`, as `trtllm-serve` has it"),
+        ("as_is", "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`"),
+    ],
+    &[],
+);
+
 /// The flag of an argument and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A
 /// name that begins with a dash is a flag already; a single letter has one dash.
-pub(super) fn argument(entry: &Entry) -> Vec<String> {
+pub(super) fn argument(entry: &Entry, style: &str) -> Vec<String> {
     let Some(Some(values)) = values(&entry.value) else { return Vec::new() };
     let name = &entry.key;
     let flag = match name {
         name if name.starts_with('-') => name.clone(),
         name if name.chars().count() == 1 => format!("-{name}"),
-        name => format!("--{}", name.replace('_', "-")),
+        name => match style {
+            "snake" => format!("--{}", name.replace('-', "_")),
+            "as_is" => format!("--{name}"),
+            _ => format!("--{}", name.replace('_', "-")),
+        },
     };
     std::iter::once(flag).chain(values).collect()
 }
@@ -137,7 +175,9 @@ mod tests {
 
     #[test]
     fn arguments_become_flags() {
-        let flags = |text| read(text).entries().iter().flat_map(argument).collect::<Vec<_>>().join(" ");
+        let styled =
+            |text, style| read(text).entries().iter().flat_map(|entry| argument(entry, style)).collect::<Vec<_>>().join(" ");
+        let flags = |text| styled(text, "kebab");
         assert_eq!(flags("{max_num_seqs: 64, enforce_eager: true, n: 2}"), "--max-num-seqs 64 --enforce-eager -n 2");
         assert_eq!(flags("{a: false, b: null, c: [], --as_is: x, dtype: float16}"), "--as_is x --dtype float16");
         assert_eq!(
@@ -145,5 +185,15 @@ mod tests {
             "--lora-modules a=x b=y --gpu-memory-utilization 0.9"
         );
         assert_eq!(values(&read("{a: b}")), None);
+        let mixed = "{tp_size: 2, ep-size: 4, --x_y-z: 1, n: 2}";
+        let seen = ["kebab", "snake", "as_is"].map(|style| styled(mixed, style));
+        assert_eq!(
+            seen,
+            [
+                "--tp-size 2 --ep-size 4 --x_y-z 1 -n 2",
+                "--tp_size 2 --ep_size 4 --x_y-z 1 -n 2",
+                "--tp_size 2 --ep-size 4 --x_y-z 1 -n 2"
+            ]
+        );
     }
 }
