@@ -13,6 +13,7 @@ pub mod differ;
 pub(crate) mod expand;
 pub mod fault;
 pub(crate) mod fill;
+pub mod hub;
 pub mod import;
 pub(crate) mod leaf;
 pub(crate) mod merge;
@@ -33,7 +34,7 @@ pub(crate) mod tree;
 pub(crate) mod vars;
 pub(crate) mod yaml;
 
-pub use fault::{Fault, Faults, Figures, Warning};
+pub use fault::{Fault, Faults, Figures, Supports, Warning};
 pub use reference::markdown;
 pub use schema::json_schema;
 pub use settings::settings;
@@ -80,12 +81,14 @@ pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
 }
 
 /// The same for a scenario whose baseline may be a run folder: `figures` makes the text of a baseline of one, or says why not.
+/// `supports` says why a local model cannot be computed with.
 ///
 /// # Errors
 /// Everything that is wrong with it, at once.
-pub fn load_with(input: &Input<'_>, figures: Figures) -> Result<Loaded, Faults> {
+pub fn load_with(input: &Input<'_>, figures: Figures, supports: Supports) -> Result<Loaded, Faults> {
     let mut review = Review::default();
     review.figures = Some(figures);
+    review.supports = Some(supports);
     compile(input, review)
 }
 
@@ -101,6 +104,7 @@ pub fn reload(input: &Input<'_>) -> Result<Loaded, Faults> {
 }
 
 fn compile(input: &Input<'_>, mut review: Review) -> Result<Loaded, Faults> {
+    review.hugging_face = hub::cache_dir(input.env);
     let plan = merge::gather(input, &mut review).and_then(|tree| {
         let root = settle(&tree, input.env, &mut review);
         let (plan, baseline) = expand::plan(&root, input.env, &mut review)?;

@@ -152,6 +152,11 @@ impl Sources {
     }
 }
 
+/// The text of a small file that no span points into; None where it cannot be read.
+pub fn text(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
 /// `org/name`, and no file: an ending of letters alone is a file's, `Qwen2.5-7B` is none.
 fn is_hub_name(text: &str) -> bool {
     let plain = |part: &str| {
