@@ -4,6 +4,7 @@ use crate::cli::args::Sources;
 use crate::cli::terminal::Terminal;
 use crate::model::plan::Plan;
 use crate::run::figures::of_folder;
+use crate::run::model::supports;
 use crate::scenario::{self, Faults, Input, Loaded};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ pub fn load(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Te
 
 /// Loads one scenario; its faults and warnings have been said.
 pub fn load_one(path: &Path, set: &[(String, String)], env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    say(scenario::load_with(&Input { path, text: None, env, set }, of_folder), terminal)
+    say(scenario::load_with(&Input { path, text: None, env, set }, of_folder, supports), terminal)
 }
 
 /// Loads the stored plan of a run, whose secrets need not be set any more.

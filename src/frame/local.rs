@@ -32,6 +32,8 @@ pub struct Worked {
     pub decode_tps: (Option<f64>, Option<Distribution>),
     /// Resident memory of this process in the last batch, and in that which took most, bytes.
     pub memory: (u64, u64),
+    /// Memory that the allocator had mapped when the last batch ended, and when that with most did; None where that is not known.
+    pub memory_reserved: (Option<u64>, Option<u64>),
     /// Memory of the device when the last batch ended, and when that with most did; None where it is the processor, or does not tell.
     pub device_memory: (Option<u64>, Option<u64>),
 }
@@ -53,6 +55,7 @@ pub fn worked(parts: &[LocalPart]) -> Option<Worked> {
         prefill_tps: (rate(sum(|batch| batch.prompt_tokens), Nanos(sum(|batch| batch.prefill.0))), all(prefill_tps)),
         decode_tps: (rate(sum(later), Nanos(sum(|batch| decode(batch).0))), all(decode_tps)),
         memory: (last.memory, parts.iter().map(|part| part.memory_peak).max()?),
+        memory_reserved: (last.memory_reserved, batches().filter_map(|batch| batch.memory_reserved).max()),
         device_memory: (last.device_memory, parts.iter().filter_map(|part| part.device_memory_peak).max()),
     })
 }

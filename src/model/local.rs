@@ -31,7 +31,7 @@ pub enum Dtype {
     Bf16,
 }
 
-/// How a model runs in this process. Where it comes from is the target's model: a Hugging Face folder, a GGUF file, or
+/// How a model runs in this process. Where it comes from is the target's model: a Hugging Face folder or its name on the hub, a GGUF file, or
 /// `random:tiny`, whose weights are drawn from the seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Local {
@@ -70,6 +70,12 @@ pub struct Loaded {
     pub place: Nanos,
     /// Bytes of its weights there.
     pub weight_bytes: u64,
+    /// How attention is computed.
+    #[serde(default)]
+    pub attention: String,
+    /// What a reader of the report must know.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// One batch that was worked on together.
@@ -98,6 +104,9 @@ pub struct Batch {
     /// Resident memory of this process at its highest while it was worked on, or where the system does not tell that, when it
     /// ended, bytes.
     pub memory: u64,
+    /// Memory that the allocator had mapped for this process when it ended, bytes; None where the system does not report it.
+    #[serde(default)]
+    pub memory_reserved: Option<u64>,
     /// Memory of the device in use when it ended, bytes; None where the device is the processor, or does not tell.
     pub device_memory: Option<u64>,
 }

@@ -7,6 +7,7 @@
 use super::Progress;
 use super::fetch::{self, FetchError, Problem, What};
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The hub where none is named.
@@ -53,19 +54,40 @@ pub fn keep_of(path: &Path, urls: Vec<String>, what: What, progress: &dyn Fn(Pro
     let present = std::fs::read(&path).ok();
     let damaged = present.is_some() && known.is_some();
     if let (Some(bytes), Some(digest)) = (present, &known)
-        && hex(&bytes) == *digest
+        && sha256(&bytes) == *digest
     {
         return Ok(Cached { path, note: None });
     }
     let failed = |url, problem| FetchError { url, file: path.clone(), damaged, problem, what };
-    let bytes = fetch::download(&urls, progress).map_err(|(url, problem)| failed(url, problem))?;
-    let digest = hex(&bytes);
+    let mut bytes = Vec::new();
+    let digest = fetch::download(&urls, &mut bytes, progress).map_err(|(url, problem)| failed(url, problem))?;
     if let Some(known) = known.filter(|known| *known != digest) {
         return Err(failed(urls.join(" or "), Problem::Changed { known, digest }));
     }
     keep(&path, &bytes, &digest).map_err(|error| failed(urls.join(" or "), Problem::Disk(error)))?;
     let note = damaged.then(|| format!("{} was damaged and has been downloaded again", path.display()));
     Ok(Cached { path, note })
+}
+
+/// The same for a file of gigabytes: it is written as it arrives, and checked then alone.
+pub fn keep_large(path: &Path, urls: &[String], what: What, progress: &dyn Fn(Progress)) -> Result<(), FetchError> {
+    let known = digest(path);
+    if known.is_some() && path.exists() {
+        return Ok(());
+    }
+    let failed = |url, problem| FetchError { url, file: path.to_owned(), damaged: false, problem, what };
+    let on_disk = |error| failed(urls.join(" or "), Problem::Disk(error));
+    let part = part_of(path);
+    let file = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create(&part));
+    let fetched = fetch::download(urls, &mut file.map_err(on_disk)?, progress).map_err(|(url, problem)| failed(url, problem));
+    let kept = fetched.and_then(|digest| match known.filter(|known| *known != digest) {
+        Some(known) => Err(failed(urls.join(" or "), Problem::Changed { known, digest })),
+        None => write_digest(path, &digest).and_then(|()| std::fs::rename(&part, path)).map_err(on_disk),
+    });
+    if kept.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    kept
 }
 
 /// Whether a file has been kept here, and so can be had again.
@@ -86,17 +108,26 @@ fn digest(path: &Path) -> Option<String> {
 
 /// Both files appear whole or not at all; the digest first, so that a file without one is never trusted.
 fn keep(path: &Path, bytes: &[u8], digest: &str) -> std::io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    replace(&sidecar(path), format!("{digest}  {name}\n").as_bytes())?;
+    write_digest(path, digest)?;
     replace(path, bytes)
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_digest(path: &Path, digest: &str) -> std::io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    replace(&sidecar(path), format!("{digest}  {name}\n").as_bytes())
+}
+
+fn part_of(path: &Path) -> PathBuf {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));
+    part.into()
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let part = part_of(path);
     let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&part);
@@ -104,9 +135,13 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// SHA-256 in hex.
+fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -152,7 +187,7 @@ mod tests {
         let total = DATA.len() as u64;
         assert_eq!(told.into_inner(), [Progress::Download { bytes: total, total: Some(total) }]);
         let kept = std::fs::read_to_string(sidecar(&first.path)).unwrap();
-        assert_eq!(kept, format!("{}  data.jsonl\n", hex(DATA.as_bytes())));
+        assert_eq!(kept, format!("{}  data.jsonl\n", sha256(DATA.as_bytes())));
         let names = std::fs::read_dir(first.path.parent().unwrap()).unwrap().count();
         assert_eq!(names, 2, "nothing else is left behind");
     }
@@ -190,11 +225,14 @@ mod tests {
     #[test]
     fn the_digest_that_a_hub_announces_is_checked() {
         let announce = |digest: String| reply("200 OK", &format!("x-linked-etag: \"{digest}\"\r\n"), DATA);
-        let (good, _) = hub(move |_| announce(hex(DATA.as_bytes())));
+        let (good, _) = hub(move |_| announce(sha256(DATA.as_bytes())));
         assert!(obtain(&REMOTE, &home(&good).cache, &|_| ()).is_ok());
         let (bad, _) = hub(move |_| announce("0".repeat(64)));
         let error = failure(&home(&bad));
-        assert!(error.contains(&format!("have the SHA-256 {}, but the server announced 000", hex(DATA.as_bytes()))), "{error}");
+        assert!(
+            error.contains(&format!("have the SHA-256 {}, but the server announced 000", sha256(DATA.as_bytes()))),
+            "{error}"
+        );
     }
 
     #[test]

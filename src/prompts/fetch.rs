@@ -3,7 +3,9 @@
 use super::Progress;
 use super::cache::{HUB_VARIABLE, hex};
 use reqwest::{Client, Response, Url, header, redirect};
+use sha2::{Digest, Sha256};
 use std::error::Error;
+use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -45,10 +47,18 @@ pub enum What {
     Dataset,
     /// The tokenizer.
     #[error(
-        "there is no file or folder of that name here; name a tokenizer.json or a model folder in `dataset.tokenizer` (of a \
+        "there is no file or folder of that name here; name a tokenizer.json or a model folder in `dataset.tokenizer`, or in \
+         `target.model` where it is the model of `api: local` (of a \
          gated model there is no other way), or a hub that can be reached in {HUB_VARIABLE}"
     )]
     Tokenizer,
+    /// A model that runs in this process.
+    #[error(
+        "there is no file or folder of that name here, and no such model in the Hugging Face cache (HF_HOME); where there is no \
+         network, download the model elsewhere and name its folder in `target.model` (of a gated model there is no other way), or \
+         name a hub that can be reached in {HUB_VARIABLE}"
+    )]
+    Model,
 }
 
 /// What went wrong with a download.
@@ -90,12 +100,16 @@ pub enum Problem {
     Disk(std::io::Error),
 }
 
-/// Downloads the first of `urls` that exists and checks it against the digest that the server announces, if it does.
-/// The error comes with the address that it is about.
-pub fn download(urls: &[String], progress: &dyn Fn(Progress)) -> Result<Vec<u8>, (String, Problem)> {
+/// Downloads the first of `urls` that exists into `sink` and checks it against the digest that the server announces, if it does.
+/// Returns its SHA-256. The error comes with the address that it is about.
+pub fn download(
+    urls: &[String],
+    sink: &mut (dyn Write + Send),
+    progress: &dyn Fn(Progress),
+) -> Result<String, (String, Problem)> {
     for url in urls {
-        match on_own_thread(url, progress) {
-            Ok(bytes) => return Ok(bytes),
+        match on_own_thread(url, sink, progress) {
+            Ok(digest) => return Ok(digest),
             Err(Problem::Status(404)) => {}
             Err(problem) => return Err((url.clone(), problem)),
         }
@@ -104,26 +118,26 @@ pub fn download(urls: &[String], progress: &dyn Fn(Progress)) -> Result<Vec<u8>,
 }
 
 /// A runtime may already run on the calling thread, and the progress callback must stay there.
-fn on_own_thread(url: &str, progress: &dyn Fn(Progress)) -> Result<Vec<u8>, Problem> {
+fn on_own_thread(url: &str, sink: &mut (dyn Write + Send), progress: &dyn Fn(Progress)) -> Result<String, Problem> {
     let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map_err(|error| Problem::Client(error.to_string()))?.block_on(get(url, &send))
+            runtime.map_err(|error| Problem::Client(error.to_string()))?.block_on(get(url, sink, &send))
         });
         receive.iter().for_each(progress);
         worker.join().unwrap_or_else(|_| Err(Problem::Client("the download stopped unexpectedly".into())))
     })
 }
 
-async fn get(url: &str, progress: &mpsc::Sender<Progress>) -> Result<Vec<u8>, Problem> {
+async fn get(url: &str, sink: &mut (dyn Write + Send), progress: &mpsc::Sender<Progress>) -> Result<String, Problem> {
     let mut url = Url::parse(url).map_err(|error| Problem::Client(error.to_string()))?;
     let mut announced = None;
     for _ in 0..HOPS {
         let response = client(&url)?.get(url.clone()).send().await.map_err(|error| Problem::Connection(cause(&error)))?;
         announced = announced.or_else(|| digest_of(&response));
         match response.status().as_u16() {
-            200 => return checked(body(response, progress).await?, announced),
+            200 => return checked(body(response, sink, progress).await?, announced),
             301 | 302 | 303 | 307 | 308 => url = target(&url, &response)?,
             status => return Err(Problem::Status(status)),
         }
@@ -158,29 +172,35 @@ fn digest_of(response: &Response) -> Option<String> {
     (tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| tag.to_ascii_lowercase())
 }
 
-async fn body(mut response: Response, progress: &mpsc::Sender<Progress>) -> Result<Vec<u8>, Problem> {
+/// Writes the body to `sink`; returns its SHA-256.
+async fn body(
+    mut response: Response,
+    sink: &mut (dyn Write + Send),
+    progress: &mpsc::Sender<Progress>,
+) -> Result<String, Problem> {
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if kind.starts_with("text/html") {
         return Err(Problem::Page);
     }
     let total = response.content_length();
-    let (mut bytes, mut told) = (Vec::new(), 0);
+    let (mut digest, mut arrived, mut told) = (Sha256::new(), 0, 0);
     while let Some(chunk) = response.chunk().await.map_err(|error| Problem::Connection(cause(&error)))? {
-        bytes.extend_from_slice(&chunk);
-        let arrived = bytes.len() as u64;
+        sink.write_all(&chunk).map_err(Problem::Disk)?;
+        digest.update(&chunk);
+        arrived += chunk.len() as u64;
         if arrived >= told + STRIDE || Some(arrived) == total {
             told = arrived;
             // Nobody listens once the caller is gone, and then nothing is lost.
             let _ = progress.send(Progress::Download { bytes: arrived, total });
         }
     }
-    Ok(bytes)
+    Ok(hex(&digest.finalize()))
 }
 
-fn checked(bytes: Vec<u8>, announced: Option<String>) -> Result<Vec<u8>, Problem> {
-    match announced.map(|announced| (hex(&bytes), announced)) {
-        Some((digest, announced)) if digest != announced => Err(Problem::Digest { announced, digest }),
-        _ => Ok(bytes),
+fn checked(digest: String, announced: Option<String>) -> Result<String, Problem> {
+    match announced {
+        Some(announced) if digest != announced => Err(Problem::Digest { announced, digest }),
+        _ => Ok(digest),
     }
 }
 

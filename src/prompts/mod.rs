@@ -40,6 +40,7 @@ mod loopback;
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
 pub use fetch::FetchError;
+pub use hub::model as hub_model;
 pub use message::tokens_of;
 pub use trace::{Log, log as trace_log};
 
@@ -213,7 +214,9 @@ fn tokenizer(
     }
     if let Some(name) = spec.tokenizer.as_deref().filter(|name| *name != "builtin") {
         let tokenizer = hub::tokenizer(name, cache, progress, notes)?;
-        return Ok(Some(Arc::new(if spec.templated { tokenizer } else { tokenizer.for_plain_text() })));
+        // Without a chat template the contents of messages are plain text.
+        let templated = spec.templated && tokenizer.chat_template().is_some();
+        return Ok(Some(Arc::new(if templated { tokenizer } else { tokenizer.for_plain_text() })));
     }
     let made = matches!(spec.source, Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. });
     let needed = spec.tokenizer.is_some() || made || spec.shape.is_some() || spec.min_tokens.or(spec.max_tokens).is_some();

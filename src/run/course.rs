@@ -13,7 +13,7 @@ use crate::run::event::Event;
 use crate::run::ledger::Ledger;
 use crate::run::line::Walk;
 use crate::run::managed::{Managed, Servers};
-use crate::run::model::{Models, note_cut};
+use crate::run::model::{Models, note_cut, note_model};
 use crate::run::observe::Observer;
 use crate::run::part::{Prepared, play, prepare};
 use crate::run::readings::Keeper;
@@ -203,6 +203,7 @@ impl<'a> Course<'a> {
         self.journal = Some(done.journal);
         self.manifest.parts.push(done.part);
         leg.bench.tell(&mut self.manifest.notes);
+        note_model(self.manifest.parts.last(), &mut self.manifest.notes);
         note_cut(&self.manifest.parts, &leg.case.id, &mut self.manifest.notes);
         self.rows.insert((leg.index as u32, leg.round), done.outcomes);
         self.recorded.push(done.recorded);

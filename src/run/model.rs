@@ -22,6 +22,7 @@ use crate::run::stop::{Level, Stop};
 use crate::run::turn::Turn;
 use crate::store::{RunDir, StoreError, npy};
 use crate::telemetry::process::memory_now;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,23 +56,48 @@ impl Models {
         }
         let preparing = Preparing { what: "loading the model", unit: "bytes", done: 0, total: None };
         let _ = context.events.send(Event::Preparing(preparing));
-        let host = Arc::new(wait(start(model.name.clone(), spec.clone(), seed.child("weights"))?, &context.stop)?);
+        let host = Arc::new(wait(start(model.name.clone(), spec.clone(), seed.child("weights"), context)?, &context.stop)?);
         self.0 = Some((model.name.clone(), spec, host.clone()));
         Ok(Some(host))
     }
 }
 
+/// Why the model at `path` cannot be computed with.
+///
+/// # Errors
+/// Names the file, the key and what about it is not supported.
+pub fn supports(path: &Path) -> Result<(), String> {
+    #[cfg(feature = "local")]
+    crate::engine::local::model::check(path).map_err(|error| error.to_string())?;
+    let _ = path;
+    Ok(())
+}
+
 #[cfg(feature = "local")]
-fn start(name: String, spec: Local, seed: Seed) -> Result<Loading, RunError> {
+fn start(name: String, spec: Local, seed: Seed, context: &Context) -> Result<Loading, RunError> {
+    use crate::engine::local::error::LocalError;
     use crate::engine::local::works::Resident;
-    use crate::telemetry::process::{memory_anew, memory_peak};
-    let load = move || crate::engine::local::model::Model::load(&name, &spec, seed);
-    let memory = Resident { anew: memory_anew, peak: memory_peak, now: memory_now };
+    use crate::model::local::Loaded;
+    use crate::prompts::{self, Progress};
+    use crate::telemetry::process::{memory_anew, memory_peak, memory_reserved};
+    let (cache, env, events) = (context.cache.clone(), context.env.clone(), context.events.clone());
+    let load = move || {
+        let folder = prompts::hub_model(&name, &cache, &env, &|progress| {
+            let Progress::Download { bytes, total } = progress else { return };
+            let _ = events.send(Event::Preparing(Preparing { what: "downloading", unit: "bytes", done: bytes, total }));
+        });
+        let folder = folder.map_err(|error| LocalError::Download { reason: error.to_string() })?;
+        let path = folder.as_ref().map_or_else(|| name.clone(), |folder| folder.display().to_string());
+        let (model, mut loaded) = crate::engine::local::model::Model::load(&path, &spec, seed)?;
+        loaded.notes.extend(folder.map(|folder| format!("`{name}`: the files in {} are used", folder.display())));
+        Ok((model, Loaded { model: name, ..loaded }))
+    };
+    let memory = Resident { anew: memory_anew, peak: memory_peak, now: memory_now, reserved: memory_reserved };
     Loading::start(load, memory).map_err(RunError::Thread)
 }
 
 #[cfg(not(feature = "local"))]
-fn start(name: String, _spec: Local, _seed: Seed) -> Result<Loading, RunError> {
+fn start(name: String, _spec: Local, _seed: Seed, _context: &Context) -> Result<Loading, RunError> {
     Err(LocalError::NotThere { name }.into())
 }
 
@@ -147,6 +173,16 @@ pub fn told(host: &Host, session: &Session) -> LocalPart {
         cut: session.cut(),
         device_memory_peak: batches.iter().filter_map(|batch| batch.device_memory).max(),
         batches,
+    }
+}
+
+/// Notes, once, what a reader must know of the model of a part.
+pub fn note_model(part: Option<&Part>, notes: &mut Vec<String>) {
+    let own = part.and_then(|part| part.local.as_ref()).into_iter().flat_map(|local| &local.loaded.notes);
+    for note in own {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, Na
 use places::{join_variables, plain, repeated};
 use std::collections::HashSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// One mistake, before it is given its text.
@@ -49,6 +49,9 @@ impl Mistake {
 /// Makes the text of a baseline of a run folder, or says why there is none.
 pub type Figures = fn(&Path) -> Result<String, String>;
 
+/// Says why the local model at a path cannot be computed with.
+pub type Supports = fn(&Path) -> Result<(), String>;
+
 /// What a load finds on its way: texts, mistakes, warnings.
 #[derive(Debug, Default)]
 pub(crate) struct Review {
@@ -64,6 +67,10 @@ pub(crate) struct Review {
     pub partial: bool,
     /// Makes the text of a baseline of a run folder.
     pub figures: Option<Figures>,
+    /// Says why a local model cannot be computed with.
+    pub supports: Option<Supports>,
+    /// The Hugging Face cache of this machine.
+    pub hugging_face: Option<PathBuf>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Warning>,
     /// Texts that lack the value of a variable.

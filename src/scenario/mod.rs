@@ -13,6 +13,7 @@ pub mod differ;
 pub(crate) mod expand;
 pub mod fault;
 pub(crate) mod fill;
+pub mod hub;
 pub mod import;
 pub(crate) mod leaf;
 pub(crate) mod lookup;
@@ -34,7 +35,7 @@ pub(crate) mod tree;
 pub(crate) mod vars;
 pub(crate) mod yaml;
 
-pub use fault::{Fault, Faults, Figures, Warning};
+pub use fault::{Fault, Faults, Figures, Supports, Warning};
 pub use lookup::{Setting, setting_named};
 pub use reference::markdown;
 pub use schema::json_schema;
@@ -82,12 +83,14 @@ pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
 }
 
 /// The same for a scenario whose baseline may be a run folder: `figures` makes the text of a baseline of one, or says why not.
+/// `supports` says why a local model cannot be computed with.
 ///
 /// # Errors
 /// Everything that is wrong with it, at once.
-pub fn load_with(input: &Input<'_>, figures: Figures) -> Result<Loaded, Faults> {
+pub fn load_with(input: &Input<'_>, figures: Figures, supports: Supports) -> Result<Loaded, Faults> {
     let mut review = Review::default();
     review.figures = Some(figures);
+    review.supports = Some(supports);
     compile(input, None, review)
 }
 
@@ -120,6 +123,7 @@ pub fn reload_with_slo(input: &Input<'_>, slo: &Path) -> Result<Option<Loaded>, 
 }
 
 fn compile(input: &Input<'_>, over: Option<Node>, mut review: Review) -> Result<Loaded, Faults> {
+    review.hugging_face = hub::cache_dir(input.env);
     let plan = merge::gather(input, &mut review).and_then(|mut tree| {
         over.into_iter().for_each(|over| merge::replace(&mut tree, over));
         let root = settle(&tree, input.env, &mut review);

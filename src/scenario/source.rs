@@ -197,6 +197,11 @@ fn not_text(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
+/// The text of a small file that no span points into; None where it cannot be read.
+pub fn text(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
 /// `org/name`, and no file: an ending of letters alone is a file's, `Qwen2.5-7B` is none.
 pub(crate) fn is_hub_name(text: &str) -> bool {
     let plain = |part: &str| {

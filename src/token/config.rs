@@ -4,7 +4,7 @@ use super::chat::ChatTemplate;
 use super::error::TokenError;
 use serde_json::{Map, Value};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The tokenizer itself.
 pub const TOKENIZER: &str = "tokenizer.json";
@@ -13,26 +13,42 @@ pub const CONFIG: &str = "tokenizer_config.json";
 /// The chat template of newer models; it wins over that of the configuration.
 pub const TEMPLATE: &str = "chat_template.jinja";
 
-/// The chat template of the model that `tokenizer` belongs to. A file under another name stands for itself alone.
-pub fn chat_template(tokenizer: &Path) -> Result<Option<ChatTemplate>, TokenError> {
-    if tokenizer.file_name().is_none_or(|name| name != TOKENIZER) {
+/// What tokenizer_config.json says beside `tokenizer`; nothing where there is none. A file under another name stands for itself
+/// alone.
+pub fn fields(tokenizer: &Path) -> Result<Map<String, Value>, TokenError> {
+    let config = tokenizer.with_file_name(CONFIG);
+    let text = if is_of_a_model(tokenizer) { read(&config)? } else { None };
+    let malformed =
+        |error: serde_json::Error| TokenError::Malformed { path: config.clone(), what: CONFIG, reason: error.to_string() };
+    text.map_or_else(|| Ok(Map::new()), |text| serde_json::from_str(&text).map_err(malformed))
+}
+
+fn is_of_a_model(tokenizer: &Path) -> bool {
+    tokenizer.file_name().is_some_and(|name| name == TOKENIZER)
+}
+
+/// The chat template of the model that `tokenizer` belongs to, and its file.
+pub fn chat_template(tokenizer: &Path) -> Result<Option<(ChatTemplate, PathBuf)>, TokenError> {
+    if !is_of_a_model(tokenizer) {
         return Ok(None);
     }
     let (config, own) = (tokenizer.with_file_name(CONFIG), tokenizer.with_file_name(TEMPLATE));
-    let fields: Map<String, Value> = match read(&config)? {
-        Some(text) => serde_json::from_str(&text).map_err(|error| TokenError::Malformed {
-            path: config.clone(),
-            what: CONFIG,
-            reason: error.to_string(),
-        })?,
-        None => Map::new(),
-    };
+    let fields = fields(tokenizer)?;
     let (path, source) = match read(&own)? {
         Some(source) => (own, Some(source)),
         None => (config, fields.get("chat_template").and_then(named).map(str::to_owned)),
     };
     let Some(source) = source else { return Ok(None) };
-    ChatTemplate::new(&source, &fields).map(Some).map_err(|reason| TokenError::Template { path, reason })
+    match ChatTemplate::new(&source, &fields) {
+        Ok(template) => Ok(Some((template, path))),
+        Err(reason) => Err(TokenError::Template { path, reason }),
+    }
+}
+
+/// The BOS token that a tokenizer_config.json names.
+pub fn bos(fields: &Map<String, Value>) -> Option<&str> {
+    let named = fields.get("bos_token")?;
+    named.get("content").unwrap_or(named).as_str()
 }
 
 /// A template, or of a list of named ones `default`.

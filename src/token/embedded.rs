@@ -1,16 +1,18 @@
 //! Tokenizers that lie inside a GGUF file: byte-level BPE as a vocabulary, merges and the name of a way to split text.
 
 use super::chat::ChatTemplate;
+use super::config::{TOKENIZER, chat_template};
+use super::pre_tokenizer::{self, PreTokenizer};
 use super::{TokenError, Tokenizer};
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a GGUF file tells of its tokenizer.
 #[derive(Clone, Debug, Default)]
 pub struct Embedded {
     /// Its kind: `gpt2` is byte-level BPE, the only one that is built.
     pub kind: String,
-    /// How text is split before: `qwen2`, `llama-bpe`, `gpt-2`.
+    /// Name of its pre-tokenizer: `qwen2`, `llama-bpe`, `gpt-2`.
     pub split: String,
     /// Tokens, by id.
     pub tokens: Vec<String>,
@@ -28,12 +30,6 @@ pub struct Embedded {
     pub template: Option<String>,
 }
 
-/// As the tokenizer.json files of these models have them.
-const QWEN: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const LLAMA: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
 /// A control token; one that was added by hand.
 const CONTROL: u64 = 3;
 const ADDED: u64 = 4;
@@ -44,18 +40,12 @@ impl Embedded {
         if self.kind != "gpt2" {
             return Err(format!("it is of the kind `{}`, and only `gpt2` (byte-level BPE) is built from such a file", self.kind));
         }
-        let bytes =
-            |regex: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": regex });
-        let split = |regex: &str| {
-            let first = json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
-            json!({ "type": "Sequence", "pretokenizers": [first, bytes(false)] })
-        };
-        let (normalizer, pre) = match self.split.as_str() {
-            "qwen2" => (json!({ "type": "NFC" }), split(QWEN)),
-            "llama-bpe" => (Value::Null, split(LLAMA)),
-            "gpt-2" => (Value::Null, bytes(true)),
-            other => return Err(format!("it splits text as `{other}`; `qwen2`, `llama-bpe` and `gpt-2` are known")),
-        };
+        let pre = self.pre_tokenizer()?;
+        let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
+        let split =
+            |regex: &&str| json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
+        let pieces: Vec<Value> = pre.patterns.iter().map(split).chain([bytes.clone()]).collect();
+        let normalizer = if pre.composed { json!({ "type": "NFC" }) } else { Value::Null };
         let merges: Option<Vec<(&str, &str)>> = self.merges.iter().map(|merge| merge.split_once(' ')).collect();
         let merges = merges.ok_or("a merge is not two tokens with a blank between")?;
         let vocab: Map<String, Value> = self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
@@ -69,22 +59,17 @@ impl Embedded {
             .collect();
         Ok(json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": normalizer,
-            "pre_tokenizer": pre, "post_processor": self.around(), "decoder": bytes(true),
-            "model": { "type": "BPE", "vocab": vocab, "merges": merges, "ignore_merges": self.split == "llama-bpe" },
+            "pre_tokenizer": { "type": "Sequence", "pretokenizers": pieces }, "post_processor": null, "decoder": bytes,
+            "model": { "type": "BPE", "vocab": vocab, "merges": merges, "ignore_merges": pre.ignore_merges },
         }))
     }
 
-    /// What puts the first token before plain text.
-    fn around(&self) -> Value {
-        let name = self.bos.and_then(|id| Some((id, self.tokens.get(id as usize)?)));
-        match name.filter(|_| self.adds_bos.unwrap_or(self.split == "llama-bpe")) {
-            None => Value::Null,
-            Some((id, name)) => {
-                let (first, text) =
-                    (json!({ "SpecialToken": { "id": name, "type_id": 0 } }), json!({ "Sequence": { "id": "A", "type_id": 0 } }));
-                let second = json!({ "Sequence": { "id": "B", "type_id": 0 } });
-                json!({ "type": "TemplateProcessing", "single": [first, text], "pair": [first, text, second],
-                    "special_tokens": { name: { "id": name, "ids": [id], "tokens": [name] } } })
+    fn pre_tokenizer(&self) -> Result<&'static PreTokenizer, String> {
+        let supported = || format!("supported are {}", pre_tokenizer::names().join(", "));
+        match self.split.as_str() {
+            "" => Err(format!("the file does not name its pre-tokenizer; {}", supported())),
+            name => {
+                pre_tokenizer::find(name).ok_or_else(|| format!("the pre-tokenizer `{name}` is not supported; {}", supported()))
             }
         }
     }
@@ -99,17 +84,48 @@ impl Embedded {
 }
 
 impl Tokenizer {
-    /// The tokenizer of the GGUF file `path`.
+    /// The tokenizer of the GGUF file `path`, and where its chat template comes from.
+    ///
+    /// The tokenizer in the file is used where its kind is supported, else a tokenizer.json beside the file. The chat template
+    /// in the file is used where it has one, else the template beside it. The file also says whether plain text begins with the
+    /// BOS token.
     ///
     /// # Errors
-    /// [`TokenError::Embedded`] where it is of a kind that is not built, [`TokenError::Template`] for its chat template.
-    pub fn embedded(path: &Path, told: &Embedded) -> Result<Tokenizer, TokenError> {
-        let json = told.json().map_err(|reason| TokenError::Embedded { path: path.to_owned(), reason })?;
-        let tokenizer = Tokenizer::parsed(path, json.to_string().as_bytes())?;
-        let template = told.template.as_ref().map(|source| ChatTemplate::new(source, &told.named())).transpose();
-        let chat = template.map_err(|reason| TokenError::Template { path: path.to_owned(), reason })?;
-        Ok(Tokenizer { chat, ..tokenizer })
+    /// [`TokenError::Embedded`] where its kind is not supported and no tokenizer.json is beside it, [`TokenError::Template`] for
+    /// its chat template.
+    pub fn embedded(path: &Path, told: &Embedded) -> Result<(Tokenizer, TemplateSource), TokenError> {
+        let beside = path.with_file_name(TOKENIZER);
+        let (tokenizer, adds_bos) = match told.json() {
+            Ok(json) => {
+                let default = pre_tokenizer::find(&told.split).is_some_and(|pre| pre.adds_bos);
+                (Tokenizer::parsed(path, json.to_string().as_bytes())?, Some(told.adds_bos.unwrap_or(default)))
+            }
+            Err(_) if beside.exists() => (Tokenizer::load(&beside)?, told.adds_bos),
+            Err(reason) => return Err(TokenError::Embedded { path: path.to_owned(), reason }),
+        };
+        let (chat, source) = match &told.template {
+            Some(source) => {
+                let refused = |reason| TokenError::Template { path: path.to_owned(), reason };
+                (Some(ChatTemplate::new(source, &told.named()).map_err(refused)?), TemplateSource::Gguf)
+            }
+            None => match chat_template(&beside)? {
+                Some((template, file)) => (Some(template), TemplateSource::File(file)),
+                None => (None, TemplateSource::None),
+            },
+        };
+        Ok((Tokenizer { chat, ..tokenizer.with_bos(adds_bos, told.bos) }, source))
     }
+}
+
+/// Where a chat template comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplateSource {
+    /// The metadata of the GGUF file.
+    Gguf,
+    /// This file.
+    File(PathBuf),
+    /// There is none.
+    None,
 }
 
 #[cfg(test)]
@@ -134,7 +150,7 @@ mod tests {
     #[test]
     fn it_reads_as_the_file_that_it_was_made_of() {
         let path = Path::new("m.gguf");
-        let (gpt, builtin) = (Tokenizer::embedded(path, &told("gpt-2")).unwrap(), Tokenizer::builtin());
+        let (gpt, builtin) = (Tokenizer::embedded(path, &told("gpt-2")).unwrap().0, Tokenizer::builtin());
         let text = "What would you cook in 1984,  on a rainy\n evening? naïve 中文 🙂";
         assert_eq!(gpt.encode(text, true), builtin.encode(text, true));
         assert_eq!(gpt.decode(&gpt.encode(text, false).unwrap()).unwrap(), text);
@@ -145,13 +161,34 @@ mod tests {
         assert_eq!(chat, "<s>hi<end>");
     }
 
+    fn encoded(split: &str, text: &str) -> Vec<u32> {
+        Tokenizer::embedded(Path::new("m.gguf"), &told(split)).unwrap().0.encode(text, true).unwrap()
+    }
+
+    /// The pieces, each tokenized alone.
+    fn ids(pieces: &[&str]) -> Vec<u32> {
+        let builtin = Tokenizer::builtin();
+        pieces.iter().flat_map(|piece| builtin.encode(piece, false).unwrap()).collect()
+    }
+
     #[test]
     fn families_split_numbers_each_in_its_way() {
-        let count = |split: &str| Tokenizer::embedded(Path::new("m.gguf"), &told(split)).unwrap().encode("1984", true).unwrap();
-        let builtin = Tokenizer::builtin();
-        let ids = |parts: &[&str]| parts.iter().flat_map(|part| builtin.encode(part, false).unwrap()).collect::<Vec<_>>();
-        assert_eq!(count("qwen2"), ids(&["1", "9", "8", "4"]));
-        assert_eq!(count("llama-bpe"), [vec![8192], ids(&["198", "4"])].concat());
+        assert_eq!(encoded("qwen2", "1984"), ids(&["1", "9", "8", "4"]));
+        assert_eq!(encoded("smollm", "in 1984"), ids(&["in", " ", "1", "9", "8", "4"]));
+        assert_eq!(encoded("llama-bpe", "1984"), [vec![8192], ids(&["198", "4"])].concat());
+        assert_eq!(encoded("tekken", "1984"), [vec![8192], ids(&["1", "9", "8", "4"])].concat());
+        assert_eq!(encoded("deepseek-llm", "1984"), ids(&["1984"]));
+        assert_eq!(encoded("dbrx", "1984"), ids(&["198", "4"]), "no BOS unless the file asks for one");
+    }
+
+    #[test]
+    fn every_pre_tokenizer_keeps_the_text() {
+        let text = "I'LL cook 12345 naïve  中文 かな 가나 dishes…\n\n\tfn main() { x+=1; } // ¡no! 🙂  \r\n end ";
+        for name in pre_tokenizer::names() {
+            let tokenizer = Tokenizer::embedded(Path::new("m.gguf"), &told(name)).unwrap().0;
+            assert_eq!(tokenizer.decode(&tokenizer.encode(text, true).unwrap()).unwrap(), text, "{name}");
+        }
+        assert!(pre_tokenizer::names().windows(2).all(|pair| pair[0] < pair[1]), "each name is there once");
     }
 
     #[test]
@@ -163,6 +200,37 @@ mod tests {
             "the tokenizer inside m.gguf cannot be used: it is of the kind `llama`, and only `gpt2` (byte-level BPE) is built from \
              such a file; put the model's tokenizer.json beside it"
         );
-        assert!(text(&told("tekken")).contains("it splits text as `tekken`; `qwen2`, `llama-bpe` and `gpt-2` are known"));
+        let unknown = text(&told("afmoe"));
+        assert!(unknown.contains("the pre-tokenizer `afmoe` is not supported; supported are a.x-4.0, bailingmoe, "), "{unknown}");
+        assert!(unknown.ends_with("; put the model's tokenizer.json beside it"), "{unknown}");
+        assert!(text(&told("")).contains("the file does not name its pre-tokenizer"));
+    }
+
+    #[test]
+    fn the_template_of_the_file_wins_over_the_one_beside_it() {
+        let folder = super::super::trained::CHATML.folder("byte-level");
+        let path = folder.path().join("m.gguf");
+        let message = [json!({ "role": "user", "content": "hi" })];
+        let unknown = Embedded { split: "afmoe".into(), ..told("afmoe") };
+        let (own, source) = Tokenizer::embedded(&path, &unknown).unwrap();
+        assert_eq!((own.chat(&message, None).unwrap().as_str(), source), ("<s>hi<end>", TemplateSource::Gguf));
+        let without = Embedded { template: None, ..unknown };
+        let (beside, source) = Tokenizer::embedded(&path, &without).unwrap();
+        assert!(beside.chat(&message, None).unwrap().contains("<|im_start|>user"), "{:?}", beside.chat(&message, None));
+        assert_eq!(source, TemplateSource::File(folder.path().join("tokenizer_config.json")));
+        let alone = Tokenizer::embedded(Path::new("m.gguf"), &Embedded { template: None, ..told("gpt-2") }).unwrap();
+        assert!(alone.0.chat_template().is_none() && alone.1 == TemplateSource::None);
+    }
+
+    #[test]
+    fn the_file_says_whether_plain_text_begins_with_bos() {
+        let with = |adds_bos: Option<bool>, split: &str| {
+            let told = Embedded { adds_bos, ..told(split) };
+            Tokenizer::embedded(Path::new("m.gguf"), &told).unwrap().0.encode("hi", true).unwrap()
+        };
+        let hi = ids(&["hi"]);
+        let bos = [vec![8192], hi.clone()].concat();
+        assert_eq!((with(None, "gpt-2"), with(Some(true), "gpt-2")), (hi.clone(), bos.clone()));
+        assert_eq!((with(None, "llama-bpe"), with(Some(false), "llama-bpe")), (bos, hi));
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! This is the door to the `tokenizers` crate: nothing else imports it.
 
+mod bos;
 mod builtin;
 mod chat;
 mod config;
 mod embedded;
 mod error;
 mod fit;
+mod pre_tokenizer;
 mod shape;
 mod slot;
 mod text;
@@ -15,7 +17,7 @@ mod text;
 pub(crate) mod trained;
 
 pub use chat::{ChatTemplate, text_of};
-pub use embedded::Embedded;
+pub use embedded::{Embedded, TemplateSource};
 pub use error::TokenError;
 pub use shape::Text;
 pub use slot::{MARK, Slot};
@@ -56,7 +58,11 @@ impl Tokenizer {
             return Err(TokenError::NotThere { path: path.to_owned() });
         }
         let bytes = std::fs::read(&file).map_err(|source| TokenError::Read { path: file.clone(), source })?;
-        Ok(Tokenizer { chat: config::chat_template(&file)?, ..Tokenizer::parsed(&file, &bytes)? })
+        let fields = config::fields(&file)?;
+        let tokenizer = Tokenizer::parsed(&file, &bytes)?;
+        let bos = config::bos(&fields).and_then(|name| tokenizer.inner.token_to_id(name));
+        let tokenizer = tokenizer.with_bos(fields.get("add_bos_token").and_then(Value::as_bool), bos);
+        Ok(Tokenizer { chat: config::chat_template(&file)?.map(|(template, _)| template), ..tokenizer })
     }
 
     /// The stand-in that ships with the project: a byte-level BPE of 8192 tokens for English text. Its counts are

@@ -12,10 +12,21 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Heads of the table of models.
-pub const MODELS: [&str; 10] =
-    ["Case", "Model", "Architecture", ">Parameters", "Numbers", "Device", ">Weights", ">Read", ">Converted", ">Placed"];
+pub const MODELS: [&str; 11] = [
+    "Case",
+    "Model",
+    "Architecture",
+    ">Parameters",
+    "Numbers",
+    "Device",
+    "Attention",
+    ">Weights",
+    ">Read",
+    ">Converted",
+    ">Placed",
+];
 /// Heads of the table of batches.
-pub const BATCHES: [&str; 15] = [
+pub const BATCHES: [&str; 16] = [
     "Case",
     ">Batches",
     ">Requests",
@@ -30,6 +41,7 @@ pub const BATCHES: [&str; 15] = [
     ">Prefill tok/s",
     ">Decode tok/s",
     ">Memory, last / peak",
+    ">Reserved memory, last / peak",
     ">Device memory, last / peak",
 ];
 /// Heads of the table of speeds.
@@ -54,6 +66,7 @@ pub fn model_cells(loaded: &Loaded) -> Vec<String> {
         parameters(loaded.parameters),
         loaded.dtype.clone(),
         loaded.device.clone(),
+        loaded.attention.clone(),
         bytes(loaded.weight_bytes as f64),
         span(loaded.read),
         span(loaded.convert),
@@ -94,6 +107,7 @@ pub fn batch_cells(worked: &Worked) -> Vec<(String, Option<f64>)> {
         shown(worked.prefill_tps.0),
         shown(worked.decode_tps.0),
         memory(Some(worked.memory.0), Some(worked.memory.1)),
+        memory(worked.memory_reserved.0, worked.memory_reserved.1),
         memory(worked.device_memory.0, worked.device_memory.1),
     ]
 }
@@ -211,6 +225,8 @@ pub fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) ->
             "decode_tps_by_batch": of(&own.decode_tps.1),
             "memory": own.memory.0,
             "memory_peak": own.memory.1,
+            "memory_reserved": own.memory_reserved.0,
+            "memory_reserved_peak": own.memory_reserved.1,
             "device_memory": own.device_memory.0,
             "device_memory_peak": own.device_memory.1,
         })
@@ -221,6 +237,7 @@ pub fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) ->
         "parameters": loaded.parameters,
         "dtype": loaded.dtype,
         "device": loaded.device,
+        "attention": loaded.attention,
         "weight_bytes": loaded.weight_bytes,
         "read_ms": loaded.read.millis(),
         "convert_ms": loaded.convert.millis(),

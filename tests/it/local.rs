@@ -126,7 +126,7 @@ fn what_is_not_there_is_said_before_anything_runs() {
         assert!(!lab.path().join("out").exists());
         ran.expect(2).err
     };
-    assert!(with("api: local, model: models/none").contains("`models/none` not found"));
+    assert!(with("api: local, model: ./models/none").contains("`./models/none` not found"));
     assert!(with("api: local, model: other").contains("a folder without config.json"));
     assert!(with("api: local, model: \"random:huge\"").contains("did you mean `random:tiny`?"));
     assert!(with("api: local, model: [a, b]").contains("one model at a time is in this process"));

@@ -19,6 +19,7 @@ mod lab;
 mod live;
 #[cfg(feature = "local")]
 mod local;
+mod local_models;
 mod manners;
 mod mix;
 mod outputs;

@@ -9,12 +9,18 @@ use thiserror::Error;
 pub enum LocalError {
     /// The name is neither a folder, a GGUF file nor a random model.
     #[error(
-        "the model `{name}` is not there: name a Hugging Face folder (config.json, safetensors, tokenizer.json), a .gguf file, or \
-         `random:tiny`"
+        "the model `{name}` is not there: name a Hugging Face folder (config.json, safetensors, tokenizer.json), its name on the hub \
+         (`org/name`), a .gguf file, or `random:tiny`"
     )]
     NotThere {
         /// What the scenario names.
         name: String,
+    },
+    /// A model of the hub that cannot be downloaded.
+    #[error("{reason}")]
+    Download {
+        /// What failed, and what to do.
+        reason: String,
     },
     /// A random model of a size that is not known.
     #[error("there is no random model `{name}`; `random:tiny` is known")]

@@ -148,7 +148,7 @@ impl Seat {
         };
         let end = outcome.timeline.end;
         let shown = answer.stamps.iter().take_while(|stamp| **stamp <= end).count();
-        outcome.usage = Usage { prompt: Some(answer.prompt), output: Some(shown as u64), ..Usage::default() };
+        outcome.usage = Usage { prompt: Some(answer.prompt.len() as u64), output: Some(shown as u64), ..Usage::default() };
         outcome.server = times(&outcome, &answer);
         outcome.timeline.first_chunk = answer.stamps.first().copied().filter(|first| *first <= end);
         outcome.bytes_in = answer.text.len() as u64;
@@ -190,8 +190,14 @@ fn times(outcome: &Outcome, answer: &Answer) -> ServerTimes {
 
 /// What is kept as the body that came.
 fn response(answer: &Answer) -> Copied {
-    let usage = json!({ "prompt_tokens": answer.prompt, "completion_tokens": answer.tokens.len() });
-    let body = json!({ "text": answer.text, "tokens": answer.tokens, "finish_reason": answer.reason, "usage": usage });
+    let usage = json!({ "prompt_tokens": answer.prompt.len(), "completion_tokens": answer.tokens.len() });
+    let body = json!({
+        "text": answer.text,
+        "tokens": answer.tokens,
+        "finish_reason": answer.reason,
+        "prompt_token_ids": answer.prompt,
+        "usage": usage,
+    });
     let mut copied = Copied::default();
     copied.add(body.to_string().as_bytes());
     copied

@@ -63,19 +63,21 @@ impl Wanted {
         })
     }
 
-    /// The tokens of the prompt: the chat template applied where the model has one, else the contents, a line each, as
-    /// datasets count them. No special tokens are added to what the template says.
+    /// The tokens of the prompt: the chat template applied where the model has one, which brings its own special tokens; else the
+    /// contents, a line each, as datasets count them, with the special tokens that the model's files ask for.
     ///
     /// # Errors
     /// The template or the tokenizer refuses it.
     pub fn prompt(&self, model: &impl Works) -> Result<Vec<u32>, LocalError> {
         match &self.said {
-            Said::Text(text) => model.tokens(text),
-            Said::Messages(messages) => {
-                let plain = || messages.as_array().into_iter().flatten().map(text_of).collect::<Vec<_>>().join("\n");
-                let text = model.chat(messages)?.unwrap_or_else(plain);
-                model.tokens(&text)
-            }
+            Said::Text(text) => model.plain_tokens(text),
+            Said::Messages(messages) => match model.chat(messages)? {
+                Some(text) => model.tokens(&text),
+                None => {
+                    let contents = messages.as_array().into_iter().flatten().map(text_of).collect::<Vec<_>>();
+                    model.plain_tokens(&contents.join("\n"))
+                }
+            },
         }
     }
 

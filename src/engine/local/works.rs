@@ -14,6 +14,8 @@ pub struct Resident {
     pub peak: fn() -> u64,
     /// Now.
     pub now: fn() -> u64,
+    /// What the allocator has mapped for this process now; None where the system does not report it.
+    pub reserved: fn() -> Option<u64>,
 }
 
 impl Resident {
@@ -28,11 +30,17 @@ impl Resident {
 
 /// A model that works on batches.
 pub trait Works {
-    /// The tokens of a text, no special ones added.
+    /// The tokens of a text that a chat template made: no special tokens are added.
     ///
     /// # Errors
     /// The tokenizer refuses the text.
     fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
+
+    /// The tokens of a prompt that no chat template made: with the special tokens that the model's files ask for.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text.
+    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError>;
 
     /// The prompt text of a conversation by the model's chat template; None where it has none.
     ///
@@ -66,6 +74,10 @@ pub trait Works {
 impl Works for super::model::Model {
     fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
         self.encode(text, false)
+    }
+
+    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
+        self.encode(text, true)
     }
 
     fn chat(&self, messages: &Value) -> Result<Option<String>, LocalError> {

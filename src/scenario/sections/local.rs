@@ -2,19 +2,15 @@
 
 use crate::model::api::Api;
 use crate::model::local::{Device, Dtype, Local};
-use crate::model::target::{ModelShare, Place};
+use crate::model::target::Place;
 use crate::scenario::block::{Block, Default, Field, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
-use crate::scenario::leaf::models::models;
 use crate::scenario::sections::Draft;
-use crate::scenario::shape::no_file;
 use crate::scenario::tree::{Data, Node, Span};
-use std::path::Path;
 
-/// What models with random weights are called.
-const RANDOM: &str = "random:";
-/// Those that there are.
-const TINY: &str = "random:tiny";
+mod model;
+
+pub(crate) use model::{found, model, tokenizer};
 
 const DEVICE: Kind = Kind::Choice(
     &[
@@ -127,12 +123,6 @@ pub(crate) fn meant(root: &Node) -> bool {
     root.get("target.local").is_some()
 }
 
-/// The absolute path of the model that a text in `file` names; None where it names no file that is there.
-pub(crate) fn found(file: usize, named: &str, review: &Review) -> Option<String> {
-    let path = (!named.starts_with(RANDOM)).then(|| review.sources.find(file, named))??;
-    Some(path.display().to_string())
-}
-
 /// Files what contradicts the protocol in `request` and `target`.
 pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
     if draft.swept("target.api") {
@@ -241,59 +231,6 @@ fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
         review.push(mistake.help("A round of a static load is worked on as one batch; remove this one."));
     }
     load.or(own).unwrap_or(1)
-}
-
-/// The one model, with the absolute path where it is a file. Files what is not there.
-pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
-    const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), a .gguf file, or `random:tiny`.";
-    let Some(node) = draft.get("target.model") else {
-        let mistake = Mistake::new(draft.place("target"), "`target` needs `model`", "`model` is missing");
-        review.push(mistake.help(KINDS));
-        return None;
-    };
-    let shares = models(node)?;
-    let ([ModelShare { name, .. }], Some(_)) = (shares.as_slice(), node.text()) else {
-        let mistake = Mistake::new(node.at, "one model at a time is in this process", "names several");
-        review.push(mistake.help("Sweep them: `matrix: { target.model: [a, b] }`."));
-        return None;
-    };
-    let one = |name: String| Some(vec![ModelShare { name, weight: 1.0 }]);
-    if name.starts_with(RANDOM) {
-        if name != TINY {
-            review.push(Mistake::new(node.at, format!("there is no `{name}`"), format!("did you mean `{TINY}`?")).help(KINDS));
-        }
-        return one(name.clone());
-    }
-    let Some(path) = found(node.at.file, name, review) else {
-        let mistake = no_file(node.at, name, review);
-        review.push(
-            mistake.help(format!("{KINDS} A path is relative to the file that names it, or else to the working directory.")),
-        );
-        return None;
-    };
-    if let Some(why) = unlike(Path::new(&path)).filter(|_| !review.sources.stored) {
-        review.push(Mistake::new(node.at, format!("`{name}` is no model"), why).help(KINDS));
-    }
-    one(path)
-}
-
-/// Why what lies there is no model.
-fn unlike(path: &Path) -> Option<&'static str> {
-    let gguf = || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
-    match path.is_dir() {
-        true => (!path.join("config.json").exists()).then_some("a folder without config.json"),
-        false => (!gguf()).then_some("a file, and none that ends in .gguf"),
-    }
-}
-
-/// The tokenizer of a model in this process: of a folder with one, or of the random model.
-pub(crate) fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
-    let node = draft.get("target.model").filter(|_| draft.api() == Some(Api::Local))?;
-    if node.text().as_deref() == Some(TINY) {
-        return Some(TINY.to_owned());
-    }
-    let path = found(node.at.file, &node.text()?, review)?;
-    Path::new(&path).join("tokenizer.json").exists().then_some(path)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const API: Kind = Kind::Choice(
         ("ollama", "Ollama's native chat, as lines of JSON"),
         ("tgi", "Text Generation Inference's native generation"),
         ("custom", "What `request.template` and `request.extract` say"),
-        ("local", "A model in this process, which `model` names: a folder, a `.gguf` file, or `random:tiny`"),
+        ("local", "A model in this process, which `model` names: a folder, a name on the hub, a `.gguf` file, or `random:tiny`"),
         (SIMULATOR, "The built-in server; the same as `url: simulator`"),
     ],
     &[],

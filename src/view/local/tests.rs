@@ -16,6 +16,8 @@ fn local() -> CaseReport {
         convert: Nanos::from_millis(2),
         place: Nanos::ZERO,
         weight_bytes: 3 << 20,
+        attention: "matmul + softmax".into(),
+        notes: Vec::new(),
     };
     let batch = Batch {
         seqs: vec![0, 1],
@@ -26,6 +28,7 @@ fn local() -> CaseReport {
         prefill: Nanos::from_millis(100),
         steps: vec![Nanos::from_millis(20), Nanos::from_millis(30)],
         memory: 100 << 20,
+        memory_reserved: Some(300 << 20),
         ..Batch::default()
     };
     let part = LocalPart { loaded, batches: vec![batch], memory_peak: 200 << 20, ..LocalPart::default() };
@@ -37,10 +40,38 @@ fn local() -> CaseReport {
 #[test]
 fn a_model_in_this_process_has_a_row_of_what_it_is_and_one_of_what_it_did() {
     let report = report_of(vec![case(1), local()], RunVerdict::Pass, 0);
-    let model = ["`concurrency=2`", "`/m/tiny`", "llama", "1.23 M", "f32", "cpu (2 threads)", "3 MiB", "5 ms", "2 ms", "0 ms"];
+    let model = [
+        "`concurrency=2`",
+        "`/m/tiny`",
+        "llama",
+        "1.23 M",
+        "f32",
+        "cpu (2 threads)",
+        "matmul + softmax",
+        "3 MiB",
+        "5 ms",
+        "2 ms",
+        "0 ms",
+    ];
     assert_eq!(models(&report).rows, [model]);
-    let did =
-        ["`concurrency=2`", "1", "2", "60", "6", "100", "100", "20", "30", "30", "30", "600", "80", "100 MiB / 200 MiB", "n/a"];
+    let did = [
+        "`concurrency=2`",
+        "1",
+        "2",
+        "60",
+        "6",
+        "100",
+        "100",
+        "20",
+        "30",
+        "30",
+        "30",
+        "600",
+        "80",
+        "100 MiB / 200 MiB",
+        "300 MiB / 300 MiB",
+        "n/a",
+    ];
     assert_eq!(batches(&report).rows, [did]);
     assert_eq!(speeds(&report).rows, [["`concurrency=2`", "96", "61.23", "1.50", "2"]]);
     let table = "CASE           INPUT LENGTH  SPEED (TOKENS/S)  MEMORY (GB)  REQUESTS\n\

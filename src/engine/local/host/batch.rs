@@ -32,13 +32,14 @@ pub(super) fn work_on(model: &mut impl Works, jobs: Vec<Job>, memory: Resident) 
     }
     let left: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.left)).collect();
     let alive = |row: usize| left.get(row).is_some_and(|left| !left.load(std::sync::atomic::Ordering::Relaxed));
+    let reserved = memory.reserved;
     let (worked, memory) = memory.during(|| model.work(&asks, &|| session.clock.now(), &alive));
     match worked {
         Ok(worked) => {
-            let device_memory = model.device_memory();
+            let (device_memory, memory_reserved) = (model.device_memory(), reserved());
             // What was given up before its first token has no times.
             if worked.rows.iter().any(|row| !row.tokens.is_empty()) {
-                session.add(Batch { memory, device_memory, ..batch(&jobs, &asks, &worked) });
+                session.add(Batch { memory, memory_reserved, device_memory, ..batch(&jobs, &asks, &worked) });
             }
             answer(jobs, &asks, worked, (model.limit(), model.vocabulary()));
         }
@@ -108,6 +109,7 @@ fn batch(jobs: &[Job], asks: &[Ask], worked: &Worked) -> Batch {
         prefill: worked.prefilled.since(worked.began),
         steps: ends.zip(starts).map(|(end, start)| end.since(*start)).collect(),
         memory: 0,
+        memory_reserved: None,
         device_memory: None,
     }
 }
@@ -126,7 +128,7 @@ fn answer(jobs: Vec<Job>, asks: &[Ask], worked: Worked, (limit, vocabulary): (u6
             job.session.add_cut();
         }
         let reason = if ended == Ended::Stop { "stop" } else { "length" };
-        let answer = Answer { prompt: ask.prompt.len() as u64, began, prefilled, tokens, stamps, text, reason };
+        let answer = Answer { prompt: ask.prompt.clone(), began, prefilled, tokens, stamps, text, reason };
         let _ = job.answer.send(Ok(answer));
     }
 }

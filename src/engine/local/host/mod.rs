@@ -61,7 +61,7 @@ impl Job {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// Tokens of the prompt.
-    pub prompt: u64,
+    pub prompt: Vec<u32>,
     /// When its batch began.
     pub began: Nanos,
     /// When the prompts of the batch were done.

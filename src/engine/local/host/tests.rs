@@ -24,6 +24,10 @@ impl Works for Fake {
         Ok(text.bytes().map(u32::from).collect())
     }
 
+    fn plain_tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
+        self.tokens(text)
+    }
+
     fn chat(&self, _messages: &Value) -> Result<Option<String>, LocalError> {
         Ok(None)
     }
@@ -87,7 +91,7 @@ impl Works for Fake {
 }
 
 /// 7 bytes at the highest within a batch.
-const MEMORY: Resident = Resident { anew: || true, peak: || 7, now: || 3 };
+const MEMORY: Resident = Resident { anew: || true, peak: || 7, now: || 3, reserved: || Some(9) };
 
 /// Sizes of batches.
 type Sizes = Arc<Mutex<Vec<usize>>>;
@@ -141,13 +145,16 @@ async fn a_request_is_stamped_by_the_thread_of_the_model() {
     assert_eq!(server.decode.unwrap(), line.tokens[2] - line.tokens[0]);
     let kept: Value = serde_json::from_slice(&finished.copy.unwrap().response.bytes).unwrap();
     let usage = json!({ "prompt_tokens": 3, "completion_tokens": 3 });
-    assert_eq!(kept, json!({ "text": "012", "tokens": [0, 1, 2], "finish_reason": "length", "usage": usage }));
+    let ids = b"abc";
+    let expected =
+        json!({ "text": "012", "tokens": [0, 1, 2], "finish_reason": "length", "prompt_token_ids": ids, "usage": usage });
+    assert_eq!(kept, expected);
     let batches = seat.session.batches();
     let [batch] = batches.as_slice() else { panic!("{batches:?}") };
     assert_eq!((batch.seqs.as_slice(), batch.measured, batch.group.as_deref()), (&[4][..], true, Some("g")));
     assert_eq!((batch.prompt_tokens, batch.padded_to, batch.output_tokens, batch.steps.len()), (3, 3, 3, 2));
     assert_eq!((batch.prefill, batch.steps[0] + batch.steps[1]), (server.prefill.unwrap(), server.decode.unwrap()));
-    assert_eq!((batch.memory, batch.device_memory), (7, None));
+    assert_eq!((batch.memory, batch.memory_reserved, batch.device_memory), (7, Some(9), None));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What a model is: its sizes and the choices of its family.
 
 use super::rope::Scaling;
+use super::unsupported::{scaling_reason, window_reason};
 use crate::engine::local::error::LocalError;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -44,8 +45,7 @@ pub struct Config {
     pub theta: f64,
     /// What became of them for a longer context.
     pub scaling: Scaling,
-    /// Positions that it was made for. Where it attends in a sliding window, those of the window: up to there it computes the
-    /// same without one.
+    /// Positions that it was made for.
     pub limit: usize,
     /// The embeddings are the head's weights too.
     pub tied: bool,
@@ -171,7 +171,7 @@ impl Keys {
         self.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Mistral attends in its window where one is named, Qwen where it is switched on too.
+    /// The positions. Refuses a sliding window: Mistral attends in it where one is named, Qwen where it is switched on too.
     fn limit(&self, architecture: &str) -> Result<usize, LocalError> {
         let limit = self.count("max_position_embeddings")?;
         let slides = match architecture {
@@ -179,7 +179,11 @@ impl Keys {
             "qwen2" | "qwen3" => self.flag("use_sliding_window"),
             _ => false,
         };
-        if slides { Ok(limit.min(self.count_or("sliding_window", limit)?)) } else { Ok(limit) }
+        let window = self.get("sliding_window").and_then(Value::as_u64).filter(|_| slides);
+        match window.and_then(|window| window_reason(window, limit as u64)) {
+            Some(reason) => Err(self.wrong("sliding_window", &reason)),
+            None => Ok(limit),
+        }
     }
 
     /// The base and the scaling, as older files (`rope_theta`, `rope_scaling`) or newer ones (`rope_parameters`) have them.
@@ -202,8 +206,7 @@ impl Keys {
                 original: rope.number("original_max_position_embeddings")?,
             },
             other => {
-                let reason = format!("is of the type `{other}`; known are default, linear and llama3");
-                return Err(self.wrong(name, &reason));
+                return Err(self.wrong(name, &scaling_reason(other, "`default`, `linear` and `llama3`")));
             }
         };
         Ok((self.theta(rope.get("rope_theta")), scaling))
@@ -254,11 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn a_sliding_window_is_a_limit_where_it_slides() {
-        let of = |kind: &str, on: bool| {
-            read(json!({ "model_type": kind, "sliding_window": 128, "use_sliding_window": on })).unwrap().limit
+    fn a_sliding_window_is_refused_where_it_slides() {
+        let of = |kind: &str, on: bool, window: u64| {
+            read(json!({ "model_type": kind, "sliding_window": window, "use_sliding_window": on })).map(|config| config.limit)
         };
-        assert_eq!([of("mistral", false), of("qwen2", false), of("qwen2", true), of("llama", true)], [128, 512, 128, 512]);
+        let reason = "m/config.json: `sliding_window` is 128 of 512 positions, and attention in a sliding window is not supported; \
+                      use a model without one, or measure a server";
+        assert_eq!((of("mistral", false, 128), of("qwen2", true, 128)), (Err(reason.into()), Err(reason.into())));
+        let all = [of("qwen2", false, 128), of("llama", true, 128), of("mistral", false, 512), of("qwen3", true, 4096)];
+        assert_eq!(all, [Ok(512), Ok(512), Ok(512), Ok(512)], "switched off, of another family, or as long as the context");
     }
 
     #[test]
@@ -270,7 +277,8 @@ mod tests {
             format!("m/config.json: the architecture `gemma` is not known; {known}")
         );
         assert_eq!(text(json!({ "hidden_size": 0 })), "m/config.json: `hidden_size` is missing, or not a whole number above 0");
-        assert!(text(json!({ "rope_scaling": { "rope_type": "yarn" } })).contains("`rope_scaling` is of the type `yarn`"));
+        let yarn = "`rope_scaling` is `yarn`, and this scaling of rotary positions is not supported; supported are `default`, ";
+        assert!(text(json!({ "rope_scaling": { "rope_type": "yarn" } })).contains(yarn));
         assert!(text(json!({ "quantization_config": {} })).contains("use weights of 16 or 32 bits, or a GGUF file"));
         assert!(text(json!({ "num_key_value_heads": 3 })).contains("does not divide the 4 query heads"));
         assert!(text(json!({ "head_dim": 15 })).contains("need an even width"));

@@ -2,9 +2,10 @@
 
 use super::config::{Bias, Config, family};
 use super::rope::Scaling;
+use super::unsupported::{scaling_reason, window_reason};
 use super::weights::{Tally, timed};
 use crate::engine::local::error::LocalError;
-use crate::token::{Embedded, TokenError, Tokenizer};
+use crate::token::{Embedded, TemplateSource, TokenError, Tokenizer};
 use candle_core::Device;
 use candle_core::quantized::gguf_file::{Content, Value};
 use std::fs::File;
@@ -84,6 +85,14 @@ impl Header<'_> {
         let named = self.text("general.architecture").ok_or_else(|| self.wrong("general.architecture", "is missing"))?;
         let architecture = family(self.path, &named)?;
         let key = |end: &str| format!("{architecture}.{end}");
+        let context = self.count(&key("context_length"))?;
+        let window = key("attention.sliding_window");
+        if let Some(tokens) = self.whole(&window)
+            && let Some(reason) = window_reason(tokens, context as u64)
+        {
+            return Err(self.wrong(&window, &reason));
+        }
+        let scaling = self.scaling(&key("rope.scaling"))?;
         let (hidden, heads) = (self.count(&key("embedding_length"))?, self.count(&key("attention.head_count"))?);
         let optional = |end: &str, other: usize| if self.get(&key(end)).is_some() { self.count(&key(end)) } else { Ok(other) };
         let eps = key("attention.layer_norm_rms_epsilon");
@@ -99,8 +108,8 @@ impl Header<'_> {
             head_dim: optional("attention.key_length", hidden / heads)?,
             eps: self.number(&eps).ok_or_else(|| self.wrong(&eps, "is missing, or not a number"))?,
             theta: self.number(&key("rope.freq_base")).unwrap_or(10_000.0),
-            scaling: self.scaling(&key("rope.scaling"))?,
-            limit: self.count(&key("context_length"))?,
+            scaling,
+            limit: context,
             tied: !self.has("output.weight"),
             bias: Bias {
                 qkv: self.has("blk.0.attn_q.bias"),
@@ -127,7 +136,7 @@ impl Header<'_> {
                     self.number(&format!("{stem}.factor")).ok_or_else(|| self.wrong(&format!("{stem}.factor"), "is missing"))?;
                 Ok(Scaling::Linear { factor })
             }
-            Some(other) => Err(self.wrong(&key, &format!("is `{other}`; known are none and linear"))),
+            Some(other) => Err(self.wrong(&key, &scaling_reason(other, "`none` and `linear`"))),
         }
     }
 
@@ -140,11 +149,11 @@ impl Header<'_> {
         Ok(Some(read.and_then(|tensor| tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1())?))
     }
 
-    /// Its tokenizer: its own, or a tokenizer.json beside it where that is of a kind that is not built.
+    /// Its tokenizer, and where the chat template comes from.
     ///
     /// # Errors
-    /// Neither can be used.
-    pub fn tokenizer(&self) -> Result<Tokenizer, TokenError> {
+    /// As [`Tokenizer::embedded`].
+    pub fn tokenizer(&self) -> Result<(Tokenizer, TemplateSource), TokenError> {
         let text = |value: &Value| value.to_string().ok().cloned();
         let told = Embedded {
             kind: self.text("tokenizer.ggml.model").unwrap_or_default(),
@@ -157,11 +166,7 @@ impl Header<'_> {
             adds_bos: self.get("tokenizer.ggml.add_bos_token").and_then(|value| value.to_bool().ok()),
             template: self.text("tokenizer.chat_template"),
         };
-        let beside = self.path.with_file_name("tokenizer.json");
-        match Tokenizer::embedded(self.path, &told) {
-            Err(TokenError::Embedded { .. }) if beside.exists() => Tokenizer::load(&beside),
-            made => made,
-        }
+        Tokenizer::embedded(self.path, &told)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Products with weights.
 
-use candle_core::quantized::QTensor;
+use super::recode::Recoded;
 use candle_core::{Result, Tensor};
-use std::sync::Arc;
 
 /// A matrix of weights, a row for each output.
 #[derive(Clone, Debug)]
@@ -10,7 +9,7 @@ pub enum Matrix {
     /// In the numbers that the model computes in.
     Dense(Tensor),
     /// In blocks of few bits.
-    Quantised(Arc<QTensor>),
+    Quantised(Recoded),
 }
 
 impl Matrix {
@@ -18,7 +17,7 @@ impl Matrix {
     pub fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         match self {
             Matrix::Dense(weight) => weight.index_select(ids, 0),
-            Matrix::Quantised(weight) => weight.embedding(ids),
+            Matrix::Quantised(own) => own.rows(ids),
         }
     }
 }
@@ -36,7 +35,7 @@ pub enum Linear {
     /// With quantised ones.
     Quantised {
         /// The weights.
-        weight: Arc<QTensor>,
+        weight: Recoded,
         /// What is added.
         bias: Option<Tensor>,
     },
@@ -55,7 +54,7 @@ impl Linear {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (product, bias) = match self {
             Linear::Dense { weight, bias } => (x.matmul(weight)?, bias),
-            Linear::Quantised { weight, bias } => (x.apply_op1_no_bwd(weight.as_ref())?, bias),
+            Linear::Quantised { weight, bias } => (weight.product(x)?, bias),
         };
         match bias {
             Some(bias) => product.broadcast_add(bias),

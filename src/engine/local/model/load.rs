@@ -11,7 +11,7 @@ use super::{Model, config, gguf, random};
 use crate::engine::local::error::LocalError;
 use crate::model::local::{self, Dtype, Loaded, Local};
 use crate::model::seed::Seed;
-use crate::token::Tokenizer;
+use crate::token::{TemplateSource, Tokenizer};
 use candle_core::{DType, Device};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde_json::Value;
@@ -26,6 +26,25 @@ struct Parts {
     tally: Tally,
     /// What it computes in.
     numbers: String,
+    /// What a reader of the report must know.
+    notes: Vec<String>,
+}
+
+/// Whether the model at `path` can be computed with, by its config.json or the metadata of its GGUF file.
+///
+/// # Errors
+/// Names the file, the key and what about it is not supported.
+pub fn check(path: &Path) -> Result<(), LocalError> {
+    if path.is_dir() {
+        read_config(&path.join("config.json")).map(drop)
+    } else {
+        gguf::Header::open(path, &mut Tally::default())?.config().map(drop)
+    }
+}
+
+fn read_config(file: &Path) -> Result<Config, LocalError> {
+    let text = std::fs::read_to_string(file).map_err(|source| LocalError::Read { path: file.to_owned(), source })?;
+    Config::read(file, &text)
 }
 
 /// Loads a model.
@@ -44,7 +63,7 @@ pub fn load(name: &str, spec: &Local, seed: Seed) -> Result<(Model, Loaded), Loc
             Err(LocalError::NotThere { name: name.to_owned() })
         }
     })?;
-    let Parts { config, network, tokenizer, tally, numbers } = parts;
+    let Parts { config, network, tokenizer, tally, numbers, notes } = parts;
     let quantised = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) && !path.is_dir();
     let loaded = Loaded {
         model: name.to_owned(),
@@ -56,6 +75,8 @@ pub fn load(name: &str, spec: &Local, seed: Seed) -> Result<(Model, Loaded), Loc
         convert: tally.convert.into(),
         place: tally.place.into(),
         weight_bytes: tally.bytes,
+        attention: network.attention(),
+        notes,
     };
     let rope = Rope::new(&config, &network.device)?;
     let Config { eos, limit, vocabulary, intermediate, .. } = config;
@@ -71,15 +92,14 @@ fn drawn(name: &str, spec: &Local, seed: Seed, device: Device) -> Result<Parts, 
     let dtype = dtype(spec.dtype, None);
     let mut weights = Drawn::new(seed, dtype, device);
     let network = Network::load(&config, &mut weights, false)?;
-    Ok(Parts { config, network, tokenizer, tally: weights.tally, numbers: dtype.as_str().to_owned() })
+    Ok(Parts { config, network, tokenizer, tally: weights.tally, numbers: dtype.as_str().to_owned(), notes: Vec::new() })
 }
 
 fn folder(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError> {
     let file = path.join("config.json");
     let mut tally = Tally::default();
     let config = timed(&mut tally.read, || {
-        let text = std::fs::read_to_string(&file).map_err(|source| LocalError::Read { path: file.clone(), source })?;
-        let mut config = Config::read(&file, &text)?;
+        let mut config = read_config(&file)?;
         let more = generation(path)?;
         config.eos.extend(more);
         Ok::<_, LocalError>(config)
@@ -90,7 +110,8 @@ fn folder(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError
     let network = Network::load(&config, &mut weights, false)?;
     weights.finish(config.tied)?;
     let read = tally.read + weights.tally.read;
-    Ok(Parts { config, network, tokenizer, tally: Tally { read, ..weights.tally }, numbers: dtype.as_str().to_owned() })
+    let tally = Tally { read, ..weights.tally };
+    Ok(Parts { config, network, tokenizer, tally, numbers: dtype.as_str().to_owned(), notes: Vec::new() })
 }
 
 /// The tokens that end a text by generation_config.json, which is where chat models name theirs.
@@ -115,13 +136,25 @@ fn file(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError> 
     let mut tally = Tally::default();
     let mut header = gguf::Header::open(path, &mut tally)?;
     let config = header.config()?;
-    let tokenizer = timed(&mut tally.read, || header.tokenizer())?;
+    let (tokenizer, template) = timed(&mut tally.read, || header.tokenizer())?;
     // The converter of Llama's weights puts the pairs that turn together side by side; those of the others stay apart.
     let neighbours = config.architecture == "llama";
     let mut weights = Gguf::new(path, header.file, header.content, device, tally);
     let network = Network::load(&config, &mut weights, neighbours)?;
     let numbers = weights.kind();
-    Ok(Parts { config, network, tokenizer, tally: weights.tally, numbers })
+    let notes = vec![template_note(path, &template)];
+    Ok(Parts { config, network, tokenizer, tally: weights.tally, numbers, notes })
+}
+
+fn template_note(path: &Path, source: &TemplateSource) -> String {
+    let model = path.file_name().unwrap_or_default().to_string_lossy();
+    match source {
+        TemplateSource::Gguf => format!("`{model}`: the chat template is the one in the GGUF file"),
+        TemplateSource::File(file) => {
+            format!("`{model}`: the GGUF file has no chat template; the one in {} is used", file.display())
+        }
+        TemplateSource::None => format!("`{model}`: no chat template; a prompt is the contents of its messages, a line each"),
+    }
 }
 
 /// The numbers to compute in: those asked for, or those that the configuration names.

@@ -9,10 +9,14 @@ mod linear;
 mod load;
 mod network;
 mod random;
+mod recode;
 mod rope;
 mod row;
+mod unsupported;
 mod weights;
 mod work;
+
+pub use load::check;
 
 use super::ask::{Ask, Worked};
 use super::error::LocalError;
@@ -66,13 +70,14 @@ impl Model {
         load::load(name, spec, seed)
     }
 
-    /// The tokens of a text, the special ones that the tokenizer puts around it among them where `special`.
+    /// The tokens of a text; where `special`, with the special ones around it, and never with two BOS tokens.
     ///
     /// # Errors
     /// The tokenizer refuses the text.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, LocalError> {
         let refused = || TokenError::Refused { reason: "it cannot tokenize the text".into() };
-        Ok(self.tokenizer.encode(text, special).ok_or_else(refused)?)
+        let ids = if special { self.tokenizer.encode_prompt(text) } else { self.tokenizer.encode(text, false) };
+        Ok(ids.ok_or_else(refused)?)
     }
 
     /// The prompt text of a conversation, an array of messages, by the model's chat template, which brings its own special

@@ -80,6 +80,11 @@ impl Network {
         })
     }
 
+    /// How attention is computed, in words.
+    pub fn attention(&self) -> String {
+        format!("matmul + softmax (softmax in f32, keys and values in {}), no flash attention", self.dtype.as_str())
+    }
+
     /// What its cache is made of.
     pub fn width(&self) -> Width {
         Width { layers: self.layers.len(), heads: self.kv_heads, head_dim: self.head_dim }

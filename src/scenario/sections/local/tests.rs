@@ -77,7 +77,7 @@ fn what_speaks_of_a_server_or_of_no_such_model_is_a_mistake() {
     assert_eq!(faults("{api: local}", four, ONE), ["`target` needs `model`"]);
     assert_eq!(faults("{api: local, model: 'random:big'}", four, ONE), ["there is no `random:big`"]);
     assert_eq!(faults("{api: local, model: nowhere}", four, ONE), ["`nowhere` not found"]);
-    assert_eq!(faults("{api: local, model: src}", four, ONE), ["`src` is no model"]);
+    assert_eq!(faults("{api: local, model: src}", four, ONE), ["`src` is not a model"]);
     assert_eq!(faults("{api: local, model: {'random:tiny': 1, b: 2}}", four, ONE), ["one model at a time is in this process"]);
     let target = "{api: local, model: 'random:tiny', url: 'http://h/', tls: {insecure: true}}";
     assert_eq!(faults(target, four, ONE), ["`url` speaks of a server", "`tls` speaks of a server"]);

@@ -126,7 +126,13 @@ fn a_gguf_file_says_what_its_folder_says() {
         let text = "One, two, and a story <|user|> in 1984";
         let (mut dense, of_folder) = Model::load(&folder(name), &local(), Seed(0)).unwrap();
         let truth = said(&mut dense, text);
-        for kind in [GgmlDType::F32, GgmlDType::Q8_0] {
+        for (kind, tolerance) in [
+            (GgmlDType::F32, 0.0),
+            (GgmlDType::Q8_0, 0.05),
+            (GgmlDType::Q5_0, 0.5),
+            (GgmlDType::Q5_1, 0.5),
+            (GgmlDType::Q4_1, 0.5),
+        ] {
             let path = dir.path().join(format!("{name}.gguf"));
             gguf(name, &path, kind);
             let (mut model, loaded) = Model::load(path.to_str().unwrap(), &local(), Seed(0)).unwrap();
@@ -143,10 +149,12 @@ fn a_gguf_file_says_what_its_folder_says() {
                 assert_eq!((told.tokens, loaded.dtype.as_str()), (truth.tokens.clone(), "f32"), "{name}");
                 assert!(off < 1e-4 * largest, "{name}: {off}");
             } else {
-                assert_eq!(loaded.dtype, "q8_0");
+                assert_eq!(loaded.dtype, format!("{kind:?}").to_lowercase(), "the type in the file, whatever it is brought to");
                 assert!(loaded.weight_bytes < of_folder.weight_bytes / 2);
-                assert!(off > 0.0 && off < 0.05 * largest, "{name}: {off} of {largest}");
+                assert!(off > 0.0 && off < tolerance * largest, "{name} {kind:?}: {off} of {largest}");
             }
+            let note = format!("`{name}.gguf`: the chat template is the one in the GGUF file");
+            assert_eq!(loaded.notes, [note]);
         }
     }
 }

@@ -4,6 +4,7 @@ use super::{Tally, Weights, timed};
 use crate::engine::local::error::LocalError;
 use crate::engine::local::model::first_line;
 use crate::engine::local::model::linear::Matrix;
+use crate::engine::local::model::recode::Recoded;
 use candle_core::quantized::gguf_file::Content;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
@@ -11,7 +12,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The weights of a file. States are computed in 32 bits.
 pub struct Gguf {
@@ -102,8 +102,9 @@ impl Weights for Gguf {
             return Ok(Matrix::Dense(self.plain(&tensor)?));
         }
         self.tally.parameters += tensor.shape().elem_count() as u64;
-        self.tally.bytes += tensor.storage_size_in_bytes() as u64;
-        Ok(Matrix::Quantised(Arc::new(tensor)))
+        let recoded = timed(&mut self.tally.convert, || Recoded::new(tensor))?;
+        self.tally.bytes += recoded.bytes();
+        Ok(Matrix::Quantised(recoded))
     }
 
     fn vector(&mut self, name: &str, width: usize) -> Result<Tensor, LocalError> {
