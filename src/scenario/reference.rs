@@ -26,7 +26,7 @@ that contradicts another.
 const PROXIES: &str = "
 ## Proxies
 
-Requests to a `target.url` go through the proxy that the environment names, as `curl` does it. The names may be in lower case.
+Requests to `target.url` go through the proxy that the environment names. Names in lower case are read too; upper case takes precedence.
 
 | variable | meaning |
 |---|---|
