@@ -56,8 +56,9 @@ fn succeeded<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, FrameErr
 }
 
 fn weakest(ok: &[Fact<'_>]) -> Option<TokenSource> {
-    // That a reply has no tokens does not depend on who counts them.
-    let has = |source| ok.iter().any(|fact| fact.token_source() == Some(source) && fact.output_tokens() != Some(0));
+    // That a text is empty is known without a tokenizer.
+    let counted = |fact: &&Fact<'_>| fact.usage.output.is_some() || fact.counted.output != Some(0);
+    let has = |source| ok.iter().filter(|fact| counted(fact)).any(|fact| fact.token_source() == Some(source));
     [TokenSource::Events, TokenSource::Tokenizer, TokenSource::Usage].into_iter().find(|&source| has(source))
 }
 
@@ -184,6 +185,14 @@ mod tests {
         );
         let guessed = Outcome { usage: Usage::default(), ..counted(outcome(0), 12, 4, true) };
         assert!(said(&[guessed])[0].starts_with("Token counts are approximate"));
+    }
+
+    #[test]
+    fn a_reply_without_content_needs_no_tokenizer_and_disagrees_with_none() {
+        let silent = counted(outcome(1), 10, 0, false);
+        let bare = Outcome { usage: Usage { output: None, ..outcome(1).usage }, ..silent.clone() };
+        assert_eq!(token_source(&table("a", &[outcome(0), bare.clone()]), "a").unwrap(), Some(TokenSource::Usage));
+        assert_eq!(said(&[outcome(0), silent, bare]), [] as [String; 0]);
     }
 
     #[test]

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_was_ignored_is_told_once() {
+    fn a_stream_that_was_ignored_is_noted_once() {
         let whole = || rows(vec![reply(false, 0, "stop"), reply(false, 0, "stop")]);
         assert_eq!(notes(&whole(), 2), ["the server ignored stream: true; TTFT, ITL and TPOT are unavailable"]);
         let mixed = rows(vec![reply(false, 0, "stop"), reply(true, 3, "stop"), reply(true, 3, "stop")]);

@@ -22,7 +22,12 @@ fn an_instant_stop_is_good_in_every_protocol() {
     for (api, shape, body, reason) in [
         (Api::OpenaiChat, Stream, chat, "stop"),
         (Api::OpenaiChat, Whole, r#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#, "stop"),
-        (Api::OpenaiChat, Whole, r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#, "content_filter"),
+        (
+            Api::OpenaiChat,
+            Whole,
+            r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#,
+            "content_filter",
+        ),
         (Api::OpenaiCompletions, Whole, r#"{"choices":[{"text":"","finish_reason":"length"}]}"#, "length"),
         (Api::OpenaiResponses, Stream, &responses, "completed"),
         (Api::OpenaiResponses, Whole, completed, "completed"),

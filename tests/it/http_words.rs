@@ -134,7 +134,11 @@ fn certificates_are_refused_in_words() {
     for (params, tls, words) in [
         (names(&["localhost"]), "insecure: false", "is signed by an unknown authority: set target.tls.ca"),
         (expired, "ca: ca.pem", "has expired: renew it, or check the clock of this host"),
-        (names(&["other.example"]), "ca: ca.pem", "names other.example, not localhost: use a name of the certificate in target.url"),
+        (
+            names(&["other.example"]),
+            "ca: ca.pem",
+            "names other.example, not localhost: use a name of the certificate in target.url",
+        ),
     ] {
         let address = serve_tls(&lab, params, 9);
         let url = format!("https://localhost:{}/v1/chat/completions", address.port());

@@ -114,5 +114,9 @@ fn a_proxy_that_refuses_is_named_without_its_password() {
     let (lab, proxy) = (Lab::new(), Proxy::start(None));
     let ran = proxy.run(&lab, &plain("https://llm.example/v1/chat/completions", 1), "ALL_PROXY").expect(3);
     assert!(ran.err.contains("answered 403 Forbidden to CONNECT llm.example:443"), "{}", ran.err);
-    assert!(ran.err.contains(&format!("the proxy http://{} (from ALL_PROXY)", proxy.addr)) && !ran.err.contains("pass"), "{}", ran.err);
+    assert!(
+        ran.err.contains(&format!("the proxy http://{} (from ALL_PROXY)", proxy.addr)) && !ran.err.contains("pass"),
+        "{}",
+        ran.err
+    );
 }
