@@ -92,8 +92,8 @@ fn recode(tensor: &QTensor, to: GgmlDType, form: Form) -> Result<(QTensor, Optio
         blocks.extend_from_slice(scale);
         if form.fifth {
             let (fifth, low) = bits.split_at(FIFTH);
-            let fifth = fifth.iter().rev().fold(0u32, |all, byte| all << 8 | u32::from(*byte));
-            let number = |at: usize, four: u8| (i32::from(four | ((fifth >> at) as u8 & 1) << 4) - 16) as u8;
+            let fifth = fifth.iter().rev().fold(0u32, |all, byte| (all << 8) | u32::from(*byte));
+            let number = |at: usize, four: u8| (i32::from(four | (((fifth >> at) as u8 & 1) << 4)) - 16) as u8;
             blocks.extend(low.iter().enumerate().map(|(at, byte)| number(at, byte & 15)));
             blocks.extend(low.iter().enumerate().map(|(at, byte)| number(at + LOW, byte >> 4)));
         } else {
