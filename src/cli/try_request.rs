@@ -74,7 +74,7 @@ fn sent(
     folder: &Path,
     env: &BTreeMap<String, String>,
 ) -> Result<SingleRequest, RunError> {
-    // Nobody listens: what a run reports while it prepares is not shown here.
+    // The events of a run are not shown here.
     let (events, _) = mpsc::channel();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let context = Context {

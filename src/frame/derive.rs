@@ -259,17 +259,6 @@ mod tests {
     }
 
     #[test]
-    fn events_per_reply_counts_the_token_events_of_complete_streams() {
-        let mut reply = stream(0, 100, &[150, 150, 190]);
-        reply.usage.output = Some(12);
-        let seen = [Metric::EventsPerReply, Metric::TokensPerEvent];
-        assert_eq!(metrics(reply.clone(), &seen), [Some(3.0), Some(4.0)]);
-        reply.end = failed(0, FailureKind::Truncated).end;
-        assert_eq!(metrics(reply, &seen)[0], None);
-        assert_eq!(metrics(outcome(0), &seen), [None, None]);
-    }
-
-    #[test]
     fn one_token_and_one_read_have_no_pace() {
         let pace = [Metric::Tpot, Metric::DecodeTps];
         assert_eq!(metrics(stream(0, 0, &[50]), &pace), [None, None]);

@@ -81,3 +81,16 @@ fn inputs_and_the_servers_own_times_are_told_as_reported() {
     let told = [Metric::ServerLoad, Metric::ServerTotal, Metric::ServerDecode].map(|metric| value(&seen, 0, metric));
     assert_eq!(told, [Some(1.5), Some(40.0), None]);
 }
+
+#[test]
+fn events_per_reply_are_the_token_events_of_complete_streams() {
+    let mut reply = stream(0, 100, &[150, 150, 190]);
+    reply.usage.output = Some(12);
+    let broken = Outcome { seq: 1, end: failed(1, FailureKind::Truncated).end, ..reply.clone() };
+    let seen = figures(&[reply, broken, outcome(2)], Shape::Closed { users: 1 });
+    let events = [0, 1, 2].map(|row| value(&seen, row, Metric::EventsPerReply));
+    assert_eq!(events, [Some(3.0), None, None]);
+    assert_eq!(value(&seen, 0, Metric::TokensPerEvent), Some(4.0));
+    let spread = &seen.distributions[&Metric::EventsPerReply];
+    assert_eq!((spread.n, spread.max), (1, 3.0));
+}

@@ -67,7 +67,7 @@ pub enum Content {
     Events(Vec<(Nanos, String)>),
 }
 
-/// Sends the first request of a case: the first turn where that is a session. It is not retried, and nobody leaves early.
+/// Sends the first request of a case: the first turn where that is a session. It is neither retried nor cancelled early.
 /// Files of a managed server go to `folder`.
 ///
 /// # Errors

@@ -62,6 +62,7 @@ fn fill_figures(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f
         (Metric::Ttfc, ttft.iter().map(|v| v - 0.5).collect()),
         (Metric::Itl, gaps.to_vec()),
         (Metric::TokensPerEvent, constant(1.0)),
+        (Metric::EventsPerReply, constant(128.0)),
         (Metric::Tpot, gaps.to_vec()),
         (Metric::Ntpot, e2e.iter().map(|v| v / 128.0).collect()),
         (Metric::E2e, e2e.to_vec()),

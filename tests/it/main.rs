@@ -32,6 +32,7 @@ mod server;
 mod sessions;
 mod shapes;
 mod signals;
+mod single_requests;
 mod telemetry;
 mod tls;
 mod traces;

@@ -152,7 +152,7 @@ mod tests {
         assert!(
             error.contains("did you mean `sqlite`")
                 && error.contains("unknown bodies `some`")
-                && error.contains("`none`, `sample` or `all`"),
+                && error.contains("`none`, `sample`, `failed` or `all`"),
             "{error}"
         );
     }

@@ -68,7 +68,7 @@ fn every_format_gives_the_same_rows() {
 #[test]
 fn plain_lines_are_rows_with_a_text() {
     let (_dir, path) = file("lines.txt", "One line.\n\n  And another. \n");
-    assert_eq!(texts(&spec(Source::Rows, &path)), ["One line.", "And another."]);
+    assert_eq!(texts(&spec(Source::Rows, &path)), ["One line.", "  And another. "]);
     let (_dir, path) = file("lines.jsonl", "\"One line.\"\n");
     assert_eq!(texts(&spec(Source::Rows, &path)), ["One line."]);
 }
@@ -133,7 +133,7 @@ fn columns_give_fields_their_names() {
     let columns = [("prompt", "meta.ask"), ("output_tokens", "meta.n")].map(|(name, path)| (name.to_owned(), path.to_owned()));
     let own = DatasetSpec { columns: columns.into(), ..spec(Source::Rows, &path) };
     let prompt = all(&own).remove(0).remove(0);
-    assert_eq!((prompt.text.as_str(), prompt.max_tokens), ("Why?", Some(9)));
+    assert_eq!((prompt.text.as_str(), prompt.max_tokens), (" Why? ", Some(9)));
     assert_eq!((&prompt.fields["meta"]["n"], &prompt.fields["prompt"]), (&json!(9), &json!(" Why? ")));
 }
 

@@ -11,7 +11,11 @@ use crate::scenario::sections::dataset::DATASET;
 pub(super) const KIND: Kind = Kind::Choice(
     &[
         ("prompt", "One prompt for every request"),
-        ("line_by_line", "A text file, a prompt a line: text, a JSON list of messages, or a JSON object as the whole body"),
+        (
+            "line_by_line",
+            "A text file, a prompt per line: text, a JSON list of messages, or a JSON object as the whole body. A line of text \
+             is sent unchanged, without its line end; blank lines are skipped",
+        ),
         ("openqa", "Rows with a `question`; without a path downloaded once"),
         ("longalpaca", "Rows with an `instruction`; without a path downloaded once"),
         ("rows", "Rows of any table, by `columns`"),
