@@ -135,6 +135,7 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
     let lab = prepared();
     let blocks: Vec<Block> = blocks().into_iter().filter(|block| block.language == "yaml").collect();
     assert!(blocks.len() >= 10, "{} blocks", blocks.len());
+    let mut wrong = Vec::new();
     for block in blocks {
         let value: Value = serde_yaml::from_str(&block.text).unwrap_or_else(|why| panic!("{}: {why}", block.place()));
         let mut steps = Vec::new();
@@ -156,14 +157,17 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
             let small = if scenario.contains("dataset: openqa") { &["--set", "dataset.path=builtin"][..] } else { &[] };
             let output = lab.command(&[&[verb, name], small].concat()).env("HF_TOKEN", "t").output().unwrap();
             let ran = Ran::of(output);
-            assert_eq!(ran.code, 0, "{} ({verb})\n{scenario}\n{}", block.place(), ran.err);
+            if ran.code != 0 {
+                wrong.push(format!("{} ({verb})\n{scenario}\n{}", block.place(), ran.err));
+            }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Runs a command line of a page. A verdict depends on the machine; a wrong command or scenario does not.
 fn run(lab: &Lab, line: &str, place: &str) {
-    let line = INSTEAD.iter().find(|(own, ..)| *own == line).map_or(line, |(_, instead, _)| instead);
+    let line = INSTEAD.iter().find(|(own, ..)| *own == line).map_or(line, |(_, instead, _)| *instead);
     let line = line.replace("cargo run --release --", "llmscen");
     shell(
         lab,
@@ -292,15 +296,15 @@ fn runs_alone(path: &Path) {
     let name = format!("{stem}.yaml");
     lab.file(&name, fs::read_to_string(path).unwrap().replace("18080", &port.to_string()));
     let mut args = vec!["run", &name, "--output", "out", "--set", "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }"];
-    let shorter = SHORTER.iter().find(|(own, _)| *own == stem).map_or(&[][..], |(_, sets)| sets);
+    let shorter = SHORTER.iter().find(|(own, _)| *own == stem).map_or(&[][..], |(_, sets)| *sets);
     shorter.iter().for_each(|set| args.extend(["--set", set]));
     let ran = lab.llmscen(&args);
+    // Latencies on a busy machine may break an objective or leave it open; nothing else may happen.
+    assert!([0, 1, 5].contains(&ran.code), "{stem}: exit {}\n{}", ran.code, ran.err);
     let results = lab.results();
     for case in results["cases"].as_array().unwrap() {
         assert!(case["counts"]["ok"].as_u64() > Some(0), "{stem}: no request succeeded\n{}", ran.err);
     }
-    // Latencies on a busy machine may break an objective or leave it open; nothing else may happen.
-    assert!([0, 1, 5].contains(&ran.code), "{stem}: exit {}\n{}", ran.code, ran.err);
     match stem {
         "slo-fail" => assert_eq!(ran.code, 1, "{}", ran.err),
         "regression" => {
