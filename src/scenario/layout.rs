@@ -1,4 +1,4 @@
-//! Indentation, quotes and brackets that YAML reads otherwise than they were meant, and what a reader is told.
+//! Indentation, quotes and brackets that YAML reads otherwise than they were meant, and how the errors explain them.
 
 use super::tests::load_with;
 
