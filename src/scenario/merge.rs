@@ -24,7 +24,7 @@ pub(crate) fn gather(input: &Input<'_>, review: &mut Review) -> Option<Node> {
         None => read_first(input.path, &name, review)?,
     };
     let mut chain = vec![(input.path.canonicalize().unwrap_or_else(|_| input.path.to_path_buf()), name)];
-    let root = layer(file, input.env, &mut chain, review).filter(|root| !is_own_output(root));
+    let root = layer(file, input.env, &mut chain, review).filter(|root| input.text.is_some() || !is_own_output(root));
     let Some(mut root) = root else {
         if input.text.is_none() && (review.is_clean() || is_foreign(input.path)) {
             let named = named(&input.path.display().to_string(), review);

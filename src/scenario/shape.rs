@@ -35,7 +35,7 @@ fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
     missing(&entry.value, table, (&owner, entry.key_at), review);
 }
 
-/// Holds the keys of a mapping against its table. Keys that follow an empty block and belong to it are one mistake: they are
+/// Checks the keys of a mapping. Keys that follow an empty block and belong to it are one mistake: they are
 /// not indented.
 fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Review) {
     let top = std::ptr::eq(table, &SCENARIO);

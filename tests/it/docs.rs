@@ -9,13 +9,11 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Blocks that run elsewhere or cannot run here: page, language, and why.
-const ELSEWHERE: [(&str, &str, &str); 5] = [
+const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("docs/ci.md", "yaml", "tests/it/ci.rs runs every step of the pipelines"),
     ("docs/ci.md", "bash", "tests/it/ci.rs runs the scripts"),
     ("docs/data.md", "sql", "tests/it/data.rs runs every query"),
     ("docs/data.md", "python", "needs packages of Python; tests/it/data.rs reads the same files"),
-    #[cfg(feature = "local")]
-    ("docs/local.md", "", "every block of this page has a language"),
     #[cfg(not(feature = "local"))]
     ("docs/local.md", "yaml", "this build has no local models"),
 ];
@@ -29,6 +27,9 @@ const INSTEAD: [(&str, &str, &str); 2] = [
         "needs a server on port 8000",
     ),
 ];
+
+/// A machine busy with other tests is no reason to call a run invalid here.
+const CALM: &str = "audit: { lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }\n";
 
 struct Block {
     page: String,
@@ -102,11 +103,12 @@ fn prepared() -> Lab {
     let relative = "slo: [ ttft.p95 <= 1.10 * baseline, goodput(ttft < 500ms) >= 0.98 * baseline ]\n";
     let own =
         FRAME.replace("url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics", "url: simulator");
-    let chat = format!("{own}request: {{ max_tokens: 4 }}\nbaseline: baselines/chat.json\n{relative}");
+    let chat = format!("{own}request: {{ max_tokens: 4 }}\nbaseline: baselines/chat.json\n{relative}{CALM}");
     lab.file("chat.yaml", chat);
     lab.llmscen(&["run", "chat.yaml", "--set", "baseline=none", "--output", "reports/chat/before", "--quiet"]);
     lab.llmscen(&["baseline", "update", "reports/chat/before", "--to", "baselines/chat.json", "--force"]).expect(0);
-    for twin in ["reports/chat/after", "reports/chat/latest", "base", "candidate", "a", "b", "c"] {
+    std::os::unix::fs::symlink("before", lab.path().join("reports/chat/latest")).unwrap();
+    for twin in ["reports/chat/after", "base", "candidate", "a", "b", "c"] {
         copy(&lab.path().join("reports/chat/before"), &lab.path().join(twin));
     }
     lab
@@ -133,6 +135,7 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
     let lab = prepared();
     let blocks: Vec<Block> = blocks().into_iter().filter(|block| block.language == "yaml").collect();
     assert!(blocks.len() >= 10, "{} blocks", blocks.len());
+    let mut wrong = Vec::new();
     for block in blocks {
         let value: Value = serde_yaml::from_str(&block.text).unwrap_or_else(|why| panic!("{}: {why}", block.place()));
         let mut steps = Vec::new();
@@ -150,16 +153,21 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
         let name = named.unwrap_or("block.yaml");
         lab.file(name, &scenario);
         for verb in ["validate", "plan"] {
-            let output = lab.command(&[verb, name]).env("HF_TOKEN", "t").output().unwrap();
+            // The full set would be downloaded.
+            let small = if scenario.contains("dataset: openqa") { &["--set", "dataset.path=builtin"][..] } else { &[] };
+            let output = lab.command(&[&[verb, name], small].concat()).env("HF_TOKEN", "t").output().unwrap();
             let ran = Ran::of(output);
-            assert_eq!(ran.code, 0, "{} ({verb})\n{scenario}\n{}", block.place(), ran.err);
+            if ran.code != 0 {
+                wrong.push(format!("{} ({verb})\n{scenario}\n{}", block.place(), ran.err));
+            }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Runs a command line of a page. A verdict depends on the machine; a wrong command or scenario does not.
 fn run(lab: &Lab, line: &str, place: &str) {
-    let line = INSTEAD.iter().find(|(own, ..)| *own == line).map_or(line, |(_, instead, _)| instead);
+    let line = INSTEAD.iter().find(|(own, ..)| *own == line).map_or(line, |(_, instead, _)| *instead);
     let line = line.replace("cargo run --release --", "llmscen");
     shell(
         lab,
@@ -288,15 +296,15 @@ fn runs_alone(path: &Path) {
     let name = format!("{stem}.yaml");
     lab.file(&name, fs::read_to_string(path).unwrap().replace("18080", &port.to_string()));
     let mut args = vec!["run", &name, "--output", "out", "--set", "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }"];
-    let shorter = SHORTER.iter().find(|(own, _)| *own == stem).map_or(&[][..], |(_, sets)| sets);
+    let shorter = SHORTER.iter().find(|(own, _)| *own == stem).map_or(&[][..], |(_, sets)| *sets);
     shorter.iter().for_each(|set| args.extend(["--set", set]));
     let ran = lab.llmscen(&args);
+    // Latencies on a busy machine may break an objective or leave it open; nothing else may happen.
+    assert!([0, 1, 5].contains(&ran.code), "{stem}: exit {}\n{}", ran.code, ran.err);
     let results = lab.results();
     for case in results["cases"].as_array().unwrap() {
         assert!(case["counts"]["ok"].as_u64() > Some(0), "{stem}: no request succeeded\n{}", ran.err);
     }
-    // Latencies on a busy machine may break an objective or leave it open; nothing else may happen.
-    assert!([0, 1, 5].contains(&ran.code), "{stem}: exit {}\n{}", ran.code, ran.err);
     match stem {
         "slo-fail" => assert_eq!(ran.code, 1, "{}", ran.err),
         "regression" => {
