@@ -13,7 +13,7 @@ use crate::run::error::RunError;
 use crate::scenario::differ::differences;
 use crate::store::{RunDir, Where};
 use crate::view::chart::{COMPARISON_CHARTS, comparison_charts};
-use crate::view::compare::{differs, json, markdown, notes, separated, table};
+use crate::view::compare::{differs, html, json, markdown, notes, separated, table};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub struct CompareArgs {
     /// What goes to stdout
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
     pub format: Form,
-    /// Write compare.md, compare.json and charts/*.png into this folder
+    /// Write compare.html, compare.md, compare.json and charts/*.png into this folder
     #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
@@ -218,7 +218,8 @@ fn shown(comparison: &Comparison, args: &CompareArgs, terminal: &mut Terminal) -
     }
     folder.write("compare.json", json(comparison)?.as_bytes())?;
     folder.write("compare.md", markdown(comparison, &charts).as_bytes())?;
-    terminal.say(&format!("comparison: {}", folder.file("compare.md").display()));
+    folder.write("compare.html", html(comparison, &charts)?.as_bytes())?;
+    terminal.say(&format!("comparison: {}", folder.file("compare.html").display()));
     Ok(())
 }
 

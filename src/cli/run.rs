@@ -169,7 +169,7 @@ fn foretell(plan: &Plan, terminal: &mut Terminal) {
     let warnings = undecidable(plan);
     warnings.iter().take(FORETOLD).for_each(|warning| terminal.warn(&plain(warning)));
     if let Some(more) = warnings.len().checked_sub(FORETOLD).filter(|more| *more > 0) {
-        terminal.warn(&format!("{more} more limits can never pass; `llmscen plan` lists them"));
+        terminal.warn(&format!("{more} more warnings; `llmscen plan` lists them"));
     }
 }
 

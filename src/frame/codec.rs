@@ -3,6 +3,7 @@
 use crate::frame::error::FrameError;
 use crate::frame::table::Table;
 use crate::frame::{derive, facts, schema};
+use crate::model::metric::Metric;
 use polars::prelude::*;
 use std::io::{Cursor, Write};
 
@@ -41,11 +42,20 @@ impl Table {
     pub fn read_parquet(input: impl Into<Vec<u8>>) -> Result<Table, FrameError> {
         let mut reader = ParquetReader::new(Cursor::new(input.into())).set_rechunk(true);
         let file = reader.schema()?;
+        let lacks = |metric: &Metric| !file.contains(metric.column());
+        let later: Vec<Metric> = schema::LATER.into_iter().filter(lacks).collect();
+        let mut types = Schema::from_arrow_schema(&file);
+        let kinds = later.iter().filter_map(|&metric| Some((metric.column(), schema::of_metric(metric)?)));
+        types.extend(kinds.map(|(name, kind)| Field::new(name.into(), kind.dtype())));
         // Of no rows, since only the names and the types are looked at.
-        schema::checked(&DataFrame::empty_with_schema(&Schema::from_arrow_schema(&file)))?;
-        let names = schema::columns().map(|(name, _)| name.to_owned()).filter(|name| name != GAPS).collect();
-        let mut frame = reader.with_columns(Some(names)).finish()?;
+        schema::checked(&DataFrame::empty_with_schema(&types))?;
+        let wanted = || schema::columns().map(|(name, _)| name).filter(|name| *name != GAPS);
+        let stored = wanted().filter(|name| later.iter().all(|metric| metric.column() != *name)).map(str::to_owned);
+        let mut frame = reader.with_columns(Some(stored.collect())).finish()?;
         frame.rechunk_mut();
+        if !later.is_empty() {
+            frame = derive::with_metrics(&frame, &later)?.select(wanted())?;
+        }
         Ok(Table::of(frame))
     }
 }
@@ -79,6 +89,16 @@ mod tests {
         let again = ParquetReader::new(Cursor::new(written(&read))).finish().unwrap();
         assert!(again.equals_missing(&table.0), "what is written has the gaps again");
         assert_eq!(sample(&read, &facts(&case)).unwrap(), sample(&table, &facts(&case)).unwrap());
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read_with_the_metrics_that_came_later() {
+        let table = table("a", &[stream(0, 0, &[50, 80]), failed(1, FailureKind::Dropped)]);
+        let columns = schema::LATER.map(Metric::column);
+        let earlier = Table::of(columns.iter().fold(table.0.clone(), |frame, name| frame.drop(name).unwrap()));
+        let read = Table::read_parquet(written(&earlier)).unwrap();
+        assert!(read.0.equals_missing(&table.0.drop(GAPS).unwrap()));
+        assert_eq!(read.0.column("output_tps_per_request").unwrap().f64().unwrap().get(0), Some(25.0));
     }
 
     #[test]

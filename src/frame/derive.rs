@@ -1,6 +1,7 @@
 //! From the raw facts of one request to its metrics: the table of `docs/metrics.md`, section 2, as code.
 
-use crate::frame::facts::Fact;
+use crate::frame::error::FrameError;
+use crate::frame::facts::{self, Fact};
 use crate::frame::schema::{self as s, Kind};
 use crate::model::metric::{Metric, Per};
 use crate::model::report::TokenSource;
@@ -37,6 +38,11 @@ impl Fact<'_> {
             Metric::CachedTokens => count(self.usage.cached),
             Metric::PrefillTps => over(count(self.prompt_tokens()), self.metric(Metric::TtftService)).map(|per_ms| per_ms * 1e3),
             Metric::DecodeTps => over(Some(1e3), self.tpot()),
+            Metric::OutputTpsPerRequest => over(count(self.output_tokens()), self.metric(Metric::E2e)).map(|per_ms| per_ms * 1e3),
+            Metric::TotalTpsPerRequest => {
+                let both = self.prompt_tokens().zip(self.output_tokens()).map(|(prompt, output)| prompt + output);
+                over(count(both), self.metric(Metric::E2e)).map(|per_ms| per_ms * 1e3)
+            }
             Metric::TtftFirstTurn => self.metric(Metric::Ttft).filter(|_| self.turns > 1 && self.turn == 0),
             Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn > 0),
             Metric::Items => count(self.items.filter(|_| self.ok())),
@@ -193,6 +199,16 @@ fn column(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
     }
 }
 
+/// The frame with the columns of these metrics.
+///
+/// # Errors
+/// Where the frame holds a word that is not one of its column's.
+pub(super) fn with_metrics(frame: &DataFrame, metrics: &[Metric]) -> Result<DataFrame, FrameError> {
+    let facts = facts::all(frame)?;
+    let columns = metrics.iter().filter_map(|&metric| column(&facts, metric, s::of_metric(metric)?));
+    Ok(frame.hstack(&columns.collect::<Vec<_>>())?)
+}
+
 /// The gaps of each row; null where it has none.
 pub(super) fn gap_column(facts: &[Fact<'_>], name: PlSmallStr) -> Column {
     let events = facts.iter().map(|fact| fact.events.len()).sum();
@@ -216,79 +232,4 @@ pub(super) fn source_word(source: TokenSource) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::frame::facts;
-    use crate::frame::fixture::{failed, outcome, stream, table};
-    use crate::model::outcome::{Counted, FailureKind, Outcome, Usage};
-
-    fn metrics(outcome: Outcome, metrics: &[Metric]) -> Vec<Option<f64>> {
-        let table = table("a", &[outcome]);
-        let facts = facts::of(&table, "a").unwrap();
-        metrics.iter().map(|&metric| facts[0].metric(metric)).collect()
-    }
-
-    #[test]
-    fn a_stream_has_every_metric() {
-        // Due at 98 ms, sent at 100, four tokens at 150, 160, 180, 190, ended at 190.
-        let mut late = stream(0, 100, &[150, 160, 180, 190]);
-        late.timeline.intended = crate::model::units::Nanos::from_millis(98);
-        use Metric::*;
-        let all =
-            [Ttft, TtftService, Ttfc, TokensPerEvent, Tpot, Ntpot, E2e, E2eService, ScheduleLag, PrefillTps, TtftPerPromptToken];
-        let known = [52.0, 50.0, 1.0, 1.0, 40.0 / 3.0, 23.0, 92.0, 90.0, 2.0, 200.0, 5.2];
-        assert_eq!(metrics(late.clone(), &all), known.map(Some));
-        assert!((metrics(late.clone(), &[DecodeTps])[0].unwrap() - 75.0).abs() < 1e-9);
-        assert_eq!(
-            metrics(late, &[PromptTokens, OutputTokens, ReasoningTokens, CachedTokens]),
-            [Some(10.0), Some(4.0), None, None]
-        );
-    }
-
-    #[test]
-    fn what_was_not_streamed_has_no_first_token() {
-        let seen = metrics(outcome(0), &[Metric::Ttft, Metric::Tpot, Metric::TokensPerEvent, Metric::E2e, Metric::Ntpot]);
-        assert_eq!(seen, [None, None, None, Some(82.0), Some(20.5)]);
-    }
-
-    #[test]
-    fn what_failed_keeps_only_its_lag_and_first_byte() {
-        let all = [Metric::Ttft, Metric::E2e, Metric::E2eService, Metric::Ntpot, Metric::ScheduleLag, Metric::Ttfc];
-        assert_eq!(metrics(failed(0, FailureKind::Truncated), &all), [None, None, None, None, Some(2.0), Some(79.0)]);
-        assert_eq!(metrics(failed(0, FailureKind::Dropped), &all), [None; 6]);
-    }
-
-    #[test]
-    fn one_token_and_one_read_have_no_pace() {
-        let pace = [Metric::Tpot, Metric::DecodeTps];
-        assert_eq!(metrics(stream(0, 0, &[50]), &pace), [None, None]);
-        assert_eq!(metrics(stream(0, 0, &[50, 50, 50]), &pace), [None, None]);
-        let mut none = stream(0, 0, &[50, 60]);
-        none.usage.output = Some(0);
-        assert_eq!(metrics(none, &[Metric::Tpot, Metric::Ntpot, Metric::TokensPerEvent]), [None, None, Some(0.0)]);
-    }
-
-    #[test]
-    fn counts_come_from_the_server_then_the_tokenizer_then_the_events() {
-        let mut reply = stream(0, 0, &[50, 60]);
-        reply.usage = Usage { output: Some(9), ..Usage::default() };
-        reply.counted = Counted { prompt: Some(7), output: Some(8), approximate: false };
-        let counts = |reply: &Outcome| metrics(reply.clone(), &[Metric::PromptTokens, Metric::OutputTokens]);
-        assert_eq!(counts(&reply), [Some(7.0), Some(9.0)]);
-        reply.usage = Usage::default();
-        assert_eq!(counts(&reply), [Some(7.0), Some(8.0)]);
-        reply.counted = Counted::default();
-        assert_eq!(counts(&reply), [None, Some(2.0)]);
-        reply.timeline.tokens.clear();
-        assert_eq!(counts(&reply), [None, None]);
-    }
-
-    #[test]
-    fn gaps_in_one_read_are_zero_and_stay() {
-        let table = table("a", &[stream(0, 0, &[50, 50, 80]), stream(1, 0, &[50])]);
-        let facts = facts::of(&table, "a").unwrap();
-        assert_eq!(facts[0].gaps(), [0.0, 30.0]);
-        let column = table.0.column("itl_ms").unwrap().list().unwrap();
-        assert_eq!((column.get_as_series(0).unwrap().len(), column.get_as_series(1)), (2, None));
-    }
-}
+mod tests;

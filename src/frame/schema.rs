@@ -19,7 +19,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn dtype(self) -> DataType {
+    pub(super) fn dtype(self) -> DataType {
         match self {
             Kind::Text => DataType::String,
             Kind::Flag => DataType::Boolean,
@@ -114,6 +114,9 @@ pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
         (Per::Request, _) => Some(Kind::F64),
     }
 }
+
+/// Columns that files of earlier versions lack. They follow from the raw facts, so such files stay readable.
+pub(super) const LATER: [Metric; 2] = [Metric::OutputTpsPerRequest, Metric::TotalTpsPerRequest];
 
 /// All columns: the raw facts, then what is derived from them.
 pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {

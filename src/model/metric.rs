@@ -106,6 +106,10 @@ metrics! {
     PrefillTps "prefill_tps" "prefill_tps" TokensPerSecond Request Stream true;
     /// 1000 / tpot_ms.
     DecodeTps "decode_tps" "decode_tps" TokensPerSecond Request Stream true;
+    /// output_tokens / e2e.
+    OutputTpsPerRequest "output_tps_per_request" "output_tps_per_request" TokensPerSecond Request Nothing true;
+    /// (prompt_tokens + output_tokens) / e2e.
+    TotalTpsPerRequest "total_tps_per_request" "total_tps_per_request" TokensPerSecond Request Nothing true;
     /// ttft_ms / prompt_tokens.
     TtftPerPromptToken "ttft_per_prompt_token" "ttft_ms_per_prompt_token" Millis Request Stream false;
     /// ttft of the first turn of a conversation.

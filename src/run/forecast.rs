@@ -151,29 +151,59 @@ fn first_body(case: &Case, plan: &Plan, seed: Seed, cache: &CacheDir) -> Result<
     Ok(indented.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// One line for each assertion that takes more requests to pass than its case will measure.
+/// One line for each reason why assertions can never pass, with the assertions and the cases that it is about.
 pub fn undecidable(plan: &Plan) -> Vec<String> {
     let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case).collect::<Vec<_>>();
     // The loads of a search have the same limits, and the first one of each speaks for all.
     let spoken = |index: usize| plan.quests.is_empty() || plan.quests.iter().any(|quest| quest.first == index);
     let cases = plan.cases.iter().enumerate().filter(|(index, _)| spoken(*index)).map(|(_, case)| case);
-    let cases = cases.flat_map(|case| std::iter::once(case.clone()).chain(stages(case)));
-    let lines = cases.flat_map(|case| {
-        let line = |check: &Check| {
-            if let Some(why) = judge::never(check) {
-                return Some(format!("`{}` can never pass in `{}`: {why}", check.expr, case.id));
-            }
-            let (needed, most) = (judge::needed(check)?, about_at_most(&case, check, rounds_of(check, plan.rounds))?);
-            (needed > most).then(|| {
-                format!(
-                    "`{}` can never pass in `{}`: that takes {needed} requests, at most {most} will be measured",
-                    check.expr, case.id
-                )
-            })
-        };
-        case.checks.iter().filter_map(line).collect::<Vec<_>>()
+    let cases: Vec<Case> = cases.flat_map(|case| std::iter::once(case.clone()).chain(stages(case))).collect();
+    let hopeless = cases.iter().flat_map(|case| {
+        let of = |check: &Check| Some((never(case, check, plan.rounds)?, check.expr.clone(), case.id.clone()));
+        case.checks.iter().filter_map(of).collect::<Vec<_>>()
     });
-    lines.chain(unguarded(plan)).collect()
+    // First the cases of each assertion, then the assertions that share a reason and all of their cases.
+    let by_check = grouped(hopeless.map(|(why, expr, case)| ((why, expr), case)));
+    let by_reason = grouped(by_check.into_iter().map(|((why, expr), about)| ((why, about), expr)));
+    let line = |((why, about), exprs): ((String, Vec<String>), Vec<String>)| {
+        format!("{} can never pass in {}: {why}", named(&exprs, "assertions"), named(&about, "cases"))
+    };
+    by_reason.into_iter().map(line).chain(unguarded(plan)).collect()
+}
+
+/// Why a check of a case can never pass, if so.
+fn never(case: &Case, check: &Check, rounds: u32) -> Option<String> {
+    if let Some(why) = judge::never(check) {
+        return Some(why);
+    }
+    let (needed, most) = (judge::needed(check)?, about_at_most(case, check, rounds_of(check, rounds))?);
+    (needed > most).then(|| format!("that takes {needed} requests, at most {most} will be measured"))
+}
+
+/// Values by key, both in the order of their first appearance.
+fn grouped<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match groups.iter_mut().find(|(own, _)| *own == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
+}
+
+/// Names that a line lists before it only counts them.
+const NAMED: usize = 4;
+
+/// `` `a`, `b` and 3 more cases ``.
+fn named(names: &[String], what: &str) -> String {
+    // To name all but one would be no shorter.
+    let shown = if names.len() > NAMED + 1 { NAMED } else { names.len() };
+    let listed: Vec<String> = names.iter().take(shown).map(|name| format!("`{name}`")).collect();
+    match names.len() - shown {
+        0 => listed.join(", "),
+        more => format!("{} and {more} more {what}", listed.join(", ")),
+    }
 }
 
 /// A line for a search whose limits would hold beside any number of failures: overload often shows as nothing else.

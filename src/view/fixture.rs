@@ -72,6 +72,8 @@ fn fill_figures(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f
         (Metric::OutputTokens, constant(128.0)),
         (Metric::PrefillTps, ttft.iter().map(|v| 512e3 / v).collect()),
         (Metric::DecodeTps, decode),
+        (Metric::OutputTpsPerRequest, e2e.iter().map(|v| 128e3 / v).collect()),
+        (Metric::TotalTpsPerRequest, e2e.iter().map(|v| 640e3 / v).collect()),
         (Metric::TtftPerPromptToken, ttft.iter().map(|v| v / 512.0).collect()),
     ] {
         case.distributions.insert(metric, distribution(&values));

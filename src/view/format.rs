@@ -173,6 +173,8 @@ pub fn counts_output(metric: Metric) -> bool {
             | Ntpot
             | OutputTokens
             | DecodeTps
+            | OutputTpsPerRequest
+            | TotalTpsPerRequest
             | OutputTps
             | TotalTps
             | OutputTpsPerUser

@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, local, manners, probes, repeats, server, telemetry};
+use crate::view::{ViewError, absent, groups, headline, local, manners, percentiles, probes, repeats, server, telemetry};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -66,6 +66,8 @@ struct Percentiles {
     summary: String,
     low: Option<Sheet>,
     high: Option<Sheet>,
+    /// A row per percentile.
+    table: Option<Sheet>,
 }
 
 /// report.md, with links to these charts, `charts/<name>.png` or `.svg`.
@@ -100,7 +102,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         groups: groups::groups(report),
         local: local::sheets(report),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
-        percentiles: report.cases.iter().map(percentiles).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
+        percentiles: report.cases.iter().map(tails).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
         signals: telemetry::told(report),
         beside: telemetry::beside(report),
         folded: report.cases.len() > OPEN_CASES,
@@ -115,13 +117,14 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
     }
 }
 
-fn percentiles(case: &CaseReport) -> Percentiles {
+fn tails(case: &CaseReport) -> Percentiles {
     let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     Percentiles {
         title: code(&case.id),
         summary: format!("<code>{}</code>", plain(&html)),
         low: sheet::low_is_better(case),
         high: sheet::high_is_better(case),
+        table: percentiles::sheet(case),
     }
 }
 

@@ -24,6 +24,8 @@ mod limits;
 pub mod local;
 mod manners;
 mod markdown;
+mod names;
+mod percentiles;
 mod probes;
 mod relative;
 pub mod repeats;

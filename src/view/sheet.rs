@@ -258,7 +258,10 @@ mod tests {
         let (low, high) = (low_is_better(&case(4)).unwrap(), high_is_better(&case(4)).unwrap());
         let names = |sheet: &Sheet| sheet.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>().join(" ");
         assert!(names(&low).starts_with("`ttft` `ttft_service` `ttfc` `itl`"), "{}", names(&low));
-        assert_eq!(names(&high), "`prompt_tokens` `output_tokens` `prefill_tps` `decode_tps`");
+        assert_eq!(
+            names(&high),
+            "`prompt_tokens` `output_tokens` `prefill_tps` `decode_tps` `output_tps_per_request` `total_tps_per_request`"
+        );
         assert_eq!(low_is_better(&no_data()), None);
     }
 

@@ -26,18 +26,24 @@ const SLO: [Column; 7] = [
     Column::words("NOTE", 2),
 ];
 
-const CASES: [Column; 12] = [
+const CASES: [Column; 18] = [
     Column::words("CASE", 0),
     Column::numbers("OK", 0),
     Column::numbers("ERRORS", 2),
+    Column::numbers("TIME", 8),
     Column::numbers("REQ/S", 3),
     Column::numbers("OUT TOK/S", 0),
+    Column::numbers("IN TOK", 9),
+    Column::numbers("OUT TOK", 10),
+    Column::numbers("TTFT MEAN", 6),
     Column::numbers("TTFT P50", 4),
     Column::numbers("TTFT P99", 0),
-    Column::numbers("ITL P50", 6),
+    Column::numbers("ITL P50", 11),
     Column::numbers("ITL P99", 1),
-    Column::numbers("TPOT P50", 8),
-    Column::numbers("E2E P50", 7),
+    Column::numbers("TPOT MEAN", 14),
+    Column::numbers("TPOT P50", 13),
+    Column::numbers("E2E MEAN", 7),
+    Column::numbers("E2E P50", 12),
     Column::numbers("E2E P99", 5),
 ];
 
@@ -124,25 +130,38 @@ type Figures<'a> = (&'a BTreeMap<Metric, f64>, &'a BTreeMap<Metric, Distribution
 
 fn row(case: &CaseReport, (name, counts): (String, String), (scalars, distributions): Figures<'_>) -> Vec<Cell> {
     let show = |metric: Metric, found: Option<f64>| {
-        let text =
-            |found| format!("{}{}", mark(case, metric), value(found, metric.unit()).replace(" tok/s", "").replace(" req/s", ""));
+        let text = |found| {
+            format!(
+                "{}{}",
+                mark(case, metric),
+                value(found, metric.unit()).replace(" tok/s", "").replace(" req/s", "").replace(" tok", "")
+            )
+        };
         dull(found.map_or_else(|| ABSENT.to_owned(), text))
     };
     let scalar = |metric| show(metric, scalars.get(&metric).copied());
     let quantile = |metric, share| show(metric, distributions.get(&metric).and_then(|own| own.quantile(share)));
+    let mean = |metric| show(metric, distributions.get(&metric).map(|own| own.mean));
+    let window = scalars.get(&Metric::Window).or_else(|| case.scalars.get(&Metric::Window)).copied();
     let errors = scalars.get(&Metric::ErrorRate).copied();
     let bad = if errors.unwrap_or(0.0) > 0.0 { Tint::Red } else { Tint::None };
     vec![
         dull(name),
         dull(counts),
         (errors.map_or_else(|| ABSENT.to_owned(), percent), bad),
+        show(Metric::Window, window),
         scalar(Metric::RequestThroughput),
         scalar(Metric::OutputTps),
+        mean(Metric::PromptTokens),
+        mean(Metric::OutputTokens),
+        mean(Metric::Ttft),
         quantile(Metric::Ttft, 0.50),
         quantile(Metric::Ttft, 0.99),
         quantile(Metric::Itl, 0.50),
         quantile(Metric::Itl, 0.99),
+        mean(Metric::Tpot),
         quantile(Metric::Tpot, 0.50),
+        mean(Metric::E2e),
         quantile(Metric::E2e, 0.50),
         quantile(Metric::E2e, 0.99),
     ]
@@ -184,6 +203,9 @@ fn warmup(load: &Load) -> String {
         Warmup::Span(span) => value(span.secs(), Unit::Seconds),
     }
 }
+
+#[cfg(test)]
+mod wide;
 
 #[cfg(test)]
 mod tests {

@@ -24,6 +24,11 @@ def ratio(above, below):
     return above / below if above is not None and below else None
 
 
+def per_second(tokens, milliseconds):
+    per_ms = ratio(tokens, milliseconds)
+    return per_ms and per_ms * 1e3
+
+
 def span(start, end):
     return (end - start) / 1e6 if start is not None and end is not None else None
 
@@ -61,6 +66,8 @@ def derived(row):
         "cached_tokens": row["usage_cached"],
         "prefill_tps": per_ms and per_ms * 1e3,
         "decode_tps": ratio(1e3, tpot),
+        "output_tps_per_request": per_second(output, e2e),
+        "total_tps_per_request": per_second(prompt + output if prompt is not None and output is not None else None, e2e),
         "ttft_ms_per_prompt_token": ratio(ttft, prompt),
     }
 

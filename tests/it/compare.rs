@@ -49,6 +49,8 @@ fn equal_runs_pass_and_a_slowdown_fails() {
         assert!(page.contains(&format!("(charts/{chart}.png)")), "{page}");
         assert!(std::fs::read(lab.path().join(format!("cmp/charts/{chart}.png"))).unwrap().starts_with(b"\x89PNG\r\n"));
     }
+    let html = lab.text("cmp/compare.html");
+    assert!(html.contains("<span class=\"badge fail\">REGRESSION</span>") && html.matches("<svg ").count() == 4);
     let faster = lab.llmscen(&[&["compare", "slow", "a", "--format", "csv"], &PACE[..]].concat()).expect(0);
     assert!(faster.out.lines().skip(1).all(|line| line.ends_with(",better")), "{}", faster.out);
     let twice = |name: &str| {

@@ -217,6 +217,32 @@ fn without_a_script_the_figures_are_all_there() {
 }
 
 #[test]
+fn a_comparison_in_a_browser_says_what_compare_json_says_and_asks_nobody() {
+    let Some(chromium) = chromium() else { return };
+    let lab = Lab::new();
+    lab.file("t.yaml", SCENARIO);
+    for folder in ["a", "b"] {
+        lab.llmscen(&["run", "t.yaml", "--output", folder]).expect(1);
+    }
+    lab.llmscen(&["compare", "a", "b", "--max-regression", "100000", "--inconclusive", "pass", "--output", "cmp"]).expect(0);
+    let Opened { dom, said, asked } = opened(&chromium, &lab.path().join("cmp/compare.html"));
+    assert_eq!((said.as_str(), asked), ("", Vec::new()), "console, and hosts");
+    let (seen, known) = (figures(&dom), lab.json("cmp/compare.json"));
+    let rows = known["comparisons"].as_array().unwrap();
+    assert!(seen.len() >= rows.len() * 2, "{} figures of {} comparisons", seen.len(), rows.len());
+    for figure in &seen {
+        let row = rows.iter().find(|row| row["case"] == figure.case.as_str() && row["metric"] == figure.metric.as_str()).unwrap();
+        let wanted = match figure.stat.as_str() {
+            "ratio" => &row["ratio"]["value"],
+            "p_adjusted" => &row["p_adjusted"],
+            side => &row[side]["value"],
+        };
+        assert_eq!(wanted.as_f64(), Some(figure.value), "{figure:?}");
+    }
+    assert!(dom.contains("class=\"js\"") && dom.matches("<svg ").count() >= 4, "the script ran, and the charts are there");
+}
+
+#[test]
 fn a_page_that_asks_is_caught() {
     let Some(chromium) = chromium() else { return };
     let lab = Lab::new();

@@ -5,18 +5,24 @@ use crate::model::local::Local;
 use crate::model::plan::{Case, Plan};
 use crate::model::request::Quantity;
 use crate::model::target::Place;
+use crate::run::forecast::{grouped, named};
 use crate::store::npy;
 use crate::token::Tokenizer;
 use crate::view::format::bytes;
 use serde_json::Value;
 use std::path::Path;
 
-/// A line for each case that keeps them: how many files, and their size at the most as far as that is known.
+/// A line for the cases that keep as many of them: how many files, and their size at the most as far as that is known.
 pub fn logits(plan: &Plan) -> Vec<String> {
-    plan.cases.iter().filter_map(|case| line(case, plan.rounds)).collect()
+    let kept = grouped(plan.cases.iter().filter_map(|case| Some((kept(case, plan.rounds)?, case.id.clone()))));
+    let line = |(text, cases): (String, Vec<String>)| match cases.len() {
+        1 => format!("{} keeps {text}", named(&cases, "cases")),
+        _ => format!("{} each keep {text}", named(&cases, "cases")),
+    };
+    kept.into_iter().map(line).collect()
 }
 
-fn line(case: &Case, rounds: u32) -> Option<String> {
+fn kept(case: &Case, rounds: u32) -> Option<String> {
     let Place::Local(Local { logits: true, batch, .. }) = &case.target.place else { return None };
     let files = case.load.planned().map(|planned| planned * u64::from(rounds));
     let of = files.map_or_else(|| "every request".to_owned(), |files| format!("{files} requests"));
@@ -42,7 +48,7 @@ fn line(case: &Case, rounds: u32) -> Option<String> {
         ),
         false => format!(", and up to {} in memory", bytes(held as f64)),
     });
-    Some(format!("`{}` keeps the logits of {of}: {takes}{held}", case.id))
+    Some(format!("the logits of {of}: {takes}{held}"))
 }
 
 /// The vocabulary of a model in a folder, as its configuration tells it, or of a random one.

@@ -35,14 +35,28 @@ fn what_cannot_pass_is_said_for_each_kind_of_limit() {
     ];
     let seen = undecidable(&plan("concurrency: 2, requests: 80", 2, &limits));
     let known = [
-        "`ttft.p99 < 1s` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
-        "`decode_tps.p1 > 5` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
-        "`goodput(ttft < 1s) >= 99%` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
-        "`error_rate < 1%` can never pass in `base`: that takes 299 requests, at most 160 will be measured",
+        "`ttft.p99 < 1s`, `decode_tps.p1 > 5`, `goodput(ttft < 1s) >= 99%`, `error_rate < 1%` can never pass in `base`: that \
+         takes 299 requests, at most 160 will be measured",
         "`ttft.p95 < 1s` can never pass in `base`: that takes 180 requests, at most 160 will be measured",
         "`ttft{round=1}.p97 < 1s` can never pass in `base`: that takes 99 requests, at most 80 will be measured",
     ];
     assert_eq!(seen, known);
+}
+
+#[test]
+fn one_reason_is_one_line_with_its_assertions_and_cases() {
+    let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
+                load: { requests: 80 }\nmatrix: { load.concurrency: [1, 2, 3, 4, 5, 6] }\n\
+                slo: [ttft.p99 < 1s, tpot.p99 < 1s, { expr: e2e.p99 < 1s, when: { load.concurrency: 3 } }]";
+    let input = Input { path: Path::new("x.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
+    let plan = load(&input).unwrap().plan;
+    let why = "that takes 299 requests, at most 80 will be measured";
+    let cases = "`concurrency=1`, `concurrency=2`, `concurrency=3`, `concurrency=4` and 2 more cases";
+    let known = [
+        format!("`ttft.p99 < 1s`, `tpot.p99 < 1s` can never pass in {cases}: {why}"),
+        format!("`e2e.p99 < 1s` can never pass in `concurrency=3`: {why}"),
+    ];
+    assert_eq!(undecidable(&plan), known);
 }
 
 #[test]

@@ -5,20 +5,25 @@ use crate::view::chart::axis::Axis;
 use crate::view::chart::canvas::{Anchor, Canvas, Point};
 use crate::view::chart::figure::{Cell, Corner, Entry, Figure, Mark, Panel, Swatch};
 use crate::view::chart::layout::{ENTRY, Frame, Layout, MARGIN, SWATCH, layout};
-use crate::view::chart::style::{AXIS, FRAME, GRID, LEGEND, PANEL, SUBTITLE, Stroke, TICK, TITLE};
+use crate::view::chart::style::{AXIS, FRAME, GRID, LEGEND, PANEL, RIBBON, SUBTITLE, Stroke, TICK, TITLE};
+use crate::view::chart::verdict::Ribbon;
 
 /// Room that a tick label leaves to its neighbour.
 const TICK_GAP: f64 = 8.0;
+/// Left and right of a ribbon's words.
+const RIBBON_PAD: f64 = 10.0;
+/// The widest that a ribbon gets, of the width of the picture.
+const RIBBON_SHARE: f64 = 0.6;
 /// Radius of the dot that stands for a line of one point.
 const LONE: f64 = 3.0;
 
 /// The SVG of a figure; its user unit is a quarter of a logical pixel.
-pub fn svg(figure: &Figure) -> Result<String, String> {
+pub fn svg(figure: &Figure, ribbon: Option<&Ribbon>) -> Result<String, String> {
     let mut scrap = String::new();
     let plan = layout(figure, &Canvas::new(&mut scrap, (1.0, 1.0))?)?;
     let mut svg = String::new();
     let canvas = Canvas::new(&mut svg, plan.size)?;
-    heading(&canvas, figure, &plan)?;
+    heading(&canvas, (figure, ribbon), &plan)?;
     for (index, (panel, frame)) in figure.panels.iter().zip(&plan.plots).enumerate() {
         let lowest = index + figure.columns >= figure.panels.len();
         Plot { canvas: &canvas, panel, frame: *frame }.draw(lowest)?;
@@ -30,10 +35,20 @@ pub fn svg(figure: &Figure) -> Result<String, String> {
     Ok(svg)
 }
 
-fn heading(canvas: &Canvas, figure: &Figure, plan: &Layout) -> Result<(), String> {
+fn heading(canvas: &Canvas, (figure, ribbon): (&Figure, Option<&Ribbon>), plan: &Layout) -> Result<(), String> {
     let room = plan.size.0 - 2.0 * MARGIN;
-    canvas.text(&canvas.fitting(&figure.title, TITLE, room)?, (MARGIN, MARGIN + 9.0), TITLE, Anchor::Left)?;
+    let beside = ribbon.map_or(Ok(0.0), |ribbon| self::ribbon(canvas, ribbon, (plan.size.0 - MARGIN, room * RIBBON_SHARE)))?;
+    canvas.text(&canvas.fitting(&figure.title, TITLE, room - beside)?, (MARGIN, MARGIN + 9.0), TITLE, Anchor::Left)?;
     canvas.text(&canvas.fitting(&figure.subtitle, SUBTITLE, room)?, (MARGIN, MARGIN + 34.0), SUBTITLE, Anchor::Left)
+}
+
+/// A ribbon that ends at the right edge; the room that it takes.
+fn ribbon(canvas: &Canvas, ribbon: &Ribbon, (right, room): (f64, f64)) -> Result<f64, String> {
+    let text = canvas.fitting(&ribbon.text, RIBBON, room - 2.0 * RIBBON_PAD)?;
+    let left = right - canvas.width(&text, RIBBON)? - 2.0 * RIBBON_PAD;
+    canvas.fill([(left, MARGIN - 3.0), (right, MARGIN + 20.0)], ribbon.color)?;
+    canvas.text(&text, (left + RIBBON_PAD, MARGIN + 8.5), RIBBON, Anchor::Left)?;
+    Ok(right - left + RIBBON_PAD)
 }
 
 fn legend_entry(canvas: &Canvas, entry: &Entry, (left, top): Point, room: f64) -> Result<(), String> {
@@ -222,7 +237,7 @@ mod tests {
                 panels: vec![panel],
                 columns: 1,
             };
-            svg(&figure).unwrap().matches("<circle").count()
+            svg(&figure, None).unwrap().matches("<circle").count()
         };
         assert_eq!([dots(&[]), dots(&[(1.0, 2.0)]), dots(&[(1.0, 2.0), (3.0, 2.0)])], [0, 2, 0]);
     }

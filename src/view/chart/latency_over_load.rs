@@ -1,13 +1,14 @@
 //! TTFT, ITL and E2E against load: a fan of percentiles where one line of loads was measured, else a line a group.
 
 use crate::model::metric::Metric;
-use crate::model::report::{Report, Series};
+use crate::model::report::{CaseReport, Report, Series};
 use crate::view::chart::axis::Axis;
 use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::view::chart::limit::{Limit, SpanUnit, limits, scaled};
 use crate::view::chart::pick::{sizes, subtitle};
 use crate::view::chart::style::{ALARM, FAN, MAIN, MUTED, Stroke};
 use crate::view::chart::sweep::{Group, Sweep};
+use crate::view::chart::verdict;
 
 /// The latencies that are drawn over load and over throughput.
 pub const METRICS: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL"), (Metric::E2e, "E2E")];
@@ -52,6 +53,12 @@ fn panel(report: &Report, sweep: &Sweep, (metric, title): (Metric, &str)) -> Opt
         [only] => fan(only, metric, unit),
         _ => lines(sweep, metric, unit),
     };
+    // Of a fan the median is marked, of several lines the upper ones.
+    let share = if sweep.groups.len() == 1 { 0.50 } else { 0.99 };
+    for group in &sweep.groups {
+        let value = |case: &CaseReport| case.distributions.get(&metric)?.quantile(share).map(|value| value * unit.factor);
+        marks.extend(verdict::marks(group, |case| case.load_value.zip(value(case))));
+    }
     marks.extend(limits.iter().map(|limit| Mark::Level(limit.value * unit.factor, Stroke::dashed(ALARM))));
     Some((Panel { title: title.to_owned(), x: sweep.x(), y: Axis::fit(unit.name, &values, 30.0), marks }, limits))
 }
@@ -97,6 +104,7 @@ fn legend(sweep: &Sweep, limits: &[(String, String)]) -> Vec<Entry> {
         let groups = sweep.groups.iter().enumerate().map(|(index, group)| line(&group.label, sweep.stroke(index)));
         groups.chain([line("p99", Stroke::solid(MUTED)), line("p50", faint(Stroke::solid(MUTED)))]).collect()
     };
+    entries.extend(verdict::legend(sweep, true));
     let limit = |(panel, label): &(String, String)| line(&format!("{panel} {label}"), Stroke::dashed(ALARM));
     entries.extend(limits.iter().map(limit));
     entries

@@ -8,6 +8,7 @@ mod canvas;
 mod compare;
 mod distribution;
 mod draw;
+mod engines;
 mod figure;
 mod font;
 mod heat;
@@ -28,6 +29,7 @@ mod svg;
 pub(super) mod sweep;
 mod telemetry;
 mod throughput_over_load;
+mod verdict;
 
 use crate::model::plan::Format;
 use crate::model::report::Report;
@@ -36,6 +38,7 @@ pub use compare::{NAMES as COMPARISON_CHARTS, comparison_charts};
 use figure::Figure;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use verdict::Ribbon;
 
 /// Threads that draw, at the most.
 const MOST_WORKERS: usize = 8;
@@ -69,12 +72,12 @@ pub fn charts(report: &Report, formats: &[Format]) -> Result<Vec<Chart>, ViewErr
     if !formats.contains(&Format::Png) && !formats.contains(&Format::Svg) {
         return Ok(Vec::new());
     }
-    let figures = figures(report);
+    let (figures, ribbon) = (figures(report), verdict::ribbon(report));
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
     let next = AtomicUsize::new(0);
     let work = || -> Vec<(usize, Result<Chart, ViewError>)> {
         let take = || Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, figures.get(at)?)));
-        std::iter::from_fn(take).map(|(at, figure)| (at, render(figure, formats))).collect()
+        std::iter::from_fn(take).map(|(at, figure)| (at, render(figure, ribbon.as_ref(), formats))).collect()
     };
     // Each is drawn by itself, so who draws it changes nothing; they are put in order afterwards.
     let mut drawn = std::thread::scope(|scope| {
@@ -94,8 +97,14 @@ fn figures(report: &Report) -> Vec<Figure> {
     let first = search::figure(report);
     // Of a search the cases are probes, some of them cut short: those have no rate that a curve could go through.
     let whole = |figure: fn(&Report) -> Option<Figure>| Some(report).filter(|report| report.searches.is_empty()).and_then(figure);
-    let over_load =
-        [latency_over_load::figure, latency_over_throughput::figure, throughput_over_load::figure, pareto::figure].map(whole);
+    let over_load = [
+        latency_over_load::figure,
+        latency_over_throughput::figure,
+        throughput_over_load::figure,
+        engines::figure,
+        pareto::figure,
+    ]
+    .map(whole);
     let over_time =
         [over_time::ttft(report), heat::figure(report), over_time::in_flight(report), over_time::tokens_per_second(report)];
     let spread = distribution::figures(report).chain(spectrum::figure(report));
@@ -105,9 +114,9 @@ fn figures(report: &Report) -> Vec<Figure> {
     over_load.chain(spread).chain(over_time.into_iter().chain(within).flatten()).chain(sampled).collect()
 }
 
-fn render(figure: &Figure, formats: &[Format]) -> Result<Chart, ViewError> {
+fn render(figure: &Figure, ribbon: Option<&Ribbon>, formats: &[Format]) -> Result<Chart, ViewError> {
     let failed = |reason| ViewError::Chart { name: figure.name, reason };
-    let drawn = draw::svg(figure).map_err(failed)?;
+    let drawn = draw::svg(figure, ribbon).map_err(failed)?;
     let png = if formats.contains(&Format::Png) { raster::png(&drawn).map_err(failed)? } else { Vec::new() };
     let svg = formats.contains(&Format::Svg).then(|| svg::file(&drawn).ok_or_else(|| failed("the drawing has no size".into())));
     Ok(Chart { name: figure.name, title: figure.title.clone(), png, svg: svg.transpose()?.unwrap_or_default() })
@@ -166,9 +175,10 @@ mod tests {
         let options = resvg::usvg::Options { fontdb, ..Default::default() };
         let failures = report_of(vec![failing()], Default::default(), 1);
         let watched = report_of(vec![observed(), observed()], Default::default(), 0);
-        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched(), watched] {
+        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched(), watched, engines::tests::engines(9)] {
+            let ribbon = verdict::ribbon(&report);
             for figure in figures(&report) {
-                let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure).unwrap(), &options).unwrap();
+                let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure, ribbon.as_ref()).unwrap(), &options).unwrap();
                 let (ink, size) = (tree.root().abs_stroke_bounding_box(), tree.size());
                 let inside = ink.x() >= -2.0
                     && ink.y() >= -2.0
@@ -202,7 +212,7 @@ mod tests {
                 }
             }
             for figure in figures(&report) {
-                let svg = draw::svg(&figure).unwrap();
+                let svg = draw::svg(&figure, None).unwrap();
                 assert!(svg.len() < 200_000 && !svg.contains("NaN"), "{} {odd}", figure.name);
             }
         }
@@ -217,6 +227,13 @@ mod tests {
         reports.extend([("failing", failures), ("grid", grid(10)), ("rates", grid(2))].map(|(name, own)| (name.to_owned(), own)));
         let watched = [1, 2].map(|count| (format!("watched-{count}"), report_of(vec![observed(); count], Default::default(), 0)));
         reports.extend(watched);
+        let mut invalid = sweep(6);
+        invalid.verdict = crate::model::report::RunVerdict::Invalid;
+        for case in &mut invalid.cases[..2] {
+            case.audit.valid = false;
+            case.audit.reasons = vec!["event-loop stall".to_owned()];
+        }
+        reports.extend([("invalid", invalid), ("engines", engines::tests::engines(3))].map(|(name, own)| (name.to_owned(), own)));
         reports.extend([("search", searched())].map(|(name, own)| (name.to_owned(), own)));
         for (folder, report) in reports {
             let (dir, begun) = (dir.join(&folder), std::time::Instant::now());

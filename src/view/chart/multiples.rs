@@ -27,9 +27,9 @@ pub fn multiples(
     draw: impl Fn(&CaseReport, usize) -> Option<Picture>,
 ) -> (Vec<Panel>, String) {
     let (picked, found) = pick(report, ROOM, has);
-    let panel = |Picked { case, label, .. }: &Picked<'_>| {
+    let panel = |Picked { case, title, .. }: &Picked<'_>| {
         let Picture { x, y, marks } = draw(case, picked.len())?;
-        let title = if picked.len() == 1 { alone.to_owned() } else { label.clone() };
+        let title = if picked.len() == 1 { alone.to_owned() } else { title.clone() };
         Some(Panel { title, x, y, marks })
     };
     let panels: Vec<Panel> = picked.iter().filter_map(panel).collect();

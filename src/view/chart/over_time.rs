@@ -108,13 +108,13 @@ fn grid(report: &Report, topic: Topic) -> Option<Figure> {
     })
 }
 
-fn panel(Picked { case, label, .. }: &Picked<'_>, topic: &Topic) -> Panel {
+fn panel(Picked { case, title, .. }: &Picked<'_>, topic: &Topic) -> Panel {
     let (y, mut marks) = (topic.panel)(case);
     let end = marks.iter().flat_map(times).fold(case.timelines.measured.1, f64::max);
     if case.timelines.measured.0 > 0.0 {
         marks.insert(0, Mark::Band(0.0, case.timelines.measured.0, SHADE));
     }
-    Panel { title: label.clone(), x: Axis::until("seconds since the start of the case", end), y, marks }
+    Panel { title: title.clone(), x: Axis::until("seconds since the start of the case", end), y, marks }
 }
 
 fn times(mark: &Mark) -> Vec<f64> {

@@ -3,6 +3,7 @@
 use crate::model::metric::{Metric, Per};
 use crate::model::report::{CaseReport, Report, TokenSource};
 use crate::view::chart::style::{category, ramp};
+use crate::view::names::Names;
 use plotters::style::RGBColor;
 
 /// A case on a chart.
@@ -11,6 +12,8 @@ pub struct Picked<'a> {
     pub case: &'a CaseReport,
     /// Its name in the legend.
     pub label: String,
+    /// The title of its panel.
+    pub title: String,
     /// Its colour: a ramp where the cases are levels of load.
     pub color: RGBColor,
 }
@@ -26,21 +29,26 @@ pub fn pick(report: &Report, room: usize, has: impl Fn(&CaseReport) -> bool) -> 
     let found = cases.len();
     let shown: Vec<&CaseReport> = spread(found, room).into_iter().map(|index| cases[index]).collect();
     let color = |index| if ordered { ramp(index, shown.len()) } else { category(index, shown.len()) };
-    let picked = shown.iter().enumerate().map(|(index, case)| Picked { case, label: short(case, &shown), color: color(index) });
+    let names = Names::of(&shown);
+    let picked = shown.iter().enumerate().map(|(index, case)| Picked {
+        case,
+        label: short(case, &names),
+        title: title(case, &names),
+        color: color(index),
+    });
     (picked.collect(), found)
 }
 
 /// The name of a case, or, where that is long, what it differs in from the others that are shown.
-fn short(case: &CaseReport, shown: &[&CaseReport]) -> String {
+fn short(case: &CaseReport, names: &Names) -> String {
     let whole = name(case);
-    if whole.chars().count() <= LONGEST {
-        return whole;
-    }
-    let differs = |path: &str, own| shown.iter().any(|other| other.labels.get(path) != Some(own));
-    let own = case.labels.0.iter().filter(|(path, value)| differs(path, value));
-    let words: Vec<String> =
-        own.map(|(path, value)| format!("{}={value}", path.rsplit('.').next().unwrap_or_default())).collect();
-    if words.is_empty() { whole } else { words.join(", ") }
+    let differs = names.legend(case);
+    if differs.is_empty() || whole.chars().count() <= LONGEST { whole } else { differs }
+}
+
+/// The title of its panel among others.
+fn title(case: &CaseReport, names: &Names) -> String {
+    Some(names.title(case)).filter(|title| !title.is_empty()).unwrap_or_else(|| name(case))
 }
 
 /// The longest load that stands in a legend.
@@ -156,6 +164,9 @@ mod tests {
         assert_eq!(picked[0].label, "rate=1/s, max_tokens=128");
         let (alone, _) = pick(&report, 1, |_| true);
         assert_eq!(alone[0].label, report.cases[0].id, "nothing differs");
+        let titles: Vec<&str> = picked.iter().map(|picked| picked.title.as_str()).collect();
+        assert_eq!(titles[0], "rate=1/s · tokens=128");
+        assert!((1..titles.len()).all(|at| !titles[..at].contains(&titles[at])), "{titles:?}");
     }
 
     #[test]

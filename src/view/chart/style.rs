@@ -16,6 +16,10 @@ pub const SHADE: RGBColor = RGBColor(0xee, 0xf0, 0xf3);
 pub const RANGE: RGBColor = RGBColor(0xd9, 0xe8, 0xf3);
 /// Limits and failures.
 pub const ALARM: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
+/// What is not decided.
+pub const DOUBT: RGBColor = RGBColor(0x7a, 0x5c, 0x00);
+/// What everything is drawn on.
+pub const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// A single series, and the first of several.
 pub const MAIN: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 
@@ -108,6 +112,8 @@ pub const PANEL: Face = Face { size: 13.0, bold: true, color: INK };
 pub const AXIS: Face = Face { size: 12.5, bold: false, color: MUTED };
 /// Tick labels.
 pub const TICK: Face = Face { size: 12.0, bold: false, color: MUTED };
+/// Words on a ribbon.
+pub const RIBBON: Face = Face { size: 12.5, bold: true, color: PAPER };
 /// Legend entries.
 pub const LEGEND: Face = Face { size: 12.5, bold: false, color: INK };
 

@@ -7,6 +7,7 @@ use crate::model::report::{CaseReport, Report, Series};
 use crate::view::chart::axis::Axis;
 use crate::view::chart::pick::{shown, spread};
 use crate::view::chart::style::{Stroke, category};
+use crate::view::names::Names;
 
 /// Lines of one chart at the most.
 const ROOM: usize = 6;
@@ -23,8 +24,10 @@ pub struct Sweep<'a> {
 
 /// Cases that differ in load alone, by rising load.
 pub struct Group<'a> {
-    /// What they have in common and others have not; empty where there is one group.
+    /// What they have in common and others have not, in short; empty where there is one group.
     pub label: String,
+    /// The same in full, equal in every run.
+    pub key: String,
     /// The cases.
     pub cases: Vec<&'a CaseReport>,
 }
@@ -95,13 +98,16 @@ fn steps(report: &Report, stage: &CaseReport) -> bool {
 fn grouped<'a>(cases: impl Iterator<Item = &'a CaseReport>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     for case in cases {
-        let label = without_load(&case.labels);
-        match groups.iter_mut().find(|group| group.label == label) {
+        let key = without_load(&case.labels);
+        match groups.iter_mut().find(|group| group.key == key) {
             Some(group) => group.cases.push(case),
-            None => groups.push(Group { label, cases: vec![case] }),
+            None => groups.push(Group { label: String::new(), key, cases: vec![case] }),
         }
     }
-    for group in &mut groups {
+    let firsts: Vec<&CaseReport> = groups.iter().filter_map(|group| group.cases.first().copied()).collect();
+    let names = Names::of(&firsts).without_load();
+    for (group, first) in groups.iter_mut().zip(firsts) {
+        group.label = Some(names.legend(first)).filter(|label| !label.is_empty()).unwrap_or_else(|| group.key.clone());
         group.cases.sort_by(|a, b| a.load_value.unwrap_or(0.0).total_cmp(&b.load_value.unwrap_or(0.0)));
     }
     groups
@@ -142,6 +148,21 @@ mod tests {
         assert_eq!((sweep.groups.len(), sweep.groups[0].cases.len()), (1, 3));
         assert!(Sweep::of(&staged(&[Some(40.0), None, Some(200.0)])).is_none(), "one climbs");
         assert!(Sweep::of(&staged(&[Some(40.0), Some(200.0), Some(40.0)])).is_none(), "two are alike");
+    }
+
+    #[test]
+    fn engines_are_groups_with_short_names() {
+        let of = |url: &str, users: u32| {
+            let mut own = case(users);
+            own.labels.0.insert(0, ("target.url".into(), Scalar::Text(format!("http://10.0.0.7:{url}/v1"))));
+            own
+        };
+        let report =
+            report_of([1, 8].iter().flat_map(|users| [of("8000", *users), of("8001", *users)]).collect(), Default::default(), 0);
+        let sweep = Sweep::of(&report).unwrap();
+        let named: Vec<(&str, usize)> = sweep.groups.iter().map(|group| (group.label.as_str(), group.cases.len())).collect();
+        assert_eq!(named, [("10.0.0.7:8000", 2), ("10.0.0.7:8001", 2)]);
+        assert_ne!(sweep.stroke(0).color, sweep.stroke(1).color);
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn words(topics: &[Topic]) -> Vec<&'static str> {
 }
 
 fn panel(
-    Picked { case, label, .. }: &Picked<'_>,
+    Picked { case, title, .. }: &Picked<'_>,
     (quantity, signals): &Topic,
     (words, several): (&[&'static str], bool),
 ) -> Panel {
@@ -111,7 +111,7 @@ fn panel(
     let shades = [(0.0, from), (until, last)].into_iter().filter(|(from, to)| to > from && to.is_finite());
     let marks = shades.map(|(from, to)| Mark::Band(from, to, SHADE));
     let lines = drawn.iter().map(|(word, points)| Mark::Line(points.clone(), stroke(word, words)));
-    let title = if several { format!("{quantity}, {label}") } else { (*quantity).to_owned() };
+    let title = if several { format!("{quantity}, {title}") } else { (*quantity).to_owned() };
     Panel { title, x: Axis::until("seconds since the start of the case", last), y, marks: marks.chain(lines).collect() }
 }
 

@@ -5,8 +5,9 @@ use crate::model::report::Report;
 use crate::view::chart::axis::Axis;
 use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::view::chart::pick::{subtitle, token_remark};
-use crate::view::chart::style::{MUTED, Stroke};
+use crate::view::chart::style::{ALARM, MUTED, Stroke};
 use crate::view::chart::sweep::Sweep;
+use crate::view::chart::verdict;
 
 const METRICS: [(Metric, &str, &str); 2] =
     [(Metric::OutputTps, "Output tokens", "tok/s"), (Metric::RequestThroughput, "Successful requests", "req/s")];
@@ -43,7 +44,17 @@ fn panel(sweep: &Sweep, metric: Metric, (title, unit): (&str, &str)) -> Option<P
             marks.push(Mark::Dots(points, stroke.color, 3.0));
         }
     }
+    for group in &sweep.groups {
+        marks.extend(
+            verdict::marks(group, |case| case.load_value.zip(case.scalars.get(&metric).copied())).into_iter().filter(hollow),
+        );
+    }
     Some(Panel { title: title.to_owned(), x: sweep.x(), y, marks })
+}
+
+/// A failed objective is seldom about a throughput, so only invalid cases are marked.
+fn hollow(mark: &Mark) -> bool {
+    !matches!(mark, Mark::Rings(_, color, _) if *color == ALARM)
 }
 
 /// An open loop offers a rate, and what is answered can be held against it.
@@ -64,6 +75,7 @@ fn legend(sweep: &Sweep) -> Vec<Entry> {
     if offers(sweep) {
         entries.push(Entry::new("offered", Swatch::Line(Stroke::dashed(MUTED))));
     }
+    entries.extend(verdict::legend(sweep, false));
     entries
 }
 

@@ -7,7 +7,7 @@ use crate::view::escape::{code, prose};
 use crate::view::format::percent;
 
 /// Cases whose tables stand open.
-const OPEN: usize = 4;
+pub(super) const OPEN: usize = 4;
 
 /// compare.md, with links to these charts as `charts/<name>.png`.
 pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
@@ -46,35 +46,51 @@ fn runs(comparison: &Comparison) -> String {
     text + "\n"
 }
 
-/// What is more than noise, the greatest first.
-fn changes(comparison: &Comparison) -> String {
+/// What is more than noise: regressions first, the greatest change first.
+pub(super) fn significant(comparison: &Comparison) -> Vec<&Contrast> {
     let sure = |own: &&Contrast| !matches!(own.finding, Finding::Noise | Finding::Unknown);
     let mut own: Vec<&Contrast> = comparison.contrasts.iter().filter(sure).collect();
+    let size = |own: &Contrast| (own.finding != Finding::Regression, -own.worsening().unwrap_or(0.0).abs());
+    own.sort_by(|a, b| size(a).0.cmp(&size(b).0).then(size(a).1.total_cmp(&size(b).1)));
+    own
+}
+
+fn changes(comparison: &Comparison) -> String {
+    let own = significant(comparison);
     if own.is_empty() {
         return "Nothing is more than noise.\n\n".to_owned();
     }
-    let size = |own: &Contrast| (own.finding != Finding::Regression, -own.worsening().unwrap_or(0.0).abs());
-    own.sort_by(|a, b| size(a).0.cmp(&size(b).0).then(size(a).1.total_cmp(&size(b).1)));
     let mut text = "## What is more than noise\n\n".to_owned() + &head(comparison, true);
     own.iter().for_each(|own| text += &row(comparison, own, true));
     text + "\n"
 }
 
-fn cases(comparison: &Comparison) -> String {
-    let mut text = "## Every case\n\n".to_owned();
+/// The cases that were compared, in their order.
+pub(super) fn compared(comparison: &Comparison) -> Vec<&str> {
     let mut ids: Vec<&str> = Vec::new();
     for own in &comparison.contrasts {
         if !ids.contains(&own.case.as_str()) {
             ids.push(&own.case);
         }
     }
+    ids
+}
+
+/// What a case measured in each run: `A: 300 of 300 ok, 12.4 req/s · B: …`.
+pub(super) fn scopes(comparison: &Comparison, id: &str) -> String {
+    let of = comparison.runs.iter().filter_map(|run| {
+        let case = run.report.cases.iter().find(|case| case.id == id)?;
+        Some(format!("{}: {}", run.label, scope(case)))
+    });
+    of.collect::<Vec<_>>().join(" · ")
+}
+
+fn cases(comparison: &Comparison) -> String {
+    let mut text = "## Every case\n\n".to_owned();
+    let ids = compared(comparison);
     let folded = ids.len() > OPEN;
     for id in ids {
-        let of = comparison.runs.iter().filter_map(|run| {
-            let case = run.report.cases.iter().find(|case| case.id == id)?;
-            Some(format!("{}: {}", run.label, scope(case)))
-        });
-        let of = of.collect::<Vec<_>>().join(" · ");
+        let of = scopes(comparison, id);
         let own: Vec<&Contrast> = comparison.contrasts.iter().filter(|own| own.case == id).collect();
         let regressions = own.iter().filter(|own| own.finding == Finding::Regression).count();
         let flag = if regressions > 0 { format!(" — regressions: {regressions}") } else { String::new() };
@@ -116,10 +132,15 @@ fn row(comparison: &Comparison, own: &Contrast, with_case: bool) -> String {
 }
 
 fn how(comparison: &Comparison) -> String {
+    format!("## How to read it\n\n{}\n", explanation(comparison))
+}
+
+/// By what it was decided, and how its figures read.
+pub(super) fn explanation(comparison: &Comparison) -> String {
     format!(
-        "## How to read it\n\n↓ less is better, ↑ more is better. {}. Effect sizes: Cliff's δ of the requests' or gaps' values (negligible under 0.147, \
+        "↓ less is better, ↑ more is better. {}. Effect sizes: Cliff's δ of the requests' or gaps' values (negligible under 0.147, \
          small under 0.33, medium under 0.474: Romano and others, 2006) and Cohen's h of shares (0.2, 0.5, 0.8: Cohen, 1988); positive \
-         where the base has less. A change of a share is in percentage points (pp).\n",
+         where the base has less. A change of a share is in percentage points (pp).",
         words::rule(comparison)
     )
 }

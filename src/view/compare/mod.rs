@@ -1,5 +1,6 @@
-//! Runs side by side, as a table for a terminal, as values for a spreadsheet, as Markdown and as JSON.
+//! Runs side by side, as a table for a terminal, as values for a spreadsheet, as Markdown, HTML and JSON.
 
+mod html;
 mod json;
 mod markdown;
 mod notes;
@@ -8,6 +9,7 @@ mod signals;
 mod table;
 mod words;
 
+pub use html::html;
 pub use json::{COMPARISON_SCHEMA, json};
 pub use markdown::markdown;
 pub use notes::{differs, notes};

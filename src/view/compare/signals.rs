@@ -6,6 +6,7 @@ use crate::model::signal::Signal;
 use crate::model::units::Unit;
 use crate::view::escape::code;
 use crate::view::format::optional;
+use crate::view::html::cells::{Cell, Row, Table};
 use serde_json::{Map, Value, json};
 
 /// The means of a signal in a case, run by run; None where a run has none.
@@ -38,6 +39,17 @@ pub(super) fn json(comparison: &Comparison) -> Value {
         json!({ "case": own.case, "signal": own.signal.name(), "unit": unit, "means": means })
     };
     lines(comparison).into_iter().map(line).collect()
+}
+
+/// The means for a page.
+pub(super) fn table(comparison: &Comparison) -> Table {
+    let labels = comparison.runs.iter().map(|run| format!(">{}", run.label));
+    let heads: Vec<String> = ["Case".to_owned(), "Signal".to_owned()].into_iter().chain(labels).collect();
+    let row = |own: Line<'_>| {
+        let means = own.means.iter().map(|mean| Cell::figure(optional(*mean, own.signal.unit()), *mean));
+        Row { cells: [Cell::code(own.case), Cell::code(own.signal.name())].into_iter().chain(means).collect(), ..Row::default() }
+    };
+    Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>(), lines(comparison).into_iter().map(row).collect())
 }
 
 /// A section; nothing where there are none.

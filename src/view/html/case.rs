@@ -9,7 +9,7 @@ use crate::view::format::{ABSENT, number, optional, percent};
 use crate::view::html::cells::{Cell, Piece, Row, Table, quantile, rich, shown};
 use crate::view::html::sampled;
 use crate::view::html::tables::{anchor, audit, count, failures};
-use crate::view::telemetry;
+use crate::view::{percentiles, telemetry};
 use serde::Serialize;
 
 /// Everything about one case that needs no script.
@@ -23,6 +23,7 @@ pub struct Section {
     figures: Table,
     low: Table,
     high: Table,
+    percentiles: Table,
     groups: Table,
     signals: Table,
     others: String,
@@ -41,8 +42,9 @@ pub fn section(index: usize, case: &CaseReport) -> Section {
         facts: facts(case),
         valid: case.audit.valid,
         figures: figures(case),
-        low: percentiles(case, &LOW, |metric| !metric.higher_is_better()),
-        high: percentiles(case, &HIGH, Metric::higher_is_better),
+        low: tails(case, &LOW, |metric| !metric.higher_is_better()),
+        high: tails(case, &HIGH, Metric::higher_is_better),
+        percentiles: percentile_table(case),
         groups: groups(case),
         signals: sampled::signals(case),
         others: telemetry::others(case),
@@ -103,7 +105,7 @@ const LOW: [f64; 5] = [0.50, 0.90, 0.95, 0.99, 0.999];
 const HIGH: [f64; 5] = [0.01, 0.05, 0.10, 0.50, 0.90];
 
 /// The distributions whose metric passes `wanted`, their bad tail in full.
-fn percentiles(case: &CaseReport, shares: &[f64], wanted: fn(Metric) -> bool) -> Table {
+fn tails(case: &CaseReport, shares: &[f64], wanted: fn(Metric) -> bool) -> Table {
     let stats: Vec<String> = shares.iter().map(|share| format!(">{}", Stat::Quantile(*share))).collect();
     let heads =
         ["Metric", "Unit", ">n", ">mean", ">sd", ">min"].into_iter().chain(stats.iter().map(String::as_str)).chain([">max"]);
@@ -119,6 +121,20 @@ fn percentile_row(case: &CaseReport, metric: Metric, of: &Distribution, shares: 
     let words = [Cell::code(metric.name()), Cell::prose(metric.unit().symbol()), count(of.n, "", "n")];
     let cells = words.into_iter().chain(first).chain(quantiles).chain([figure(("max", Some(of.max)))]);
     Row { metric: Some(metric.column().to_owned()), cells: cells.collect(), ..Row::default() }
+}
+
+/// A row per percentile; empty where the case has no such values.
+fn percentile_table(case: &CaseReport) -> Table {
+    let columns = percentiles::columns(case);
+    let heads: Vec<String> =
+        std::iter::once("Percentile".to_owned()).chain(columns.iter().map(|(_, head)| format!(">{head}"))).collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let row = |share: &f64| {
+        let cells = columns.iter().map(|(metric, _)| quantile(case, *metric, *share));
+        Row { cells: std::iter::once(Cell::prose(&Stat::Quantile(*share).to_string())).chain(cells).collect(), ..Row::default() }
+    };
+    let shares = percentiles::SHARES.iter().filter(|_| !columns.is_empty());
+    Table::new(&heads, shares.map(row).collect())
 }
 
 /// The entries of its mix and the parts of its data.

@@ -3,13 +3,13 @@
 //! The template escapes every text. The numbers for the charts stand in JSON whose `<` is escaped, so that no text ends it.
 
 mod case;
-mod cells;
+pub(super) mod cells;
 mod hunt;
 mod local;
 mod overview;
 mod sampled;
 mod series;
-mod tables;
+pub(super) mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -24,9 +24,12 @@ use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::Value;
 
-const TEMPLATE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const SCRIPTS: [&str; 3] = [include_str!("draw.js"), include_str!("charts.js"), include_str!("page.js")];
+const TEMPLATE: &str = concat!(include_str!("macros.html"), include_str!("page.html"));
+/// The look of every page.
+pub(super) const STYLE: &str = include_str!("page.css");
+/// What the script of every page does: theme, sorting, printing.
+pub(super) const BASE_SCRIPT: &str = include_str!("base.js");
+const SCRIPTS: [&str; 4] = [BASE_SCRIPT, include_str!("draw.js"), include_str!("charts.js"), include_str!("page.js")];
 const UPLOT: &str = include_str!("vendor/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("vendor/uPlot.min.css");
 const UPLOT_LICENCE: &str = include_str!("vendor/LICENSE.uPlot");
@@ -83,10 +86,18 @@ const NAMED_CASES: usize = 4;
 /// # Errors
 /// [`ViewError::Template`] where the template cannot be rendered.
 pub fn html(report: &Report, plan: &str) -> Result<String, ViewError> {
+    render(TEMPLATE, page(report, plan))
+}
+
+/// A page by its template.
+///
+/// # Errors
+/// [`ViewError::Template`] where the template cannot be rendered.
+pub(super) fn render(template: &'static str, page: impl Serialize) -> Result<String, ViewError> {
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.add_template("page.html", TEMPLATE)?;
-    Ok(environment.get_template("page.html")?.render(Serde(page(report, plan)))? + "\n")
+    environment.add_template("page.html", template)?;
+    Ok(environment.get_template("page.html")?.render(Serde(page))? + "\n")
 }
 
 fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {

@@ -1,14 +1,9 @@
-// How the page is used: which case is shown, sorting, filtering, the theme, printing.
-const root = document.documentElement;
+// How the page is used: which case is shown, filtering, printing.
 const sections = [...document.querySelectorAll(".case")];
 const caseTable = document.querySelector("#overview table");
 const picker = document.getElementById("picker");
 let shown = -1;
-root.classList.add("js");
-
-const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
-document.getElementById("theme").onclick = () => { root.dataset.theme = isDark() ? "light" : "dark"; refresh(); };
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
+addEventListener("theme", refresh);
 
 function showCase(index) {
   if (index === shown || !sections[index]) return;
@@ -20,10 +15,9 @@ function showCase(index) {
   drawCase(sections[index].querySelector(".charts"));
 }
 
-// The fragment: `#case-3` shows a case; `#dark` and `#light` choose the theme; a comma joins several.
+// The fragment `#case-3` shows a case; a comma joins it with a theme.
 function followFragment() {
   for (const word of location.hash.slice(1).split(",")) {
-    if (word === "dark" || word === "light") { root.dataset.theme = word; refresh(); }
     const found = /^case-(\d+)$/.exec(word);
     if (found) { showCase(Number(found[1])); sections[shown].scrollIntoView(); }
   }
@@ -52,40 +46,15 @@ if (filter) filter.oninput = () => {
   document.getElementById("found").textContent = words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : "";
 };
 
-// A click on a head sorts by that column, a second one the other way; what has no value comes last.
-function sort(table, column) {
-  const heads = [...table.tHead.rows[0].cells], head = heads[column];
-  const down = head.getAttribute("aria-sort") === "ascending";
-  heads.forEach((other) => other.removeAttribute("aria-sort"));
-  head.setAttribute("aria-sort", down ? "descending" : "ascending");
-  const key = (row) => { const cell = row.cells[column]; return cell.dataset.value != null ? Number(cell.dataset.value) : head.classList.contains("n") ? null : cell.textContent; };
-  const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
-  const rows = [...table.tBodies[0].rows].map((row) => [key(row), row]);
-  rows.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : down ? order(b, a) : order(a, b)));
-  table.tBodies[0].append(...rows.map(([, row]) => row));
-}
-document.querySelectorAll("table.sorts").forEach((table) => [...table.tHead.rows[0].cells].forEach((head, column) => {
-  head.tabIndex = 0;
-  head.onclick = () => sort(table, column);
-  head.onkeydown = (event) => { if (event.key === "Enter") sort(table, column); };
-}));
-
-// On paper everything is open and light; of very many cases only the one that is shown has charts.
+// On paper every case has its charts; of very many cases only the one that is shown.
 const PRINTED = 24;
-let folded = [];
 addEventListener("beforeprint", () => {
   printing = true;
-  folded = [...document.querySelectorAll("details:not([open])")];
-  folded.forEach((own) => { own.open = true; });
-  root.dataset.before = root.dataset.theme || "";
-  root.dataset.theme = "light";
   if (sections.length <= PRINTED) sections.forEach((section, index) => { if (index !== shown) drawCase(section.querySelector(".charts")); });
   refresh();
 });
 addEventListener("afterprint", () => {
   printing = false;
-  folded.forEach((own) => { own.open = false; });
-  root.dataset.theme = root.dataset.before;
   sections.forEach((section, index) => { if (index !== shown) discard(section.querySelector(".charts")); });
   refresh();
 });

@@ -4,7 +4,7 @@ use crate::model::compare::Comparison;
 use crate::model::metric::Metric;
 use crate::model::report::{CaseReport, Report};
 use crate::view::chart::axis::Axis;
-use crate::view::chart::compare::pick::{ROOM, cases, color, legend, subtitle};
+use crate::view::chart::compare::pick::{ROOM, cases, color, legend, subtitle, title};
 use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::view::chart::limit::{Limit, SpanUnit, limits, scaled};
 use crate::view::chart::style::{ALARM, Stroke};
@@ -83,6 +83,6 @@ fn panel(comparison: &Comparison, (id, y): (&str, Option<&str>), metric: Metric,
         marks.push(Mark::Steps(scaled(&risen, unit.factor, 1.0), Stroke::solid(color(comparison, run))));
     }
     let x = Axis::fit(format!("{} ({})", metric.name().to_uppercase(), unit.name), &all, 30.0);
-    let title = if y.is_some() { String::new() } else { id.to_owned() };
+    let title = if y.is_some() { String::new() } else { title(comparison, id) };
     Panel { title, x, y: Axis::shares(y.unwrap_or_default()), marks }
 }

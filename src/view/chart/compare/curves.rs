@@ -7,7 +7,7 @@ use crate::view::chart::compare::pick::{color, legend, subtitle};
 use crate::view::chart::figure::{Figure, Mark, Panel, Side};
 use crate::view::chart::limit::SpanUnit;
 use crate::view::chart::style::Stroke;
-use crate::view::chart::sweep::Sweep;
+use crate::view::chart::sweep::{Group, Sweep};
 
 const METRICS: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT p95"), (Metric::Tpot, "TPOT p95"), (Metric::E2e, "E2E p95")];
 const SHARE: f64 = 0.95;
@@ -18,11 +18,11 @@ const GROUPS: usize = 4;
 pub fn figure(comparison: &Comparison) -> Option<Figure> {
     let sweeps: Vec<(usize, Sweep)> =
         comparison.runs.iter().enumerate().filter_map(|(run, own)| Some((run, Sweep::of(&own.report)?))).collect();
-    let mut groups: Vec<String> = Vec::new();
-    for label in sweeps.iter().flat_map(|(_, sweep)| sweep.groups.iter().map(|group| &group.label)) {
-        let twins = sweeps.iter().filter(|(_, sweep)| sweep.groups.iter().any(|own| own.label == *label)).count();
-        if twins > 1 && !groups.contains(label) {
-            groups.push(label.clone());
+    let mut groups: Vec<&Group> = Vec::new();
+    for group in sweeps.iter().flat_map(|(_, sweep)| &sweep.groups) {
+        let twins = sweeps.iter().filter(|(_, sweep)| sweep.groups.iter().any(|own| own.key == group.key)).count();
+        if twins > 1 && groups.iter().all(|own| own.key != group.key) {
+            groups.push(group);
         }
     }
     let found = groups.len();
@@ -31,8 +31,8 @@ pub fn figure(comparison: &Comparison) -> Option<Figure> {
         METRICS.into_iter().filter(|(metric, _)| lines(&sweeps, None, *metric).len() > 1).collect();
     let panels: Vec<Panel> = groups
         .iter()
-        .flat_map(|label| metrics.iter().map(move |(metric, title)| (label, *metric, *title)))
-        .map(|(label, metric, title)| panel(comparison, &sweeps, (label, metric, title), found))
+        .flat_map(|group| metrics.iter().map(move |(metric, title)| (*group, *metric, *title)))
+        .map(|(group, metric, title)| panel(comparison, &sweeps, (group, metric, title), found))
         .collect();
     let remark = crate::view::chart::pick::shown(groups.len(), found, "groups");
     (!panels.is_empty()).then(|| Figure {
@@ -47,9 +47,9 @@ pub fn figure(comparison: &Comparison) -> Option<Figure> {
 }
 
 /// Points (output tokens per second, latency in ms) of each run, by rising load; of one group, or of all.
-fn lines(sweeps: &[(usize, Sweep)], label: Option<&str>, metric: Metric) -> Vec<(usize, Vec<(f64, f64)>)> {
+fn lines(sweeps: &[(usize, Sweep)], key: Option<&str>, metric: Metric) -> Vec<(usize, Vec<(f64, f64)>)> {
     let of = |(run, sweep): &(usize, Sweep)| {
-        let groups = sweep.groups.iter().filter(|group| label.is_none_or(|label| group.label == label));
+        let groups = sweep.groups.iter().filter(|group| key.is_none_or(|key| group.key == key));
         let points: Vec<(f64, f64)> = groups
             .flat_map(|group| group.cases.iter())
             .filter_map(|case| {
@@ -66,10 +66,10 @@ fn lines(sweeps: &[(usize, Sweep)], label: Option<&str>, metric: Metric) -> Vec<
 fn panel(
     comparison: &Comparison,
     sweeps: &[(usize, Sweep)],
-    (label, metric, title): (&str, Metric, &str),
+    (group, metric, title): (&Group, Metric, &str),
     groups: usize,
 ) -> Panel {
-    let lines = lines(sweeps, Some(label), metric);
+    let lines = lines(sweeps, Some(&group.key), metric);
     let all = || lines.iter().flat_map(|(_, points)| points.iter().copied());
     let unit = SpanUnit::of(all().map(|(_, y)| y));
     let tokens = sweeps.iter().any(|(_, sweep)| sweep.cases().any(|case| case.scalars.contains_key(&Metric::OutputTps)));
@@ -81,6 +81,6 @@ fn panel(
         [Mark::Line(points.clone(), Stroke::solid(color)), Mark::Dots(points, color, 3.5)]
     });
     let marks = marks.collect();
-    let title = if groups > 1 { format!("{title}, {label}") } else { title.to_owned() };
+    let title = if groups > 1 { format!("{title}, {}", group.label) } else { title.to_owned() };
     Panel { title, x, y, marks }
 }

@@ -3,7 +3,7 @@
 use crate::model::compare::{Comparison, Contrast, Finding, Span};
 use crate::view::chart::axis::Axis;
 use crate::view::chart::compare::NAMES;
-use crate::view::chart::compare::pick::{ROOM, cases, subtitle};
+use crate::view::chart::compare::pick::{ROOM, cases, subtitle, title};
 use crate::view::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::view::chart::style::{ALARM, INK, MUTED, Stroke, category};
 use crate::view::format::percent;
@@ -103,7 +103,7 @@ fn panel(comparison: &Comparison, id: &str, own: &[(&Contrast, Span)], x: &Axis,
         let (y, color) = (at(index), tint(own.finding));
         marks.extend(interval(span, y, x, color));
     }
-    let title = if panels == 1 && id == "base" { String::new() } else { id.to_owned() };
+    let title = if panels == 1 && id == "base" { String::new() } else { title(comparison, id) };
     Panel { title, x: x.clone(), y: Axis { title: String::new(), low: 0.0, high: rows.max(1.0), log: false, ticks }, marks }
 }
 

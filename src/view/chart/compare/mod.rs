@@ -31,7 +31,7 @@ pub const NAMES: [&str; 11] = [
 /// # Errors
 /// [`ViewError::Chart`] where drawing fails, which no comparison should bring about.
 pub fn comparison_charts(comparison: &Comparison) -> Result<Vec<Chart>, ViewError> {
-    figures(comparison).iter().map(|figure| render(figure, &[Format::Png])).collect()
+    figures(comparison).iter().map(|figure| render(figure, None, &[Format::Png, Format::Svg])).collect()
 }
 
 fn figures(comparison: &Comparison) -> Vec<Figure> {

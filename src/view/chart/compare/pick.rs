@@ -1,10 +1,12 @@
 //! Which cases the charts of a comparison show, and in which colours.
 
 use crate::model::compare::{Comparison, Finding};
+use crate::model::report::CaseReport;
 use crate::view::chart::figure::{Entry, Swatch};
 use crate::view::chart::pick::{shown, spread};
 use crate::view::chart::style::{Stroke, category};
 use crate::view::compare::ended;
+use crate::view::names::Names;
 use plotters::style::RGBColor;
 
 /// Cases in one chart at the most.
@@ -24,6 +26,13 @@ pub fn cases(comparison: &Comparison, ids: &[String], room: usize) -> (Vec<Strin
     let mut kept: Vec<usize> = worsened.iter().copied().chain(others).collect();
     kept.sort_unstable();
     (kept.iter().map(|&at| ids[at].clone()).collect(), shown(kept.len(), ids.len(), "cases"))
+}
+
+/// The title of a case's panel: what tells it apart from the others of the base, or its id.
+pub fn title(comparison: &Comparison, id: &str) -> String {
+    let cases: Vec<&CaseReport> = comparison.runs.first().map(|run| run.report.cases.iter().collect()).unwrap_or_default();
+    let own = cases.iter().find(|case| case.id == id).map(|case| Names::of(&cases).title(case));
+    own.filter(|title| !title.is_empty()).unwrap_or_else(|| id.to_owned())
 }
 
 /// The colour of a run.

@@ -87,7 +87,7 @@ fn nothing_is_drawn_outside_the_picture() {
     let options = resvg::usvg::Options { fontdb, ..Default::default() };
     for own in [comparison(1, 2), comparison(2, 2), comparison(12, 3), comparison(100, 2), doubtful(), comparison(5, 8)] {
         for figure in figures(&own) {
-            let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure).unwrap(), &options).unwrap();
+            let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure, None).unwrap(), &options).unwrap();
             let (ink, size) = (tree.root().abs_stroke_bounding_box(), tree.size());
             let inside =
                 ink.x() >= -2.0 && ink.y() >= -2.0 && ink.right() <= size.width() + 2.0 && ink.bottom() <= size.height() + 2.0;
@@ -110,7 +110,7 @@ fn odd_values_are_drawn_or_left_out_but_never_fatal() {
             case.scalars.values_mut().for_each(|value| *value = odd);
         }
         for figure in figures(&own) {
-            assert!(!draw::svg(&figure).unwrap().contains("NaN"), "{} {odd}", figure.name);
+            assert!(!draw::svg(&figure, None).unwrap().contains("NaN"), "{} {odd}", figure.name);
         }
     }
 }

@@ -1,0 +1,51 @@
+"use strict";
+// What every page does: the theme, tables that sort, folds that open on paper.
+const root = document.documentElement;
+root.classList.add("js");
+
+const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+function setTheme(name) {
+  root.dataset.theme = name;
+  dispatchEvent(new Event("theme"));
+}
+document.getElementById("theme").onclick = () => setTheme(isDark() ? "light" : "dark");
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("theme")));
+
+// The fragment `#dark` or `#light` chooses the theme.
+function followTheme() {
+  const word = location.hash.slice(1).split(",").find((own) => own === "dark" || own === "light");
+  if (word) setTheme(word);
+}
+addEventListener("hashchange", followTheme);
+followTheme();
+
+// A click on a head sorts by that column, a second one the other way; what has no value comes last.
+function sort(table, column) {
+  const heads = [...table.tHead.rows[0].cells], head = heads[column];
+  const down = head.getAttribute("aria-sort") === "ascending";
+  heads.forEach((other) => other.removeAttribute("aria-sort"));
+  head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  const key = (row) => { const cell = row.cells[column]; return cell.dataset.value != null ? Number(cell.dataset.value) : head.classList.contains("n") ? null : cell.textContent; };
+  const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
+  const rows = [...table.tBodies[0].rows].map((row) => [key(row), row]);
+  rows.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : down ? order(b, a) : order(a, b)));
+  table.tBodies[0].append(...rows.map(([, row]) => row));
+}
+document.querySelectorAll("table.sorts").forEach((table) => [...table.tHead.rows[0].cells].forEach((head, column) => {
+  head.tabIndex = 0;
+  head.onclick = () => sort(table, column);
+  head.onkeydown = (event) => { if (event.key === "Enter") sort(table, column); };
+}));
+
+// On paper everything is open and light.
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("details:not([open])")];
+  folded.forEach((own) => { own.open = true; });
+  root.dataset.before = root.dataset.theme || "";
+  root.dataset.theme = "light";
+});
+addEventListener("afterprint", () => {
+  folded.forEach((own) => { own.open = false; });
+  root.dataset.theme = root.dataset.before;
+});
