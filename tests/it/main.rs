@@ -12,6 +12,7 @@ mod floors;
 mod gates;
 mod html;
 mod import;
+mod import_docs;
 mod lab;
 mod live;
 #[cfg(feature = "local")]
