@@ -58,8 +58,8 @@ fn shortened(plan: &mut Value) {
         plan["load"].as_object_mut().unwrap().shift_remove("warmup");
     }
     if plan["search"].is_object() {
-        for (key, value) in [("range", json!([1, 2])), ("confirm", json!(0)), ("drain", json!("0s")), ("precision", json!("50%"))]
-        {
+        let range = if plan["search"]["vary"] == "load.rate" { json!([50, 60]) } else { json!([1, 2]) };
+        for (key, value) in [("range", range), ("confirm", json!(0)), ("drain", json!("0s")), ("precision", json!("50%"))] {
             plan["search"][key] = value;
         }
     }

@@ -98,11 +98,6 @@ impl Draft {
         }
     }
 
-    /// Whether the requests of the dataset name their models themselves.
-    pub fn names_models(&self) -> bool {
-        self.get("dataset/trace/layout").and_then(Value::as_str) == Some("workload")
-    }
-
     /// Likewise a value: a template, whose texts have variables of their own.
     pub fn refer_value(&mut self, path: &str, value: Value) {
         set(&mut self.tree, path, value);
@@ -117,9 +112,17 @@ impl Draft {
 
     /// Adds a limit.
     pub fn limit(&mut self, expr: String) {
-        let list = self.tree.entry("slo").or_insert_with(|| json!([]));
-        if let Value::Array(list) = list {
-            list.push(Value::from(expr));
+        self.objective(Value::from(expr));
+    }
+
+    /// Adds an objective that is judged by its point estimate, as the tool judges it.
+    pub fn limit_point(&mut self, expr: String) {
+        self.objective(json!({ "expr": expr, "confidence": "point" }));
+    }
+
+    fn objective(&mut self, item: Value) {
+        if let Value::Array(list) = self.tree.entry("slo").or_insert_with(|| json!([])) {
+            list.push(item);
         }
     }
 

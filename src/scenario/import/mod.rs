@@ -189,7 +189,7 @@ pub fn import(tool: Tool, args: &[String]) -> Result<Imported, ImportError> {
     let mut draft = Draft::new(Line::parse(tool, &invocation)?);
     draft.put("version", 1);
     (invocation.command.translate)(&mut draft)?;
-    if draft.get("target/model").is_none() && !draft.names_models() {
+    if draft.get("target/model").is_none() {
         // The tools ask the server for its first model; a plan that others shall repeat names it.
         draft.refer("target/model", "${LLM_MODEL}");
     }

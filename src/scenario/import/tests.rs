@@ -228,6 +228,8 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
         "--dataset workload_trace --dataset-path x --open-loop",
         "--return-logprob",
         "--multi",
+        "--prompt-tokens 5",
+        "--completion-tokens 5",
         "--dataset-name image --random-output-len 5",
         "--dataset-name generated-shared-prefix",
         "--dataset-name mooncake",

@@ -168,7 +168,7 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
             match (subject(metric), limit.as_str()) {
                 (Some(_), "max" | "min") => aims.push(metric.clone()),
                 (Some((subject, unit)), limit) => {
-                    draft.limit(expression(draft, &subject, unit, limit)?);
+                    draft.limit_point(expression(draft, &subject, unit, limit)?);
                     if unit == "ms" && limit.ends_with(|last: char| last.is_ascii_digit()) {
                         draft.note(
                             "--sla-params",
@@ -188,9 +188,11 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
     } else if !aims.is_empty() {
         draft.note(
             "--sla-params",
-            format!("{} has no limit to search for; the largest load is what is found", aims.join(" and ")),
+            format!("{} has no threshold to search for; the largest load without errors is what is found", aims.join(" and ")),
         );
     }
+    // A probe with a failed request is one that does not meet the criteria.
+    draft.limit_point("error_rate <= 0%".into());
     Ok(())
 }
 

@@ -112,8 +112,10 @@ fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
     if draft.number("--min-tokens")?.is_some_and(|least| least >= most) {
         draft.put("request/ignore_eos", true);
         draft.account("--min-tokens", &["request/ignore_eos"]);
+    } else {
+        draft.note("--min-tokens", "a model inside llmscen does not take it");
     }
-    for flag in ["--min-tokens", "--frequency-penalty", "--n-choices", "--logprobs", "--stop-token-ids"] {
+    for flag in ["--frequency-penalty", "--n-choices", "--logprobs", "--stop-token-ids"] {
         draft.note(flag, "a model inside llmscen does not take it");
     }
     draft.note("--stream", "every token is reported as it is made");

@@ -14,7 +14,6 @@ const NO_SERVER: &str = "the model runs inside llmscen: no server is asked";
 /// The target.
 pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let api = draft.text("--api").unwrap_or_else(|| "openai".into());
-    draft.carry("--model", "target/model");
     match api.as_str() {
         "local" => in_process(draft)?,
         "local_vllm" => managed(draft)?,
@@ -26,7 +25,6 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
     if api == "local" {
         return Ok(());
     }
-    draft.note("--port", "it is the port of `--api local_vllm`");
     draft.api_key("--api-key");
     draft.headers("--headers")?;
     draft.carry_seconds("--connect-timeout", "target/timeouts/connect")?;
@@ -40,6 +38,7 @@ fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
         return Err(ImportError::Missing("--model: the folder of a model"));
     }
     draft.put("target/api", "local");
+    draft.carry("--model", "target/model");
     draft.note("--api", "llmscen's own implementation of the model, not transformers");
     draft.note("--model", "a folder or a .gguf file: download a model of a hub first");
     for flag in ["--url", "--port", "--api-key", "--headers", "--connect-timeout", "--read-timeout"] {
@@ -58,6 +57,7 @@ fn managed(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("target/api", if raw(draft) { "openai-completions" } else { "openai-chat" });
     draft.put("target/url", format!("http://127.0.0.1:{port}/v1/{path}"));
     draft.account("--port", &["target/url"]);
+    draft.carry("--model", "target/model");
     draft.note("--url", "the run starts its own server, at --port");
     draft.put(
         "target/server",
@@ -100,7 +100,9 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
     };
     draft.put("target/api", spoken);
     draft.put("target/url", url);
+    draft.carry("--model", "target/model");
     draft.account("--url", &["target/url"]);
+    draft.note("--port", "it is the port of `--api local_vllm`");
     draft.account("--tokenize-prompt", &["target/url"]);
     draft
         .note("--tokenize-prompt", "prompts go to /v1/completions as text; those of `random` survive the way to tokens and back");
