@@ -33,6 +33,10 @@ pub enum Known {
     Aiperf,
     /// guidellm run, or guidellm benchmark
     Guidellm,
+    /// python -m sglang.bench_serving
+    Sglang,
+    /// profile_generation.py, profile_throughput.py or profile_restful_api.py
+    Lmdeploy,
 }
 
 impl Known {
@@ -42,6 +46,8 @@ impl Known {
             Known::Vllm => Tool::Vllm,
             Known::Aiperf => Tool::Aiperf,
             Known::Guidellm => Tool::Guidellm,
+            Known::Sglang => Tool::Sglang,
+            Known::Lmdeploy => Tool::Lmdeploy,
         }
     }
 }

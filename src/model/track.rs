@@ -57,6 +57,8 @@ pub struct Wandb {
     pub project: String,
     /// The team or user; None: the login's own.
     pub entity: Option<String>,
+    /// The key of its client; None: the client's own login.
+    pub api_key: Option<Secret>,
     /// Online or offline.
     pub mode: WandbMode,
     /// The interpreter that has the client.

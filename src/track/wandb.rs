@@ -28,12 +28,12 @@ pub(super) fn tell(spec: &Wandb, parcel: &Parcel, folder: &Path) -> Result<Strin
         "cases": parcel.cases.iter().map(entry).collect::<Vec<_>>(),
         "files": files.iter().map(|(name, _)| json!([name, folder.join(name)])).collect::<Vec<_>>(),
     });
-    let started = Command::new(&spec.python)
-        .args(["-c", SCRIPT])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
+    let mut command = Command::new(&spec.python);
+    command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(key) = &spec.api_key {
+        command.env("WANDB_API_KEY", key.expose());
+    }
+    let started = command.spawn();
     let mut child = started.map_err(|source| TrackError::Python { python: spec.python.clone(), source })?;
     if let Some(mut input) = child.stdin.take() {
         // One that has gone already says why on its stderr.

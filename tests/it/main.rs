@@ -15,6 +15,7 @@ mod gates;
 mod html;
 mod http_words;
 mod import;
+mod import_docs;
 mod lab;
 mod live;
 #[cfg(feature = "local")]

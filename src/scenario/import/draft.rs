@@ -1,27 +1,11 @@
 //! The scenario as it grows, and the account of the flags it comes from.
 
-use super::line::{Given, Line, hidden_in_url, is_secret, masked, variable};
-use super::text::{head, seconds};
-use super::{Account, ImportError, Imported, Tool, number};
-use serde_json::{Map, Value, json};
+mod finish;
 
-/// Sections in the order in which a reader wants them.
-const ORDER: [&str; 14] = [
-    "version",
-    "name",
-    "description",
-    "seed",
-    "target",
-    "request",
-    "dataset",
-    "load",
-    "matrix",
-    "rounds",
-    "pause",
-    "search",
-    "slo",
-    "report",
-];
+use super::line::{Given, Line, is_secret, variable};
+use super::text::seconds;
+use super::{ImportError, number};
+use serde_json::{Map, Value, json};
 
 /// What is said of a flag that had no part in the translation of this line.
 pub(super) const UNTOLD: &str = "it says nothing beside the other flags";
@@ -30,12 +14,14 @@ pub(super) const UNTOLD: &str = "it says nothing beside the other flags";
 pub(super) struct Draft {
     line: Line,
     tree: Map<String, Value>,
+    /// Keys that hold a default of the tool.
+    filled: Vec<&'static str>,
 }
 
 impl Draft {
     /// A draft of nothing.
     pub fn new(line: Line) -> Draft {
-        Draft { line, tree: Map::new() }
+        Draft { line, tree: Map::new(), filled: Vec::new() }
     }
 
     fn last(&self, flag: &str) -> Option<&Given> {
@@ -45,6 +31,11 @@ impl Draft {
     /// Whether the flag was given.
     pub fn has(&self, flag: &str) -> bool {
         self.last(flag).is_some()
+    }
+
+    /// The value of a variable set in front of the command.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.line.variables.iter().rev().find(|own| own.name == name).map(|own| own.value.as_str())
     }
 
     /// The value of a flag; of several the last.
@@ -99,6 +90,14 @@ impl Draft {
         set(&mut self.tree, path, Value::from(text));
     }
 
+    /// Sets a key to the tool's default, which the head lists; nothing where the flag was given.
+    pub fn fill(&mut self, flag: &str, path: &'static str, value: impl Into<Value>) {
+        if !self.has(flag) {
+            self.put(path, value);
+            self.filled.push(path);
+        }
+    }
+
     /// Likewise a value: a template, whose texts have variables of their own.
     pub fn refer_value(&mut self, path: &str, value: Value) {
         set(&mut self.tree, path, value);
@@ -113,9 +112,17 @@ impl Draft {
 
     /// Adds a limit.
     pub fn limit(&mut self, expr: String) {
-        let list = self.tree.entry("slo").or_insert_with(|| json!([]));
-        if let Value::Array(list) = list {
-            list.push(Value::from(expr));
+        self.objective(Value::from(expr));
+    }
+
+    /// Adds an objective that is judged by its point estimate, as the tool judges it.
+    pub fn limit_point(&mut self, expr: String) {
+        self.objective(json!({ "expr": expr, "confidence": "point" }));
+    }
+
+    fn objective(&mut self, item: Value) {
+        if let Value::Array(list) = self.tree.entry("slo").or_insert_with(|| json!([])) {
+            list.push(item);
         }
     }
 
@@ -224,41 +231,6 @@ impl Draft {
                 self.put(&axis, values);
             }
         }
-    }
-
-    /// What became of each flag.
-    pub fn accounts(&self) -> Vec<Account> {
-        let account = |given: &Given| Account {
-            flag: given.shown(),
-            keys: given.keys.clone(),
-            note: given.note.clone().or_else(|| given.keys.is_empty().then(|| UNTOLD.to_owned())),
-        };
-        self.line.given.iter().map(account).collect()
-    }
-
-    /// Variables in place of what a URL or the body's own fields hold of secrets.
-    fn hide_secrets(&mut self) {
-        if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| hidden_in_url(url, "${TARGET_SECRET}")) {
-            self.refer("target/url", &url);
-        }
-        if let Some(extra) = self.get("request/extra").cloned() {
-            self.refer_value("request/extra", masked(extra, &mut |key| format!("${{{}}}", variable(key))));
-        }
-    }
-
-    /// The scenario as text, the account at its head.
-    pub fn finish(mut self, tool: Tool) -> Result<Imported, ImportError> {
-        self.hide_secrets();
-        let accounts = self.accounts();
-        let mut ordered = Map::new();
-        for key in ORDER {
-            if let Some(value) = self.tree.shift_remove(key) {
-                ordered.insert(key.to_owned(), value);
-            }
-        }
-        ordered.append(&mut self.tree);
-        let body = serde_yaml::to_string(&ordered).map_err(|error| ImportError::Write(error.to_string()))?;
-        Ok(Imported { yaml: format!("{}{body}", head(tool, &accounts)), accounts })
     }
 }
 

@@ -1,5 +1,6 @@
 //! A command line as flags and their values.
 
+use super::command::{Command, Invocation};
 use super::{ImportError, Tool};
 use crate::scenario::near::near;
 use crate::scenario::secret::hidden;
@@ -61,7 +62,34 @@ impl Given {
     pub fn shown(&self) -> String {
         let hidden =
             |value: &String| if self.flag.takes == Takes::Secret { "***".to_owned() } else { quoted(&without_secrets(value)) };
-        std::iter::once(self.written.clone()).chain(self.values.iter().map(hidden)).collect::<Vec<_>>().join(" ")
+        let written = Some(self.written.clone()).filter(|written| !written.is_empty());
+        written.into_iter().chain(self.values.iter().map(hidden)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A variable set in front of the command.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// The keys that hold it now.
+    pub keys: Vec<String>,
+    /// Why no key holds it.
+    pub note: Option<String>,
+}
+
+impl Variable {
+    /// Whether its value must not be shown.
+    pub fn is_secret(&self) -> bool {
+        is_secret(&self.name) || self.name.to_lowercase().ends_with("token")
+    }
+
+    /// `NAME=VALUE`, secrets left out.
+    pub fn shown(&self) -> String {
+        let value = if self.is_secret() { "***".to_owned() } else { quoted(&without_secrets(&self.value)) };
+        format!("{}={value}", self.name)
     }
 }
 
@@ -137,24 +165,35 @@ fn quoted(word: &str) -> String {
 /// A parsed command line.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
+    /// The variables in front of it.
+    pub variables: Vec<Variable>,
     /// The flags in their order.
     pub given: Vec<Given>,
 }
 
 impl Line {
     /// Parses what follows the tool's own command.
-    pub fn parse(tool: Tool, args: &[String]) -> Result<Line, ImportError> {
+    pub fn parse(tool: Tool, invocation: &Invocation) -> Result<Line, ImportError> {
+        let variable = |(name, value): &(String, String)| Variable {
+            name: name.clone(),
+            value: value.clone(),
+            keys: Vec::new(),
+            note: None,
+        };
         let mut given: Vec<Given> = Vec::new();
-        let mut words = args.iter().peekable();
+        let mut words = invocation.args.iter().peekable();
+        let mut positional = invocation.command.positional.iter();
         while let Some(word) = words.next() {
             if !is_flag(word) {
-                return Err(ImportError::Stray(word.clone()));
+                let flag = positional.next().ok_or_else(|| ImportError::Stray(word.clone()))?;
+                given.push(Given { flag, written: String::new(), values: vec![word.clone()], keys: Vec::new(), note: None });
+                continue;
             }
             let (written, inline) = match word.split_once('=').filter(|(name, _)| name.starts_with("--")) {
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
                 None => (word.clone(), None),
             };
-            let flag = known(tool, &written)?;
+            let flag = known(tool, invocation.command, &written)?;
             let mut values: Vec<String> = inline.into_iter().collect();
             let most = match flag.takes {
                 Takes::Nothing => 0,
@@ -171,7 +210,7 @@ impl Line {
             let note = Some(flag.left).filter(|why| !why.is_empty()).map(str::to_owned);
             given.push(Given { flag, written, values, keys: Vec::new(), note });
         }
-        Ok(Line { given })
+        Ok(Line { variables: invocation.variables.iter().map(variable).collect(), given })
     }
 }
 
@@ -180,13 +219,20 @@ fn is_flag(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_alphabetic()))
 }
 
-fn known(tool: Tool, written: &str) -> Result<&'static Flag, ImportError> {
+fn known(tool: Tool, command: &'static Command, written: &str) -> Result<&'static Flag, ImportError> {
     let wanted = written.replace('_', "-");
-    let all = || tool.flags().iter().flat_map(|part| part.iter());
-    let found = all().find(|flag| flag.names.contains(&wanted.as_str()));
-    found.ok_or_else(|| ImportError::Unknown {
-        tool: tool.name(),
-        flag: written.to_owned(),
-        near: near(written, all().flat_map(|flag| flag.names.iter().copied())),
-    })
+    let all = || command.flags.iter().flat_map(|part| part.iter());
+    if let Some(found) = all().find(|flag| flag.names.contains(&wanted.as_str())) {
+        return Ok(found);
+    }
+    let begins = |flag: &&Flag| flag.names.iter().any(|name| name.starts_with(&wanted));
+    let mut meant = all().filter(begins).filter(|_| tool.abbreviates() && wanted.len() > 3 && wanted.starts_with("--"));
+    match (meant.next(), meant.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(ImportError::Unknown {
+            tool: tool.name(),
+            flag: written.to_owned(),
+            near: near(written, all().flat_map(|flag| flag.names.iter().copied())),
+        }),
+    }
 }

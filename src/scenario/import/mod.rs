@@ -1,15 +1,21 @@
 //! Other tools' command lines as scenarios: every flag is translated, or named with the reason why nothing stands for it.
 
 mod aiperf;
+mod bench_serving;
+mod command;
 mod draft;
 mod evalscope;
 mod guidellm;
 mod line;
+mod lmdeploy;
+mod serving;
+mod sglang;
 mod text;
 mod vllm;
 
+use command::{Command, recognize};
 use draft::Draft;
-use line::{Flag, Line};
+use line::Line;
 use serde_json::Value;
 
 /// A tool whose command lines are understood.
@@ -23,11 +29,15 @@ pub enum Tool {
     Aiperf,
     /// `guidellm run`, and `guidellm benchmark` of before
     Guidellm,
+    /// `python -m sglang.bench_serving`
+    Sglang,
+    /// LMDeploy's `profile_generation.py`, `profile_throughput.py` and `profile_restful_api.py`
+    Lmdeploy,
 }
 
 impl Tool {
     /// Every tool.
-    pub const ALL: [Tool; 4] = [Tool::Evalscope, Tool::Vllm, Tool::Aiperf, Tool::Guidellm];
+    pub const ALL: [Tool; 6] = [Tool::Evalscope, Tool::Vllm, Tool::Aiperf, Tool::Guidellm, Tool::Sglang, Tool::Lmdeploy];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -36,34 +46,68 @@ impl Tool {
             Tool::Vllm => "vllm",
             Tool::Aiperf => "aiperf",
             Tool::Guidellm => "guidellm",
+            Tool::Sglang => "sglang",
+            Tool::Lmdeploy => "lmdeploy",
         }
     }
 
-    /// The words with which its commands begin, itself left out; longer ones first.
-    fn commands(self) -> &'static [&'static [&'static str]] {
+    /// The release whose flags and defaults are known.
+    fn version(self) -> &'static str {
         match self {
-            Tool::Evalscope => &[&["perf"]],
-            Tool::Vllm => &[&["bench", "serve"]],
-            Tool::Aiperf => &[&["profile"]],
-            Tool::Guidellm => &[&["benchmark", "run"], &["run"], &["benchmark"]],
+            Tool::Evalscope => "1.14.1",
+            Tool::Vllm => "of late 2026",
+            Tool::Aiperf => "0.13",
+            Tool::Guidellm => "0.8",
+            Tool::Sglang => "0.5.23",
+            Tool::Lmdeploy => "0.18",
         }
     }
 
-    fn flags(self) -> &'static [&'static [Flag]] {
+    /// The programs, modules and scripts that its command lines begin with.
+    fn programs(self) -> &'static [&'static str] {
         match self {
-            Tool::Evalscope => evalscope::FLAGS,
-            Tool::Vllm => vllm::FLAGS,
-            Tool::Aiperf => aiperf::FLAGS,
-            Tool::Guidellm => guidellm::FLAGS,
+            Tool::Evalscope => &["evalscope"],
+            Tool::Vllm => &["vllm"],
+            Tool::Aiperf => &["aiperf"],
+            Tool::Guidellm => &["guidellm"],
+            Tool::Sglang => &["sglang", "sglang.bench_serving", "sglang.benchmark.serving", "bench_serving.py", "serving.py"],
+            Tool::Lmdeploy => &["lmdeploy"],
         }
     }
 
-    fn translate(self, draft: &mut Draft) -> Result<(), ImportError> {
+    /// Whether its parser takes the beginning of a flag for the flag, as Python's argparse does.
+    fn abbreviates(self) -> bool {
+        matches!(self, Tool::Evalscope | Tool::Vllm | Tool::Sglang | Tool::Lmdeploy)
+    }
+
+    /// Its commands, as an error lists them.
+    fn usage(self) -> String {
+        let names = self.commands().iter().filter_map(|command| command.names.first());
+        names.map(|name| name.join(" ")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Its commands.
+    fn commands(self) -> &'static [Command] {
         match self {
-            Tool::Evalscope => evalscope::translate(draft),
-            Tool::Vllm => vllm::translate(draft),
-            Tool::Aiperf => aiperf::translate(draft),
-            Tool::Guidellm => guidellm::translate(draft),
+            Tool::Evalscope => {
+                &[Command { names: &[&["perf"]], positional: &[], flags: evalscope::FLAGS, translate: evalscope::translate }]
+            }
+            Tool::Vllm => {
+                &[Command { names: &[&["bench", "serve"]], positional: &[], flags: vllm::FLAGS, translate: vllm::translate }]
+            }
+            Tool::Aiperf => {
+                &[Command { names: &[&["profile"]], positional: &[], flags: aiperf::FLAGS, translate: aiperf::translate }]
+            }
+            Tool::Guidellm => &[Command {
+                names: &[&["benchmark", "run"], &["run"], &["benchmark"]],
+                positional: &[],
+                flags: guidellm::FLAGS,
+                translate: guidellm::translate,
+            }],
+            Tool::Sglang => {
+                &[Command { names: &[&["bench_serving"]], positional: &[], flags: sglang::FLAGS, translate: sglang::translate }]
+            }
+            Tool::Lmdeploy => lmdeploy::COMMANDS,
         }
     }
 }
@@ -117,6 +161,17 @@ pub enum ImportError {
         /// What it takes.
         expected: &'static str,
     },
+    /// None of the tool's commands.
+    #[error("the command line names no command of {tool}; write one of {known}")]
+    Command {
+        /// The tool.
+        tool: &'static str,
+        /// Its commands.
+        known: String,
+    },
+    /// A quote without its end.
+    #[error("a quote in the command line is not closed")]
+    Quote,
     /// Something that no scenario can do without.
     #[error("the command line has no {0}")]
     Missing(&'static str),
@@ -130,22 +185,15 @@ pub enum ImportError {
 /// # Errors
 /// A flag that the tool does not have, a value that it does not take, or a command line that asks for nothing.
 pub fn import(tool: Tool, args: &[String]) -> Result<Imported, ImportError> {
-    let args = without_command(tool, args);
-    let mut draft = Draft::new(Line::parse(tool, args)?);
+    let invocation = recognize(tool, args)?;
+    let mut draft = Draft::new(Line::parse(tool, &invocation)?);
     draft.put("version", 1);
-    tool.translate(&mut draft)?;
+    (invocation.command.translate)(&mut draft)?;
     if draft.get("target/model").is_none() {
         // The tools ask the server for its first model; a plan that others shall repeat names it.
         draft.refer("target/model", "${LLM_MODEL}");
     }
     draft.finish(tool)
-}
-
-fn without_command(tool: Tool, args: &[String]) -> &[String] {
-    let rest = args.strip_prefix(&[tool.name().to_owned()]).unwrap_or(args);
-    let begins = |words: &&&[&str]| rest.len() >= words.len() && rest.iter().zip(words.iter()).all(|(own, word)| own == word);
-    let words = tool.commands().iter().find(begins).map_or(0, |words| words.len());
-    rest.get(words..).unwrap_or_default()
 }
 
 /// A whole number as such, anything else as it is: `64` and not `64.0`.

@@ -33,7 +33,7 @@ fn error(tool: Tool, line: &str) -> String {
     import(tool, &words(line)).unwrap_err().to_string()
 }
 
-const LINES: [(Tool, &str, &str); 11] = [
+const LINES: &[(Tool, &str, &str)] = &[
     (
         Tool::Evalscope,
         "evalscope_sweep",
@@ -89,34 +89,83 @@ const LINES: [(Tool, &str, &str); 11] = [
         "guidellm_sweep",
         "guidellm run --profile sweep --data '{\"kind\": \"file\", \"path\": \"p.jsonl\"}' --max-requests 50",
     ),
+    (
+        Tool::Evalscope,
+        "evalscope_local",
+        "evalscope perf --model models/qwen --number 20 --parallel 2 --api local --max-tokens 64 --min-tokens 64 --connect-timeout 600 --visualizer wandb --wandb-api-key sk-secret --name nightly",
+    ),
+    (
+        Tool::Evalscope,
+        "evalscope_vllm",
+        "CUDA_VISIBLE_DEVICES=0,1 HF_TOKEN=sk-secret evalscope perf --model Qwen/Qwen2.5-0.5B --api local_vllm --port 9001 --rate -1 --swanlab-api-key sk-secret",
+    ),
+    (
+        Tool::Evalscope,
+        "evalscope_trace",
+        "evalscope perf --dataset workload_trace --dataset-path trace.jsonl --url http://h/v1/chat/completions --open-loop --dataset-args '{\"speed\": 2.0, \"model_mapping\": {\"gpt-4\": \"qwen\"}, \"match_output_length\": true}'",
+    ),
+    (
+        Tool::Sglang,
+        "sglang_random",
+        "OPENAI_API_KEY=sk-secret python3 -m sglang.bench_serving --backend sglang --host 127.0.0.1 --port 30000 --model m --dataset-name random --random-input 1024 --random-output 512 --random-range-ratio 0.5 --num-prompts 2000 --request-rate 100 --max-concurrency 512 --output-file o.jsonl --goodput ttft:500",
+    ),
+    (
+        Tool::Sglang,
+        "sglang_prefix",
+        "python -m sglang.bench_serving --backend vllm-chat --base-url http://h:8000 --model m --dataset-name generated-shared-prefix --gsp-num-groups 4 --gsp-question-len 64 --max-concurrency 8 --warmup-requests 3 --disable-ignore-eos",
+    ),
+    (
+        Tool::Lmdeploy,
+        "lmdeploy_generation",
+        "CUDA_VISIBLE_DEVICES=0 python3 benchmark/profile_generation.py models/qwen -c 1 8 -pt 1 512 -ct 2048 512 --backend pytorch --tp 2 --enable-prefix-caching",
+    ),
+    (
+        Tool::Lmdeploy,
+        "lmdeploy_throughput",
+        "python profile_throughput.py share.json models/qwen --concurrency 64 --num-prompts 100 --cancel-rate 0.25 --quant-policy 8",
+    ),
+    (
+        Tool::Lmdeploy,
+        "lmdeploy_restful",
+        "python3 profile_restful_api.py --backend lmdeploy --dataset-name random --random-input-len 100 --random-output-len 50 --model-path models/qwen --multi --request-rate-range 2,8,2 --num-prompt 100 --disable-warmup",
+    ),
 ];
 
 #[test]
 fn command_lines_become_sound_scenarios() {
     for (tool, name, line) in LINES {
-        let imported = imported(tool, line);
+        let imported = imported(*tool, line);
         sound(&imported);
-        insta::assert_snapshot!(name, imported.yaml);
+        insta::assert_snapshot!(*name, imported.yaml);
     }
 }
 
 #[test]
 fn every_flag_of_the_line_is_accounted_for() {
-    for (tool, _, line) in LINES {
-        let flags = words(line).iter().filter(|word| word.starts_with("--") || *word == "-m").count();
-        let seen = imported(tool, line).accounts;
-        assert_eq!(seen.len(), flags, "{line}");
+    for (tool, _, line) in LINES.iter() {
+        let invocation = command::recognize(*tool, &words(line)).unwrap();
+        let flag = |word: &&String| {
+            word.starts_with("--") || word.len() < 4 && word.starts_with('-') && word[1..].parse::<f64>().is_err()
+        };
+        let flags = invocation.args.iter().filter(flag).count();
+        // The scripts of LMDeploy take a model and a file without a flag.
+        let positional = invocation.args.iter().take_while(|word| !word.starts_with('-')).count();
+        let seen = imported(*tool, line).accounts;
+        assert_eq!(seen.len(), flags + positional + invocation.variables.len(), "{line}");
         assert!(seen.iter().all(|account| !account.keys.is_empty() || account.note.is_some()), "{seen:#?}");
     }
 }
 
-/// What a command line of the tool must have beside the flag that is tried.
-fn base(tool: Tool) -> &'static str {
-    match tool {
-        Tool::Evalscope => "--model m --url http://h",
-        Tool::Vllm => "--model m --dataset-path x",
-        Tool::Aiperf => "-m m",
-        Tool::Guidellm => "--data prompt_tokens=8",
+/// What a command line must have beside the flag that is tried.
+fn base(tool: Tool, command: &command::Command) -> &'static str {
+    match (tool, command.positional.len()) {
+        (Tool::Evalscope, _) => "--model m --url http://h",
+        (Tool::Vllm, _) => "--model m --dataset-path x",
+        (Tool::Aiperf, _) => "-m m",
+        (Tool::Guidellm, _) => "--data prompt_tokens=8",
+        (Tool::Sglang, _) | (Tool::Lmdeploy, 0) => "--dataset-path x",
+        (Tool::Lmdeploy, 1) => "m",
+        (Tool::Lmdeploy, _) => "d m",
     }
 }
 
@@ -141,6 +190,11 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
         "openqa",
         "file",
         "{\"kind\": \"max_requests\", \"count\": 5}",
+        "{\"speed\": 2}",
+        "wandb",
+        "agentx",
+        "360p",
+        "sglang",
     ];
     let beside = [
         "",
@@ -166,24 +220,40 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
         "--profile kind=concurrent,streams=1",
         "--max-seconds 30",
         "--lora-modules a b",
+        "--visualizer wandb",
+        "--api local",
+        "--api local_vllm",
+        "--scenario agentx",
+        "--open-loop --rate 5",
+        "--dataset workload_trace --dataset-path x --open-loop",
+        "--return-logprob",
+        "--multi",
+        "--prompt-tokens 5",
+        "--completion-tokens 5",
+        "--dataset-name image --random-output-len 5",
+        "--dataset-name generated-shared-prefix",
+        "--dataset-name mooncake",
+        "--dataset-name random --random-input-len 5 --random-output-len 5",
     ];
-    for tool in Tool::ALL {
-        let names: Vec<&str> =
-            tool.flags().iter().flat_map(|part| part.iter()).flat_map(|flag| flag.names.iter().copied()).collect();
+    let commands = Tool::ALL.into_iter().flat_map(|tool| tool.commands().iter().map(move |command| (tool, command)));
+    for (tool, command) in commands {
+        let names: Vec<&str> = command.flags.iter().copied().flatten().flat_map(|flag| flag.names.iter().copied()).collect();
         let own =
             |more: &&&str| words(more).iter().filter(|word| word.starts_with("--")).all(|word| names.contains(&word.as_str()));
         let beside: Vec<&&str> = beside.iter().filter(own).collect();
-        for flag in tool.flags().iter().flat_map(|part| part.iter()) {
+        let spelling: Vec<String> = command.names[0].iter().map(|word| (*word).to_owned()).collect();
+        for flag in command.flags.iter().flat_map(|part| part.iter()) {
             // Names of a flag that is left out may be those of many.
             for name in if flag.left.is_empty() { &flag.names[..1] } else { flag.names } {
                 let tried =
                     beside.iter().flat_map(|more| samples.iter().map(move |sample| (more, sample))).find_map(|(more, sample)| {
                         let value = if matches!(flag.takes, line::Takes::Nothing | line::Takes::Truth) { "" } else { sample };
-                        let line =
-                            [words(base(tool)), words(more), vec![(*name).to_owned()], words(&format!("'{value}'"))].concat();
+                        let base = words(base(tool, command));
+                        let line = [spelling.clone(), base, words(more), vec![(*name).to_owned()], words(&format!("'{value}'"))]
+                            .concat();
                         let line: Vec<String> = line.into_iter().filter(|word| !word.is_empty()).collect();
-                        let mut draft = Draft::new(Line::parse(tool, &line).ok()?);
-                        tool.translate(&mut draft).ok()?;
+                        let mut draft = Draft::new(Line::parse(tool, &command::recognize(tool, &line).ok()?).ok()?);
+                        (command.translate)(&mut draft).ok()?;
                         let own =
                             draft.accounts().into_iter().rev().find(|account| account.flag.split(' ').next() == Some(name))?;
                         (!own.keys.is_empty() || own.note.as_deref() != Some(draft::UNTOLD)).then_some(own)
@@ -195,7 +265,93 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
 }
 
 #[test]
+fn every_spelling_of_a_command_is_recognized() {
+    let same = |tool: Tool, lines: &[&str]| {
+        let all: Vec<String> = lines.iter().map(|line| imported(tool, line).yaml).collect();
+        assert!(all.iter().all(|yaml| *yaml == all[0]), "{all:#?}");
+    };
+    let flags = "--model m --num-prompts 5";
+    let spellings = [
+        "",
+        "bench_serving ",
+        "sglang.bench_serving ",
+        "python -m sglang.bench_serving ",
+        "python3.12 -m sglang.benchmark.serving ",
+        "python3 /opt/sglang/bench_serving.py ",
+    ];
+    let lines: Vec<String> = spellings.iter().map(|spelling| format!("{spelling}{flags}")).collect();
+    same(Tool::Sglang, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    same(
+        Tool::Lmdeploy,
+        &["profile_generation m", "lmdeploy profile_generation.py m", "python3 benchmark/profile_generation.py m"],
+    );
+    let whole = "python3 -m sglang.bench_serving \\\n  --model m \\\n  --num-prompts 5".to_owned();
+    assert_eq!(import(Tool::Sglang, &[whole]).unwrap().yaml, imported(Tool::Sglang, flags).yaml);
+    assert_eq!(
+        import(Tool::Sglang, &["--model 'm".to_owned()]).unwrap_err().to_string(),
+        "a quote in the command line is not closed"
+    );
+    assert_eq!(
+        error(Tool::Lmdeploy, "serve api_server m"),
+        "the command line names no command of lmdeploy; write one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
+    );
+    // The beginning of a flag is the flag, where it is that of no other and the tool's parser takes it.
+    assert_eq!(error(Tool::Sglang, "--random-in 5 --prof"), "`--prof` is no flag of sglang; did you mean `--profile`?");
+    assert_eq!(error(Tool::Aiperf, "-m m --concur 5"), "`--concur` is no flag of aiperf; did you mean `--concurrency`?");
+}
+
+#[test]
+fn variables_in_front_of_the_command_have_a_place_or_a_reason() {
+    let accounts = |tool, line| imported(tool, line).accounts;
+    let managed = &accounts(Tool::Evalscope, "A=1 X_TOKEN=hush perf --model m --api local_vllm")[..2];
+    assert_eq!(managed[0].keys, ["target.server.env.A"]);
+    assert_eq!((managed[1].flag.as_str(), managed[1].keys[0].as_str()), ("X_TOKEN=***", "target.server.env.X_TOKEN"));
+    let remote = &accounts(Tool::Evalscope, "A=1 perf --model m --url http://h")[0];
+    assert!(remote.keys.is_empty() && remote.note.is_some());
+    assert_eq!(accounts(Tool::Sglang, "OPENAI_API_KEY=hush bench_serving --model m")[0].keys, ["target.api_key"]);
+}
+
+#[test]
+fn defaults_of_the_tool_are_at_the_head() {
+    let head = |line: &str| {
+        let yaml = imported(Tool::Evalscope, line).yaml;
+        let from = yaml.find("# Defaults").unwrap();
+        yaml[from..yaml.find("version:").unwrap()].to_owned()
+    };
+    let all = head("perf --model m --url http://h");
+    assert!(all.starts_with("# Defaults of evalscope 1.14.1:\n"), "{all}");
+    for default in [
+        "request.max_tokens 2048",
+        "request.temperature 0",
+        "load.requests 1000",
+        "load.concurrency 1",
+        "pause 5s",
+        "dataset.kind openqa",
+        "target.timeouts.total 21600s",
+    ] {
+        assert!(all.contains(&format!("#   {default}\n")), "{default}\n{all}");
+    }
+    let given = head("perf --model m --url http://h --max-tokens 5 --number 7 --sleep-interval 0 --dataset random");
+    assert!(!given.contains("max_tokens") && !given.contains("load.requests") && !given.contains("pause"), "{given}");
+}
+
+#[test]
+fn wandb_is_a_tracker_and_its_key_is_nowhere() {
+    let seen = imported(Tool::Evalscope, "perf --model m --url http://h --wandb-api-key sk-hush --visualizer wandb");
+    assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
+    for line in ["project: perf_benchmark", "api_key: ${WANDB_API_KEY}"] {
+        assert!(seen.yaml.contains(line), "{}", seen.yaml);
+    }
+    let other = imported(Tool::Evalscope, "perf --model m --url http://h --visualizer swanlab --swanlab-api-key sk-hush");
+    assert!(!format!("{other:?}").contains("hush") && !other.yaml.contains("track:"), "{}", other.yaml);
+    assert!(other.accounts[2..].iter().all(|account| account.note.as_deref().unwrap().contains("no tracker for swanlab")));
+}
+
+#[test]
 fn secrets_are_nowhere() {
+    for (tool, _, line) in LINES.iter() {
+        assert!(!format!("{:?}", imported(*tool, line)).contains("sk-secret"), "{line}");
+    }
     let seen = imported(Tool::Evalscope, LINES[0].2);
     for secret in ["sk-secret", "abc"] {
         assert!(!seen.yaml.contains(secret) && !format!("{seen:?}").contains(secret), "{}", seen.yaml);

@@ -68,8 +68,8 @@ pub(super) fn per_second(value: f64) -> Value {
     Value::from(format!("{value}/s"))
 }
 
-/// The command line and what became of it, as comments.
-pub(super) fn head(tool: Tool, accounts: &[Account]) -> String {
+/// The command line, what became of it and the tool's defaults, as comments.
+pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> String {
     let mut head = format!("# From a command line of {}. What became of each flag:\n", tool.name());
     let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
     for Account { flag, keys, note } in accounts {
@@ -79,6 +79,10 @@ pub(super) fn head(tool: Tool, accounts: &[Account]) -> String {
             (true, note) => format!("not carried over: {}", note.as_deref().unwrap_or_default()),
         };
         head.push_str(&format!("#   {flag:width$}  {said}\n"));
+    }
+    if !defaults.is_empty() {
+        head.push_str(&format!("# Defaults of {} {}:\n", tool.name(), tool.version()));
+        defaults.iter().for_each(|default| head.push_str(&format!("#   {default}\n")));
     }
     head
 }

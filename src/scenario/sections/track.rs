@@ -46,6 +46,7 @@ static WANDB: Block = Block {
     fields: &[
         field("project", Kind::Text, "The project.").required().example("serving"),
         field("entity", Kind::Text, "The team or user; without it the login's own.").example("infra"),
+        field("api_key", Kind::Secret, "The API key, in place of the client's own login.").example("\"${WANDB_API_KEY}\""),
         field(
             "mode",
             Kind::Choice(
@@ -88,6 +89,7 @@ fn wandb(draft: &Draft<'_>) -> Option<Wandb> {
     Some(Wandb {
         project: text("project")?,
         entity: text("entity"),
+        api_key: text("api_key").filter(|key| !key.is_empty()).map(Secret::new),
         mode: if text("mode").as_deref() == Some("offline") { WandbMode::Offline } else { WandbMode::Online },
         python: text("python").unwrap_or_else(|| "python3".into()),
         tags: tags.iter().filter_map(|node| node.text().map(|text| text.into_owned())).collect(),

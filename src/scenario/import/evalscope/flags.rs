@@ -4,24 +4,25 @@ use crate::scenario::import::line::{Flag, Takes, left, taken};
 use Takes::{Many, Nothing, One, Secret};
 
 const SHOWN: &str = "progress is shown anyway, see --progress";
+const SWANLAB: &str = "llmscen has no tracker for swanlab; `report.track` has MLflow and Weights & Biases";
 const TUNING: &str = "an inner matter of its queues; requests are rendered ahead and rows are written as they come";
 
 /// Every flag.
 pub(in crate::scenario::import) const FLAGS: &[&[Flag]] = &[
     &[
         taken(&["--model"], One),
-        left(&["--attn-implementation"], One, "it belongs to the server"),
+        left(&["--attn-implementation"], One, "it belongs to the server; `--api local` has one implementation"),
         taken(&["--api"], One),
         taken(&["--tokenizer-path"], One),
         taken(&["--url"], One),
-        left(&["--port"], One, "it is the port of evalscope's own local server"),
+        taken(&["--port"], One),
         taken(&["--headers"], Many),
         taken(&["--api-key"], Secret),
         taken(&["--connect-timeout"], One),
         taken(&["--read-timeout"], One),
         taken(&["--total-timeout"], One),
         left(&["--no-test-connection"], Nothing, "no request is sent that is not measured"),
-        left(&["--scenario"], One, "an AgentX scenario is a workload of its own: record it as a trace and replay it"),
+        taken(&["--scenario"], One),
     ],
     &[
         taken(&["--number", "-n"], Many),
@@ -49,11 +50,11 @@ pub(in crate::scenario::import) const FLAGS: &[&[Flag]] = &[
         left(&["--enable-progress-tracker"], Nothing, SHOWN),
     ],
     &[
-        left(&["--visualizer"], One, "see `report.track`"),
-        left(&["--wandb-api-key"], Secret, "the tracker's own variable holds it"),
-        left(&["--swanlab-api-key"], Secret, "SwanLab is not spoken"),
-        left(&["--swanlab-host"], One, "SwanLab is not spoken"),
-        taken(&["--name"], One),
+        taken(&["--visualizer"], One),
+        taken(&["--wandb-api-key"], Secret),
+        left(&["--swanlab-api-key"], Secret, SWANLAB),
+        left(&["--swanlab-host"], One, SWANLAB),
+        taken(&["--name", "--wandb-name"], One),
         taken(&["--alias"], One),
         taken(&["--outputs-dir"], One),
         left(&["--no-timestamp"], Nothing, "`--output DIR` names the run folder itself"),
@@ -79,7 +80,7 @@ pub(in crate::scenario::import) const FLAGS: &[&[Flag]] = &[
         taken(&["--dataset-path"], One),
         left(&["--data-source"], One, "a file, or the hub that LLMSCEN_HUB names"),
         left(&["--dataset-offset"], One, "every prompt is drawn anew from the seed, so that no prefix cache knows it"),
-        left(&["--dataset-args"], One, "see the keys of `dataset`"),
+        taken(&["--dataset-args"], One),
     ],
     &[
         taken(&["--frequency-penalty"], One),
@@ -97,10 +98,10 @@ pub(in crate::scenario::import) const FLAGS: &[&[Flag]] = &[
         taken(&["--top-p"], One),
         taken(&["--top-k"], One),
         taken(&["--extra-args"], One),
-        left(&["--tokenize-prompt"], Nothing, "prompts are sent as text; those of `random` survive the way to tokens and back"),
+        taken(&["--tokenize-prompt"], Nothing),
         taken(&["--multi-turn"], Nothing),
         left(&["--min-turns"], One, "the data say how many turns a conversation has"),
         taken(&["--max-turns"], One),
-        left(&["--multi-turn-args"], One, "see `dataset.turns`"),
+        taken(&["--multi-turn-args"], One),
     ],
 ];

@@ -1,5 +1,6 @@
 //! The load of `evalscope perf`, and its search for the load that a service level allows.
 
+use super::dataset;
 use crate::scenario::import::draft::Draft;
 use crate::scenario::import::text::{per_second, seconds};
 use crate::scenario::import::{ImportError, number};
@@ -8,9 +9,12 @@ use serde_json::{Value, json};
 /// `--parallel`, `--rate`, `--number` and what bounds them.
 pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     let (rates, users) = (draft.numbers("--rate")?, draft.numbers("--parallel")?);
+    if draft.get("dataset/kind").and_then(Value::as_str) == Some("trace") {
+        return replay(draft);
+    }
     let open = draft.truth("--open-loop") || rates.iter().any(|rate| *rate > 0.0);
     let counts = draft.numbers("--number")?;
-    let amount = if draft.has("--multi-turn") { "load.sessions" } else { "load.requests" };
+    let amount = if dataset::talks(draft) { "load.sessions" } else { "load.requests" };
     let (dial, levels): (&str, Vec<Value>) = if open {
         if let Some(wrong) = rates.iter().find(|rate| **rate <= 0.0) {
             return Err(draft.wrong("--rate", &wrong.to_string(), "a rate above 0 for an open loop"));
@@ -19,6 +23,9 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     } else {
         ("load.concurrency", users.iter().map(|users| number(*users)).collect())
     };
+    if open && levels.is_empty() {
+        return Err(ImportError::Missing("--rate, which an open loop needs"));
+    }
     let levels = if levels.is_empty() { vec![json!(1)] } else { levels };
     let counts: Vec<Value> = counts.into_iter().map(number).collect();
     let several = counts.len() > 1;
@@ -34,8 +41,15 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
         draft.one_or_axis(&dial.replace('.', "/"), levels);
         draft.one_or_axis(&amount.replace('.', "/"), counts.into_iter().take(1).collect());
     }
-    if !draft.has("--number") && !draft.has("--duration") {
-        draft.put(&amount.replace('.', "/"), 1000);
+    if draft.has("--scenario") {
+        agentx(draft)?;
+    } else if amount == "load.sessions" {
+        draft.fill("--number", "load/sessions", 1000);
+    } else {
+        draft.fill("--number", "load/requests", 1000);
+    }
+    if !open {
+        draft.fill("--parallel", "load/concurrency", 1);
     }
     say(draft, open, dial, amount);
     bounds(draft)
@@ -55,8 +69,32 @@ fn say(draft: &mut Draft, open: bool, dial: &str, amount: &str) {
         }
     } else {
         draft.account("--parallel", &[dial]);
-        draft.note("--rate", "no limit: a closed loop");
+        draft.account("--rate", &[dial]);
+        draft.note("--rate", "without pacing: each user sends its next request at once");
     }
+}
+
+/// `--dataset workload_trace`: requests leave when those of the log did.
+fn replay(draft: &mut Draft) -> Result<(), ImportError> {
+    draft.put("dataset/trace/layout", "workload");
+    if draft.get("load/trace").is_none() {
+        draft.put("load/trace", json!({}));
+    }
+    draft.carry_number("--number", "load/requests")?;
+    draft.account("--open-loop", &["load/trace"]);
+    for flag in ["--rate", "--parallel"] {
+        draft.note(flag, "the log says when its requests arrive");
+    }
+    bounds(draft)
+}
+
+/// AgentX ends a run after half an hour, or a minute in its smoke mode.
+fn agentx(draft: &mut Draft) -> Result<(), ImportError> {
+    let smoke = draft.text("--scenario").is_some_and(|scenario| scenario.contains("\"smoke\""));
+    if !draft.has("--number") {
+        draft.fill("--duration", "load/duration", if smoke { "60s" } else { "1800s" });
+    }
+    Ok(())
 }
 
 fn bounds(draft: &mut Draft) -> Result<(), ImportError> {
@@ -74,9 +112,8 @@ fn bounds(draft: &mut Draft) -> Result<(), ImportError> {
         }
         None => {}
     }
-    draft.put("pause", seconds(draft.number("--sleep-interval")?.unwrap_or(5.0)));
-    draft.account("--sleep-interval", &["pause"]);
-    Ok(())
+    draft.fill("--sleep-interval", "pause", "5s");
+    draft.carry_seconds("--sleep-interval", "pause")
 }
 
 /// `--sla-auto-tune`: a capacity search.
@@ -95,7 +132,9 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
     }
     draft.account("--sla-number-multiplier", &[if rate { "load/duration" } else { "load/requests" }]);
     draft.put("search/vary", vary);
+    draft.fill("--sla-upper-bound", "search/range", json!([number(low), number(high)]));
     draft.put("search/range", json!([number(low), number(high)]));
+    draft.fill("--sla-num-runs", "search/confirm", 2);
     draft.put("search/confirm", number((draft.number("--sla-num-runs")?.unwrap_or(3.0) - 1.0).max(0.0)));
     draft.account("--sla-auto-tune", &["search"]);
     draft.account("--sla-variable", &["search/vary"]);
@@ -128,7 +167,15 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
             let limit = limit.as_str().unwrap_or_default().trim().to_owned();
             match (subject(metric), limit.as_str()) {
                 (Some(_), "max" | "min") => aims.push(metric.clone()),
-                (Some((subject, unit)), limit) => draft.limit(expression(draft, &subject, unit, limit)?),
+                (Some((subject, unit)), limit) => {
+                    draft.limit_point(expression(draft, &subject, unit, limit)?);
+                    if unit == "ms" && limit.ends_with(|last: char| last.is_ascii_digit()) {
+                        draft.note(
+                            "--sla-params",
+                            "a bare ttft or tpot is in milliseconds; before evalscope 1.14 it was in seconds",
+                        );
+                    }
+                }
                 (None, _) => {
                     return Err(draft.wrong("--sla-params", metric, "avg_ or p99_ of latency, ttft or tpot, or rps or tps"));
                 }
@@ -141,9 +188,11 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
     } else if !aims.is_empty() {
         draft.note(
             "--sla-params",
-            format!("{} has no limit to search for; the largest load is what is found", aims.join(" and ")),
+            format!("{} has no threshold to search for; the largest load without errors is what is found", aims.join(" and ")),
         );
     }
+    // A probe with a failed request is one that does not meet the criteria.
+    draft.limit_point("error_rate <= 0%".into());
     Ok(())
 }
 

@@ -6,8 +6,8 @@ mod flags;
 pub(super) use flags::FLAGS;
 
 use super::draft::Draft;
-use super::text::{api_of, join, name, per_second};
-use super::{ImportError, number};
+use super::text::{api_of, join, name};
+use super::{ImportError, number, serving};
 use serde_json::{Map, json};
 
 /// Puts the scenario together.
@@ -21,16 +21,13 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     request(draft)?;
     dataset::translate(draft)?;
     load(draft)?;
-    goodput(draft)?;
+    serving::goodput(draft, "vLLM")?;
     draft.carry("--result-dir", "report/dir");
     Ok(())
 }
 
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
-    let host = draft.text("--host").unwrap_or_else(|| "127.0.0.1".into());
-    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
-    let port = draft.number("--port")?.unwrap_or(8000.0);
-    let base = draft.text("--base-url").unwrap_or_else(|| format!("http://{host}:{port}"));
+    let base = serving::base(draft, 8000.0)?;
     let endpoint = draft.text("--endpoint").unwrap_or_else(|| "/v1/completions".into());
     let backend = draft.text("--backend").unwrap_or_else(|| "openai".into());
     let url = join(&base, &endpoint);
@@ -50,9 +47,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("target/api", api);
     draft.put("target/url", url);
     draft.account("--backend", &["target/api"]);
-    for flag in ["--base-url", "--host", "--port", "--endpoint"] {
-        draft.account(flag, &["target/url"]);
-    }
+    draft.account("--endpoint", &["target/url"]);
     draft.carry("--model", "target/model");
     draft.carry("--served-model-name", "target/model");
     let modules = draft.texts("--lora-modules");
@@ -96,47 +91,18 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
-    let rate = draft.number("--request-rate")?.filter(|rate| rate.is_finite());
-    let users = draft.number("--max-concurrency")?;
-    let amount = draft.number("--num-prompts")?.unwrap_or(1000.0);
-    draft.put("load/requests", number(amount));
-    draft.account("--num-prompts", &["load/requests"]);
-    match (draft.text("--ramp-up-strategy"), rate, users) {
-        (Some(strategy), ..) => {
+    match draft.text("--ramp-up-strategy") {
+        Some(strategy) => {
+            let amount = serving::requests(draft)?;
             ramp(draft, &strategy, amount)?;
-            burstiness(draft)?;
+            serving::burstiness(draft)?;
         }
-        (None, Some(rate), users) => {
-            draft.put("load/rate", per_second(rate));
-            draft.account("--request-rate", &["load/rate"]);
-            burstiness(draft)?;
-            if users.is_some() {
-                draft.note("--max-concurrency", "an open loop sends when a request is due; a cap that holds requests back would hide the wait from every latency");
-            }
-        }
-        (None, None, Some(users)) => {
-            draft.put("load/concurrency", number(users));
-            draft.account("--max-concurrency", &["load/concurrency"]);
-            draft.note("--request-rate", "no limit: a closed loop");
-        }
-        (None, None, None) => {
-            draft.put("load/rate", "burst");
-            draft.account("--request-rate", &["load/rate"]);
-        }
+        None => serving::load(draft)?,
     }
     if draft.get("load/arrivals").is_none() {
         draft.note("--burstiness", "1 is Poisson, and it shapes a rate alone");
     }
     draft.carry_number("--num-warmups", "load/warmup")
-}
-
-/// The shape of arrivals: 1 is Poisson.
-fn burstiness(draft: &mut Draft) -> Result<(), ImportError> {
-    if let Some(shape) = draft.number("--burstiness")?.filter(|shape| *shape != 1.0) {
-        draft.put("load/arrivals", json!({ "gamma": number(shape) }));
-        draft.account("--burstiness", &["load/arrivals"]);
-    }
-    Ok(())
 }
 
 fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportError> {
@@ -154,25 +120,5 @@ fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportErro
         _ => "a straight line over time; vLLM's is one over the number of requests, which takes longer",
     };
     draft.note("--ramp-up-strategy", differs);
-    Ok(())
-}
-
-/// `--goodput ttft:500 tpot:40`: reported, and no limit, since vLLM asks for no share.
-fn goodput(draft: &mut Draft) -> Result<(), ImportError> {
-    let pairs = draft.texts("--goodput");
-    let mut limits = Vec::new();
-    for pair in &pairs {
-        let parsed = pair.split_once(':').and_then(|(metric, value)| Some((metric, value.parse::<f64>().ok()?)));
-        match parsed {
-            Some((metric @ ("ttft" | "tpot"), value)) => limits.push(format!("{metric} <= {value}ms")),
-            Some(("e2el", value)) => limits.push(format!("e2e <= {value}ms")),
-            _ => return Err(draft.wrong("--goodput", pair, "METRIC:MILLISECONDS of ttft, tpot or e2el")),
-        }
-    }
-    if !limits.is_empty() {
-        draft.limit(format!("goodput({}) >= 0%", limits.join(", ")));
-        draft.account("--goodput", &["slo"]);
-        draft.note("--goodput", "vLLM asks for no share: raise the 0 % to make it a gate");
-    }
     Ok(())
 }

@@ -1,0 +1,266 @@
+//! `sglang.bench_serving`, and LMDeploy's `profile_restful_api.py`, which descends from it.
+
+use super::draft::Draft;
+use super::line::{Flag, Takes, left, taken};
+use super::text::{between, join, seconds};
+use super::{ImportError, number, serving};
+use Takes::{Nothing, One};
+use serde_json::{Value, json};
+
+const KEPT: &str = "every run is kept in a folder of its own";
+
+/// The flags that both have.
+pub(super) const FLAGS: &[Flag] = &[
+    taken(&["--backend"], One),
+    taken(&["--base-url"], One),
+    taken(&["--host"], One),
+    taken(&["--port"], One),
+    taken(&["--dataset-name"], One),
+    taken(&["--dataset-path"], One),
+    taken(&["--model"], One),
+    taken(&["--tokenizer"], One),
+    taken(&["--num-prompts"], One),
+    taken(&["--sharegpt-output-len"], One),
+    taken(&["--random-input-len"], One),
+    taken(&["--random-output-len"], One),
+    taken(&["--random-range-ratio"], One),
+    taken(&["--image-count"], One),
+    taken(&["--image-resolution"], One),
+    left(&["--image-format"], One, "generated pictures are PNG"),
+    left(&["--image-content"], One, "generated pictures are drawn from the seed"),
+    taken(&["--request-rate"], One),
+    taken(&["--seed"], One),
+    left(&["--output-file"], One, KEPT),
+    left(&["--disable-tqdm"], Nothing, "see `--quiet` and `--progress`"),
+    taken(&["--disable-stream"], Nothing),
+    taken(&["--disable-ignore-eos"], Nothing),
+    taken(&["--extra-request-body"], One),
+];
+
+/// What differs between the two.
+pub(super) struct Script {
+    /// The scenario's name, where no flag gives one.
+    pub name: &'static str,
+    /// The seed without `--seed`.
+    pub seed: i64,
+    /// Tokens in and out of `random` without a length; None: the script requires the flags.
+    pub length: Option<f64>,
+}
+
+/// The target: `--backend` at `--base-url`, or at its own port.
+pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
+    let backend = draft.text("--backend").unwrap_or_else(|| "sglang".into());
+    let pictures = draft.text("--dataset-name").as_deref() == Some("image");
+    let native = matches!(backend.as_str(), "sglang" | "sglang-native");
+    let (api, endpoint) = match backend.as_str() {
+        "sglang" | "sglang-native" if pictures => ("openai-chat", "v1/chat/completions"),
+        "sglang" | "sglang-native" | "sglang-oai" | "vllm" | "lmdeploy" => ("openai-completions", "v1/completions"),
+        "sglang-oai-chat" | "vllm-chat" | "lmdeploy-chat" => ("openai-chat", "v1/chat/completions"),
+        "sglang-embedding" | "vllm-embedding" => ("openai-embeddings", "v1/embeddings"),
+        other => {
+            return Err(draft.wrong(
+                "--backend",
+                other,
+                "sglang, sglang-oai, vllm or lmdeploy, their -chat forms, or an -embedding form; write others as `api: custom`",
+            ));
+        }
+    };
+    let port = match backend.as_str() {
+        name if name.starts_with("lmdeploy") => 23_333.0,
+        name if name.starts_with("vllm") => 8000.0,
+        _ => 30_000.0,
+    };
+    let base = serving::base(draft, port)?;
+    draft.put("target/api", api);
+    draft.put("target/url", join(&base, endpoint));
+    draft.account("--backend", &["target/api"]);
+    if native {
+        draft.note("--backend", format!("the server's /{endpoint} in place of its /generate"));
+    }
+    draft.carry("--model", "target/model");
+    draft.carry("--served-model-name", "target/model");
+    let adapters = draft.texts("--lora-name");
+    if !adapters.is_empty() {
+        draft.put("target/model", adapters);
+        draft.account("--lora-name", &["target/model"]);
+    }
+    draft.headers("--header")?;
+    // Both wait for a response for six hours.
+    for path in ["target/timeouts/read", "target/timeouts/total"] {
+        draft.fill("--total-timeout", path, seconds(21_600.0));
+    }
+    Ok(())
+}
+
+/// What the requests ask for.
+pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportError> {
+    draft.put("seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
+    draft.account("--seed", &["seed"]);
+    draft.fill("--seed", "seed", script.seed);
+    if draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings") {
+        return draft.extra("--extra-request-body");
+    }
+    draft.fill("--temperature", "request/temperature", 0);
+    draft.carry_number("--temperature", "request/temperature")?;
+    draft.carry_number("--top-p", "request/top_p")?;
+    draft.fill("--disable-ignore-eos", "request/ignore_eos", true);
+    draft.account("--disable-ignore-eos", &["request/ignore_eos"]);
+    if draft.has("--disable-ignore-eos") {
+        draft.put("request/ignore_eos", false);
+    }
+    if draft.has("--disable-stream") {
+        draft.put("request/stream", false);
+        draft.account("--disable-stream", &["request/stream"]);
+    }
+    draft.extra("--extra-request-body")
+}
+
+/// The prompts, and the lengths of the replies; `source` gives the file.
+pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) -> Result<(), ImportError> {
+    let wanted = draft.text("--dataset-name").unwrap_or_else(|| "sharegpt".into());
+    let embeds = draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings");
+    let kind = match wanted.as_str() {
+        _ if embeds => "embeddings",
+        "sharegpt" | "custom" => "sharegpt",
+        "openai" => "line_by_line",
+        "random" | "random-ids" => "random",
+        "image" => "images",
+        "generated-shared-prefix" => "prefix",
+        "mooncake" => "trace",
+        other => {
+            return Err(draft.wrong(
+                "--dataset-name",
+                other,
+                "sharegpt, random, random-ids, custom, openai, image, generated-shared-prefix or mooncake; other data come as `kind: rows` of a file",
+            ));
+        }
+    };
+    draft.put("dataset/kind", kind);
+    draft.account("--dataset-name", &["dataset/kind"]);
+    draft.carry("--tokenizer", "dataset/tokenizer");
+    match kind {
+        "random" | "images" => drawn(draft, kind, script)?,
+        "prefix" => prefix(draft)?,
+        _ => file(draft, kind, source)?,
+    }
+    match kind {
+        "random" | "images" | "prefix" => draft.note(source, "the prompts are drawn from the seed"),
+        _ => {}
+    }
+    if !matches!(kind, "prefix" | "embeddings") {
+        draft.carry_number("--sharegpt-output-len", "request/max_tokens")?;
+    }
+    Ok(())
+}
+
+/// Rows of a file.
+fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), ImportError> {
+    draft.carry(source, "dataset/path");
+    if !draft.has(source) {
+        if !matches!(kind, "sharegpt" | "embeddings") {
+            return Err(ImportError::Missing(source));
+        }
+        draft.fill(source, "dataset/path", "builtin");
+        draft.note("--dataset-name", "a small set that ships with llmscen; give `dataset.path` for the whole of it");
+    }
+    match kind {
+        "trace" => {
+            draft.put("dataset/trace/layout", "mooncake");
+            draft.put("load/trace", json!({}));
+            if let Some(slower) = draft.number("--mooncake-slowdown-factor")?.filter(|slower| *slower > 0.0) {
+                draft.put("load/trace/speed", number(1.0 / slower));
+                draft.account("--mooncake-slowdown-factor", &["load/trace/speed"]);
+            }
+            draft.account("--use-trace-timestamps", &["load/trace"]);
+        }
+        "sharegpt" => {
+            draft.put("dataset/order", "shuffle");
+            if !draft.has("--sharegpt-output-len") {
+                draft.note(
+                    "--dataset-name",
+                    "the tool limits each reply to the length of the row's own; set `request.max_tokens`",
+                );
+            }
+            if draft.has("--sharegpt-context-len") {
+                draft.carry_number("--sharegpt-context-len", "dataset/prompt_tokens/max")?;
+                draft.note("--sharegpt-context-len", "the prompt alone is compared with it, not the prompt and the reply");
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// `--random-input-len` and `--random-output-len`: uniform from `--random-range-ratio` of the length to the length.
+fn drawn(draft: &mut Draft, kind: &str, script: &Script) -> Result<(), ImportError> {
+    let ratio = draft.number("--random-range-ratio")?.unwrap_or(0.0);
+    let lengths = [("--random-input-len", "dataset/tokens"), ("--random-output-len", "request/max_tokens")];
+    for (flag, path) in lengths.into_iter().filter(|(_, path)| kind == "random" || *path == "request/max_tokens") {
+        let given = draft.number(flag)?;
+        let length = given.or(script.length).ok_or(ImportError::Missing(flag))?;
+        draft.fill(flag, path, ranged(length, ratio));
+        draft.put(path, ranged(length, ratio));
+        draft.account(flag, &[path]);
+        draft.account("--random-range-ratio", &[path]);
+    }
+    if kind == "random" {
+        draft.note("--random-range-ratio", "uniform from that share of the length to the length");
+        return Ok(());
+    }
+    draft.note("--random-input-len", "the text beside the pictures is `dataset.text`");
+    let resolution = draft.text("--image-resolution").unwrap_or_else(|| "1080p".into());
+    let sizes = sizes(&resolution)
+        .ok_or_else(|| draft.wrong("--image-resolution", &resolution, "4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HxW-HxW"))?;
+    draft.put("dataset/sizes", sizes);
+    draft.fill("--image-resolution", "dataset/sizes", json!(["1920x1080"]));
+    draft.account("--image-resolution", &["dataset/sizes"]);
+    if resolution.starts_with("random:") {
+        draft.note("--image-resolution", "the two bounds in turn");
+    }
+    draft.carry_number("--image-count", "dataset/count")
+}
+
+fn ranged(length: f64, ratio: f64) -> Value {
+    between((length * ratio).floor().max(1.0), length)
+}
+
+/// Width and height; the tool writes the height first.
+fn sizes(resolution: &str) -> Option<Vec<String>> {
+    let swapped = |text: &str| {
+        let (height, width) = text.split_once('x')?;
+        Some(format!("{}x{}", width.parse::<u32>().ok()?, height.parse::<u32>().ok()?))
+    };
+    Some(match resolution {
+        "4k" => vec!["3840x2160".into()],
+        "1080p" => vec!["1920x1080".into()],
+        "720p" => vec!["1280x720".into()],
+        "360p" => vec!["640x360".into()],
+        other => match other.strip_prefix("random:").and_then(|bounds| bounds.split_once('-')) {
+            Some((low, high)) => vec![swapped(low)?, swapped(high)?],
+            None => vec![swapped(other)?],
+        },
+    })
+}
+
+/// `generated-shared-prefix`: its number of requests is groups times prompts.
+fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
+    for (flag, path, default) in [
+        ("--gsp-num-groups", "dataset/groups", 64.0),
+        ("--gsp-prompts-per-group", "dataset/per_group", 16.0),
+        ("--gsp-system-prompt-len", "dataset/prefix_tokens", 2048.0),
+    ] {
+        draft.fill(flag, path, number(default));
+        draft.carry_number(flag, path)?;
+    }
+    let ratio = draft.number("--gsp-range-ratio")?.unwrap_or(1.0);
+    for (flag, path, default) in
+        [("--gsp-question-len", "dataset/tokens", 128.0), ("--gsp-output-len", "request/max_tokens", 256.0)]
+    {
+        let length = draft.number(flag)?.unwrap_or(default);
+        draft.fill(flag, path, ranged(length, ratio));
+        draft.put(path, ranged(length, ratio));
+        draft.account(flag, &[path]);
+        draft.account("--gsp-range-ratio", &[path]);
+    }
+    Ok(())
+}
