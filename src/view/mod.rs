@@ -10,6 +10,7 @@ pub mod compare;
 pub mod compat;
 mod error;
 mod escape;
+mod failed;
 #[cfg(test)]
 mod fixture;
 pub mod format;
