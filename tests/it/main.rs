@@ -16,6 +16,7 @@ mod lab;
 mod live;
 #[cfg(feature = "local")]
 mod local;
+mod lost;
 mod manners;
 mod mix;
 mod outputs;
