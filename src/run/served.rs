@@ -20,6 +20,6 @@ pub fn list_models(case: &Case, bench: &Bench, outcomes: &[Outcome], served: &mu
     let asked = async { engine(&case.target, bench, route, Instant::now()).ok()?.served_models().await };
     let names = LocalSet::new().block_on(&runtime, asked);
     runtime.shutdown_background();
-    // An empty list: it does not say.
+    // An empty list is kept too: the target is asked once.
     served.insert(url, names.unwrap_or_default());
 }

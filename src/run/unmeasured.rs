@@ -57,7 +57,7 @@ pub fn without_success(report: &mut CaseReport) {
 fn reject(report: &mut CaseReport, why: &str) {
     let some = report.counts.ok + report.counts.abandoned > 0;
     report.verdicts = judge::not_measured(std::mem::take(&mut report.verdicts), some, why);
-    // That it did not run to its end is said already, and is not for the self-audit to find.
+    // The headline names the reason, and it is not a fault of the load generator.
     report.audit.reasons.retain(|reason| !reason.starts_with(OFF_PLAN));
     report.audit.valid = report.audit.reasons.is_empty();
 }

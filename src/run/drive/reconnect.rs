@@ -11,8 +11,9 @@ use std::time::Duration;
 const LAST: Duration = Duration::from_secs(3);
 
 impl Drive {
-    /// Hands over the last rows of a request or session, and makes room for what comes next: in a closed loop after a pause,
-    /// where the connection failed, as it had so many times before. An open loop keeps its schedule.
+    /// Hands over the last rows of a request or session, and makes room for the next one. In a closed loop a user whose
+    /// connection failed waits before that; `failed` counts its failures in a row before this one. An open loop keeps its
+    /// schedule.
     pub(super) async fn conclude(&self, left: Vec<Finished>, failed: u32) {
         let failure = left.first().map(|finished| &finished.outcome).and_then(|own| {
             let why = unreached(own)?.message.clone();
