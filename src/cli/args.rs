@@ -116,6 +116,9 @@ pub struct RunArgs {
     /// Write into an output folder that holds another run
     #[arg(long)]
     pub force: bool,
+    /// Send every request, even if the first 20 all fail with the same HTTP status
+    #[arg(long)]
+    pub keep_going: bool,
     #[command(flatten)]
     pub watch: WatchArgs,
     #[command(flatten)]

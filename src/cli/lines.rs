@@ -97,6 +97,8 @@ fn object(event: &Event, (case, round): (&str, u32)) -> Option<Value> {
             let (reason, message) = match ending {
                 Ending::Aborted(lost) => ("aborted", format!("`{}`: {lost}", lost.expr)),
                 Ending::Saturated(seen) => ("saturated", seen.to_string()),
+                Ending::TargetLost(lost) => ("target_lost", lost.to_string()),
+                Ending::AllFailed(failed) => ("all_failed", failed.to_string()),
             };
             json!({ "event": "case_ending", "case": case, "round": round, "reason": reason, "message": message })
         }

@@ -131,6 +131,8 @@ pub fn said(event: &Event, title: &str) -> Option<String> {
         Event::Note(note) => Some(format!("note: {}", plain(note))),
         Event::Ending(Ending::Aborted(lost)) => Some(plain(&format!("`{}`: {lost}", lost.expr))),
         Event::Ending(Ending::Saturated(seen)) => Some(plain(&seen.to_string())),
+        Event::Ending(Ending::TargetLost(lost)) => Some(plain(&lost.to_string())),
+        Event::Ending(Ending::AllFailed(failed)) => Some(plain(&failed.to_string())),
         Event::Stopping(Level::Now) => {
             Some("stopping at once: requests in flight are given up, what there is gets saved".to_owned())
         }

@@ -120,6 +120,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
         output: args.output.clone(),
         only: args.sources.only.clone(),
         force: args.force,
+        keep_going: args.keep_going,
         inconclusive: args.inconclusive.in_junit(),
         origin: Instant::now(),
         wall_ns: wall.as_nanos() as u64,

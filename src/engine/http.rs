@@ -9,6 +9,7 @@ use crate::engine::exchange::{Exchange, Line, Trace, unsent};
 use crate::engine::gauges::Gauges;
 use crate::engine::headers::Headers;
 use crate::engine::manners::{Failed, Manners};
+use crate::engine::models;
 use crate::engine::pool::Pool;
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
@@ -98,6 +99,12 @@ impl Http {
     /// where it is not.
     pub async fn reach(&self) -> Result<(), Failure> {
         self.line.pool.reach().await.map_err(|failure| self.proxied(failure))
+    }
+
+    /// The names of the models that the target serves, secrets removed; None where it does not list them.
+    pub async fn served_models(&self) -> Option<Vec<String>> {
+        let names = models::served(&self.line).await?;
+        Some(names.iter().map(|name| self.redactor.clean(name)).collect())
     }
 
     /// Begins to open so many connections for what comes; must be called on a lane.

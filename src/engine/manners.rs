@@ -5,8 +5,7 @@ use crate::model::outcome::{Failure, FailureKind};
 use crate::model::request::Retry;
 use crate::model::seed::Seed;
 use crate::model::units::Nanos;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use crate::pace::backoff::doubling;
 use std::time::{Duration, SystemTime};
 
 /// What the requests of one round of a case do besides being sent.
@@ -43,12 +42,9 @@ impl Manners {
         Some(asked.unwrap_or_else(|| self.backoff(retry.wait, call, attempts)))
     }
 
-    /// Doubles with every attempt; between a half and the whole of that, so that requests refused together do not come back
-    /// together.
     fn backoff(&self, wait: Nanos, call: &Call, attempts: u32) -> Nanos {
         let seed = self.seed.child("retry").child(call.seq).child(u64::from(call.turn)).child(u64::from(attempts));
-        let most = wait.0.saturating_mul(1u64.checked_shl(attempts.saturating_sub(1)).unwrap_or(u64::MAX));
-        Nanos(ChaCha8Rng::seed_from_u64(seed.0).random_range(most / 2..=most))
+        doubling(wait, Nanos(u64::MAX), attempts, seed)
     }
 }
 

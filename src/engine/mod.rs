@@ -16,6 +16,7 @@ pub mod http;
 pub mod http1;
 pub mod local;
 pub mod manners;
+mod models;
 pub mod pool;
 pub mod proxy;
 pub mod redact;

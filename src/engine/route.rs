@@ -1,5 +1,6 @@
 //! The way to a target, settled once and shared by all lanes.
 
+use crate::engine::dial::{bracketed, host_and_port};
 use crate::engine::error::EngineError;
 use crate::engine::proxy::{Proxy, proxy_for};
 use crate::engine::tls::client_config;
@@ -33,6 +34,12 @@ impl Route {
         let tls = if uri.scheme_str() == Some("https") { Some(client_config(tls)?) } else { None };
         let proxy = proxy_for(&uri, env);
         Ok(Route { uri, tls, proxy, http1: Arc::default(), secure: Arc::default() })
+    }
+
+    /// Where connections to the target end: `127.0.0.1:8000`.
+    pub fn host_and_port(&self) -> String {
+        let (host, port) = host_and_port(&self.uri);
+        format!("{}:{port}", bracketed(&host))
     }
 
     /// Whether requests must carry the whole URI, for a proxy to read: those of HTTP/1.1 without TLS. All others go through

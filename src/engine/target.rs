@@ -3,7 +3,7 @@
 use crate::engine::http::{Finished, Http};
 use crate::engine::local::seat::Seat;
 use crate::model::call::Call;
-use crate::model::outcome::Phase;
+use crate::model::outcome::{Failure, Phase};
 use crate::model::units::Nanos;
 
 /// A server, or a model in this process.
@@ -19,6 +19,17 @@ impl Engine {
     pub fn open_ahead(&self, connections: u64) {
         if let Engine::Http(http) = self {
             http.open_ahead(connections);
+        }
+    }
+
+    /// Opens one connection and closes it, to see whether the target is there; a model in this process always is.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    pub async fn reach(&self) -> Result<(), Failure> {
+        match self {
+            Engine::Http(http) => http.reach().await,
+            Engine::Local(_) => Ok(()),
         }
     }
 

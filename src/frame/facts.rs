@@ -41,6 +41,7 @@ pub(super) struct Fact<'a> {
     pub approximate: bool,
     /// None: it succeeded.
     pub failure: Option<FailureKind>,
+    pub status: Option<u32>,
     pub message: &'a str,
     pub at: &'a str,
 }
@@ -103,6 +104,7 @@ struct Reader<'a> {
     counted: [&'a UInt64Chunked; 2],
     approximate: &'a BooleanChunked,
     outcome: &'a StringChunked,
+    status: &'a UInt32Chunked,
     message: &'a StringChunked,
     at: &'a StringChunked,
 }
@@ -142,6 +144,7 @@ impl<'a> Reader<'a> {
             counted: [long(s::COUNTED_PROMPT)?, long(s::COUNTED_OUTPUT)?],
             approximate: flag(s::COUNTED_APPROXIMATE)?,
             outcome: text(s::OUTCOME)?,
+            status: int(s::STATUS)?,
             message: text(s::ERROR)?,
             at: text(s::ERROR_AT)?,
         })
@@ -175,6 +178,7 @@ impl<'a> Reader<'a> {
             counted: Tokens { prompt: counted_prompt, output: counted_output, ..Tokens::default() },
             approximate: self.approximate.get(row).unwrap_or_default(),
             failure: self.failure(row)?,
+            status: self.status.get(row),
             message: self.message.get(row).unwrap_or_default(),
             at: self.at.get(row).unwrap_or_default(),
         })

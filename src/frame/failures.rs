@@ -19,7 +19,8 @@ pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<FailureExamp
     let counts = |fact: &&Fact<'_>| fact.measured && !fact.left() && !given_up(fact, facts);
     for fact in facts::of(table, &facts.case.id)?.iter().filter(counts) {
         let Some(kind) = fact.failure else { continue };
-        let first = || FailureExample { kind, count: 0, message: fact.message.into(), at: fact.at.into() };
+        let status = fact.status.and_then(|status| u16::try_from(status).ok());
+        let first = || FailureExample { kind, count: 0, status, message: fact.message.into(), at: fact.at.into() };
         kinds.entry(kind).or_insert_with(first).count += 1;
     }
     let mut examples: Vec<_> = kinds.into_values().collect();

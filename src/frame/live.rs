@@ -37,6 +37,7 @@ pub fn row(outcome: &Outcome, round: u32) -> Row {
         counted: Tokens { prompt: counted.prompt, output: counted.output, ..Tokens::default() },
         approximate: counted.approximate,
         failure: outcome.end.as_ref().err().map(|failure| failure.kind),
+        status: outcome.status.map(u32::from),
         message: "",
         at: "",
     };

@@ -1,5 +1,6 @@
 //! The verdicts of a case that was given up because one of its limits was lost.
 
+use crate::judge::not_measured::is_of_startup;
 use crate::model::check::{Ruling, Verdict};
 use crate::model::ending::Aborted;
 
@@ -9,6 +10,7 @@ use crate::model::ending::Aborted;
 pub fn given_up(verdicts: Vec<Verdict>, lost: &Aborted) -> Vec<Verdict> {
     let decided = |(place, verdict): (usize, Verdict)| match verdict.ruling {
         Ruling::Invalid => verdict,
+        _ if is_of_startup(&verdict.check) && verdict.observed.is_some() => verdict,
         _ if place == lost.check as usize => {
             Verdict { ruling: Ruling::Fail, need: None, note: Some(lost.to_string()), ..verdict }
         }

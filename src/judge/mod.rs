@@ -11,6 +11,7 @@ mod evidence;
 mod figure;
 mod given_up;
 mod need;
+mod not_measured;
 mod opinion;
 mod overall;
 mod point;
@@ -28,9 +29,10 @@ pub use evidence::goodput_flags;
 pub use figure::figure;
 pub use given_up::given_up;
 pub use need::needed;
+pub use not_measured::not_measured;
 pub use overall::{exit_code, found, overall};
 pub use relative::never;
-pub use rule::rule;
+pub use rule::{REJECTED, rule};
 pub use watch::Watch;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! One check of one case, ruled.
 
 use crate::judge::evidence::{self, Evidence};
+use crate::judge::not_measured::is_of_startup;
 use crate::judge::opinion::Opinion;
 use crate::judge::{alike, bounded, point, quantile, ratio, relative, share, worth};
 use crate::model::check::{Check, Confidence, NoData, Ruling, Subject, Verdict};
@@ -8,13 +9,17 @@ use crate::model::metric::{Per, Stat};
 use crate::model::sample::Sample;
 use crate::model::seed::Seed;
 
+/// The note of a verdict that the self-audit invalidates.
+pub const REJECTED: &str = "not judged: the self-audit failed";
+
 /// Rules on a check by a sample. `valid` is the self-audit's word: without it every ruling is invalid, the numbers stay.
 /// Equal seeds give equal verdicts.
 pub fn rule(check: &Check, sample: &Sample, valid: bool, seed: Seed) -> Verdict {
     let opinion = opinion(check, sample, seed.child(check.expr.as_str()));
     let opinion = opinion.with(worth::remark(check, sample, &opinion));
     let ran = !sample.rows.is_empty() || sample.counts.warmup > 0;
-    let why = if ran { "the self-audit failed, and its reasons say why" } else { "did not run" };
+    let why = if ran { REJECTED } else { "did not run" };
+    let valid = valid || is_of_startup(check) && opinion.observed.is_some();
     let audit = (!valid).then_some(why);
     let Opinion { ruling, observed, bound, n, need, note } = opinion.noted(audit);
     let (ruling, need) = if valid { (ruling, need) } else { (Ruling::Invalid, None) };
@@ -126,12 +131,22 @@ mod tests {
         let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
         let seen = rule(&wanted, &sample(latencies([1.0; 40])), false, Seed(1));
         assert_eq!((seen.ruling, seen.observed, seen.n), (Ruling::Invalid, Some(0.0), 40));
-        assert!(seen.note.unwrap().starts_with("the self-audit failed"));
+        assert_eq!(seen.note.as_deref(), Some(REJECTED));
         let mut none = sample(Vec::new());
         let note = |none: &Sample| rule(&wanted, none, false, Seed(1)).note.unwrap();
         assert_eq!(note(&none), "did not run");
         none.counts.warmup = 1;
-        assert!(note(&none).starts_with("the self-audit failed"));
+        assert_eq!(note(&none), REJECTED);
+    }
+
+    #[test]
+    fn the_start_of_the_server_is_judged_whatever_the_load_generator_did() {
+        let mut seen = sample(latencies([1.0; 40]));
+        let wanted = check(Metric::Startup, None, Op::Less, 5.0);
+        assert_eq!(rule(&wanted, &seen, false, Seed(1)).ruling, Ruling::Invalid, "no start was measured");
+        seen.scalars.insert(Metric::Startup, 7.0);
+        let verdict = rule(&wanted, &seen, false, Seed(1));
+        assert_eq!((verdict.ruling, verdict.observed, verdict.note), (Ruling::Fail, Some(7.0), None));
     }
 
     #[test]

@@ -12,9 +12,18 @@ pub enum Ending {
     Aborted(Aborted),
     /// The server fell behind its arrivals, and `stop_when_saturated` was set.
     Saturated(Saturated),
+    /// The target could not be reached any more.
+    TargetLost(TargetLost),
+    /// Every request failed with the same HTTP status.
+    AllFailed(AllFailed),
 }
 
 impl Ending {
+    /// Whether no further round of the case is needed or possible.
+    pub fn ends_case(&self) -> bool {
+        !matches!(self, Ending::Saturated(_))
+    }
+
     /// What it means for a stage of the round that lasts until this instant: nothing where the stage was over by then. A limit
     /// that was lost is one of the whole case, none of the stage's own.
     pub fn within(&self, until: Nanos) -> Option<Ending> {
@@ -22,7 +31,9 @@ impl Ending {
         match self {
             Ending::Aborted(lost) if !over(lost.at_s) => Some(Ending::Aborted(Aborted { check: u32::MAX, ..lost.clone() })),
             Ending::Saturated(seen) if !over(seen.at_s) => Some(Ending::Saturated(seen.clone())),
-            Ending::Aborted(_) | Ending::Saturated(_) => None,
+            Ending::TargetLost(lost) if !over(lost.at_s) => Some(self.clone()),
+            Ending::AllFailed(failed) if !over(failed.at_s) => Some(self.clone()),
+            Ending::Aborted(_) | Ending::Saturated(_) | Ending::TargetLost(_) | Ending::AllFailed(_) => None,
         }
     }
 }
@@ -63,6 +74,53 @@ pub struct Saturated {
     pub ttft_slope: f64,
 }
 
+/// A target to which no connection could be opened any more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetLost {
+    /// When the first of the failed connections failed, in seconds after the start of the round.
+    pub since_s: f64,
+    /// When a last connection failed too, in seconds after the start of the round.
+    pub at_s: f64,
+    /// Why connections failed.
+    pub why: String,
+}
+
+/// Requests that all failed with the same HTTP status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AllFailed {
+    /// When the last of them ended, in seconds after the start of the round.
+    pub at_s: f64,
+    /// Requests that were over by then.
+    pub after: u64,
+    /// Requests that the plan had, where that is known.
+    pub planned: Option<u64>,
+    /// The status.
+    pub status: u16,
+    /// The status in words, empty where it has none: `Unauthorized`.
+    pub reason: String,
+    /// The server's own words.
+    pub message: String,
+}
+
+impl fmt::Display for TargetLost {
+    /// `target lost after 3.1 s: 127.0.0.1:8000: connection refused (for 3.0 s, then a last attempt failed too)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TargetLost { since_s, at_s, why } = self;
+        let span = at_s - since_s;
+        write!(f, "target lost after {since_s:.1} s: {why} (for {span:.1} s, then a last attempt failed too)")
+    }
+}
+
+impl fmt::Display for AllFailed {
+    /// `stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AllFailed { after, status, reason, .. } = self;
+        let of = self.planned.map(|planned| format!(" of {planned}")).unwrap_or_default();
+        write!(f, "stopped after {after}{of} requests: every one failed with HTTP {status}")?;
+        if reason.is_empty() { Ok(()) } else { write!(f, " ({reason})") }
+    }
+}
+
 impl fmt::Display for Aborted {
     /// `aborted after 412 of 2000 requests: 61 of 412 broke the limit, where 5 % may`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,6 +156,21 @@ mod tests {
         assert_eq!(early(Ending::Aborted(lost)), [None, None, known]);
         let seen = Ending::Saturated(Saturated { at_s: 2.0, ..Saturated::default() });
         assert_eq!(early(seen.clone()), [None, None, Some(seen)]);
+    }
+
+    #[test]
+    fn a_lost_target_and_equal_failures_are_named_with_their_numbers() {
+        let why = "127.0.0.1:8000: connection refused".to_owned();
+        let lost = TargetLost { since_s: 3.06, at_s: 6.14, why };
+        let known = "target lost after 3.1 s: 127.0.0.1:8000: connection refused (for 3.1 s, then a last attempt failed too)";
+        assert_eq!(lost.to_string(), known);
+        assert_eq!(Ending::TargetLost(lost.clone()).within(Nanos::from_millis(6000)), None);
+        assert!(Ending::TargetLost(lost).within(Nanos::from_millis(7000)).is_some());
+        let mut all =
+            AllFailed { after: 20, planned: Some(5000), status: 401, reason: "Unauthorized".into(), ..AllFailed::default() };
+        assert_eq!(all.to_string(), "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)");
+        (all.planned, all.reason) = (None, String::new());
+        assert_eq!(all.to_string(), "stopped after 20 requests: every one failed with HTTP 401");
     }
 
     #[test]

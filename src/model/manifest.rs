@@ -55,10 +55,25 @@ pub struct Manifest {
     pub interrupted: bool,
     /// Why the run could not go on, where something else cut it short.
     pub error: Option<String>,
+    /// The cases that could not be measured to their end while others could, and why.
+    #[serde(default)]
+    pub failed: Vec<FailedCase>,
+    /// The names of the models that a target serves, by target URL; asked for where a request was answered with 404.
+    #[serde(default)]
+    pub served: BTreeMap<String, Vec<String>>,
     /// The parts of the run, in the order in which they ran.
     pub parts: Vec<Part>,
     /// What a reader must know.
     pub notes: Vec<String>,
+}
+
+/// A case that could not be measured to its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FailedCase {
+    /// Case id.
+    pub case: String,
+    /// What happened, in one line.
+    pub why: String,
 }
 
 /// One round of one case: when it ran, and what the tool saw of itself.

@@ -81,6 +81,9 @@ pub struct FailureExample {
     pub kind: FailureKind,
     /// How often.
     pub count: u64,
+    /// HTTP status of the first one, where one came; in results.json its words begin with it.
+    #[serde(skip)]
+    pub status: Option<u16>,
     /// Words of the first one.
     pub message: String,
     /// Where it happened.
@@ -273,6 +276,8 @@ pub struct Report {
     pub cases: Vec<CaseReport>,
     /// What the searches found.
     pub searches: Vec<SearchReport>,
+    /// What to do about failed requests: a sentence for each cause.
+    pub hints: Vec<String>,
     /// What the self-audits were held against.
     pub audit: AuditLimits,
 }

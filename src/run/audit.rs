@@ -66,7 +66,7 @@ pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits
     audit.reasons.extend(short_rate(&audit, sample.counts.scheduled, limits.achieved));
     audit.reasons.extend(without_file(sample.without_file));
     audit.reasons.extend(parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("{OFF_PLAN}{why}")));
-    let given_up = parts.iter().any(|part| matches!(part.ending, Some(Ending::Aborted(_))));
+    let given_up = parts.iter().any(|part| part.ending.as_ref().is_some_and(Ending::ends_case));
     if parts.len() < rounds as usize && !given_up {
         audit.reasons.push(format!("{OFF_PLAN}{} of {rounds} rounds ran", parts.len()));
     }

@@ -251,8 +251,8 @@ pub async fn reach_started(case: &Case, bench: &Bench, context: &Context) -> Res
     reach_each(std::iter::once((case, bench)), context).await
 }
 
-async fn reach(target: &Target, bench: &Bench, (url, route): (&str, &Route), context: &Context) -> Result<(), RunError> {
-    let began = Instant::now();
+/// An engine for what is asked besides the requests of a round.
+pub(super) fn engine(target: &Target, bench: &Bench, route: &Route, began: Instant) -> Result<Http, RunError> {
     let setting = Setting {
         clock: Clock::starting(began),
         gauges: Arc::new(Gauges::default()),
@@ -261,7 +261,12 @@ async fn reach(target: &Target, bench: &Bench, (url, route): (&str, &Route), con
         keep_bodies: false,
         manners: Default::default(),
     };
-    let engine = Http::new(target, route, setting)?;
+    Ok(Http::new(target, route, setting)?)
+}
+
+async fn reach(target: &Target, bench: &Bench, (url, route): (&str, &Route), context: &Context) -> Result<(), RunError> {
+    let began = Instant::now();
+    let engine = engine(target, bench, route, began)?;
     let tried = tokio::select! {
         biased;
         () = context.stop.reached(Level::Drain) => return Err(RunError::Interrupted),

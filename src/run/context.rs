@@ -23,6 +23,8 @@ pub struct Context {
     pub only: Vec<String>,
     /// Write into a folder that holds another run.
     pub force: bool,
+    /// `--keep-going`: a case goes on though its first requests all fail with the same HTTP status.
+    pub keep_going: bool,
     /// What an inconclusive ruling is in junit.xml.
     pub inconclusive: Inconclusive,
     /// The run's start on the monotonic clock.

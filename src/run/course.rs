@@ -1,7 +1,8 @@
 //! The course of a run: its rounds, one after another, and what they leave.
 
+use crate::engine::route::Route;
 use crate::frame::Table;
-use crate::model::manifest::Manifest;
+use crate::model::manifest::{FailedCase, Manifest};
 use crate::model::plan::{Case, Plan};
 use crate::model::seed::Seed;
 use crate::model::telemetry::Recorded;
@@ -10,6 +11,7 @@ use crate::run::bench::Bench;
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::fail_fast::FailFast;
 use crate::run::ledger::Ledger;
 use crate::run::line::Walk;
 use crate::run::managed::{Managed, Servers};
@@ -19,6 +21,7 @@ use crate::run::part::{Prepared, play, prepare};
 use crate::run::readings::Keeper;
 use crate::run::replies;
 use crate::run::rows::{Rows, table};
+use crate::run::served::list_models;
 use crate::run::stop::{Level, Stop};
 use crate::run::turn::{Played, Probing, Turn};
 use crate::store::journal::Writer;
@@ -60,8 +63,10 @@ pub struct Course<'a> {
     told: Vec<String>,
     fault: Option<RunError>,
     servers: Servers,
-    /// Cases whose own server could not be had, or was lost: the others go on.
+    /// Cases that cannot go on while the others can: their server could not be had, or every request failed alike.
     lost: Vec<(String, RunError)>,
+    /// Host and port of targets that went away: nothing is sent to them again.
+    gone: Vec<String>,
     models: Models,
     /// Rests of this length stand between two rounds.
     pause: Duration,
@@ -85,7 +90,7 @@ impl<'a> Course<'a> {
         let (told, drain) = (manifest.notes.clone(), plan.quests.first().map(|quest| quest.spec.drain));
         let pause = drain.unwrap_or(plan.pause).into();
         let (rows, recorded, ledger) = (Rows::new(), Vec::new(), Ledger::default());
-        let (servers, lost) = (Servers::default(), Vec::new());
+        let (servers, lost, gone) = (Servers::default(), Vec::new(), Vec::new());
         Ok(Course {
             plan,
             folder,
@@ -102,6 +107,7 @@ impl<'a> Course<'a> {
             fault: None,
             servers,
             lost,
+            gone,
             models: Models::default(),
             pause,
             begun: false,
@@ -111,6 +117,10 @@ impl<'a> Course<'a> {
     /// Rests, and plays a round. False where the run is over: interrupted, or unable to go on.
     pub fn play(&mut self, leg: &Leg<'_>) -> bool {
         if self.lost.iter().any(|(case, _)| *case == leg.case.id) {
+            return true;
+        }
+        if address(leg).is_some_and(|address| self.gone.contains(&address)) {
+            self.lost.push((leg.case.id.clone(), RunError::NotRun { round: leg.round }));
             return true;
         }
         if std::mem::replace(&mut self.begun, true) {
@@ -132,14 +142,27 @@ impl<'a> Course<'a> {
         self.fault.is_none() && !stopped
     }
 
-    /// A case with a server of its own loses no other one by it; but what a search seeks hangs on every probe.
+    /// Notes what a case failed by. Other cases go on where they can; but a search needs every probe.
     fn give_up(&mut self, leg: &Leg<'_>, fault: RunError) {
-        let own = leg.case.target.server.as_ref().is_some_and(|server| server.per_case) && leg.probe.is_none();
+        let per_case = leg.case.target.server.as_ref().is_some_and(|server| server.per_case);
+        if matches!(fault, RunError::TargetLost(_)) && !per_case {
+            self.gone.extend(address(leg));
+        }
         match fault {
             RunError::Interrupted => {}
-            RunError::Server(_) if own => self.lost.push((leg.case.id.clone(), fault)),
+            fault if leg.probe.is_none() && fault.is_of_one_case(per_case) => self.lost.push((leg.case.id.clone(), fault)),
             fault => self.fault = Some(fault),
         }
+    }
+
+    /// The watch over the first requests of the case, of which some may have been sent in earlier rounds.
+    fn fail_fast(&self, leg: &Leg<'_>, planned: Option<u64>) -> Option<FailFast> {
+        let rounds = if leg.probe.is_some() { 1 } else { u64::from(self.plan.rounds) };
+        // Sessions are planned, and requests are counted.
+        let planned = planned.filter(|_| !leg.bench.conversations).map(|planned| planned * rounds);
+        let index = leg.index as u32;
+        let earlier = self.rows.range((index, 0)..(index, leg.round)).flat_map(|(_, outcomes)| outcomes);
+        (!self.context.keep_going).then(|| FailFast::new(planned, earlier))
     }
 
     fn seed(&self, leg: &Leg<'_>) -> Seed {
@@ -184,6 +207,7 @@ impl<'a> Course<'a> {
             observer,
             server,
             guard: server.map(Managed::guard),
+            fail_fast: self.fail_fast(leg, planned),
         };
         let played = play(&turn, bench, ready, journal, self.context);
         self.keep(leg, (&walks, planned), played);
@@ -205,6 +229,7 @@ impl<'a> Course<'a> {
         leg.bench.tell(&mut self.manifest.notes);
         note_model(self.manifest.parts.last(), &mut self.manifest.notes);
         note_cut(&self.manifest.parts, &leg.case.id, &mut self.manifest.notes);
+        list_models(leg.case, leg.bench, &done.outcomes, &mut self.manifest.served);
         self.rows.insert((leg.index as u32, leg.round), done.outcomes);
         self.recorded.push(done.recorded);
         let noted = manifest::write(self.folder, self.manifest).map_err(RunError::from);
@@ -227,9 +252,9 @@ impl<'a> Course<'a> {
     /// The rows of the whole run as a table, and the fault that ended it before its plan.
     pub fn finish(mut self) -> Result<(Table, Option<RunError>), RunError> {
         self.servers.stop(&self.context.stop);
-        let mut lost = self.lost.into_iter();
-        let fault = self.fault.or_else(|| lost.next().map(|(_, fault)| fault));
-        self.manifest.notes.extend(lost.map(|(case, fault)| format!("`{case}`: {}", fault.brief())));
+        let failed = self.lost.iter().map(|(case, fault)| FailedCase { case: case.clone(), why: fault.brief() });
+        self.manifest.failed = failed.collect();
+        let fault = self.fault.or_else(|| self.lost.into_iter().next().map(|(_, fault)| fault));
         self.manifest.notes.extend(self.ledger.notes());
         self.manifest.notes.extend(replies::notes(&self.rows, self.unstreamed));
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
@@ -246,6 +271,11 @@ impl<'a> Course<'a> {
         let (case, round) = (leg.case.id.clone(), leg.round);
         let _ = self.context.events.send(Event::CaseStarted { case, round, part, parts, total, seconds });
     }
+}
+
+/// Host and port of the target of a round; None for the simulator and for a model in this process.
+fn address(leg: &Leg<'_>) -> Option<String> {
+    leg.bench.route.as_ref().map(Route::host_and_port)
 }
 
 /// The pause between rounds; a signal ends it.

@@ -14,9 +14,11 @@ use crate::engine::http::{Finished, dropped};
 use crate::engine::target::Engine;
 use crate::model::call::Call;
 use crate::model::outcome::Phase;
+use crate::model::seed::Seed;
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
-use crate::run::gate::Gate;
+use crate::run::contact::Contact;
+use crate::run::gate::{Gate, Slot};
 use crate::run::rounds::Rounds;
 use crate::run::stop::{Level, Stop};
 use crate::run::timer::Timer;
@@ -64,8 +66,10 @@ pub struct Drive {
     pub quota: Arc<Quota>,
     /// Whether the slots decide when a request leaves, or the plan does.
     pub closed: bool,
-    /// The run started the server itself.
-    pub managed: bool,
+    /// Whether the target can be reached, as all lanes see it.
+    pub contact: Arc<Contact>,
+    /// The round's seed.
+    pub seed: Seed,
     /// `max_in_flight`.
     pub room: Option<Arc<Room>>,
     /// Where outcomes go.
@@ -119,6 +123,8 @@ pub struct Departure {
     pub intended: Nanos,
     /// Its phase, and that of the session which it begins.
     pub phase: Phase,
+    /// Connections in a row that failed for its user before it; 0 in an open loop, which has no users.
+    pub failed: u32,
 }
 
 impl Drive {
@@ -162,20 +168,20 @@ impl Drive {
 
     async fn next_closed(&self) -> Option<Departure> {
         let ready = async {
-            let intended = tokio::select! {
+            let slot = tokio::select! {
                 biased;
-                intended = self.gate.slot() => intended,
+                slot = self.gate.slot() => slot,
                 () = self.spent.reached(Level::Drain) => return None,
             };
-            Some((intended, self.queue.recv().await.ok()?))
+            Some((slot, self.queue.recv().await.ok()?))
         };
-        let (intended, call) = tokio::select! {
+        let (Slot { since: intended, failed }, call) = tokio::select! {
             biased;
             ready = ready => ready?,
             () = self.deadline(&self.timer) => return None,
         };
         let phase = self.quota.admit(call.seq, intended)?;
-        Some(Departure { call, intended, phase })
+        Some(Departure { call, intended, phase, failed })
     }
 
     async fn next_open(&self) -> Option<Departure> {
@@ -185,7 +191,7 @@ impl Drive {
         if phase == Phase::Measured {
             self.quota.begin(intended);
         }
-        Some(Departure { call, intended, phase })
+        Some(Departure { call, intended, phase, failed: 0 })
     }
 
     /// Resolves when a duration ends the sending; never, where none does.
@@ -209,7 +215,7 @@ impl Drive {
         if let Some(room) = &self.room
             && !room.enter()
         {
-            let Departure { call, intended, phase } = departure;
+            let Departure { call, intended, phase, .. } = departure;
             let why = format!("max_in_flight of {} was reached", room.most);
             let first = Finished::bare(dropped(&call, phase, intended, &why));
             self.deliver(first).await;
@@ -217,35 +223,32 @@ impl Drive {
         }
         let flight = Flight::new(self.clone());
         tokio::task::spawn_local(async move {
-            match &self.visits {
-                Some(visits) if departure.call.turns > 1 => {
-                    let left = self.visit(visits, departure).await;
-                    self.rest(left.first()).await;
-                    self.release();
-                    self.deliver_all(left).await;
-                }
+            let failed = departure.failed;
+            let left = match &self.visits {
+                Some(visits) if departure.call.turns > 1 => self.visit(visits, departure).await,
                 _ => {
-                    let Departure { call, intended, phase } = departure;
-                    let finished = self.engine.call(call, intended, phase, self.given_up()).await;
-                    self.rest(Some(&finished)).await;
-                    self.release();
-                    self.deliver(finished).await;
+                    let Departure { call, intended, phase, .. } = departure;
+                    vec![self.engine.call(call, intended, phase, self.given_up()).await]
                 }
-            }
+            };
+            self.conclude(left, failed).await;
             // Only now: the lane ends when nothing is in flight, and a full channel must not cost an outcome then.
             drop(flight);
         });
     }
 
-    /// Makes room for what comes next.
-    fn release(&self) {
+    /// Makes room for what comes next. `failed`: connections in a row that failed for the user who is free now.
+    fn release(&self, failed: u32) {
         if let Some(room) = &self.room {
             room.taken.fetch_sub(1, Ordering::Relaxed);
         }
         let now = self.clock.now();
         match &self.rounds {
-            Some(rounds) => rounds.ended(now),
-            None => self.gate.free(now),
+            Some(rounds) => {
+                self.gate.wait(failed);
+                rounds.ended(now);
+            }
+            None => self.gate.free(now, failed),
         }
     }
 
@@ -262,6 +265,7 @@ impl Drive {
     }
 
     pub(super) async fn deliver(&self, finished: Finished) {
+        self.contact.see(&finished.outcome);
         // The collector outlives the lanes; were it gone, its own error says why, and there is nothing left to send for.
         if self.results.send(finished).await.is_err() {
             self.halt.press();
@@ -289,6 +293,7 @@ impl Drive {
     }
 }
 
+mod reconnect;
 mod staff;
 #[cfg(test)]
 mod tests;

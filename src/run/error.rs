@@ -4,6 +4,7 @@ use crate::engine::error::EngineError;
 use crate::engine::local::error::LocalError;
 use crate::engine::server::ServerError;
 use crate::frame::FrameError;
+use crate::model::ending::{AllFailed, Ending, TargetLost};
 use crate::model::outcome::Failure;
 use crate::prompts::PromptError;
 use crate::scenario::render::RenderError;
@@ -42,6 +43,18 @@ pub enum RunError {
         requests: u64,
         /// The last failure.
         why: String,
+    },
+    /// The target went away while a case was measured.
+    #[error("{0}")]
+    TargetLost(TargetLost),
+    /// Every request of a case failed with the same HTTP status.
+    #[error("{0}")]
+    AllFailed(AllFailed),
+    /// A round was not begun, since an earlier one had lost its target. Rounds count from 0.
+    #[error("{}not run: target lost", if *round == 0 { String::new() } else { format!("round {} ", round + 1) })]
+    NotRun {
+        /// The round.
+        round: u32,
     },
     /// A server under management cannot be had, or was lost.
     #[error(transparent)]
@@ -136,6 +149,24 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// The error that a round's own decision to end is, if it is one.
+    pub fn of_ending(ending: &Ending) -> Option<RunError> {
+        match ending {
+            Ending::TargetLost(lost) => Some(RunError::TargetLost(lost.clone())),
+            Ending::AllFailed(failed) => Some(RunError::AllFailed(failed.clone())),
+            Ending::Aborted(_) | Ending::Saturated(_) => None,
+        }
+    }
+
+    /// Whether it ends the one case alone; `per_case`: its server is its own.
+    pub fn is_of_one_case(&self, per_case: bool) -> bool {
+        match self {
+            RunError::Server(_) => per_case,
+            RunError::TargetLost(_) | RunError::AllFailed(_) | RunError::NotRun { .. } => true,
+            _ => false,
+        }
+    }
+
     /// What happened in one line, without the lines of a server's log, which lies in the run folder.
     pub fn brief(&self) -> String {
         let whole = self.to_string();

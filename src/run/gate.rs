@@ -15,7 +15,9 @@ use tokio::sync::Notify;
 /// ```
 #[derive(Default)]
 pub struct Gate {
-    free: RefCell<VecDeque<Nanos>>,
+    free: RefCell<VecDeque<Slot>>,
+    /// Static load: the failed connections in a row of users that wait for the next batch.
+    waiting: RefCell<Vec<u32>>,
     freed: Notify,
     in_flight: Cell<usize>,
     idle: Notify,
@@ -24,6 +26,15 @@ pub struct Gate {
     /// Slots that there are, free or not, and slots that there should be.
     slots: Cell<usize>,
     wanted: Cell<usize>,
+}
+
+/// A user who may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Since when.
+    pub since: Nanos,
+    /// Its connections in a row that failed.
+    pub failed: u32,
 }
 
 impl Gate {
@@ -48,7 +59,7 @@ impl Gate {
             self.wanted.set(if more { wanted + 1 } else { wanted.saturating_sub(1) });
             if self.slots.get() < self.wanted.get() {
                 self.slots.set(self.slots.get() + 1);
-                self.offer(at);
+                self.offer(at, 0);
             } else if self.slots.get() > self.wanted.get() && self.free.borrow_mut().pop_back().is_some() {
                 self.slots.set(self.slots.get() - 1);
             }
@@ -57,21 +68,27 @@ impl Gate {
 
     /// Every user sends again, all at `at`.
     pub fn refill(&self, at: Nanos) {
-        (0..self.wanted.get()).for_each(|_| self.offer(at));
+        let mut failed = self.waiting.take().into_iter();
+        (0..self.wanted.get()).for_each(|_| self.offer(at, failed.next().unwrap_or(0)));
     }
 
-    fn offer(&self, at: Nanos) {
-        self.free.borrow_mut().push_back(at);
+    /// A user waits for the next batch, after so many connections in a row that failed.
+    pub fn wait(&self, failed: u32) {
+        self.waiting.borrow_mut().push(failed);
+    }
+
+    fn offer(&self, since: Nanos, failed: u32) {
+        self.free.borrow_mut().push_back(Slot { since, failed });
         self.freed.notify_one();
     }
 
     /// The slot that has been free for longest; waits for one.
-    pub async fn slot(&self) -> Nanos {
+    pub async fn slot(&self) -> Slot {
         loop {
             // The borrow ends before the wait: nothing else may hold the queue then.
             let slot = self.free.borrow_mut().pop_front();
             match slot {
-                Some(since) => return since,
+                Some(slot) => return slot,
                 None => self.freed.notified().await,
             }
         }
@@ -82,13 +99,13 @@ impl Gate {
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
-    /// A request has ended: its slot is free since `at`, unless its user goes.
-    pub fn free(&self, at: Nanos) {
+    /// A request has ended: its slot is free since `at`, unless its user goes. `failed`: its connections in a row that failed.
+    pub fn free(&self, at: Nanos, failed: u32) {
         self.pass(at);
         if self.slots.get() > self.wanted.get() {
             self.slots.set(self.slots.get() - 1);
         } else {
-            self.offer(at);
+            self.offer(at, failed);
         }
     }
 
@@ -122,7 +139,7 @@ mod tests {
     }
 
     fn free(gate: &Gate) -> Vec<u64> {
-        gate.free.borrow_mut().drain(..).map(|slot| slot.0).collect()
+        gate.free.borrow_mut().drain(..).map(|slot| slot.since.0).collect()
     }
 
     #[test]
@@ -131,13 +148,13 @@ mod tests {
         assert_eq!((free(&gate), gate.next_change()), (vec![0, 0], Some(Nanos(10))));
         gate.pass(Nanos(15));
         assert_eq!(free(&gate), [10]);
-        gate.free(Nanos(19));
+        gate.free(Nanos(19), 0);
         assert_eq!(free(&gate), [19]);
         // Three in flight, one wanted: the next two that end are not refilled, whatever ran the changes.
-        gate.free(Nanos(25));
-        gate.free(Nanos(26));
+        gate.free(Nanos(25), 0);
+        gate.free(Nanos(26), 0);
         assert_eq!((free(&gate), gate.slots.get()), (vec![], 1));
-        gate.free(Nanos(27));
+        gate.free(Nanos(27), 0);
         gate.pass(Nanos(50));
         assert_eq!((free(&gate), gate.next_change()), (vec![27, 40], None));
     }
@@ -151,14 +168,14 @@ mod tests {
         assert_eq!(free(&busy), [0]);
         busy.pass(Nanos(8));
         assert_eq!((free(&busy), busy.slots.get()), (vec![], 1));
-        busy.free(Nanos(9));
+        busy.free(Nanos(9), 0);
         assert_eq!(free(&busy), [9]);
     }
 
     #[tokio::test]
     async fn a_slot_carries_the_instant_at_which_it_became_free() {
         let gate = Rc::new(Gate::new(vec![more(0)]));
-        assert_eq!(gate.slot().await, Nanos::ZERO);
+        assert_eq!(gate.slot().await, Slot { since: Nanos::ZERO, failed: 0 });
         gate.enter();
         let local = tokio::task::LocalSet::new();
         let waiting = gate.clone();
@@ -168,12 +185,25 @@ mod tests {
                 async move { gate.slot().await }
             });
             tokio::task::yield_now().await;
-            waiting.free(Nanos(7));
+            waiting.free(Nanos(7), 3);
             let slot = waiter.await.unwrap();
             waiting.leave();
             waiting.empty().await;
             slot
         });
-        assert_eq!(slot.await, Nanos(7));
+        assert_eq!(slot.await, Slot { since: Nanos(7), failed: 3 });
+    }
+
+    #[test]
+    fn a_user_of_a_static_load_keeps_its_failed_connections_over_the_batch() {
+        let gate = Gate::new(vec![more(0), more(0)]);
+        assert_eq!(free(&gate), [0, 0]);
+        gate.wait(2);
+        gate.wait(0);
+        gate.refill(Nanos(9));
+        let slots: Vec<(u64, u32)> = gate.free.borrow_mut().drain(..).map(|slot| (slot.since.0, slot.failed)).collect();
+        assert_eq!(slots, [(9, 2), (9, 0)]);
+        gate.refill(Nanos(12));
+        assert!(gate.free.borrow().iter().all(|slot| slot.failed == 0));
     }
 }

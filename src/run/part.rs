@@ -8,6 +8,7 @@ use crate::engine::local::session::Session;
 use crate::engine::manners::Manners;
 use crate::engine::route::Route;
 use crate::model::call::Call;
+use crate::model::ending::Ending;
 use crate::model::keep::Bodies;
 use crate::model::load::Shape;
 use crate::model::manifest::{Part, Vitals};
@@ -23,6 +24,7 @@ use crate::prompts::Prompts;
 use crate::run::audit::many;
 use crate::run::bench::Bench;
 use crate::run::collect::{Collected, Collector, Desk};
+use crate::run::contact::Contact;
 use crate::run::context::Context;
 use crate::run::drive::{Drive, Room};
 use crate::run::error::RunError;
@@ -103,7 +105,7 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     };
     let written = scribe.map_or(Ok(()), Scribe::finish);
     let Collected { outcomes, mut journal, fault, ending, hopeless } = collector.finish()?;
-    (part.ending, part.untold) = (ending, untold);
+    (part.ending, part.untold) = (ending.or(stage.contact.lost().map(Ending::TargetLost)), untold);
     part.probe = turn.probe.map(|Probing { share, .. }| Probe { share, hopeless });
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
@@ -119,6 +121,7 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.brief());
     }
+    let fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::of_ending));
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
     let unstreamed = reading(&stage.gauges).unstreamed;
@@ -142,6 +145,7 @@ struct Stage<'a> {
     rounds: Option<Arc<Rounds>>,
     spent: Stop,
     halt: Stop,
+    contact: Arc<Contact>,
     /// The run's switch, as far as this round goes.
     stop: Stop,
 }
@@ -159,6 +163,7 @@ impl<'a> Stage<'a> {
         let rounds = if let Shape::Static { batch } = load.shape { Some(Arc::new(Rounds::new(batch))) } else { None };
         let (spent, halt) = (Stop::default(), Stop::default());
         let sheets = Arc::new(Sheets::new(turn, halt.clone()));
+        let contact = Arc::new(Contact::new(stop.clone(), context.events.clone()));
         let over = [&spent, &halt, &stop].map(Clone::clone);
         let session = turn.model.clone().map(|host| (host, Arc::new(session(turn.case, clock, Some(&sheets), over))));
         Stage {
@@ -175,6 +180,7 @@ impl<'a> Stage<'a> {
             rounds,
             spent,
             halt,
+            contact,
             stop,
         }
     }
@@ -192,6 +198,7 @@ impl<'a> Stage<'a> {
             events: self.context.events.clone(),
             halt: self.halt.clone(),
             watcher: Watcher::over(self.turn.case, self.turn.round, self.turn.planned),
+            fail_fast: self.turn.fail_fast.clone(),
             stop: self.stop.clone(),
             lookout: self.turn.probe.filter(|probe| probe.may_stop).map(|_| Lookout::new(self.turn.case)),
         }
@@ -225,7 +232,7 @@ impl<'a> Stage<'a> {
         let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, keep_bodies, manners };
         let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
         let (rounds, spent) = (self.rounds.clone(), self.spent.clone());
-        let managed = target.server.is_some();
+        let (contact, seed) = (self.contact.clone(), self.turn.seed);
         let ahead = needed(&load, &changes, queue.len());
         Lane::start(index, clock, gauges, halt.clone(), move || {
             Ok(Drive {
@@ -236,7 +243,8 @@ impl<'a> Stage<'a> {
                 queue,
                 quota,
                 closed: load.shape.closed(),
-                managed,
+                contact,
+                seed,
                 room,
                 results,
                 stop,

@@ -13,7 +13,9 @@ use crate::model::sample::Sample;
 use crate::model::search::SearchReport;
 use crate::run::audit::{audit, caution};
 use crate::run::error::RunError;
+use crate::run::hints::hints;
 use crate::run::search;
+use crate::run::unmeasured::{failure, without_success};
 use crate::view;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,14 +37,18 @@ pub(super) fn ran<'a>(plan: &'a Plan, manifest: &Manifest) -> Vec<&'a Case> {
 }
 
 /// The report of these cases and searches, with the verdict on all of them.
-pub(super) fn concluded(plan: &Plan, manifest: Manifest, cases: Vec<CaseReport>, searches: Vec<SearchReport>) -> Report {
+pub(super) fn concluded(plan: &Plan, manifest: Manifest, mut cases: Vec<CaseReport>, searches: Vec<SearchReport>) -> Report {
     let verdict = match &manifest.error {
         Some(_) => RunVerdict::Error,
         None if searches.is_empty() => judge::overall(&cases),
         None => judge::found(&searches, &cases),
     };
+    if verdict == RunVerdict::Error && !manifest.interrupted {
+        cases.iter_mut().for_each(without_success);
+    }
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
-    Report { description: plan.description.clone(), manifest, verdict, exit_code, audit: plan.audit, cases, searches }
+    let hints = hints(plan, &manifest, &cases, verdict);
+    Report { description: plan.description.clone(), manifest, verdict, exit_code, audit: plan.audit, cases, searches, hints }
 }
 
 /// What `work` makes of each item, in their order, on several threads. No item knows of another one, so how many there are changes
@@ -74,7 +80,11 @@ fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         reckon_case(plan, &table.excerpt(&case.id, &stage)?, &facts, &whole.audit.reasons)
     });
     let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
-    Ok(std::iter::once(whole).chain(stages).collect())
+    let reports: Vec<CaseReport> = std::iter::once(whole).chain(stages).collect();
+    Ok(match failure(plan, case, manifest) {
+        Some(failure) => failure.applied(case, reports),
+        None => reports,
+    })
 }
 
 /// A part of a case as one of its stage.
@@ -108,9 +118,13 @@ pub(super) fn judged(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &
     let seed = |check: &Check| plan.seed.child(case.id.as_str()).child(check.expr.as_str());
     let ruled = case.checks.iter().map(|check| judge::rule(check, &sample, audit.valid, seed(check)));
     let (aborted, saturated) = endings(&parts);
+    let explained = |verdict: Verdict| match (verdict.note.as_deref(), audit.reasons.first()) {
+        (Some(judge::REJECTED), Some(why)) => Verdict { note: Some(format!("{} ({why})", judge::REJECTED)), ..verdict },
+        _ => verdict,
+    };
     let verdicts = match &aborted {
-        Some(lost) => judge::given_up(ruled.collect(), lost),
-        None => ruled.collect(),
+        Some(lost) => judge::given_up(ruled.map(explained).collect(), lost),
+        None => ruled.map(explained).collect(),
     };
     Ok(Judged { sample, audit, verdicts, aborted, saturated })
 }
@@ -184,6 +198,8 @@ fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Result<Vec<St
             Some(format!("`{}`: {lost}. Requests that were cut off then are no part of any figure.", lost.expr))
         }
         Ending::Saturated(seen) => Some(format!("{seen}. Arrivals that were not sent then are no part of any figure.")),
+        Ending::TargetLost(lost) => Some(format!("{lost}. Requests that were cancelled then are not part of any metric.")),
+        Ending::AllFailed(failed) => Some(format!("{failed}. Requests that were cancelled then are not part of any metric.")),
     };
     Ok(parts.iter().filter_map(said).chain(frame::notes(table, facts)?).collect())
 }

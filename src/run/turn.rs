@@ -8,6 +8,7 @@ use crate::model::plan::Case;
 use crate::model::seed::Seed;
 use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
+use crate::run::fail_fast::FailFast;
 use crate::run::ledger::Sent;
 use crate::run::line::Walk;
 use crate::run::managed::Managed;
@@ -43,6 +44,8 @@ pub struct Turn<'a> {
     pub bodies: (Bodies, &'a Path),
     /// What is sampled meanwhile.
     pub observer: &'a Observer,
+    /// Stops the case if its first requests all fail with the same status; None under `--keep-going`.
+    pub fail_fast: Option<FailFast>,
     /// The process all of whose descendants are sampled as its managed server.
     pub guard: Option<u32>,
 }

@@ -112,7 +112,7 @@ impl Drive {
 
     /// Plays a session. What comes back is still to be delivered: its last outcome, and the turns that were not sent.
     pub async fn visit(&self, visits: &Visits, first: Departure) -> Vec<Finished> {
-        let Departure { mut call, mut intended, phase } = first;
+        let Departure { mut call, mut intended, phase, .. } = first;
         let (session, turns) = (Unsent::of(&call, phase), call.turns);
         let mut talk = None;
         loop {

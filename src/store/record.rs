@@ -112,7 +112,7 @@ mod gaps {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::model::ending::{Aborted, Ending, Saturated};
+    use crate::model::ending::{Aborted, AllFailed, Ending, Saturated, TargetLost};
     use crate::model::manifest::Vitals;
     use crate::model::outcome::FailureKind;
     use crate::model::search::Part as Probe;
@@ -217,7 +217,10 @@ pub mod tests {
     fn ending(number: u64) -> Option<Ending> {
         let aborted = Aborted { check: number as u32, expr: number.to_string(), planned: Some(number), ..Aborted::default() };
         let saturated = Saturated { at_s: number as f64, ..Saturated::default() };
-        [None, Some(Ending::Aborted(aborted)), Some(Ending::Saturated(saturated))][number as usize % 3].clone()
+        let lost = TargetLost { at_s: number as f64, why: number.to_string(), ..TargetLost::default() };
+        let failed = AllFailed { after: number, reason: number.to_string(), ..AllFailed::default() };
+        let all = [Ending::Aborted(aborted), Ending::Saturated(saturated), Ending::TargetLost(lost), Ending::AllFailed(failed)];
+        all.get(number as usize % 5).cloned()
     }
 
     /// Any record.

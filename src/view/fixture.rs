@@ -195,8 +195,14 @@ pub fn failing() -> CaseReport {
     case.timelines.failures = (0..11).map(|index| (end * (0.5 + 0.04 * f64::from(index)), 1.0)).collect();
     let nasty = "a|b `c` <img src=x onerror=alert(1)>\n| row | ]]> \u{1b}[31m\u{0} ``d`` & $x$ \\";
     case.failures = vec![
-        FailureExample { kind: FailureKind::Http5xx, count: 9, message: nasty.into(), at: "headers".into() },
-        FailureExample { kind: FailureKind::Truncated, count: 2, message: String::new(), at: "after 12 events".into() },
+        FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: nasty.into(), at: "headers".into() },
+        FailureExample {
+            kind: FailureKind::Truncated,
+            count: 2,
+            status: None,
+            message: String::new(),
+            at: "after 12 events".into(),
+        },
     ];
     case.verdicts[1].ruling = Ruling::Fail;
     case
@@ -218,6 +224,7 @@ pub fn no_data() -> CaseReport {
         failures: vec![FailureExample {
             kind: FailureKind::Connect,
             count: 8,
+            status: None,
             message: "connection refused".into(),
             at: "connecting".into(),
         }],

@@ -4,6 +4,7 @@ use crate::model::check::{Ruling, Verdict};
 use crate::model::outcome::FailureKind;
 use crate::model::report::{CaseReport, OFF_PLAN, Report, RunVerdict};
 use crate::view::dataset_end;
+use crate::view::failed::failures;
 use crate::view::format::{against, plain, title, unit_of};
 use crate::view::relative;
 use crate::view::search::sentence;
@@ -20,14 +21,16 @@ pub fn word(verdict: RunVerdict) -> &'static str {
     }
 }
 
-/// What it rests on, and what to do where there is something to do.
+/// What it rests on, and what to do about what went wrong.
 pub fn reason(report: &Report) -> String {
-    dataset_end::explain(report, || verdict_reason(report), || passed(report))
+    let sentences = dataset_end::explain(report, || verdict_reason(report), || passed(report));
+    let hints = report.hints.iter().map(|hint| format!(" {}", plain(hint)));
+    std::iter::once(sentences).chain(hints).collect()
 }
 
 fn verdict_reason(report: &Report) -> String {
     if report.cases.is_empty() {
-        return "no case ran, so there is nothing to judge.".to_owned();
+        return "no case ran.".to_owned();
     }
     let found = || report.searches.iter().map(|search| sentence(report, search)).collect::<Vec<_>>().join("; ") + ".";
     match report.verdict {
@@ -124,21 +127,21 @@ fn given_up(report: &Report) -> bool {
 }
 
 fn cut_short(report: &Report) -> String {
-    format!("the run was cut short: {}; a case that did not end is not judged.", extent(report))
+    format!("interrupted after {}; unfinished cases are not judged.", extent(report))
 }
 
 fn invalid(report: &Report) -> String {
     let unsound: Vec<&CaseReport> = report.cases.iter().filter(|case| !case.audit.valid).collect();
     let Some(first) = unsound.first() else {
-        return "the run did not happen as planned; see the notes.".to_owned();
+        return "the run deviated from its plan; see Notes.".to_owned();
     };
     let why = first.audit.reasons.first().map_or("no reason was given", String::as_str);
     if let Some(why) = why.strip_prefix(OFF_PLAN) {
         let (count, all) = (unsound.len(), report.cases.len());
-        return format!("{count} of {all} cases did not run as planned; `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
+        return format!("{count} of {all} cases deviated from the plan. `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
     }
     format!(
-        "{} of {} cases measured the load generator, not the server; `{}`: {}. {}",
+        "the load generator was the bottleneck in {} of {} cases, so their numbers are not the server's. `{}`: {}. {}",
         unsound.len(),
         report.cases.len(),
         first.id,
@@ -155,28 +158,31 @@ fn capital(text: &str) -> String {
 
 fn remedy(unsound: &CaseReport) -> &'static str {
     match unsound.audit.dropped {
-        0 => "Give the tool more cores or less load.",
+        0 => "Run llmscen on an idle machine or with more CPU cores, or lower the load; `audit.stall_p99` sets this threshold.",
         _ => "Raise `load.max_in_flight`, or lower the rate.",
     }
 }
 
 fn error(report: &Report) -> String {
-    if let Some(why) = &report.manifest.error {
-        let why = plain(why);
-        let end = if why.ends_with(['.', '?']) { "" } else { "." };
-        return format!("the run could not go on; {why}{end}");
+    let failed = &report.manifest.failed;
+    let stopped = report.manifest.error.as_ref().filter(|why| failed.iter().all(|own| own.why != **why));
+    if stopped.is_some() || !failed.is_empty() {
+        let stopped = stopped.map(|why| format!("the run stopped: {}", plain(why).trim_end_matches('.')));
+        let all = stopped.into_iter().chain(failures(report)).collect::<Vec<_>>().join("; ");
+        let end = if all.ends_with('?') { "" } else { "." };
+        return format!("{all}{end}");
     }
     let dead = report.cases.iter().find(|case| case.counts.ok == 0).and_then(|case| Some((case, case.failures.first()?)));
     match dead {
         Some((case, failure)) => format!(
-            "the run could not be carried out; at `{}` {} of {} requests ended in `{}`: {}.",
-            case.id,
+            "no request succeeded: {} of {} in `{}` failed with `{}`: {}.",
             failure.count,
             case.counts.scheduled,
+            case.id,
             failure.kind,
             plain(&failure.message).trim_end_matches('.')
         ),
-        None => format!("the run could not be carried out; {}.", extent(report)),
+        None => format!("no request succeeded: {}.", extent(report)),
     }
 }
 
@@ -184,7 +190,7 @@ fn error(report: &Report) -> String {
 pub fn interruption(report: &Report) -> Option<String> {
     let cut = report.manifest.parts.iter().filter_map(|part| part.cut_short.as_deref()).next();
     let why = cut.map(|why| format!(" ({})", plain(why))).unwrap_or_default();
-    report.manifest.interrupted.then(|| format!("The run was cut short{why}; every figure covers only what had ended by then."))
+    report.manifest.interrupted.then(|| format!("Run interrupted{why}. Results cover only the requests that finished."))
 }
 
 #[cfg(test)]
@@ -214,13 +220,13 @@ mod tests {
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Invalid, 4),
-                "1 of 1 cases measured the load generator, not the server; `base`: schedule lag p99 8.1 ms is over 5 ms. Give the tool more cores or less load.",
+                "the load generator was the bottleneck in 1 of 1 cases, so their numbers are not the server's. `base`: schedule lag p99 8.1 ms is over 5 ms. Run llmscen on an idle machine or with more CPU cores, or lower the load; `audit.stall_p99` sets this threshold.",
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Error, 3),
-                "the run could not be carried out; at `base` 8 of 8 requests ended in `connect`: connection refused.",
+                "no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.",
             ),
-            (report_of(vec![], RunVerdict::Pass, 0), "no case ran, so there is nothing to judge."),
+            (report_of(vec![], RunVerdict::Pass, 0), "no case ran."),
             (
                 report_of(vec![no_data()], RunVerdict::Fail, 1),
                 "1 of 1 limits broken: `ttft.p99 < 500ms` at `base`, there is no data for it.",
@@ -244,7 +250,7 @@ mod tests {
         let mut cut = no_data();
         cut.audit.reasons = vec![format!("{OFF_PLAN}interrupted")];
         let line = reason(&report_of(vec![cut], RunVerdict::Invalid, 4));
-        assert_eq!(line, "1 of 1 cases did not run as planned; `base`: interrupted.");
+        assert_eq!(line, "1 of 1 cases deviated from the plan. `base`: interrupted.");
     }
 
     #[test]
@@ -254,9 +260,9 @@ mod tests {
         report.manifest.interrupted = true;
         report.manifest.parts = vec![Part { cut_short: Some("Ctrl-C".into()), ..Part::default() }];
         let text = interruption(&report).unwrap();
-        assert_eq!(text, "The run was cut short (Ctrl-C); every figure covers only what had ended by then.");
+        assert_eq!(text, "Run interrupted (Ctrl-C). Results cover only the requests that finished.");
         report.verdict = RunVerdict::Invalid;
-        let why = "the run was cut short: 1 case, 240 of 240 requests ok; a case that did not end is not judged.";
+        let why = "interrupted after 1 case, 240 of 240 requests ok; unfinished cases are not judged.";
         assert_eq!(reason(&report), why);
         report.verdict = RunVerdict::Fail;
         assert_ne!(reason(&report), why, "a limit that is broken by what there is stays the news");

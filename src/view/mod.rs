@@ -11,6 +11,7 @@ pub mod compat;
 mod dataset_end;
 mod error;
 mod escape;
+mod failed;
 #[cfg(test)]
 mod fixture;
 pub mod format;

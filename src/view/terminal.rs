@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn the_last_line_is_the_verdict_and_its_reason() {
         let report = report_of(vec![no_data()], RunVerdict::Error, 3);
-        let reason = "the run could not be carried out; at `base` 8 of 8 requests ended in `connect`: connection refused.\n";
+        let reason = "no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.\n";
         assert_eq!(verdict_line(&report, false), format!("ERROR: {reason}"));
         assert_eq!(verdict_line(&report, true), format!("\u{1b}[31mERROR\u{1b}[0m: {reason}"));
     }

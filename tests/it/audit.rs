@@ -122,7 +122,7 @@ fn too_little_room_is_a_run_off_its_plan_and_not_a_slow_tool() {
     let reasons = reasons(&lab);
     let [reason] = reasons.as_slice() else { panic!("{reasons:#?}") };
     assert!(reason.starts_with("the run did not happen as planned: ") && reason.ends_with("under `max_in_flight`"), "{reason}");
-    assert!(ran.out.contains("did not run as planned"), "{}", ran.out);
+    assert!(ran.out.contains("deviated from the plan"), "{}", ran.out);
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod live;
 #[cfg(feature = "local")]
 mod local;
 mod local_models;
+mod lost;
 mod manners;
 mod mix;
 mod outputs;

@@ -55,6 +55,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         planned: None,
         seed: plan.seed,
         server: None,
+        fail_fast: None,
         guard: None,
         probe: None,
         model: None,

@@ -254,8 +254,33 @@ fn a_port_that_refuses_is_not_stormed() {
     kill_process(yard.pid("pid"), Signal::KILL).unwrap();
     finish(child).expect(3);
     let refused = yard.0.results()["cases"][0]["counts"]["failures"]["connect"].as_u64().unwrap();
-    // Four users in the second that the process has left, with room for a machine that is busy.
-    assert!((1..4000).contains(&refused), "{refused}");
+    // Four users in the second that the process has left, each waiting twice as long after every connection that failed.
+    assert!((1..40).contains(&refused), "{refused}");
+}
+
+#[test]
+fn a_server_whose_port_is_gone_is_lost_though_its_process_goes_on() {
+    let (yard, port) = (Yard::new(), port());
+    let command = format!("[sh, -c, '{} simulate --listen 127.0.0.1:{port} & echo $! > pid; wait; sleep 100']", tool().display());
+    let child = yard.start(&managed(port, &command, BY_LOG, ENDLESS));
+    kill_process(yard.pid("pid"), Signal::KILL).unwrap();
+    let ran = finish(child).expect(3);
+    assert!(ran.out.contains("ERROR: target lost after "), "{}", ran.out);
+    let refused = yard.0.results()["cases"][0]["counts"]["failures"]["connect"].as_u64().unwrap();
+    assert!((4..=48).contains(&refused), "{refused}");
+}
+
+#[test]
+fn every_case_whose_own_server_fails_is_explained() {
+    let (yard, port) = (Yard::new(), port());
+    let more = format!("{BY_LOG}    per_case: true\n");
+    let matrix = "matrix: { target.server.args.listen: [nonsense, rubbish] }\n";
+    let command = simulator(port).replace(&format!("--listen 127.0.0.1:{port} "), "");
+    let ran = yard.0.run(&(managed(port, &command, &more, "concurrency: 1, requests: 3") + matrix)).expect(3);
+    let verdict = ran.out.lines().find(|line| line.starts_with("ERROR: ")).unwrap();
+    for named in ["nonsense`", "rubbish`", "before it was ready: exit status 2"] {
+        assert!(verdict.contains(named), "{verdict}");
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn round(telemetry: &str, server: Option<u32>) -> Played {
         bodies: (Bodies::None, Path::new("")),
         observer: &Observer::of(&plan, &context),
         server: None,
+        fail_fast: None,
         guard: server,
     };
     let own = (turn.walks, turn.seed);

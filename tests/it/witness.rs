@@ -45,6 +45,7 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (Conducted, Ve
         output: Some(folder.join("out")),
         only: Vec::new(),
         force: true,
+        keep_going: false,
         inconclusive: llmscen::view::Inconclusive::Failure,
         origin,
         wall_ns: 0,

@@ -136,7 +136,12 @@ impl View {
                 part.into_iter().filter(|part| part.state == State::Running).for_each(|part| part.state = State::Ended);
             }
             Event::Ending(ending) => {
-                let word = if matches!(ending, Ending::Aborted(_)) { "FAIL, aborted" } else { "SATURATED" };
+                let word = match ending {
+                    Ending::Aborted(_) => "FAIL, aborted",
+                    Ending::Saturated(_) => "SATURATED",
+                    Ending::TargetLost(_) => "ERROR, target lost",
+                    Ending::AllFailed(_) => "ERROR, stopped",
+                };
                 self.mark(self.current, State::Given(word));
             }
             Event::Probed { holds, .. } => {

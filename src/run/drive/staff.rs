@@ -1,15 +1,8 @@
 //! Who may send in a closed loop, and from when on.
 
-use crate::engine::http::Finished;
-use crate::model::outcome::FailureKind;
 use crate::run::drive::Drive;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_local};
-
-/// A user whose connection is refused by a server under management waits so long before its slot is free again: the port of one
-/// that has ended refuses faster than its end can be heard of.
-const REFUSED: Duration = Duration::from_millis(10);
 
 impl Drive {
     /// Starts what lets users come and go, or opens the rounds of a static load, beside the loop that sends.
@@ -31,13 +24,5 @@ impl Drive {
                 this.gate.pass(at);
             }
         }))
-    }
-
-    /// Waits where a server under management refused the connection.
-    pub(super) async fn rest(&self, last: Option<&Finished>) {
-        let refused = |last: &Finished| matches!(&last.outcome.end, Err(failure) if failure.kind == FailureKind::Connect);
-        if self.managed && self.closed && last.is_some_and(refused) {
-            tokio::time::sleep(REFUSED).await;
-        }
     }
 }

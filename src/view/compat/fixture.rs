@@ -109,7 +109,8 @@ pub(super) fn case(shape: Shape) -> Case {
 }
 
 pub(super) fn report() -> CaseReport {
-    let failure = |kind| FailureExample { kind, count: 1, message: "no \"luck\", at all".into(), at: String::new() };
+    let failure =
+        |kind| FailureExample { kind, count: 1, status: None, message: "no \"luck\", at all".into(), at: String::new() };
     CaseReport {
         id: "concurrency=2".into(),
         rounds: 1,

@@ -61,7 +61,7 @@ fn markdown_has_the_tables_of_the_report() {
     | --- | --- | --- | ---: | ---: | ---: | ---: | --- |
     | `base` | `ttft.p99 < 500ms` | ❌ fail | n/a | n/a | 500 ms | 0 | no data |
 
-    **ERROR**: the run could not be carried out; at `base` 8 of 8 requests ended in `connect`: connection refused.
+    **ERROR**: no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.
     ");
 }
 

@@ -49,7 +49,8 @@ fn attacked() -> Report {
     own.id = ATTACK.into();
     own.load = ATTACK.into();
     own.notes.push(ATTACK.into());
-    own.failures = vec![FailureExample { kind: FailureKind::Http5xx, count: 9, message: ATTACK.into(), at: ATTACK.into() }];
+    own.failures =
+        vec![FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: ATTACK.into(), at: ATTACK.into() }];
     own.groups = vec![GroupReport { name: ATTACK.into(), ..GroupReport::default() }];
     own.verdicts[0].check.expr = ATTACK.into();
     own.audit.reasons.push(ATTACK.into());

@@ -13,9 +13,9 @@ fn a_small_report_reads_from_the_top() {
     # chat: ERROR
 
     > [!WARNING]
-    > **Interrupted.** The run was cut short (SIGTERM); every figure covers only what had ended by then.
+    > **Interrupted.** Run interrupted (SIGTERM). Results cover only the requests that finished.
 
-    **ERROR**: the run could not be carried out; at `base` 8 of 8 requests ended in `connect`: connection refused.
+    **ERROR**: no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.
 
     Interactive chat, nightly gate
 
@@ -78,7 +78,7 @@ fn an_empty_report_still_renders() {
     insta::assert_snapshot!(markdown(&Report::default(), &[]).unwrap(), @r"
     # : PASS
 
-    **PASS**: no case ran, so there is nothing to judge.
+    **PASS**: no case ran.
 
     ## Service-level objectives
 

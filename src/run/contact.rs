@@ -1,0 +1,158 @@
+//! Whether the target of a round can still be reached, as all its lanes see it.
+//!
+//! ```text
+//! answer ── answer ── connect failed ── connect failed ── connect failed ──► one more connection, by the lane that sees it
+//!                         since ├────────── PATIENCE ──────────┤                    failed: lost, nothing more is sent
+//! ```
+//! An answer in between sets the clock back: a server that restarts ends no case.
+
+use crate::model::ending::{Ending, TargetLost};
+use crate::model::outcome::{Failure, FailureKind, Outcome};
+use crate::model::units::Nanos;
+use crate::run::event::Event;
+use crate::run::stop::{Level, Stop};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{OnceLock, mpsc};
+
+/// How long every connection must have failed before the target may be lost.
+const PATIENCE: Nanos = Nanos(3_000_000_000);
+/// The target answered last.
+const ANSWERS: u64 = u64::MAX;
+
+/// What the lanes of a round know of their target; without a lock, for every outcome passes here.
+pub struct Contact {
+    failing_since: AtomicU64,
+    probing: AtomicBool,
+    lost: OnceLock<TargetLost>,
+    /// Pressed where the target is lost: requests in flight get their grace.
+    stop: Stop,
+    events: mpsc::Sender<Event>,
+}
+
+/// The failure of a request that did not reach the target. One for which this side had no file says nothing of the target.
+pub fn unreached(outcome: &Outcome) -> Option<&Failure> {
+    let connect = |failure: &&Failure| matches!(failure.kind, FailureKind::Connect | FailureKind::TimeoutConnect);
+    outcome.end.as_ref().err().filter(connect).filter(|failure| !failure.message.contains(Failure::NO_FILES))
+}
+
+/// Whether the target answered: a response that broke off may be its last sign.
+fn answered(outcome: &Outcome) -> bool {
+    let broken = |failure: &Failure| failure.kind == FailureKind::Truncated;
+    outcome.status.is_some() && !outcome.end.as_ref().is_err_and(broken)
+}
+
+impl Contact {
+    /// The contact of a round that `stop` ends; whoever shows the run hears of a loss at once.
+    pub fn new(stop: Stop, events: mpsc::Sender<Event>) -> Contact {
+        let (failing_since, probing) = (AtomicU64::new(ANSWERS), AtomicBool::new(false));
+        Contact { failing_since, probing, lost: OnceLock::new(), stop, events }
+    }
+
+    /// Takes in a request that is over.
+    pub fn see(&self, outcome: &Outcome) {
+        if unreached(outcome).is_some() {
+            // The least of all: `ANSWERS` is greater than any instant.
+            self.failing_since.fetch_min(outcome.timeline.end.0, Ordering::Relaxed);
+        } else if answered(outcome) && self.failing_since.load(Ordering::Relaxed) != ANSWERS {
+            self.failing_since.store(ANSWERS, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the caller, whose connection failed at `at`, is to try one more: every connection has failed for long enough, and
+    /// no other lane tries. [`Contact::conclude`] must follow.
+    pub fn suspects(&self, at: Nanos) -> bool {
+        let since = self.failing_since.load(Ordering::Relaxed);
+        let long = since != ANSWERS && at.since(Nanos(since)) >= PATIENCE;
+        long && self.stop.level() == Level::Run && !self.probing.swap(true, Ordering::Relaxed)
+    }
+
+    /// Takes in what came of that connection at `at`: why it failed, or None where it was opened.
+    pub fn conclude(&self, at: Nanos, why: Option<&str>) {
+        let since = self.failing_since.load(Ordering::Relaxed);
+        match why.filter(|_| since != ANSWERS && self.stop.level() == Level::Run) {
+            Some(why) => {
+                let lost = TargetLost { since_s: Nanos(since).secs(), at_s: at.secs(), why: why.to_owned() };
+                let _ = self.events.send(Event::Ending(Ending::TargetLost(lost.clone())));
+                let _ = self.lost.set(lost);
+                self.stop.press();
+            }
+            None => self.failing_since.store(ANSWERS, Ordering::Relaxed),
+        }
+        self.probing.store(false, Ordering::Relaxed);
+    }
+
+    /// How the target was lost, if it was.
+    pub fn lost(&self) -> Option<TargetLost> {
+        self.lost.get().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::http::dropped;
+    use crate::model::call::Call;
+    use crate::model::outcome::{Finish, Phase};
+
+    fn at(millis: u64) -> Nanos {
+        Nanos::from_millis(millis)
+    }
+
+    fn ended(millis: u64, status: Option<u16>, kind: Option<FailureKind>) -> Outcome {
+        let mut outcome = dropped(&Call::default(), Phase::Measured, at(millis), "");
+        outcome.status = status;
+        outcome.end = kind.map_or(Ok(Finish::default()), |kind| Err(Failure::new(kind, "refused")));
+        outcome
+    }
+
+    fn refused(millis: u64) -> Outcome {
+        ended(millis, None, Some(FailureKind::Connect))
+    }
+
+    fn contact() -> (Contact, mpsc::Receiver<Event>) {
+        let (events, inbox) = mpsc::channel();
+        (Contact::new(Stop::default(), events), inbox)
+    }
+
+    #[test]
+    fn a_target_is_lost_once_every_connection_failed_for_three_seconds_and_one_more_fails() {
+        let (contact, inbox) = contact();
+        contact.see(&ended(900, Some(200), None));
+        contact.see(&refused(1000));
+        contact.see(&ended(1500, None, Some(FailureKind::TimeoutConnect)));
+        assert!(!contact.suspects(at(3999)));
+        assert!(contact.suspects(at(4000)) && !contact.suspects(at(4000)), "one lane tries, no other");
+        contact.conclude(at(4100), Some("refused"));
+        let known = TargetLost { since_s: 1.0, at_s: 4.1, why: "refused".into() };
+        assert_eq!(contact.lost(), Some(known.clone()));
+        assert_eq!(inbox.try_recv(), Ok(Event::Ending(Ending::TargetLost(known))));
+        assert_eq!((contact.stop.level(), contact.suspects(at(9000))), (Level::Drain, false));
+    }
+
+    #[test]
+    fn any_answer_and_a_connection_that_opens_set_the_clock_back() {
+        let (contact, inbox) = contact();
+        contact.see(&refused(1000));
+        contact.see(&ended(2000, Some(503), Some(FailureKind::Http5xx)));
+        contact.see(&refused(3000));
+        assert!(!contact.suspects(at(5000)) && contact.suspects(at(6000)));
+        contact.conclude(at(6001), None);
+        contact.see(&refused(6002));
+        assert!(!contact.suspects(at(9000)) && contact.suspects(at(9002)));
+        assert!(contact.lost().is_none() && inbox.try_recv().is_err());
+    }
+
+    #[test]
+    fn what_says_nothing_of_the_target_changes_nothing() {
+        let (contact, _inbox) = contact();
+        let mut no_file = refused(0);
+        no_file.end = Err(Failure::new(FailureKind::Connect, Failure::NO_FILES));
+        contact.see(&no_file);
+        assert!(!contact.suspects(at(5000)));
+        contact.see(&refused(5000));
+        contact.see(&ended(6000, Some(200), Some(FailureKind::Truncated)));
+        contact.see(&ended(6000, None, Some(FailureKind::TimeoutRead)));
+        contact.see(&ended(6000, None, Some(FailureKind::Dropped)));
+        assert!(contact.suspects(at(8000)));
+    }
+}

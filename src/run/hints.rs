@@ -1,0 +1,140 @@
+//! What to do about failed requests: one sentence for each cause, from the most frequent on.
+
+use crate::engine::redact::Redactor;
+use crate::model::ending::Ending;
+use crate::model::manifest::Manifest;
+use crate::model::metric::Metric;
+use crate::model::outcome::FailureKind;
+use crate::model::plan::{Case, Plan};
+use crate::model::report::{CaseReport, FailureExample, RunVerdict};
+use crate::model::target::Place;
+use http::Uri;
+
+/// Hints that a headline has room for.
+const MOST: usize = 3;
+/// Models that are named.
+const NAMED: usize = 5;
+
+/// The hints of a run. Failures of a run that passed need none.
+pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: RunVerdict) -> Vec<String> {
+    let with_plan = cases.iter().filter_map(|report| Some((report, plan.cases.iter().find(|case| case.id == report.id)?)));
+    let with_plan: Vec<(&CaseReport, &Case)> = with_plan.collect();
+    let mut counted: Vec<(String, u64)> = Vec::new();
+    for (report, case) in with_plan.iter().filter(|_| verdict != RunVerdict::Pass) {
+        for failure in &report.failures {
+            let Some(hint) = hint(failure, case, manifest) else { continue };
+            match counted.iter_mut().find(|(known, _)| *known == hint) {
+                Some((_, count)) => *count += failure.count,
+                None => counted.push((hint, failure.count)),
+            }
+        }
+    }
+    counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let unstreamed = with_plan.iter().any(|(report, case)| unstreamed(report, case));
+    let note = unstreamed.then(|| "note: the server ignored stream: true; TTFT, ITL and TPOT are unavailable".to_owned());
+    quoted(manifest).into_iter().chain(counted.into_iter().map(|(hint, _)| hint).take(MOST)).chain(note).collect()
+}
+
+/// The server's own words, where they end a case and add something to its status.
+fn quoted(manifest: &Manifest) -> Option<String> {
+    let words = manifest.parts.iter().find_map(|part| match &part.ending {
+        Some(Ending::AllFailed(failed)) => Some((failed.message.as_str(), failed.reason.as_str())),
+        _ => None,
+    });
+    let (message, _) =
+        words.filter(|(message, reason)| !message.eq_ignore_ascii_case(reason) && !message.ends_with("an empty body"))?;
+    Some(format!("Server said: {}.", message.trim_end_matches('.')))
+}
+
+fn unstreamed(report: &CaseReport, case: &Case) -> bool {
+    let asked = case.request.stream && case.target.api.generates();
+    asked && report.counts.ok > 0 && !report.distributions.contains_key(&Metric::Ttft)
+}
+
+fn hint(failure: &FailureExample, case: &Case, manifest: &Manifest) -> Option<String> {
+    let words = failure.message.to_lowercase();
+    let help = match (failure.kind, failure.status) {
+        (FailureKind::TimeoutTotal, _) => {
+            let total = case.target.timeouts.total.secs();
+            format!("raise target.timeouts.total ({total} s), or lower the load")
+        }
+        (FailureKind::Decode, _) if words.contains("text/html") => {
+            "this is a web page, not an API; check host and path in target.url".to_owned()
+        }
+        (FailureKind::TimeoutRead | FailureKind::StreamError | FailureKind::Truncated | FailureKind::Decode, _) => return None,
+        (_, Some(401 | 403)) => r#"the server requires authentication; set target.api_key: "${OPENAI_API_KEY}""#.to_owned(),
+        (_, Some(404)) => not_found(&words, case, manifest),
+        (_, Some(300..=399)) => match location(&failure.message) {
+            Some(location) => format!("the server redirects to {location}; set target.url to that address"),
+            None => "the server redirects to another address; set target.url to that address".to_owned(),
+        },
+        (_, Some(400)) => too_long(&words)?.to_owned(),
+        (_, Some(413 | 422)) => "the server rejects the request body; preview it with: llmscen plan FILE".to_owned(),
+        (_, Some(429)) => "rate limit; lower load.concurrency or load.rate, or enable request.retry".to_owned(),
+        (_, Some(502..=504)) => "a proxy or load balancer answered, not the model server; check its upstream".to_owned(),
+        _ => return None,
+    };
+    Some(format!("help: {help}"))
+}
+
+/// A 404 is about the model, or about the path.
+fn not_found(words: &str, case: &Case, manifest: &Manifest) -> String {
+    let Place::Url(url) = &case.target.place else { return "check target.url and target.model".to_owned() };
+    let served = manifest.served.get(&Redactor::of(&case.target).clean(url)).filter(|names| !names.is_empty());
+    let names = served.map(|names| named(names));
+    let of_model = words.contains("model") || case.target.models.iter().any(|own| own.name.len() > 2 && words.contains(&own.name.to_lowercase()));
+    match (of_model, names) {
+        (true, Some(names)) => format!("served models: {names} (from GET /v1/models); set target.model"),
+        (true, None) => "the server does not serve this model; set target.model".to_owned(),
+        (false, names) => {
+            let names = names.map(|names| format!(" Served models: {names} (from GET /v1/models).")).unwrap_or_default();
+            format!("{}{names}", other_path(url, case))
+        }
+    }
+}
+
+fn named(names: &[String]) -> String {
+    let some = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => some,
+        more => format!("{some} and {more} more"),
+    }
+}
+
+/// The usual path of the protocol, at the host and behind the prefix of this URL.
+fn other_path(url: &str, case: &Case) -> String {
+    let usual = case.target.api.path(case.request.stream);
+    let Ok(uri) = url.parse::<Uri>() else { return "check target.url".to_owned() };
+    let (path, host) = (uri.path(), uri.authority().map_or("", |own| own.as_str().rsplit('@').next().unwrap_or_default()));
+    let prefix = path.rfind("/v1").filter(|_| usual.starts_with("/v1")).and_then(|at| path.get(..at)).unwrap_or_default();
+    match usual.is_empty() || path == format!("{prefix}{usual}") {
+        true => format!("POST {path} does not exist on this server; check target.url and target.api"),
+        false => {
+            format!("POST {path} does not exist; did you mean {}://{host}{prefix}{usual}?", uri.scheme_str().unwrap_or("http"))
+        }
+    }
+}
+
+/// The address in a failure's words.
+fn location(message: &str) -> Option<&str> {
+    let address = |word: &&str| word.starts_with("http://") || word.starts_with("https://") || word.starts_with('/');
+    message.split(|c: char| c.is_whitespace() || "()\"'`<>,;".contains(c)).find(address).map(|word| word.trim_end_matches('.'))
+}
+
+/// The key that a context length asks for, where the words are about one.
+fn too_long(words: &str) -> Option<&'static str> {
+    let about = ["context length", "context window", "context_length", "maximum context", "max_model_len", "too long"];
+    let output = words.contains("max_tokens") || words.contains("max_completion_tokens");
+    let prompt = ["prompt", "input", "messages"].iter().any(|word| words.contains(word));
+    if !about.iter().any(|text| words.contains(text)) && !(output && words.contains("too large")) {
+        return None;
+    }
+    Some(match (output, prompt) {
+        (true, false) => "lower request.max_tokens",
+        (false, true) if !words.contains("completion") => "filter prompts with dataset.prompt_tokens",
+        _ => "lower request.max_tokens or filter prompts with dataset.prompt_tokens",
+    })
+}
+
+#[cfg(test)]
+mod tests;
