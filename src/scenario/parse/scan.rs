@@ -182,11 +182,10 @@ impl<'t> Page<'t> {
             return Some(self.not_closed(open, sign));
         }
         let close = if sign == '{' { '}' } else { ']' };
-        // `{ a:1` makes the key `a:1`: what is wrong is not the comma.
         let rest = self.text[offset..].lines().next().unwrap_or("");
         let word = rest.split([',', '}', ']']).next().unwrap_or(rest).trim_end();
-        let mistake =
-            self.mistake(offset..offset + word.len().max(1).min(rest.len()), "a comma is missing", "expected `,` before this");
+        let length = word.len().max(rest.chars().next().map_or(0, char::len_utf8));
+        let mistake = self.mistake(offset..offset + length, "a comma is missing", "expected `,` before this");
         Some(mistake.help(format!("Separate entries by `,` and end them with `{close}`; quote text that contains `: ` or `,`.")))
     }
 
