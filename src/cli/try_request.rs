@@ -84,6 +84,7 @@ fn sent(
         output: None,
         only: sources.only.clone(),
         force: false,
+        keep_going: true,
         inconclusive: Inconclusive::Failure,
         origin: Instant::now(),
         wall_ns: wall.as_nanos() as u64,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn other_counts_of_the_server_are_told_and_a_stand_in_cannot_disagree_on_the_output() {
+    fn other_counts_of_the_server_are_reported_but_not_those_of_output_by_a_stand_in() {
         let rows = [counted(outcome(0), 12, 4, false), counted(outcome(1), 10, 4, false)];
         let known = "The server counted 10.0 prompt tokens per request, 9.1 % fewer than the 11.0 requested. \
                      The server uses another tokenizer or chat template than `dataset.tokenizer`.";

@@ -10,7 +10,7 @@
 //! A suite carries the time of its case and its main figures as properties; the limits in it are judged over that one time, so
 //! none of them takes any of its own. A failure's words stand in its message and in its text: readers show the one or the other.
 //!
-//! What no SLO can carry gets a test case of its own: an unsound case without a ruling that says so (`self-audit`), a
+//! What no SLO can carry gets a test case of its own: an unsound case without a verdict that says so (`self-audit`), a
 //! dataset that ended before `load.requests` did (`dataset`, inconclusive), and a run that was cut short or could not be carried out (suite `run`).
 
 use crate::model::check::{Ruling, Verdict};

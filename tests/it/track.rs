@@ -104,6 +104,9 @@ fn mlflow_is_told_of_the_run_its_cases_and_its_files() {
     let told = logged.iter().filter(|batch| batch["run_id"] == "r2").filter_map(|batch| batch["metrics"].as_array()).flatten();
     let p50 = told.clone().find(|metric| metric["key"] == "ttft_ms_p50").unwrap();
     assert_eq!(p50["value"], results["cases"][0]["metrics"]["ttft_ms"]["p50"]);
+    let at = |metric: &Value| (metric["timestamp"].as_u64(), metric["step"].as_u64());
+    let end = (ended[0]["end_time"].as_u64(), Some(0));
+    assert!(end.0 > Some(1_600_000_000_000) && told.clone().all(|metric| at(metric) == end), "{end:?}");
     assert!(ended.len() == 3 && ended.iter().all(|run| run["status"] == "FINISHED"));
     let files: Vec<&str> = asked.iter().filter_map(|one| one.line.strip_prefix("PUT ")?.split(' ').next()).collect();
     let place = "/api/2.0/mlflow-artifacts/artifacts/7/r1/artifacts";

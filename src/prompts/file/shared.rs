@@ -72,7 +72,7 @@ impl Shared {
         }
     }
 
-    /// Ends this process when nobody will ask again.
+    /// Ends this process with the dataset.
     pub fn ends(&self, process: Arc<Process>) {
         // One command prints the rows of a dataset.
         let _ = self.process.set(process);

@@ -53,7 +53,7 @@ fn a_command_that_never_ends_is_read_as_far_as_needed_and_ended_with_its_group()
     let count = || std::fs::read_to_string(folder.path().join("count")).unwrap().trim().parse::<u64>().unwrap_or(0);
     let held = count();
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(count(), held, "nobody asks, nothing is printed");
+    assert_eq!(count(), held, "the command waits while no row is needed");
     drop(rows);
     let alive = folder.path().join("alive");
     std::thread::sleep(Duration::from_millis(100));
