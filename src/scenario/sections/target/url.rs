@@ -175,8 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_differs_within_a_mix_is_not_chosen() {
-        let mix = "mix: [{name: a, dataset: openqa}, {name: b, dataset: openqa, request: {stream: false}}]";
+    fn a_path_that_the_entries_of_a_mix_choose_is_not_completed() {
+        let mix =
+            "mix: [{name: a, dataset: openqa, request: {stream: false}}, {name: b, dataset: openqa, request: {stream: false}}]";
         let loaded = read("{api: tgi, url: \"http://h/\", model: m}", mix, &[]);
         assert_eq!((urls(&loaded), loaded.warnings[0].note), (vec!["http://h/"], false));
     }
