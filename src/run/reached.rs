@@ -4,6 +4,7 @@ use crate::engine::proxy::proxy_for;
 use crate::engine::redact::Redactor;
 use crate::model::plan::Plan;
 use crate::model::target::Place;
+use crate::scenario::secret::shown;
 use http::Uri;
 use std::collections::BTreeMap;
 
@@ -14,5 +15,5 @@ pub fn targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap<String, 
         Place::Simulator { .. } | Place::Local(_) => None,
     });
     let proxy = |url: &str| proxy_for(&url.parse::<Uri>().ok()?, env).map(|proxy| format!("through the proxy {proxy}"));
-    urls.map(|(target, url)| (Redactor::of(target).clean(url), proxy(url).unwrap_or_default())).collect()
+    urls.map(|(target, url)| (Redactor::of(target).clean(&shown(url)), proxy(url).unwrap_or_default())).collect()
 }

@@ -30,6 +30,14 @@ pub(crate) fn hidden(url: &str) -> Vec<Range<usize>> {
     ranges
 }
 
+/// A URL with `[redacted]` in place of what must not be shown, however short that is.
+pub(crate) fn shown(url: &str) -> String {
+    hidden(url).into_iter().rev().fold(url.to_owned(), |mut shown, range| {
+        shown.replace_range(range, "[redacted]");
+        shown
+    })
+}
+
 /// A part by its variable's name instead of its value.
 pub(crate) fn by_name(part: &Part) -> String {
     match part {

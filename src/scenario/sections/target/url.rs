@@ -3,7 +3,7 @@
 use crate::model::api::Api;
 use crate::scenario::fault::Review;
 use crate::scenario::leaf::address::{no_address, parts};
-use crate::scenario::secret::hidden;
+use crate::scenario::secret::shown;
 use crate::scenario::tree::{Data, Node, Part};
 use std::collections::BTreeSet;
 
@@ -48,11 +48,7 @@ pub(super) fn is_fixed(api: Api, root: &Node) -> bool {
 
 /// The note about a URL that was completed.
 pub(super) fn note(url: &str) -> String {
-    let shown = hidden(url).into_iter().rev().fold(url.to_owned(), |mut shown, range| {
-        shown.replace_range(range, "[redacted]");
-        shown
-    });
-    format!("target.url completed to {shown}")
+    format!("target.url completed to {}", shown(url))
 }
 
 /// Completes the URL in the tree, so that the resolved plan holds the whole one; where a matrix sets what it depends on, each
@@ -179,8 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_differs_within_a_mix_is_not_chosen() {
-        let mix = "mix: [{name: a, dataset: openqa}, {name: b, dataset: openqa, request: {stream: false}}]";
+    fn a_path_that_the_entries_of_a_mix_choose_is_not_completed() {
+        let mix =
+            "mix: [{name: a, dataset: openqa, request: {stream: false}}, {name: b, dataset: openqa, request: {stream: false}}]";
         let loaded = read("{api: tgi, url: \"http://h/\", model: m}", mix, &[]);
         assert_eq!((urls(&loaded), loaded.warnings[0].note), (vec!["http://h/"], false));
     }
