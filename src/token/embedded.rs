@@ -184,7 +184,13 @@ mod tests {
     #[test]
     fn every_pre_tokenizer_keeps_the_text() {
         let text = "I'LL cook 12345 naïve  中文 かな 가나 dishes…\n\n\tfn main() { x+=1; } // ¡no! 🙂  \r\n end ";
+        let mut seen: Vec<&[&str]> = Vec::new();
         for name in pre_tokenizer::names() {
+            let patterns = pre_tokenizer::find(name).unwrap().patterns;
+            if seen.contains(&patterns) {
+                continue;
+            }
+            seen.push(patterns);
             let tokenizer = Tokenizer::embedded(Path::new("m.gguf"), &told(name)).unwrap().0;
             assert_eq!(tokenizer.decode(&tokenizer.encode(text, true).unwrap()).unwrap(), text, "{name}");
         }
