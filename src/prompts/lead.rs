@@ -51,6 +51,11 @@ impl Lead {
         Err(refused)
     }
 
+    /// Tokens of all that the model reads but the text that is yet to come.
+    pub fn alone(&self) -> u64 {
+        self.alone
+    }
+
     /// The user's text, this beginning included, with which the model reads exactly `n` tokens in all.
     ///
     /// # Errors

@@ -22,12 +22,12 @@ pub struct Lengths {
     tokens: Quantity,
     low: u64,
     high: u64,
-    /// Tokens of the shared prefix, of which a length must be more.
+    /// Special tokens and those of the shared prefix, of which a length must be more.
     shared: u64,
 }
 
 impl Lengths {
-    /// Lengths of texts that begin with `shared` tokens and have `around` tokens around them, which `prompt_tokens` bounds too.
+    /// Lengths in which `shared` tokens are taken already, and which have `around` tokens around them that `prompt_tokens` bounds too.
     ///
     /// # Errors
     /// A length that cannot be drawn, lies outside `prompt_tokens`, or leaves no token for the prompt's own text.
@@ -60,7 +60,7 @@ impl Lengths {
             _ => self.high,
         };
         if most <= self.shared && self.shared > 0 {
-            return wrong(format!("{most} tokens are too few: the shared prefix alone has {}", self.shared));
+            return wrong(format!("{most} tokens are too few: the shared prefix and special tokens alone are {}", self.shared));
         }
         if let Quantity::Fixed(n) = self.tokens
             && !(self.low..=self.high).contains(&n)
@@ -76,7 +76,9 @@ impl Lengths {
         let short = |_| draw(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared);
         let shared = self.shared;
         (shared > 0 && (0..REDRAWS).any(short)).then(|| {
-            format!("prompt lengths of {shared} tokens and fewer are drawn again: the shared prefix has {shared} tokens")
+            format!(
+                "prompt lengths of {shared} tokens and fewer are drawn again: the shared prefix and special tokens are as many"
+            )
         })
     }
 

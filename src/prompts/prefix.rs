@@ -58,13 +58,14 @@ pub fn open(
     let len = per_group.map(|each| groups.checked_mul(each).ok_or_else(|| wrong("too many prompts".into()))).transpose()?;
     let tokenizer = setting.tokenizer();
     let slot = slot_of(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
+    let special = tokenizer.alone(&slot) - tokenizer.around(&slot);
     let around = tokenizer.around(&slot) + prefix_tokens;
     let prefix = Prefix {
         leads: (0..groups).map(|_| OnceLock::new()).collect(),
         len,
         slot,
         prefix_tokens,
-        lengths: Lengths::new("prefix", tokens, (0, around), setting)?,
+        lengths: Lengths::new("prefix", tokens, (special, around), setting)?,
         around,
         tokenizer,
         shuffled: setting.spec.order == Order::Shuffle,

@@ -47,7 +47,7 @@ pub fn open(
     let seed = setting.seed.child("random");
     let lead = Lead::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
     let around = tokenizer.around(&slot);
-    let lengths = Lengths::new("random", tokens, (shared_prefix, around), setting)?;
+    let lengths = Lengths::new("random", tokens, (lead.alone() - around, around), setting)?;
     notes.extend(lengths.note(seed));
     let bust = setting.spec.cache_bust && shared_prefix > 0;
     let random = Random { lengths, around, lead, slot, shared_prefix, bust, tokenizer, seed, first: setting.first };

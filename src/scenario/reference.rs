@@ -227,7 +227,8 @@ mod tests {
             let given = |line: &str| block.starts_with(line.split(' ').next().unwrap_or_default());
             let rest: String = rest.iter().filter(|line| !given(line)).map(|line| format!("{line}\n")).collect();
             let text = Some(format!("version: 1\nname: t\n{rest}{block}"));
-            let input = crate::scenario::Input { path: "t.yaml".as_ref(), text, env: &std::collections::BTreeMap::new(), set: &[] };
+            let input =
+                crate::scenario::Input { path: "t.yaml".as_ref(), text, env: &std::collections::BTreeMap::new(), set: &[] };
             let loaded = crate::scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
             loaded.plan.cases.len()
         });

@@ -88,24 +88,23 @@ fn a_staged_open_loop_leaves_exactly_as_planned_and_tells_its_stages_apart() {
     let results = lab.results();
     let cases = results["cases"].as_array().unwrap();
     let ids: Vec<&str> = cases.iter().map(|case| case["id"].as_str().unwrap()).collect();
-    assert_eq!(ids, ["base", "base/stage=1", "base/stage=2", "base/stage=3"]);
+    assert_eq!(ids, ["base", "base/stage=1", "base/stage=3"], "a pause is no case");
     let within = |from: u64, until: u64, measured: bool| {
         rows.iter().filter(|row| (from * MS..until * MS).contains(&row.intended) && row.measured == measured).count()
     };
-    for (case, (from, until)) in cases.iter().zip([(0, 1200), (0, 500), (500, 700), (700, 1200)]) {
+    for (case, (from, until)) in cases.iter().zip([(0, 1200), (0, 500), (700, 1200)]) {
         assert_eq!(case["counts"]["scheduled"], within(from, until, true), "{}", case["id"]);
         assert_eq!(case["counts"]["warmup"], within(from, until, false), "{}", case["id"]);
     }
-    assert_eq!((&cases[0]["labels"], &cases[3]["labels"]), (&serde_json::json!({}), &serde_json::json!({ "load.stage": 3 })));
+    assert_eq!((&cases[0]["labels"], &cases[2]["labels"]), (&serde_json::json!({}), &serde_json::json!({ "load.stage": 3 })));
     let ruled = |case: usize| -> Vec<&str> {
         cases[case]["slo"].as_array().unwrap().iter().map(|verdict| verdict["expr"].as_str().unwrap()).collect()
     };
     assert_eq!(ruled(0), ["error_rate < 50%", "e2e.p50 < 9s"]);
-    assert_eq!((ruled(1), ruled(3)), (vec!["error_rate < 50%"], vec!["error_rate < 50%", "ttft.p50 < 9s"]));
-    assert_eq!(ruled(2), [] as [&str; 0], "nothing can be asserted of a pause");
+    assert_eq!((ruled(1), ruled(2)), (vec!["error_rate < 50%"], vec!["error_rate < 50%", "ttft.p50 < 9s"]));
     assert!(lab.text("out/report.md").contains("base/stage=3"));
     assert!(lab.text("out/junit.xml").contains("base/stage=3"));
-    assert_eq!(lab.text("out/cases.csv").lines().count(), 5);
+    assert_eq!(lab.text("out/cases.csv").lines().count(), 4);
 }
 
 #[test]

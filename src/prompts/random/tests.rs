@@ -127,7 +127,7 @@ fn busted_prompts_have_a_prefix_each_and_the_lengths_they_had() {
 fn a_length_that_the_shared_prefix_uses_up_is_an_error_or_drawn_again() {
     let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(20), 20);
     let error = open_spec(&spec).unwrap_err().to_string();
-    assert_eq!(error, "`tokens` of a random dataset: 20 tokens are too few: the shared prefix alone has 20");
+    assert_eq!(error, "`tokens` of a random dataset: 20 tokens are too few: the shared prefix and special tokens alone are 20");
     let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Uniform { low: 1, high: 60 }, 20);
     let opened = open_spec(&spec).unwrap();
     assert!(opened.notes[0].contains("are drawn again"), "{:?}", opened.notes);
