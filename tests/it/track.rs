@@ -138,14 +138,24 @@ fn a_tracker_that_is_gone_is_said_and_changes_nothing_else() {
 fn the_client_of_wandb_is_given_the_run_as_json() {
     use std::os::unix::fs::PermissionsExt;
     let lab = Lab::new();
-    let python = lab.file("python", "#!/bin/sh\ncat > \"$HOME/told.json\"\necho https://wandb.example/run\n");
+    let python = lab.file(
+        "python",
+        "#!/bin/sh\ncat > \"$HOME/told.json\"\nprintf %s \"$WANDB_API_KEY\" > \"$HOME/key\"\necho https://wandb.example/run\n",
+    );
     std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
     lab.file(
         "s.yaml",
-        plan(&format!("wandb: {{ project: p, mode: offline, python: \"{}\", tags: [nightly] }}", python.display())),
+        plan(&format!(
+            "wandb: {{ project: p, mode: offline, python: \"{}\", tags: [nightly], api_key: \"${{KEY}}\" }}",
+            python.display()
+        )),
     );
-    let ran = lab.llmscen(&["run", "s.yaml", "--output", "out"]).expect(0);
-    assert!(ran.err.contains("tracked: wandb: https://wandb.example/run"), "{}", ran.err);
+    let output = lab.command(&["run", "s.yaml", "--output", "out"]).env("KEY", "hush-hush").output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && err.contains("tracked: wandb: https://wandb.example/run"), "{err}");
+    // The client finds its key where it looks for it; no file of the run has it.
+    assert_eq!(lab.text("key"), "hush-hush");
+    assert!(!lab.text("told.json").contains("hush-hush") && !lab.text("out/plan.yaml").contains("hush-hush"));
     let told = lab.json("told.json");
     assert_eq!((&told["project"], &told["mode"], &told["tags"]), (&json!("p"), &json!("offline"), &json!(["nightly"])));
     let cases: Vec<&str> = told["cases"].as_array().unwrap().iter().map(|case| case["name"].as_str().unwrap()).collect();
