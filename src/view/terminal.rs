@@ -241,9 +241,9 @@ mod tests {
     fn cases_elsewhere_than_in_a_terminal() {
         let report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
         insta::assert_snapshot!(case_table(&report, None, false), @r"
-        CASE                 OK  ERRORS  REQ/S  OUT TOK/S  TTFT P50  TTFT P99  ITL P50  ITL P99  TPOT P50  E2E P50  E2E P99
-        concurrency=64  229/240   4.58%   11.5       1475    703 ms    1.33 s  37.0 ms  56.8 ms   37.0 ms   5.42 s   7.95 s
-        base                0/8    100%    n/a        n/a       n/a       n/a      n/a      n/a       n/a      n/a      n/a
+        CASE                 OK  ERRORS    TIME  REQ/S  OUT TOK/S  IN TOK  OUT TOK  TTFT MEAN  TTFT P50  TTFT P99  ITL P50  ITL P99  TPOT MEAN  TPOT P50  E2E MEAN  E2E P50  E2E P99
+        concurrency=64  229/240   4.58%  20.8 s   11.5       1475     512      128     728 ms    703 ms    1.33 s  37.0 ms  56.8 ms    38.0 ms   37.0 ms    5.55 s   5.42 s   7.95 s
+        base                0/8    100%     n/a    n/a        n/a     n/a      n/a        n/a       n/a       n/a      n/a      n/a        n/a       n/a       n/a      n/a      n/a
         ");
     }
 

@@ -133,7 +133,7 @@ fn what_is_not_there_has_no_section() {
 fn a_hundred_cases_with_every_picture_stay_small() {
     let report = report_of((1..=100).map(pictured).collect(), RunVerdict::Fail, 1);
     let page = html(&report, PLAN).unwrap();
-    assert!(page.len() < 5_000_000, "{} bytes", page.len());
+    assert!(page.len() < 5_500_000, "{} bytes", page.len());
 }
 
 #[test]

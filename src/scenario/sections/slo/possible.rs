@@ -64,10 +64,12 @@ pub(super) fn case_name(case: &Case) -> String {
 }
 
 /// The metrics of generated text, streamed or not.
-const GENERATED: [Metric; 6] = [
+const GENERATED: [Metric; 8] = [
     Metric::OutputTokens,
     Metric::ReasoningTokens,
     Metric::Ntpot,
+    Metric::OutputTpsPerRequest,
+    Metric::TotalTpsPerRequest,
     Metric::OutputTps,
     Metric::OutputTpsPerUser,
     Metric::OutputTpsPerGpu,
