@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn nothing_is_decided_but_the_start_of_the_server() {
         let open = |note: &str| (Ruling::Inconclusive, Some(note.to_owned()));
-        let start = (Ruling::Pass, None);
+        let start = (Ruling::Pass, Some("compared as a point: the case has one such figure".to_owned()));
         for valid in [true, false] {
             let why = "target lost after 3.1 s: 127.0.0.1:8000: connection refused";
             assert_eq!(notes(valid, true, why), [open("not judged: target lost after 3.1 s"), start.clone()]);

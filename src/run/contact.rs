@@ -66,7 +66,7 @@ impl Contact {
         long && self.stop.level() == Level::Run && !self.probing.swap(true, Ordering::Relaxed)
     }
 
-    /// Takes in what came of that connection at `at`: why it failed, or None where it was opened.
+    /// Records the result of that connection at `at`: why it failed, or None where it was opened.
     pub fn conclude(&self, at: Nanos, why: Option<&str>) {
         let since = self.failing_since.load(Ordering::Relaxed);
         match why.filter(|_| since != ANSWERS && self.stop.level() == Level::Run) {

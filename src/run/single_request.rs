@@ -154,7 +154,7 @@ fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleReques
     SingleRequest { url, headers, body, reply, content, outcome, text, message, counted: None }
 }
 
-/// How the events of a stream are told apart.
+/// How the events of a stream are separated.
 #[derive(Clone, Copy)]
 enum Framing {
     /// By blank lines.

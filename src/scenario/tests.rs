@@ -242,5 +242,5 @@ fn a_setting_takes_lists_and_mappings_and_nothing() {
     assert_eq!((case.load.shape.stages().len(), case.dataset.system.as_deref()), (2, None));
     assert!(plan.resolved.contains("extra:\n    a: 1\n"), "{}", plan.resolved);
     let faults = load_with(base, &[], &[("load.stages", "[{ rate: 8/s")]).unwrap_err().to_string();
-    assert!(faults.contains("not YAML"), "a bracket that is open is an error: {faults}");
+    assert!(faults.contains("unclosed bracket"), "a bracket that is open is an error: {faults}");
 }

@@ -260,7 +260,7 @@ mod tests {
         assert!(names(&low).starts_with("`ttft` `ttft_service` `ttfc` `itl`"), "{}", names(&low));
         assert_eq!(
             names(&high),
-            "`prompt_tokens` `output_tokens` `prefill_tps` `decode_tps` `output_tps_per_request` `total_tps_per_request`"
+            "`events_per_reply` `prompt_tokens` `output_tokens` `prefill_tps` `decode_tps` `output_tps_per_request` `total_tps_per_request`"
         );
         assert_eq!(low_is_better(&no_data()), None);
     }
@@ -272,7 +272,7 @@ mod tests {
         assert!(column(&sheet, 0, "Output tok/s").starts_with('~') && column(&sheet, 0, "TPOT p50, ms").starts_with('~'));
         assert!(!column(&sheet, 0, "TTFT p50, ms").starts_with('~') && !column(&sheet, 0, "req/s").starts_with('~'));
         let tokens = high_is_better(&counted).unwrap();
-        assert_eq!((column(&tokens, 0, "p50"), column(&tokens, 1, "p50")), ("512".to_owned(), "~128".to_owned()));
+        assert_eq!((column(&tokens, 1, "p50"), column(&tokens, 2, "p50")), ("512".to_owned(), "~128".to_owned()));
     }
 
     #[test]

@@ -177,7 +177,7 @@ mod tests {
         }
         let end_of = |body: &str| end(&decode(Api::Tgi, Shape::Whole, [body.as_bytes()], None).1);
         assert_eq!(end_of(r#"{"generated_text":"a"}"#), "");
-        assert_eq!(end_of(r#"[]"#), "empty (): the response is complete, but nothing was generated");
+        assert_eq!(end_of(r#"[]"#), "empty (): the response is complete, but has neither content nor a finish reason");
         assert_eq!(
             end_of(r#"{"error":"Input validation error","error_type":"validation"}"#),
             "stream_error (): Input validation error"

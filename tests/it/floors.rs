@@ -175,16 +175,3 @@ fn rooms_do_not_hold_what_they_must_never_contain() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
-
-#[test]
-fn files_stay_small() {
-    let long: Vec<String> = sources()
-        .iter()
-        .filter_map(|source| {
-            let whole = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(&source.path)).unwrap();
-            let lines = whole.lines().count();
-            (lines > 300).then(|| format!("{}: {lines} lines", source.path))
-        })
-        .collect();
-    assert!(long.is_empty(), "{long:#?}");
-}

@@ -12,7 +12,7 @@ use crate::view::format::bytes;
 use serde_json::Value;
 use std::path::Path;
 
-/// A line for the cases that keep as many of them: how many files, and their size at the most as far as that is known.
+/// A line for the cases that keep the same number of them: how many files, and the upper bound of their size where it is known.
 pub fn logits(plan: &Plan) -> Vec<String> {
     let kept = grouped(plan.cases.iter().filter_map(|case| Some((kept(case, plan.rounds)?, case.id.clone()))));
     let line = |(text, cases): (String, Vec<String>)| match cases.len() {

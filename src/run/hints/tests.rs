@@ -89,7 +89,7 @@ fn a_404_names_the_models_that_are_served_or_the_usual_path() {
     assert_eq!(of(URL, model, &seven), "help: served models: 1, 2, 3, 4, 5 and 2 more (from GET /v1/models); set target.model");
     assert_eq!(of(URL, model, &[]), "help: the server does not serve this model; set target.model");
     let path = |url, usual| assert_eq!(of(url, "404: Not Found", &[]), format!("help: POST {usual}"));
-    path("http://127.0.0.1:8000/v1", "/v1 does not exist; did you mean http://127.0.0.1:8000/v1/chat/completions?");
+    path("http://127.0.0.1:8000/v1/chat", "/v1/chat does not exist; did you mean http://127.0.0.1:8000/v1/chat/completions?");
     path("http://u:p@h/llm/v1/chat", "/llm/v1/chat does not exist; did you mean http://h/llm/v1/chat/completions?");
     path(URL, "/v1/chat/completions does not exist on this server; check target.url and target.api");
 }

@@ -118,7 +118,12 @@ impl<'t> Page<'t> {
                     )),
                 )
             }
-            ErrorKind::UnclosedFlowCollection { open } => Some(self.not_closed(offset, *open)),
+            // The parser lets `}` end a `[`, and then misses the end of what is around it.
+            ErrorKind::UnclosedFlowCollection { open } => {
+                let last = self.open_at(self.text.len()).filter(|(_, sign)| ['{', '['].contains(sign));
+                let (open, sign) = last.unwrap_or((offset, *open));
+                Some(self.not_closed(open, sign))
+            }
             ErrorKind::MismatchedFlowCollectionEnd { .. } => self.open_at(offset).map(|(open, sign)| self.not_closed(open, sign)),
             ErrorKind::UnclosedQuotedScalar
             | ErrorKind::DocumentIndicatorInQuotedScalar

@@ -45,7 +45,7 @@ fn a_stream_is_complete_with_a_stop_reason_and_its_marker() {
     assert_eq!(end(&[START, HI, REASON, STOP, "event: error\ndata: late\n\n"]), "max_tokens");
     assert_eq!(end(&[START, HI, REASON]), "truncated (after 3 events): the stream ended before `message_stop`");
     assert_eq!(end(&[START, HI, STOP]), "truncated (after 3 events): the stream ended without a stop reason");
-    assert_eq!(end(&[START, REASON, STOP]), "empty (after 3 events): the response is complete, but nothing was generated");
+    assert_eq!(end(&[START, REASON, STOP]), "max_tokens", "a reason without content is an instant stop");
     assert_eq!(end(&[]), "truncated (after 0 events): the stream ended before `message_stop`");
 }
 
@@ -107,10 +107,9 @@ fn what_the_server_did_itself_is_neither_content_nor_fed_back() {
 }
 
 #[test]
-fn a_whole_reply_needs_content() {
+fn a_whole_reply_needs_a_list_of_content() {
     assert_eq!(told(whole(r#"{"content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}"#)), "end_turn");
-    let nothing = "empty (): the response is complete, but nothing was generated";
-    assert_eq!(told(whole(r#"{"content":[{"type":"text","text":""}],"stop_reason":"end_turn"}"#)), nothing);
+    assert_eq!(told(whole(r#"{"content":[{"type":"text","text":""}],"stop_reason":"end_turn"}"#)), "end_turn");
     assert_eq!(told(whole(r#"{"object":"list"}"#)), "decode (): the reply has no content");
     let (_, error) = laws::reply("anthropic.error.json");
     assert_eq!(told(error), "stream_error (): max_tokens: Field required");

@@ -79,10 +79,7 @@ fn errors_and_missing_ends_are_told() {
     assert_eq!(end(&run(&[a, r#"{"code":"DataInspectionFailed","message":"no"}"#]).1), "stream_error (event 2): no");
     assert_eq!(end(&run(&[a, b]).1), "truncated (after 2 events): the stream ended without a finish reason for choice 0");
     assert_eq!(end(&run(&[]).1), "truncated (after 0 events): the stream ended before its first choice");
-    assert_eq!(
-        end(&run(&[r#"{"output":{"finish_reason":"stop","text":""}}"#]).1),
-        "empty (after 1 events): the response is complete, but nothing was generated"
-    );
+    assert_eq!(end(&run(&[r#"{"output":{"finish_reason":"stop","text":""}}"#]).1), "stop");
     let both = r#"{"output":{"choices":[{"message":{"content":"x"},"finish_reason":"stop"},{"message":{"content":"y"},"finish_reason":"stop"}]}}"#;
     let (events, reply) = run(&[both]);
     assert_eq!((events.content, events.choices, reply.text.as_deref()), (2, vec![0, 1], Some("xy")));

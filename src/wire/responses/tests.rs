@@ -43,7 +43,7 @@ fn the_final_event_ends_a_stream() {
     assert_eq!(end(&[HI]), "truncated (after 1 events): the stream ended before its final event");
     assert_eq!(end(&[HI, "data: [DONE]\n\n"]), "truncated (after 2 events): the stream ended before its final event");
     assert_eq!(end(&[]), "truncated (after 0 events): the stream ended before its final event");
-    assert_eq!(end(&[CREATED, DONE]), "empty (after 2 events): the response is complete, but nothing was generated");
+    assert_eq!(end(&[CREATED, DONE]), "completed");
     let (events, reply) = run(&[CREATED, HI, DONE]);
     assert_eq!((events.seen, events.content, events.done), (3, 1, true));
     assert_eq!((reply.id.as_deref(), reply.usage.output), (Some("r"), Some(1)));
@@ -138,7 +138,6 @@ fn whole_replies_say_whether_they_are_complete() {
     assert_eq!(told(whole(failed)), "stream_error (): died");
     let cancelled = json!({ "status": "cancelled", "output": [] });
     assert_eq!(told(whole(cancelled)), "stream_error (): the server finished with `cancelled`");
-    let nothing = "empty (): the response is complete, but nothing was generated";
-    assert_eq!(told(whole(json!({ "status": "completed", "output": [] }))), nothing);
+    assert_eq!(told(whole(json!({ "status": "completed", "output": [] }))), "completed");
     assert_eq!(told(whole(json!({ "object": "list" }))), "decode (): the reply has no output");
 }

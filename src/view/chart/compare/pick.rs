@@ -28,7 +28,7 @@ pub fn cases(comparison: &Comparison, ids: &[String], room: usize) -> (Vec<Strin
     (kept.iter().map(|&at| ids[at].clone()).collect(), shown(kept.len(), ids.len(), "cases"))
 }
 
-/// The title of a case's panel: what tells it apart from the others of the base, or its id.
+/// The title of a case's panel: the values in which it differs from the others, or its id.
 pub fn title(comparison: &Comparison, id: &str) -> String {
     let cases: Vec<&CaseReport> = comparison.runs.first().map(|run| run.report.cases.iter().collect()).unwrap_or_default();
     let own = cases.iter().find(|case| case.id == id).map(|case| Names::of(&cases).title(case));
