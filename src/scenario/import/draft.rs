@@ -64,7 +64,9 @@ impl Draft {
         let texts = self.texts(flag);
         let words = texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty());
         words
-            .map(|word| word.parse().ok().filter(|value: &f64| !value.is_nan()).ok_or_else(|| self.wrong(flag, word, "a number")))
+            .map(|word| {
+                word.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| self.wrong(flag, word, "a number"))
+            })
             .collect()
     }
 

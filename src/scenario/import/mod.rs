@@ -136,7 +136,7 @@ pub struct Account {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ImportError {
     /// A flag that the tool is not known to have.
-    #[error("`{flag}` is no flag of {tool}{}", .near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    #[error("`{flag}` is not a flag of {tool}{}", .near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
     Unknown {
         /// The tool.
         tool: &'static str,
@@ -146,7 +146,7 @@ pub enum ImportError {
         near: Option<&'static str>,
     },
     /// A word that belongs to no flag.
-    #[error("`{0}` belongs to no flag; a value with spaces stands in quotes")]
+    #[error("`{0}` belongs to no flag; put a value with spaces in quotes")]
     Stray(String),
     /// A flag without its value.
     #[error("`{0}` has no value")]

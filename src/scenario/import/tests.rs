@@ -296,8 +296,8 @@ fn every_spelling_of_a_command_is_recognized() {
         "the command line names no command of lmdeploy; write one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
     );
     // The beginning of a flag is the flag, where it is that of no other and the tool's parser takes it.
-    assert_eq!(error(Tool::Sglang, "--random-in 5 --prof"), "`--prof` is no flag of sglang; did you mean `--profile`?");
-    assert_eq!(error(Tool::Aiperf, "-m m --concur 5"), "`--concur` is no flag of aiperf; did you mean `--concurrency`?");
+    assert_eq!(error(Tool::Sglang, "--random-in 5 --prof"), "`--prof` is not a flag of sglang; did you mean `--profile`?");
+    assert_eq!(error(Tool::Aiperf, "-m m --concur 5"), "`--concur` is not a flag of aiperf; did you mean `--concurrency`?");
 }
 
 #[test]
@@ -390,14 +390,19 @@ fn texts_stand_for_themselves() {
 
 #[test]
 fn what_is_wrong_is_said() {
-    assert_eq!(error(Tool::Evalscope, "perf --paralel 4"), "`--paralel` is no flag of evalscope; did you mean `--parallel`?");
+    assert_eq!(error(Tool::Evalscope, "perf --paralel 4"), "`--paralel` is not a flag of evalscope; did you mean `--parallel`?");
     assert_eq!(error(Tool::Evalscope, "perf --url h --parallel x"), "`--parallel x`: expected a number");
     assert_eq!(error(Tool::Evalscope, "perf --url"), "`--url` has no value");
-    assert_eq!(
-        error(Tool::Vllm, "bench serve --model m oops"),
-        "`oops` belongs to no flag; a value with spaces stands in quotes"
-    );
+    assert_eq!(error(Tool::Vllm, "bench serve --model m oops"), "`oops` belongs to no flag; put a value with spaces in quotes");
     assert!(error(Tool::Evalscope, "perf --url h --parallel 1 2 --number 1 2 3").contains("as many numbers as loads"));
+    let rate = "expected a rate above 0, or -1 for no rate limit";
+    assert_eq!(error(Tool::Evalscope, "perf --model m --rate 0"), format!("`--rate 0`: {rate}"));
+    assert_eq!(error(Tool::Evalscope, "perf --model m --duration 1e400"), "`--duration 1e400`: expected a number");
+    let ratio = "expected a number from 0 to below 1, or JSON with `input` and `output`";
+    for value in ["1.5", "{\"input\":1,\"output\":0}", "{\"input\":0.5}"] {
+        let line = format!("--model m --random-range-ratio '{value}'");
+        assert_eq!(error(Tool::Vllm, &line), format!("`--random-range-ratio {value}`: {ratio}"));
+    }
     assert!(error(Tool::Vllm, "--dataset-name sharegpt").contains("--dataset-path"));
     assert!(error(Tool::Guidellm, "run --profile concurrent --data prompt_tokens=5").contains("streams"));
 }

@@ -12,6 +12,9 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     if draft.get("dataset/kind").and_then(Value::as_str) == Some("trace") {
         return replay(draft);
     }
+    if let Some(wrong) = rates.iter().find(|rate| **rate <= 0.0 && **rate != -1.0) {
+        return Err(draft.wrong("--rate", &wrong.to_string(), "a rate above 0, or -1 for no rate limit"));
+    }
     let open = draft.truth("--open-loop") || rates.iter().any(|rate| *rate > 0.0);
     let counts = draft.numbers("--number")?;
     let amount = if dataset::talks(draft) { "load.sessions" } else { "load.requests" };
@@ -70,7 +73,10 @@ fn say(draft: &mut Draft, open: bool, dial: &str, amount: &str) {
     } else {
         draft.account("--parallel", &[dial]);
         draft.account("--rate", &[dial]);
-        draft.note("--rate", "without pacing: each user sends its next request at once");
+        draft.note(
+            "--rate",
+            "no rate limit: evalscope submits all requests at once and keeps --parallel of them in flight, a closed loop",
+        );
     }
 }
 

@@ -40,7 +40,7 @@ fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("target/api", "local");
     draft.carry("--model", "target/model");
     draft.note("--api", "llmscen's own implementation of the model, not transformers");
-    draft.note("--model", "a folder or a .gguf file: download a model of a hub first");
+    draft.note("--model", "a folder, a .gguf file, or the name of a model on the hub (`org/name`)");
     for flag in ["--url", "--port", "--api-key", "--headers", "--connect-timeout", "--read-timeout"] {
         draft.note(flag, NO_SERVER);
     }

@@ -83,16 +83,18 @@ fn ranged(length: f64, ratio: f64) -> Value {
 
 /// `--random-range-ratio` of input and output: one number, or `{"input": 0.3, "output": 0.5}`.
 fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
-    let text = draft.text("--random-range-ratio").unwrap_or_default();
-    if !text.trim_start().starts_with('{') {
-        let ratio = draft.number("--random-range-ratio")?.unwrap_or(0.0);
-        return Ok((ratio, ratio));
-    }
-    let both = draft.json("--random-range-ratio")?;
-    let of = |key: &str| both.as_ref().and_then(|both| both.get(key)?.as_f64());
-    of("input")
-        .zip(of("output"))
-        .ok_or_else(|| draft.wrong("--random-range-ratio", &text, "a number, or JSON with `input` and `output`"))
+    const FLAG: &str = "--random-range-ratio";
+    let text = draft.text(FLAG).unwrap_or_default();
+    let own = if text.trim_start().starts_with('{') {
+        let both = draft.json(FLAG)?;
+        let of = |key: &str| both.as_ref().and_then(|both| both.get(key)?.as_f64());
+        of("input").zip(of("output"))
+    } else {
+        draft.number(FLAG)?.or(Some(0.0)).map(|ratio| (ratio, ratio))
+    };
+    let fits = |ratio: f64| (0.0..1.0).contains(&ratio);
+    own.filter(|(input, output)| fits(*input) && fits(*output))
+        .ok_or_else(|| draft.wrong(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
 }
 
 /// The tokenizer whose tokens are counted: vLLM takes the model's own.
