@@ -26,7 +26,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of rendered bodies that wait at the most.
 const AHEAD_BYTES: usize = 64 << 20;
@@ -39,8 +39,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Rest once the queue is full and a call was taken: to wake this thread for each one would cost a lane more than a short
 /// request does.
 const GATHER: Duration = Duration::from_millis(1);
-/// So many looks at data that does not come, and what is ready is enough to begin with.
-const PATIENCE: u32 = 20;
+/// Waits for data, all together, before the round begins with what is ready.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What calls are made of.
 pub struct Recipe {
@@ -262,6 +262,7 @@ fn wait(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunError> {
 fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::Sender<()>) -> Result<Option<u64>, RunError> {
     let mut ready = Some(ready);
     let mut next = Some(first);
+    let mut waited = Duration::ZERO;
     while let Some(call) = next {
         let queue = &queues[call.seq as usize % queues.len()];
         match queue.try_send(call) {
@@ -275,15 +276,19 @@ fn fill(mut recipe: Recipe, first: Call, queues: &[Sender<Call>], ready: mpsc::S
                 std::thread::sleep(GATHER);
             }
         }
-        let mut looks = 0;
-        while !recipe.ready(LOOK) {
+        loop {
+            let began = Instant::now();
+            let here = recipe.ready(LOOK);
+            waited += began.elapsed();
+            if waited >= PATIENCE {
+                ready.take();
+            }
+            if here {
+                break;
+            }
             // Rows that are still being read must not keep a round from its end, nor for long from its beginning.
             if queues.iter().all(Sender::is_closed) {
                 return Ok(None);
-            }
-            looks += 1;
-            if looks == PATIENCE {
-                ready.take();
             }
         }
         next = recipe.call()?;

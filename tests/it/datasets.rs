@@ -55,6 +55,18 @@ fn a_command_gives_the_prompts_of_a_run_and_of_its_plan() {
 }
 
 #[test]
+fn a_slow_command_keeps_no_round_from_its_beginning() {
+    let lab = Lab::new();
+    // Ten seconds of rows: a round that waits for all of them sends them all in its first second.
+    let script = "i=0; while [ $i -lt 200 ]; do echo '{\"prompt\": \"a\"}'; i=$((i+1)); sleep 0.05; done";
+    lab.file("make.sh", script);
+    let data = "kind: command, command: \"sh make.sh\", on_exhausted: stop";
+    lab.run(&scenario(data, "concurrency: 4, duration: 1s", "")).expect(0);
+    let ok = lab.results()["cases"][0]["counts"]["ok"].as_u64().unwrap();
+    assert!((1..150).contains(&ok), "{ok}");
+}
+
+#[test]
 fn a_command_that_fails_stops_the_run_with_its_stderr() {
     let lab = Lab::new();
     let data = r#"kind: command, command: [sh, -c, 'echo "{\"prompt\": \"a\"}"; sleep 0.1; echo no weights >&2; exit 4']"#;
