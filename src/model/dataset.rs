@@ -1,6 +1,7 @@
 //! Where prompts come from.
 
 use crate::model::request::Quantity;
+use crate::model::target::Secret;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ pub enum Source {
     Sharegpt,
     /// Tokens drawn at random, unique per request.
     Random {
-        /// Prompt length: prefix, system message and chat template included.
+        /// Length of the user's text as a prompt of its own, prefix included.
         tokens: Quantity,
         /// Tokens at the beginning of the user's text that all prompts share.
         shared_prefix: u64,
@@ -74,6 +75,24 @@ pub struct CommandSpec {
     pub env: Vec<(String, String)>,
     /// How long it may take until its first row.
     pub timeout: Nanos,
+    /// What must not be shown of its words and its output, the longest first.
+    pub secrets: Vec<Secret>,
+}
+
+impl CommandSpec {
+    /// A text without the secrets.
+    pub fn clean(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.expose(), "[redacted]"))
+    }
+
+    /// The words as a shell reads them, without the secrets.
+    pub fn shown(&self) -> String {
+        let word = |word: &String| {
+            let clean = self.clean(word);
+            if clean == *word { shell_words::quote(word).into_owned() } else { clean }
+        };
+        self.words.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// How the columns of a trace are named.

@@ -67,6 +67,20 @@ fn a_slow_command_keeps_no_round_from_its_beginning() {
 }
 
 #[test]
+fn a_command_that_fails_shows_no_secret() {
+    let lab = Lab::new();
+    let script = r#"sh -c 'echo "{\"prompt\": \"a\"}"; echo token $1 of $2 >&2; exit 4' x ${HF_TOKEN} ${PART}"#;
+    lab.file("s.yaml", scenario(&format!("kind: command, command: {}", json!(script)), "concurrency: 1, requests: 5", ""));
+    let mut child = lab.command(&["run", "s.yaml", "--output", "out"]);
+    let output = child.env("HF_TOKEN", "hf_abcdefgh").env("PART", "train").output().unwrap();
+    let all = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(3), "{all}");
+    let files = ["manifest.json", "report.md", "report.html", "results.json"].map(|name| lab.text(&format!("out/{name}")));
+    assert!(all.contains("token [redacted] of train") && all.contains("x [redacted] train`"), "{all}");
+    assert!(![all].iter().chain(&files).any(|text| text.contains("hf_abcdefgh")));
+}
+
+#[test]
 fn a_command_that_fails_stops_the_run_with_its_stderr() {
     let lab = Lab::new();
     let data = r#"kind: command, command: [sh, -c, 'echo "{\"prompt\": \"a\"}"; sleep 0.1; echo no weights >&2; exit 4']"#;

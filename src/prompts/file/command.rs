@@ -58,7 +58,7 @@ pub fn start(spec: &CommandSpec, name: &str) -> Result<(Arc<Process>, Stream), P
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let (Some(group), Some(stdout)) = (group, child.stdout.take()) else { return Err(wrong(io::ErrorKind::Other.into())) };
     let process = Arc::new(Process { group, over: AtomicBool::new(false) });
-    let output = Output { child, stdout, errors, process: process.clone(), name: name.to_owned() };
+    let output = Output { child, stdout, errors, process: process.clone(), spec: spec.clone(), name: name.to_owned() };
     Ok((process, Box::new(output)))
 }
 
@@ -68,6 +68,7 @@ struct Output {
     stdout: ChildStdout,
     errors: File,
     process: Arc<Process>,
+    spec: CommandSpec,
     name: String,
 }
 
@@ -92,7 +93,9 @@ impl Output {
         let mut bytes = Vec::new();
         (&self.errors).take(SHOWN).read_to_end(&mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
-        Ok(text.trim().lines().map(|line| format!("\n  {line}")).collect())
+        // A line that is cut may begin inside a secret.
+        let whole = text.split_once('\n').filter(|_| length > SHOWN).map_or(text.as_ref(), |(_, rest)| rest);
+        Ok(self.spec.clean(whole).trim().lines().map(|line| format!("\n  {line}")).collect())
     }
 }
 

@@ -6,7 +6,7 @@ use super::scan::scan;
 use super::shared::Shared;
 use super::source::Origin;
 use super::state::State;
-use crate::model::dataset::{CommandSpec, OnExhausted};
+use crate::model::dataset::OnExhausted;
 use crate::model::prompt::Session;
 use crate::prompts::error::PromptError;
 use crate::prompts::{Progress, Prompts};
@@ -90,8 +90,8 @@ impl Table {
             let (done, total) = (state.judged().0 as u64, state.scanned.is_some().then_some(state.rows() as u64));
             drop(state);
             let late = self.shared.reading.command().filter(|command| began.elapsed() > Duration::from(command.timeout));
-            if let Some(CommandSpec { words, timeout, .. }) = late {
-                return Err(PromptError::Silent { command: shell_words::join(words), seconds: timeout.secs() });
+            if let Some(command) = late {
+                return Err(PromptError::Silent { command: command.shown(), seconds: command.timeout.secs() });
             }
             progress(Progress::Rows { done, total });
             state = self.shared.wait(self.shared.state(), LOOK);

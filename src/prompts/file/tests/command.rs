@@ -13,6 +13,7 @@ fn spec(script: &str, cwd: &Path) -> DatasetSpec {
         cwd: cwd.display().to_string(),
         env: vec![("LLMSCEN_SEED".to_owned(), "7".to_owned()), ("LLMSCEN_MODEL".to_owned(), "m".to_owned())],
         timeout: Nanos::from_millis(20_000),
+        secrets: Vec::new(),
     };
     let (path, strict, on_exhausted) = (Some("gen".to_owned()), true, OnExhausted::Stop);
     DatasetSpec { path, strict, on_exhausted, ..DatasetSpec::of(Source::Command(command)) }

@@ -7,16 +7,18 @@ pub(crate) use parts::{LAYOUT, log};
 
 use crate::model::api::Api;
 use crate::model::dataset::{CommandSpec, DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
+use crate::model::target::Secret;
 use crate::scenario::block::{Block, Default, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::models;
 use crate::scenario::leaf::quantity::{QUANTITY, quantity};
 use crate::scenario::leaf::sizes::{SIZES, sizes};
+use crate::scenario::secret::{behind_flags, is_secret_name, looks_secret};
 use crate::scenario::sections::server::{COMMAND, command};
 use crate::scenario::sections::{Draft, local};
 use crate::scenario::template;
-use crate::scenario::tree::Node;
+use crate::scenario::tree::{Node, Part};
 
 const MOST: i64 = u32::MAX as i64;
 
@@ -136,7 +138,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
     let columns = draft.get("dataset.columns").map(Node::entries).unwrap_or_default();
     Some(DatasetSpec {
         path: match kind.as_ref() {
-            "command" => draft.get("dataset.command").and_then(command).map(shell_words::join),
+            "command" => printed(draft, review).map(|command| command.shown()),
             _ => draft.file("dataset.path", review),
         },
         tokenizer: tokenizer(draft, review),
@@ -161,6 +163,35 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
     })
 }
 
+/// The command that prints rows.
+fn printed(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec> {
+    let words = draft.get("dataset.command").and_then(command)?;
+    Some(CommandSpec {
+        secrets: secrets(draft, &words),
+        words,
+        cwd: draft.file("dataset.cwd", review)?,
+        env: environment(draft),
+        timeout: draft.get("dataset.timeout").and_then(duration)?,
+    })
+}
+
+/// What a command that fails must not show: the server's key, and the variables and flags of its words that are called secrets.
+fn secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
+    let node = draft.get("dataset.command");
+    let parts = |node: &Node| node.parts.iter().flat_map(|parts| parts.iter().cloned()).collect::<Vec<_>>();
+    let items = node.map(Node::items).unwrap_or_default();
+    let variable = |part: Part| match part {
+        Part::Env { name, value } if is_secret_name(&name) => Some(value),
+        _ => None,
+    };
+    let mut found: Vec<String> = node.into_iter().chain(items).flat_map(parts).filter_map(variable).collect();
+    found.extend(behind_flags(words).into_iter().map(|(_, value)| value));
+    found.extend(draft.text("target.api_key").map(|key| key.into_owned()));
+    found.retain(|value| looks_secret(value));
+    found.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    found.into_iter().map(Secret::new).collect()
+}
+
 fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> {
     let count = |key: &str| draft.count(&format!("dataset.{key}"));
     let tokens = || draft.get("dataset.tokens").and_then(quantity);
@@ -170,12 +201,7 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
         "openqa" => Source::Openqa,
         "longalpaca" => Source::Longalpaca,
         "rows" => Source::Rows,
-        "command" => Source::Command(CommandSpec {
-            words: draft.get("dataset.command").and_then(command)?,
-            cwd: draft.file("dataset.cwd", review)?,
-            env: environment(draft),
-            timeout: draft.get("dataset.timeout").and_then(duration)?,
-        }),
+        "command" => Source::Command(printed(draft, review)?),
         "messages" => Source::Messages,
         "sharegpt" => Source::Sharegpt,
         "random" => Source::Random { tokens: tokens()?, shared_prefix: count("shared_prefix")? },
