@@ -122,8 +122,10 @@ fn made() -> Lab {
     }
     copy(&Path::new(ROOT).join("tests/local/qwen2"), &lab.path().join("models/Qwen2.5-0.5B-Instruct"));
     let relative = "slo: [ ttft.p95 <= 1.10 * baseline, goodput(ttft < 500ms) >= 0.98 * baseline ]\n";
-    let own =
-        FRAME.replace("url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics", "url: simulator");
+    let own = FRAME.replace(
+        "url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics",
+        "url: simulator, simulator: { faults: { error: 5% } }",
+    );
     let chat = format!(
         "{own}request: {{ max_tokens: 4 }}\nbaseline: baselines/chat.json\n{relative}{CALM}report: {{ store: [parquet, sqlite], bodies: all }}\n"
     );
