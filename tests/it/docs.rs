@@ -156,7 +156,7 @@ fn framed(fragment: &Mapping) -> String {
         target.entry("model".into()).or_insert("m".into());
         // Figures of a managed server need one.
         if fragment.get("slo").is_some_and(|slo| format!("{slo:?}").contains("process.")) {
-            target.insert("server".into(), serde_yaml::from_str("{ command: [sleep, 60] }").unwrap());
+            target.insert("server".into(), serde_yaml::from_str("{ preset: vllm }").unwrap());
         }
     }
     serde_yaml::to_string(&whole).unwrap()
