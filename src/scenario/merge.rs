@@ -56,14 +56,19 @@ fn named(name: &str, review: &mut Review) -> Span {
 /// What could have been meant instead of a file that is missing or something else.
 fn existing(path: &Path) -> String {
     let files = scenarios_near(path);
-    let twin = files.iter().find(|file| Path::new(file).file_stem() == path.file_stem()).map(String::as_str);
-    let meant = twin.or_else(|| near(&path.display().to_string(), files.iter().map(String::as_str)));
+    let meant = near(stem(path), files.iter().map(|file| stem(Path::new(file))));
+    let meant = files.iter().find(|file| meant == Some(stem(Path::new(file))));
     match (meant, files.len()) {
         (Some(meant), _) => format!("did you mean {meant}?"),
         (None, 0) => "write a first scenario with: llmscen init".to_owned(),
         (None, ..=MOST_NAMED) => format!("existing scenarios: {}", files.join(", ")),
         (None, all) => format!("existing scenarios: {} and {} more", files[..MOST_NAMED].join(", "), all - MOST_NAMED),
     }
+}
+
+/// The name without its ending, which all scenarios share.
+fn stem(path: &Path) -> &str {
+    path.file_stem().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
 }
 
 /// Scenarios that are named one by one.

@@ -1,6 +1,7 @@
 //! Tables in a terminal: aligned columns that fit a width by leaving the least ones out.
 
 use crate::view::format::{plain, shorten};
+use std::collections::BTreeSet;
 
 /// What stands between two columns.
 const GAP: usize = 2;
@@ -85,8 +86,15 @@ pub fn render(columns: &[Column], rows: &[Vec<Cell>], screen: Screen) -> String 
     }
     let rows: Vec<Vec<Cell>> = rows.iter().map(|row| row.iter().map(|(text, tint)| (plain(text), *tint)).collect()).collect();
     let natural: Vec<usize> = columns.iter().enumerate().map(|(index, column)| natural(column, index, &rows)).collect();
-    let kept = kept(columns, &natural, screen.width);
-    let widths = fitted(columns, &natural, &kept, screen.width);
+    let cut: Vec<usize> =
+        columns.iter().zip(&natural).map(|(own, whole)| if own.right { *whole } else { own.least.min(*whole) }).collect();
+    let apart: Vec<usize> = columns.iter().enumerate().map(|(index, own)| apart(own, index, cut[index], &rows)).collect();
+    // Names that look the same are worse than fewer figures, but not than a table that is too wide.
+    let fits = |kept: &[usize]| screen.width.is_none_or(|width| total(&apart, kept) <= width);
+    let (kept, least) = Some(kept(columns, &apart, screen.width))
+        .filter(|kept| fits(kept))
+        .map_or_else(|| (kept(columns, &cut, screen.width), &cut), |kept| (kept, &apart));
+    let widths = fitted(&natural, least, &kept, screen.width);
     let head: Vec<Cell> = columns.iter().map(|column| (column.head.to_owned(), Tint::Dim)).collect();
     let line = |row: &[Cell]| {
         let cells = kept.iter().zip(&widths).map(|(&index, &width)| pad(&row[index], columns[index].right, width, screen.color));
@@ -103,12 +111,24 @@ fn natural(column: &Column, index: usize, rows: &[Vec<Cell>]) -> usize {
     cells.chain([column.head.chars().count()]).max().unwrap_or(0)
 }
 
+/// The narrowest that a column may be: words in a column that is always kept still differ when they are cut.
+fn apart(column: &Column, index: usize, least: usize, rows: &[Vec<Cell>]) -> usize {
+    if column.right || column.rank > 0 {
+        return least;
+    }
+    let texts: BTreeSet<&str> = rows.iter().filter_map(|row| row.get(index)).map(|(text, _)| text.as_str()).collect();
+    let differ = |width: &usize| texts.iter().map(|text| shorten(text, *width)).collect::<BTreeSet<_>>().len() == texts.len();
+    (least..).find(differ).unwrap_or(least)
+}
+
+fn total(widths: &[usize], kept: &[usize]) -> usize {
+    kept.iter().map(|index| widths[*index]).sum::<usize>() + GAP * kept.len().saturating_sub(1)
+}
+
 /// The columns that stay, once words are as narrow as they may be.
-fn kept(columns: &[Column], natural: &[usize], width: Option<usize>) -> Vec<usize> {
+fn kept(columns: &[Column], least: &[usize], width: Option<usize>) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
-    let least = |index: &usize| if columns[*index].right { natural[*index] } else { natural[*index].min(columns[*index].least) };
-    let total = |kept: &[usize]| kept.iter().map(least).sum::<usize>() + GAP * kept.len().saturating_sub(1);
-    while width.is_some_and(|width| total(&kept) > width) {
+    while width.is_some_and(|width| total(least, &kept) > width) {
         let Some(&last) =
             kept.iter().filter(|index| columns[**index].rank > 0).max_by_key(|index| (columns[**index].rank, **index))
         else {
@@ -120,13 +140,12 @@ fn kept(columns: &[Column], natural: &[usize], width: Option<usize>) -> Vec<usiz
 }
 
 /// Widths of the kept columns: the widest words give way first.
-fn fitted(columns: &[Column], natural: &[usize], kept: &[usize], width: Option<usize>) -> Vec<usize> {
+fn fitted(natural: &[usize], least: &[usize], kept: &[usize], width: Option<usize>) -> Vec<usize> {
     let mut widths: Vec<usize> = kept.iter().map(|index| natural[*index]).collect();
     let Some(room) = width else { return widths };
     let gaps = GAP * widths.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > room {
-        let words =
-            (0..widths.len()).filter(|place| !columns[kept[*place]].right && widths[*place] > columns[kept[*place]].least);
+        let words = (0..widths.len()).filter(|place| widths[*place] > least[kept[*place]]);
         let Some(widest) = words.max_by_key(|place| widths[*place]) else { break };
         widths[widest] -= 1;
     }
@@ -176,6 +195,18 @@ mod tests {
         );
         assert_eq!(drawn(Some(24), false).lines().next(), Some("CASE               P99"));
         assert_eq!(drawn(Some(5), false).lines().last(), Some("concurrency…  1.24 s"));
+    }
+
+    #[test]
+    fn names_stay_different_while_a_column_can_give_way() {
+        let row = |case: &str| vec![(case.into(), Tint::None), ("1.24 s".into(), Tint::None), ("needs more".into(), Tint::None)];
+        let rows = [row("concurrency=16,max_tokens=64"), row("concurrency=16,max_tokens=128")];
+        let cases = |width| -> Vec<String> {
+            let text = render(&COLUMNS, &rows, Screen { width: Some(width), color: false });
+            text.lines().skip(2).map(str::to_owned).collect()
+        };
+        assert_eq!(cases(40), ["concurrency=16,max_tokens=64   1.24 s", "concurrency=16,max_tokens=128  1.24 s"]);
+        assert_eq!(cases(24), ["concurrency=16,…  1.24 s", "concurrency=16,…  1.24 s"]);
     }
 
     #[test]

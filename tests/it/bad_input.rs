@@ -226,6 +226,10 @@ fn a_file_that_is_not_there_is_one_line_and_names_those_that_are() {
     assert_eq!(ran.err, expected);
     let ran = lab.llmscen(&["validate", "chat.yml"]).expect(2);
     assert_eq!(ran.err, "error: scenario file not found: chat.yml\n  help: did you mean scenarios/chat.yaml?\n");
+    // The ending that all share makes no name similar.
+    lab.file("bom.yaml", format!("{SIM}dataset: {{ kind: prompt, text: x }}\n"));
+    let ran = lab.llmscen(&["run", "nope.yaml"]).expect(2);
+    assert!(ran.err.ends_with("help: existing scenarios: bom.yaml, scenarios/chat.yaml, scenarios/sweep.yaml\n"), "{}", ran.err);
     let ran = lab.llmscen(&["simulate", "scenarios"]).expect(2);
     assert_eq!(ran.err, "error: cannot read `scenarios`: this is a folder, not a file\n");
 }

@@ -5,6 +5,8 @@ use crate::lab::{Lab, Ran};
 use serde_yaml::{Mapping, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -19,7 +21,12 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
 ];
 
 /// Commands that are not run as they are: what is run instead, and why.
-const INSTEAD: [(&str, &str, &str); 2] = [
+const INSTEAD: [(&str, &str, &str); 3] = [
+    (
+        "cargo run --release -- run scenarios/chat.yaml",
+        "llmscen run scenarios/chat.yaml --set load.requests=20",
+        "every_shipped_scenario_runs_alone sends all of its requests",
+    ),
     ("cargo test", "llmscen --version", "these tests are that command"),
     (
         "LLM_URL=http://127.0.0.1:8000/v1/chat/completions LLM_MODEL=qwen2.5 cargo run --release -- run scenarios/chat.yaml",
@@ -41,6 +48,12 @@ struct Block {
 impl Block {
     fn place(&self) -> String {
         format!("{}:{}", self.page, self.line)
+    }
+
+    /// The file that the block's first line names: `# base.yaml`.
+    fn file(&self) -> Option<&str> {
+        let name = self.text.lines().next()?.strip_prefix("# ")?;
+        [".yaml", ".py"].iter().any(|end| name.ends_with(end)).then_some(name)
     }
 }
 
@@ -93,26 +106,41 @@ fn copy(from: &Path, to: &Path) {
 /// The scenario that fragments of the pages are parts of.
 const FRAME: &str = "version: 1\nname: chat\ntarget: { url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics, model: m }\ndataset: { kind: prompt, text: hi }\nload: { requests: 60 }\nmatrix: { load.concurrency: [1, 16] }\n";
 
-/// A scratch folder with what the pages speak of: the shipped scenarios, runs, a baseline, a model.
+/// A scratch folder with what the pages name: the shipped scenarios, runs, a baseline, a model.
 fn prepared() -> Lab {
+    static MADE: OnceLock<Lab> = OnceLock::new();
+    let lab = Lab::new();
+    copy(MADE.get_or_init(made).path(), lab.path());
+    std::os::unix::fs::symlink("before", lab.path().join("reports/chat/latest")).unwrap();
+    lab
+}
+
+fn made() -> Lab {
     let lab = Lab::new();
     for folder in ["scenarios", "templates"] {
         copy(&Path::new(ROOT).join(folder), &lab.path().join(folder));
     }
     copy(&Path::new(ROOT).join("tests/local/qwen2"), &lab.path().join("models/Qwen2.5-0.5B-Instruct"));
     let relative = "slo: [ ttft.p95 <= 1.10 * baseline, goodput(ttft < 500ms) >= 0.98 * baseline ]\n";
-    let own =
-        FRAME.replace("url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics", "url: simulator");
-    let chat = format!("{own}request: {{ max_tokens: 4 }}\nbaseline: baselines/chat.json\n{relative}{CALM}");
+    let own = FRAME.replace(
+        "url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics",
+        "url: simulator, simulator: { faults: { error: 5% } }",
+    );
+    let chat = format!(
+        "{own}request: {{ max_tokens: 4 }}\nbaseline: baselines/chat.json\n{relative}{CALM}report: {{ store: [parquet, sqlite], bodies: all }}\n"
+    );
     lab.file("chat.yaml", chat);
     lab.llmscen(&["run", "chat.yaml", "--set", "baseline=none", "--output", "reports/chat/before", "--quiet"]);
     lab.llmscen(&["baseline", "update", "reports/chat/before", "--to", "baselines/chat.json", "--force"]).expect(0);
-    std::os::unix::fs::symlink("before", lab.path().join("reports/chat/latest")).unwrap();
     for twin in ["reports/chat/after", "base", "candidate", "a", "b", "c"] {
         copy(&lab.path().join("reports/chat/before"), &lab.path().join(twin));
     }
     lab
 }
+
+/// Settings in place of what only the network has: what a scenario names, and what is set instead.
+const OFFLINE: [(&str, &str); 2] =
+    [("dataset: openqa", "dataset.path=builtin"), ("tokenizer: Qwen/", "dataset.tokenizer=models/Qwen2.5-0.5B-Instruct")];
 
 /// A fragment within the frame: its own sections replace those of the frame.
 fn framed(fragment: &Mapping) -> String {
@@ -126,6 +154,10 @@ fn framed(fragment: &Mapping) -> String {
     }
     if let Some(target) = whole.get_mut("target").and_then(Value::as_mapping_mut) {
         target.entry("model".into()).or_insert("m".into());
+        // Figures of a managed server need one.
+        if fragment.get("slo").is_some_and(|slo| format!("{slo:?}").contains("process.")) {
+            target.insert("server".into(), serde_yaml::from_str("{ preset: vllm }").unwrap());
+        }
     }
     serde_yaml::to_string(&whole).unwrap()
 }
@@ -133,8 +165,15 @@ fn framed(fragment: &Mapping) -> String {
 #[test]
 fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
     let lab = prepared();
-    let blocks: Vec<Block> = blocks().into_iter().filter(|block| block.language == "yaml").collect();
+    let (scripts, blocks): (Vec<Block>, Vec<Block>) = blocks()
+        .into_iter()
+        .filter(|block| ["yaml", "python"].contains(&block.language.as_str()))
+        .partition(|block| block.language == "python");
     assert!(blocks.len() >= 10, "{} blocks", blocks.len());
+    for script in scripts {
+        let name = script.file().unwrap_or_else(|| panic!("{}: its first line names no file", script.place()));
+        lab.file(name, &script.text);
+    }
     let mut wrong = Vec::new();
     for block in blocks {
         let value: Value = serde_yaml::from_str(&block.text).unwrap_or_else(|why| panic!("{}: {why}", block.place()));
@@ -149,13 +188,12 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
         let fragment = value.as_mapping().unwrap_or_else(|| panic!("{}: neither a scenario nor steps", block.place()));
         let whole = fragment.contains_key("version") || fragment.contains_key("extends");
         let scenario = if whole { block.text.clone() } else { framed(fragment) };
-        let named = block.text.lines().next().and_then(|line| line.strip_prefix("# ")).filter(|name| name.ends_with(".yaml"));
-        let name = named.unwrap_or("block.yaml");
+        let name = block.file().unwrap_or("block.yaml");
         lab.file(name, &scenario);
         for verb in ["validate", "plan"] {
-            // The full set would be downloaded.
-            let small = if scenario.contains("dataset: openqa") { &["--set", "dataset.path=builtin"][..] } else { &[] };
-            let output = lab.command(&[&[verb, name], small].concat()).env("HF_TOKEN", "t").output().unwrap();
+            let mut args = vec![verb, name];
+            OFFLINE.iter().filter(|(own, _)| scenario.contains(own)).for_each(|(_, set)| args.extend(["--set", set]));
+            let output = lab.command(&args).env("HF_TOKEN", "t").output().unwrap();
             let ran = Ran::of(output);
             if ran.code != 0 {
                 wrong.push(format!("{} ({verb})\n{scenario}\n{}", block.place(), ran.err));
@@ -188,17 +226,18 @@ fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
     let blocks: Vec<Block> =
         blocks().into_iter().filter(|block| ["console", "bash"].contains(&block.language.as_str())).collect();
     assert!(blocks.len() >= 6, "{} blocks", blocks.len());
-    for block in blocks {
+    each(&blocks, |block| {
         let lab = prepared();
         if block.page == "docs/import.md" {
             fs::remove_file(lab.path().join("chat.yaml")).unwrap();
         }
         if block.language == "bash" {
-            run(&lab, &format!("{{ {}\n}}", block.text), &block.place());
-            continue;
+            return run(&lab, &format!("{{ {}\n}}", block.text), &block.place());
         }
         let mut shown = String::new();
-        for line in block.text.lines().filter(|line| !line.trim().is_empty()) {
+        // A command may go on in the next line.
+        for line in block.text.replace("\\\n", "\\\x0b").lines().filter(|line| !line.trim().is_empty()) {
+            let line = &line.replace('\x0b', "\n");
             match command(line) {
                 Some(line) => {
                     run(&lab, line, &block.place());
@@ -211,7 +250,21 @@ fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
                 }
             }
         }
-    }
+    });
+}
+
+/// Does the same with every item, three at a time: most of the time is waiting.
+fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    act(item);
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -219,7 +272,7 @@ fn every_block_has_a_language_that_is_checked() {
     for block in blocks() {
         // `text` shows a form, nothing to run.
         assert!(
-            ["yaml", "console", "bash", "text"].contains(&block.language.as_str()),
+            ["yaml", "console", "bash", "python", "text"].contains(&block.language.as_str()),
             "{}: `{}`",
             block.place(),
             block.language
@@ -273,16 +326,7 @@ const SHORTER: [(&str, &[&str]); 3] = [
 fn every_shipped_scenario_runs_alone() {
     let files = scenarios();
     assert!(files.len() >= 25, "{}", files.len());
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while let Some(path) = files.get(next.fetch_add(1, std::sync::atomic::Ordering::SeqCst)) {
-                    runs_alone(path);
-                }
-            });
-        }
-    });
+    each(&files, |path| runs_alone(path));
 }
 
 fn runs_alone(path: &Path) {

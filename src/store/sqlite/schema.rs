@@ -34,7 +34,7 @@ CREATE TABLE figures (
     case_id TEXT NOT NULL, metric TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (case_id, metric)
 ) STRICT;
 CREATE TABLE slo (
-    case_id TEXT NOT NULL, position INTEGER NOT NULL, expr TEXT NOT NULL, ruling TEXT NOT NULL, threshold REAL NOT NULL,
+    case_id TEXT NOT NULL, position INTEGER NOT NULL, expr TEXT NOT NULL, ruling TEXT NOT NULL, threshold REAL,
     observed REAL, bound REAL, n INTEGER NOT NULL, need INTEGER, note TEXT, PRIMARY KEY (case_id, position)
 ) STRICT;
 CREATE TABLE bodies (

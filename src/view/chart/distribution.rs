@@ -92,7 +92,7 @@ mod tests {
         let all: Vec<Figure> = figures(&report).collect();
         assert_eq!(all.iter().map(|figure| figure.name).collect::<Vec<_>>(), ["cdf_ttft", "cdf_itl", "cdf_e2e"]);
         assert_eq!((all[0].legend.len(), all[1].legend.len()), (13, 12));
-        assert!(all[0].subtitle.ends_with("12 of 100 cases shown  ·  n = 240 requests a case"), "{}", all[0].subtitle);
+        assert!(all[0].subtitle.ends_with("12 of 100 cases shown  ·  n = 240 requests per case"), "{}", all[0].subtitle);
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn ribbon(canvas: &Canvas, ribbon: &Ribbon, (right, room): (f64, f64)) -> Result
     let text = canvas.fitting(&ribbon.text, RIBBON, room - 2.0 * RIBBON_PAD)?;
     let left = right - canvas.width(&text, RIBBON)? - 2.0 * RIBBON_PAD;
     canvas.fill([(left, MARGIN - 3.0), (right, MARGIN + 20.0)], ribbon.color)?;
-    canvas.text(&text, (left + RIBBON_PAD, MARGIN + 8.5), RIBBON, Anchor::Left)?;
+    canvas.text(&text, ((left + right) / 2.0, MARGIN + 8.5), RIBBON, Anchor::Center)?;
     Ok(right - left + RIBBON_PAD)
 }
 

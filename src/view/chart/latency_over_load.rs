@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(bands.iter().map(|band| band.len()).collect::<Vec<_>>(), [12, 12, 12]);
         assert!(bands[0].iter().zip(bands[2]).all(|(wide, narrow)| wide.1 <= narrow.1 && narrow.2 <= wide.2));
         assert_eq!(figure.panels[2].y.title, "s");
-        assert_eq!(figure.subtitle, "chat  ·  12 cases  ·  n = 240 requests a case");
+        assert_eq!(figure.subtitle, "chat  ·  12 cases  ·  n = 240 requests per case");
     }
 
     #[test]

@@ -94,14 +94,14 @@ pub fn subtitle(report: &Report, remarks: &[String]) -> String {
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ·  ")
 }
 
-/// `n = 240 requests a case`: over how many requests, or gaps, the figures of these cases are, by the values of a metric.
+/// `n = 240 requests per case`: over how many requests, or gaps, the figures of these cases are, by the values of a metric.
 pub fn sizes<'a>(cases: impl Iterator<Item = &'a CaseReport>, metric: Metric) -> String {
     let sizes: Vec<u64> = cases.filter_map(|case| case.distributions.get(&metric)).map(|spread| spread.n).collect();
     let what = if metric.per() == Per::Gap { "gaps" } else { "requests" };
     match (sizes.iter().min(), sizes.iter().max()) {
         (Some(n), _) if sizes.len() == 1 => format!("n = {n} {what}"),
-        (Some(least), Some(most)) if least == most => format!("n = {least} {what} a case"),
-        (Some(least), Some(most)) => format!("n = {least} to {most} {what} a case"),
+        (Some(least), Some(most)) if least == most => format!("n = {least} {what} per case"),
+        (Some(least), Some(most)) => format!("n = {least} to {most} {what} per case"),
         _ => String::new(),
     }
 }
@@ -173,9 +173,9 @@ mod tests {
     fn the_number_of_requests_is_told_in_one_phrase() {
         let mut report = sweep(3);
         assert_eq!(sizes(report.cases[..1].iter(), Metric::Ttft), "n = 240 requests");
-        assert_eq!(sizes(report.cases.iter(), Metric::Ttft), "n = 240 requests a case");
+        assert_eq!(sizes(report.cases.iter(), Metric::Ttft), "n = 240 requests per case");
         report.cases[1].distributions.entry(Metric::Ttft).and_modify(|spread| spread.n = 100);
-        assert_eq!(sizes(report.cases.iter(), Metric::Ttft), "n = 100 to 240 requests a case");
+        assert_eq!(sizes(report.cases.iter(), Metric::Ttft), "n = 100 to 240 requests per case");
         assert_eq!(sizes(report.cases[..1].iter(), Metric::Itl), "n = 240 gaps");
         assert_eq!(sizes(report.cases.iter(), Metric::Items), "");
     }

@@ -219,7 +219,7 @@ function against(box, sweep, latency, rate, colourOf) {
     return "";
   };
   const keys = tracks.length > 1 ? tracks.map((track, index) => [colourOf(index), track.label]) : null;
-  draw(box, { title: `${title(rate.name)} against ${title(latency.name)} ${share}`, remark: "by rising load, which stands beside the points", x, xRange: () => x, xLabel: rate.unit, lines: [blank(x)], yRange: () => y, yLabel: latency.unit, draw: paint, hover, keys, idle: "Point at a load" });
+  draw(box, { title: `${title(rate.name)} against ${title(latency.name)} ${share}`, remark: "labels show the load", x, xRange: () => x, xLabel: rate.unit, lines: [blank(x)], yRange: () => y, yLabel: latency.unit, draw: paint, hover, keys, idle: "Point at a load" });
 }
 
 // The probes of a search: each limit's value over the searched load.
