@@ -185,6 +185,7 @@ fn why_none(
     let kept = load_compared(&folder.file("plan.yaml"), env, terminal).map(|plan| plan.report.bodies);
     Ok(match kept {
         Some(Bodies::Failed) => format!("no bodies are stored in {run}: it keeps those of failed requests, and none failed"),
+        Some(Bodies::All | Bodies::Sample) => format!("no bodies are stored in {run}: its requests.db is missing or holds none"),
         _ => format!("no bodies are stored in {run}; set report.bodies: failed (or sample, or all) and run the scenario again"),
     })
 }

@@ -16,7 +16,7 @@ pub fn suggest(error: &clap::Error, args: &[String]) -> Option<String> {
     command.get_arguments().find(|arg| arg.get_id() == "set")?;
     let fuzzy = error.get(ContextKind::SuggestedArg).is_none();
     let is_meant = |flag: &str| setting_named(flag, fuzzy).filter(|_| !is_known(command, &cli, flag));
-    is_meant(unknown.strip_prefix("--")?)?;
+    is_meant(unknown.strip_prefix("--").filter(|flag| !is_of_another(&cli, flag))?)?;
     let mut words = vec!["llmscen".to_owned()];
     let mut args = args.iter().skip(1).peekable();
     while let Some(arg) = args.next() {
@@ -36,6 +36,11 @@ pub fn suggest(error: &clap::Error, args: &[String]) -> Option<String> {
 fn is_known(command: &Command, cli: &Command, flag: &str) -> bool {
     command.get_arguments().chain(cli.get_arguments()).any(|arg| arg.get_long() == Some(flag))
         || ["help", "version"].contains(&flag)
+}
+
+/// Whether another command has this option: `--output`.
+fn is_of_another(cli: &Command, flag: &str) -> bool {
+    cli.get_subcommands().flat_map(Command::get_arguments).any(|arg| arg.get_long() == Some(flag))
 }
 
 /// A word as a shell takes it.
@@ -77,9 +82,13 @@ mod tests {
 
     #[test]
     fn other_errors_stay_as_they_are() {
-        for line in
-            ["llmscen run x.yaml --frobnicate", "llmscen run", "llmscen report x --concurrency 4", "llmscen run x --outptu y"]
-        {
+        for line in [
+            "llmscen run x.yaml --frobnicate",
+            "llmscen run",
+            "llmscen report x --concurrency 4",
+            "llmscen run x --outptu y",
+            "llmscen try x --output y",
+        ] {
             assert_eq!(said(line), None, "{line}");
         }
     }

@@ -6,7 +6,7 @@ use crate::cli::run::{cache, tool};
 use crate::cli::signals;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
-use crate::cli::visible::indented;
+use crate::cli::visible::{escaped, indented};
 use crate::model::outcome::{Failure, FailureKind, Outcome, Usage};
 use crate::model::plan::{Case, Plan};
 use crate::model::target::Place;
@@ -118,10 +118,15 @@ fn show(case: &Case, sent: &SingleRequest, terminal: &mut Terminal) -> Exit {
     }
     text.push_str(&format!("{}\n", summary(sent)));
     terminal.foreign(&text);
+    let hint = sent.hint.as_ref().map(|hint| escaped(hint));
     match &sent.outcome.end {
-        Ok(_) => Exit::Pass,
+        Ok(_) => {
+            hint.into_iter().for_each(|note| terminal.say(&note));
+            Exit::Pass
+        }
         Err(failure) => {
-            terminal.error(&explained(failure));
+            let hint = hint.map_or_else(String::new, |hint| format!("\n  {hint}"));
+            terminal.error(&format!("{}{hint}", escaped(&explained(failure))));
             if failure.kind == FailureKind::Cancelled { Exit::Interrupted } else { Exit::Error }
         }
     }
@@ -171,10 +176,14 @@ fn summary(sent: &SingleRequest) -> String {
 
 /// The server's counts, or this side's where it reports none.
 fn tokens(usage: &Usage, counted: Option<u64>) -> Option<String> {
-    let known = [("prompt", usage.prompt), ("output", usage.output), ("reasoning", usage.reasoning), ("cached", usage.cached)];
-    let known: Vec<String> = known.iter().filter_map(|(name, count)| Some(format!("{name} {}", (*count)?))).collect();
+    let named = |(name, count): (&str, Option<u64>)| Some(format!("{} {name}", count?));
+    let known: Vec<String> = [("prompt", usage.prompt), ("output", usage.output)].into_iter().filter_map(named).collect();
+    // Parts of the two.
+    let parts = [("reasoning", usage.reasoning), ("cached", usage.cached)].map(|(name, count)| (name, count.filter(|n| *n > 0)));
+    let parts: Vec<String> = parts.into_iter().filter_map(named).collect();
+    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
     match (known.is_empty(), counted) {
-        (false, _) => Some(format!("usage: {} tokens", known.join(" + "))),
+        (false, _) => Some(format!("usage: {} tokens{parts}", known.join(" + "))),
         (true, Some(counted)) => Some(format!("no usage reported, {} counted", plural(counted, "output token"))),
         (true, None) => None,
     }

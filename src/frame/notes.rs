@@ -94,7 +94,10 @@ fn approximate(ok: &[Fact<'_>]) -> Option<String> {
 
 /// A tokenizer of this side that counts the output otherwise than the server.
 fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
-    let both = ok.iter().filter(|fact| !fact.approximate).filter_map(|fact| fact.usage.output.zip(fact.counted.output.filter(|n| *n > 0)));
+    let both = ok
+        .iter()
+        .filter(|fact| !fact.approximate)
+        .filter_map(|fact| fact.usage.output.zip(fact.counted.output.filter(|n| *n > 0)));
     let (usage, counted) = both.fold((0, 0), |sum, (usage, counted)| (sum.0 + usage, sum.1 + counted));
     let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
     (off > DISAGREEMENT).then(|| {

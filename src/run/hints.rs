@@ -3,12 +3,12 @@
 use crate::engine::redact::Redactor;
 use crate::model::ending::Ending;
 use crate::model::manifest::Manifest;
-use crate::model::metric::Metric;
 use crate::model::outcome::FailureKind;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::{CaseReport, FailureExample, RunVerdict};
 use crate::model::target::Place;
 use http::Uri;
+use std::collections::BTreeMap;
 
 /// Hints that a headline has room for.
 const MOST: usize = 3;
@@ -22,7 +22,7 @@ pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: Ru
     let mut counted: Vec<(String, u64)> = Vec::new();
     for (report, case) in with_plan.iter().filter(|_| verdict != RunVerdict::Pass) {
         for failure in &report.failures {
-            let Some(hint) = hint(failure, case, manifest) else { continue };
+            let Some(hint) = hint(failure, case, &manifest.served) else { continue };
             match counted.iter_mut().find(|(known, _)| *known == hint) {
                 Some((_, count)) => *count += failure.count,
                 None => counted.push((hint, failure.count)),
@@ -30,9 +30,7 @@ pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: Ru
         }
     }
     counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let unstreamed = with_plan.iter().any(|(report, case)| unstreamed(report, case));
-    let note = unstreamed.then(|| "note: the server ignored stream: true; TTFT, ITL and TPOT are unavailable".to_owned());
-    quoted(manifest).into_iter().chain(counted.into_iter().map(|(hint, _)| hint).take(MOST)).chain(note).collect()
+    quoted(manifest).into_iter().chain(counted.into_iter().map(|(hint, _)| hint).take(MOST)).collect()
 }
 
 /// The server's own words, where they end a case and add something to its status.
@@ -46,12 +44,8 @@ fn quoted(manifest: &Manifest) -> Option<String> {
     Some(format!("Server said: {}.", message.trim_end_matches('.')))
 }
 
-fn unstreamed(report: &CaseReport, case: &Case) -> bool {
-    let asked = case.request.stream && case.target.api.generates();
-    asked && report.counts.ok > 0 && !report.distributions.contains_key(&Metric::Ttft)
-}
-
-fn hint(failure: &FailureExample, case: &Case, manifest: &Manifest) -> Option<String> {
+/// What to do about one failure. `served`: the models that each target lists, by its URL without secrets.
+pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec<String>>) -> Option<String> {
     let words = failure.message.to_lowercase();
     let help = match (failure.kind, failure.status) {
         (FailureKind::TimeoutTotal, _) => {
@@ -63,7 +57,7 @@ fn hint(failure: &FailureExample, case: &Case, manifest: &Manifest) -> Option<St
         }
         (FailureKind::TimeoutRead | FailureKind::StreamError | FailureKind::Truncated | FailureKind::Decode, _) => return None,
         (_, Some(401 | 403)) => r#"the server requires authentication; set target.api_key: "${OPENAI_API_KEY}""#.to_owned(),
-        (_, Some(404)) => not_found(&words, case, manifest),
+        (_, Some(404)) => not_found(&words, case, served),
         (_, Some(300..=399)) => match location(&failure.message) {
             Some(location) => format!("the server redirects to {location}; set target.url to that address"),
             None => "the server redirects to another address; set target.url to that address".to_owned(),
@@ -78,11 +72,12 @@ fn hint(failure: &FailureExample, case: &Case, manifest: &Manifest) -> Option<St
 }
 
 /// A 404 is about the model, or about the path.
-fn not_found(words: &str, case: &Case, manifest: &Manifest) -> String {
+fn not_found(words: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -> String {
     let Place::Url(url) = &case.target.place else { return "check target.url and target.model".to_owned() };
-    let served = manifest.served.get(&Redactor::of(&case.target).clean(url)).filter(|names| !names.is_empty());
+    let served = served.get(&Redactor::of(&case.target).clean(url)).filter(|names| !names.is_empty());
     let names = served.map(|names| named(names));
-    let of_model = words.contains("model") || case.target.models.iter().any(|own| own.name.len() > 2 && words.contains(&own.name.to_lowercase()));
+    let of_model = words.contains("model")
+        || case.target.models.iter().any(|own| own.name.len() > 2 && words.contains(&own.name.to_lowercase()));
     match (of_model, names) {
         (true, Some(names)) => format!("served models: {names} (from GET /v1/models); set target.model"),
         (true, None) => "the server does not serve this model; set target.model".to_owned(),
@@ -126,7 +121,7 @@ fn too_long(words: &str) -> Option<&'static str> {
     let about = ["context length", "context window", "context_length", "maximum context", "max_model_len", "too long"];
     let output = words.contains("max_tokens") || words.contains("max_completion_tokens");
     let prompt = ["prompt", "input", "messages"].iter().any(|word| words.contains(word));
-    if !about.iter().any(|text| words.contains(text)) && !(output && words.contains("too large")) {
+    if !(about.iter().any(|text| words.contains(text)) || output && words.contains("too large")) {
         return None;
     }
     Some(match (output, prompt) {

@@ -4,6 +4,9 @@ use crate::model::outcome::{Outcome, Phase};
 use crate::run::rows::Rows;
 use std::collections::BTreeMap;
 
+/// The note about replies that were not streamed although a stream was asked for.
+pub const IGNORED: &str = "the server ignored stream: true; TTFT, ITL and TPOT are unavailable";
+
 /// The notes of a run, over all its cases. `unstreamed`: replies that were not streamed although a stream was asked for.
 pub fn notes(rows: &Rows, unstreamed: u64) -> Vec<String> {
     let ok: Vec<&Outcome> = rows.values().flatten().filter(|outcome| outcome.end.is_ok()).collect();
@@ -28,11 +31,13 @@ fn is_silent(outcome: &Outcome) -> bool {
 }
 
 fn ignored(unstreamed: u64, streamed: u64) -> Option<String> {
-    const LOST: &str = "TTFT, ITL and TPOT are unavailable";
     match (unstreamed, streamed) {
         (0, _) => None,
-        (_, 0) => Some(format!("the server ignored stream: true; {LOST}")),
-        (some, _) => Some(format!("the server ignored stream: true in {some} of {} replies; {LOST} for these", some + streamed)),
+        (_, 0) => Some(IGNORED.to_owned()),
+        (some, _) => Some(format!(
+            "the server ignored stream: true in {some} of {} replies; TTFT, ITL and TPOT are unavailable for these",
+            some + streamed
+        )),
     }
 }
 

@@ -2,23 +2,29 @@
 
 use crate::engine::clock::Clock;
 use crate::engine::copy::{Copied, Copies, Heads};
+use crate::engine::exchange::shown_location;
 use crate::engine::http::{Finished, Setting};
 use crate::engine::manners::Manners;
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
+use crate::engine::target::Engine;
 use crate::model::call::Call;
-use crate::model::outcome::{Outcome, Phase};
+use crate::model::outcome::{FailureKind, Outcome, Phase};
 use crate::model::plan::{Case, Plan};
+use crate::model::report::FailureExample;
+use crate::model::target::Place;
 use crate::model::units::Nanos;
 use crate::run::bench::{Bench, Store};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::feed::{Recipe, first_call};
+use crate::run::hints;
 use crate::run::host::{route, simulator};
 use crate::run::ledger::Ledger;
 use crate::run::line::shifted;
 use crate::run::managed::Servers;
 use crate::run::model::{Models, engine, session};
+use crate::run::replies::IGNORED;
 use crate::run::stop::{Level, Stop};
 use crate::store::RunDir;
 use crate::wire::Message;
@@ -47,6 +53,8 @@ pub struct SingleRequest {
     pub message: Option<Message>,
     /// Output tokens that the scenario's tokenizer counts in the text.
     pub counted: Option<u64>,
+    /// What to do about its failure, or what to know of its reply.
+    pub hint: Option<String>,
 }
 
 /// The head of a reply.
@@ -112,14 +120,38 @@ fn send(
         let setting = Setting { clock, gauges, protocol, keep_text: true, keep_bodies: true, manners };
         let engine = engine(&case.target, (route, own), setting)?;
         let cancelled = context.stop.reached(Level::Drain);
-        Ok::<_, RunError>(engine.call(call, Nanos::ZERO, Phase::Measured, cancelled).await)
+        let finished = engine.call(call, Nanos::ZERO, Phase::Measured, cancelled).await;
+        let served = match &engine {
+            Engine::Http(http) if finished.outcome.status == Some(404) => http.served_models().await,
+            _ => None,
+        };
+        Ok::<_, RunError>((finished, served))
     });
     // A name that is still being resolved must not be waited for.
     runtime.shutdown_background();
-    let mut shown = shown(case, route, finished?);
+    let (finished, served) = finished?;
     let tokenizer = bench.lines.get(entry).and_then(|line| line.tokenizer.as_ref());
-    shown.counted = tokenizer.zip(shown.text.as_ref()).and_then(|(tokenizer, text)| tokenizer.count(text));
-    Ok(shown)
+    let counted = tokenizer.zip(finished.text.as_ref()).and_then(|(tokenizer, text)| tokenizer.count(text));
+    let hint = hint(case, &finished.outcome, served);
+    Ok(SingleRequest { counted, hint, ..shown(case, route, finished) })
+}
+
+/// What the report of a run would say of this outcome; `served`: the models that the target lists.
+fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<String> {
+    let failure = match &outcome.end {
+        Ok(_) => {
+            let ignored = case.request.stream && !outcome.streamed && case.target.api.generates();
+            return ignored.then(|| format!("note: {IGNORED}"));
+        }
+        Err(failure) => failure,
+    };
+    let Place::Url(url) = &case.target.place else { return None };
+    if failure.kind == FailureKind::Connect && case.target.server.is_none() {
+        return Some("help: start the server, or fix `target.url`".to_owned());
+    }
+    let served = served.map(|names| (Redactor::of(&case.target).clean(url), names)).into_iter().collect();
+    let (message, at) = (failure.message.clone(), failure.at.clone());
+    hints::hint(&FailureExample { kind: failure.kind, count: 1, status: outcome.status, message, at }, case, &served)
 }
 
 /// What may be shown of a finished call.
@@ -132,9 +164,11 @@ fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleReques
     let named = named.chain(own.iter().map(|(name, _)| name.as_str()));
     let (headers, reply) = match heads {
         Some(Heads { sent, reply }) => {
-            let reply = reply.map(|(version, status, headers)| ReplyHead {
-                status: format!("{version:?} {status}"),
-                headers: redactor.headers(&headers, std::iter::empty()),
+            let reply = reply.map(|(version, status, headers)| {
+                let mut headers = redactor.headers(&headers, std::iter::empty());
+                let location = headers.iter_mut().find(|(name, _)| name == "location");
+                location.into_iter().for_each(|(_, value)| *value = shown_location(value));
+                ReplyHead { status: format!("{version:?} {status}"), headers }
             });
             (redactor.headers(&sent, named), reply)
         }
@@ -144,14 +178,21 @@ fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleReques
     let sent = outcome.timeline.last_sent.or(outcome.timeline.sent).unwrap_or_default();
     let kind = reply.as_ref().and_then(|head| head.headers.iter().find(|(name, _)| name == "content-type"));
     let framing = if kind.is_some_and(|(_, kind)| kind.contains("event-stream")) { Framing::Sse } else { Framing::Lines };
-    let streamed = outcome.streamed && outcome.status.is_some_and(|status| (200..300).contains(&status));
+    // What is not decoded as a stream has no reads of its own.
+    let streamed = outcome.streamed && !response.reads.is_empty();
     let content = match streamed {
         true => Content::Events(events(&response, framing, sent, |text| in_json.clean(text))),
         false => Content::Document(in_json.clean(&String::from_utf8_lossy(&response.bytes))),
     };
     let url = route.map(|route| Redactor::of(&case.target).clean(&route.uri.to_string()));
     let body = in_json.clean(&String::from_utf8_lossy(&request));
-    SingleRequest { url, headers, body, reply, content, outcome, text, message, counted: None }
+    let text = text.map(|text| redactor.clean(&text));
+    let message = message.map(|message| Message {
+        content: redactor.clean(&message.content),
+        reasoning: redactor.clean(&message.reasoning),
+        ..message
+    });
+    SingleRequest { url, headers, body, reply, content, outcome, text, message, counted: None, hint: None }
 }
 
 /// How the events of a stream are separated.

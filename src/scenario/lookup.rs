@@ -13,18 +13,22 @@ pub struct Setting {
     pub secret: bool,
 }
 
-/// The setting whose path ends with `name`, the shortest path first; `-` and `_` are the same. With `fuzzy` also the one that
-/// is spelled nearly so.
+/// The setting whose path is `name` or ends with it, the shortest path first; `-` and `_` are the same. With `fuzzy` also the
+/// one that is spelled nearly so.
 pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
     let name = name.to_lowercase().replace('-', "_");
     let mut settings = Vec::new();
     collect(&SCENARIO, "", &mut settings);
     settings.sort_by_key(|setting| setting.path.matches('.').count());
     let last = |setting: &Setting| setting.path.rsplit('.').next().unwrap_or_default().to_owned();
-    let exact = settings.iter().position(|setting| last(setting) == name);
+    let exact = settings.iter().position(|setting| setting.path == name || last(setting) == name);
     let position = exact.or_else(|| {
         let names: Vec<String> = settings.iter().map(last).collect();
         let meant = near(&name, names.iter().map(String::as_str)).filter(|_| fuzzy)?;
+        // `--gpu-memory-utilization` only begins like `gpu`.
+        if strsim::damerau_levenshtein(&name, meant) > (name.len() / 3).max(1) {
+            return None;
+        }
         names.iter().position(|name| name == meant)
     });
     position.map(|index| settings.swap_remove(index))
@@ -64,10 +68,12 @@ mod tests {
             ("seed", "seed"),
             ("rounds", "rounds"),
             ("concurency", "load.concurrency"),
+            ("dataset.text", "dataset.text"),
+            ("request.max-tokens", "request.max_tokens"),
         ] {
             assert_eq!(path(flag).as_deref(), Some(expected), "{flag}");
         }
-        assert_eq!(path("frobnicate"), None);
+        assert_eq!([path("frobnicate"), path("gpu-memory-utilization")], [None, None]);
         assert_eq!(setting_named("concurency", false), None);
         assert!(setting_named("api_key", false).unwrap().secret);
     }

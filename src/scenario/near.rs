@@ -12,7 +12,8 @@ pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>
         let begins = wanted.len() > 2 && (own.starts_with(&wanted) || wanted.starts_with(&own) && own.len() > 2);
         (whole.min(tail).min(if begins { 1 } else { usize::MAX }), candidate)
     };
-    let room = (wanted.chars().count() / 3).max(1);
+    // Of one letter, an edit leaves nothing.
+    let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
     candidates.into_iter().map(rank).min_by_key(|(distance, _)| *distance).filter(|(d, _)| *d <= room).map(|(_, found)| found)
 }
 
@@ -45,6 +46,7 @@ mod tests {
         assert_eq!(near("minimum", ["min", "max"]), Some("min"));
         assert_eq!(near("concurrency", ["load.concurrency", "load.rate"]), Some("load.concurrency"));
         assert_eq!(near("x", []), None);
+        assert_eq!((near("K", ["_"]), near("K", ["k"])), (None, Some("k")));
     }
 
     #[test]

@@ -151,6 +151,61 @@ fn try_reports_a_failure_with_exit_code_3() {
 }
 
 #[test]
+fn try_says_what_to_do_about_a_failure() {
+    let lab = Lab::new();
+    let page = "<html>log in</html>";
+    let redirect =
+        "HTTP/1.1 307 Temporary Redirect\r\nlocation: https://u:p4ss@b.example/v1?token=t0k\r\ncontent-length: 0\r\n\r\n";
+    let answer = r#"{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}"#;
+    for (reply, code, words) in [
+        (whole("401 Unauthorized", "application/json", "{}"), 3, "help: the server requires authentication; set target.api_key"),
+        (redirect.into(), 3, "help: the server redirects to https://"),
+        (whole("200 OK", "text/html", page), 3, "help: this is a web page, not an API; check host and path in target.url"),
+        (
+            whole("200 OK", "application/json", answer),
+            0,
+            "note: the server ignored stream: true; TTFT, ITL and TPOT are unavailable",
+        ),
+    ] {
+        let page_came = reply.ends_with(page.as_bytes());
+        let server = Server::start(move |stream, _| send(stream, &reply));
+        lab.file("s.yaml", plain(&server.url(), 3));
+        let ran = lab.llmscen(&["try", "s.yaml"]).expect(code);
+        assert!(ran.err.contains(words), "{}", ran.err);
+        assert_eq!(ran.out.contains(&format!("\n\n{page}\n\n")), page_came, "{}", ran.out);
+        let both = ran.out + &ran.err;
+        assert!(!both.contains("p4ss") && !both.contains("t0k"), "{both}");
+    }
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    lab.file("s.yaml", plain(&format!("http://{gone}/v1/chat/completions"), 3));
+    let err = lab.llmscen(&["try", "s.yaml"]).expect(3).err;
+    assert!(err.contains("connection refused (connecting)\n  help: start the server, or fix `target.url`"), "{err}");
+}
+
+#[test]
+fn try_names_the_models_that_are_served() {
+    let lab = Lab::new();
+    let refusal = whole("404 Not Found", "application/json", r#"{"error":{"message":"The model `m` does not exist"}}"#);
+    let list = whole("200 OK", "application/json", r#"{"object":"list","data":[{"id":"qwen2.5"}]}"#);
+    let server = Server::start(move |stream, number| send(stream, if number == 0 { &refusal } else { &list }));
+    lab.file("s.yaml", plain(&server.url(), 3));
+    let err = lab.llmscen(&["try", "s.yaml"]).expect(3).err;
+    assert!(err.contains("help: served models: qwen2.5 (from GET /v1/models); set target.model"), "{err}");
+}
+
+#[test]
+fn try_hides_a_key_that_the_reply_repeats() {
+    let lab = Lab::new();
+    let answer =
+        r#"{"choices":[{"message":{"content":"the key is sk-secret-1","reasoning":"sk-secret-1"},"finish_reason":"stop"}]}"#;
+    let server = Server::start(move |stream, _| send(stream, &whole("200 OK", "application/json", answer)));
+    let target = format!("{{ url: \"{}\", api_key: sk-secret-1,", server.url());
+    lab.file("s.yaml", plain(&server.url(), 3).replace(&format!("{{ url: \"{}\",", server.url()), &target));
+    let out = lab.llmscen(&["try", "s.yaml"]).expect(0).out;
+    assert!(out.contains("text:\nthe key is [redacted]\n") && !out.contains("sk-secret-1"), "{out}");
+}
+
+#[test]
 fn try_speaks_every_protocol_with_the_simulator() {
     let lab = Lab::new();
     for (api, dataset, text) in [
@@ -236,7 +291,7 @@ fn try_prints_text_and_times_of_a_local_model() {
         );
         let out = lab.llmscen(&["try", "s.yaml"]).expect(0).out;
         assert!(out.contains("text:\n") && out.contains("\nok, TTFT ") && out.contains("6 token events in "), "{out}");
-        assert!(out.contains("usage: prompt 24 + output 6 tokens") && !out.contains("POST"), "{out}");
+        assert!(out.contains("usage: 24 prompt + 6 output tokens") && !out.contains("POST"), "{out}");
     }
 }
 
@@ -279,6 +334,9 @@ fn stored_bodies_are_listed_and_printed() {
     );
     let err = lab.llmscen(&["bodies", "out", "--case", "x"]).expect(2).err;
     assert!(err.contains("no bodies of a case with the id `x`"), "{err}");
+    std::fs::remove_file(lab.path().join("out/requests.db")).unwrap();
+    let err = lab.llmscen(&["bodies", "out"]).expect(2).err;
+    assert!(err.contains("no bodies are stored in out: its requests.db is missing or holds none"), "{err}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use http::Uri;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -53,6 +54,8 @@ pub struct Dialer {
     host: String,
     port: u16,
     clock: Clock,
+    /// A TLS handshake has begun and none has ended since.
+    shaking: AtomicBool,
 }
 
 impl Dialer {
@@ -64,7 +67,7 @@ impl Dialer {
             tls.alpn_protocols = offered(version);
             Arc::new(tls)
         });
-        Dialer { route, tls, version, host, port, clock }
+        Dialer { route, tls, version, host, port, clock, shaking: AtomicBool::new(false) }
     }
 
     /// Whether the next connection may turn out to be one that several requests can share.
@@ -78,6 +81,7 @@ impl Dialer {
 
     /// A new connection. Without a bound in time: the caller sets one.
     pub async fn dial(&self) -> Result<Line, Failure> {
+        self.shaking.store(false, Ordering::Relaxed);
         let (host, port) = match &self.route.proxy {
             Some(proxy) if proxy.uri.scheme_str() != Some("http") => {
                 let why = format!("the proxy {proxy} cannot be used: only proxies by http:// are supported");
@@ -96,7 +100,10 @@ impl Dialer {
             let h2 = self.version == HttpVersion::Http2;
             return Ok(Line { transport: Box::new(socket), heard: stamp.clone(), stamp, h2 });
         };
-        let session = handshake(tls, (&self.host, self.port), socket).await?;
+        self.shaking.store(true, Ordering::Relaxed);
+        let session = handshake(tls, (&self.host, self.port), socket).await;
+        self.shaking.store(false, Ordering::Relaxed);
+        let session = session?;
         let h2 = session.get_ref().1.alpn_protocol() == Some(H2);
         if self.version == HttpVersion::Http2 && !h2 {
             let why = format!("the server did not agree on HTTP/2 (ALPN); {REMEDY}");
@@ -105,6 +112,14 @@ impl Dialer {
         self.route.agreed(h2);
         let (session, heard) = Stamped::new(session, self.clock);
         Ok(Line { transport: Box::new(session), stamp, heard, h2 })
+    }
+
+    /// What may be the reason where a connection took too long: many servers without TLS wait for more than a TLS greeting.
+    pub fn doubt(&self) -> String {
+        match self.shaking.load(Ordering::Relaxed) {
+            true => format!(": if {} does not speak TLS, use http://", authority((&self.host, self.port))),
+            false => String::new(),
+        }
     }
 
     /// The failure of a connection to `address`, which names the proxy where it is the proxy's address.

@@ -58,3 +58,26 @@ async fn a_dead_proxy_is_named_with_its_variable_and_without_its_password() {
     let message = format!("cannot connect to the proxy http://{free} (from http_proxy): connection refused");
     assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
 }
+
+#[tokio::test]
+async fn a_proxy_that_refuses_and_keeps_the_connection_is_not_waited_for() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let env = [("HTTPS_PROXY".to_owned(), format!("http://{proxy}"))].into();
+    let route = Route::new("https://llm.example/", &Default::default(), &env).unwrap();
+    let dialer = Dialer::new(route, HttpVersion::Auto, Clock::starting(Instant::now()));
+    let answer = async {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let _ = socket.read(&mut [0; 1024]).await;
+        socket.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        socket
+    };
+    let dialling = tokio::time::timeout(std::time::Duration::from_secs(20), dialer.dial());
+    let (dialled, _socket) = tokio::join!(dialling, answer);
+    let failure = dialled.expect("the refusal ends the wait").err().unwrap();
+    let message = format!(
+        "the proxy http://{proxy} (from HTTPS_PROXY): answered 407 Proxy Authentication Required to CONNECT llm.example:443"
+    );
+    assert_eq!((failure.kind, failure.message), (FailureKind::Connect, message));
+}

@@ -18,10 +18,15 @@ pub(super) async fn through<T: Transport + 'static>(socket: T, proxy: &Proxy, au
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| refused(error.to_string()))?;
     let shaken = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await;
     let (mut sender, connection) = shaken.map_err(|error| refused(error.to_string()))?;
-    let (response, parts) = tokio::join!(sender.send_request(request), connection.without_shutdown());
-    let status = response.map_err(|error| refused(error.to_string()))?.status();
-    if !status.is_success() {
-        return Err(refused(format!("answered {status} to CONNECT {authority}")));
-    }
-    Ok(parts.map_err(|error| refused(error.to_string()))?.io.into_inner())
+    let sending = async {
+        let status = sender.send_request(request).await.map_err(|error| refused(error.to_string()))?.status();
+        match status.is_success() {
+            true => Ok(()),
+            false => Err(refused(format!("answered {status} to CONNECT {authority}"))),
+        }
+    };
+    let passing = async { connection.without_shutdown().await.map_err(|error| refused(error.to_string())) };
+    // A proxy that refuses may keep the connection open: the refusal ends the wait.
+    let ((), parts) = tokio::try_join!(sending, passing)?;
+    Ok(parts.io.into_inner())
 }

@@ -12,6 +12,9 @@ pub(super) fn in_words(error: &io::Error, host: &str, address: &str) -> String {
         Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
             format!("the server did not agree on the HTTP version that was offered (ALPN); {REMEDY}")
         }
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            format!("{address} closed the connection during the TLS handshake: if it does not speak TLS, use http://")
+        }
         _ => error.to_string(),
     }
 }
@@ -52,6 +55,13 @@ mod tests {
 
     fn told(why: CertificateError) -> String {
         in_words(&io::Error::other(Error::InvalidCertificate(why)), "h.example", "h.example:443")
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_is_named() {
+        let error = io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof");
+        let words = "h.example:443 closed the connection during the TLS handshake: if it does not speak TLS, use http://";
+        assert_eq!(in_words(&error, "h.example", "h.example:443"), words);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::engine::error::EngineError;
 use crate::engine::exchange::body::Reading;
 use crate::engine::exchange::broken::unanswered;
 use crate::engine::exchange::redirect::redirected;
+pub use crate::engine::exchange::redirect::shown_location;
 use crate::engine::gauges::Gauges;
 use crate::engine::headers::Headers;
 use crate::engine::http1::Pulled;
@@ -128,7 +129,18 @@ impl Exchange<'_> {
             });
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let shape = self.line.protocol.shape(content_type, streamed)?;
+        let shape = match self.line.protocol.shape(content_type, streamed) {
+            Ok(shape) => shape,
+            // The page of a login or a proxy, for those who look at it.
+            Err(failure) if self.line.keep_bodies => {
+                return Err(tokio::select! {
+                    biased;
+                    _ = Box::pin(self.refusal(lease, response)) => failure,
+                    failure = stop => failure,
+                });
+            }
+            Err(failure) => return Err(failure),
+        };
         self.trace.streamed = Some(!matches!(shape, Shape::Whole));
         let unpacker = Unpacker::of(response.headers())?;
         let decoder = self.line.protocol.decoder(shape, self.line.keep_text);

@@ -8,12 +8,12 @@ const REDACTED: &str = "[redacted]";
 /// Where the server redirects to, in words; None for a response that is not a redirect.
 pub(super) fn redirected(response: &Response<()>) -> Option<String> {
     let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection())?;
-    let location = shown(&String::from_utf8_lossy(location.as_bytes()));
+    let location = shown_location(&String::from_utf8_lossy(location.as_bytes()));
     Some(format!("the server redirects to {location}; redirects are not followed"))
 }
 
 /// A location without its user, its password and its query: login pages put tokens there.
-fn shown(location: &str) -> String {
+pub fn shown_location(location: &str) -> String {
     let (address, query) = location.split_at(location.find(['?', '#']).unwrap_or(location.len()));
     let start = address.find("//").map_or(0, |at| at + 2);
     let end = address[start..].find('/').map_or(address.len(), |at| start + at);
@@ -39,7 +39,7 @@ mod tests {
             ("#t0k", "#[redacted]"),
             ("", ""),
         ] {
-            assert_eq!(shown(location), expected);
+            assert_eq!(shown_location(location), expected);
         }
     }
 

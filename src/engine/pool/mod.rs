@@ -138,7 +138,10 @@ impl Pool {
 
     async fn in_time<T>(&self, step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         let limit = self.connect_timeout.into();
-        let late = |_| Failure::new(FailureKind::TimeoutConnect, format!("no connection within {limit:?}")).at("connecting");
+        let late = |_| {
+            let why = format!("no connection within {limit:?}{}", self.dialer.doubt());
+            Failure::new(FailureKind::TimeoutConnect, why).at("connecting")
+        };
         tokio::time::timeout(limit, step).await.map_err(late)?
     }
 

@@ -109,11 +109,3 @@ fn a_cause_is_shown_once_and_a_run_that_passed_needs_no_help() {
     );
     assert_eq!(of(RunVerdict::Pass), Vec::<String>::new());
 }
-
-#[test]
-fn replies_that_were_not_streamed_are_noted_even_where_the_run_passed() {
-    let mut cases = failures(&[]);
-    cases[0].counts.ok = 9;
-    let known = "note: the server ignored stream: true; TTFT, ITL and TPOT are unavailable";
-    assert_eq!(hints(&plan(URL), &Manifest::default(), &cases, RunVerdict::Pass), [known]);
-}

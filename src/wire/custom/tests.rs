@@ -112,7 +112,10 @@ fn a_stream_is_complete_by_its_marker_or_its_reasons_or_its_end() {
     };
     let plain = text(&["$.t"]);
     assert_eq!(run(&plain, &[a]), (1, false, String::new()));
-    assert_eq!(run(&plain, &[]).2, "empty (after 0 events): the response is complete, but has neither content nor a finish reason");
+    assert_eq!(
+        run(&plain, &[]).2,
+        "empty (after 0 events): the response is complete, but has neither content nor a finish reason"
+    );
     let reasons = Extract { finish: some("$.f"), ..plain.clone() };
     assert_eq!(run(&reasons, &[a, f]), (2, false, "stop".into()));
     assert_eq!(run(&reasons, &[a]).2, "truncated (after 1 events): the stream ended without a finish reason for choice 0");

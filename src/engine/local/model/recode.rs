@@ -150,6 +150,7 @@ mod tests {
 
     #[test]
     #[ignore = "prints times"]
+    #[expect(clippy::print_stdout, reason = "the times are its result")]
     fn times() {
         let x = matrix(1, 2048);
         for kind in

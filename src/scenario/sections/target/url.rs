@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn urls(loaded: &Loaded) -> Vec<&str> {
-        let url = |place| if let &Place::Url(ref url) = place { url.as_str() } else { "" };
+        let url = |place| if let Place::Url(url) = place { url.as_str() } else { "" };
         loaded.plan.cases.iter().map(|case| url(&case.target.place)).collect()
     }
 
