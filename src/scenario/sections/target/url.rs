@@ -139,8 +139,8 @@ mod tests {
     }
 
     fn urls(loaded: &Loaded) -> Vec<&str> {
-        let url = |place| if let Place::Url(url) = place { url.as_str() } else { "" };
-        loaded.plan.cases.iter().map(|case| url(&case.target.place)).collect()
+        let cases = loaded.plan.cases.iter();
+        cases.map(|case| if let Place::Url(url) = &case.target.place { url.as_str() } else { "" }).collect()
     }
 
     fn notes(loaded: &Loaded) -> Vec<&str> {
