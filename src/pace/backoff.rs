@@ -5,8 +5,9 @@ use crate::model::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The pause of a user after the first connection that failed, at most; later pauses double up to `LONGEST`.
-const FIRST: Nanos = Nanos(128_000_000);
+/// The pause of a user after the first connection that failed, at most; later pauses double up to `LONGEST`. So short that a user
+/// is back soon after a restart, so long that no three seconds have more than five connections, 100 a minute.
+const FIRST: Nanos = Nanos(250_000_000);
 const LONGEST: Nanos = Nanos(5_000_000_000);
 
 /// A pause that doubles with every attempt, up to `longest`: drawn between a half and the whole of that, so that requests
@@ -42,21 +43,22 @@ mod tests {
     fn a_user_sends_few_connections_a_minute_to_a_server_that_refuses() {
         for user in 0..200 {
             let all = connects(user);
-            assert!((18..=36).contains(&all.len()), "{}", all.len());
-            // Six connections within the first seconds: a server that restarts is found again soon.
-            assert!(all[5] >= Nanos::from_millis(1900) && all[5] <= Nanos::from_millis(4000), "{:?}", all[5]);
+            assert!((15..=30).contains(&all.len()), "{}", all.len());
+            // Never more than 100 a minute, not even at first; and a server that restarts is found again soon.
+            assert!(all[5] >= Nanos::from_millis(3000), "{:?}", all[5]);
+            assert!(all[3] <= Nanos::from_millis(1750), "{:?}", all[3]);
         }
     }
 
     #[test]
-    fn pauses_double_from_a_tenth_of_a_second_to_five_seconds_and_repeat() {
+    fn pauses_double_from_a_quarter_of_a_second_to_five_seconds_and_repeat() {
         for seed in 0..100 {
             let pause = |failed| after_failed_connects(failed, Seed(seed)).millis();
-            for failed in 1..=6 {
-                let most = f64::from(128 << (failed - 1));
+            for failed in 1..=5 {
+                let most = f64::from(250 << (failed - 1));
                 assert!((most / 2.0..=most).contains(&pause(failed)), "{failed}: {}", pause(failed));
             }
-            assert!([7, 100, u32::MAX].iter().all(|&failed| (2500.0..=5000.0).contains(&pause(failed))));
+            assert!([6, 100, u32::MAX].iter().all(|&failed| (2500.0..=5000.0).contains(&pause(failed))));
             assert_eq!(pause(3), pause(3));
         }
         assert_ne!(after_failed_connects(1, Seed(1)), after_failed_connects(1, Seed(2)));

@@ -7,7 +7,6 @@ use crate::model::mix::within;
 use crate::model::outcome::Outcome;
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::fail_fast::FailFast;
 use crate::run::keep::Keeper;
 use crate::run::lanes::reading;
 use crate::run::lookout::Lookout;
@@ -52,8 +51,6 @@ pub struct Desk {
     pub halt: Stop,
     /// Looks for a reason to end the round early; None where there can be none.
     pub watcher: Option<Watcher>,
-    /// Stops a case whose first requests all fail with the same status; None where it is to go on.
-    pub fail_fast: Option<FailFast>,
     /// The round's switch, pressed where the watcher finds one: requests in flight get their grace.
     pub stop: Stop,
     /// Says when the round is hopeless; None where it is to be played to its end.
@@ -176,8 +173,6 @@ impl Desk {
     fn watch(&mut self, outcome: &Outcome, seen: &mut Seen) {
         let gauges = &self.gauges;
         let ending = self.watcher.as_mut().and_then(|watcher| watcher.see(outcome, || reading(gauges).in_flight));
-        let all_failed = self.fail_fast.as_mut().and_then(|watch| watch.see(outcome)).map(Ending::AllFailed);
-        let ending = all_failed.or(ending);
         // A round that is over by then ended by its plan, or by the person who stopped it.
         let Some(ending) = ending.filter(|_| self.stop.level() == Level::Run && self.halt.level() == Level::Run) else { return };
         self.stop.press();
@@ -226,7 +221,6 @@ mod tests {
             events,
             halt: halt.clone(),
             watcher,
-            fail_fast: None,
             stop,
             lookout: None,
         };

@@ -1,4 +1,4 @@
-//! Whether the target of a round can still be reached, as all its lanes see it.
+//! Whether sending to the target of a round is of use, as all its lanes see it: it can be reached, and not every request fails.
 //!
 //! ```text
 //! answer ── answer ── connect failed ── connect failed ── connect failed ──► one more connection, by the lane that sees it
@@ -10,21 +10,26 @@ use crate::model::ending::{Ending, TargetLost};
 use crate::model::outcome::{Failure, FailureKind, Outcome};
 use crate::model::units::Nanos;
 use crate::run::event::Event;
+use crate::run::fail_fast::FailFast;
 use crate::run::stop::{Level, Stop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{OnceLock, mpsc};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 
 /// How long every connection must have failed before the target may be lost.
 const PATIENCE: Nanos = Nanos(3_000_000_000);
 /// The target answered last.
 const ANSWERS: u64 = u64::MAX;
 
-/// What the lanes of a round know of their target; without a lock, for every outcome passes here.
+/// What the lanes of a round know of their target; without a lock but for the first requests, for every outcome passes here.
 pub struct Contact {
     failing_since: AtomicU64,
     probing: AtomicBool,
-    lost: OnceLock<TargetLost>,
-    /// Pressed where the target is lost: requests in flight get their grace.
+    /// Watches the first requests, until they are decided. The lanes do, not the collector: it may lag behind them, and what
+    /// they send meanwhile would fail as well.
+    first: Mutex<Option<FailFast>>,
+    undecided: AtomicBool,
+    ending: OnceLock<Ending>,
+    /// Pressed where the round is to end: requests in flight get their grace.
     stop: Stop,
     events: mpsc::Sender<Event>,
 }
@@ -42,14 +47,19 @@ fn answered(outcome: &Outcome) -> bool {
 }
 
 impl Contact {
-    /// The contact of a round that `stop` ends; whoever shows the run hears of a loss at once.
-    pub fn new(stop: Stop, events: mpsc::Sender<Event>) -> Contact {
+    /// The contact of a round that `stop` ends; whoever shows the run hears of that at once. `first`: the watch over the first
+    /// requests; None where they end nothing.
+    pub fn new(stop: Stop, events: mpsc::Sender<Event>, first: Option<FailFast>) -> Contact {
         let (failing_since, probing) = (AtomicU64::new(ANSWERS), AtomicBool::new(false));
-        Contact { failing_since, probing, lost: OnceLock::new(), stop, events }
+        let (undecided, first) = (AtomicBool::new(first.is_some()), Mutex::new(first));
+        Contact { failing_since, probing, first, undecided, ending: OnceLock::new(), stop, events }
     }
 
     /// Takes in a request that is over.
     pub fn see(&self, outcome: &Outcome) {
+        if self.undecided.load(Ordering::Relaxed) {
+            self.see_first(outcome);
+        }
         if unreached(outcome).is_some() {
             // The least of all: `ANSWERS` is greater than any instant.
             self.failing_since.fetch_min(outcome.timeline.end.0, Ordering::Relaxed);
@@ -72,18 +82,34 @@ impl Contact {
         match why.filter(|_| since != ANSWERS && self.stop.level() == Level::Run) {
             Some(why) => {
                 let lost = TargetLost { since_s: Nanos(since).secs(), at_s: at.secs(), why: why.to_owned() };
-                let _ = self.events.send(Event::Ending(Ending::TargetLost(lost.clone())));
-                let _ = self.lost.set(lost);
-                self.stop.press();
+                self.end(Ending::TargetLost(lost));
             }
             None => self.failing_since.store(ANSWERS, Ordering::Relaxed),
         }
         self.probing.store(false, Ordering::Relaxed);
     }
 
-    /// How the target was lost, if it was.
-    pub fn lost(&self) -> Option<TargetLost> {
-        self.lost.get().cloned()
+    fn see_first(&self, outcome: &Outcome) {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(watch) = first.as_mut() else { return };
+        let all_failed = watch.see(outcome);
+        if watch.is_over() {
+            self.undecided.store(false, Ordering::Relaxed);
+        }
+        if let Some(all_failed) = all_failed.filter(|_| self.stop.level() == Level::Run) {
+            self.end(Ending::AllFailed(all_failed));
+        }
+    }
+
+    fn end(&self, ending: Ending) {
+        let _ = self.events.send(Event::Ending(ending.clone()));
+        let _ = self.ending.set(ending);
+        self.stop.press();
+    }
+
+    /// Why the round was ended here, if it was.
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending.get().cloned()
     }
 }
 
@@ -111,7 +137,7 @@ mod tests {
 
     fn contact() -> (Contact, mpsc::Receiver<Event>) {
         let (events, inbox) = mpsc::channel();
-        (Contact::new(Stop::default(), events), inbox)
+        (Contact::new(Stop::default(), events, Some(FailFast::new(Some(5000), [].iter()))), inbox)
     }
 
     #[test]
@@ -124,7 +150,7 @@ mod tests {
         assert!(contact.suspects(at(4000)) && !contact.suspects(at(4000)), "one lane tries, no other");
         contact.conclude(at(4100), Some("refused"));
         let known = TargetLost { since_s: 1.0, at_s: 4.1, why: "refused".into() };
-        assert_eq!(contact.lost(), Some(known.clone()));
+        assert_eq!(contact.ending(), Some(Ending::TargetLost(known.clone())));
         assert_eq!(inbox.try_recv(), Ok(Event::Ending(Ending::TargetLost(known))));
         assert_eq!((contact.stop.level(), contact.suspects(at(9000))), (Level::Drain, false));
     }
@@ -139,7 +165,20 @@ mod tests {
         contact.conclude(at(6001), None);
         contact.see(&refused(6002));
         assert!(!contact.suspects(at(9000)) && contact.suspects(at(9002)));
-        assert!(contact.lost().is_none() && inbox.try_recv().is_err());
+        assert!(contact.ending().is_none() && inbox.try_recv().is_err());
+    }
+
+    #[test]
+    fn the_round_ends_at_the_twentieth_of_equal_client_errors_before_it_is_collected() {
+        let (contact, inbox) = contact();
+        (0..19).for_each(|number| contact.see(&ended(number, Some(401), Some(FailureKind::Http4xx))));
+        assert_eq!((contact.stop.level(), contact.ending()), (Level::Run, None));
+        contact.see(&ended(20, Some(401), Some(FailureKind::Http4xx)));
+        assert_eq!(contact.stop.level(), Level::Drain);
+        let ending = contact.ending().unwrap();
+        assert!(matches!(&ending, Ending::AllFailed(failed) if (failed.after, failed.status) == (20, 401)), "{ending:?}");
+        contact.see(&ended(21, Some(401), Some(FailureKind::Http4xx)));
+        assert_eq!((inbox.try_recv(), inbox.try_recv().is_err()), (Ok(Event::Ending(ending)), true));
     }
 
     #[test]

@@ -139,10 +139,12 @@ impl<'a> Course<'a> {
             self.give_up(leg, fault);
         }
         self.servers = servers;
-        self.fault.is_none() && !stopped
+        // A search needs every probe.
+        let ended = leg.probe.is_some() && self.lost.iter().any(|(case, _)| *case == leg.case.id);
+        self.fault.is_none() && !stopped && !ended
     }
 
-    /// Notes what a case failed by. Other cases go on where they can; but a search needs every probe.
+    /// Notes what a case failed by. Other cases go on where they can.
     fn give_up(&mut self, leg: &Leg<'_>, fault: RunError) {
         let per_case = leg.case.target.server.as_ref().is_some_and(|server| server.per_case);
         if matches!(fault, RunError::TargetLost(_)) && !per_case {
@@ -150,7 +152,7 @@ impl<'a> Course<'a> {
         }
         match fault {
             RunError::Interrupted => {}
-            fault if leg.probe.is_none() && fault.is_of_one_case(per_case) => self.lost.push((leg.case.id.clone(), fault)),
+            fault if fault.is_of_one_case(per_case) => self.lost.push((leg.case.id.clone(), fault)),
             fault => self.fault = Some(fault),
         }
     }

@@ -35,7 +35,7 @@ pub enum RunError {
         seconds: f64,
     },
     /// A search whose server answers no more.
-    #[error("nothing answers any more: not one of the {requests} requests of the probe `{case}` was answered ({why})")]
+    #[error("target lost: none of the {requests} requests of the probe `{case}` was answered ({why})")]
     Gone {
         /// The probe's case.
         case: String,

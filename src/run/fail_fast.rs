@@ -29,6 +29,11 @@ impl FailFast {
         watch
     }
 
+    /// Whether what comes changes nothing any more.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
     /// Takes in a request that is over. The reason to stop, once.
     pub fn see(&mut self, outcome: &Outcome) -> Option<AllFailed> {
         let failure = outcome.end.as_ref().err();

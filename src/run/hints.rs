@@ -1,7 +1,7 @@
 //! What to do about failed requests: one sentence for each cause, from the most frequent on.
 
 use crate::engine::redact::Redactor;
-use crate::model::ending::Ending;
+use crate::model::ending::{AllFailed, Ending};
 use crate::model::manifest::Manifest;
 use crate::model::outcome::FailureKind;
 use crate::model::plan::{Case, Plan};
@@ -21,7 +21,7 @@ pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: Ru
     let with_plan: Vec<(&CaseReport, &Case)> = with_plan.collect();
     let mut counted: Vec<(String, u64)> = Vec::new();
     for (report, case) in with_plan.iter().filter(|_| verdict != RunVerdict::Pass) {
-        for failure in &report.failures {
+        for failure in report.failures.iter().chain(&stopped_by(&report.id, manifest)) {
             let Some(hint) = hint(failure, case, &manifest.served) else { continue };
             match counted.iter_mut().find(|(known, _)| *known == hint) {
                 Some((_, count)) => *count += failure.count,
@@ -33,10 +33,21 @@ pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: Ru
     quoted(manifest).into_iter().chain(counted.into_iter().map(|(hint, _)| hint).take(MOST)).collect()
 }
 
+/// What stopped a case, as a failure: a report does not count those of the warm-up.
+fn stopped_by(case: &str, manifest: &Manifest) -> Option<FailureExample> {
+    let ending = manifest.parts.iter().filter(|part| part.case == case).find_map(|part| part.ending.as_ref())?;
+    let Ending::AllFailed(AllFailed { status, message, .. }) = ending else { return None };
+    let (kind, status, message) = (FailureKind::of_status(*status), Some(*status), message.clone());
+    Some(FailureExample { kind, count: 0, status, message, at: String::new() })
+}
+
 /// The server's own words, where they end a case and add something to its status.
 fn quoted(manifest: &Manifest) -> Option<String> {
     let words = manifest.parts.iter().find_map(|part| match &part.ending {
-        Some(Ending::AllFailed(failed)) => Some((failed.message.as_str(), failed.reason.as_str())),
+        // For a redirect the words are ours, and its hint names the address.
+        Some(Ending::AllFailed(failed)) if !(300..=399).contains(&failed.status) => {
+            Some((failed.message.as_str(), failed.reason.as_str()))
+        }
         _ => None,
     });
     let (message, _) =
@@ -82,8 +93,10 @@ fn not_found(words: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -
         (true, Some(names)) => format!("served models: {names} (from GET /v1/models); set target.model"),
         (true, None) => "the server does not serve this model; set target.model".to_owned(),
         (false, names) => {
-            let names = names.map(|names| format!(" Served models: {names} (from GET /v1/models).")).unwrap_or_default();
-            format!("{}{names}", other_path(url, case))
+            let path = other_path(url, case);
+            let end = if path.ends_with('?') { "" } else { "." };
+            let names = names.map(|names| format!("{end} Served models: {names} (from GET /v1/models).")).unwrap_or_default();
+            format!("{path}{names}")
         }
     }
 }

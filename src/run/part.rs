@@ -8,7 +8,6 @@ use crate::engine::local::session::Session;
 use crate::engine::manners::Manners;
 use crate::engine::route::Route;
 use crate::model::call::Call;
-use crate::model::ending::Ending;
 use crate::model::keep::Bodies;
 use crate::model::load::Shape;
 use crate::model::manifest::{Part, Vitals};
@@ -105,7 +104,7 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     };
     let written = scribe.map_or(Ok(()), Scribe::finish);
     let Collected { outcomes, mut journal, fault, ending, hopeless } = collector.finish()?;
-    (part.ending, part.untold) = (ending.or(stage.contact.lost().map(Ending::TargetLost)), untold);
+    (part.ending, part.untold) = (ending.or(stage.contact.ending()), untold);
     part.probe = turn.probe.map(|Probing { share, .. }| Probe { share, hopeless });
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
@@ -163,7 +162,7 @@ impl<'a> Stage<'a> {
         let rounds = if let Shape::Static { batch } = load.shape { Some(Arc::new(Rounds::new(batch))) } else { None };
         let (spent, halt) = (Stop::default(), Stop::default());
         let sheets = Arc::new(Sheets::new(turn, halt.clone()));
-        let contact = Arc::new(Contact::new(stop.clone(), context.events.clone()));
+        let contact = Arc::new(Contact::new(stop.clone(), context.events.clone(), turn.fail_fast.clone()));
         let over = [&spent, &halt, &stop].map(Clone::clone);
         let session = turn.model.clone().map(|host| (host, Arc::new(session(turn.case, clock, Some(&sheets), over))));
         Stage {
@@ -198,7 +197,6 @@ impl<'a> Stage<'a> {
             events: self.context.events.clone(),
             halt: self.halt.clone(),
             watcher: Watcher::over(self.turn.case, self.turn.round, self.turn.planned),
-            fail_fast: self.turn.fail_fast.clone(),
             stop: self.stop.clone(),
             lookout: self.turn.probe.filter(|probe| probe.may_stop).map(|_| Lookout::new(self.turn.case)),
         }

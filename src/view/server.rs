@@ -66,9 +66,10 @@ pub(super) fn ends(report: &Report) -> Vec<End> {
 fn said(case: &CaseReport, round: u32, end: &ServerEnd) -> String {
     let (at, when) = (end.at_ns as f64 / 1e9, if end.at_ns < 0 { "before" } else { "into" });
     format!(
-        "The server of `{}` ended by itself {} {when} round {round}: {}. Sending stopped as soon as the run heard of it.",
+        "The server of `{}` exited {} {when} {}: {}. Sending then stopped.",
         case.id,
         value(at.abs(), Unit::Seconds),
+        if round == 0 { "the case".to_owned() } else { format!("repetition {}", round + 1) },
         end.how
     )
 }
@@ -133,7 +134,7 @@ mod tests {
             lines.lines().collect::<Vec<_>>(),
             [
                 "server: ready after 12.3 s (process 3 ms, port open 900 ms), first token after n/a",
-                "The server of `concurrency=2` ended by itself 2.50 s into round 1: signal 9. Sending stopped as soon as the run heard of it."
+                "The server of `concurrency=2` exited 2.50 s into repetition 2: signal 9. Sending then stopped."
             ]
         );
         report.cases[0].startups = vec![start(800)];

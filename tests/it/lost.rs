@@ -118,8 +118,10 @@ fn twenty_equal_client_errors_stop_a_case() {
         let scenario = plain(&server.url(), 5000) + "slo: [\"ttft.p95 < 1s\", \"error_rate < 1%\"]\n";
         let ran = lab.run(&scenario).expect(3);
         let sent = server.requests.load(std::sync::atomic::Ordering::SeqCst);
-        assert!((20..500).contains(&sent), "{status}: {sent}");
-        let said = if words.starts_with('3') { "" } else { " Server said: the very reason. help: " };
+        // Its only user sends no further one while the results are collected.
+        assert_eq!(sent, 20, "{status}");
+        let said =
+            if words.starts_with('3') { " help: the server redirects to " } else { " Server said: the very reason. help: " };
         let headline = format!("stopped after 20 of 5000 requests: every one failed with HTTP {words}.{said}");
         assert!(ran.out.contains(&format!("ERROR: {headline}")), "{}", ran.out);
         assert!(lab.text("out/report.html").contains(&headline), "{status}");
@@ -129,6 +131,30 @@ fn twenty_equal_client_errors_stop_a_case() {
             assert_eq!(objective["note"], "not measured: stopped after 20 of 5000 requests");
         }
     }
+}
+
+#[test]
+fn a_warm_up_that_fails_stops_the_case_with_the_hint() {
+    let server = Server::start(|s, _| send(s, &whole("401 Unauthorized", "application/json", "{}")));
+    let lab = Lab::new();
+    let ran = lab.run(&plain(&server.url(), 500).replace("requests: 500", "requests: 500, warmup: 30")).expect(3);
+    let known =
+        "ERROR: stopped after 20 of 530 requests: every one failed with HTTP 401 (Unauthorized). help: the server requires";
+    assert!(ran.out.contains(known), "{}", ran.out);
+}
+
+#[test]
+fn a_search_whose_server_goes_away_names_the_probe() {
+    let (lab, port) = (Lab::new(), port());
+    let server = simulator(&lab, port);
+    let more = "search: { vary: load.concurrency, range: [2, 8] }\n";
+    let run = start(&lab, &scenario(port, "concurrency: 2, requests: 20000", more));
+    drop(server);
+    let ran = finish(run).expect(3);
+    let known = "ERROR: target lost after ";
+    assert!(ran.out.contains(known), "{}", ran.out);
+    let case = &lab.results()["cases"][0];
+    assert!(case["slo"][0]["note"].as_str().is_some_and(|note| note.starts_with("not judged: target lost after ")), "{case:#}");
 }
 
 #[test]

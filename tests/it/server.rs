@@ -222,7 +222,7 @@ fn a_server_that_is_killed_ends_the_run_with_what_was_measured() {
         let began = Instant::now();
         let ran = finish(child).expect(3);
         assert!(began.elapsed() < LONG);
-        assert!(ran.err.contains("the server ended by itself during the case `base`: signal 9"), "{}", ran.err);
+        assert!(ran.err.contains("the server exited during the case `base`: signal 9"), "{}", ran.err);
         let results = yard.0.results();
         let (case, counts) = (&results["cases"][0], &results["cases"][0]["counts"]);
         let end = &case["server_ends"][0];
@@ -230,7 +230,7 @@ fn a_server_that_is_killed_ends_the_run_with_what_was_measured() {
         assert!(counts["ok"].as_u64().unwrap() > 0 && counts["scheduled"].as_u64().unwrap() < 100_000, "{counts}");
         let kinds: Vec<&String> = counts["failures"].as_object().unwrap().keys().collect();
         assert!(kinds.iter().all(|kind| ["connect", "truncated"].contains(&kind.as_str())), "{counts}");
-        assert!(yard.0.text("out/report.md").contains("ended by itself"));
+        assert!(yard.0.text("out/report.md").contains("The server of `base` exited "));
         yard.0.llmscen(&["report", "out"]).expect(3);
         assert_eq!(yard.0.results(), results);
     }

@@ -31,7 +31,7 @@ fn on_a_connection(lease: &Lease, answered: bool, unreadable: bool) -> (FailureK
     match answered {
         _ if unreadable => (FailureKind::Decode, "not an HTTP response", again),
         true => (FailureKind::Truncated, "the connection ended inside the headers", again),
-        false => (FailureKind::Connect, "closed before any byte of an answer", again),
+        false => (FailureKind::Connect, "the server closed the connection before it answered", again),
     }
 }
 
@@ -39,12 +39,12 @@ fn on_a_connection(lease: &Lease, answered: bool, unreadable: bool) -> (FailureK
 fn on_a_stream(lease: &Lease, error: Option<&h2::Error>) -> (FailureKind, &'static str, bool) {
     match error {
         // RFC 9113, section 8.7: nothing was done with it, whatever the connection.
-        Some(error) if refused(error) => (FailureKind::Connect, "the server took no further stream", true),
+        Some(error) if refused(error) => (FailureKind::Connect, "the server accepted no further stream", true),
         Some(error) if error.is_reset() && error.is_remote() => {
-            (FailureKind::Connect, "the server reset the stream before any byte of an answer", false)
+            (FailureKind::Connect, "the server reset the stream before it answered", false)
         }
         Some(error) if error.is_library() => (FailureKind::Decode, "not an HTTP/2 response", false),
-        _ => (FailureKind::Connect, "closed before any byte of an answer", lease.reused),
+        _ => (FailureKind::Connect, "the server closed the connection before it answered", lease.reused),
     }
 }
 

@@ -62,7 +62,7 @@ pub enum ServerError {
         file: PathBuf,
     },
     /// It ended while it was needed.
-    #[error("the server ended by itself during the case `{case}`: {how}{}", said(log, file))]
+    #[error("the server exited during the case `{case}`: {how}{}", said(log, file))]
     Ended {
         /// The case.
         case: String,

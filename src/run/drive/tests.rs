@@ -50,7 +50,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         queue,
         quota: Arc::new(Quota::new(&load)),
         closed: true,
-        contact: Arc::new(Contact::new(stop.clone(), std::sync::mpsc::channel().0)),
+        contact: Arc::new(Contact::new(stop.clone(), std::sync::mpsc::channel().0, None)),
         seed: Seed(0),
         room: None,
         results,

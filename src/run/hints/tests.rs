@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::manifest::Part;
 use crate::model::sample::Counts;
 use crate::scenario::{self, Input};
 use std::collections::BTreeMap;
@@ -81,6 +82,20 @@ fn each_cause_has_its_hint() {
 }
 
 #[test]
+fn a_case_that_its_warm_up_stopped_has_the_hint_and_a_redirect_is_not_quoted() {
+    let of = |status, message: &str| {
+        let failed = AllFailed { status, message: message.into(), reason: "Found".into(), ..AllFailed::default() };
+        let part = Part { case: "base".into(), ending: Some(Ending::AllFailed(failed)), ..Part::default() };
+        let manifest = Manifest { parts: vec![part], ..Manifest::default() };
+        hints(&plan(URL), &manifest, &failures(&[]), RunVerdict::Error)
+    };
+    let help = "help: the server requires authentication; set target.api_key: \"${OPENAI_API_KEY}\"";
+    assert_eq!(of(401, "no key"), ["Server said: no key.", help]);
+    let moved = "the server redirects to http://h/v2; redirects are not followed";
+    assert_eq!(of(302, moved), ["help: the server redirects to http://h/v2; set target.url to that address"]);
+}
+
+#[test]
 fn a_404_names_the_models_that_are_served_or_the_usual_path() {
     let of = |url, words, served: &[&str]| of(url, (FailureKind::Http4xx, Some(404), words), served);
     let model = "404: The model `qwen2.5` does not exist.";
@@ -92,6 +107,8 @@ fn a_404_names_the_models_that_are_served_or_the_usual_path() {
     path("http://127.0.0.1:8000/v1/chat", "/v1/chat does not exist; did you mean http://127.0.0.1:8000/v1/chat/completions?");
     path("http://u:p@h/llm/v1/chat", "/llm/v1/chat does not exist; did you mean http://h/llm/v1/chat/completions?");
     path(URL, "/v1/chat/completions does not exist on this server; check target.url and target.api");
+    let known = "help: POST /v1/chat/completions does not exist on this server; check target.url and target.api. Served models: a (from GET /v1/models).";
+    assert_eq!(of(URL, "404: Not Found", &["a"]), known);
 }
 
 #[test]
