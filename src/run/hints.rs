@@ -82,8 +82,10 @@ fn not_found(words: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -
         (true, Some(names)) => format!("served models: {names} (from GET /v1/models); set target.model"),
         (true, None) => "the server does not serve this model; set target.model".to_owned(),
         (false, names) => {
-            let names = names.map(|names| format!(" Served models: {names} (from GET /v1/models).")).unwrap_or_default();
-            format!("{}{names}", other_path(url, case))
+            let path = other_path(url, case);
+            let end = if path.ends_with('?') { "" } else { "." };
+            let names = names.map(|names| format!("{end} Served models: {names} (from GET /v1/models).")).unwrap_or_default();
+            format!("{path}{names}")
         }
     }
 }
