@@ -315,10 +315,14 @@ fn scenarios() -> Vec<PathBuf> {
 }
 
 /// Shorter loads for those that would take long in a debug build.
-const SHORTER: [(&str, &[&str]); 3] = [
+const SHORTER: [(&str, &[&str]); 7] = [
     ("speed-benchmark", &["load.requests=1"]),
     ("local-speed", &["load.requests=1", "dataset.prompt_tokens={ max: 96 }"]),
     ("capacity", &["load.requests=40"]),
+    ("images", &["load.requests=6"]),
+    ("sweep", &["load.requests=2x"]),
+    ("exact-lengths", &["load.requests=24"]),
+    ("offline-batch", &["load.static.rounds=2"]),
 ];
 
 /// Each scenario alone in an empty folder, without any variable set.
