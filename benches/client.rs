@@ -48,6 +48,7 @@ pub fn run(job: &Job) -> Value {
         output: Some(folder.path().join("out")),
         only: Vec::new(),
         force: true,
+        keep_going: true,
         inconclusive: llmscen::view::Inconclusive::Failure,
         origin,
         wall_ns: 0,

@@ -65,7 +65,7 @@ fn a_layout_that_is_slightly_off_is_explained_once() {
             &["a second `: ` in one value", "Quote text that contains `: `: \"a: b\"."],
         ),
         ("target:\n  url: simulator\n  model\n", &["invalid YAML: a colon is missing", "Write `model: …`"]),
-        ("target: simulator\ntarget: { url: simulator }\n", &["duplicate key `target`", "first value", "second value"]),
+        ("target: { url: simulator }\ntarget: { url: other }\n", &["duplicate key `target`", "first value", "second value"]),
     ] {
         let text = rendered(&format!("{HEAD}{target}{rest}"));
         let missing: Vec<&&str> = words.iter().filter(|word| !text.contains(**word)).collect();

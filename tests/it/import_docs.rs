@@ -165,5 +165,5 @@ fn the_blocks_of_the_page_are_true() {
     }
     assert_eq!(seen, 2);
     let head = blocks.iter().find(|block| block.contains("# Defaults of")).unwrap();
-    assert!(lab.text("sglang.yaml").contains(head.trim_start_matches('\n')), "{}", lab.text("sglang.yaml"));
+    assert!(lab.text("sglang.yaml").contains(head.trim_start_matches("text\n")), "{}", lab.text("sglang.yaml"));
 }

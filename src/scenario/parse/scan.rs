@@ -118,13 +118,11 @@ impl<'t> Page<'t> {
                     )),
                 )
             }
-            // The parser lets `}` end a `[`, and then misses the end of what is around it.
-            ErrorKind::UnclosedFlowCollection { open } => {
+            // Where `}` ends a `[`, the parser names the bracket around it.
+            ErrorKind::UnclosedFlowCollection { .. } | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
                 let last = self.open_at(self.text.len()).filter(|(_, sign)| ['{', '['].contains(sign));
-                let (open, sign) = last.unwrap_or((offset, *open));
-                Some(self.not_closed(open, sign))
+                last.or_else(|| self.open_at(offset)).map(|(open, sign)| self.not_closed(open, sign))
             }
-            ErrorKind::MismatchedFlowCollectionEnd { .. } => self.open_at(offset).map(|(open, sign)| self.not_closed(open, sign)),
             ErrorKind::UnclosedQuotedScalar
             | ErrorKind::DocumentIndicatorInQuotedScalar
             | ErrorKind::InvalidQuotedScalarIndent => {
