@@ -50,8 +50,11 @@ fn quoted(manifest: &Manifest) -> Option<String> {
         }
         _ => None,
     });
-    let (message, _) =
-        words.filter(|(message, reason)| !message.eq_ignore_ascii_case(reason) && !message.ends_with("an empty body"))?;
+    let informs = |message: &str, reason: &str| {
+        let says_nothing = message.ends_with("an empty body") || !message.contains(char::is_alphanumeric);
+        !says_nothing && !message.eq_ignore_ascii_case(reason)
+    };
+    let (message, _) = words.filter(|(message, reason)| informs(message, reason))?;
     Some(format!("Server said: {}.", message.trim_end_matches('.')))
 }
 

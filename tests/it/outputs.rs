@@ -227,7 +227,8 @@ fn a_run_that_cannot_go_on_keeps_and_reports_what_was_measured() {
     let ok: Vec<u64> = first["cases"].as_array().unwrap().iter().map(|case| case["counts"]["ok"].as_u64().unwrap()).collect();
     assert_eq!(ok, [3, 5, 0], "the first case is whole, the second as far as the data went, the third never ran");
     assert_eq!((&first["verdict"], &first["exit_code"], &first["interrupted"]), (&"error".into(), &3.into(), &false.into()));
-    assert_eq!((&first["cases"][0]["audit"]["valid"], &first["cases"][1]["audit"]["valid"]), (&true.into(), &false.into()));
+    // The data ended, which is not the load generator's fault.
+    assert_eq!((&first["cases"][0]["audit"]["valid"], &first["cases"][1]["audit"]["valid"]), (&true.into(), &true.into()));
     assert!(lab.text("out/report.md").contains(why));
     lab.llmscen(&["report", "out"]).expect(3);
     assert_eq!(lab.results(), first);
@@ -244,7 +245,7 @@ fn the_simulator_says_at_once_that_its_record_cannot_be_written() {
 fn a_limit_that_can_never_be_decided_is_named_before_the_traffic() {
     let lab = Lab::new();
     let ran = shipped(&lab, "quickstart.yaml", &["--set", "load.requests=20"]).expect(5);
-    let (warning, traffic) = (ran.err.find("warning: `ttft.p95 < 250ms` can never pass"), ran.err.find("[1/1]"));
+    let (warning, traffic) = (ran.err.find("warning: `ttft.p95 < 250ms`, `tpot.p95 < 100ms` can never pass in `base`"), ran.err.find("[1/1]"));
     assert!(warning.is_some() && warning < traffic, "{}", ran.err);
     assert!(ran.out.contains("INCONCLUSIVE: "), "{}", ran.out);
 }
