@@ -135,7 +135,8 @@ fn twenty_equal_client_errors_stop_a_case() {
 
 #[test]
 fn a_warm_up_that_fails_stops_the_case_with_the_hint() {
-    let server = Server::start(|s, _| send(s, &whole("401 Unauthorized", "application/json", "{}")));
+    let body = r#"{"error":{"message":"Unauthorized"}}"#;
+    let server = Server::start(move |s, _| send(s, &whole("401 Unauthorized", "application/json", body)));
     let lab = Lab::new();
     let ran = lab.run(&plain(&server.url(), 500).replace("requests: 500", "requests: 500, warmup: 30")).expect(3);
     let known =
