@@ -148,11 +148,11 @@ fn what_was_lost_on_a_new_connection_is_not_sent_again() {
 fn a_server_that_refuses_every_stream_is_asked_twice() {
     let server = Server::start(100, None, |_| vec![Act::Reset(Reason::REFUSED_STREAM)]);
     let outcome = one(&h2_target(&server));
-    assert_failed(&outcome, FailureKind::Connect, "the server took no further stream");
+    assert_failed(&outcome, FailureKind::Connect, "the server accepted no further stream");
     assert_eq!((server.seen.count(), outcome.reconnects), ((2, 2), 1));
     let server = Server::start(100, None, |_| vec![Act::Reset(Reason::INTERNAL_ERROR)]);
     let outcome = one(&h2_target(&server));
-    assert_failed(&outcome, FailureKind::Connect, "reset the stream before any byte of an answer");
+    assert_failed(&outcome, FailureKind::Connect, "reset the stream before it answered");
     assert_eq!((server.seen.count(), outcome.reconnects), ((1, 1), 0));
 }
 
