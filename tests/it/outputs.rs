@@ -245,7 +245,8 @@ fn the_simulator_says_at_once_that_its_record_cannot_be_written() {
 fn a_limit_that_can_never_be_decided_is_named_before_the_traffic() {
     let lab = Lab::new();
     let ran = shipped(&lab, "quickstart.yaml", &["--set", "load.requests=20"]).expect(5);
-    let (warning, traffic) = (ran.err.find("warning: `ttft.p95 < 250ms`, `tpot.p95 < 100ms` can never pass in `base`"), ran.err.find("[1/1]"));
+    let (warning, traffic) =
+        (ran.err.find("warning: `ttft.p95 < 250ms`, `tpot.p95 < 100ms` can never pass in `base`"), ran.err.find("[1/1]"));
     assert!(warning.is_some() && warning < traffic, "{}", ran.err);
     assert!(ran.out.contains("INCONCLUSIVE: "), "{}", ran.out);
 }
