@@ -116,7 +116,7 @@ pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
 }
 
 /// Columns that files of earlier versions lack. They follow from the raw facts, so such files stay readable.
-pub(super) const LATER: [Metric; 2] = [Metric::OutputTpsPerRequest, Metric::TotalTpsPerRequest];
+pub(super) const LATER: [Metric; 3] = [Metric::EventsPerReply, Metric::OutputTpsPerRequest, Metric::TotalTpsPerRequest];
 
 /// All columns: the raw facts, then what is derived from them.
 pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
