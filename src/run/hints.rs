@@ -43,18 +43,16 @@ fn stopped_by(case: &str, manifest: &Manifest) -> Option<FailureExample> {
 
 /// The server's own words, where they end a case and add something to its status.
 fn quoted(manifest: &Manifest) -> Option<String> {
-    let words = manifest.parts.iter().find_map(|part| match &part.ending {
-        // For a redirect the words are ours, and its hint names the address.
-        Some(Ending::AllFailed(failed)) if !(300..=399).contains(&failed.status) => {
-            Some((failed.message.as_str(), failed.reason.as_str()))
-        }
+    // For a redirect the words are ours, and its hint names the address.
+    let failed = manifest.parts.iter().find_map(|part| match &part.ending {
+        Some(Ending::AllFailed(failed)) if !(300..=399).contains(&failed.status) => Some(failed),
         _ => None,
-    });
-    let informs = |message: &str, reason: &str| {
-        let says_nothing = message.ends_with("an empty body") || !message.contains(char::is_alphanumeric);
-        !says_nothing && !message.eq_ignore_ascii_case(reason)
-    };
-    let (message, _) = words.filter(|(message, reason)| informs(message, reason))?;
+    })?;
+    let message = &failed.message;
+    let says_nothing = message.ends_with("an empty body") || !message.contains(char::is_alphanumeric);
+    if says_nothing || message.eq_ignore_ascii_case(&failed.reason) {
+        return None;
+    }
     Some(format!("Server said: {}.", message.trim_end_matches('.')))
 }
 

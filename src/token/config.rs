@@ -13,8 +13,8 @@ pub const CONFIG: &str = "tokenizer_config.json";
 /// The chat template of newer models; it wins over that of the configuration.
 pub const TEMPLATE: &str = "chat_template.jinja";
 
-/// What tokenizer_config.json says beside `tokenizer`; nothing where there is none. A file under another name stands for itself
-/// alone.
+/// The settings of tokenizer_config.json beside `tokenizer`; none where the file is missing. A file under another name
+/// has no settings.
 pub fn fields(tokenizer: &Path) -> Result<Map<String, Value>, TokenError> {
     let config = tokenizer.with_file_name(CONFIG);
     let text = if is_of_a_model(tokenizer) { read(&config)? } else { None };
