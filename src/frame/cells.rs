@@ -1,10 +1,10 @@
 //! The table cell by cell, for stores of other forms than Parquet.
 
 use crate::frame::error::FrameError;
-use crate::frame::facts::Lists;
 use crate::frame::schema::{self, Kind};
 use crate::frame::table::Table;
 use polars::prelude::*;
+use std::ops::Range;
 
 /// The form of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,57 +57,66 @@ fn form(kind: Kind) -> Form {
     }
 }
 
-/// The values of one column.
-pub struct Values<'a>(Typed<'a>);
+/// The values of one column, or of a range of it.
+pub struct Values(Typed);
 
-enum Typed<'a> {
-    Text(&'a StringChunked),
-    Flag(&'a BooleanChunked),
-    U32(&'a UInt32Chunked),
-    U64(&'a UInt64Chunked),
-    F64(&'a Float64Chunked),
-    Few(Lists<'a, UInt32Type>),
-    Wholes(Lists<'a, UInt64Type>),
-    Reals(Lists<'a, Float64Type>),
+enum Typed {
+    Text(StringChunked),
+    Flag(BooleanChunked),
+    U32(UInt32Chunked),
+    U64(UInt64Chunked),
+    F64(Float64Chunked),
+    Few(ListChunked),
+    Wholes(ListChunked),
+    Reals(ListChunked),
 }
 
 impl Table {
-    /// The values of a column of [`columns`].
+    /// The values of a column of [`columns`] in a range of the rows.
     ///
     /// # Errors
     /// The table has no such column.
-    pub fn values(&self, name: &str) -> Result<Values<'_>, FrameError> {
+    pub fn values(&self, name: &str, rows: Range<usize>) -> Result<Values, FrameError> {
         let missing = || FrameError::Missing { column: name.into() };
         let kind = schema::columns().find(|(own, _)| *own == name).ok_or_else(missing)?.1;
-        let column = self.0.column(name).map_err(|_| missing())?;
+        let column = self.column(name, rows)?;
         Ok(Values(match kind {
-            Kind::Text => Typed::Text(column.str()?),
-            Kind::Flag => Typed::Flag(column.bool()?),
-            Kind::U32 => Typed::U32(column.u32()?),
-            Kind::U64 => Typed::U64(column.u64()?),
-            Kind::F64 => Typed::F64(column.f64()?),
-            Kind::U32List => Typed::Few(Lists::new(column.list()?)),
-            Kind::U64List => Typed::Wholes(Lists::new(column.list()?)),
-            Kind::F64List => Typed::Reals(Lists::new(column.list()?)),
+            Kind::Text => Typed::Text(column.str()?.clone()),
+            Kind::Flag => Typed::Flag(column.bool()?.clone()),
+            Kind::U32 => Typed::U32(column.u32()?.clone()),
+            Kind::U64 => Typed::U64(column.u64()?.clone()),
+            Kind::F64 => Typed::F64(column.f64()?.clone()),
+            Kind::U32List => Typed::Few(column.list()?.clone()),
+            Kind::U64List => Typed::Wholes(column.list()?.clone()),
+            Kind::F64List => Typed::Reals(column.list()?.clone()),
         }))
     }
 }
 
-impl<'a> Values<'a> {
-    /// The value in a row; a row that there is not has none.
-    pub fn get(&self, row: usize) -> Cell<'a> {
+impl Values {
+    /// The value in a row of the range; a row that there is not has none.
+    pub fn get(&self, row: usize) -> Cell<'_> {
         let cell = match &self.0 {
             Typed::Text(own) => own.get(row).map(Cell::Text),
             Typed::Flag(own) => own.get(row).map(Cell::Flag),
             Typed::U32(own) => own.get(row).map(|value| Cell::Whole(value.into())),
             Typed::U64(own) => own.get(row).map(Cell::Whole),
             Typed::F64(own) => own.get(row).map(Cell::Real),
-            Typed::Few(own) => Some(Cell::Few(own.get(row))),
-            Typed::Wholes(own) => Some(Cell::Wholes(own.get(row))),
-            Typed::Reals(own) => Some(Cell::Reals(own.get(row))),
+            Typed::Few(own) => Some(Cell::Few(list::<UInt32Type>(own, row))),
+            Typed::Wholes(own) => Some(Cell::Wholes(list::<UInt64Type>(own, row))),
+            Typed::Reals(own) => Some(Cell::Reals(list::<Float64Type>(own, row))),
         };
         cell.unwrap_or(Cell::Null)
     }
+}
+
+/// A list of a column in one chunk, as [`Table::values`] makes them.
+fn list<P: PolarsNumericType>(lists: &ListChunked, row: usize) -> &[P::Native] {
+    let Some(chunk) = lists.downcast_iter().next() else { return &[] };
+    let bound = |at: usize| chunk.offsets().as_slice().get(at).and_then(|bound| usize::try_from(*bound).ok());
+    let values = chunk.values().as_any().downcast_ref::<<P as PolarsDataType>::Array>();
+    let values = values.map_or(&[][..], |values| values.values().as_slice());
+    bound(row).zip(bound(row + 1)).and_then(|(from, to)| values.get(from..to)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -119,23 +128,24 @@ mod tests {
     #[test]
     fn cells_are_what_the_table_holds() {
         let table = table("a", &[stream(0, 100, &[150, 150, 190]), failed(1, FailureKind::Dropped)]);
-        let cells = |name: &str| {
-            let values = table.values(name).unwrap();
-            [values.get(0), values.get(1)]
+        let check = |name: &str, known: [Cell<'_>; 2]| {
+            let values = table.values(name, 0..2).unwrap();
+            assert_eq!([values.get(0), values.get(1)], known, "{name}");
         };
-        assert_eq!(cells("case_id"), [Cell::Text("a"); 2]);
-        assert_eq!(cells("seq"), [Cell::Whole(0), Cell::Whole(1)]);
-        assert_eq!(cells("ttft_ms"), [Cell::Real(50.0), Cell::Null]);
-        assert_eq!(cells("itl_ms"), [Cell::Reals(&[0.0, 40.0]), Cell::Reals(&[])]);
-        assert_eq!(cells("token_events_ns")[0], Cell::Wholes(&[150_000_000, 150_000_000, 190_000_000]));
-        assert!(table.values("nothing").is_err());
+        check("case_id", [Cell::Text("a"); 2]);
+        check("seq", [Cell::Whole(0), Cell::Whole(1)]);
+        check("ttft_ms", [Cell::Real(50.0), Cell::Null]);
+        check("itl_ms", [Cell::Reals(&[0.0, 40.0]), Cell::Reals(&[])]);
+        check("token_events_ns", [Cell::Wholes(&[150_000_000, 150_000_000, 190_000_000]), Cell::Wholes(&[150_000_000])]);
+        assert_eq!(table.values("seq", 1..2).unwrap().get(0), Cell::Whole(1));
+        assert!(table.values("nothing", 0..2).is_err());
     }
 
     #[test]
     fn every_column_has_values_of_its_form() {
         let table = table("a", &[stream(0, 100, &[150, 190])]);
         for (name, form) in columns() {
-            let fits = match table.values(name).unwrap().get(0) {
+            let fits = match table.values(name, 0..1).unwrap().get(0) {
                 Cell::Null => true,
                 Cell::Text(_) => form == Form::Text,
                 Cell::Flag(_) => form == Form::Flag,

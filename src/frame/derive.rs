@@ -1,11 +1,10 @@
 //! From the raw facts of one request to its metrics: the table of `docs/metrics.md`, section 2, as code.
 
-use crate::frame::error::FrameError;
-use crate::frame::facts::{self, Fact};
+use crate::frame::facts::Fact;
 use crate::frame::schema::{self as s, Kind};
 use crate::model::metric::{Metric, Per};
 use crate::model::report::TokenSource;
-use crate::model::sample::Row;
+use crate::model::sample::{Row, Values};
 use polars::prelude::*;
 use std::collections::BTreeMap;
 
@@ -20,22 +19,22 @@ impl Fact<'_> {
         let span = |from: Option<u64>, to: Option<u64>| Some(ms(from?, to?));
         let over = |above: Option<f64>, below: Option<f64>| Some(above? / below.filter(|&below| below > 0.0)?);
         let count = |tokens: Option<u64>| tokens.map(|tokens| tokens as f64);
-        let (intended, end) = (Some(self.intended), self.ok().then_some(self.end));
+        let (intended, end) = (Some(self.intended()), self.ok().then(|| self.end()));
         match metric {
             Metric::Ttft => span(intended, self.answered()),
-            Metric::TtftService => span(self.sent, self.answered()),
-            Metric::Ttfc => span(self.sent, self.first_chunk),
-            Metric::TokensPerEvent => over(count(self.output_tokens()), Some(self.events.len() as f64)),
-            Metric::EventsPerReply => count(Some(self.events.len() as u64).filter(|events| *events > 0 && self.ok())),
+            Metric::TtftService => span(self.sent(), self.answered()),
+            Metric::Ttfc => span(self.sent(), self.first_chunk()),
+            Metric::TokensPerEvent => over(count(self.output_tokens()), Some(self.events().len() as f64)),
+            Metric::EventsPerReply => count(Some(self.events().len() as u64).filter(|events| *events > 0 && self.ok())),
             Metric::Tpot => self.tpot(),
             Metric::Ntpot => over(self.metric(Metric::E2e), count(self.output_tokens())),
             Metric::E2e => span(intended, end),
-            Metric::E2eService => span(self.sent, end),
-            Metric::ScheduleLag => span(intended, self.sent),
+            Metric::E2eService => span(self.sent(), end),
+            Metric::ScheduleLag => span(intended, self.sent()),
             Metric::PromptTokens => count(self.prompt_tokens()),
             Metric::OutputTokens => count(self.output_tokens()),
-            Metric::ReasoningTokens => count(self.usage.reasoning),
-            Metric::CachedTokens => count(self.usage.cached),
+            Metric::ReasoningTokens => count(self.usage_reasoning()),
+            Metric::CachedTokens => count(self.usage_cached()),
             Metric::PrefillTps => over(count(self.prompt_tokens()), self.metric(Metric::TtftService)).map(|per_ms| per_ms * 1e3),
             Metric::DecodeTps => over(Some(1e3), self.tpot()),
             Metric::OutputTpsPerRequest => over(count(self.output_tokens()), self.metric(Metric::E2e)).map(|per_ms| per_ms * 1e3),
@@ -43,14 +42,14 @@ impl Fact<'_> {
                 let both = self.prompt_tokens().zip(self.output_tokens()).map(|(prompt, output)| prompt + output);
                 over(count(both), self.metric(Metric::E2e)).map(|per_ms| per_ms * 1e3)
             }
-            Metric::TtftFirstTurn => self.metric(Metric::Ttft).filter(|_| self.turns > 1 && self.turn == 0),
-            Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn > 0),
-            Metric::Items => count(self.items.filter(|_| self.ok())),
-            Metric::ServerQueue => self.server_ms(0),
-            Metric::ServerLoad => self.server_ms(1),
-            Metric::ServerPrefill => self.server_ms(2),
-            Metric::ServerDecode => self.server_ms(3),
-            Metric::ServerTotal => self.server_ms(4),
+            Metric::TtftFirstTurn => self.metric(Metric::Ttft).filter(|_| self.turns() > 1 && self.turn() == 0),
+            Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn() > 0),
+            Metric::Items => count(self.items().filter(|_| self.ok())),
+            Metric::ServerQueue => self.server_queue().map(|span| ms(0, span)),
+            Metric::ServerLoad => self.server_load().map(|span| ms(0, span)),
+            Metric::ServerPrefill => self.server_prefill().map(|span| ms(0, span)),
+            Metric::ServerDecode => self.server_decode().map(|span| ms(0, span)),
+            Metric::ServerTotal => self.server_total().map(|span| ms(0, span)),
             Metric::TtftPerPromptToken => over(self.metric(Metric::Ttft), count(self.prompt_tokens())),
             _ => None,
         }
@@ -58,27 +57,23 @@ impl Fact<'_> {
 
     /// The first token of a stream that was ok, or that its user left.
     pub(super) fn answered(&self) -> Option<u64> {
-        self.events.first().copied().filter(|_| self.ok() || self.left())
-    }
-
-    fn server_ms(&self, place: usize) -> Option<f64> {
-        self.server.get(place).copied().flatten().map(|span| ms(0, span))
+        self.events().first().copied().filter(|_| self.ok() || self.left())
     }
 
     /// The first and the last token of each choice that has any, in the order of their numbers.
     pub(super) fn spans(&self) -> Vec<(u64, u64)> {
-        if self.choices.is_empty() {
-            return self.events.first().copied().zip(self.events.last().copied()).into_iter().collect();
+        if self.choices().is_empty() {
+            return self.events().first().copied().zip(self.events().last().copied()).into_iter().collect();
         }
         let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        for (place, &event) in self.events.iter().enumerate() {
+        for (place, &event) in self.events().iter().enumerate() {
             spans.entry(self.choice(place)).or_insert((event, event)).1 = event;
         }
         spans.into_values().collect()
     }
 
     fn choice(&self, event: usize) -> u32 {
-        self.choices.get(event).copied().unwrap_or(0)
+        self.choices().get(event).copied().unwrap_or(0)
     }
 
     /// The time per output token over all choices, each from its own first to its own last token. Where a whole reply came in
@@ -92,40 +87,40 @@ impl Fact<'_> {
 
     /// The server's count, or else this side's.
     pub(super) fn prompt_tokens(&self) -> Option<u64> {
-        self.usage.prompt.or(self.counted.prompt)
+        self.usage_prompt().or(self.counted_prompt())
     }
 
     /// The server's count, or else this side's, or else the number of content events.
     pub(super) fn output_tokens(&self) -> Option<u64> {
         match self.token_source()? {
-            TokenSource::Usage => self.usage.output,
-            TokenSource::Tokenizer => self.counted.output,
-            TokenSource::Events => Some(self.events.len() as u64),
+            TokenSource::Usage => self.usage_output(),
+            TokenSource::Tokenizer => self.counted_output(),
+            TokenSource::Events => Some(self.events().len() as u64),
         }
     }
 
     /// Where `output_tokens` comes from.
     pub(super) fn token_source(&self) -> Option<TokenSource> {
-        match (self.usage.output, self.counted.output) {
+        match (self.usage_output(), self.counted_output()) {
             (Some(_), _) => Some(TokenSource::Usage),
             (None, Some(_)) => Some(TokenSource::Tokenizer),
-            (None, None) => (!self.events.is_empty()).then_some(TokenSource::Events),
+            (None, None) => (!self.events().is_empty()).then_some(TokenSource::Events),
         }
     }
 
     /// Gaps between successive token events of one choice in milliseconds; those within one socket read are 0.
     pub(super) fn gaps(&self) -> Vec<f64> {
-        if self.choices.is_empty() {
-            return self.events.windows(2).filter_map(|pair| Some(ms(*pair.first()?, *pair.last()?))).collect();
+        if self.choices().is_empty() {
+            return self.events().windows(2).filter_map(|pair| Some(ms(*pair.first()?, *pair.last()?))).collect();
         }
         let mut latest: BTreeMap<u32, u64> = BTreeMap::new();
-        let timed = self.events.iter().enumerate();
+        let timed = self.events().iter().enumerate();
         timed.filter_map(|(place, &event)| latest.insert(self.choice(place), event).map(|earlier| ms(earlier, event))).collect()
     }
 
     /// Output tokens that a token event stands for: as the server counted, else an equal share.
     pub(super) fn event_weight(&self, event: usize) -> f64 {
-        match self.weights.get(event) {
+        match self.weights().get(event) {
             Some(&tokens) => f64::from(tokens),
             None => self.metric(Metric::TokensPerEvent).unwrap_or(0.0),
         }
@@ -133,8 +128,8 @@ impl Fact<'_> {
 
     /// Output tokens of the token events in this range.
     pub(super) fn tokens_in(&self, events: std::ops::Range<usize>) -> f64 {
-        match self.weights.get(events.clone()) {
-            Some(weights) if !self.weights.is_empty() => weights.iter().copied().map(f64::from).sum(),
+        match self.weights().get(events.clone()) {
+            Some(weights) if !self.weights().is_empty() => weights.iter().copied().map(f64::from).sum(),
             _ => events.len() as f64 * self.metric(Metric::TokensPerEvent).unwrap_or(0.0),
         }
     }
@@ -142,54 +137,60 @@ impl Fact<'_> {
     /// The request as statistics see it.
     pub(super) fn row(&self) -> Row {
         let metrics = Metric::ALL.iter().filter(|metric| metric.per() == Per::Request);
-        let values: BTreeMap<_, _> = metrics.filter_map(|&metric| Some((metric, self.metric(metric)?))).collect();
+        let values: Values = metrics.filter_map(|&metric| Some((metric, self.metric(metric)?))).collect();
         Row {
-            round: self.round,
-            place: (self.seq, self.turn),
-            turns: self.turns,
-            group: self.group.map(str::to_owned),
-            model: self.model.to_owned(),
+            round: self.round(),
+            place: (self.seq(), self.turn()),
+            turns: self.turns(),
+            group: self.group().cloned(),
+            model: self.model(),
             ok: self.ok(),
             left: self.left(),
             output_tokens: values.get(&Metric::OutputTokens).copied(),
             prompt_tokens: values.get(&Metric::PromptTokens).copied(),
             values,
             gaps: if self.ok() { self.gaps() } else { Vec::new() },
-            busy_ms: self.sent.map_or(0.0, |sent| ms(sent, self.end)),
+            busy_ms: self.sent().map_or(0.0, |sent| ms(sent, self.end())),
         }
     }
 }
 
-/// The derived columns of these rows.
-pub(super) fn columns(facts: &[Fact<'_>]) -> Vec<Column> {
-    let source = facts.iter().map(|fact| fact.token_source().map(source_word));
-    let source = StringChunked::from_iter_options(s::TOKEN_SOURCE.into(), source).into_column();
-    let metrics = Metric::ALL.iter().filter_map(|&metric| column(facts, metric, s::of_metric(metric)?));
-    std::iter::once(source).chain(choices(facts)).chain(metrics).collect()
-}
-
-/// How many choices there were, and when each began and ended where there were several.
-fn choices(facts: &[Fact<'_>]) -> [Column; 3] {
-    let spans: Vec<Vec<(u64, u64)>> = facts.iter().map(Fact::spans).collect();
-    let counts = spans.iter().map(|spans| (!spans.is_empty()).then_some(spans.len() as u32));
-    let times = |name: &str, get: fn(&(u64, u64)) -> u64| {
-        let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name.into(), facts.len(), 0, DataType::Float64);
-        for (fact, spans) in facts.iter().zip(&spans) {
-            match spans.len() {
-                0 | 1 => list.append_null(),
-                _ => list.append_values_iter(spans.iter().map(|span| ms(fact.intended, get(span)))),
-            }
+/// A column that follows from these rows; None where that is none of its names.
+pub(super) fn column(facts: &[Fact<'_>], name: &str) -> Option<Column> {
+    let stamps = |place: usize| facts.iter().map(move |fact| fact.first_and_last_stamp().get(place).copied().flatten());
+    match name {
+        s::FIRST_TOKEN => Some(UInt64Chunked::from_iter_options(name.into(), stamps(0)).into_column()),
+        s::LAST_TOKEN => Some(UInt64Chunked::from_iter_options(name.into(), stamps(1)).into_column()),
+        s::TOKEN_SOURCE => {
+            let source = facts.iter().map(|fact| fact.token_source().map(source_word));
+            Some(StringChunked::from_iter_options(name.into(), source).into_column())
         }
-        list.finish().into_column()
-    };
-    [
-        UInt32Chunked::from_iter_options(s::CHOICES.into(), counts).into_column(),
-        times(s::CHOICE_TTFT, |span| span.0),
-        times(s::CHOICE_TTLT, |span| span.1),
-    ]
+        s::CHOICES => {
+            let counts = facts.iter().map(|fact| Some(fact.spans().len() as u32).filter(|count| *count > 0));
+            Some(UInt32Chunked::from_iter_options(name.into(), counts).into_column())
+        }
+        // When each choice began and ended, where there were several.
+        s::CHOICE_TTFT => Some(times(facts, name, |span| span.0)),
+        s::CHOICE_TTLT => Some(times(facts, name, |span| span.1)),
+        _ => {
+            let metric = *Metric::ALL.iter().find(|metric| metric.column() == name)?;
+            of_metric(facts, metric, s::of_metric(metric)?)
+        }
+    }
 }
 
-fn column(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
+fn times(facts: &[Fact<'_>], name: &str, get: fn(&(u64, u64)) -> u64) -> Column {
+    let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name.into(), facts.len(), 0, DataType::Float64);
+    for fact in facts {
+        match fact.spans() {
+            spans if spans.len() < 2 => list.append_null(),
+            spans => list.append_values_iter(spans.iter().map(|span| ms(fact.intended(), get(span)))),
+        }
+    }
+    list.finish().into_column()
+}
+
+fn of_metric(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
     let (name, values) = (PlSmallStr::from(metric.column()), facts.iter().map(|fact| fact.metric(metric)));
     match kind {
         Kind::F64 => Some(Float64Chunked::from_iter_options(name, values).into_column()),
@@ -199,19 +200,9 @@ fn column(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
     }
 }
 
-/// The frame with the columns of these metrics.
-///
-/// # Errors
-/// Where the frame holds a word that is not one of its column's.
-pub(super) fn with_metrics(frame: &DataFrame, metrics: &[Metric]) -> Result<DataFrame, FrameError> {
-    let facts = facts::all(frame)?;
-    let columns = metrics.iter().filter_map(|&metric| column(&facts, metric, s::of_metric(metric)?));
-    Ok(frame.hstack(&columns.collect::<Vec<_>>())?)
-}
-
 /// The gaps of each row; null where it has none.
-pub(super) fn gap_column(facts: &[Fact<'_>], name: PlSmallStr) -> Column {
-    let events = facts.iter().map(|fact| fact.events.len()).sum();
+fn gap_column(facts: &[Fact<'_>], name: PlSmallStr) -> Column {
+    let events = facts.iter().map(|fact| fact.events().len()).sum();
     let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name, facts.len(), events, DataType::Float64);
     for fact in facts {
         match fact.gaps() {

@@ -1,11 +1,8 @@
 //! The rows of one stage of a case, as a table of their own.
 
-use crate::frame::error::FrameError;
-use crate::frame::schema as s;
 use crate::frame::table::Table;
 use crate::model::plan::Excerpt;
 use crate::model::telemetry::Recorded;
-use polars::prelude::*;
 
 /// The phase of a row that is not the stage's own: it may be in flight during the stage, and counts for nothing else. No
 /// file holds this word.
@@ -14,25 +11,17 @@ pub(super) const BESIDE: &str = "beside";
 impl Table {
     /// The rows of a stage of the case `whole`: they bear the stage's id, and those that were due outside of it stand
     /// beside, for what was in flight.
-    ///
-    /// # Errors
-    /// Only where the table engine refuses, out of memory for one.
-    pub fn excerpt(&self, whole: &str, stage: &Excerpt) -> Result<Table, FrameError> {
-        let case = self.0.column(s::CASE_ID)?.str()?;
-        let own: BooleanChunked = case.iter().map(|id| id == Some(whole)).collect();
-        let mut frame = self.0.filter(&own)?;
-        // One chunk: the lists of token events are read as slices.
-        frame.rechunk_mut();
-        let intended = frame.column(s::INTENDED)?.u64()?.iter();
-        let within = intended.map(|at| at.is_some_and(|at| (stage.from.0..stage.until.0).contains(&at)));
-        let phases = frame.column(s::PHASE)?.str()?.iter().zip(within);
-        let phases: StringChunked = phases.map(|(phase, within)| if within { phase } else { Some(BESIDE) }).collect();
-        let ids = StringChunked::from_iter_values(s::CASE_ID.into(), (0..frame.height()).map(|_| stage.case.id.as_str()));
-        frame.with_column(phases.with_name(s::PHASE.into()).into_column())?;
-        frame.with_column(ids.into_column())?;
+    pub fn excerpt(&self, whole: &str, stage: &Excerpt) -> Table {
+        let own = |row: &u32| self.columns.case.get(*row as usize).is_some_and(|id| **id == *whole);
+        let rows: Vec<u32> = (0..self.len() as u32).filter(own).collect();
+        let mut columns = self.columns.pick(&rows);
+        let within = |row: usize| columns.intended.get(row).is_some_and(|at| (stage.from.0..stage.until.0).contains(&at));
+        let phase = |row: usize| columns.phase.get(row).filter(|_| within(row)).map_or(BESIDE, |phase| phase);
+        columns.phase = (0..rows.len()).map(|row| Some(phase(row))).collect();
+        columns.case = rows.iter().map(|_| Some(stage.case.id.as_str())).collect();
         let own = self.recorded().iter().filter(|recorded| recorded.case == whole);
         let recorded = own.map(|recorded| Recorded { case: stage.case.id.clone(), ..recorded.clone() });
-        Ok(Table::of(frame).beside(recorded.collect()))
+        Table::of(columns).beside(recorded.collect())
     }
 }
 
@@ -70,7 +59,7 @@ mod tests {
             let stage = &stages[index];
             let part = Part { case: stage.case.id.clone(), measured_from_ns: stage.from.0, ..Part::default() };
             let facts = CaseFacts { case: &stage.case, parts: &[part], until: Some(stage.until) };
-            sample(&table.excerpt("a", stage).unwrap(), &facts).unwrap()
+            sample(&table.excerpt("a", stage), &facts).unwrap()
         };
         assert_eq!((stages[1].case.id.as_str(), stages[1].case.labels.get("load.stage")), ("a/stage=2", Some(&Scalar::Int(2))));
         let (first, second) = (seen(0), seen(1));

@@ -1,228 +1,198 @@
-//! The rows of a table as borrowed facts: what every figure is computed from.
+//! The rows of a table as facts: what every figure is computed from.
 
+use crate::frame::columns::Columns;
 use crate::frame::error::FrameError;
 use crate::frame::excerpt::BESIDE;
 use crate::frame::schema as s;
 use crate::frame::table::{Table, phase_word};
 use crate::model::outcome::{FailureKind, Phase};
-use polars::prelude::*;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
-type Arrow<T> = <T as PolarsDataType>::Array;
-
-/// The raw facts of one request. Stamps are nanoseconds since the start of the case.
-#[derive(Clone, Copy, Debug)]
+/// The raw facts of one request, read where they lie: a copy of all of them would be far larger. Stamps are nanoseconds since the
+/// start of the case.
+#[derive(Clone, Copy)]
 pub(super) struct Fact<'a> {
-    pub seq: u64,
-    pub turn: u32,
-    pub turns: u32,
-    pub group: Option<&'a str>,
-    pub round: u32,
-    pub measured: bool,
+    columns: &'a Columns,
+    row: u32,
+}
+
+impl fmt::Debug for Fact<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "row {} (request {}, turn {}, round {})", self.row, self.seq(), self.turn(), self.round())
+    }
+}
+
+/// Facts that every row has, or those that may be absent.
+macro_rules! facts {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty = $column:ident;)*) => {
+        impl Fact<'_> {
+            $($(#[$doc])* pub(super) fn $name(&self) -> $kind { self.columns.$column.get(self.row as usize).into_fact() })*
+        }
+    };
+}
+
+trait IntoFact<T> {
+    fn into_fact(self) -> T;
+}
+
+impl<T: Default> IntoFact<T> for Option<T> {
+    fn into_fact(self) -> T {
+        self.unwrap_or_default()
+    }
+}
+
+impl<T> IntoFact<Option<T>> for Option<T> {
+    fn into_fact(self) -> Option<T> {
+        self
+    }
+}
+
+facts! {
+    seq: u64 = seq;
+    turn: u32 = turn;
+    turns: u32 = turns;
+    round: u32 = round;
+    intended: u64 = intended;
+    sent: Option<u64> = sent;
+    first_chunk: Option<u64> = first_chunk;
+    end: u64 = end;
+    items: Option<u64> = items;
+    reconnects: u32 = reconnects;
+    attempts: u32 = attempts;
+    usage_prompt: Option<u64> = usage_prompt;
+    usage_output: Option<u64> = usage_output;
+    usage_reasoning: Option<u64> = usage_reasoning;
+    usage_cached: Option<u64> = usage_cached;
+    counted_prompt: Option<u64> = counted_prompt;
+    counted_output: Option<u64> = counted_output;
+    approximate: bool = approximate;
+    server_queue: Option<u64> = server_queue;
+    server_load: Option<u64> = server_load;
+    server_prefill: Option<u64> = server_prefill;
+    server_decode: Option<u64> = server_decode;
+    server_total: Option<u64> = server_total;
+    status: Option<u32> = status;
+}
+
+impl<'a> Fact<'a> {
+    /// A row of these columns.
+    pub(super) fn at(columns: &'a Columns, row: usize) -> Fact<'a> {
+        Fact { columns, row: row as u32 }
+    }
+
+    fn place(&self) -> usize {
+        self.row as usize
+    }
+
+    pub(super) fn group(&self) -> Option<&'a Arc<str>> {
+        self.columns.group.get(self.place())
+    }
+
+    pub(super) fn model(&self) -> Arc<str> {
+        self.columns.model.get(self.place()).cloned().unwrap_or_default()
+    }
+
+    fn phase(&self) -> &'a str {
+        self.columns.phase.get(self.place()).map_or("", |word| word)
+    }
+
+    pub(super) fn measured(&self) -> bool {
+        self.phase() == phase_word(Phase::Measured)
+    }
+
     /// Whether it belongs to the case, or only stands beside its rows for what was in flight.
-    pub own: bool,
-    pub model: &'a str,
-    pub intended: u64,
-    pub sent: Option<u64>,
-    pub first_chunk: Option<u64>,
-    pub end: u64,
+    pub(super) fn own(&self) -> bool {
+        self.phase() != BESIDE
+    }
+
+    fn streamed(&self) -> bool {
+        self.columns.streamed.get(self.place()).unwrap_or_default()
+    }
+
     /// Token events; none for a response that was not streamed, whatever it was stamped with.
-    pub events: &'a [u64],
+    pub(super) fn events(&self) -> &'a [u64] {
+        if self.streamed() { self.columns.events.get(self.place()) } else { &[] }
+    }
+
     /// The choice of each of them; empty where all belong to the first.
-    pub choices: &'a [u32],
+    pub(super) fn choices(&self) -> &'a [u32] {
+        if self.streamed() { self.columns.choices.get(self.place()) } else { &[] }
+    }
+
     /// The tokens in each of them; empty where the server did not tell.
-    pub weights: &'a [u32],
-    pub items: Option<u64>,
-    /// What the server says of itself: queue, load, prefill, decode, total, in nanoseconds.
-    pub server: [Option<u64>; 5],
-    pub reconnects: u32,
-    pub attempts: u32,
-    pub usage: Tokens,
-    pub counted: Tokens,
-    pub approximate: bool,
+    pub(super) fn weights(&self) -> &'a [u32] {
+        if self.streamed() { self.columns.weights.get(self.place()) } else { &[] }
+    }
+
+    /// The first stamp that a token event left, and the last, whether the response was streamed or not.
+    pub(super) fn first_and_last_stamp(&self) -> [Option<u64>; 2] {
+        let stamps = self.columns.events.get(self.place());
+        [stamps.first().copied(), stamps.last().copied()]
+    }
+
     /// None: it succeeded.
-    pub failure: Option<FailureKind>,
-    pub status: Option<u32>,
-    pub message: &'a str,
-    pub at: &'a str,
-}
+    pub(super) fn failure(&self) -> Option<FailureKind> {
+        self.columns.outcome.get(self.place()).and_then(|word| FailureKind::parse(word))
+    }
 
-/// Token counts of one source.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tokens {
-    pub prompt: Option<u64>,
-    pub output: Option<u64>,
-    pub reasoning: Option<u64>,
-    pub cached: Option<u64>,
-}
-
-impl Fact<'_> {
     pub(super) fn ok(&self) -> bool {
-        self.failure.is_none()
+        self.columns.outcome.get(self.place()).is_some_and(|word| &**word == OK)
     }
 
     /// Whether its user left, as the scenario says.
     pub(super) fn left(&self) -> bool {
-        self.failure == Some(FailureKind::Abandoned)
+        self.failure() == Some(FailureKind::Abandoned)
+    }
+
+    pub(super) fn message(&self) -> &'a str {
+        self.columns.message.get(self.place()).map_or("", |word| word)
+    }
+
+    pub(super) fn at_place(&self) -> &'a str {
+        self.columns.at.get(self.place()).map_or("", |word| word)
     }
 }
 
-/// Every row of a frame.
-pub(super) fn all(frame: &DataFrame) -> Result<Vec<Fact<'_>>, FrameError> {
-    let reader = Reader::new(frame)?;
-    (0..frame.height()).map(|row| reader.fact(row)).collect()
+/// The word of a request that succeeded.
+const OK: &str = "ok";
+
+/// A range of the rows of a table.
+///
+/// # Errors
+/// Where the table holds a word that is not one of its column's.
+pub(super) fn all(table: &Table, rows: Range<usize>) -> Result<Vec<Fact<'_>>, FrameError> {
+    check_words(&table.columns)?;
+    Ok(rows.map(|row| Fact::at(&table.columns, row)).collect())
 }
 
 /// The rows of one case, in the order of (round, seq, turn).
+///
+/// # Errors
+/// As of [`all`].
 pub(super) fn of<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, FrameError> {
-    let (ids, reader) = (table.0.column(s::CASE_ID)?.str()?, Reader::new(&table.0)?);
-    let rows = (0..table.len()).filter(|&row| ids.get(row) == Some(case));
-    let mut facts: Vec<Fact<'a>> = rows.map(|row| reader.fact(row)).collect::<Result<_, _>>()?;
-    facts.sort_by_key(|fact| (fact.round, fact.seq, fact.turn));
+    let columns = &table.columns;
+    check_words(columns)?;
+    let Some(code) = columns.case.place(case) else { return Ok(Vec::new()) };
+    let own = || (0..table.len()).filter(|row| columns.case.code_at(*row) == Some(code));
+    let mut facts = Vec::with_capacity(own().count());
+    facts.extend(own().map(|row| Fact::at(columns, row)));
+    let place = |fact: &Fact<'a>| (fact.round(), fact.seq(), fact.turn());
+    if !facts.is_sorted_by_key(place) {
+        facts.sort_by_key(place);
+    }
     Ok(facts)
 }
 
-struct Reader<'a> {
-    seq: &'a UInt64Chunked,
-    turn: [&'a UInt32Chunked; 2],
-    group: &'a StringChunked,
-    round: &'a UInt32Chunked,
-    phase: &'a StringChunked,
-    model: &'a StringChunked,
-    streamed: &'a BooleanChunked,
-    intended: &'a UInt64Chunked,
-    sent: &'a UInt64Chunked,
-    first_chunk: &'a UInt64Chunked,
-    end: &'a UInt64Chunked,
-    events: Lists<'a, UInt64Type>,
-    choices: Lists<'a, UInt32Type>,
-    weights: Lists<'a, UInt32Type>,
-    items: &'a UInt64Chunked,
-    server: [&'a UInt64Chunked; 5],
-    reconnects: &'a UInt32Chunked,
-    attempts: &'a UInt32Chunked,
-    usage: [&'a UInt64Chunked; 4],
-    counted: [&'a UInt64Chunked; 2],
-    approximate: &'a BooleanChunked,
-    outcome: &'a StringChunked,
-    status: &'a UInt32Chunked,
-    message: &'a StringChunked,
-    at: &'a StringChunked,
-}
-
-impl<'a> Reader<'a> {
-    fn new(frame: &'a DataFrame) -> Result<Reader<'a>, FrameError> {
-        let long = |name: &str| frame.column(name).and_then(Column::u64);
-        let int = |name: &str| frame.column(name).and_then(Column::u32);
-        let text = |name: &str| frame.column(name).and_then(Column::str);
-        let flag = |name: &str| frame.column(name).and_then(Column::bool);
-        Ok(Reader {
-            seq: long(s::SEQ)?,
-            turn: [int(s::TURN)?, int(s::TURNS)?],
-            group: text(s::GROUP)?,
-            round: int(s::ROUND)?,
-            phase: text(s::PHASE)?,
-            model: text(s::MODEL)?,
-            streamed: flag(s::STREAMED)?,
-            intended: long(s::INTENDED)?,
-            sent: long(s::SENT)?,
-            first_chunk: long(s::FIRST_CHUNK)?,
-            end: long(s::END)?,
-            events: Lists::new(frame.column(s::TOKEN_EVENTS)?.list()?),
-            choices: Lists::new(frame.column(s::TOKEN_CHOICES)?.list()?),
-            weights: Lists::new(frame.column(s::TOKEN_WEIGHTS)?.list()?),
-            items: long(s::ITEM_COUNT)?,
-            server: [
-                long(s::SERVER_QUEUE)?,
-                long(s::SERVER_LOAD)?,
-                long(s::SERVER_PREFILL)?,
-                long(s::SERVER_DECODE)?,
-                long(s::SERVER_TOTAL)?,
-            ],
-            reconnects: int(s::RECONNECTS)?,
-            attempts: int(s::ATTEMPTS)?,
-            usage: [long(s::USAGE_PROMPT)?, long(s::USAGE_OUTPUT)?, long(s::USAGE_REASONING)?, long(s::USAGE_CACHED)?],
-            counted: [long(s::COUNTED_PROMPT)?, long(s::COUNTED_OUTPUT)?],
-            approximate: flag(s::COUNTED_APPROXIMATE)?,
-            outcome: text(s::OUTCOME)?,
-            status: int(s::STATUS)?,
-            message: text(s::ERROR)?,
-            at: text(s::ERROR_AT)?,
-        })
-    }
-
-    fn fact(&self, row: usize) -> Result<Fact<'a>, FrameError> {
-        let streamed = self.streamed.get(row).unwrap_or_default();
-        let [prompt, output, reasoning, cached] = self.usage.map(|column| column.get(row));
-        let [counted_prompt, counted_output] = self.counted.map(|column| column.get(row));
-        Ok(Fact {
-            seq: self.seq.get(row).unwrap_or_default(),
-            turn: self.turn[0].get(row).unwrap_or_default(),
-            turns: self.turn[1].get(row).unwrap_or_default(),
-            group: self.group.get(row),
-            round: self.round.get(row).unwrap_or_default(),
-            measured: self.measured(row)?,
-            own: self.phase.get(row) != Some(BESIDE),
-            model: self.model.get(row).unwrap_or_default(),
-            intended: self.intended.get(row).unwrap_or_default(),
-            sent: self.sent.get(row),
-            first_chunk: self.first_chunk.get(row),
-            end: self.end.get(row).unwrap_or_default(),
-            events: if streamed { self.events.get(row) } else { &[] },
-            choices: if streamed { self.choices.get(row) } else { &[] },
-            weights: if streamed { self.weights.get(row) } else { &[] },
-            items: self.items.get(row),
-            server: self.server.map(|column| column.get(row)),
-            reconnects: self.reconnects.get(row).unwrap_or_default(),
-            attempts: self.attempts.get(row).unwrap_or_default(),
-            usage: Tokens { prompt, output, reasoning, cached },
-            counted: Tokens { prompt: counted_prompt, output: counted_output, ..Tokens::default() },
-            approximate: self.approximate.get(row).unwrap_or_default(),
-            failure: self.failure(row)?,
-            status: self.status.get(row),
-            message: self.message.get(row).unwrap_or_default(),
-            at: self.at.get(row).unwrap_or_default(),
-        })
-    }
-
-    fn measured(&self, row: usize) -> Result<bool, FrameError> {
-        match self.phase.get(row).unwrap_or_default() {
-            word if word == phase_word(Phase::Measured) => Ok(true),
-            word if word == phase_word(Phase::Warmup) || word == BESIDE => Ok(false),
-            word => Err(FrameError::Word { column: s::PHASE, row, found: word.into() }),
-        }
-    }
-
-    fn failure(&self, row: usize) -> Result<Option<FailureKind>, FrameError> {
-        match self.outcome.get(row).unwrap_or_default() {
-            "ok" => Ok(None),
-            word => match FailureKind::parse(word) {
-                Some(kind) => Ok(Some(kind)),
-                None => Err(FrameError::Word { column: s::OUTCOME, row, found: word.into() }),
-            },
-        }
-    }
-}
-
-/// What is kept of each token event, as slices of one buffer: millions of them are not worth a vector a row.
-pub(super) struct Lists<'a, P: PolarsNumericType> {
-    bounds: &'a [i64],
-    values: &'a [P::Native],
-}
-
-impl<'a, P: PolarsNumericType> Lists<'a, P> {
-    /// Of a list column in one chunk, as `build` and `read_parquet` leave it.
-    pub(super) fn new(lists: &'a ListChunked) -> Lists<'a, P> {
-        let chunk = lists.downcast_iter().next();
-        let values = chunk.and_then(|chunk| chunk.values().as_any().downcast_ref::<Arrow<P>>());
-        Lists {
-            bounds: chunk.map_or(&[], |chunk| chunk.offsets().as_slice()),
-            values: values.map_or(&[], |values| values.values().as_slice()),
-        }
-    }
-
-    pub(super) fn get(&self, row: usize) -> &'a [P::Native] {
-        let bound = |at: usize| self.bounds.get(at).and_then(|&bound| usize::try_from(bound).ok());
-        bound(row).zip(bound(row + 1)).and_then(|(from, to)| self.values.get(from..to)).unwrap_or_default()
+fn check_words(columns: &Columns) -> Result<(), FrameError> {
+    let known = [phase_word(Phase::Measured), phase_word(Phase::Warmup), BESIDE];
+    let phase = columns.phase.misfit(|word| known.contains(&word)).map(|row| (s::PHASE, row, columns.phase.get(row)));
+    let outcome = || columns.outcome.misfit(|word| word == OK || FailureKind::parse(word).is_some());
+    let misfit = phase.or_else(|| outcome().map(|row| (s::OUTCOME, row, columns.outcome.get(row))));
+    match misfit {
+        None => Ok(()),
+        Some((column, row, found)) => Err(FrameError::Word { column, row, found: found.map_or("", |word| word).into() }),
     }
 }
 
@@ -230,24 +200,26 @@ impl<'a, P: PolarsNumericType> Lists<'a, P> {
 mod tests {
     use super::*;
     use crate::frame::fixture::{failed, outcome, stream, table};
-    use crate::model::outcome::Outcome;
+    use polars::prelude::{NamedFrom, Series};
 
     #[test]
     fn facts_are_what_was_put_in() {
         let rows = [outcome(0), stream(1, 100, &[150, 150, 170]), failed(2, FailureKind::Truncated)];
         let table = table("a", &rows);
         let facts = of(&table, "a").unwrap();
-        assert_eq!(facts[1].events, [150_000_000, 150_000_000, 170_000_000]);
-        assert_eq!((facts[0].events, facts[0].ok()), (&[] as &[u64], true));
-        assert_eq!((facts[2].failure, facts[2].message, facts[2].at), (Some(FailureKind::Truncated), "no luck", "after headers"));
+        assert_eq!(facts[1].events(), [150_000_000, 150_000_000, 170_000_000]);
+        assert_eq!((facts[0].events(), facts[0].ok()), (&[] as &[u64], true));
+        let failed = (facts[2].failure(), facts[2].message(), facts[2].at_place());
+        assert_eq!(failed, (Some(FailureKind::Truncated), "no luck", "after headers"));
         assert!(of(&table, "b").unwrap().is_empty());
     }
 
     #[test]
     fn an_unknown_word_is_named_with_its_row() {
-        let rows: Vec<Outcome> = (0..2).map(outcome).collect();
-        let mut table = table("a", &rows);
-        table.0.with_column(StringChunked::from_slice(s::OUTCOME.into(), &["ok", "fine"]).into_column()).unwrap();
+        let mut columns = table("a", &[outcome(0), outcome(1)]).columns;
+        columns.outcome = Default::default();
+        columns.extend(s::OUTCOME, &Series::new(s::OUTCOME.into(), ["ok", "fine"])).unwrap();
+        let table = Table::of(columns);
         let error = of(&table, "a").unwrap_err().to_string();
         assert_eq!(error, "row 1 of column `outcome` holds `fine`, which is not one of its words");
     }

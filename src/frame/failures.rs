@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 /// Where the table holds a word that is not one of its column's.
 pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<FailureExample>, FrameError> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
-    let counts = |fact: &&Fact<'_>| fact.measured && !fact.left() && !given_up(fact, facts);
+    let counts = |fact: &&Fact<'_>| fact.measured() && !fact.left() && !given_up(fact, facts);
     for fact in facts::of(table, &facts.case.id)?.iter().filter(counts) {
-        let Some(kind) = fact.failure else { continue };
-        let status = fact.status.and_then(|status| u16::try_from(status).ok());
-        let first = || FailureExample { kind, count: 0, status, message: fact.message.into(), at: fact.at.into() };
+        let Some(kind) = fact.failure() else { continue };
+        let status = fact.status().and_then(|status| u16::try_from(status).ok());
+        let first = || FailureExample { kind, count: 0, status, message: fact.message().into(), at: fact.at_place().into() };
         kinds.entry(kind).or_insert_with(first).count += 1;
     }
     let mut examples: Vec<_> = kinds.into_values().collect();

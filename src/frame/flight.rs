@@ -17,7 +17,7 @@ pub(super) struct Flight(pub(super) Vec<(u64, u32)>);
 impl Flight {
     /// Of these rows.
     pub(super) fn of(rows: &[Fact<'_>]) -> Flight {
-        let spans = rows.iter().filter_map(|fact| fact.sent.filter(|&sent| sent < fact.end).map(|sent| (sent, fact.end)));
+        let spans = rows.iter().filter_map(|fact| fact.sent().filter(|&sent| sent < fact.end()).map(|sent| (sent, fact.end())));
         let mut edges: Vec<(u64, i32)> = spans.flat_map(|(sent, end)| [(sent, 1), (end, -1)]).collect();
         edges.sort_unstable();
         let mut steps = vec![(0, 0)];

@@ -95,8 +95,8 @@ mod tests {
     use crate::model::request::RequestSpec;
 
     fn row(group: Option<&str>, e2e: f64) -> Row {
-        let values = BTreeMap::from([(Metric::E2e, e2e)]);
-        Row { ok: e2e > 0.0, group: group.map(str::to_owned), output_tokens: Some(10.0), values, ..Row::default() }
+        let values = [(Metric::E2e, e2e)].into();
+        Row { ok: e2e > 0.0, group: group.map(Into::into), output_tokens: Some(10.0), values, ..Row::default() }
     }
 
     #[test]

@@ -1,47 +1,16 @@
 //! A request as statistics will see it, while its case still runs.
 
-use crate::frame::facts::{Fact, Tokens};
-use crate::model::outcome::{Outcome, Phase};
+use crate::frame::columns::Columns;
+use crate::frame::facts::Fact;
+use crate::frame::table::Tagged;
+use crate::model::outcome::Outcome;
 use crate::model::sample::Row;
-use crate::model::units::Nanos;
 
 /// The row that the report will make of this outcome.
 pub fn row(outcome: &Outcome, round: u32) -> Row {
-    let line = &outcome.timeline;
-    let stamp = |stamp: Option<Nanos>| stamp.map(|stamp| stamp.0);
-    let events: Vec<u64> = line.tokens.iter().filter(|_| outcome.streamed).map(|event| event.0).collect();
-    let streamed = |list: &'_ [u32]| if outcome.streamed { list.to_vec() } else { Vec::new() };
-    let (choices, weights) = (streamed(&line.choices), streamed(&line.weights));
-    let (usage, counted, server) = (&outcome.usage, &outcome.counted, &outcome.server);
-    let fact = Fact {
-        seq: outcome.seq,
-        turn: outcome.turn,
-        turns: outcome.turns,
-        group: outcome.group.as_deref(),
-        round,
-        own: true,
-        measured: outcome.phase == Phase::Measured,
-        model: &outcome.model,
-        intended: line.intended.0,
-        sent: stamp(line.sent),
-        first_chunk: stamp(line.first_chunk),
-        end: line.end.0,
-        events: &events,
-        choices: &choices,
-        weights: &weights,
-        items: outcome.items,
-        server: [server.queue, server.load, server.prefill, server.decode, server.total].map(stamp),
-        reconnects: outcome.reconnects,
-        attempts: outcome.attempts,
-        usage: Tokens { prompt: usage.prompt, output: usage.output, reasoning: usage.reasoning, cached: usage.cached },
-        counted: Tokens { prompt: counted.prompt, output: counted.output, ..Tokens::default() },
-        approximate: counted.approximate,
-        failure: outcome.end.as_ref().err().map(|failure| failure.kind),
-        status: outcome.status.map(u32::from),
-        message: "",
-        at: "",
-    };
-    fact.row()
+    let mut columns = Columns::default();
+    columns.push(&Tagged { case: "", round, shard: 0, outcome });
+    Fact::at(&columns, 0).row()
 }
 
 #[cfg(test)]
@@ -49,6 +18,7 @@ mod tests {
     use super::*;
     use crate::frame::fixture::{failed, outcome, stream, table};
     use crate::model::outcome::{FailureKind, ServerTimes};
+    use crate::model::units::Nanos;
 
     #[test]
     fn it_is_the_row_of_the_report() {

@@ -6,6 +6,7 @@
 mod cdf;
 pub mod cells;
 mod codec;
+mod columns;
 mod csv;
 mod derive;
 mod distribution;
@@ -46,7 +47,7 @@ pub use records::Records;
 pub use repeats::repeats;
 pub use sample::{round_sample, sample};
 pub use stamped::stamped;
-pub use table::{Table, Tagged};
+pub use table::{Builder, Table, Tagged};
 pub use timelines::timelines;
 
 use crate::model::manifest::Part;

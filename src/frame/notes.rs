@@ -28,14 +28,14 @@ pub fn prompt_lengths(table: &Table, case: &str) -> Result<Option<PromptLengths>
 }
 
 fn lengths(ok: &[Fact<'_>]) -> Option<PromptLengths> {
-    let both: Vec<(u64, u64)> = ok.iter().filter_map(|fact| fact.counted.prompt.zip(fact.usage.prompt)).collect();
+    let both: Vec<(u64, u64)> = ok.iter().filter_map(|fact| fact.counted_prompt().zip(fact.usage_prompt())).collect();
     let n = both.len() as u64;
     let mean = |of: fn(&(u64, u64)) -> u64| both.iter().map(of).sum::<u64>() as f64 / n as f64;
     (n > 0).then(|| PromptLengths {
         n,
         requested_mean: mean(|pair| pair.0),
         reported_mean: mean(|pair| pair.1),
-        approximate: ok.iter().any(|fact| fact.approximate),
+        approximate: ok.iter().any(|fact| fact.approximate()),
     })
 }
 
@@ -52,12 +52,12 @@ pub fn notes(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<String>, FrameE
 }
 
 fn succeeded<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, FrameError> {
-    Ok(facts::of(table, case)?.into_iter().filter(|fact| fact.measured && fact.ok()).collect())
+    Ok(facts::of(table, case)?.into_iter().filter(|fact| fact.measured() && fact.ok()).collect())
 }
 
 fn weakest(ok: &[Fact<'_>]) -> Option<TokenSource> {
     // That a text is empty is known without a tokenizer.
-    let counted = |fact: &&Fact<'_>| fact.usage.output.is_some() || fact.counted.output != Some(0);
+    let counted = |fact: &&Fact<'_>| fact.usage_output().is_some() || fact.counted_output() != Some(0);
     let has = |source| ok.iter().filter(|fact| counted(fact)).any(|fact| fact.token_source() == Some(source));
     [TokenSource::Events, TokenSource::Tokenizer, TokenSource::Usage].into_iter().find(|&source| has(source))
 }
@@ -82,9 +82,9 @@ fn no_prompt_counts(ok: &[Fact<'_>]) -> Option<String> {
 
 fn approximate(ok: &[Fact<'_>]) -> Option<String> {
     let used = |fact: &&Fact<'_>| {
-        let output = fact.usage.output.is_none() && fact.counted.output.is_some();
-        let prompt = fact.usage.prompt.is_none() && fact.counted.prompt.is_some();
-        fact.approximate && (output || prompt)
+        let output = fact.usage_output().is_none() && fact.counted_output().is_some();
+        let prompt = fact.usage_prompt().is_none() && fact.counted_prompt().is_some();
+        fact.approximate() && (output || prompt)
     };
     let stand_in = ok.iter().any(|fact| used(&fact));
     stand_in.then(|| {
@@ -96,8 +96,8 @@ fn approximate(ok: &[Fact<'_>]) -> Option<String> {
 fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
     let both = ok
         .iter()
-        .filter(|fact| !fact.approximate)
-        .filter_map(|fact| fact.usage.output.zip(fact.counted.output.filter(|n| *n > 0)));
+        .filter(|fact| !fact.approximate())
+        .filter_map(|fact| fact.usage_output().zip(fact.counted_output().filter(|n| *n > 0)));
     let (usage, counted) = both.fold((0, 0), |sum, (usage, counted)| (sum.0 + usage, sum.1 + counted));
     let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
     (off > DISAGREEMENT).then(|| {

@@ -35,7 +35,7 @@ fn of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
     match facts.case.load.shape {
         Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => open(round, facts),
         Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {
-            let sent = round.measured().filter(|fact| fact.sent.is_some()).count() as f64;
+            let sent = round.measured().filter(|fact| fact.sent().is_some()).count() as f64;
             (Rate::default(), Rate { count: sent, seconds: round.length() })
         }
     }
@@ -44,11 +44,11 @@ fn of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
 /// What arrives in an open loop is a session: later turns follow their replies.
 fn open(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
     let load = &facts.case.load;
-    let arrived = || round.measured().filter(|fact| fact.turn == 0);
-    let (Some((first, _)), Some(last)) = (round.window, arrived().map(|fact| fact.intended).max()) else {
+    let arrived = || round.measured().filter(|fact| fact.turn() == 0);
+    let (Some((first, _)), Some(last)) = (round.window, arrived().map(|fact| fact.intended()).max()) else {
         return Default::default();
     };
-    let sent = arrived().filter(|fact| fact.sent.is_some()).count() as f64;
+    let sent = arrived().filter(|fact| fact.sent().is_some()).count() as f64;
     let arrivals = arrived().count() as u64;
     let start = round.part.map_or(first, |part| part.measured_from_ns.min(first));
     let by_time = facts.until.or(load.until(Some(Nanos(start)))).filter(|_| load.requests.is_none_or(|most| arrivals < most));
@@ -57,8 +57,8 @@ fn open(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
         // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
         None => (first, ((last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64).round() as u64),
     };
-    let sent_until = arrived().filter_map(|fact| fact.sent).max().unwrap_or(start);
-    let planned = arrived().filter(|fact| fact.intended <= start.saturating_add(length)).count();
+    let sent_until = arrived().filter_map(|fact| fact.sent()).max().unwrap_or(start);
+    let planned = arrived().filter(|fact| fact.intended() <= start.saturating_add(length)).count();
     let taken = length.max(sent_until.saturating_sub(start));
     (Rate { count: planned as f64, seconds: length as f64 / 1e9 }, Rate { count: sent, seconds: taken as f64 / 1e9 })
 }

@@ -18,12 +18,12 @@ pub(super) struct Round<'a, 'f> {
 impl<'a, 'f> Round<'a, 'f> {
     /// Its measured rows.
     pub(super) fn measured(&self) -> impl Iterator<Item = &'f Fact<'a>> + use<'a, 'f> {
-        self.rows.iter().filter(|fact| fact.measured)
+        self.rows.iter().filter(|fact| fact.measured())
     }
 
     /// Its number, from 0.
     pub(super) fn number(&self) -> u32 {
-        self.rows.first().map_or(0, |fact| fact.round)
+        self.rows.first().map_or(0, |fact| fact.round())
     }
 
     /// Length of the window in seconds.
@@ -35,17 +35,17 @@ impl<'a, 'f> Round<'a, 'f> {
 /// The rounds of a case's rows, which stand in the order of (round, seq).
 pub(super) fn rounds<'a, 'f>(rows: &'f [Fact<'a>], facts: &CaseFacts<'f>) -> Vec<Round<'a, 'f>> {
     let of = |rows: &'f [Fact<'a>]| {
-        let number = rows.first().map_or(0, |fact| fact.round);
+        let number = rows.first().map_or(0, |fact| fact.round());
         let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == number);
         Round { rows, window: window(rows), part }
     };
-    rows.chunk_by(|a, b| a.round == b.round).map(of).collect()
+    rows.chunk_by(|a, b| a.round() == b.round()).map(of).collect()
 }
 
 fn window(rows: &[Fact<'_>]) -> Option<(u64, u64)> {
-    let measured = || rows.iter().filter(|fact| fact.measured);
-    let from = measured().map(|fact| fact.intended).min()?;
-    measured().map(|fact| fact.end).max().map(|to| (from, to.max(from)))
+    let measured = || rows.iter().filter(|fact| fact.measured());
+    let from = measured().map(|fact| fact.intended()).min()?;
+    measured().map(|fact| fact.end()).max().map(|to| (from, to.max(from)))
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     fn each_round_finds_its_part() {
         let outcome = outcome(0);
         let rows = [0, 2].map(|round| Tagged { case: "a", round, shard: 0, outcome: &outcome });
-        let (table, case) = (Table::build(rows).unwrap(), case(Shape::Burst));
+        let (table, case) = (Table::build(rows), case(Shape::Burst));
         let rows = crate::frame::facts::of(&table, "a").unwrap();
         let part = |case: &str, round| Part { case: case.into(), round, ..Part::default() };
         let parts = [part("b", 0), part("a", 2)];

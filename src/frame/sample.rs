@@ -13,7 +13,7 @@ use crate::model::manifest::Part;
 use crate::model::metric::{Metric, Per};
 use crate::model::outcome::{Failure, FailureKind};
 use crate::model::request::Departure;
-use crate::model::sample::{Counts, Distribution, Row, Sample};
+use crate::model::sample::{Counts, Distribution, Row, Sample, Values};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError
 /// the server. Its row stays.
 pub(super) fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
     let ended = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
-    let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round;
-    fact.failure == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
+    let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round();
+    fact.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
 }
 
 /// The same of one round alone.
@@ -39,14 +39,16 @@ pub(super) fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
 /// # Errors
 /// As of [`sample`].
 pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Result<Sample, FrameError> {
-    let own = |fact: &Fact<'_>| fact.round == round && !given_up(fact, facts);
+    let own = |fact: &Fact<'_>| fact.round() == round && !given_up(fact, facts);
     let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(own).collect();
     of(table, &all, facts)
 }
 
 fn of(table: &Table, all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
     let rounds = rounds(all, facts);
-    let rows: Vec<Row> = all.iter().filter(|fact| fact.measured).map(|fact| row(fact, facts)).collect();
+    let measured = || all.iter().filter(|fact| fact.measured());
+    let mut rows: Vec<Row> = Vec::with_capacity(measured().count());
+    rows.extend(measured().map(|fact| row(fact, facts)));
     let watched = telemetry::watched(table, facts, &rounds);
     let mut scalars = scalars(&rounds, &rows, facts);
     scalars.extend(hardware::scalars(&rounds, &rows, (facts, &watched)));
@@ -57,17 +59,17 @@ fn of(table: &Table, all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, 
 
 /// Requests that this side had no file for. In warm-up too: what was not sent then warmed nothing up.
 fn without_file(all: &[Fact<'_>]) -> u64 {
-    let own = |fact: &&Fact<'_>| fact.own && fact.failure == Some(FailureKind::Connect);
-    all.iter().filter(own).filter(|fact| fact.message.contains(Failure::NO_FILES)).count() as u64
+    let own = |fact: &&Fact<'_>| fact.own() && fact.failure() == Some(FailureKind::Connect);
+    all.iter().filter(own).filter(|fact| fact.message().contains(Failure::NO_FILES)).count() as u64
 }
 
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
 /// missing, so none of them may count.
 fn row(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Row {
     let by_clock =
-        || facts.case.request_of(fact.group).cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)));
+        || facts.case.request_of(fact.group().map(|group| &**group)).cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)));
     match fact.row() {
-        row if row.left && by_clock() => Row { values: BTreeMap::new(), ..row },
+        row if row.left && by_clock() => Row { values: Values::default(), ..row },
         row => row,
     }
 }
@@ -99,22 +101,22 @@ pub(super) fn values<R: Borrow<Row>>(rows: &[R], metric: Metric) -> Vec<f64> {
 
 fn counts(all: &[Fact<'_>]) -> Counts {
     let mut counts = Counts::default();
-    for fact in all.iter().filter(|fact| fact.own) {
-        counts.reconnects += u64::from(fact.reconnects);
-        if !fact.measured {
+    for fact in all.iter().filter(|fact| fact.own()) {
+        counts.reconnects += u64::from(fact.reconnects());
+        if !fact.measured() {
             counts.warmup += 1;
             continue;
         }
         counts.scheduled += 1;
-        match fact.failure {
+        match fact.failure() {
             None => counts.ok += 1,
             Some(FailureKind::Abandoned) => counts.abandoned += 1,
             Some(FailureKind::Dropped) => counts.dropped += 1,
             Some(_) => counts.failed += 1,
         }
-        counts.retries += u64::from(fact.attempts.saturating_sub(1));
-        counts.retried += u64::from(fact.attempts > 1);
-        if let Some(kind) = fact.failure.filter(|_| !fact.left()) {
+        counts.retries += u64::from(fact.attempts().saturating_sub(1));
+        counts.retried += u64::from(fact.attempts() > 1);
+        if let Some(kind) = fact.failure().filter(|_| !fact.left()) {
             *counts.failures.entry(kind).or_default() += 1;
         }
     }
@@ -209,7 +211,7 @@ mod tests {
     fn cases_do_not_mix_and_a_lost_round_has_no_window() {
         let (a, b) = (outcome(0), outcome(1));
         let rows = [("b", 0, &a), ("a", 2, &b)].map(|(case, round, outcome)| Tagged { case, round, shard: 0, outcome });
-        let seen = sample(&Table::build(rows).unwrap(), &facts(&case(Shape::Burst))).unwrap();
+        let seen = sample(&Table::build(rows), &facts(&case(Shape::Burst))).unwrap();
         assert_eq!((seen.windows, seen.rows.len(), seen.rows[0].round), (vec![0.0, 0.0, 0.082], 1, 2));
     }
 }

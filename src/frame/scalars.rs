@@ -90,7 +90,7 @@ fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> V
         area += flight.area(window);
         most = most.max(flight.max(window));
     }
-    let streamed = rounds.iter().flat_map(|round| round.rows).any(|fact| fact.ok() && !fact.events.is_empty());
+    let streamed = rounds.iter().flat_map(|round| round.rows).any(|fact| fact.ok() && !fact.events().is_empty());
     let mut found = Vec::new();
     if seconds > 0.0 {
         found.extend([(Metric::ConcurrencyMean, area / 1e9 / seconds), (Metric::ConcurrencyMax, f64::from(most))]);
@@ -162,7 +162,7 @@ mod tests {
         let (slow, fast) = (stream(0, 0, &[100, 300]), stream(0, 0, &[50, 100]));
         let rows = [(0, &slow), (1, &fast)].map(|(round, outcome)| Tagged { case: "a", round, shard: 0, outcome });
         let case = case(Shape::Closed { users: 1 });
-        let seen = sample(&Table::build(rows).unwrap(), &facts(&case)).unwrap();
+        let seen = sample(&Table::build(rows), &facts(&case)).unwrap();
         assert_eq!(seen.windows, [0.3, 0.1]);
         // 2 requests in 0.4 s; the mean of the rates would be 6.67.
         assert_eq!(seen.scalars[&Metric::RequestThroughput], 5.0);

@@ -30,14 +30,14 @@ fn each_choice_has_its_own_pace() {
     assert_eq!(seen.rows[0].gaps, [20.0, 20.0, 20.0, 40.0]);
     // 40 + 60 ms over 6 tokens of which 2 were the first of their choice.
     assert_eq!((value(&seen, 0, Metric::Ttft), value(&seen, 0, Metric::Tpot)), (Some(50.0), Some(25.0)));
-    let table = table("a", &[two_choices(), stream(1, 0, &[9, 19])]);
+    let table = table("a", &[two_choices(), stream(1, 0, &[9, 19])]).frame(0..2).unwrap();
     let list = |name: &str, row| {
-        let column = table.0.column(name).unwrap().list().unwrap().get_as_series(row);
+        let column = table.column(name).unwrap().list().unwrap().get_as_series(row);
         column.map(|list| list.f64().unwrap().into_no_null_iter().collect::<Vec<_>>())
     };
     assert_eq!((list("choice_ttft_ms", 0), list("choice_ttlt_ms", 0)), (Some(vec![50.0, 60.0]), Some(vec![90.0, 120.0])));
     assert_eq!(list("choice_ttft_ms", 1), None);
-    let choices = table.0.column("choices").unwrap().u32().unwrap();
+    let choices = table.column("choices").unwrap().u32().unwrap();
     assert_eq!((choices.get(0), choices.get(1)), (Some(2), Some(1)));
 }
 

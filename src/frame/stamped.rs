@@ -15,23 +15,23 @@ use crate::model::units::Nanos;
 /// Where the table holds a word that is not one of its column's.
 pub fn stamped(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<Stamped>, FrameError> {
     let all = facts::of(table, &facts.case.id)?.into_iter();
-    Ok(all.filter(|fact| fact.measured && !given_up(fact, facts)).map(|fact| stamp(&fact, facts)).collect())
+    Ok(all.filter(|fact| fact.measured() && !given_up(fact, facts)).map(|fact| stamp(&fact, facts)).collect())
 }
 
 fn stamp(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Stamped {
-    let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == fact.round);
+    let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == fact.round());
     let origin = part.map_or(0, |part| part.origin_ns);
     let at = |stamp: u64| Nanos(origin + stamp);
     Stamped {
         row: fact.row(),
-        intended: at(fact.intended),
-        sent: fact.sent.map(at),
-        first_token: fact.events.first().copied().map(at),
-        last_token: fact.events.last().copied().map(at),
-        end: at(fact.end),
-        events: fact.events.len() as u64,
-        failure: fact.failure,
-        message: fact.message.to_owned(),
+        intended: at(fact.intended()),
+        sent: fact.sent().map(at),
+        first_token: fact.events().first().copied().map(at),
+        last_token: fact.events().last().copied().map(at),
+        end: at(fact.end()),
+        events: fact.events().len() as u64,
+        failure: fact.failure(),
+        message: fact.message().to_owned(),
     }
 }
 

@@ -1,13 +1,17 @@
 //! The rows of a run, one per request.
 
+use crate::frame::columns::Columns;
+use crate::frame::derive;
 use crate::frame::error::FrameError;
+use crate::frame::facts;
 use crate::frame::schema as s;
-use crate::frame::{derive, facts};
-use crate::model::outcome::{Failure, Outcome, Phase};
+use crate::model::outcome::{Outcome, Phase};
 use crate::model::telemetry::Recorded;
-use crate::model::units::Nanos;
 use polars::prelude::*;
-use std::collections::HashMap;
+use std::ops::Range;
+
+/// Rows that are made into a frame at the same time.
+const BATCH: usize = 1 << 15;
 
 /// An outcome and where it belongs.
 #[derive(Clone, Copy, Debug)]
@@ -22,77 +26,106 @@ pub struct Tagged<'a> {
     pub outcome: &'a Outcome,
 }
 
-/// The rows of a run, warm-up among them and marked: the raw facts of every request, and what follows from them.
-#[derive(Clone, Debug)]
-pub struct Table(pub(super) DataFrame, Vec<Recorded>);
+/// The rows of a run, warm-up among them and marked: the raw facts of every request. What follows from them is computed where
+/// it is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    pub(super) columns: Columns,
+    recorded: Vec<Recorded>,
+}
+
+/// A table that is being made, a request after another.
+#[derive(Debug, Default)]
+pub struct Builder(Columns);
+
+impl Builder {
+    /// Begins a table whose cases are to stand in this order; cases that are not named follow as they first appear.
+    pub fn of_cases<'a>(ids: impl IntoIterator<Item = &'a str>) -> Builder {
+        let mut columns = Columns::default();
+        ids.into_iter().for_each(|id| _ = columns.case.code(id));
+        Builder(columns)
+    }
+
+    /// Adds a request.
+    pub fn push(&mut self, row: &Tagged<'_>) {
+        self.0.push(row);
+    }
+
+    /// A table of the requests so far whose numbers are lower than this.
+    pub fn before(&self, seq: u64) -> Table {
+        let own = |row: &u32| self.0.seq.get(*row as usize).is_some_and(|own| own < seq);
+        Builder(self.0.pick(&(0..self.0.len() as u32).filter(own).collect::<Vec<_>>())).finish()
+    }
+
+    /// The table, its rows in the order of case, round, number and turn.
+    pub fn finish(self) -> Table {
+        let mut columns = self.0;
+        let key = |row: &u32| {
+            let row = *row as usize;
+            (columns.case.code_at(row), columns.round.get(row), columns.seq.get(row), columns.turn.get(row))
+        };
+        let mut order: Vec<u32> = (0..columns.len() as u32).collect();
+        if !order.is_sorted_by_key(key) {
+            order.sort_by_key(key);
+        }
+        columns.arrange(&order);
+        Table::of(columns)
+    }
+}
 
 impl Table {
     /// A table of these outcomes, sorted by case in order of first appearance, round and number.
-    ///
-    /// # Errors
-    /// Only where the table engine refuses, out of memory for one.
-    pub fn build<'a>(rows: impl IntoIterator<Item = Tagged<'a>>) -> Result<Table, FrameError> {
-        let rows = sorted(rows.into_iter().collect());
-        let raw = DataFrame::new(rows.len(), raw_columns(&rows))?;
-        let derived = derive::columns(&facts::all(&raw)?);
-        Ok(Table(s::checked(&raw.hstack(&derived)?)?, Vec::new()))
+    pub fn build<'a>(rows: impl IntoIterator<Item = Tagged<'a>>) -> Table {
+        let mut builder = Builder::default();
+        rows.into_iter().for_each(|row| builder.push(&row));
+        builder.finish()
     }
 
     /// A table of these rows, with nothing beside them.
-    pub(super) fn of(rows: DataFrame) -> Table {
-        Table(rows, Vec::new())
+    pub(super) fn of(columns: Columns) -> Table {
+        Table { columns, recorded: Vec::new() }
     }
 
     /// The same, and what was read beside its requests.
     pub fn beside(self, recorded: Vec<Recorded>) -> Table {
-        Table(self.0, recorded)
+        Table { recorded, ..self }
     }
 
     /// What was read beside its requests, round by round.
     pub fn recorded(&self) -> &[Recorded] {
-        &self.1
+        &self.recorded
     }
 
     /// Number of rows, warm-up included.
     pub fn len(&self) -> usize {
-        self.0.height()
+        self.columns.len()
     }
 
     /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
 
-fn sorted(mut rows: Vec<Tagged<'_>>) -> Vec<Tagged<'_>> {
-    let mut places = HashMap::new();
-    for row in &rows {
-        let next = places.len();
-        places.entry(row.case).or_insert(next);
+    /// Ranges of rows that are small enough to be made into a frame.
+    pub fn batches(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let rows = self.len();
+        (0..rows).step_by(BATCH).map(move |from| from..rows.min(from + BATCH))
     }
-    rows.sort_by_key(|row| (places.get(row.case).copied(), row.round, row.outcome.seq, row.outcome.turn));
-    rows
-}
 
-fn raw_columns(rows: &[Tagged<'_>]) -> Vec<Column> {
-    let sent = place_columns(rows).into_iter().chain(stamp_columns(rows));
-    sent.chain(count_columns(rows)).chain(end_columns(rows)).collect()
-}
+    /// A range of a column of the schema.
+    pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, FrameError> {
+        let missing = || FrameError::Missing { column: name.into() };
+        match self.columns.column(name, rows.clone()) {
+            Some(column) => Ok(column),
+            None => derive::column(&facts::all(self, rows)?, name).ok_or_else(missing),
+        }
+    }
 
-fn place_columns(rows: &[Tagged<'_>]) -> [Column; 11] {
-    [
-        text(rows, s::CASE_ID, |row| Some(row.case)),
-        long(rows, s::SEQ, |row| Some(row.outcome.seq)),
-        int(rows, s::TURN, |row| Some(row.outcome.turn)),
-        int(rows, s::TURNS, |row| Some(row.outcome.turns)),
-        text(rows, s::GROUP, |row| row.outcome.group.as_deref()),
-        int(rows, s::ROUND, |row| Some(row.round)),
-        int(rows, s::SHARD, |row| Some(row.shard)),
-        text(rows, s::PHASE, |row| Some(phase_word(row.outcome.phase))),
-        int(rows, s::STATUS, |row| row.outcome.status.map(u32::from)),
-        text(rows, s::MODEL, |row| Some(&row.outcome.model)),
-        flag(rows, s::STREAMED, |row| row.outcome.streamed),
-    ]
+    /// A range of the rows with every column of the schema.
+    pub(super) fn frame(&self, rows: Range<usize>) -> Result<DataFrame, FrameError> {
+        let columns: Vec<Column> = s::columns().map(|(name, _)| self.column(name, rows.clone())).collect::<Result<_, _>>()?;
+        Ok(DataFrame::new(rows.len(), columns)?)
+    }
 }
 
 /// The word of the `phase` column.
@@ -103,101 +136,12 @@ pub(super) fn phase_word(phase: Phase) -> &'static str {
     }
 }
 
-fn stamp_columns(rows: &[Tagged<'_>]) -> [Column; 11] {
-    let stamp = |name, get: fn(&Outcome) -> Option<Nanos>| long(rows, name, |row| get(row.outcome).map(|stamp| stamp.0));
-    [
-        stamp(s::INTENDED, |outcome| Some(outcome.timeline.intended)),
-        stamp(s::SENT, |outcome| outcome.timeline.sent),
-        stamp(s::LAST_SENT, |outcome| outcome.timeline.last_sent),
-        stamp(s::HEADERS, |outcome| outcome.timeline.headers),
-        stamp(s::FIRST_CHUNK, |outcome| outcome.timeline.first_chunk),
-        stamp(s::FIRST_TOKEN, |outcome| outcome.timeline.tokens.first().copied()),
-        stamp(s::LAST_TOKEN, |outcome| outcome.timeline.tokens.last().copied()),
-        stamp(s::END, |outcome| Some(outcome.timeline.end)),
-        token_events(rows),
-        numbers_of_events(rows, s::TOKEN_CHOICES, |outcome| &outcome.timeline.choices),
-        numbers_of_events(rows, s::TOKEN_WEIGHTS, |outcome| &outcome.timeline.weights),
-    ]
-}
-
-fn token_events(rows: &[Tagged<'_>]) -> Column {
-    let events = rows.iter().map(|row| row.outcome.timeline.tokens.len()).sum();
-    let mut list = ListPrimitiveChunkedBuilder::<UInt64Type>::new(s::TOKEN_EVENTS.into(), rows.len(), events, DataType::UInt64);
-    for row in rows {
-        list.append_values_iter(row.outcome.timeline.tokens.iter().map(|stamp| stamp.0));
-    }
-    list.finish().into_column()
-}
-
-/// What is known of each token event; an empty list where nothing is.
-fn numbers_of_events(rows: &[Tagged<'_>], name: &str, get: fn(&Outcome) -> &Vec<u32>) -> Column {
-    let all = rows.iter().map(|row| get(row.outcome).len()).sum();
-    let mut list = ListPrimitiveChunkedBuilder::<UInt32Type>::new(name.into(), rows.len(), all, DataType::UInt32);
-    rows.iter().for_each(|row| list.append_slice(get(row.outcome)));
-    list.finish().into_column()
-}
-
-fn count_columns(rows: &[Tagged<'_>]) -> [Column; 19] {
-    let took = |name, get: fn(&Outcome) -> Option<Nanos>| long(rows, name, |row| get(row.outcome).map(|span| span.0));
-    [
-        int(rows, s::READS, |row| Some(row.outcome.reads)),
-        long(rows, s::BYTES_IN, |row| Some(row.outcome.bytes_in)),
-        long(rows, s::BYTES_OUT, |row| Some(row.outcome.bytes_out)),
-        int(rows, s::RECONNECTS, |row| Some(row.outcome.reconnects)),
-        int(rows, s::ATTEMPTS, |row| Some(row.outcome.attempts)),
-        long(rows, s::USAGE_PROMPT, |row| row.outcome.usage.prompt),
-        long(rows, s::USAGE_OUTPUT, |row| row.outcome.usage.output),
-        long(rows, s::USAGE_REASONING, |row| row.outcome.usage.reasoning),
-        long(rows, s::USAGE_CACHED, |row| row.outcome.usage.cached),
-        long(rows, s::COUNTED_PROMPT, |row| row.outcome.counted.prompt),
-        long(rows, s::COUNTED_OUTPUT, |row| row.outcome.counted.output),
-        flag(rows, s::COUNTED_APPROXIMATE, |row| row.outcome.counted.approximate),
-        long(rows, s::ITEM_COUNT, |row| row.outcome.items),
-        took(s::SERVER_QUEUE, |outcome| outcome.server.queue),
-        took(s::SERVER_LOAD, |outcome| outcome.server.load),
-        took(s::SERVER_PREFILL, |outcome| outcome.server.prefill),
-        took(s::SERVER_DECODE, |outcome| outcome.server.decode),
-        took(s::SERVER_TOTAL, |outcome| outcome.server.total),
-        long(rows, s::MAX_TOKENS, |row| row.outcome.max_tokens),
-    ]
-}
-
-fn end_columns(rows: &[Tagged<'_>]) -> [Column; 6] {
-    [
-        text(rows, s::RESPONSE_ID, |row| row.outcome.response_id.as_deref()),
-        text(rows, s::REQUEST_ID, |row| row.outcome.request_id.as_deref()),
-        text(rows, s::FINISH_REASON, |row| row.outcome.end.as_ref().ok().map(|finish| finish.reason.as_str())),
-        text(rows, s::OUTCOME, |row| Some(row.outcome.word())),
-        text(rows, s::ERROR, |row| failure(row).map(|failure| failure.message.as_str())),
-        text(rows, s::ERROR_AT, |row| failure(row).map(|failure| failure.at.as_str())),
-    ]
-}
-
-fn failure<'a>(row: &Tagged<'a>) -> Option<&'a Failure> {
-    row.outcome.end.as_ref().err()
-}
-
-fn text<'a>(rows: &[Tagged<'a>], name: &str, get: impl Fn(&Tagged<'a>) -> Option<&'a str>) -> Column {
-    StringChunked::from_iter_options(name.into(), rows.iter().map(get)).into_column()
-}
-
-fn long<'a>(rows: &[Tagged<'a>], name: &str, get: impl Fn(&Tagged<'a>) -> Option<u64>) -> Column {
-    UInt64Chunked::from_iter_options(name.into(), rows.iter().map(get)).into_column()
-}
-
-fn int<'a>(rows: &[Tagged<'a>], name: &str, get: impl Fn(&Tagged<'a>) -> Option<u32>) -> Column {
-    UInt32Chunked::from_iter_options(name.into(), rows.iter().map(get)).into_column()
-}
-
-fn flag<'a>(rows: &[Tagged<'a>], name: &str, get: impl Fn(&Tagged<'a>) -> bool) -> Column {
-    BooleanChunked::from_iter_values(name.into(), rows.iter().map(get)).into_column()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::frame::fixture::{failed, outcome};
     use crate::model::outcome::FailureKind;
+    use crate::model::units::Nanos;
 
     fn tagged<'a>(case: &'a str, round: u32, outcome: &'a Outcome) -> Tagged<'a> {
         Tagged { case, round, shard: 0, outcome }
@@ -207,25 +151,65 @@ mod tests {
     fn rows_stand_in_the_order_of_case_round_and_number() {
         let [a, b] = [outcome(1), outcome(0)];
         let rows = [tagged("z", 1, &a), tagged("a", 0, &a), tagged("z", 0, &a), tagged("z", 0, &b)];
-        let table = Table::build(rows).unwrap();
-        let order: Vec<_> = facts::all(&table.0).unwrap().iter().map(|fact| (fact.round, fact.seq)).collect();
+        let table = Table::build(rows);
+        let order: Vec<_> = facts::all(&table, 0..4).unwrap().iter().map(|fact| (fact.round(), fact.seq())).collect();
         assert_eq!(order, [(0, 0), (0, 1), (1, 1), (0, 1)]);
-        assert_eq!(table.0.column(s::CASE_ID).unwrap().str().unwrap().get(3), Some("a"));
+        assert_eq!(table.columns.case.get(3).map(|case| &**case), Some("a"));
+    }
+
+    #[test]
+    fn cases_stand_in_the_order_that_is_asked_for() {
+        let [a, b] = [outcome(1), outcome(0)];
+        let mut builder = Builder::of_cases(["a", "z"]);
+        for row in [tagged("z", 0, &a), tagged("a", 1, &a), tagged("z", 0, &b), tagged("a", 0, &a)] {
+            builder.push(&row);
+        }
+        let table = builder.finish();
+        let order = (0..4).map(|row| (table.columns.case.get(row).unwrap().to_string(), table.columns.round.get(row).unwrap()));
+        assert_eq!(order.collect::<Vec<_>>(), [("a", 0), ("a", 1), ("z", 0), ("z", 0)].map(|(case, round)| (case.into(), round)));
+        assert_eq!((table.columns.seq.get(2), table.columns.seq.get(3)), (Some(0), Some(1)));
     }
 
     #[test]
     fn a_failure_keeps_its_words() {
         let bad = failed(0, FailureKind::Http5xx);
-        let table = Table::build([tagged("a", 0, &bad)]).unwrap();
-        let cell = |name: &str| table.0.column(name).unwrap().str().unwrap().get(0).map(str::to_owned);
+        let frame = Table::build([tagged("a", 0, &bad)]).frame(0..1).unwrap();
+        let cell = |name: &str| frame.column(name).unwrap().str().unwrap().get(0).map(str::to_owned);
         assert_eq!((cell(s::OUTCOME).as_deref(), cell(s::ERROR).as_deref()), (Some("http_5xx"), Some("no luck")));
         assert_eq!((cell(s::ERROR_AT).as_deref(), cell(s::FINISH_REASON)), (Some("after headers"), None));
     }
 
     #[test]
     fn an_empty_table_is_one() {
-        let table = Table::build([]).unwrap();
-        assert!(table.is_empty());
-        assert_eq!(table.0.width(), s::columns().count());
+        let table = Table::build([]);
+        assert!(table.is_empty() && table.batches().next().is_none());
+        assert_eq!(table.frame(0..0).unwrap().width(), s::columns().count());
+    }
+
+    #[test]
+    fn columns_come_back_whatever_is_absent_and_in_whatever_order_the_rows_came() {
+        // Each fact is there in some rows only, or changes late: every form that a column can have is passed through.
+        let odd = |seq: u64| {
+            let mut one = outcome(seq);
+            one.usage.prompt = (seq % 3 == 0).then_some(seq);
+            one.usage.cached = (seq > 70).then_some(9);
+            one.items = (seq < 65).then_some(2);
+            one.group = (seq == 99).then(|| "g".to_owned());
+            one.request_id = (seq % 2 == 1).then(|| format!("id {seq}"));
+            one.timeline.tokens = (0..seq % 4).map(Nanos).collect();
+            one
+        };
+        let rows: Vec<Outcome> = (0..150).map(|k| odd(k * 7 % 150)).collect();
+        let table = Table::build(rows.iter().map(|row| tagged("a", 0, row)));
+        let held = &table.columns;
+        for seq in 0..150 {
+            let (row, known) = (seq as usize, odd(seq));
+            assert_eq!((held.seq.get(row), held.usage_prompt.get(row)), (Some(seq), known.usage.prompt));
+            assert_eq!((held.usage_cached.get(row), held.items.get(row)), (known.usage.cached, known.items));
+            assert_eq!((held.group.get(row).map(|group| &**group), held.status.get(row)), (known.group.as_deref(), Some(200)));
+            assert_eq!(held.events.get(row), (0..seq % 4).collect::<Vec<_>>());
+        }
+        let ids = table.frame(0..150).unwrap().column(s::REQUEST_ID).unwrap().str().unwrap().iter().map(|id| id.map(str::to_owned)).collect::<Vec<_>>();
+        assert_eq!(ids, (0..150).map(|seq| odd(seq).request_id).collect::<Vec<_>>());
     }
 }

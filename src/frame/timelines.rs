@@ -32,8 +32,8 @@ fn of_round(round: &Round<'_, '_>, shape: &Shape) -> Timelines {
     Timelines {
         in_flight: thinned(&flight),
         output_tps: token_bins(round.rows),
-        ttft_ms: sorted(round.rows.iter().filter_map(|fact| Some((secs(fact.intended), fact.metric(Metric::Ttft)?)))),
-        failures: sorted(round.rows.iter().filter(|fact| !fact.ok() && !fact.left()).map(|fact| (secs(fact.end), 1.0))),
+        ttft_ms: sorted(round.rows.iter().filter_map(|fact| Some((secs(fact.intended()), fact.metric(Metric::Ttft)?)))),
+        failures: sorted(round.rows.iter().filter(|fact| !fact.ok() && !fact.left()).map(|fact| (secs(fact.end()), 1.0))),
         measured: (secs(from), secs(to)),
         steady: extent(round, &flight, shape).map(|(from, to)| (secs(from), secs(to))),
     }
@@ -59,13 +59,13 @@ fn thinned(flight: &Flight) -> Series {
 
 /// Tokens of ok requests by arrival, over bins of equal width; a point stands in the middle of its bin.
 fn token_bins(rows: &[Fact<'_>]) -> Series {
-    let streams = || rows.iter().filter(|fact| fact.ok() && !fact.events.is_empty());
-    let Some(end) = streams().map(|fact| fact.end).max().map(secs).filter(|&end| end > 0.0) else { return Series::new() };
+    let streams = || rows.iter().filter(|fact| fact.ok() && !fact.events().is_empty());
+    let Some(end) = streams().map(|fact| fact.end()).max().map(secs).filter(|&end| end > 0.0) else { return Series::new() };
     let bins = ((end / LEAST_BIN).ceil() as usize).clamp(1, BINS);
     let width = end / bins as f64;
     let mut tokens = vec![0.0; bins];
     for fact in streams() {
-        for (place, &event) in fact.events.iter().enumerate() {
+        for (place, &event) in fact.events().iter().enumerate() {
             let bin = ((secs(event) / width) as usize).min(bins - 1);
             if let Some(tokens) = tokens.get_mut(bin) {
                 *tokens += fact.event_weight(place);

@@ -79,7 +79,7 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
 /// Whether a row carries every tag; one that no row can carry leaves none.
 pub(super) fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
     tags.iter().all(|(tag, value)| match tag.as_str() {
-        "model" => row.model == *value,
+        "model" => *row.model == **value,
         "group" => row.group.as_deref().is_some_and(|group| within(group, value)),
         "turn" if value == "first" => row.place.1 == 0,
         "turn" if value == "later" => row.place.1 > 0,

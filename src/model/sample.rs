@@ -7,6 +7,7 @@ use crate::model::signal::Signal;
 use crate::model::telemetry::SignalStat;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A distribution in numbers. Quantiles by nearest rank; all figures in the metric's unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +62,58 @@ pub struct Counts {
     pub retried: u64,
 }
 
+/// Values of metrics, at most one each: as small as can be, since every request has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Values {
+    /// A bit for each metric that has a value.
+    known: u64,
+    /// Their values, in the order of the metrics.
+    values: Box<[f64]>,
+}
+
+const _: () = assert!(Metric::ALL.len() <= 64);
+
+impl Values {
+    fn bit(metric: Metric) -> u64 {
+        1 << metric as u32
+    }
+
+    /// The value of a metric.
+    pub fn get(&self, metric: &Metric) -> Option<&f64> {
+        let bit = Values::bit(*metric);
+        let place = (self.known & (bit - 1)).count_ones() as usize;
+        self.values.get(place).filter(|_| self.known & bit != 0)
+    }
+
+    /// Whether a metric has a value.
+    pub fn contains_key(&self, metric: &Metric) -> bool {
+        self.get(metric).is_some()
+    }
+}
+
+impl FromIterator<(Metric, f64)> for Values {
+    fn from_iter<I: IntoIterator<Item = (Metric, f64)>>(all: I) -> Values {
+        let mut known = 0;
+        let mut places = [0.0; 64];
+        for (metric, value) in all {
+            known |= Values::bit(metric);
+            if let Some(place) = places.get_mut(metric as usize) {
+                *place = value;
+            }
+        }
+        let values = Metric::ALL.iter().zip(places).filter(|(metric, _)| known & Values::bit(**metric) != 0);
+        let mut own = Vec::with_capacity(known.count_ones() as usize);
+        own.extend(values.map(|(_, value)| value));
+        Values { known, values: own.into_boxed_slice() }
+    }
+}
+
+impl<const N: usize> From<[(Metric, f64); N]> for Values {
+    fn from(all: [(Metric, f64); N]) -> Values {
+        all.into_iter().collect()
+    }
+}
+
 /// One measured request, reduced to what statistics need. NaN never stands in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
@@ -71,9 +124,9 @@ pub struct Row {
     /// Turns of its session.
     pub turns: u32,
     /// The part of the dataset that it belongs to, where the data tells parts apart.
-    pub group: Option<String>,
+    pub group: Option<Arc<str>>,
     /// The model it named.
-    pub model: String,
+    pub model: Arc<str>,
     /// Whether it succeeded.
     pub ok: bool,
     /// Whether its user left, as the scenario says: neither a success nor an error.
@@ -83,7 +136,7 @@ pub struct Row {
     /// Prompt tokens, where known.
     pub prompt_tokens: Option<f64>,
     /// Per-request metrics that exist for it.
-    pub values: BTreeMap<Metric, f64>,
+    pub values: Values,
     /// Gaps between its token events, in milliseconds.
     pub gaps: Vec<f64>,
     /// How long it kept its user busy, whatever came of it: `end` − `sent` in milliseconds, 0 where it was never sent.
@@ -161,6 +214,15 @@ mod tests {
 
     fn row(ok: bool, values: &[(Metric, f64)], gaps: &[f64]) -> Row {
         Row { ok, output_tokens: Some(50.0), values: values.iter().copied().collect(), gaps: gaps.to_vec(), ..Row::default() }
+    }
+
+    #[test]
+    fn values_are_found_by_their_metric_whatever_order_they_came_in() {
+        let all: Vec<(Metric, f64)> = Metric::ALL.iter().enumerate().map(|(place, metric)| (*metric, place as f64)).collect();
+        let odd: Values = all.iter().rev().copied().filter(|(_, value)| value % 2.0 == 1.0).collect();
+        let known = all.iter().map(|(metric, value)| (metric, Some(value).filter(|value| *value % 2.0 == 1.0)));
+        assert!(known.into_iter().all(|(metric, value)| odd.get(metric) == value));
+        assert_eq!((Values::default().get(&Metric::Ttft), odd == Values::default()), (None, false));
     }
 
     fn under(metric: Metric, limit: f64) -> [RequestLimit; 1] {

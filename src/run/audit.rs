@@ -135,7 +135,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn sample(lags: &[f64]) -> Sample {
-        let row = |lag: &f64| Row { values: BTreeMap::from([(Metric::ScheduleLag, *lag)]), ..Row::default() };
+        let row = |lag: &f64| Row { values: [(Metric::ScheduleLag, *lag)].into(), ..Row::default() };
         Sample { rows: lags.iter().map(row).collect(), ..Sample::default() }
     }
 

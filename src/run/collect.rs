@@ -2,6 +2,7 @@
 
 use crate::engine::gauges::Gauges;
 use crate::engine::http::Finished;
+use crate::frame::{Builder, Tagged};
 use crate::model::ending::Ending;
 use crate::model::mix::within;
 use crate::model::outcome::Outcome;
@@ -12,6 +13,7 @@ use crate::run::lanes::reading;
 use crate::run::lookout::Lookout;
 use crate::run::meter::Meter;
 use crate::run::stop::{Level, Stop};
+use crate::run::tally::Tally;
 use crate::run::watch::Watcher;
 use crate::store::journal::Writer;
 use crate::store::{Record, StoreError};
@@ -33,6 +35,8 @@ const GATHER: Duration = Duration::from_millis(2);
 pub struct Desk {
     /// Index of the case in the plan.
     pub case: u32,
+    /// Its id.
+    pub id: String,
     /// Round, from 0.
     pub round: u32,
     /// The run's journal; it comes back when the round is over.
@@ -41,6 +45,10 @@ pub struct Desk {
     pub keeper: Option<Keeper>,
     /// What counts the generated text of each group; the empty one is every group.
     pub tokenizers: Vec<(String, Arc<Tokenizer>)>,
+    /// What the requests come to.
+    pub tally: Tally,
+    /// The rows so far; None where nobody looks at them before the end of the run.
+    pub rows: Option<Builder>,
     /// Live figures.
     pub meter: Meter,
     /// The lanes' totals.
@@ -59,12 +67,16 @@ pub struct Desk {
 
 /// What the collector hands back.
 pub struct Collected {
-    /// Every outcome of the round, by number and turn.
-    pub outcomes: Vec<Outcome>,
-    /// The journal.
+    /// What the requests came to.
+    pub tally: Tally,
+    /// The rows of the round, where they were asked for.
+    pub rows: Option<Builder>,
+    /// The journal: it has every outcome of the round.
     pub journal: Writer,
-    /// Why the journal is not whole; the outcomes are.
+    /// Why the journal is not whole.
     pub fault: Option<StoreError>,
+    /// Then: the outcomes that may be missing in it.
+    pub unwritten: Vec<Outcome>,
     /// Why the round ended early by its own decision.
     pub ending: Option<Ending>,
     /// Whether the round was halted because nothing could save it.
@@ -94,16 +106,16 @@ fn work(mut desk: Desk, results: Receiver<Finished>) -> Result<Collected, RunErr
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
     let mut seen = Seen::default();
     runtime.block_on(desk.collect(results, &mut seen));
-    let Seen { mut outcomes, fault, ending } = seen;
-    outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn));
+    let Seen { unwritten, fault, ending } = seen;
     let hopeless = desk.lookout.is_some_and(|lookout| lookout.hopeless());
-    Ok(Collected { outcomes, journal: desk.journal, fault, ending, hopeless })
+    Ok(Collected { tally: desk.tally, rows: desk.rows, journal: desk.journal, fault, unwritten, ending, hopeless })
 }
 
 /// What has come in.
 #[derive(Default)]
 struct Seen {
-    outcomes: Vec<Outcome>,
+    /// Since the last flush of the journal.
+    unwritten: Vec<Outcome>,
     fault: Option<StoreError>,
     ending: Option<Ending>,
 }
@@ -115,7 +127,7 @@ impl Desk {
             tokio::select! {
                 biased;
                 _ = beat.tick() => {
-                    self.flush(&mut seen.fault);
+                    self.flush(seen);
                     let progress = self.progress();
                     let _ = self.events.send(Event::Progress(progress));
                 }
@@ -130,16 +142,19 @@ impl Desk {
                 }
             }
         }
-        self.flush(&mut seen.fault);
+        self.flush(seen);
         self.meter.average();
         let last = self.progress();
         // Nobody may be listening; that is theirs to decide.
         let _ = self.events.send(Event::CaseEnded(last));
     }
 
-    fn flush(&mut self, fault: &mut Option<StoreError>) {
-        self.keep(fault, |desk| desk.journal.flush());
-        self.keep(fault, |desk| desk.keeper.as_mut().map_or(Ok(()), Keeper::flush));
+    fn flush(&mut self, seen: &mut Seen) {
+        self.keep(&mut seen.fault, |desk| desk.journal.flush());
+        if seen.fault.is_none() {
+            seen.unwritten.clear();
+        }
+        self.keep(&mut seen.fault, |desk| desk.keeper.as_mut().map_or(Ok(()), Keeper::flush));
     }
 
     /// Does something with the journal or the bodies, until that fails for the first time: then the round is halted, and what is in
@@ -158,15 +173,21 @@ impl Desk {
             outcome.counted.output = tokenizer.count(&text);
         }
         self.meter.record(&outcome);
-        let record = Record::Outcome { case: self.case, round: self.round, outcome: outcome.clone() };
-        self.keep(&mut seen.fault, |desk| desk.journal.append(&record));
         if let Some(copies) = copy {
             self.keep(&mut seen.fault, |desk| desk.keeper.as_mut().map_or(Ok(()), |keeper| keeper.take(&outcome, &copies)));
         }
         self.watch(&outcome, seen);
-        seen.outcomes.push(outcome);
-        if self.lookout.as_mut().is_some_and(|lookout| lookout.look(&seen.outcomes)) {
-            self.halt.press();
+        self.tally.count(&outcome);
+        if let Some(rows) = &mut self.rows {
+            rows.push(&Tagged { case: &self.id, round: self.round, shard: 0, outcome: &outcome });
+            if self.lookout.as_mut().is_some_and(|lookout| lookout.look(&outcome, rows)) {
+                self.halt.press();
+            }
+        }
+        let record = Record::Outcome { case: self.case, round: self.round, outcome };
+        self.keep(&mut seen.fault, |desk| desk.journal.append(&record));
+        if let Record::Outcome { outcome, .. } = record {
+            seen.unwritten.push(outcome);
         }
     }
 
@@ -212,10 +233,13 @@ mod tests {
         let (tokenizers, gauges, watcher, stop) = (Vec::new(), Vec::new(), None, Stop::default());
         let desk = Desk {
             case: 0,
+            id: "a".into(),
             round: 0,
             journal,
             keeper: None,
             tokenizers,
+            tally: Tally::default(),
+            rows: None,
             meter,
             gauges,
             events,
@@ -233,7 +257,10 @@ mod tests {
         }
         drop(sender);
         let collected = collector.finish().unwrap();
-        assert_eq!(collected.outcomes.len(), 2000);
+        // What went into the pipe is lost with it, and none of the others.
+        let first = collected.unwritten.first().map_or(2000, |outcome| outcome.seq);
+        assert_eq!(collected.unwritten.iter().map(|outcome| outcome.seq).collect::<Vec<_>>(), (first..2000).collect::<Vec<_>>());
+        assert!(collected.unwritten.len() > 1000 && collected.tally.begun().len() == 2000);
         assert!(collected.fault.is_some());
         assert_eq!(halt.level(), Level::Drain);
     }

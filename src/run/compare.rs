@@ -48,7 +48,7 @@ fn with_stages(plan: &Plan, case: &Case, run: (&Table, &Manifest), wanted: Wante
     let stages = case.stages().into_iter().map(|stage| {
         let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        taken(plan, &run.0.excerpt(&case.id, &stage)?, &facts, &whole.0.audit.reasons, wanted)
+        taken(plan, &run.0.excerpt(&case.id, &stage), &facts, &whole.0.audit.reasons, wanted)
     });
     let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
     Ok(std::iter::once(whole).chain(stages).collect())

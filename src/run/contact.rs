@@ -137,7 +137,7 @@ mod tests {
 
     fn contact() -> (Contact, mpsc::Receiver<Event>) {
         let (events, inbox) = mpsc::channel();
-        (Contact::new(Stop::default(), events, Some(FailFast::new(Some(5000), [].iter()))), inbox)
+        (Contact::new(Stop::default(), events, Some(FailFast::default().over(Some(5000)))), inbox)
     }
 
     #[test]

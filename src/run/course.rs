@@ -19,13 +19,14 @@ use crate::run::model::{Models, note_cut, note_model};
 use crate::run::observe::Observer;
 use crate::run::part::{Prepared, play, prepare};
 use crate::run::readings::Keeper;
-use crate::run::replies;
-use crate::run::rows::{Rows, table};
+use crate::run::replies::Replies;
+use crate::run::rows::{Placed, replay};
 use crate::run::served::list_models;
 use crate::run::stop::{Level, Stop};
 use crate::run::turn::{Played, Probing, Turn};
 use crate::store::journal::Writer;
 use crate::store::{RunDir, bodies, journal, manifest};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// One round to play.
@@ -51,15 +52,20 @@ pub struct Course<'a> {
     context: &'a Context,
     manifest: &'a mut Manifest,
     journal: Option<Writer>,
-    /// The outcomes by case and round.
-    pub rows: Rows,
+    /// The rows of the last round, where it was a probe.
+    pub probed: Option<Table>,
+    /// Why not one request of the last round got any answer, where that is so.
+    pub unanswered: Option<String>,
+    /// Outcomes that may be missing in the journal.
+    unwritten: Vec<Placed>,
+    /// By case, what its requests so far say of those that come.
+    seen: BTreeMap<usize, FailFast>,
     /// What was sampled, round by round as they ran.
     pub recorded: Vec<Recorded>,
     keeper: Keeper,
     observer: Observer,
     ledger: Ledger,
-    /// Replies that were not streamed although a stream was asked for.
-    unstreamed: u64,
+    replies: Replies,
     told: Vec<String>,
     fault: Option<RunError>,
     servers: Servers,
@@ -89,7 +95,6 @@ impl<'a> Course<'a> {
         }
         let (told, drain) = (manifest.notes.clone(), plan.quests.first().map(|quest| quest.spec.drain));
         let pause = drain.unwrap_or(plan.pause).into();
-        let (rows, recorded, ledger) = (Rows::new(), Vec::new(), Ledger::default());
         let (servers, lost, gone) = (Servers::default(), Vec::new(), Vec::new());
         Ok(Course {
             plan,
@@ -97,12 +102,15 @@ impl<'a> Course<'a> {
             context,
             manifest,
             journal,
-            rows,
-            recorded,
+            probed: None,
+            unanswered: None,
+            unwritten: Vec::new(),
+            seen: BTreeMap::new(),
+            recorded: Vec::new(),
             keeper: Keeper::default(),
             observer,
-            ledger,
-            unstreamed: 0,
+            ledger: Ledger::default(),
+            replies: Replies::default(),
             told,
             fault: None,
             servers,
@@ -162,9 +170,11 @@ impl<'a> Course<'a> {
         let rounds = if leg.probe.is_some() { 1 } else { u64::from(self.plan.rounds) };
         // Sessions are planned, and requests are counted.
         let planned = planned.filter(|_| !leg.bench.conversations).map(|planned| planned * rounds);
-        let index = leg.index as u32;
-        let earlier = self.rows.range((index, 0)..(index, leg.round)).flat_map(|(_, outcomes)| outcomes);
-        (!self.context.keep_going).then(|| FailFast::new(planned, earlier))
+        (!self.context.keep_going).then(|| self.seen(leg).over(planned))
+    }
+
+    fn seen(&self, leg: &Leg<'_>) -> FailFast {
+        self.seen.get(&leg.index).cloned().unwrap_or_default()
     }
 
     fn seed(&self, leg: &Leg<'_>) -> Seed {
@@ -210,6 +220,7 @@ impl<'a> Course<'a> {
             server,
             guard: server.map(Managed::guard),
             fail_fast: self.fail_fast(leg, planned),
+            seen: self.seen(leg),
         };
         let played = play(&turn, bench, ready, journal, self.context);
         self.keep(leg, (&walks, planned), played);
@@ -225,14 +236,16 @@ impl<'a> Course<'a> {
             }
         };
         self.ledger.book(leg.bench, walks, planned, &done.sent);
-        self.unstreamed += done.unstreamed;
+        self.replies.add(&done.tally.replies);
         self.journal = Some(done.journal);
         self.manifest.parts.push(done.part);
         leg.bench.tell(&mut self.manifest.notes);
         note_model(self.manifest.parts.last(), &mut self.manifest.notes);
         note_cut(&self.manifest.parts, &leg.case.id, &mut self.manifest.notes);
-        list_models(leg.case, leg.bench, &done.outcomes, &mut self.manifest.served);
-        self.rows.insert((leg.index as u32, leg.round), done.outcomes);
+        list_models(leg.case, leg.bench, done.tally.not_found, &mut self.manifest.served);
+        self.unwritten.extend(done.unwritten.into_iter().map(|own| (leg.index as u32, leg.round, own)));
+        (self.probed, self.unanswered) = (done.rows, done.tally.unanswered());
+        self.seen.insert(leg.index, done.tally.fail_fast);
         self.recorded.push(done.recorded);
         let noted = manifest::write(self.folder, self.manifest).map_err(RunError::from);
         let kept = noted.and_then(|()| self.keeper.keep(self.folder, &self.recorded, Instant::now()));
@@ -258,12 +271,13 @@ impl<'a> Course<'a> {
         self.manifest.failed = failed.collect();
         let fault = self.fault.or_else(|| self.lost.into_iter().next().map(|(_, fault)| fault));
         self.manifest.notes.extend(self.ledger.notes());
-        self.manifest.notes.extend(replies::notes(&self.rows, self.unstreamed));
+        self.manifest.notes.extend(self.replies.notes());
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }
         self.manifest.interrupted = self.context.stop.level() > Level::Run;
-        Ok((table(self.plan, &self.rows)?.beside(self.recorded), fault))
+        let rows = replay(self.plan, &self.folder.file(journal::FILE), &self.unwritten, "")?;
+        Ok((rows.table.beside(self.recorded), fault))
     }
 
     fn announce(&self, leg: &Leg<'_>, planned: Option<u64>) {

@@ -17,16 +17,9 @@ pub struct FailFast {
 }
 
 impl FailFast {
-    /// A watch over a case with so many requests, where that is known, of which these are over.
-    pub fn new<'a>(planned: Option<u64>, earlier: impl Iterator<Item = &'a Outcome>) -> FailFast {
-        let mut watch = FailFast { planned, ..FailFast::default() };
-        for outcome in earlier {
-            watch.see(outcome);
-            if watch.over {
-                break;
-            }
-        }
-        watch
+    /// The same watch over a round of a case with this many requests, where that is known.
+    pub fn over(&self, planned: Option<u64>) -> FailFast {
+        FailFast { planned, ..self.clone() }
     }
 
     /// Whether what comes changes nothing any more.
@@ -74,7 +67,7 @@ mod tests {
 
     /// After how many of these it stops.
     fn stops(statuses: impl IntoIterator<Item = u16>) -> Option<usize> {
-        let mut watch = FailFast::new(None, std::iter::empty());
+        let mut watch = FailFast::default();
         statuses.into_iter().position(|status| watch.see(&ended(status)).is_some()).map(|place| place + 1)
     }
 
@@ -94,7 +87,9 @@ mod tests {
     fn requests_that_this_side_ended_do_not_count_and_earlier_rounds_do() {
         let unsent = dropped(&Call::default(), Phase::Measured, Nanos::ZERO, "");
         let earlier = [ended(401), unsent, ended(401)];
-        let mut watch = FailFast::new(Some(5000), earlier.iter());
+        let mut watch = FailFast::default();
+        earlier.iter().for_each(|outcome| _ = watch.see(outcome));
+        let mut watch = watch.over(Some(5000));
         let known = AllFailed {
             at_s: 1.5,
             after: 20,

@@ -87,7 +87,7 @@ fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
     for stage in case.stages() {
         let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        let sample = frame::sample(&table.excerpt(&case.id, &stage)?, &facts)?;
+        let sample = frame::sample(&table.excerpt(&case.id, &stage), &facts)?;
         made.push(of_case(plan, &stage.case, &sample, parts.len()));
     }
     Ok(made)

@@ -2,7 +2,6 @@
 
 use crate::model::dataset::Source;
 use crate::model::load::Shape;
-use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::run::bench::Bench;
 use crate::run::line::{Dealt, Line, Walk};
@@ -27,16 +26,16 @@ struct Account {
 }
 
 /// The sessions of a round that were sent, and those among them whose row the run had sent before, by line: the row, counted
-/// from the run's first one on, is beyond the data's length.
-pub fn sent(bench: &Bench, walks: &[Walk], mut places: Dealt, outcomes: &[Outcome]) -> Vec<Sent> {
+/// from the run's first one on, is beyond the data's length. `begun`: the sessions by number, and whether they were sent.
+pub fn sent(bench: &Bench, walks: &[Walk], mut places: Dealt, begun: &[(u64, bool)]) -> Vec<Sent> {
     let mut sent = vec![Sent::default(); bench.lines.len()];
     let lengths: Vec<Option<u64>> = bench.lines.iter().map(|line| line.prompts.distinct()).collect();
-    for outcome in outcomes.iter().filter(|outcome| outcome.turn == 0) {
-        let (line, number) = places.place(outcome.seq);
+    for (seq, was_sent) in begun {
+        let (line, number) = places.place(*seq);
         let (Some(own), Some(walk)) = (sent.get_mut(line), walks.get(line)) else { continue };
         let row = walk.row(number);
         own.next = own.next.max(row.saturating_add(1));
-        if outcome.timeline.sent.is_some() {
+        if *was_sent {
             own.sent += 1;
             own.repeated += u64::from(lengths.get(line).copied().flatten().is_some_and(|rows| row >= rows));
         }
@@ -142,11 +141,8 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::call::Call;
-    use crate::model::outcome::Phase;
     use crate::model::prompt::Session;
     use crate::model::seed::Seed;
-    use crate::model::units::Nanos;
     use crate::prompts::Prompts;
     use crate::scenario::render::Renderer;
     use crate::scenario::{Input, load};
@@ -194,13 +190,8 @@ mod tests {
     /// Books so many requests, all of them sent, and tells the repeats of each line.
     fn round(ledger: &mut Ledger, (case, bench): &(Case, Bench), requests: u64) -> Vec<u64> {
         let walks = ledger.walks(case, bench);
-        let outcome = |seq| {
-            let mut outcome = Call { seq, ..Call::default() }.outcome(Phase::Measured);
-            outcome.timeline.sent = Some(Nanos::ZERO);
-            outcome
-        };
-        let outcomes: Vec<Outcome> = (0..requests).map(outcome).collect();
-        let sent = sent(bench, &walks, Dealt::new(case, Seed(1), None), &outcomes);
+        let begun: Vec<(u64, bool)> = (0..requests).map(|seq| (seq, true)).collect();
+        let sent = sent(bench, &walks, Dealt::new(case, Seed(1), None), &begun);
         ledger.book(bench, &walks, None, &sent);
         sent.iter().map(|own| own.repeated).collect()
     }

@@ -1,6 +1,6 @@
 //! Watches a probe of a search while it runs, and says when nothing can save it any more.
 
-use crate::frame::{CaseFacts, Table, Tagged, sample};
+use crate::frame::{Builder, CaseFacts, sample};
 use crate::judge;
 use crate::model::check::{Check, Confidence};
 use crate::model::outcome::{Outcome, Phase};
@@ -45,10 +45,9 @@ impl Lookout {
         }
     }
 
-    /// Looks where it is time, at the outcomes so far of which the last one is new; true once, when the probe is hopeless. Requests
+    /// Looks where it is time, at the rows so far of which that of `last` is new; true once, when the probe is hopeless. Requests
     /// count in the order of their numbers, not of their ends: those that fail at once end first, and say nothing of the rest.
-    pub fn look(&mut self, outcomes: &[Outcome]) -> bool {
-        let Some(last) = outcomes.last() else { return false };
+    pub fn look(&mut self, last: &Outcome, rows: &Builder) -> bool {
         if last.turn + 1 >= last.turns {
             self.ahead.insert(last.seq, last.phase == Phase::Measured);
         }
@@ -59,13 +58,10 @@ impl Lookout {
         if self.hopeless || self.checks.is_empty() || self.known < self.next {
             return false;
         }
-        let complete = |outcome: &&Outcome| outcome.seq < self.first_out;
         self.next *= 2;
-        let rows = outcomes.iter().filter(complete);
-        let rows = rows.map(|outcome| Tagged { case: &self.case.id, round: 0, shard: 0, outcome });
         let facts = CaseFacts { case: &self.case, parts: &[], until: None };
         // A table that cannot be made ends no probe; the report will say why it could not.
-        let seen = Table::build(rows).and_then(|table| sample(&table, &facts));
+        let seen = sample(&rows.before(self.first_out), &facts);
         self.hopeless = seen.is_ok_and(|seen| judge::hopeless(&self.checks, &seen, &mut self.looks));
         self.hopeless
     }

@@ -3,7 +3,6 @@
 use crate::engine::redact::Redactor;
 use crate::engine::server::{self, Came, Ended, Not, Order, Server, ServerError, Wanted, tail};
 use crate::model::manifest::Part;
-use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::server::{ManagedServer, ServerEnd, Startup};
 use crate::model::target::{Place, Target};
@@ -46,11 +45,11 @@ impl Managed {
 
     /// Writes into a part that has just been played how the server came up for it, and how it ended if it did: then that is what
     /// the run ends by.
-    pub fn note(&self, part: &mut Part, origin: Instant, outcomes: &[Outcome]) -> Option<RunError> {
+    pub fn note(&self, part: &mut Part, origin: Instant, first_answer: Option<Nanos>) -> Option<RunError> {
         self.server.on_end(|| {});
         part.served_ready = Some(self.ready.get());
         if let Some(startup) = self.startup.borrow_mut().take() {
-            let first_token = first_answer(outcomes).map(|own| Nanos(startup.ready.0.saturating_add(own.0)));
+            let first_token = first_answer.map(|own| Nanos(startup.ready.0.saturating_add(own.0)));
             part.startup = Some(Startup { first_token, ..startup });
         }
         let Ended { how, at } = self.server.ended()?;
@@ -265,13 +264,6 @@ fn shown(command: &[String], redactor: &Redactor) -> String {
         if clean == *word { shell_words::quote(word).into_owned() } else { clean }
     };
     command.iter().map(word).collect::<Vec<_>>().join(" ")
-}
-
-/// From sending to first token, of the request that was answered first: what this program did between two requests is no part of it.
-fn first_answer(outcomes: &[Outcome]) -> Option<Nanos> {
-    let times = outcomes.iter().map(|outcome| &outcome.timeline);
-    let (token, sent) = times.filter_map(|own| Some((*own.tokens.first()?, own.sent?))).min()?;
-    Some(token.since(sent))
 }
 
 fn nanos(span: Duration) -> Nanos {

@@ -47,6 +47,7 @@ pub mod search;
 mod served;
 pub mod single_request;
 pub mod stop;
+mod tally;
 pub mod talk;
 pub mod timer;
 pub mod totals;

@@ -7,11 +7,11 @@ use crate::engine::local::host::Host;
 use crate::engine::local::session::Session;
 use crate::engine::manners::Manners;
 use crate::engine::route::Route;
+use crate::frame::Builder;
 use crate::model::call::Call;
 use crate::model::keep::Bodies;
 use crate::model::load::Shape;
 use crate::model::manifest::{Part, Vitals};
-use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::search::Part as Probe;
 use crate::model::seed::Seed;
@@ -42,6 +42,7 @@ use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
 use crate::run::scribe::{Ask, Scribe, Style};
 use crate::run::stop::{Level, Stop};
+use crate::run::tally::Tally;
 use crate::run::timer::Timer;
 use crate::run::turn::{Played, Probing, Turn};
 use crate::run::visit::Visits;
@@ -103,18 +104,18 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
         Err(fault) => (None, Some(fault)),
     };
     let written = scribe.map_or(Ok(()), Scribe::finish);
-    let Collected { outcomes, mut journal, fault, ending, hopeless } = collector.finish()?;
+    let Collected { mut tally, rows, mut journal, fault, unwritten, ending, hopeless } = collector.finish()?;
     (part.ending, part.untold) = (ending.or(stage.contact.ending()), untold);
     part.probe = turn.probe.map(|Probing { share, .. }| Probe { share, hopeless });
     drop(server);
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
     let places = Dealt::new(turn.case, turn.seed, bench.arrivals.as_ref());
-    let sent = ledger::sent(bench, turn.walks, places, &outcomes);
-    let begun = outcomes.iter().filter(|outcome| outcome.turn == 0).count() as u64;
-    part.dataset_ended = data_ended.is_some_and(|sessions| begun >= sessions);
+    let begun = tally.begun();
+    let sent = ledger::sent(bench, turn.walks, places, &begun);
+    part.dataset_ended = data_ended.is_some_and(|sessions| begun.len() as u64 >= sessions);
     part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
-    stage.describe(&mut part, &outcomes, reports.into_iter().flatten().collect());
-    let lost = turn.server.and_then(|own| own.note(&mut part, origin, &outcomes));
+    stage.describe(&mut part, tally.measured_from, reports.into_iter().flatten().collect());
+    let lost = turn.server.and_then(|own| own.note(&mut part, origin, tally.first_answer()));
     let behind = fed.or(written.err()).or(stage.sheets.fault()).or(lost);
     let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(behind);
     if let Some(fault) = &fault {
@@ -123,8 +124,9 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     let fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::of_ending));
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
-    let unstreamed = reading(&stage.gauges).unstreamed;
-    Ok(Played { part, outcomes, unstreamed, sent, recorded, journal, fault: fault.or(closed.err().map(RunError::from)) })
+    tally.replies.unstreamed = reading(&stage.gauges).unstreamed;
+    let (rows, fault) = (rows.map(Builder::finish), fault.or(closed.err().map(RunError::from)));
+    Ok(Played { part, tally, rows, unwritten, sent, recorded, journal, fault })
 }
 
 /// What the lanes of one round share.
@@ -188,10 +190,13 @@ impl<'a> Stage<'a> {
         let load = &self.turn.case.load;
         Desk {
             case: self.turn.index,
+            id: self.turn.case.id.clone(),
             round: self.turn.round,
             journal,
             keeper: None,
             tokenizers: tokenizers(&self.bench.lines),
+            tally: Tally::after(self.turn.seen.clone()),
+            rows: self.turn.probe.map(|_| Builder::default()),
             meter: Meter::new(self.turn.planned, load.lasts().map(Nanos::secs)),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
@@ -260,10 +265,10 @@ impl<'a> Stage<'a> {
     }
 
     /// Fills in what is known only when the round is over.
-    fn describe(&self, part: &mut Part, outcomes: &[Outcome], lanes: Vec<LaneReport>) {
+    fn describe(&self, part: &mut Part, first_measured: Option<Nanos>, lanes: Vec<LaneReport>) {
         part.local = self.session.as_ref().map(|(host, session)| told(host, session));
         part.rows_dropped = self.bench.dropped();
-        part.measured_from_ns = measured_from(self.turn.case, outcomes).0;
+        part.measured_from_ns = measured_from(self.turn.case, first_measured).0;
         part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();
         if self.context.stop.level() > Level::Run {
             part.cut_short = Some("interrupted".into());

@@ -11,6 +11,7 @@ use crate::run::readings;
 use crate::run::reckon::reckon;
 use crate::store::{RunDir, journal, manifest};
 use crate::view::{self, Chart, Inconclusive};
+use std::io;
 
 /// What every output is made of.
 pub struct Results<'a> {
@@ -44,9 +45,7 @@ pub fn publish(
     folder: &RunDir,
     inconclusive: Inconclusive,
 ) -> Result<Report, RunError> {
-    let mut rows = Vec::new();
-    table.write_parquet(&mut rows)?;
-    folder.write("requests.parquet", &rows)?;
+    folder.write_with("requests.parquet", |out| table.write_parquet(out).map_err(io::Error::other))?;
     readings::write(folder, table.recorded())?;
     manifest::write(folder, facts)?;
     folder.remove(journal::FILE)?;

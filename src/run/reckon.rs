@@ -77,7 +77,7 @@ fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
     let stages = case.stages().into_iter().map(|stage| {
         let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        reckon_case(plan, &table.excerpt(&case.id, &stage)?, &facts, &whole.audit.reasons)
+        reckon_case(plan, &table.excerpt(&case.id, &stage), &facts, &whole.audit.reasons)
     });
     let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
     let reports: Vec<CaseReport> = std::iter::once(whole).chain(stages).collect();

@@ -1,12 +1,14 @@
 //! A run folder back to rows and manifest: whole, or as far as the journal of a killed run goes.
 
 use crate::frame::{Table, telemetry};
-use crate::model::manifest::{Manifest, Part};
+use crate::model::manifest::Manifest;
 use crate::model::plan::Plan;
 use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
-use crate::run::rows::{Rows, measured_from, table};
-use crate::store::{Record, RunDir, journal, manifest};
+use crate::run::rows::{Replayed, replay};
+use crate::store::{RunDir, StoreError, journal, manifest};
+use std::fs::File;
+use std::io::BufReader;
 
 /// The file of the rows.
 const ROWS: &str = "requests.parquet";
@@ -21,21 +23,19 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     let file = folder.file(journal::FILE);
     plan.only(&manifest.only);
     if !file.exists() {
-        let rows = folder.read(ROWS)?;
-        let unread = |source| RunError::Rows { path: folder.file(ROWS), source };
-        return Ok((Table::read_parquet(rows).map_err(unread)?.beside(readings(folder)?), manifest));
+        let path = folder.file(ROWS);
+        let rows = File::open(&path).map_err(|source| StoreError::Read { path: path.clone(), source })?;
+        let table = Table::read_parquet(BufReader::new(rows)).map_err(|source| RunError::Rows { path, source })?;
+        return Ok((table.beside(readings(folder)?), manifest));
     }
-    let mut reader = journal::Reader::open(&file)?;
-    let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
-    let (parts, rows) = replay(plan, records);
+    let Replayed { table, parts, left_out: torn } = replay(plan, &file, &[], KILLED)?;
     manifest.parts = parts;
     manifest.interrupted = true;
     manifest.notes.push(KILLED.into());
-    let torn = reader.left_out();
     if torn > 0 {
         manifest.notes.push(format!("{torn} bytes at the end of the journal were torn and are left out"));
     }
-    Ok((table(plan, &rows)?.beside(readings(folder)?), manifest))
+    Ok((table.beside(readings(folder)?), manifest))
 }
 
 /// What was read beside the requests; nothing, where nothing was.
@@ -45,29 +45,4 @@ fn readings(folder: &RunDir) -> Result<Vec<Recorded>, RunError> {
         return Ok(Vec::new());
     }
     telemetry::read(folder.read(READINGS)?).map_err(|source| RunError::Rows { path, source })
-}
-
-fn replay(plan: &Plan, records: Vec<Record>) -> (Vec<Part>, Rows) {
-    let mut parts: Vec<Part> = Vec::new();
-    let mut rows = Rows::new();
-    for record in records {
-        match record {
-            Record::Started { case, round, origin_ns } => {
-                let case = plan.cases.get(case as usize).map_or_else(String::new, |case| case.id.clone());
-                parts.push(Part { case, round, origin_ns, cut_short: Some(KILLED.into()), ..Part::default() });
-            }
-            Record::Outcome { case, round, outcome } => rows.entry((case, round)).or_default().push(outcome),
-            Record::Ended { part } => {
-                parts.retain(|begun| (&begun.case, begun.round) != (&part.case, part.round));
-                parts.push(part);
-            }
-        }
-    }
-    for part in parts.iter_mut().filter(|part| part.sending_until_ns.is_none()) {
-        let Some(index) = plan.cases.iter().position(|case| case.id == part.case) else { continue };
-        let own = rows.get(&(index as u32, part.round)).map_or(&[][..], Vec::as_slice);
-        part.measured_from_ns = measured_from(&plan.cases[index], own).0;
-    }
-    rows.values_mut().for_each(|outcomes| outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn)));
-    (parts, rows)
 }

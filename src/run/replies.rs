@@ -1,27 +1,47 @@
 //! What a reader must know of replies that succeeded without what was asked for.
 
 use crate::model::outcome::{Outcome, Phase};
-use crate::run::rows::Rows;
 use std::collections::BTreeMap;
 
 /// The note about replies that were not streamed although a stream was asked for.
 pub const IGNORED: &str = "the server ignored stream: true; TTFT, ITL and TPOT are unavailable";
 
-/// The notes of a run, over all its cases. `unstreamed`: replies that were not streamed although a stream was asked for.
-pub fn notes(rows: &Rows, unstreamed: u64) -> Vec<String> {
-    let ok: Vec<&Outcome> = rows.values().flatten().filter(|outcome| outcome.end.is_ok()).collect();
-    let streamed = ok.iter().filter(|outcome| outcome.streamed).count() as u64;
-    let mut silent: BTreeMap<&str, u64> = BTreeMap::new();
-    let measured = ok.into_iter().filter(|outcome| outcome.phase == Phase::Measured);
-    for outcome in measured.filter(|outcome| is_silent(outcome)) {
-        let reason = outcome.end.as_ref().map_or("", |finish| finish.reason.as_str());
-        *silent.entry(reason).or_default() += 1;
+/// Replies that succeeded, of one round or of several.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replies {
+    /// Those that were streamed.
+    streamed: u64,
+    /// Those that were not, although a stream was asked for.
+    pub unstreamed: u64,
+    /// Measured ones without content, by their finish reason.
+    silent: BTreeMap<String, u64>,
+}
+
+impl Replies {
+    /// Counts a request that is over.
+    pub fn count(&mut self, outcome: &Outcome) {
+        let Ok(finish) = &outcome.end else { return };
+        self.streamed += u64::from(outcome.streamed);
+        if outcome.phase == Phase::Measured && is_silent(outcome) {
+            *self.silent.entry(finish.reason.clone()).or_default() += 1;
+        }
     }
-    let without = silent.into_iter().map(|(reason, count)| {
-        let replies = if count == 1 { "1 reply".to_owned() } else { format!("{count} replies") };
-        format!("{replies} had no content (finish reason: {reason})")
-    });
-    ignored(unstreamed, streamed).into_iter().chain(without).collect()
+
+    /// Adds those of another round.
+    pub fn add(&mut self, other: &Replies) {
+        self.streamed += other.streamed;
+        self.unstreamed += other.unstreamed;
+        other.silent.iter().for_each(|(reason, count)| *self.silent.entry(reason.clone()).or_default() += count);
+    }
+
+    /// What a reader must know of them.
+    pub fn notes(&self) -> Vec<String> {
+        let without = self.silent.iter().map(|(reason, count)| {
+            let replies = if *count == 1 { "1 reply".to_owned() } else { format!("{count} replies") };
+            format!("{replies} had no content (finish reason: {reason})")
+        });
+        ignored(self.unstreamed, self.streamed).into_iter().chain(without).collect()
+    }
 }
 
 /// Whether the reply had no content: what is not streamed has no token events, but a count of its text.
@@ -55,10 +75,16 @@ mod tests {
         outcome
     }
 
-    fn rows(outcomes: Vec<Outcome>) -> Rows {
-        let (one, other) = outcomes.into_iter().enumerate().partition::<Vec<_>, _>(|(place, _)| place % 2 == 0);
-        let bare = |rows: Vec<(usize, Outcome)>| rows.into_iter().map(|(_, outcome)| outcome).collect();
-        [((0, 0), bare(one)), ((1, 0), bare(other))].into()
+    fn rows(outcomes: Vec<Outcome>) -> Replies {
+        let mut rounds = [Replies::default(), Replies::default()];
+        outcomes.iter().enumerate().for_each(|(place, outcome)| rounds[place % 2].count(outcome));
+        let [mut one, other] = rounds;
+        one.add(&other);
+        one
+    }
+
+    fn notes(replies: &Replies, unstreamed: u64) -> Vec<String> {
+        Replies { unstreamed, ..replies.clone() }.notes()
     }
 
     #[test]

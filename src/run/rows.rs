@@ -1,32 +1,134 @@
-//! The outcomes of a run by case and round, whether they were just measured or come from a journal.
+//! The rows of a run, read back from its journal one after another: while a run goes on they are nowhere else.
 
-use crate::frame::{Table, Tagged};
+use crate::frame::{Builder, Table, Tagged};
 use crate::model::load::Warmup;
+use crate::model::manifest::Part;
 use crate::model::outcome::{Outcome, Phase};
 use crate::model::plan::{Case, Plan};
 use crate::model::units::Nanos;
 use crate::run::error::RunError;
-use std::collections::BTreeMap;
+use crate::store::{Record, journal};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
-/// Outcomes by the index of their case in the plan and their round.
-pub type Rows = BTreeMap<(u32, u32), Vec<Outcome>>;
+/// The outcome of a request, by the index of its case in the plan and its round.
+pub type Placed = (u32, u32, Outcome);
 
-/// The rows as a table, in plan order.
-pub fn table(plan: &Plan, rows: &Rows) -> Result<Table, RunError> {
-    let tagged = rows.iter().flat_map(|((index, round), outcomes)| {
-        let case = plan.cases.get(*index as usize).map_or("", |case| case.id.as_str());
-        outcomes.iter().map(move |outcome| Tagged { case, round: *round, shard: 0, outcome })
-    });
-    Ok(Table::build(tagged)?)
+/// What a journal holds.
+pub struct Replayed {
+    /// Its rows, in plan order.
+    pub table: Table,
+    /// Its rounds; those that did not come to their end are cut short by `why`.
+    pub parts: Vec<Part>,
+    /// Bytes at its end that hold no whole record.
+    pub left_out: u64,
 }
 
-/// The first instant of measuring in one round: the end of a warm-up by time, else the first measured request.
-pub fn measured_from(case: &Case, outcomes: &[Outcome]) -> Nanos {
+/// Reads the journal of a run. `unwritten`: outcomes that may be missing in it. `why`: what rounds without an end are cut short by.
+///
+/// # Errors
+/// It cannot be read.
+pub fn replay(plan: &Plan, journal: &Path, unwritten: &[Placed], why: &str) -> Result<Replayed, RunError> {
+    let mut rows = Replay { plan, builder: Builder::of_cases(plan.cases.iter().map(|case| case.id.as_str())), first: BTreeMap::new() };
+    let mut parts: Vec<Part> = Vec::new();
+    let mut written = HashSet::new();
+    let mut reader = journal::Reader::open(journal)?;
+    for record in reader.by_ref() {
+        match record? {
+            Record::Started { case, round, origin_ns } => {
+                let case = plan.cases.get(case as usize).map_or_else(String::new, |case| case.id.clone());
+                parts.push(Part { case, round, origin_ns, cut_short: Some(why.into()), ..Part::default() });
+            }
+            Record::Outcome { case, round, outcome } => {
+                if !unwritten.is_empty() {
+                    written.insert((case, round, outcome.seq, outcome.turn));
+                }
+                rows.add(case, round, &outcome);
+            }
+            Record::Ended { part } => {
+                parts.retain(|begun| (&begun.case, begun.round) != (&part.case, part.round));
+                parts.push(part);
+            }
+        }
+    }
+    let missing = unwritten.iter().filter(|(case, round, own)| !written.contains(&(*case, *round, own.seq, own.turn)));
+    missing.for_each(|(case, round, outcome)| rows.add(*case, *round, outcome));
+    for part in parts.iter_mut().filter(|part| part.sending_until_ns.is_none()) {
+        let Some(index) = plan.cases.iter().position(|case| case.id == part.case) else { continue };
+        let first = rows.first.get(&(index as u32, part.round)).copied();
+        part.measured_from_ns = measured_from(&plan.cases[index], first).0;
+    }
+    Ok(Replayed { table: rows.builder.finish(), parts, left_out: reader.left_out() })
+}
+
+/// What has been read so far.
+struct Replay<'a> {
+    plan: &'a Plan,
+    builder: Builder,
+    /// When the first measured request of each round was due.
+    first: BTreeMap<(u32, u32), Nanos>,
+}
+
+impl Replay<'_> {
+    fn add(&mut self, index: u32, round: u32, outcome: &Outcome) {
+        let case = self.plan.cases.get(index as usize).map_or("", |case| case.id.as_str());
+        self.builder.push(&Tagged { case, round, shard: 0, outcome });
+        if outcome.phase == Phase::Measured {
+            let first = self.first.entry((index, round)).or_insert(outcome.timeline.intended);
+            *first = outcome.timeline.intended.min(*first);
+        }
+    }
+}
+
+/// The first instant of measuring in one round: the end of a warm-up by time, else that at which the first measured request was
+/// due.
+pub fn measured_from(case: &Case, first: Option<Nanos>) -> Nanos {
     match case.load.warmup {
         Warmup::Span(span) => span,
-        Warmup::Requests(_) => {
-            let measured = outcomes.iter().filter(|outcome| outcome.phase == Phase::Measured);
-            measured.map(|outcome| outcome.timeline.intended).min().unwrap_or_default()
+        Warmup::Requests(_) => first.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::call::Call;
+    use crate::scenario::{Input, load};
+    use crate::store::journal::Writer;
+
+    #[test]
+    fn rows_come_back_in_plan_order_and_those_that_were_not_written_are_added_once() {
+        let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
+                    load: { concurrency: [1, 2], requests: 9 }\n";
+        let input = Input { path: Path::new("x.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
+        let plan = load(&input).unwrap().plan;
+        let outcome = |seq: u64, due: u64| {
+            let mut own = Call { seq, model: "m".into(), ..Call::default() }.outcome(Phase::Measured);
+            own.timeline.intended = Nanos(due);
+            own
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(journal::FILE);
+        let mut writer = Writer::create(&path).unwrap();
+        // The second case ran first, and its requests ended out of order.
+        for (case, seq, due) in [(1, 2, 70), (1, 0, 50), (0, 1, 20), (0, 0, 10)] {
+            if matches!(seq, 1 | 2) {
+                writer.append(&Record::Started { case, round: 0, origin_ns: 7 }).unwrap();
+            }
+            writer.append(&Record::Outcome { case, round: 0, outcome: outcome(seq, due) }).unwrap();
         }
+        writer.finish().unwrap();
+        let unwritten = [(1, 0, outcome(0, 50)), (1, 0, outcome(1, 60))];
+        let replayed = replay(&plan, &path, &unwritten, "cut").unwrap();
+        let cells = |name: &str| {
+            let values = replayed.table.values(name, 0..replayed.table.len()).unwrap();
+            (0..5).map(|row| format!("{:?}", values.get(row))).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(replayed.table.len(), 5);
+        assert_eq!(cells("seq"), "Whole(0) Whole(1) Whole(0) Whole(1) Whole(2)");
+        assert_eq!(cells("intended_ns"), "Whole(10) Whole(20) Whole(50) Whole(60) Whole(70)");
+        let parts: Vec<_> = replayed.parts.iter().map(|part| (part.case == plan.cases[1].id, part.measured_from_ns)).collect();
+        assert_eq!((parts, replayed.left_out), (vec![(true, 50), (false, 10)], 0));
+        assert_eq!(replayed.parts[0].cut_short.as_deref(), Some("cut"));
     }
 }

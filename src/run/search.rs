@@ -10,7 +10,6 @@ use crate::judge;
 use crate::model::check::{Check, Subject};
 use crate::model::manifest::{Manifest, Part};
 use crate::model::metric::Metric;
-use crate::model::outcome::FailureKind;
 use crate::model::plan::{Case, Plan};
 use crate::model::sample::Sample;
 use crate::model::search::{Evidence, Goal, ProbeReport, Purpose, Quest, SearchReport};
@@ -21,7 +20,6 @@ use crate::run::context::Context;
 use crate::run::course::{Course, Leg};
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::rows::{Rows, table};
 use crate::run::search::probing::{outrun, reduced, share};
 use crate::run::turn::Probing;
 use crate::stats::normal::probability;
@@ -59,8 +57,10 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
             }
             played += 1;
             let Some(part) = course.manifest().parts.last() else { break };
-            let shown = shown(plan, case, (&only(course, plan, (case, index as u32, rounds))?, part))?;
-            if let Some(why) = unanswered(course, (index as u32, rounds)) {
+            let own = course.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
+            let table = course.probed.clone().unwrap_or_default().beside(own.collect());
+            let shown = shown(plan, case, (&table, part))?;
+            if let Some(why) = course.unanswered.clone() {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
             }
             let holds = shown.valid.then_some(shown.evidence.holds);
@@ -81,18 +81,6 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
     Ok(())
 }
 
-/// Why not one request of a round got any answer; None where one did, or none was sent.
-fn unanswered(course: &Course<'_>, key: (u32, u32)) -> Option<String> {
-    let rows = course.rows.get(&key)?;
-    let lost = rows.iter().all(|outcome| outcome.status.is_none());
-    let last = rows
-        .iter()
-        .rev()
-        .filter_map(|outcome| outcome.end.as_ref().err())
-        .find(|failure| matches!(failure.kind, FailureKind::Connect | FailureKind::Tls | FailureKind::TimeoutConnect));
-    last.filter(|_| lost).map(|failure| failure.message.clone())
-}
-
 /// The case that the first probe is of, and its index.
 pub fn opening(plan: &Plan) -> (usize, Option<&Case>) {
     let first = |quest: &Quest| Some(quest.first + Hunt::new(&quest.spec, &quest.grid).next()?.index);
@@ -106,14 +94,6 @@ pub fn ready(plan: &Plan, context: &Context) -> Result<(Store, Bench), RunError>
     let bench = store.bench((index, case), plan, context)?;
     reach_all(std::slice::from_ref(case), std::slice::from_ref(&bench), context)?;
     Ok((store, bench))
-}
-
-/// The rows of one round, and what was sampled meanwhile.
-fn only(course: &Course<'_>, plan: &Plan, (case, index, round): (&Case, u32, u32)) -> Result<Table, RunError> {
-    let key = (index, round);
-    let rows = Rows::from([(key, course.rows.get(&key).cloned().unwrap_or_default())]);
-    let own = course.recorded.iter().filter(|own| own.case == case.id && own.round == round).cloned();
-    Ok(table(plan, &rows)?.beside(own.collect()))
 }
 
 /// What one probe showed.

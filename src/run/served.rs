@@ -1,7 +1,6 @@
 //! Which models a target serves, asked for where it does not know one.
 
 use crate::engine::redact::Redactor;
-use crate::model::outcome::Outcome;
 use crate::model::plan::Case;
 use crate::model::target::Place;
 use crate::run::bench::{Bench, engine};
@@ -10,10 +9,10 @@ use std::time::Instant;
 use tokio::task::LocalSet;
 
 /// Notes which models the target of a case serves, where one of its requests was answered with 404 and it was not asked before.
-pub fn list_models(case: &Case, bench: &Bench, outcomes: &[Outcome], served: &mut BTreeMap<String, Vec<String>>) {
+pub fn list_models(case: &Case, bench: &Bench, not_found: bool, served: &mut BTreeMap<String, Vec<String>>) {
     let (Place::Url(url), Some(route)) = (&case.target.place, &bench.route) else { return };
     let url = Redactor::of(&case.target).clean(url);
-    if served.contains_key(&url) || !outcomes.iter().any(|outcome| outcome.status == Some(404)) {
+    if served.contains_key(&url) || !not_found {
         return;
     }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };

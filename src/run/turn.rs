@@ -1,6 +1,7 @@
 //! What one round of one case is given, and what it leaves.
 
 use crate::engine::local::host::Host;
+use crate::frame::Table;
 use crate::model::keep::Bodies;
 use crate::model::manifest::Part;
 use crate::model::outcome::Outcome;
@@ -13,6 +14,7 @@ use crate::run::ledger::Sent;
 use crate::run::line::Walk;
 use crate::run::managed::Managed;
 use crate::run::observe::Observer;
+use crate::run::tally::Tally;
 use crate::store::RunDir;
 use crate::store::journal::Writer;
 use std::path::Path;
@@ -46,6 +48,8 @@ pub struct Turn<'a> {
     pub observer: &'a Observer,
     /// Stops the case if its first requests all fail with the same status; None under `--keep-going`.
     pub fail_fast: Option<FailFast>,
+    /// What is known of the case's earlier requests.
+    pub seen: FailFast,
     /// The process all of whose descendants are sampled as its managed server.
     pub guard: Option<u32>,
 }
@@ -63,10 +67,12 @@ pub struct Probing {
 pub struct Played {
     /// When it ran and what the tool saw of itself.
     pub part: Part,
-    /// Every request, by number.
-    pub outcomes: Vec<Outcome>,
-    /// Replies that were not streamed although a stream was asked for.
-    pub unstreamed: u64,
+    /// What its requests came to.
+    pub tally: Tally,
+    /// The rows of a probe.
+    pub rows: Option<Table>,
+    /// Outcomes that may be missing in the journal.
+    pub unwritten: Vec<Outcome>,
     /// What each line sent.
     pub sent: Vec<Sent>,
     /// What was sampled meanwhile.

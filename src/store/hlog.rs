@@ -58,9 +58,10 @@ struct Ended<'a> {
 /// # Errors
 /// `out` cannot be written, or memory ends.
 pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result<(), LogError> {
-    let table = &table.with_gaps()?;
-    let columns: Vec<Values<'_>> = METRICS.iter().map(|(_, column)| table.values(column)).collect::<Result<_, _>>()?;
-    let (ended, interval) = ended(table, manifest)?;
+    let values = |column: &str| table.values(column, 0..table.len());
+    let columns: Vec<Values> = METRICS.iter().map(|(_, column)| values(column)).collect::<Result<_, _>>()?;
+    let cases = values("case_id")?;
+    let (ended, interval) = ended(table, &cases, manifest)?;
     let start = SystemTime::UNIX_EPOCH + Duration::from_nanos(manifest.started_unix_ns);
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
@@ -88,10 +89,10 @@ pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result
 }
 
 /// The measured rows, by round, case and interval, and how long an interval is.
-fn ended<'a>(table: &'a Table, manifest: &Manifest) -> Result<(Vec<Ended<'a>>, u64), LogError> {
-    let [cases, rounds, phases, outcomes, ends] =
-        ["case_id", "round", "phase", "outcome", "end_ns"].map(|column| table.values(column));
-    let (cases, rounds, phases, outcomes, ends) = (cases?, rounds?, phases?, outcomes?, ends?);
+fn ended<'a>(table: &Table, cases: &'a Values, manifest: &Manifest) -> Result<(Vec<Ended<'a>>, u64), LogError> {
+    let [rounds, phases, outcomes, ends] =
+        ["round", "phase", "outcome", "end_ns"].map(|column| table.values(column, 0..table.len()));
+    let (rounds, phases, outcomes, ends) = (rounds?, phases?, outcomes?, ends?);
     let origins: HashMap<(&str, u64), u64> =
         manifest.parts.iter().map(|part| ((part.case.as_str(), part.round.into()), part.origin_ns)).collect();
     let row = |row: usize| match (cases.get(row), rounds.get(row), phases.get(row), outcomes.get(row), ends.get(row)) {

@@ -1,5 +1,8 @@
 //! What the tests share: a scratch folder, the binary, and servers that misbehave on purpose.
 
+use llmscen::model::outcome::Outcome;
+use llmscen::store::Record;
+use llmscen::store::journal::Reader;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -129,6 +132,15 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&mut TcpStream, usize) -> bool, 
             return;
         }
     }
+}
+
+/// The outcomes of a journal, by number and turn.
+pub fn outcomes(journal: &Path) -> Vec<Outcome> {
+    let records = Reader::open(journal).unwrap().map(Result::unwrap);
+    let own = |record| if let Record::Outcome { outcome, .. } = record { Some(outcome) } else { None };
+    let mut outcomes: Vec<Outcome> = records.filter_map(own).collect();
+    outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn));
+    outcomes
 }
 
 /// One request's body.

@@ -56,6 +56,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         seed: plan.seed,
         server: None,
         fail_fast: None,
+            seen: Default::default(),
         guard: None,
         probe: None,
         model: None,
@@ -65,7 +66,9 @@ fn played(plan: &Plan) -> Vec<Outcome> {
     };
     let own = (turn.walks, turn.seed);
     let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
-    play(&turn, &bench, prepared, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap().outcomes
+    let journal = folder.path().join("journal.bin");
+    play(&turn, &bench, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+    crate::lab::outcomes(&journal)
 }
 
 /// The only row of one request.

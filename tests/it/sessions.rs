@@ -3,6 +3,7 @@
 use crate::lab::{Lab, read_request, stream, whole};
 use llmscen::model::dataset::{Turns, Wait};
 use llmscen::model::keep::Bodies;
+use llmscen::model::manifest::Part;
 use llmscen::model::outcome::{Outcome, Phase};
 use llmscen::model::plan::Plan;
 use llmscen::model::prompt::{Prompt, Session};
@@ -17,7 +18,7 @@ use llmscen::run::line::Walk;
 use llmscen::run::observe::Observer;
 use llmscen::run::part::{play, prepare};
 use llmscen::run::stop::Stop;
-use llmscen::run::turn::{Played, Turn};
+use llmscen::run::turn::Turn;
 use llmscen::scenario::{self, Input};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
@@ -140,6 +141,13 @@ struct Scene<'a> {
     stop: Stop,
 }
 
+/// What a round left.
+struct Played {
+    part: Part,
+    fault: Option<RunError>,
+    outcomes: Vec<Outcome>,
+}
+
 impl<'a> Scene<'a> {
     fn new(load: &'a str, think: Option<Wait>) -> Scene<'a> {
         let turns = Some(Turns { think_time: think, ..Turns::default() });
@@ -165,6 +173,7 @@ impl<'a> Scene<'a> {
             seed: SEED,
             server: None,
             fail_fast: None,
+            seen: Default::default(),
             guard: None,
             probe: None,
             model: None,
@@ -174,7 +183,9 @@ impl<'a> Scene<'a> {
         };
         let own = (turn.walks, turn.seed);
         let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
-        play(&turn, &bench, prepared, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
+        let journal = folder.path().join("journal.bin");
+        let played = play(&turn, &bench, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+        Played { part: played.part, fault: played.fault, outcomes: crate::lab::outcomes(&journal) }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::lab::{Lab, Server};
 use crate::sessions::context;
 use llmscen::model::keep::Bodies;
+use llmscen::model::outcome::Outcome;
 use llmscen::model::seed::Seed;
 use llmscen::model::telemetry::{Reading, Teller};
 use llmscen::run::bench::Bench;
@@ -22,7 +23,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-fn round(telemetry: &str, server: Option<u32>) -> Played {
+fn round(telemetry: &str, server: Option<u32>) -> (Played, Vec<Outcome>) {
     let text = format!(
         "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {{ alpha: 20ms }} }}\nrequest: {{ max_tokens: 10 }}\n\
          dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 2, requests: 4 }}\ntelemetry: {telemetry}\n"
@@ -48,11 +49,14 @@ fn round(telemetry: &str, server: Option<u32>) -> Played {
         observer: &Observer::of(&plan, &context),
         server: None,
         fail_fast: None,
+            seen: Default::default(),
         guard: server,
     };
     let own = (turn.walks, turn.seed);
     let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
-    play(&turn, &bench, prepared, Writer::create(&folder.path().join("journal.bin")).unwrap(), &context).unwrap()
+    let journal = folder.path().join("journal.bin");
+    let played = play(&turn, &bench, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+    (played, crate::lab::outcomes(&journal))
 }
 
 fn of<'a>(played: &'a Played, name: &str) -> Vec<&'a Reading> {
@@ -61,9 +65,9 @@ fn of<'a>(played: &'a Played, name: &str) -> Vec<&'a Reading> {
 
 #[test]
 fn a_round_is_sampled_from_before_its_time_zero_until_after_its_last_answer() {
-    let played = round("{ interval: 100ms }", None);
+    let (played, outcomes) = round("{ interval: 100ms }", None);
     assert_eq!((played.recorded.case.as_str(), played.recorded.round), ("base", 3));
-    let last = played.outcomes.iter().map(|outcome| outcome.timeline.end).max().unwrap();
+    let last = outcomes.iter().map(|outcome| outcome.timeline.end).max().unwrap();
     for name in ["tool.memory", "tool.disk_read", "tool.disk_write", "host.memory", "host.net_in", "host.net_out"] {
         let own = of(&played, name);
         let (Some(first), Some(end)) = (own.first(), own.last()) else { panic!("no {name}") };
@@ -85,13 +89,13 @@ fn a_managed_server_is_sampled_as_long_as_it_lives() {
     // An echo: what is below the shell is there.
     child.stdin.as_ref().unwrap().write_all(b"x").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let played = round("{ interval: 100ms }", Some(child.id()));
+    let (played, _) = round("{ interval: 100ms }", Some(child.id()));
     drop(child.stdin.take());
     child.wait().unwrap();
     let memory = of(&played, "process.memory");
     assert!(memory.len() >= 2 && memory.iter().all(|own| own.teller == Teller::Process && own.value > 0.0), "{memory:?}");
     assert_eq!(played.part.untold, Vec::<String>::new());
-    let late = round("{ interval: 100ms }", Some(child.id()));
+    let (late, _) = round("{ interval: 100ms }", Some(child.id()));
     assert_eq!(of(&late, "process.memory"), Vec::<&Reading>::new());
     let [note] = late.part.untold.as_slice() else { panic!("{:?}", late.part.untold) };
     let expected = "samples failed, at first: the managed server has ended";
@@ -101,7 +105,7 @@ fn a_managed_server_is_sampled_as_long_as_it_lives() {
 #[test]
 fn what_is_not_wanted_is_not_sampled() {
     for telemetry in ["{ interval: off }", "{ host: false }"] {
-        let played = round(telemetry, None);
+        let (played, _) = round(telemetry, None);
         assert_eq!((played.recorded.readings.len(), played.part.untold.len()), (0, 0), "{telemetry}");
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::frame::facts;
 use crate::frame::fixture::{failed, outcome, stream, table};
 use crate::model::outcome::{Counted, FailureKind, Outcome, Usage};
 
@@ -79,6 +80,7 @@ fn gaps_in_one_read_are_zero_and_stay() {
     let table = table("a", &[stream(0, 0, &[50, 50, 80]), stream(1, 0, &[50])]);
     let facts = facts::of(&table, "a").unwrap();
     assert_eq!(facts[0].gaps(), [0.0, 30.0]);
-    let column = table.0.column("itl_ms").unwrap().list().unwrap();
+    let frame = table.frame(0..2).unwrap();
+    let column = frame.column("itl_ms").unwrap().list().unwrap();
     assert_eq!((column.get_as_series(0).unwrap().len(), column.get_as_series(1)), (2, None));
 }

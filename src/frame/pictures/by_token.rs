@@ -21,7 +21,7 @@ pub(super) struct Gaps {
 impl Gaps {
     /// Of these requests.
     pub(super) fn of<'a>(facts: impl Iterator<Item = &'a Fact<'a>> + Clone) -> Gaps {
-        let longest = facts.clone().map(|fact| fact.events.len()).max().unwrap_or(0);
+        let longest = facts.clone().map(|fact| fact.events().len()).max().unwrap_or(0);
         let edges = edges(longest);
         let mut steps = vec![Vec::new(); edges.len().saturating_sub(1)];
         let step_of: Vec<usize> = (0..=longest).map(|place| edges.partition_point(|&edge| edge <= place)).collect();
@@ -67,14 +67,14 @@ fn edges(longest: usize) -> Vec<usize> {
 
 fn gaps(fact: &Fact<'_>, put: &mut impl FnMut(usize, f64)) {
     let ms = |earlier: u64, later: u64| later.saturating_sub(earlier) as f64 / 1e6;
-    if fact.choices.is_empty() {
-        let pairs = fact.events.iter().zip(fact.events.iter().skip(1));
+    if fact.choices().is_empty() {
+        let pairs = fact.events().iter().zip(fact.events().iter().skip(1));
         pairs.zip(2..).for_each(|((&earlier, &later), place)| put(place, ms(earlier, later)));
         return;
     }
     let mut latest: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
-    for (place, &event) in fact.events.iter().enumerate() {
-        let own = latest.entry(fact.choices.get(place).copied().unwrap_or(0)).or_insert((0, event));
+    for (place, &event) in fact.events().iter().enumerate() {
+        let own = latest.entry(fact.choices().get(place).copied().unwrap_or(0)).or_insert((0, event));
         if own.0 > 0 {
             put(own.0 + 1, ms(own.1, event));
         }

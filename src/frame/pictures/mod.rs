@@ -30,8 +30,8 @@ const SPECTRA: [Metric; 4] = [Metric::Ttft, Metric::Tpot, Metric::Ntpot, Metric:
 pub fn pictures(table: &Table, facts: &CaseFacts<'_>) -> Result<Pictures, FrameError> {
     let all = facts::of(table, &facts.case.id)?;
     let first: Vec<&Fact<'_>> = rounds(&all, facts).first().map(|round| round.measured().collect()).unwrap_or_default();
-    let ok: Vec<&Fact<'_>> = all.iter().filter(|fact| fact.measured && fact.ok()).collect();
-    let waits = first.iter().filter_map(|fact| Some((secs(fact.intended), fact.metric(Metric::E2e)?)));
+    let ok: Vec<&Fact<'_>> = all.iter().filter(|fact| fact.measured() && fact.ok()).collect();
+    let waits = first.iter().filter_map(|fact| Some((secs(fact.intended()), fact.metric(Metric::E2e)?)));
     let heat = heat::heat(&waits.collect::<Vec<_>>());
     let mut gaps = Gaps::of(ok.iter().copied());
     let by_token = gaps.bands();
@@ -62,19 +62,19 @@ fn secs(stamp: u64) -> f64 {
 
 /// Evenly picked requests of a round, in the order in which they were due.
 fn waterfall(mut due: Vec<&Fact<'_>>) -> Vec<Bar> {
-    due.sort_by_key(|fact| (fact.intended, fact.seq, fact.turn));
+    due.sort_by_key(|fact| (fact.intended(), fact.seq(), fact.turn()));
     evenly(due, BARS).into_iter().map(bar).collect()
 }
 
 fn bar(fact: &Fact<'_>) -> Bar {
     Bar {
-        seq: fact.seq,
-        turn: fact.turn,
-        intended: secs(fact.intended),
-        sent: fact.sent.map(secs),
+        seq: fact.seq(),
+        turn: fact.turn(),
+        intended: secs(fact.intended()),
+        sent: fact.sent().map(secs),
         first_token: fact.answered().map(secs),
-        end: secs(fact.end),
-        failure: fact.failure,
+        end: secs(fact.end()),
+        failure: fact.failure(),
     }
 }
 

@@ -73,19 +73,18 @@ impl<R: Read + Seek> Iterator for Records<R> {
 }
 
 fn columns<R: Read + Seek>(input: &mut R, group: &RowGroupMetadata, schema: &ArrowSchema) -> Result<Vec<Column>, FrameError> {
-    let column = |field: &Field| {
-        let array = column(input, group, field)?;
-        // A column that is too short would be asked for a row that it does not have.
-        if array.len() < group.num_rows() {
-            let found = format!("{} values in {} rows", array.len(), group.num_rows());
-            return Err(FrameError::Engine(format!("column `{}` has {found}", field.name)));
-        }
-        Ok((field.name.clone(), array))
-    };
-    schema.iter_values().map(column).collect()
+    schema.iter_values().map(|field| Ok((field.name.clone(), column(input, group, field)?))).collect()
 }
 
-fn column<R: Read + Seek>(input: &mut R, group: &RowGroupMetadata, field: &Field) -> Result<Box<dyn Array>, FrameError> {
+/// A column of a row group.
+///
+/// # Errors
+/// It cannot be read, or is not as long as the row group.
+pub(super) fn column<R: Read + Seek>(
+    input: &mut R,
+    group: &RowGroupMetadata,
+    field: &Field,
+) -> Result<Box<dyn Array>, FrameError> {
     let parts: Vec<&ColumnChunkMetadata> = group.columns_under_root_iter(&field.name).into_iter().flatten().collect();
     let mut pages = Vec::with_capacity(parts.len());
     for part in &parts {
@@ -99,6 +98,11 @@ fn column<R: Read + Seek>(input: &mut R, group: &RowGroupMetadata, field: &Field
     let types = parts.iter().map(|part| &part.descriptor().descriptor.primitive_type).collect();
     let (mut arrays, _) = column_iter_to_arrays(pages, types, field.clone(), None)?;
     match (arrays.len(), arrays.pop()) {
+        // A column that is too short would be asked for a row that it does not have.
+        (1, Some(array)) if array.len() != group.num_rows() => {
+            let found = format!("{} values in {} rows", array.len(), group.num_rows());
+            Err(FrameError::Engine(format!("column `{}` has {found}", field.name)))
+        }
         (1, Some(array)) => Ok(array),
         (pieces, _) => Err(FrameError::Engine(format!("column `{}` came in {pieces} pieces", field.name))),
     }

@@ -195,7 +195,7 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
         ..recorded([5, 15, 35].into_iter().zip(values).map(|(at, v)| server(at, Signal::ServerWaiting, "", v)).collect())
     };
     let foreign = Recorded { case: "b".into(), ..waiting(0, [70.0; 3]) };
-    let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]).unwrap();
+    let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]);
     let table = table.beside(vec![foreign, waiting(0, [90.0, 1.0, 90.0]), waiting(1, [90.0, 2.0, 3.0])]);
     let case = case(Shape::Closed { users: 1 });
     let seen = sample(&table, &facts(&case)).unwrap();

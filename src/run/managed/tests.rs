@@ -1,6 +1,7 @@
 use super::*;
 use crate::model::call::Call;
-use crate::model::outcome::{Phase, Timeline};
+use crate::model::outcome::{Outcome, Phase, Timeline};
+use crate::run::tally::Tally;
 
 #[test]
 fn every_start_has_a_log_of_its_own() {
@@ -20,6 +21,11 @@ fn the_first_token_is_that_of_the_first_answer_without_what_went_before_its_send
     };
     let all =
         [outcome(Some(17_000), &[17_900]), outcome(Some(17_005), &[17_045, 17_060]), outcome(None, &[]), outcome(Some(1), &[])];
+    let first_answer = |outcomes: &[Outcome]| {
+        let mut tally = Tally::default();
+        outcomes.iter().for_each(|outcome| tally.count(outcome));
+        tally.first_answer()
+    };
     assert_eq!(first_answer(&all), Some(Nanos::from_millis(40)));
     assert_eq!(first_answer(&all[2..]), None);
 }

@@ -115,7 +115,7 @@ mod tests {
     fn a_queue_that_only_grows_is_no_capacity() {
         let open = "load: { rate: 50/s, requests: 300 }\nsearch: { vary: load.rate, range: [50, 51] }";
         let case = requests(open, "", "ttft.p50 < 1s", (0, 1.0));
-        let row = |wait: f64| Row { ok: true, values: BTreeMap::from([(Metric::E2e, wait)]), ..Row::default() };
+        let row = |wait: f64| Row { ok: true, values: [(Metric::E2e, wait)].into(), ..Row::default() };
         let of =
             |growth: f64| Sample { rows: (0..300).map(|i| row(100.0 + growth * f64::from(i))).collect(), ..Sample::default() };
         // Served at 40/s: each request waits 5 ms longer, 500 ms over a hundred of them.

@@ -9,17 +9,19 @@ use std::fmt::{Display, Write};
 /// Writes all rows.
 pub(super) fn write(own: &Connection, table: &Table) -> Result<(), Trouble> {
     let columns = schema::requests();
-    let values: Vec<(Values<'_>, bool)> = columns
-        .iter()
-        .map(|column| Ok((table.values(column.source)?, column.source == schema::STAMPS)))
-        .collect::<Result<_, Trouble>>()?;
     let mut statement = own.prepare(&schema::insert("requests", columns.len()))?;
     let mut text = String::new();
-    for row in 0..table.len() {
-        for (place, (values, stamps)) in values.iter().enumerate() {
-            bind(&mut statement, place + 1, values.get(row), *stamps, &mut text)?;
+    for rows in table.batches() {
+        let values: Vec<(Values, bool)> = columns
+            .iter()
+            .map(|column| Ok((table.values(column.source, rows.clone())?, column.source == schema::STAMPS)))
+            .collect::<Result<_, Trouble>>()?;
+        for row in 0..rows.len() {
+            for (place, (values, stamps)) in values.iter().enumerate() {
+                bind(&mut statement, place + 1, values.get(row), *stamps, &mut text)?;
+            }
+            statement.raw_execute()?;
         }
-        statement.raw_execute()?;
     }
     Ok(())
 }
