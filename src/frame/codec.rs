@@ -1,5 +1,6 @@
 //! The table as a file: requests.parquet.
 
+use crate::frame::decode::decode;
 use crate::frame::error::FrameError;
 use crate::frame::table::Table;
 use crate::frame::{derive, facts, schema};
@@ -40,7 +41,11 @@ impl Table {
     /// # Errors
     /// Where `input` cannot be read, is no Parquet file, or lacks a column or has it with another type.
     pub fn read_parquet(input: impl Into<Vec<u8>>) -> Result<Table, FrameError> {
-        let mut reader = ParquetReader::new(Cursor::new(input.into())).set_rechunk(true);
+        decode(|| Table::decoded(input.into()))
+    }
+
+    fn decoded(input: Vec<u8>) -> Result<Table, FrameError> {
+        let mut reader = ParquetReader::new(Cursor::new(input)).set_rechunk(true);
         let file = reader.schema()?;
         let lacks = |metric: &Metric| !file.contains(metric.column());
         let later: Vec<Metric> = schema::LATER.into_iter().filter(lacks).collect();

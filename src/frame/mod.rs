@@ -7,6 +7,7 @@ mod cdf;
 pub mod cells;
 mod codec;
 mod csv;
+mod decode;
 mod derive;
 mod distribution;
 mod error;

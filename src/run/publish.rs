@@ -9,7 +9,7 @@ use crate::run::data::{database, histograms};
 use crate::run::error::RunError;
 use crate::run::readings;
 use crate::run::reckon::reckon;
-use crate::store::{RunDir, journal, manifest};
+use crate::store::{ROWS, RunDir, journal, manifest};
 use crate::view::{self, Chart, Inconclusive};
 
 /// What every output is made of.
@@ -46,9 +46,10 @@ pub fn publish(
 ) -> Result<Report, RunError> {
     let mut rows = Vec::new();
     table.write_parquet(&mut rows)?;
-    folder.write("requests.parquet", &rows)?;
+    folder.write(ROWS, &rows)?;
     readings::write(folder, table.recorded())?;
     manifest::write(folder, facts)?;
+    folder.seal()?;
     folder.remove(journal::FILE)?;
     let report = reckon(plan, table, facts)?;
     render(plan, table, &report, folder, inconclusive)?;

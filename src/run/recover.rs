@@ -6,21 +6,18 @@ use crate::model::plan::Plan;
 use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
 use crate::run::rows::{Rows, measured_from, table};
-use crate::store::{Record, RunDir, journal, manifest};
+use crate::store::{READINGS, ROWS, Record, RunDir, journal, manifest};
 
-/// The file of the rows.
-const ROWS: &str = "requests.parquet";
-/// The file of what was read beside the requests.
-pub(super) const READINGS: &str = "telemetry.parquet";
 const KILLED: &str = "the run was killed; rows up to its last second are here";
+const LIVE: &str = "the run has not ended yet; its requests so far are included";
 
-/// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. A journal is there
-/// exactly where the run did not come to its end.
+/// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. The journal counts
+/// where the run did not come to its end.
 pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
     let mut manifest = manifest::read(folder)?;
     let file = folder.file(journal::FILE);
     plan.only(&manifest.only);
-    if !file.exists() {
+    if folder.is_complete()? {
         let rows = folder.read(ROWS)?;
         let unread = |source| RunError::Rows { path: folder.file(ROWS), source };
         return Ok((Table::read_parquet(rows).map_err(unread)?.beside(readings(folder)?), manifest));
@@ -30,7 +27,16 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     let (parts, rows) = replay(plan, records);
     manifest.parts = parts;
     manifest.interrupted = true;
-    manifest.notes.push(KILLED.into());
+    manifest.notes.push(if folder.is_live() { LIVE } else { KILLED }.into());
+    let damage = reader.damage();
+    if damage.gaps > 0 {
+        let places = if damage.gaps == 1 { "1 place".to_owned() } else { format!("{} places", damage.gaps) };
+        manifest.notes.push(format!(
+            "{} is damaged in {places}: {} bytes cannot be read, the first at byte {}; the requests stored there are missing, those \
+             after them are included",
+            journal::FILE, damage.bytes, damage.first
+        ));
+    }
     let torn = reader.left_out();
     if torn > 0 {
         manifest.notes.push(format!("{torn} bytes at the end of the journal were torn and are left out"));
