@@ -1,7 +1,7 @@
 //! `llmscen baseline`: the file that later runs are held against.
 
 use crate::cli::exit::Exit;
-use crate::cli::sources::load_stored;
+use crate::cli::sources::{load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
 use crate::model::baseline::Baseline;
 use crate::run::figures::of_run;
@@ -60,6 +60,7 @@ pub fn baseline(args: &BaselineArgs, env: &BTreeMap<String, String>, terminal: &
 
 fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<(), String> {
     let folder = RunDir::open(&args.folder).map_err(|error| error.to_string())?;
+    note_unchecked(&folder, terminal);
     // What is wrong with the stored plan has been said then.
     let mut plan = load_stored(&folder.file("plan.yaml"), env, terminal).ok_or_else(String::new)?;
     let named = plan.baseline.as_ref().map(|baseline| PathBuf::from(&baseline.path));

@@ -46,11 +46,12 @@ pub fn bodies(args: &BodiesArgs, env: &BTreeMap<String, String>, terminal: &mut 
     };
     let shown = print(args, &folder, terminal).unwrap_or_else(|error| {
         terminal.error(&error.to_string());
-        Shown::Failed
+        if matches!(error, StoreError::Damaged { .. }) { Shown::Damaged } else { Shown::Failed }
     });
     match shown {
         Shown::Some => Exit::Pass,
         Shown::Failed => Exit::Error,
+        Shown::Damaged => Exit::Scenario,
         Shown::None => {
             let why = match why_none(args, &folder, env, terminal) {
                 Ok(why) => why,
@@ -66,6 +67,8 @@ enum Shown {
     Some,
     None,
     Failed,
+    /// The database is not what it was.
+    Damaged,
 }
 
 fn print(args: &BodiesArgs, folder: &RunDir, terminal: &mut Terminal) -> Result<Shown, StoreError> {

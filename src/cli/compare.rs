@@ -2,7 +2,7 @@
 
 use crate::cli::args::Inconclusive;
 use crate::cli::exit::Exit;
-use crate::cli::sources::load_compared;
+use crate::cli::sources::{load_compared, note_unchecked};
 use crate::cli::terminal::Terminal;
 use crate::judge::compare::{Side, alone, comparable, contrasts, settle, usual};
 use crate::model::compare::{Comparison, Correction, Difference, Finding, Measure, Run};
@@ -87,7 +87,7 @@ pub fn compare(args: &CompareArgs, env: &BTreeMap<String, String>, terminal: &mu
         Ok(comparison) => comparison,
         Err(error) => {
             terminal.error(&error.to_string());
-            return Exit::Error;
+            return if error.is_of_stored_file() { Exit::Scenario } else { Exit::Error };
         }
     };
     if let Err(error) = shown(&comparison, args, terminal) {
@@ -108,6 +108,7 @@ fn opened(args: &CompareArgs, env: &BTreeMap<String, String>, terminal: &mut Ter
     for path in &args.folders {
         match RunDir::open(path) {
             Ok(folder) => {
+                note_unchecked(&folder, terminal);
                 let plan = load_compared(&folder.path().join("plan.yaml"), env, terminal)?;
                 runs.push((folder, plan));
             }

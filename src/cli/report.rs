@@ -4,7 +4,7 @@ use crate::cli::args::ReportArgs;
 use crate::cli::exit::Exit;
 use crate::cli::run::exit_of;
 use crate::cli::shown::{Summary, show};
-use crate::cli::sources::{load_judges, load_stored};
+use crate::cli::sources::{load_judges, load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
 use crate::cli::track::track;
 use crate::model::manifest::Manifest;
@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let folder = match RunDir::open(&args.folder) {
+    // The report of a run that goes on would take its place.
+    let folder = match RunDir::open(&args.folder).and_then(RunDir::claim) {
         Ok(folder) => folder,
         Err(error) => {
             terminal.error(&error.to_string());
@@ -28,6 +29,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         }
     };
     let stored = folder.path().join("plan.yaml");
+    note_unchecked(&folder, terminal);
     let Some(mut plan) = load_stored(&stored, env, terminal) else { return Exit::Scenario };
     args.compat.add_to(&mut plan);
     let judges = match &args.slo {
@@ -63,7 +65,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         }
         Err(Refused::Run(error)) => {
             terminal.error(&error.to_string());
-            Exit::Error
+            if error.is_of_stored_file() { Exit::Scenario } else { Exit::Error }
         }
     }
 }
@@ -90,12 +92,17 @@ impl<E: Into<RunError>> From<E> for Refused {
 
 /// A killed run is brought to its end: its rows are written as tables. A whole one is only rendered again.
 fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclusive: Inconclusive) -> Result<Report, Refused> {
-    let killed = folder.file(journal::FILE).exists();
+    let killed = !folder.is_complete()?;
     let (table, manifest) = recover(plan, folder)?;
     let report = match killed {
         true => publish(plan, &table, &manifest, folder, inconclusive)?,
         false => reckon(plan, &table, &manifest)?,
     };
+    if !folder.is_sealed() {
+        folder.seal()?;
+    }
+    // Where a crash left it behind.
+    folder.remove(journal::FILE)?;
     let report = match judges {
         // What is stored stays the run's own: only this report is told by whom it is judged.
         Some(judges) => {

@@ -1,21 +1,27 @@
-//! Ctrl-C and SIGTERM press the run's switch.
+//! Ctrl-C, SIGTERM and the end of the terminal (SIGHUP) press the run's switch.
 
 use crate::run::event::Event;
-use crate::run::stop::Stop;
+use crate::run::stop::{Level, Stop};
 use std::sync::mpsc;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens on a thread of its own until the process ends. The first signal drains, the second one stops at once.
+/// Listens on a thread of its own until the process ends. The first signal drains, the second one stops at once; a closed
+/// terminal sends SIGHUP twice (the system and the shell), so that one only drains.
 pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
     drop(guard);
     let wait = async move {
         loop {
             let heard = tokio::select! {
                 heard = interrupt.recv() => heard,
                 heard = terminate.recv() => heard,
+                heard = recv(&mut hangup) => match stop.level() {
+                    Level::Run => heard,
+                    _ => continue,
+                },
             };
             if heard.is_none() {
                 return;
@@ -26,4 +32,18 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(wait))?;
     Ok(())
+}
+
+async fn recv(signal: &mut Option<Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the process was started so that it outlives its terminal, as `nohup` does. Known on Linux only.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    ignored.is_some_and(|signals| signals & 1 == 1)
 }

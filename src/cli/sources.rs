@@ -6,6 +6,7 @@ use crate::model::plan::Plan;
 use crate::run::figures::of_folder;
 use crate::run::model::supports;
 use crate::scenario::{self, Faults, Input, Loaded};
+use crate::store::RunDir;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -66,6 +67,14 @@ pub fn load_judges(path: &Path, stored: &Path, env: &BTreeMap<String, String>, t
 pub fn load_compared(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
     let loaded = scenario::reload(&Input { path, text: None, env, set: &[] });
     say(loaded.map(|loaded| Loaded { warnings: Vec::new(), ..loaded }), terminal)
+}
+
+/// Says that the files of a run cannot be checked.
+pub fn note_unchecked(folder: &RunDir, terminal: &mut Terminal) {
+    if !folder.is_sealed() {
+        let path = folder.path().display();
+        terminal.say(&format!("note: {path} has no checksums.sha256, so its files are not checked for damage"));
+    }
 }
 
 fn say(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> {

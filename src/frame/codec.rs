@@ -1,6 +1,7 @@
 //! The table as a file: requests.parquet.
 
 use crate::frame::columns::Columns;
+use crate::frame::decode::decode;
 use crate::frame::error::FrameError;
 use crate::frame::records;
 use crate::frame::schema;
@@ -30,7 +31,11 @@ impl Table {
     ///
     /// # Errors
     /// Where `input` cannot be read, is no Parquet file, or lacks a column or has it with another type.
-    pub fn read_parquet(mut input: impl Read + Seek) -> Result<Table, FrameError> {
+    pub fn read_parquet(input: impl Read + Seek) -> Result<Table, FrameError> {
+        decode(|| Table::decoded(input))
+    }
+
+    fn decoded(mut input: impl Read + Seek) -> Result<Table, FrameError> {
         let file = read_metadata(&mut input)?;
         let fields = infer_schema(&file)?;
         let lacks = |metric: &Metric| !fields.contains(metric.column());

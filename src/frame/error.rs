@@ -35,6 +35,9 @@ pub enum FrameError {
     /// The input could not be read.
     #[error("the table could not be read: {0}")]
     Read(#[from] std::io::Error),
+    /// The decoder failed on what the file holds.
+    #[error("the file is damaged: the Parquet decoder failed ({0})")]
+    Damaged(String),
     /// The table engine refused.
     #[error("the table could not be processed: {0}")]
     Engine(String),

@@ -8,6 +8,7 @@ pub mod cells;
 mod codec;
 mod columns;
 mod csv;
+mod decode;
 mod derive;
 mod distribution;
 mod error;

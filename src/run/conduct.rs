@@ -111,6 +111,7 @@ fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<Ru
     if let Some(text) = plan.baseline.as_ref().and_then(|baseline| baseline.text.as_ref()) {
         folder.write("baseline.json", text.as_bytes())?;
     }
+    folder.seal()?;
     manifest::write(&folder, manifest)?;
     let _ = context.events.send(Event::Folder(folder.path().to_owned()));
     Ok(folder)

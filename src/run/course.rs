@@ -272,11 +272,12 @@ impl<'a> Course<'a> {
         let fault = self.fault.or_else(|| self.lost.into_iter().next().map(|(_, fault)| fault));
         self.manifest.notes.extend(self.ledger.notes());
         self.manifest.notes.extend(self.replies.notes());
+        let rows = replay(self.plan, &self.folder.file(journal::FILE), &self.unwritten, "")?;
+        self.manifest.notes.extend(rows.damage.note());
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }
         self.manifest.interrupted = self.context.stop.level() > Level::Run;
-        let rows = replay(self.plan, &self.folder.file(journal::FILE), &self.unwritten, "")?;
         Ok((rows.table.beside(self.recorded), fault))
     }
 

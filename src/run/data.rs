@@ -14,7 +14,7 @@ pub fn database(results: &Results<'_>) -> Result<(), RunError> {
     if results.plan.report.store.contains(&Store::Sqlite) {
         sqlite::write(folder, &Content { plan: results.plan, table: results.table, report: results.report })?;
     } else if folder.file(sqlite::FILE).exists() && !sqlite::holds_bodies(folder)? {
-        folder.remove(sqlite::FILE)?;
+        sqlite::remove(folder)?;
     }
     Ok(folder.remove(spool::FILE)?)
 }

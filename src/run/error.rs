@@ -136,7 +136,7 @@ pub enum RunError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The stored rows of a run cannot be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}: {source}; restore the file from a copy, or run the scenario again")]
     Rows {
         /// The file.
         path: PathBuf,
@@ -155,6 +155,27 @@ impl RunError {
             Ending::TargetLost(lost) => Some(RunError::TargetLost(lost.clone())),
             Ending::AllFailed(failed) => Some(RunError::AllFailed(failed.clone())),
             Ending::Aborted(_) | Ending::Saturated(_) => None,
+        }
+    }
+
+    /// Whether a file of a stored run is the reason.
+    pub fn is_of_stored_file(&self) -> bool {
+        use StoreError::{Damaged, Manifest, NotAJournal, NotARun, Read, Spool, Version};
+        match self {
+            RunError::Rows { .. } => true,
+            RunError::Store(error) => {
+                matches!(
+                    error,
+                    Damaged { .. }
+                        | Manifest { .. }
+                        | NotAJournal { .. }
+                        | NotARun { .. }
+                        | Read { .. }
+                        | Spool { .. }
+                        | Version { .. }
+                )
+            }
+            _ => false,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::run::data::{database, histograms};
 use crate::run::error::RunError;
 use crate::run::readings;
 use crate::run::reckon::reckon;
-use crate::store::{RunDir, journal, manifest};
+use crate::store::{ROWS, RunDir, journal, manifest};
 use crate::view::{self, Chart, Inconclusive};
 use std::io;
 
@@ -45,9 +45,10 @@ pub fn publish(
     folder: &RunDir,
     inconclusive: Inconclusive,
 ) -> Result<Report, RunError> {
-    folder.write_with("requests.parquet", |out| table.write_parquet(out).map_err(io::Error::other))?;
+    folder.write_with(ROWS, |out| table.write_parquet(out).map_err(io::Error::other))?;
     readings::write(folder, table.recorded())?;
     manifest::write(folder, facts)?;
+    folder.seal()?;
     folder.remove(journal::FILE)?;
     let report = reckon(plan, table, facts)?;
     render(plan, table, &report, folder, inconclusive)?;

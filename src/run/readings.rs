@@ -3,8 +3,7 @@
 use crate::frame::telemetry;
 use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
-use crate::run::recover::READINGS;
-use crate::store::RunDir;
+use crate::store::{READINGS, RunDir};
 use std::time::{Duration, Instant};
 
 /// Times as long as the writing took, it is not written again: the file holds all rounds and is written anew each time. So it
@@ -48,7 +47,7 @@ pub fn write(folder: &RunDir, recorded: &[Recorded]) -> Result<(), RunError> {
     if recorded.iter().all(|own| own.readings.is_empty()) {
         return Ok(());
     }
-    Ok(folder.write(READINGS, &telemetry::write(recorded)?)?)
+    Ok(folder.write_listed(READINGS, &telemetry::write(recorded)?)?)
 }
 
 #[cfg(test)]

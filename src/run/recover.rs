@@ -6,32 +6,30 @@ use crate::model::plan::Plan;
 use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
 use crate::run::rows::{Replayed, replay};
-use crate::store::{RunDir, StoreError, journal, manifest};
+use crate::store::{READINGS, ROWS, RunDir, StoreError, journal, manifest};
 use std::fs::File;
 use std::io::BufReader;
 
-/// The file of the rows.
-const ROWS: &str = "requests.parquet";
-/// The file of what was read beside the requests.
-pub(super) const READINGS: &str = "telemetry.parquet";
 const KILLED: &str = "the run was killed; rows up to its last second are here";
+const LIVE: &str = "the run has not ended yet; its requests so far are included";
 
-/// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. A journal is there
-/// exactly where the run did not come to its end.
+/// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. The journal counts
+/// where the run did not come to its end.
 pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
     let mut manifest = manifest::read(folder)?;
     let file = folder.file(journal::FILE);
     plan.only(&manifest.only);
-    if !file.exists() {
+    if folder.is_complete()? {
         let path = folder.file(ROWS);
         let rows = File::open(&path).map_err(|source| StoreError::Read { path: path.clone(), source })?;
         let table = Table::read_parquet(BufReader::new(rows)).map_err(|source| RunError::Rows { path, source })?;
         return Ok((table.beside(readings(folder)?), manifest));
     }
-    let Replayed { table, parts, left_out: torn } = replay(plan, &file, &[], KILLED)?;
+    let Replayed { table, parts, damage, left_out: torn } = replay(plan, &file, &[], KILLED)?;
     manifest.parts = parts;
     manifest.interrupted = true;
-    manifest.notes.push(KILLED.into());
+    manifest.notes.push(if folder.is_live() { LIVE } else { KILLED }.into());
+    manifest.notes.extend(damage.note());
     if torn > 0 {
         manifest.notes.push(format!("{torn} bytes at the end of the journal were torn and are left out"));
     }

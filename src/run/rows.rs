@@ -7,6 +7,7 @@ use crate::model::outcome::{Outcome, Phase};
 use crate::model::plan::{Case, Plan};
 use crate::model::units::Nanos;
 use crate::run::error::RunError;
+use crate::store::journal::Damage;
 use crate::store::{Record, journal};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -20,6 +21,8 @@ pub struct Replayed {
     pub table: Table,
     /// Its rounds; those that did not come to their end are cut short by `why`.
     pub parts: Vec<Part>,
+    /// What of it cannot be read, before its end.
+    pub damage: Damage,
     /// Bytes at its end that hold no whole record.
     pub left_out: u64,
 }
@@ -29,7 +32,8 @@ pub struct Replayed {
 /// # Errors
 /// It cannot be read.
 pub fn replay(plan: &Plan, journal: &Path, unwritten: &[Placed], why: &str) -> Result<Replayed, RunError> {
-    let mut rows = Replay { plan, builder: Builder::of_cases(plan.cases.iter().map(|case| case.id.as_str())), first: BTreeMap::new() };
+    let mut rows =
+        Replay { plan, builder: Builder::of_cases(plan.cases.iter().map(|case| case.id.as_str())), first: BTreeMap::new() };
     let mut parts: Vec<Part> = Vec::new();
     let mut written = HashSet::new();
     let mut reader = journal::Reader::open(journal)?;
@@ -58,7 +62,7 @@ pub fn replay(plan: &Plan, journal: &Path, unwritten: &[Placed], why: &str) -> R
         let first = rows.first.get(&(index as u32, part.round)).copied();
         part.measured_from_ns = measured_from(&plan.cases[index], first).0;
     }
-    Ok(Replayed { table: rows.builder.finish(), parts, left_out: reader.left_out() })
+    Ok(Replayed { table: rows.builder.finish(), parts, damage: reader.damage(), left_out: reader.left_out() })
 }
 
 /// What has been read so far.

@@ -11,6 +11,24 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process writes to the folder.
+    #[error("{path} is in use: another llmscen{owner} is writing to this folder; wait until it ends, or name another folder")]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+        /// ` (process N)`, where that is known.
+        owner: String,
+    },
+    /// A file is not what it was when it was written.
+    #[error("{path} is damaged: {why}; restore it from a copy; or delete {sums} to read the folder as it is")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How that is known.
+        why: &'static str,
+        /// The list of checksums.
+        sums: PathBuf,
+    },
     /// Something cannot be written.
     #[error("cannot write {path}: {source}; name a folder that can be written with --output or `report.dir`")]
     Write {

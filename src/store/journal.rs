@@ -1,31 +1,25 @@
-//! The journal: `journal.bin`, every outcome of a run as it arrives.
+//! The journal: `journal.bin`, every outcome of a run as it arrives, a frame ([`super::frames`]) of postcard each.
 //!
-//! ```text
-//! "LLMSCENJ" · version u32     then frames:   length u32 · crc32 u32 · record (postcard)      integers little-endian
-//! ```
 //! The owner calls [`Writer::flush`] at least twice a second. What was flushed survives `kill -9`, since the kernel has
 //! it; what came later may be missing, and a frame that was cut in two is left out by the [`Reader`].
 
 use super::error::StoreError;
+pub use super::frames::Damage;
+use super::frames::{Frames, HEADER, Scan, header, some_of, version};
 use super::record::Record;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Take, Write};
 use std::path::{Path, PathBuf};
 
 /// Name of the file in a run folder.
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 4;
-const HEADER: usize = 12;
-/// Longer frames are damage: a record of ten million token events is shorter.
-const LONGEST: u32 = 64 << 20;
+const VERSION: u32 = 5;
 
 /// Appends records.
 #[derive(Debug)]
 pub struct Writer {
-    path: PathBuf,
-    out: BufWriter<File>,
+    out: Frames,
     frame: Vec<u8>,
 }
 
@@ -35,10 +29,9 @@ impl Writer {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Writer, StoreError> {
-        let failed = |source| StoreError::Write { path: path.to_owned(), source };
-        let file = File::create(path).map_err(failed)?;
-        let mut writer = Writer { path: path.to_owned(), out: BufWriter::with_capacity(1 << 16, file), frame: Vec::new() };
-        writer.put(&[MAGIC, VERSION.to_le_bytes().as_slice()].concat())?;
+        let file = File::create(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
+        let mut writer = Writer { out: Frames::to(path, file), frame: Vec::new() };
+        writer.out.put(&header(MAGIC, VERSION))?;
         writer.flush()?;
         Ok(writer)
     }
@@ -51,14 +44,7 @@ impl Writer {
         self.frame.clear();
         let encoded = |error: postcard::Error| StoreError::Encode { reason: error.to_string() };
         self.frame = postcard::to_extend(record, std::mem::take(&mut self.frame)).map_err(encoded)?;
-        let length = u32::try_from(self.frame.len()).ok().filter(|length| *length <= LONGEST);
-        let length = length.ok_or_else(|| StoreError::Encode { reason: "it is longer than 64 MiB".into() })?;
-        self.put(&length.to_le_bytes())?;
-        self.put(&crc32fast::hash(&self.frame).to_le_bytes())?;
-        let frame = std::mem::take(&mut self.frame);
-        let written = self.put(&frame);
-        self.frame = frame;
-        written
+        self.out.add(&self.frame)
     }
 
     /// Hands everything to the operating system.
@@ -66,32 +52,26 @@ impl Writer {
     /// # Errors
     /// The file cannot be written.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.out.flush().map_err(|source| StoreError::Write { path: self.path.clone(), source })
+        self.out.flush()
     }
 
     /// Flushes, and waits until the disk has it.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn finish(mut self) -> Result<(), StoreError> {
-        self.flush()?;
-        self.out.get_ref().sync_all().map_err(|source| StoreError::Write { path: self.path, source })
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.out.write_all(bytes).map_err(|source| StoreError::Write { path: self.path.clone(), source })
+    pub fn finish(self) -> Result<(), StoreError> {
+        self.out.finish()
     }
 }
 
-/// Reads a journal from its beginning, as far as it is whole. A journal that is still being written is read as it stood
-/// when it was opened.
+/// Reads every whole record of a journal. A journal that is still being written is read as it stood when it was opened.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
-    source: Take<BufReader<File>>,
-    size: u64,
-    whole: u64,
+    scan: Scan,
     ended: bool,
+    /// Bytes of a header that was cut off.
+    cut: u64,
 }
 
 impl Reader {
@@ -102,66 +82,41 @@ impl Reader {
     /// merely holds nothing.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
         let failed = |source| StoreError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
-        let mut source = BufReader::with_capacity(1 << 16, file).take(size);
-        let header = some_of(&mut source, HEADER as u64).map_err(failed)?;
-        let (magic, version) = header.split_at(header.len().min(MAGIC.len()));
-        if !MAGIC.starts_with(magic) {
-            return Err(StoreError::NotAJournal { path: path.to_owned() });
-        }
-        match number(version) {
-            None => Ok(Reader { path: path.to_owned(), source, size, whole: 0, ended: true }),
-            Some(VERSION) => Ok(Reader { path: path.to_owned(), source, size, whole: HEADER as u64, ended: false }),
-            Some(found) => Err(StoreError::Version { path: path.to_owned(), found, known: VERSION }),
-        }
+        let mut file = File::open(path).map_err(failed)?;
+        let beginning = some_of(&mut file, HEADER).map_err(failed)?;
+        let (ended, cut) = match version(MAGIC, &beginning) {
+            Err(()) => return Err(StoreError::NotAJournal { path: path.to_owned() }),
+            Ok(None) => (true, beginning.len() as u64),
+            Ok(Some(VERSION)) => (false, 0),
+            Ok(Some(found)) => return Err(StoreError::Version { path: path.to_owned(), found, known: VERSION }),
+        };
+        Ok(Reader { path: path.to_owned(), scan: Scan::new(file).map_err(failed)?, ended, cut })
     }
 
     /// Bytes at the end that hold no whole record, once the iterator has ended; 0 after a clean end.
     pub fn left_out(&self) -> u64 {
-        self.size - self.whole
+        self.cut + self.scan.left_out()
     }
 
-    /// The next frame's record; None at the end, and for one that is cut off or damaged.
-    fn frame(&mut self) -> io::Result<Option<Record>> {
-        let head = some_of(&mut self.source, 8)?;
-        let (Some(length), Some(sum)) = (number(&head), head.get(4..).and_then(number)) else { return Ok(None) };
-        if length > LONGEST {
-            return Ok(None);
-        }
-        let frame = some_of(&mut self.source, u64::from(length))?;
-        if frame.len() != length as usize || crc32fast::hash(&frame) != sum {
-            return Ok(None);
-        }
-        let record = postcard::from_bytes(&frame).ok();
-        self.whole += record.as_ref().map_or(0, |_| 8 + u64::from(length));
-        Ok(record)
+    /// What was damaged before the last whole record.
+    pub fn damage(&self) -> Damage {
+        self.scan.damage()
     }
 }
 
 impl Iterator for Reader {
     type Item = Result<Record, StoreError>;
 
-    /// Ends at the first frame that is not whole; an error is one of the disk, and the last item.
+    /// Records that are damaged are passed over; an error is one of the disk, and the last item.
     fn next(&mut self) -> Option<Result<Record, StoreError>> {
         if self.ended {
             return None;
         }
-        let next = self.frame().map_err(|source| StoreError::Read { path: self.path.clone(), source }).transpose();
+        let next = self.scan.next(|payload| postcard::from_bytes(payload).ok());
+        let next = next.map_err(|source| StoreError::Read { path: self.path.clone(), source }).transpose();
         self.ended = !matches!(next, Some(Ok(_)));
-        next
+        next.map(|read| read.map(|(_, record)| record))
     }
-}
-
-/// At most `n` bytes; fewer only at the end of the file.
-pub(super) fn some_of(source: &mut impl Read, n: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    source.take(n).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-pub(super) fn number(bytes: &[u8]) -> Option<u32> {
-    bytes.first_chunk().map(|four| u32::from_le_bytes(*four))
 }
 
 #[cfg(test)]
@@ -173,7 +128,7 @@ mod tests {
     use crate::model::units::Nanos;
     use crate::store::record::tests::record;
     use proptest::prelude::*;
-    use std::io::{Seek, SeekFrom};
+    use std::io::{Seek, SeekFrom, Write as _};
 
     fn outcome(seq: u64, end: Result<Finish, Failure>) -> Record {
         let timeline = Timeline { tokens: (1..4).map(|n| Nanos(seq * 1000 + n)).collect(), ..Timeline::default() };
@@ -227,17 +182,21 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_byte_ends_the_journal_before_its_record() {
+    fn a_damaged_byte_costs_its_own_record_and_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         let records = few();
         let sizes = written(&path, &records);
         let bytes = std::fs::read(&path).unwrap();
+        let others = [&records[..1], &records[2..]].concat();
         for at in sizes[1]..sizes[2] {
             let mut damaged = bytes.clone();
             damaged[at as usize] ^= 0x40;
             std::fs::write(&path, &damaged).unwrap();
-            assert_eq!(read(&path), (records[..1].to_vec(), bytes.len() as u64 - sizes[1]), "damaged at {at}");
+            let mut reader = Reader::open(&path).unwrap();
+            let kept: Vec<Record> = reader.by_ref().map(Result::unwrap).collect();
+            assert_eq!((kept, reader.left_out()), (others.clone(), 0), "damaged at {at}");
+            assert_eq!(reader.damage(), Damage { gaps: 1, bytes: sizes[2] - sizes[1], first: sizes[1] }, "damaged at {at}");
         }
     }
 
@@ -264,7 +223,7 @@ mod tests {
         file.seek(SeekFrom::Start(8)).unwrap();
         file.write_all(&7u32.to_le_bytes()).unwrap();
         let version = Reader::open(&path).unwrap_err().to_string();
-        assert!(version.ends_with("is a journal of version 7, this llmscen reads version 4; use the llmscen that wrote it"));
+        assert!(version.ends_with("is a journal of version 7, this llmscen reads version 5; use the llmscen that wrote it"));
         std::fs::write(&path, "{}").unwrap();
         assert!(matches!(Reader::open(&path), Err(StoreError::NotAJournal { .. })));
         std::fs::remove_file(&path).unwrap();

@@ -14,7 +14,7 @@ pub const FILE: &str = "manifest.json";
 pub fn write(run: &RunDir, manifest: &Manifest) -> Result<(), StoreError> {
     let mut text = serde_json::to_vec_pretty(manifest).map_err(|error| StoreError::Encode { reason: error.to_string() })?;
     text.push(b'\n');
-    run.write(FILE, &text)
+    run.write_listed(FILE, &text)
 }
 
 /// Reads it back.

@@ -2,10 +2,12 @@
 
 use super::atomic::{gone, point, replace};
 use super::error::StoreError;
-use super::{bodies, hlog, journal, manifest, sqlite};
+use super::lock::{is_locked, lock};
+use super::{bodies, checksums, hlog, journal, manifest, sqlite};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Files of a run, next to its charts. Any of the first four says that a folder holds one.
 const FILES: &[&str] = &[
@@ -13,7 +15,7 @@ const FILES: &[&str] = &[
     manifest::FILE,
     journal::FILE,
     "results.json",
-    "requests.parquet",
+    checksums::ROWS,
     "cases.csv",
     "report.md",
     "report.html",
@@ -22,6 +24,8 @@ const FILES: &[&str] = &[
     bodies::spool::FILE,
     hlog::FILE,
     sqlite::FILE,
+    checksums::READINGS,
+    checksums::FILE,
 ];
 const MARKS: usize = 4;
 /// Runs of one scenario that may begin in the same second.
@@ -43,9 +47,17 @@ pub struct Where<'a> {
 }
 
 /// The folder of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
+    /// Held by the one that writes.
+    lock: Option<Arc<File>>,
+}
+
+impl PartialEq for RunDir {
+    fn eq(&self, other: &RunDir) -> bool {
+        self.path == other.path
+    }
 }
 
 impl RunDir {
@@ -53,7 +65,7 @@ impl RunDir {
     /// in the same second becomes `started-2`.
     ///
     /// # Errors
-    /// The folder holds another run and `force` is not set, or it cannot be made or written.
+    /// The folder holds another run and `force` is not set, another process writes to it, or it cannot be made or written.
     pub fn create(place: &Where<'_>) -> Result<RunDir, StoreError> {
         let run = match place.explicit {
             Some(path) => RunDir::exactly(path, place.force)?,
@@ -66,12 +78,12 @@ impl RunDir {
     }
 
     fn exactly(path: &Path, force: bool) -> Result<RunDir, StoreError> {
-        let run = RunDir { path: path.to_owned() };
+        fs::create_dir_all(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
+        let run = RunDir { path: path.to_owned(), lock: None }.claim()?;
         let occupied = FILES[..MARKS].iter().any(|name| run.file(name).exists());
         if occupied && !force {
             return Err(StoreError::Occupied { path: path.to_owned() });
         }
-        fs::create_dir_all(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
         if occupied {
             run.clear().map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
         }
@@ -88,19 +100,19 @@ impl RunDir {
                 Err(error) => return Err(failed(error)),
                 Ok(()) => {
                     point(&runs.join("latest"), &name).map_err(failed)?;
-                    return Ok(RunDir { path: runs.join(name) });
+                    return RunDir { path: runs.join(name), lock: None }.claim();
                 }
             }
         }
         Err(failed(io::Error::from(ErrorKind::AlreadyExists)))
     }
 
-    /// Opens the folder of an earlier run, to report on it again.
+    /// Opens the folder of an earlier run, to read it.
     ///
     /// # Errors
-    /// Names what is missing.
+    /// Names what is missing or damaged.
     pub fn open(path: &Path) -> Result<RunDir, StoreError> {
-        let run = RunDir { path: path.to_owned() };
+        let run = RunDir { path: path.to_owned(), lock: None };
         let not = |missing: String| Err(StoreError::NotARun { path: path.to_owned(), missing });
         if !path.is_dir() {
             return not(if path.exists() { "it is a file; name its folder".into() } else { "it does not exist".into() });
@@ -109,13 +121,31 @@ impl RunDir {
         if !run.file(journal::FILE).exists() && !run.file("requests.parquet").exists() {
             missing.push("requests.parquet or journal.bin");
         }
-        if missing.is_empty() { Ok(run) } else { not(format!("it has no {}", missing.join(", no "))) }
+        if !missing.is_empty() {
+            return not(format!("it has no {}", missing.join(", no ")));
+        }
+        run.check()?;
+        Ok(run)
+    }
+
+    /// The same folder, to write to: no other process may until this is dropped.
+    ///
+    /// # Errors
+    /// Another process writes to it.
+    pub fn claim(self) -> Result<RunDir, StoreError> {
+        let lock = lock(&self.path)?.map(Arc::new);
+        Ok(RunDir { lock, ..self })
+    }
+
+    /// Whether another process writes to it: its run goes on.
+    pub fn is_live(&self) -> bool {
+        self.lock.is_none() && is_locked(&self.path)
     }
 
     /// A folder as it stands.
     #[cfg(test)]
     pub(super) fn at(path: &Path) -> RunDir {
-        RunDir { path: path.to_owned() }
+        RunDir { path: path.to_owned(), lock: None }
     }
 
     /// The folder.
@@ -205,10 +235,24 @@ mod tests {
         let run = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
         assert_eq!((run.path(), names(dir.path())), (path.as_path(), vec!["a".to_owned()]));
         run.write("notes.txt", b"mine").unwrap();
-        RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
-        for name in ["plan.yaml", "report.md", "charts/old.png", "charts/old.svg", "charts/mine.txt"] {
+        for force in [false, true] {
+            let error = RunDir::create(&place(Some(&path), dir.path(), force)).unwrap_err();
+            assert!(matches!(error, StoreError::InUse { .. }), "two runs at once: {error}");
+        }
+        drop(run);
+        let run = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
+        for name in [
+            "telemetry.parquet",
+            "checksums.sha256",
+            "plan.yaml",
+            "report.md",
+            "charts/old.png",
+            "charts/old.svg",
+            "charts/mine.txt",
+        ] {
             run.write(name, b"x").unwrap();
         }
+        drop(run);
         let error = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap_err().to_string();
         let remedy = "holds another run; name another folder (`run --force` overwrites it)";
         assert_eq!(error, format!("{} {remedy}", path.display()));

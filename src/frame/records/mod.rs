@@ -6,6 +6,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) mod written;
 
+use crate::frame::decode::decode;
 use crate::frame::error::FrameError;
 use polars::prelude::PlSmallStr;
 use polars_arrow::array::Array;
@@ -44,8 +45,11 @@ impl<R: Read + Seek> Records<R> {
     /// # Errors
     /// Where `input` cannot be read, or is no Parquet file.
     pub fn open(mut input: R) -> Result<Records<R>, FrameError> {
-        let file = read_metadata(&mut input)?;
-        let schema = infer_schema(&file)?;
+        let (file, schema) = decode(|| {
+            let file = read_metadata(&mut input)?;
+            let schema = infer_schema(&file)?;
+            Ok((file, schema))
+        })?;
         Ok(Records { input, file, schema, group: 0, columns: Vec::new(), row: 0, rows: 0 })
     }
 
@@ -68,7 +72,7 @@ impl<R: Read + Seek> Iterator for Records<R> {
     type Item = Result<Map<String, Value>, FrameError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.record().transpose()
+        decode(|| self.record()).transpose()
     }
 }
 

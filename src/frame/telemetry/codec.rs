@@ -1,5 +1,6 @@
 //! The readings as a file: telemetry.parquet.
 
+use crate::frame::decode::decode;
 use crate::frame::error::FrameError;
 use crate::model::telemetry::{Reading, Recorded, Teller};
 use polars::prelude::*;
@@ -46,7 +47,11 @@ pub fn write(recorded: &[Recorded]) -> Result<Vec<u8>, FrameError> {
 /// # Errors
 /// Where `bytes` are no Parquet file, or it lacks a column, has one of another type, or holds a teller that is none.
 pub fn read(bytes: impl Into<Vec<u8>>) -> Result<Vec<Recorded>, FrameError> {
-    let mut frame = ParquetReader::new(Cursor::new(bytes.into())).set_rechunk(true).finish()?;
+    decode(|| decoded(bytes.into()))
+}
+
+fn decoded(bytes: Vec<u8>) -> Result<Vec<Recorded>, FrameError> {
+    let mut frame = ParquetReader::new(Cursor::new(bytes)).set_rechunk(true).finish()?;
     frame.rechunk_mut();
     let (case, round, at) = (frame.column(CASE_ID)?.str()?, frame.column(ROUND)?.u32()?, frame.column(AT)?.i64()?);
     let (teller, name, labels) = (frame.column(TELLER)?.str()?, frame.column(NAME)?.str()?, frame.column(LABELS)?.str()?);

@@ -1,25 +1,20 @@
 //! The spool: `bodies.bin`, the bodies of a run as they arrive, until requests.db holds them.
 //!
-//! ```text
-//! "LLMSCENB" · version u32     then frames:   length u32 · crc32 u32 · head (postcard) · request · response
-//! ```
-//! Like the journal it is read as far as it is whole. Bodies lie in it compressed, so that they are copied as they are.
+//! Like the journal it is made of frames: head (postcard) · request · response. Bodies are compressed in it, so that they are
+//! copied as they are.
 
 use crate::store::error::StoreError;
-use crate::store::journal::{number, some_of};
+use crate::store::frames::{Frames, HEADER, Scan, frame_at, header, some_of, version};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Name of the file in a run folder.
 pub const FILE: &str = "bodies.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENB";
-const VERSION: u32 = 1;
-const HEADER: u64 = 12;
-/// Longer frames are damage: two bodies of 1 MiB each, which do not compress, are shorter.
-const LONGEST: u32 = 16 << 20;
+const VERSION: u32 = 2;
 
 /// What is known of two bodies besides themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,8 +64,7 @@ pub struct Packed {
 /// Appends bodies.
 #[derive(Debug)]
 pub struct Spool {
-    path: PathBuf,
-    out: BufWriter<File>,
+    out: Frames,
 }
 
 impl Spool {
@@ -82,9 +76,9 @@ impl Spool {
         let failed = |source| StoreError::Write { path: path.to_owned(), source };
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
         let begun = file.metadata().map_err(failed)?.len() > 0;
-        let mut spool = Spool { path: path.to_owned(), out: BufWriter::with_capacity(1 << 16, file) };
+        let mut spool = Spool { out: Frames::to(path, file) };
         if !begun {
-            spool.put(&header())?;
+            spool.out.put(&header(MAGIC, VERSION))?;
         }
         Ok(spool)
     }
@@ -97,10 +91,7 @@ impl Spool {
         let mut frame = postcard::to_stdvec(head).map_err(|error| StoreError::Encode { reason: error.to_string() })?;
         frame.extend_from_slice(&packed.request);
         frame.extend_from_slice(&packed.response);
-        let length = u32::try_from(frame.len()).ok().filter(|length| *length <= LONGEST);
-        let length = length.ok_or_else(|| StoreError::Encode { reason: "two bodies are longer than 16 MiB".into() })?;
-        self.put(&[length.to_le_bytes(), crc32fast::hash(&frame).to_le_bytes()].concat())?;
-        self.put(&frame)
+        self.out.add(&frame)
     }
 
     /// Hands everything to the operating system.
@@ -108,24 +99,15 @@ impl Spool {
     /// # Errors
     /// The file cannot be written.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.out.flush().map_err(|source| StoreError::Write { path: self.path.clone(), source })
+        self.out.flush()
     }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.out.write_all(bytes).map_err(|source| StoreError::Write { path: self.path.clone(), source })
-    }
-}
-
-/// What every spool of this version begins with.
-fn header() -> Vec<u8> {
-    [MAGIC, VERSION.to_le_bytes().as_slice()].concat()
 }
 
 /// Reads a spool at any place.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
-    file: BufReader<File>,
+    file: File,
 }
 
 impl Reader {
@@ -135,17 +117,16 @@ impl Reader {
     /// The file cannot be read, or is no spool of this version.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
         let failed = |source| StoreError::Read { path: path.to_owned(), source };
-        let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(failed)?);
-        let found = some_of(&mut file, HEADER).map_err(failed)?;
-        if !header().starts_with(&found) {
-            let version = found.strip_prefix(MAGIC).and_then(number);
-            let reason = version.map_or_else(|| "it is no spool".into(), |own| format!("it is of version {own}, not {VERSION}"));
-            return Err(StoreError::Spool { path: path.to_owned(), reason });
-        }
-        Ok(Reader { path: path.to_owned(), file })
+        let mut file = File::open(path).map_err(failed)?;
+        let reason = match version(MAGIC, &some_of(&mut file, HEADER).map_err(failed)?) {
+            Ok(None | Some(VERSION)) => return Ok(Reader { path: path.to_owned(), file }),
+            Ok(Some(own)) => format!("it is of version {own}, not {VERSION}"),
+            Err(()) => "it is no spool".into(),
+        };
+        Err(StoreError::Spool { path: path.to_owned(), reason })
     }
 
-    /// The heads of all whole frames, and where each frame lies.
+    /// The heads of all whole frames, and where each frame begins.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -158,8 +139,7 @@ impl Reader {
     /// # Errors
     /// The file cannot be read.
     pub fn bodies(&mut self, at: u64) -> Result<Option<Packed>, StoreError> {
-        let read = self.file.seek(SeekFrom::Start(at)).and_then(|_| self.frame());
-        let frame = read.map_err(|source| StoreError::Read { path: self.path.clone(), source })?;
+        let frame = frame_at(&mut self.file, at).map_err(|source| StoreError::Read { path: self.path.clone(), source })?;
         Ok(frame.and_then(|frame| {
             let (head, rest) = postcard::take_from_bytes::<Head>(&frame).ok()?;
             let (request, response) = rest.split_at_checked(head.request.packed as usize)?;
@@ -168,26 +148,13 @@ impl Reader {
     }
 
     fn all(&mut self) -> io::Result<Vec<(Head, u64)>> {
-        self.file.seek(SeekFrom::Start(HEADER))?;
-        let (mut heads, mut at) = (Vec::new(), HEADER);
-        while let Some(frame) = self.frame()? {
-            let Ok((head, _)) = postcard::take_from_bytes::<Head>(&frame) else { break };
+        let mut scan = Scan::new(self.file.try_clone()?)?;
+        let head = |frame: &[u8]| postcard::take_from_bytes::<Head>(frame).ok().map(|(head, _)| head);
+        let mut heads = Vec::new();
+        while let Some((at, head)) = scan.next(head)? {
             heads.push((head, at));
-            at += 8 + frame.len() as u64;
         }
         Ok(heads)
-    }
-
-    /// The next frame; None at the end, and for one that is cut off or damaged.
-    fn frame(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let head = some_of(&mut self.file, 8)?;
-        let (Some(length), Some(sum)) = (number(&head), head.get(4..).and_then(number)) else { return Ok(None) };
-        if length > LONGEST {
-            return Ok(None);
-        }
-        let mut frame = Vec::with_capacity(length as usize);
-        self.file.by_ref().take(u64::from(length)).read_to_end(&mut frame)?;
-        Ok((frame.len() == length as usize && crc32fast::hash(&frame) == sum).then_some(frame))
     }
 }
 
@@ -220,8 +187,13 @@ mod tests {
             (0..3).map(|seq| one(seq).0).collect::<Vec<_>>()
         );
         assert_eq!(reader.bodies(heads[1].1).unwrap(), Some(one(1).1));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[heads[1].1 as usize + 20] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let kept = Reader::open(&path).unwrap().heads().unwrap();
+        assert_eq!(kept.iter().map(|(head, _)| head.seq).collect::<Vec<_>>(), [0, 2], "what follows damage is read");
         File::options().write(true).open(&path).unwrap().set_len(size - 1).unwrap();
-        assert_eq!(Reader::open(&path).unwrap().heads().unwrap().len(), 2);
+        assert_eq!(Reader::open(&path).unwrap().heads().unwrap().len(), 1);
         File::options().write(true).open(&path).unwrap().set_len(5).unwrap();
         assert!(Reader::open(&path).unwrap().heads().unwrap().is_empty(), "cut before the first body");
     }
@@ -234,7 +206,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             Reader::open(&path).unwrap_err().to_string()
         };
-        assert!(why(b"LLMSCENB\x63\0\0\0").contains("it is of version 99, not 1; move it away"), "{}", path.display());
+        assert!(why(b"LLMSCENB\x63\0\0\0").contains("it is of version 99, not 2; move it away"), "{}", path.display());
         assert!(why(b"something else").contains("bodies.bin holds no bodies that this llmscen reads: it is no spool"));
     }
 }

@@ -20,6 +20,7 @@ pub(super) fn write(own: &Connection, run: &RunDir) -> Result<(), Trouble> {
     }
     let earlier = run.file(FILE);
     if earlier.exists() {
+        run.check_file(FILE)?;
         let earlier = open(&earlier)?;
         let mut all = earlier.prepare("SELECT * FROM bodies ORDER BY rowid")?;
         let mut rows = all.query([])?;

@@ -74,7 +74,17 @@ impl Trouble {
 /// It cannot be written, or the bodies cannot be read.
 pub fn write(run: &RunDir, content: &Content<'_>) -> Result<(), StoreError> {
     let path = run.file(FILE);
-    replace_by(&path, |part| make(part, run, content)).map_err(|trouble| trouble.at(&path))
+    replace_by(&path, |part| make(part, run, content)).map_err(|trouble| trouble.at(&path))?;
+    run.enlist(FILE, true)
+}
+
+/// Removes the database of a run, if there is one.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove(run: &RunDir) -> Result<(), StoreError> {
+    run.enlist(FILE, false)?;
+    run.remove(FILE)
 }
 
 /// Whether the run has a database with bodies in it.
@@ -83,6 +93,7 @@ pub fn write(run: &RunDir, content: &Content<'_>) -> Result<(), StoreError> {
 /// It cannot be read.
 pub fn holds_bodies(run: &RunDir) -> Result<bool, StoreError> {
     let path = run.file(FILE);
+    run.check_file(FILE)?;
     let count = || -> Result<i64, Trouble> { Ok(open(&path)?.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?) };
     count().map(|count| count > 0).map_err(|trouble| trouble.at(&path))
 }
@@ -111,7 +122,7 @@ fn make(part: &Path, run: &RunDir, content: &Content<'_>) -> Result<(), Trouble>
     all.execute_batch(schema::INDICES)?;
     all.commit()?;
     own.close().map_err(|(_, error)| error)?;
-    Ok(())
+    Ok(run.enlist(FILE, false)?)
 }
 
 /// A number as SQLite has them; None for one that is greater than any server means.

@@ -124,6 +124,7 @@ pub fn stored_bodies(run: &RunDir, wanted: &Wanted, limit: u64) -> Result<(Vec<S
     if !path.exists() {
         return Ok((Vec::new(), 0));
     }
+    run.check_file(FILE)?;
     open(&path).and_then(|own| found(&own, wanted, limit)).map_err(|trouble| trouble.at(&path))
 }
 
