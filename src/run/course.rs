@@ -1,5 +1,6 @@
 //! The course of a run: its rounds, one after another, and what they leave.
 
+use crate::engine::gauges::Absurd;
 use crate::engine::route::Route;
 use crate::frame::Table;
 use crate::model::manifest::{FailedCase, Manifest};
@@ -26,6 +27,7 @@ use crate::run::stop::{Level, Stop};
 use crate::run::turn::{Played, Probing, Turn};
 use crate::store::journal::Writer;
 use crate::store::{RunDir, bodies, journal, manifest};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// One round to play.
@@ -60,6 +62,8 @@ pub struct Course<'a> {
     ledger: Ledger,
     /// Replies that were not streamed although a stream was asked for.
     unstreamed: u64,
+    /// Replies whose counts cannot be true, by case.
+    absurd: BTreeMap<String, Absurd>,
     told: Vec<String>,
     fault: Option<RunError>,
     servers: Servers,
@@ -103,6 +107,7 @@ impl<'a> Course<'a> {
             observer,
             ledger,
             unstreamed: 0,
+            absurd: BTreeMap::new(),
             told,
             fault: None,
             servers,
@@ -226,6 +231,9 @@ impl<'a> Course<'a> {
         };
         self.ledger.book(leg.bench, walks, planned, &done.sent);
         self.unstreamed += done.unstreamed;
+        if let Some(absurd) = Absurd::joined(self.absurd.remove(&leg.case.id), done.absurd) {
+            self.absurd.insert(leg.case.id.clone(), absurd);
+        }
         self.journal = Some(done.journal);
         self.manifest.parts.push(done.part);
         leg.bench.tell(&mut self.manifest.notes);
@@ -259,6 +267,7 @@ impl<'a> Course<'a> {
         let fault = self.fault.or_else(|| self.lost.into_iter().next().map(|(_, fault)| fault));
         self.manifest.notes.extend(self.ledger.notes());
         self.manifest.notes.extend(replies::notes(&self.rows, self.unstreamed));
+        self.manifest.notes.extend(replies::absurd(&self.absurd));
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }

@@ -1,7 +1,7 @@
 //! One round of one case: warm up, drive, drain, collect.
 
 use crate::engine::clock::Clock;
-use crate::engine::gauges::Gauges;
+use crate::engine::gauges::{Absurd, Gauges};
 use crate::engine::http::{Finished, Setting};
 use crate::engine::local::host::Host;
 use crate::engine::local::session::Session;
@@ -124,7 +124,8 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
     let unstreamed = reading(&stage.gauges).unstreamed;
-    Ok(Played { part, outcomes, unstreamed, sent, recorded, journal, fault: fault.or(closed.err().map(RunError::from)) })
+    let absurd = stage.gauges.iter().map(|gauges| gauges.absurd()).fold(None, Absurd::joined);
+    Ok(Played { part, outcomes, unstreamed, absurd, sent, recorded, journal, fault: fault.or(closed.err().map(RunError::from)) })
 }
 
 /// What the lanes of one round share.

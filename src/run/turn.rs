@@ -1,5 +1,6 @@
 //! What one round of one case is given, and what it leaves.
 
+use crate::engine::gauges::Absurd;
 use crate::engine::local::host::Host;
 use crate::model::keep::Bodies;
 use crate::model::manifest::Part;
@@ -67,6 +68,8 @@ pub struct Played {
     pub outcomes: Vec<Outcome>,
     /// Replies that were not streamed although a stream was asked for.
     pub unstreamed: u64,
+    /// Replies whose counts cannot be true.
+    pub absurd: Option<Absurd>,
     /// What each line sent.
     pub sent: Vec<Sent>,
     /// What was sampled meanwhile.
