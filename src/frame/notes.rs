@@ -68,7 +68,7 @@ fn lower_bound(ok: &[Fact<'_>]) -> Option<String> {
     (counted > 0).then(|| {
         format!(
             "Output tokens of {whose} responses are content events counted (`~`), a lower bound: the server reported no usage \
-             and no tokenizer counted. Set `dataset.tokenizer`, or have the server report usage."
+             that could be used, and no tokenizer counted. Set `dataset.tokenizer`, or have the server report usage."
         )
     })
 }

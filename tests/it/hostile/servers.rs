@@ -165,7 +165,8 @@ fn codings(rng: &mut ChaCha8Rng) -> Trap {
     };
     let reply = good(3);
     let plain = &reply[SSE.len() + 2..];
-    let bomb = || vec![b'x'; rng.clone().random_range(32..64) << 20];
+    let size: usize = rng.random_range(32..64) << 20;
+    let bomb = || vec![b'x'; size];
     match rng.random_range(0..8) {
         0 => trap("gzip bomb", vec![coded("gzip", &gzip(&bomb()))], DECODE),
         1 => trap("zstd bomb", vec![coded("zstd", &zstd::bulk::compress(&bomb(), 3).unwrap())], DECODE),
