@@ -98,7 +98,8 @@ fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
         .iter()
         .filter(|fact| !fact.approximate)
         .filter_map(|fact| fact.usage.output.zip(fact.counted.output.filter(|n| *n > 0)));
-    let (usage, counted) = both.fold((0u64, 0u64), |sum, (usage, counted)| (sum.0.saturating_add(usage), sum.1.saturating_add(counted)));
+    let (usage, counted) =
+        both.fold((0u64, 0u64), |sum, (usage, counted)| (sum.0.saturating_add(usage), sum.1.saturating_add(counted)));
     let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
     (off > DISAGREEMENT).then(|| {
         let percent = off * 100.0;

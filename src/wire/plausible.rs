@@ -184,7 +184,10 @@ mod tests {
             of(Some(max), Some(max)),
             (None, None, said("the server reported 18446744073709551615 prompt tokens for a request of 100 bytes"))
         );
-        assert_eq!(of(Some(20), Some(21)), (Some(20), None, said("the server reported 21 cached tokens for a prompt of 20 tokens")));
+        assert_eq!(
+            of(Some(20), Some(21)),
+            (Some(20), None, said("the server reported 21 cached tokens for a prompt of 20 tokens"))
+        );
         assert_eq!(of(None, Some(max)).1, None);
         let mut slow = five(None, 5);
         slow.timeline.end = Nanos::from_millis(2000);

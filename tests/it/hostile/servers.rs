@@ -13,6 +13,7 @@ use llmscen::model::target::{HttpVersion, Timeouts};
 use llmscen::model::units::Nanos;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -84,7 +85,11 @@ fn heads(rng: &mut ChaCha8Rng) -> Trap {
     let reply = String::from_utf8(good(2)).unwrap();
     let body = reply.split_once("\r\n\r\n").unwrap().1;
     match rng.random_range(0..24) {
-        0 => trap("huge head", vec![bytes(format!("{status}x: {}\r\n\r\n", "x".repeat(rng.random_range(70_000..400_000))))], DECODE),
+        0 => trap(
+            "huge head",
+            vec![bytes(format!("{status}x: {}\r\n\r\n", "x".repeat(rng.random_range(70_000..400_000))))],
+            DECODE,
+        ),
         1 => trap("endless head", vec![bytes(status), Step::Flood(b"a: b\r\n".repeat(100))], DECODE),
         2 => trap("head without its end", vec![bytes(format!("{status}content-type: te"))], &["truncated"]),
         3 => trap("folded header", vec![with("x: a\r\n b", body)], &["decode", "ok"]),
@@ -111,14 +116,23 @@ fn heads(rng: &mut ChaCha8Rng) -> Trap {
         }
         15 => trap("length and chunks", vec![with("transfer-encoding: chunked\r\ncontent-length: 3", "0\r\n\r\n")], DECODE),
         16 => trap("a slow head", vec![Step::Trickle(good(1), 4)], &["ok", "timeout_total"]),
-        17 => trap("a head that never ends", vec![Step::Trickle(format!("{status}x: {}", "x".repeat(500)).into(), 50)], &["timeout_total"]),
+        17 => trap(
+            "a head that never ends",
+            vec![Step::Trickle(format!("{status}x: {}", "x".repeat(500)).into(), 50)],
+            &["timeout_total"],
+        ),
         18 => trap("silence", vec![Step::Hang], &["timeout_read"]),
         19 => {
             let status = rng.random_range(300..1000);
-            let words = format!("HTTP/1.1 {status} Odd\r\nretry-after: 99999999999999999999\r\nlocation: /\u{1F600}\r\n\r\n{{\"error\":");
+            let words =
+                format!("HTTP/1.1 {status} Odd\r\nretry-after: 99999999999999999999\r\nlocation: /\u{1F600}\r\n\r\n{{\"error\":");
             trap(format!("status {status}"), vec![bytes(words)], &["http_3xx", "http_4xx", "http_429", "http_5xx", "decode"])
         }
-        20 => trap("an error that never ends", vec![bytes("HTTP/1.1 500 Oops\r\n\r\n"), Step::Flood(vec![b'x'; 60_000])], &["http_5xx"]),
+        20 => trap(
+            "an error that never ends",
+            vec![bytes("HTTP/1.1 500 Oops\r\n\r\n"), Step::Flood(vec![b'x'; 60_000])],
+            &["http_5xx"],
+        ),
         21 => trap("nothing", Vec::new(), &["connect"]),
         22 => trap("HTTP/2", vec![bytes(b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x64")], &["decode", "truncated"]),
         _ => trap("another protocol", vec![bytes("HTTP/1.1 101 Switching Protocols\r\n\r\n")], DECODE),
@@ -154,24 +168,22 @@ fn framing(rng: &mut ChaCha8Rng) -> Trap {
 }
 
 fn gzip(plain: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(plain).unwrap();
     encoder.finish().unwrap()
 }
 
 fn codings(rng: &mut ChaCha8Rng) -> Trap {
-    let coded = |name: &str, body: &[u8]| {
-        bytes([format!("{SSE}content-encoding: {name}\r\n\r\n").as_bytes(), body].concat())
-    };
+    let coded = |name: &str, body: &[u8]| bytes([format!("{SSE}content-encoding: {name}\r\n\r\n").as_bytes(), body].concat());
     let reply = good(3);
     let plain = &reply[SSE.len() + 2..];
-    let size: usize = rng.random_range(32..64) << 20;
+    let size: usize = rng.random_range(9..13) << 20;
     let bomb = || vec![b'x'; size];
     match rng.random_range(0..8) {
         0 => trap("gzip bomb", vec![coded("gzip", &gzip(&bomb()))], DECODE),
-        1 => trap("zstd bomb", vec![coded("zstd", &zstd::bulk::compress(&bomb(), 3).unwrap())], DECODE),
+        1 => trap("zstd bomb", vec![coded("zstd", &zstd::bulk::compress(&bomb(), 1).unwrap())], DECODE),
         2 => {
-            let mut zlib = ZlibEncoder::new(Vec::new(), Compression::best());
+            let mut zlib = ZlibEncoder::new(Vec::new(), Compression::fast());
             zlib.write_all(&bomb()).unwrap();
             trap("deflate bomb", vec![coded("deflate", &zlib.finish().unwrap())], DECODE)
         }
@@ -184,7 +196,11 @@ fn codings(rng: &mut ChaCha8Rng) -> Trap {
             let mut packed = gzip(plain);
             let at = rng.random_range(10..packed.len());
             packed[at] ^= 1 << rng.random_range(0..8);
-            trap(format!("gzip with a flipped bit in {at}"), vec![coded("gzip", &packed)], &["truncated", "decode", "ok", "stream_error"])
+            trap(
+                format!("gzip with a flipped bit in {at}"),
+                vec![coded("gzip", &packed)],
+                &["truncated", "decode", "ok", "stream_error"],
+            )
         }
         5 => trap("gzip in name only", vec![coded("gzip", plain)], DECODE),
         6 => trap("a coding nobody knows", vec![coded("snappy", plain)], DECODE),
@@ -197,12 +213,18 @@ fn texts(rng: &mut ChaCha8Rng) -> Trap {
     let reply = String::from_utf8(good(3)).unwrap();
     let body = reply.split_once("\r\n\r\n").unwrap().1.to_owned();
     let ok = |name: &str, steps: Vec<Step>| Trap { tokens: Some(3), ..trap(name, steps, OK) };
-    let choice = |index: &str| format!(r#"{{"id":"r","choices":[{{"index":{index},"delta":{{"content":"hi"}},"finish_reason":"stop"}}]}}"#);
+    let choice = |index: &str| {
+        format!(r#"{{"id":"r","choices":[{{"index":{index},"delta":{{"content":"hi"}},"finish_reason":"stop"}}]}}"#)
+    };
     match rng.random_range(0..24) {
         0 => trap("endless line", vec![sse("data: "), Step::Flood(vec![b'x'; 60_000])], DECODE),
         1 => trap("endless blank lines", vec![sse(""), Step::Flood(b"\n".repeat(30_000))], &["timeout_total"]),
         2 => trap("endless comments", vec![sse(""), Step::Flood(b": ping\n\n".repeat(4000))], &["timeout_total"]),
-        3 => trap("endless tokens", vec![Step::Bytes(events(&[])), Step::Flood(format!("data: {TOKEN}\n\n").repeat(400).into())], &["timeout_total"]),
+        3 => trap(
+            "endless tokens",
+            vec![Step::Bytes(events(&[])), Step::Flood(format!("data: {TOKEN}\n\n").repeat(400).into())],
+            &["timeout_total"],
+        ),
         4 => ok("split UTF-8", vec![Step::Trickle(reply.replace("hi", "h\u{1F600}").into(), 0)]),
         5 => ok("BOM", vec![sse(&format!("\u{FEFF}{body}"))]),
         6 => ok("no space", vec![sse(&body.replace("data: ", "data:"))]),
@@ -226,7 +248,8 @@ fn texts(rng: &mut ChaCha8Rng) -> Trap {
             trap(format!("deep JSON in {place}"), vec![sse(&format!("data: {{\"{place}\":{deep}}}\n\n{body}"))], outcomes)
         }
         17 => {
-            let index = ["4294967295", "4294967296", "-1", "1e30", "18446744073709551615", "\"0\"", "null"][rng.random_range(0..7)];
+            let index =
+                ["4294967295", "4294967296", "-1", "1e30", "18446744073709551615", "\"0\"", "null"][rng.random_range(0..7)];
             trap(format!("choice {index}"), vec![Step::Bytes(events(&[&choice(index), "[DONE]"]))], &["ok", "decode"])
         }
         18 => {
@@ -234,9 +257,23 @@ fn texts(rng: &mut ChaCha8Rng) -> Trap {
             trap("5000 choices", vec![sse(&all)], DECODE)
         }
         19 => {
-            let counts = ["18446744073709551615", "1000000000000000000", "-1", "2.5", "\"7\"", "1e18", "null", "[]", "9999999999999999999999"];
+            let counts = [
+                "18446744073709551615",
+                "1000000000000000000",
+                "-1",
+                "2.5",
+                "\"7\"",
+                "1e18",
+                "null",
+                "[]",
+                "9999999999999999999999",
+            ];
             let mut count = || counts[rng.random_range(0..counts.len())];
-            let details = format!(r#""completion_tokens_details":{{"reasoning_tokens":{}}},"prompt_tokens_details":{{"cached_tokens":{}}}"#, count(), count());
+            let details = format!(
+                r#""completion_tokens_details":{{"reasoning_tokens":{}}},"prompt_tokens_details":{{"cached_tokens":{}}}"#,
+                count(),
+                count()
+            );
             let usage = format!(
                 r#"{{"choices":[],"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},{details}}}}}"#,
                 count(),
@@ -266,7 +303,9 @@ fn texts(rng: &mut ChaCha8Rng) -> Trap {
 fn lines(rng: &mut ChaCha8Rng) -> Trap {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n\r\n";
     let token = "{\"message\":{\"content\":\"hi\"},\"done\":false}\n";
-    let end = |rest: &str| format!("{head}{}{{\"message\":{{\"content\":\"\"}},\"done\":true,\"done_reason\":\"stop\"{rest}}}\n", token.repeat(3));
+    let end = |rest: &str| {
+        format!("{head}{}{{\"message\":{{\"content\":\"\"}},\"done\":true,\"done_reason\":\"stop\"{rest}}}\n", token.repeat(3))
+    };
     let made = match rng.random_range(0..8) {
         0 => trap("endless line", vec![bytes(head), Step::Flood(vec![b' '; 60_000])], DECODE),
         1 => trap("endless tokens", vec![bytes(head), Step::Flood(token.repeat(1000).into())], &["timeout_total"]),
@@ -276,7 +315,12 @@ fn lines(rng: &mut ChaCha8Rng) -> Trap {
             let mut number = || numbers[rng.random_range(0..numbers.len())];
             let rest = format!(
                 ",\"total_duration\":{},\"load_duration\":{},\"prompt_eval_count\":{},\"prompt_eval_duration\":{},\"eval_count\":{},\"eval_duration\":{}",
-                number(), number(), number(), number(), number(), number()
+                number(),
+                number(),
+                number(),
+                number(),
+                number(),
+                number()
             );
             Trap { tokens: Some(3), ..trap("absurd counts and times", vec![bytes(end(&rest))], OK) }
         }
@@ -286,7 +330,11 @@ fn lines(rng: &mut ChaCha8Rng) -> Trap {
             trap(format!("cut at {at}"), vec![bytes(&whole[..at])], &["truncated", "decode", "ok"])
         }
         5 => trap("deep", vec![bytes(format!("{head}{}\n", "[".repeat(100_000)))], DECODE),
-        6 => trap("an error", vec![bytes(format!("{head}{token}{{\"error\":\"{}\"}}\n", "\u{202E}\\u001b[2J".repeat(999)))], &["stream_error"]),
+        6 => trap(
+            "an error",
+            vec![bytes(format!("{head}{token}{{\"error\":\"{}\"}}\n", "\u{202E}\\u001b[2J".repeat(999)))],
+            &["stream_error"],
+        ),
         _ => Trap { tokens: Some(3), ..trap("lines after the end", vec![bytes(format!("{}{token}{{\n", end("")))], OK) },
     };
     Trap { api: Api::Ollama, name: format!("lines: {}", made.name), ..made }
@@ -396,9 +444,9 @@ fn fault(trap: &Trap, outcome: &Outcome) -> Option<String> {
 
 #[test]
 fn every_trap_ends_in_time_and_as_what_it_was() {
-    let traps = Arc::new(generate(14, trials(36)));
+    let traps = Arc::new(generate(14, trials(30)));
     let server = serve(&traps);
-    let mut faults = Vec::new();
+    let (mut faults, mut seen) = (Vec::new(), BTreeMap::<(String, &str), u64>::new());
     for api in [Api::OpenaiChat, Api::Ollama] {
         let mut target = target(&server.url());
         (target.api, target.timeouts) = (api, limits());
@@ -419,15 +467,20 @@ fn every_trap_ends_in_time_and_as_what_it_was() {
                 }
                 outcomes
             });
-            faults.extend(some.iter().zip(&outcomes).filter_map(|(place, outcome)| fault(&traps[*place], outcome)));
+            for (place, outcome) in some.iter().zip(&outcomes) {
+                let name = traps[*place].name.split_once(": ").map_or("", |name| name.1);
+                *seen.entry((name.to_owned(), outcome.word())).or_default() += 1;
+                faults.extend(fault(&traps[*place], outcome));
+            }
         }
     }
+    seen.iter().for_each(|((name, word), count)| println!("{count} {word}: {name}"));
     assert!(faults.is_empty(), "{} of {} traps\n{}", faults.len(), traps.len(), faults.join("\n"));
 }
 
 #[test]
 fn a_run_against_every_trap_reports_each_request_once_and_keeps_its_memory() {
-    let traps = Arc::new(generate(15, trials(36)).into_iter().filter(|trap| trap.api == Api::OpenaiChat).collect::<Vec<_>>());
+    let traps = Arc::new(generate(15, trials(24)).into_iter().filter(|trap| trap.api == Api::OpenaiChat).collect::<Vec<_>>());
     let server = serve(&traps);
     let lab = Lab::new();
     let rows: String = (0..traps.len()).map(|place| format!("{{\"prompt\":\"trap {place} \"}}\n")).collect();
@@ -435,7 +488,7 @@ fn a_run_against_every_trap_reports_each_request_once_and_keeps_its_memory() {
     let scenario = format!(
         "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m, timeouts: {{ connect: 10s, read: 1s, total: 2500ms }}, http: {{ pool: per-request }} }}\n\
          dataset: {{ kind: openqa, path: traps.jsonl }}\nload: {{ concurrency: 16, requests: {} }}\nrequest: {{ max_tokens: 16 }}\n\
-         output: {{ formats: [md, json] }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n",
+         report: {{ formats: [md, json] }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n",
         server.url(),
         traps.len()
     );
