@@ -1,6 +1,8 @@
 //! What a lane tells the live display: counters that only it writes and anyone may read.
 
+use crate::engine::stalls::Stalls;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Running totals of one lane.
 #[derive(Debug, Default)]
@@ -11,6 +13,28 @@ pub struct Gauges {
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     unstreamed: AtomicU64,
+    absurd: Mutex<Option<Absurd>>,
+    /// When the lane stood still.
+    pub stalls: Stalls,
+}
+
+/// Replies whose counts cannot be true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absurd {
+    /// How many.
+    pub replies: u64,
+    /// What the server reported in one of them.
+    pub example: String,
+}
+
+impl Absurd {
+    /// Those of two lanes, or of two rounds.
+    pub fn joined(one: Option<Absurd>, other: Option<Absurd>) -> Option<Absurd> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(Absurd { replies: one.replies + other.replies, ..one }),
+            (one, other) => one.or(other),
+        }
+    }
 }
 
 /// The gauges at one instant.
@@ -45,6 +69,17 @@ impl Gauges {
     /// A reply was good, and not streamed although a stream was asked for.
     pub fn ignore_stream(&self) {
         self.unstreamed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A reply had counts that cannot be true.
+    pub fn disbelieve(&self, example: String) {
+        let mut absurd = self.absurd.lock().unwrap_or_else(PoisonError::into_inner);
+        *absurd = Absurd::joined(absurd.take(), Some(Absurd { replies: 1, example }));
+    }
+
+    /// The replies so far whose counts cannot be true.
+    pub fn absurd(&self) -> Option<Absurd> {
+        self.absurd.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Bytes arrived, and so many token events in them.

@@ -13,18 +13,19 @@ use crate::engine::models;
 use crate::engine::pool::Pool;
 use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
+use crate::engine::stalls::{Overrun, Stalls, overrun};
 use crate::model::call::Call;
 use crate::model::outcome::{Failure, FailureKind, Finish, Outcome, Phase};
 use crate::model::request::Leave;
 use crate::model::target::Target;
 use crate::model::units::Nanos;
-use crate::wire::{Message, Protocol};
+use crate::wire::{Message, Protocol, without_absurd};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What an engine is given besides its target.
 pub struct Setting {
@@ -82,7 +83,7 @@ impl Http {
             protocol: setting.protocol,
             address,
             headers,
-            pool: Rc::new(Pool::new(dialer, target.pool, target.timeouts.connect)),
+            pool: Rc::new(Pool::new(dialer, target.pool, target.timeouts.connect, setting.gauges.clone())),
             timeouts: target.timeouts,
             clock: setting.clock,
             gauges: setting.gauges,
@@ -127,7 +128,7 @@ impl Http {
         trace.timeline.sent = Some(self.line.clock.now());
         let body: Bytes = std::mem::take(&mut call.body).into();
         let request = self.line.keep_bodies.then(|| body.clone());
-        let stop = pin!(given_up(self.line.timeouts.total, call.leave, cancelled));
+        let stop = pin!(given_up(&self.line.gauges.stalls, self.line.timeouts.total, call.leave, cancelled));
         let end = self.attempts(&call, headers, body, &mut trace, stop).await;
         self.line.gauges.finish();
         if end.is_ok() && call.streamed && trace.streamed == Some(false) {
@@ -138,7 +139,12 @@ impl Http {
         trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
         let (response, heads) = (std::mem::take(&mut trace.copied), trace.heads.take());
         let copy = request.map(|request| Box::new(Copies { request, own: call.headers, heads, response }));
-        Finished { copy, ..self.fill(outcome, trace) }
+        let packed = trace.packed;
+        let mut finished = self.fill(outcome, trace);
+        if let Some(example) = without_absurd(&mut finished.outcome, packed) {
+            self.line.gauges.disbelieve(example);
+        }
+        Finished { copy, ..finished }
     }
 
     /// Tries a call until it succeeds, is not to be tried again, or `stop` resolves.
@@ -239,10 +245,15 @@ fn between(cut: Failure, before: &Failure) -> Failure {
     Failure::new(cut.kind, format!("{}, while it waited to be tried again: {}", cut.message, before.message))
 }
 
-/// Resolves, with the reason, when a call must end though its response does not: `limit` from now, when its user leaves, or
-/// when it is cancelled.
-pub(super) fn given_up(limit: Nanos, leave: Option<Leave>, cancelled: impl Future<Output = ()>) -> impl Future<Output = Failure> {
-    let deadline = tokio::time::sleep(limit.into());
+/// Resolves, with the reason, when a call must end though its response does not: `limit` from now, not counting the stalls of
+/// this lane, when its user leaves, or when it is cancelled.
+pub(super) fn given_up(
+    stalls: &Stalls,
+    limit: Nanos,
+    leave: Option<Leave>,
+    cancelled: impl Future<Output = ()>,
+) -> impl Future<Output = Failure> {
+    let (began, limit) = (Instant::now(), Duration::from(limit));
     let leaves = async move {
         match leave {
             Some(Leave::After(span)) => tokio::time::sleep(span.into()).await,
@@ -254,8 +265,16 @@ pub(super) fn given_up(limit: Nanos, leave: Option<Leave>, cancelled: impl Futur
             biased;
             () = cancelled => Failure::new(FailureKind::Cancelled, "given up: the run was over"),
             () = leaves => Failure::new(FailureKind::Abandoned, "its user left: the time was up"),
-            () = deadline => Failure::new(FailureKind::TimeoutTotal, format!("not done within {:?}", Duration::from(limit))),
+            overrun = overrun(stalls, limit, || began) => late(overrun, FailureKind::TimeoutTotal, &format!("not done within {limit:?}")),
         }
+    }
+}
+
+/// The failure of a wait that took its limit: of this kind, unless the lane itself stood still meanwhile.
+pub(super) fn late(overrun: Overrun, kind: FailureKind, why: &str) -> Failure {
+    match overrun {
+        Overrun::Server => Failure::new(kind, why),
+        Overrun::Tool => Failure::new(FailureKind::ToolStall, format!("{why}, while the load generator stalled repeatedly")),
     }
 }
 

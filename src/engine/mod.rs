@@ -22,6 +22,7 @@ pub mod proxy;
 pub mod redact;
 pub mod route;
 pub mod server;
+pub mod stalls;
 pub mod stamp;
 pub mod target;
 pub mod tls;

@@ -39,7 +39,7 @@ impl Fact<'_> {
             Metric::DecodeTps => over(Some(1e3), self.tpot()),
             Metric::OutputTpsPerRequest => over(count(self.output_tokens()), self.metric(Metric::E2e)).map(|per_ms| per_ms * 1e3),
             Metric::TotalTpsPerRequest => {
-                let both = self.prompt_tokens().zip(self.output_tokens()).map(|(prompt, output)| prompt + output);
+                let both = self.prompt_tokens().zip(self.output_tokens()).map(|(prompt, output)| prompt.saturating_add(output));
                 over(count(both), self.metric(Metric::E2e)).map(|per_ms| per_ms * 1e3)
             }
             Metric::TtftFirstTurn => self.metric(Metric::Ttft).filter(|_| self.turns() > 1 && self.turn() == 0),

@@ -30,7 +30,7 @@ pub fn prompt_lengths(table: &Table, case: &str) -> Result<Option<PromptLengths>
 fn lengths(ok: &[Fact<'_>]) -> Option<PromptLengths> {
     let both: Vec<(u64, u64)> = ok.iter().filter_map(|fact| fact.counted_prompt().zip(fact.usage_prompt())).collect();
     let n = both.len() as u64;
-    let mean = |of: fn(&(u64, u64)) -> u64| both.iter().map(of).sum::<u64>() as f64 / n as f64;
+    let mean = |of: fn(&(u64, u64)) -> u64| both.iter().map(|pair| of(pair) as f64).sum::<f64>() / n as f64;
     (n > 0).then(|| PromptLengths {
         n,
         requested_mean: mean(|pair| pair.0),
@@ -68,7 +68,7 @@ fn lower_bound(ok: &[Fact<'_>]) -> Option<String> {
     (counted > 0).then(|| {
         format!(
             "Output tokens of {whose} responses are content events counted (`~`), a lower bound: the server reported no usage \
-             and no tokenizer counted. Set `dataset.tokenizer`, or have the server report usage."
+             that could be used, and no tokenizer counted. Set `dataset.tokenizer`, or have the server report usage."
         )
     })
 }
@@ -98,7 +98,8 @@ fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
         .iter()
         .filter(|fact| !fact.approximate())
         .filter_map(|fact| fact.usage_output().zip(fact.counted_output().filter(|n| *n > 0)));
-    let (usage, counted) = both.fold((0, 0), |sum, (usage, counted)| (sum.0 + usage, sum.1 + counted));
+    let (usage, counted) =
+        both.fold((0u64, 0u64), |sum, (usage, counted)| (sum.0.saturating_add(usage), sum.1.saturating_add(counted)));
     let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
     (off > DISAGREEMENT).then(|| {
         let percent = off * 100.0;

@@ -52,14 +52,17 @@ pub enum FailureKind {
     Dropped,
     /// Its user left, as the scenario says that some do.
     Abandoned,
-    /// A status of 300 to 399: redirects are not followed. Last, because journals store kinds by their number.
+    /// A status of 300 to 399: redirects are not followed.
     #[serde(rename = "http_3xx")]
     Http3xx,
+    /// A timeout passed while the load generator stalled again and again: what the server did is not known. Last, because
+    /// journals store kinds by their number.
+    ToolStall,
 }
 
 impl FailureKind {
     /// All kinds, in the order of the tables.
-    pub const ALL: [FailureKind; 16] = [
+    pub const ALL: [FailureKind; 17] = [
         FailureKind::Connect,
         FailureKind::Tls,
         FailureKind::TimeoutConnect,
@@ -76,6 +79,7 @@ impl FailureKind {
         FailureKind::Dropped,
         FailureKind::Abandoned,
         FailureKind::Http3xx,
+        FailureKind::ToolStall,
     ];
 
     /// The word in columns, reports and journals.
@@ -97,6 +101,7 @@ impl FailureKind {
             FailureKind::Dropped => "dropped",
             FailureKind::Abandoned => "abandoned",
             FailureKind::Http3xx => "http_3xx",
+            FailureKind::ToolStall => "tool_stall",
         }
     }
 

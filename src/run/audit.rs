@@ -3,7 +3,7 @@
 use crate::model::ending::Ending;
 use crate::model::manifest::{Part, Vitals};
 use crate::model::metric::Metric;
-use crate::model::outcome::Failure;
+use crate::model::outcome::{Failure, FailureKind};
 use crate::model::plan::AuditLimits;
 use crate::model::report::{Audit, OFF_PLAN};
 use crate::model::sample::Sample;
@@ -65,6 +65,7 @@ pub fn audit(parts: &[&Part], rounds: u32, sample: &Sample, limits: &AuditLimits
     };
     audit.reasons.extend(short_rate(&audit, sample.counts.scheduled, limits.achieved));
     audit.reasons.extend(without_file(sample.without_file));
+    audit.reasons.extend(stalled_requests(sample.counts.failures.get(&FailureKind::ToolStall).copied().unwrap_or(0)));
     audit.reasons.extend(parts.iter().filter_map(|part| part.cut_short.as_ref()).map(|why| format!("{OFF_PLAN}{why}")));
     let given_up = parts.iter().any(|part| part.ending.as_ref().is_some_and(Ending::ends_case));
     if parts.len() < rounds as usize && !given_up {
@@ -101,6 +102,12 @@ fn reasons(audit: &Audit, [late, stalled]: [Option<f64>; 2], limits: &AuditLimit
 fn without_file(requests: u64) -> Option<String> {
     let failed = format!("requests failed since {}: {requests}", Failure::NO_FILES);
     (requests > 0).then(|| format!("{failed}; raise the limit (`ulimit -n`), or bound the load by `max_in_flight`"))
+}
+
+/// Whether these requests would have failed is not known.
+fn stalled_requests(requests: u64) -> Option<String> {
+    let why = "requests reached a timeout while the load generator stalled repeatedly (`tool_stall`)";
+    (requests > 0).then(|| format!("{why}: {requests}; free CPU on this machine, or lower the load"))
 }
 
 /// Too little of the offered rate was sent. Where arrivals without room explain it, the tool kept up and the server did not.
@@ -241,6 +248,15 @@ mod tests {
         let known = "requests failed since this process may open no more files: 3; raise the limit (`ulimit -n`), or bound \
             the load by `max_in_flight`";
         assert_eq!(audit(&[&Part::default()], 1, &short, &AuditLimits::default()).reasons, [known]);
+    }
+
+    #[test]
+    fn a_timeout_in_a_stall_of_the_tool_makes_the_case_invalid() {
+        let mut stalled = sample(&[0.1]);
+        stalled.counts.failures = BTreeMap::from([(FailureKind::ToolStall, 2), (FailureKind::TimeoutRead, 1)]);
+        let known = "requests reached a timeout while the load generator stalled repeatedly (`tool_stall`): 2; free CPU on this \
+            machine, or lower the load";
+        assert_eq!(audit(&[&Part::default()], 1, &stalled, &AuditLimits::default()).reasons, [known]);
     }
 
     #[test]

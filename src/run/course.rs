@@ -1,5 +1,6 @@
 //! The course of a run: its rounds, one after another, and what they leave.
 
+use crate::engine::gauges::Absurd;
 use crate::engine::route::Route;
 use crate::frame::Table;
 use crate::model::manifest::{FailedCase, Manifest};
@@ -19,7 +20,7 @@ use crate::run::model::{Models, note_cut, note_model};
 use crate::run::observe::Observer;
 use crate::run::part::{Prepared, play, prepare};
 use crate::run::readings::Keeper;
-use crate::run::replies::Replies;
+use crate::run::replies::{self, Replies};
 use crate::run::rows::{Placed, replay};
 use crate::run::served::list_models;
 use crate::run::stop::{Level, Stop};
@@ -66,6 +67,8 @@ pub struct Course<'a> {
     observer: Observer,
     ledger: Ledger,
     replies: Replies,
+    /// Replies whose counts cannot be true, by case.
+    absurd: BTreeMap<String, Absurd>,
     told: Vec<String>,
     fault: Option<RunError>,
     servers: Servers,
@@ -111,6 +114,7 @@ impl<'a> Course<'a> {
             observer,
             ledger: Ledger::default(),
             replies: Replies::default(),
+            absurd: BTreeMap::new(),
             told,
             fault: None,
             servers,
@@ -237,6 +241,9 @@ impl<'a> Course<'a> {
         };
         self.ledger.book(leg.bench, walks, planned, &done.sent);
         self.replies.add(&done.tally.replies);
+        if let Some(absurd) = Absurd::joined(self.absurd.remove(&leg.case.id), done.absurd) {
+            self.absurd.insert(leg.case.id.clone(), absurd);
+        }
         self.journal = Some(done.journal);
         self.manifest.parts.push(done.part);
         leg.bench.tell(&mut self.manifest.notes);
@@ -274,6 +281,7 @@ impl<'a> Course<'a> {
         self.manifest.notes.extend(self.replies.notes());
         let rows = replay(self.plan, &self.folder.file(journal::FILE), &self.unwritten, "")?;
         self.manifest.notes.extend(rows.damage.note());
+        self.manifest.notes.extend(replies::absurd(&self.absurd));
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }

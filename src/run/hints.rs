@@ -68,6 +68,9 @@ pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec
             "this is a web page, not an API; check host and path in target.url".to_owned()
         }
         (FailureKind::TimeoutRead | FailureKind::StreamError | FailureKind::Truncated | FailureKind::Decode, _) => return None,
+        (_, Some(401 | 403)) if case.target.api_key.is_some() => {
+            "the server refused the key of target.api_key; check the key and its permissions".to_owned()
+        }
         (_, Some(401 | 403)) => r#"the server requires authentication; set target.api_key: "${OPENAI_API_KEY}""#.to_owned(),
         (_, Some(404)) => not_found(&words, case, served),
         (_, Some(300..=399)) => match location(&failure.message) {

@@ -52,10 +52,10 @@ impl Lane {
         halt: Stop,
         build: impl FnOnce() -> Result<Drive, RunError> + Send + 'static,
     ) -> Result<Lane, RunError> {
-        let alarm = halt.clone();
+        let (alarm, own) = (halt.clone(), gauges.clone());
         let thread = std::thread::Builder::new()
             .name(format!("lane-{index}"))
-            .spawn(move || live(clock, build).inspect_err(|_| halt.press()));
+            .spawn(move || live(clock, own, build).inspect_err(|_| halt.press()));
         let thread = thread.inspect_err(|_| alarm.press()).map_err(RunError::Thread)?;
         Ok(Lane { thread, gauges })
     }
@@ -80,14 +80,14 @@ pub fn reading(gauges: &[Arc<Gauges>]) -> Reading {
     gauges.iter().fold(Reading::default(), |sum, lane| lane.add_to(sum))
 }
 
-fn live(clock: Clock, build: impl FnOnce() -> Result<Drive, RunError>) -> Result<LaneReport, RunError> {
+fn live(clock: Clock, gauges: Arc<Gauges>, build: impl FnOnce() -> Result<Drive, RunError>) -> Result<LaneReport, RunError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
     let stall = Rc::new(RefCell::new(Spans::default()));
     let began = (std::time::Instant::now(), thread_cpu());
     let sending_until = LocalSet::new().block_on(&runtime, async {
         // Timers and sockets belong to the runtime, so the drive is made inside it.
         let drive = Rc::new(build()?);
-        let ticker = tokio::task::spawn_local(tick(clock, stall.clone()));
+        let ticker = tokio::task::spawn_local(tick(clock, gauges, stall.clone()));
         let ended = drive.run().await;
         ticker.abort();
         Ok::<_, RunError>(ended)
@@ -102,13 +102,15 @@ fn live(clock: Clock, build: impl FnOnce() -> Result<Drive, RunError>) -> Result
 /// Records by how much each tick came late, from the start of the case. A tick is due on an absolute instant, and one that
 /// was missed is recorded too: a lane that hangs cannot hide it by ticking less. What the timer wheel's own millisecond
 /// adds is taken off.
-async fn tick(clock: Clock, stall: Rc<RefCell<Spans>>) {
+async fn tick(clock: Clock, gauges: Arc<Gauges>, stall: Rc<RefCell<Spans>>) {
     let start = Instant::from_std(clock.instant(Nanos::ZERO));
     let mut ticks = tokio::time::interval_at(start, TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     loop {
         let due = ticks.tick().await;
-        let late = Instant::now().saturating_duration_since(due).saturating_sub(WHEEL);
+        let now = Instant::now();
+        gauges.stalls.tick(due.into_std(), now.into_std(), TICK);
+        let late = now.saturating_duration_since(due).saturating_sub(WHEEL);
         stall.borrow_mut().record(late.into());
     }
 }
@@ -129,7 +131,7 @@ mod tests {
         let stall = Rc::new(RefCell::new(Spans::default()));
         let clock = Clock::starting(std::time::Instant::now());
         LocalSet::new().block_on(&runtime, async {
-            let ticker = tokio::task::spawn_local(tick(clock, stall.clone()));
+            let ticker = tokio::task::spawn_local(tick(clock, Arc::default(), stall.clone()));
             tokio::time::sleep(Duration::from_millis(30)).await;
             std::thread::sleep(blocked);
             tokio::time::sleep(Duration::from_millis(30)).await;

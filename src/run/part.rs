@@ -1,7 +1,7 @@
 //! One round of one case: warm up, drive, drain, collect.
 
 use crate::engine::clock::Clock;
-use crate::engine::gauges::Gauges;
+use crate::engine::gauges::{Absurd, Gauges};
 use crate::engine::http::{Finished, Setting};
 use crate::engine::local::host::Host;
 use crate::engine::local::session::Session;
@@ -125,8 +125,9 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
     tally.replies.unstreamed = reading(&stage.gauges).unstreamed;
+    let absurd = stage.gauges.iter().map(|gauges| gauges.absurd()).fold(None, Absurd::joined);
     let (rows, fault) = (rows.map(Builder::finish), fault.or(closed.err().map(RunError::from)));
-    Ok(Played { part, tally, rows, unwritten, sent, recorded, journal, fault })
+    Ok(Played { part, tally, absurd, rows, unwritten, sent, recorded, journal, fault })
 }
 
 /// What the lanes of one round share.

@@ -1,5 +1,6 @@
 //! What a reader must know of replies that succeeded without what was asked for.
 
+use crate::engine::gauges::Absurd;
 use crate::model::outcome::{Outcome, Phase};
 use std::collections::BTreeMap;
 
@@ -42,6 +43,15 @@ impl Replies {
         });
         ignored(self.unstreamed, self.streamed).into_iter().chain(without).collect()
     }
+}
+
+/// The notes about counts of servers that cannot be true, one for each case.
+pub fn absurd(cases: &BTreeMap<String, Absurd>) -> Vec<String> {
+    let note = |(case, Absurd { replies, example }): (&String, &Absurd)| {
+        let replies = if *replies == 1 { "1 reply".to_owned() } else { format!("{replies} replies") };
+        format!("case `{case}`: {example}. Impossible counts or times in {replies} are not used.")
+    };
+    cases.iter().map(note).collect()
 }
 
 /// Whether the reply had no content: what is not streamed has no token events, but a count of its text.
@@ -108,6 +118,20 @@ mod tests {
             ["1 reply had no content (finish reason: length)", "3 replies had no content (finish reason: stop)"]
         );
         assert_eq!(notes(&rows(vec![reply(true, 1, "stop")]), 0), [""; 0]);
+    }
+
+    #[test]
+    fn impossible_counts_are_noted_once_for_each_case() {
+        let of = |replies, example: &str| Some(Absurd { replies, example: example.to_owned() });
+        let joined = Absurd::joined(Absurd::joined(None, of(1, "one")), of(2, "two"));
+        let cases = [("a".to_owned(), joined.unwrap()), ("b".to_owned(), of(1, "three").unwrap())];
+        assert_eq!(
+            absurd(&cases.into()),
+            [
+                "case `a`: one. Impossible counts or times in 3 replies are not used.",
+                "case `b`: three. Impossible counts or times in 1 reply are not used."
+            ]
+        );
     }
 
     #[test]

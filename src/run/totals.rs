@@ -70,8 +70,8 @@ impl Totals {
             *self.outcomes.entry(*key).or_default() += count;
         }
         self.events += other.events;
-        self.prompt_tokens += other.prompt_tokens;
-        self.output_tokens += other.output_tokens;
+        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.ttft.add(&other.ttft);
         self.itl.add(&other.itl);
         self.e2e.add(&other.e2e);
@@ -89,8 +89,10 @@ impl Totals {
         if outcome.end.is_ok() {
             let events =
                 (outcome.streamed && !outcome.timeline.tokens.is_empty()).then_some(outcome.timeline.tokens.len() as u64);
-            self.prompt_tokens += outcome.usage.prompt.or(outcome.counted.prompt).unwrap_or(0);
-            self.output_tokens += outcome.usage.output.or(outcome.counted.output).or(events).unwrap_or(0);
+            let output = outcome.usage.output.or(outcome.counted.output).or(events).unwrap_or(0);
+            let prompt = outcome.usage.prompt.or(outcome.counted.prompt).unwrap_or(0);
+            self.prompt_tokens = self.prompt_tokens.saturating_add(prompt);
+            self.output_tokens = self.output_tokens.saturating_add(output);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What one round of one case is given, and what it leaves.
 
+use crate::engine::gauges::Absurd;
 use crate::engine::local::host::Host;
 use crate::frame::Table;
 use crate::model::keep::Bodies;
@@ -73,6 +74,8 @@ pub struct Played {
     pub rows: Option<Table>,
     /// Outcomes that may be missing in the journal.
     pub unwritten: Vec<Outcome>,
+    /// Replies whose counts cannot be true.
+    pub absurd: Option<Absurd>,
     /// What each line sent.
     pub sent: Vec<Sent>,
     /// What was sampled meanwhile.

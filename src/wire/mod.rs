@@ -24,6 +24,7 @@ mod few;
 mod framer;
 mod lines;
 mod ollama;
+mod plausible;
 mod rerank;
 mod responses;
 mod running;
@@ -50,6 +51,7 @@ mod spec;
 
 pub use custom::check_path;
 pub use error::error_message;
+pub use plausible::without_absurd;
 pub use shape::{Shape, shape_of};
 
 use crate::model::api::Api;

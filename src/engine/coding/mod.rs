@@ -73,6 +73,11 @@ impl Unpacker {
         Ok(Unpacker { stages })
     }
 
+    /// Whether there is nothing to undo.
+    pub fn is_plain(&self) -> bool {
+        self.stages.is_empty()
+    }
+
     /// Undoes the codings of these bytes and hands what they come to on, in slices.
     ///
     /// # Errors

@@ -6,12 +6,13 @@ use crate::engine::exchange::broken::body_failure;
 use crate::engine::exchange::{Exchange, Line};
 use crate::engine::http1::Pulled;
 use crate::engine::pool::Lease;
+use crate::engine::stalls::{Allowance, Overrun, fired};
 use crate::model::outcome::{Failure, FailureKind, Finish};
 use crate::model::units::Nanos;
 use crate::wire::{Decoder, Events};
 use std::pin::Pin;
-use std::time::Duration;
-use tokio::time::{Instant, Sleep};
+use std::time::{Duration, Instant};
+use tokio::time::Sleep;
 
 /// After the protocol's own end marker, how long a call waits for the end of the body before it leaves the connection to
 /// a task of its own: the slot must not wait for it.
@@ -94,7 +95,7 @@ impl Exchange<'_> {
             let pulled = tokio::select! {
                 biased;
                 pulled = lease.pull(&mut take) => pulled,
-                () = watch.silence(line, heard) => return Ending::Broken(self.silence()),
+                overrun = watch.silence(line, heard) => return Ending::Broken(self.silence(overrun)),
                 failure = stop.as_mut() => return Ending::Broken(failure),
             };
             let at = stamp.latest();
@@ -183,24 +184,24 @@ enum Ending {
 
 /// The read timeout of a body: one timer for the whole of it, set again only when it fires.
 struct Watch {
-    limit: Nanos,
+    allowance: Allowance,
     timer: Pin<Box<Sleep>>,
 }
 
 impl Watch {
     fn new(limit: Nanos) -> Watch {
-        Watch { limit, timer: Box::pin(tokio::time::sleep(limit.into())) }
+        Watch { allowance: Allowance::new(limit.into()), timer: Box::pin(tokio::time::sleep(limit.into())) }
     }
 
-    /// Resolves when the last bytes were heard the limit ago.
-    async fn silence(&mut self, line: &Line, heard: impl Fn() -> Nanos) {
+    /// Resolves when the last bytes were heard the limit ago, without the stalls of the lane since then.
+    async fn silence(&mut self, line: &Line, heard: impl Fn() -> Nanos) -> Overrun {
         loop {
-            self.timer.as_mut().await;
-            let quiet = line.clock.now().since(heard());
-            if quiet >= self.limit {
-                return;
+            fired(self.timer.as_mut()).await;
+            let now = Instant::now();
+            match self.allowance.left(&line.gauges.stalls, line.clock.instant(heard()), now) {
+                Ok(left) => self.timer.as_mut().reset((now + left).into()),
+                Err(overrun) => return overrun,
             }
-            self.timer.as_mut().reset(Instant::now() + Duration::from(self.limit.since(quiet)));
         }
     }
 }

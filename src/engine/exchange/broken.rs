@@ -62,7 +62,7 @@ pub(super) fn body_failure(error: &Broken) -> Failure {
 /// What came is no HTTP.
 fn is_unreadable(error: &Broken) -> bool {
     match error {
-        Broken::Whole(fault) => matches!(fault, Fault::Unreadable(_)),
+        Broken::Whole(fault) => matches!(fault, Fault::Unreadable(_) | Fault::Framing(_)),
         Broken::Stream(error) => error.is_parse(),
     }
 }

@@ -18,9 +18,11 @@ use crate::engine::exchange::redirect::redirected;
 pub use crate::engine::exchange::redirect::shown_location;
 use crate::engine::gauges::Gauges;
 use crate::engine::headers::Headers;
+use crate::engine::http::late;
 use crate::engine::http1::Pulled;
 use crate::engine::manners::retry_after;
 use crate::engine::pool::{Lease, Pool};
+use crate::engine::stalls::{Overrun, overrun};
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
 use crate::model::target::Timeouts;
 use crate::model::units::Nanos;
@@ -31,7 +33,7 @@ use http::{HeaderMap, Method, Request, Response, Version};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Bytes of an error's body that are read for its words.
 const ERROR_BODY: usize = 64 * 1024;
@@ -65,6 +67,8 @@ pub(super) struct Trace {
     /// What a refusal asks to wait before another attempt.
     pub retry_after: Option<Nanos>,
     pub streamed: Option<bool>,
+    /// The body is compressed.
+    pub packed: bool,
     pub usage: Usage,
     pub response_id: Option<String>,
     pub text: Option<String>,
@@ -143,6 +147,7 @@ impl Exchange<'_> {
         };
         self.trace.streamed = Some(!matches!(shape, Shape::Whole));
         let unpacker = Unpacker::of(response.headers())?;
+        self.trace.packed = !unpacker.is_plain();
         let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
         let copied = self.line.keep_bodies.then(Copied::default);
         let reading = Reading { unpacker, decoder, events: Events::default(), copied };
@@ -156,11 +161,18 @@ impl Exchange<'_> {
         let mut resent = false;
         loop {
             let before = lease.heard.latest();
+            let (began, heard) = (Instant::now(), lease.alone().then(|| lease.stamp.clone()));
+            // What others get on the same connection does not break this request's silence.
+            let since = || heard.as_ref().map_or(began, |heard| began.max(self.line.clock.instant(heard.latest())));
             let sending = lease.send(self.request(headers.clone(), body.clone(), lease.version()).map_err(unsent)?);
-            let error = match tokio::time::timeout(self.line.timeouts.read.into(), sending).await {
-                Ok(Ok(response)) => return Ok((lease, response)),
-                Ok(Err(error)) => error,
-                Err(_) => return Err(self.silence()),
+            let sent = tokio::select! {
+                biased;
+                sent = sending => sent,
+                overrun = overrun(&self.line.gauges.stalls, self.line.timeouts.read.into(), since) => return Err(self.silence(overrun)),
+            };
+            let error = match sent {
+                Ok(response) => return Ok((lease, response)),
+                Err(error) => error,
             };
             let lost = unanswered(&lease, before, &error);
             if !lost.again || resent {
@@ -216,22 +228,28 @@ impl Exchange<'_> {
         let mut whole = false;
         while bytes.len() < ERROR_BODY {
             let mut keep = |data: &[u8]| bytes.extend_from_slice(data);
-            match tokio::time::timeout(self.line.timeouts.read.into(), lease.pull(&mut keep)).await {
-                Ok(Ok(Pulled::End)) => {
+            let began = Instant::now();
+            let pulled = tokio::select! {
+                biased;
+                pulled = lease.pull(&mut keep) => pulled,
+                _ = overrun(&self.line.gauges.stalls, self.line.timeouts.read.into(), || began) => break,
+            };
+            match pulled {
+                Ok(Pulled::End) => {
                     whole = true;
                     break;
                 }
-                Ok(Ok(_)) => {}
-                Ok(Err(_)) | Err(_) => break,
+                Ok(_) => {}
+                Err(_) => break,
             }
         }
         self.trace.bytes_in += bytes.len() as u64;
         (bytes, whole)
     }
 
-    fn silence(&self) -> Failure {
+    fn silence(&self, overrun: Overrun) -> Failure {
         let limit = Duration::from(self.line.timeouts.read);
-        Failure::new(FailureKind::TimeoutRead, format!("no byte for {limit:?}"))
+        late(overrun, FailureKind::TimeoutRead, &format!("no byte for {limit:?}"))
     }
 }
 

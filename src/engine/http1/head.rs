@@ -10,6 +10,8 @@ use std::io::Write;
 /// Bytes of a head at the most, and headers in it.
 pub const MOST: usize = 64 << 10;
 const HEADERS: usize = 100;
+/// Characters of a transfer coding that an error shows.
+const SHOWN: usize = 60;
 
 /// The head of a response.
 pub enum Head {
@@ -91,15 +93,30 @@ fn framing(status: StatusCode, headers: &HeaderMap) -> Result<Framing, Fault> {
     if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(Framing::Done);
     }
-    if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
-        let last = last.to_str().unwrap_or_default().rsplit(',').next().unwrap_or_default().trim();
-        return Ok(if last.eq_ignore_ascii_case("chunked") { Framing::chunked() } else { Framing::Close });
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return transfer_coding(headers);
     }
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(Framing::Close) };
     let digits = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let length = digits.and_then(|text| text.parse().ok()).filter(|_| lengths.all(|other| other == first));
     Ok(Framing::of_length(length.ok_or(Fault::Unreadable("invalid content-length"))?))
+}
+
+/// A body with a transfer coding. Only `chunked` is supported, since no request offers another one by `te`. A length beside
+/// it means that the two ends may disagree on where the body ends.
+fn transfer_coding(headers: &HeaderMap) -> Result<Framing, Fault> {
+    let lines = headers.get_all(TRANSFER_ENCODING).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    let codings = lines.collect::<Vec<_>>().join(", ");
+    let mut named = codings.split(',').map(str::trim).filter(|coding| !coding.is_empty());
+    if !named.next().is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) || named.next().is_some() {
+        let shown: String = codings.chars().take(SHOWN).collect();
+        return Err(Fault::Framing(format!("`transfer-encoding: {shown}`; only `chunked` is supported")));
+    }
+    if headers.contains_key(CONTENT_LENGTH) {
+        return Err(Fault::Framing("both `transfer-encoding` and `content-length`".to_owned()));
+    }
+    Ok(Framing::chunked())
 }
 
 /// Whether the connection outlives the exchange (RFC 9112, section 9.3).

@@ -50,6 +50,9 @@ pub enum Fault {
     /// What came is no response.
     #[error("{0}")]
     Unreadable(&'static str),
+    /// Its body is framed in a way that is not supported, or in two ways at once (RFC 9112, section 6).
+    #[error("unsupported framing of the response: {0}")]
+    Framing(String),
 }
 
 /// What one read brought of a body.

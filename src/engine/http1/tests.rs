@@ -59,11 +59,7 @@ async fn each_framing_ends_where_it_says() {
             ok("abc0123456789"),
             true,
         ),
-        (
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\ncontent-length: 1\r\n\r\n1 \r\na\r\n0\r\nx: y\r\nz: \r\n\r\n",
-            ok("a"),
-            true,
-        ),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: , Chunked,\r\n\r\n1 \r\na\r\n0\r\nx: y\r\nz: \r\n\r\n", ok("a"), true),
         (
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
             Ok((204, String::new())),
@@ -91,6 +87,7 @@ async fn each_way_of_breaking_off_is_told() {
         ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1000000000000000\r\n", "a chunk's size is too large"),
         ("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", "invalid content-length"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", "invalid content-length"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1, 2\r\n\r\n", "invalid content-length"),
         ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "the server changes to another protocol"),
         ("SSH-2.0-OpenSSH_9.6\r\n", "invalid HTTP version"),
     ] {
@@ -102,6 +99,21 @@ async fn each_way_of_breaking_off_is_told() {
     assert_eq!(answered(endless.as_bytes(), 9000).await.0, Err("the head is too large".to_owned()));
     let extras = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;{}\r\na", "x".repeat(20_000));
     assert_eq!(answered(extras.as_bytes(), 9000).await.0, Err("too many chunk extensions or trailers".to_owned()));
+}
+
+#[tokio::test]
+async fn a_body_is_framed_in_one_known_way() {
+    for coding in ["gzip", "identity", "chunked, gzip", "gzip, chunked", "chunked, chunked", "chunked;q=1", "\u{fffd}", ""] {
+        let response = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: {coding}\r\n\r\n1\r\na\r\n0\r\n\r\n");
+        let why = format!("unsupported framing of the response: `transfer-encoding: {coding}`; only `chunked` is supported");
+        assert_eq!(answered(response.as_bytes(), 1000).await.0, Err(why), "{coding}");
+    }
+    let why = |shown: &str| Err(format!("unsupported framing of the response: {shown}"));
+    let twice = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: gzip\r\n\r\n";
+    let shown = why("`transfer-encoding: chunked, gzip`; only `chunked` is supported");
+    assert_eq!(answered(twice.as_bytes(), 1000).await.0, shown);
+    let both = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 1\r\n\r\n1\r\na\r\n0\r\n\r\n";
+    assert_eq!(answered(both.as_bytes(), 1000).await.0, why("both `transfer-encoding` and `content-length`"));
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ impl Seat {
             biased;
             told = &mut reply => return Waited::Answered(told.ok()),
             () = cancelled.as_mut() => None,
-            cut = given_up(self.total, call.leave, pending()) => Some(cut),
+            cut = given_up(&self.gauges.stalls, self.total, call.leave, pending()) => Some(cut),
         };
         let at = self.session.clock.now();
         left.store(true, Ordering::Relaxed);

@@ -50,7 +50,7 @@ impl Pool {
         self.ahead.left.set(left);
         let opened = self.in_time(Box::pin(self.open())).await;
         // Not given back: nothing was sent on it, so that it is as new as one that its request opened.
-        let stands = opened.map(|lease| self.idle.borrow_mut().push(lease));
+        let stands = opened.map(|lease| self.idle.borrow_mut().push_back(lease));
         self.ahead.one_less(1);
         match stands {
             Ok(()) => true,

@@ -14,27 +14,38 @@ pub use lease::{Broken, Lease};
 pub use shared::STREAMS;
 
 use crate::engine::dial::{Dialer, Line, REMEDY};
+use crate::engine::gauges::Gauges;
+use crate::engine::http::late;
 use crate::engine::http1::{Connection, Scratch};
 use crate::engine::pool::ahead::Ahead;
 use crate::engine::pool::lease::Carrier;
 use crate::engine::pool::shared::{Shared, Wire};
+use crate::engine::stalls::{Overrun, overrun};
 use crate::model::outcome::{Failure, FailureKind};
 use crate::model::target::Pool as Policy;
 use crate::model::units::Nanos;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// After so long without a request an idle connection is closed: a load that has fallen must not hold the server's sockets.
+/// Longer than the pause between two bursts of most loads, so that these find their connections open.
+const UNUSED: Nanos = Nanos::from_millis(60_000);
 
 /// All connections of a lane to a target.
 pub struct Pool {
-    /// HTTP/1.1: those that wait for their next request, the most recently used on top.
-    idle: RefCell<Vec<Lease>>,
+    /// HTTP/1.1: those that wait for their next request, the most recently used at the back.
+    idle: RefCell<VecDeque<Lease>>,
     /// HTTP/2: all that are open.
     shared: RefCell<Vec<Rc<Shared>>>,
     traffic: Rc<Traffic>,
     dialer: Dialer,
     policy: Policy,
     connect_timeout: Nanos,
+    gauges: Arc<Gauges>,
     ahead: Ahead,
     /// HTTP/1.1: what all connections read into.
     scratch: Scratch,
@@ -89,7 +100,7 @@ impl Drop for Opening {
 
 impl Pool {
     /// An empty pool.
-    pub fn new(dialer: Dialer, policy: Policy, connect_timeout: Nanos) -> Pool {
+    pub fn new(dialer: Dialer, policy: Policy, connect_timeout: Nanos, gauges: Arc<Gauges>) -> Pool {
         let traffic = Traffic {
             opening: Cell::new(0),
             waiting: Cell::new(0),
@@ -98,7 +109,7 @@ impl Pool {
             changed: Notify::new(),
         };
         let (idle, shared, ahead, scratch) = Default::default();
-        Pool { idle, shared, traffic: Rc::new(traffic), dialer, policy, connect_timeout, ahead, scratch }
+        Pool { idle, shared, traffic: Rc::new(traffic), dialer, policy, connect_timeout, gauges, ahead, scratch }
     }
 
     /// Leave to send a request, on a connection that is open or on a new one. Must be called on a lane: a connection
@@ -132,17 +143,41 @@ impl Pool {
     pub fn give_back(&self, mut lease: Lease) {
         if self.policy != Policy::PerRequest && lease.is_free() {
             lease.reused = true;
-            self.idle.borrow_mut().push(lease);
+            let now = lease.stamp.latest();
+            self.idle.borrow_mut().push_back(lease);
+            self.close_unused(now);
         }
     }
 
+    /// Closes the connections that no request has needed for [`UNUSED`] before `now`. A task of its own does it: no request
+    /// waits for the system calls.
+    fn close_unused(&self, now: Nanos) {
+        let mut idle = self.idle.borrow_mut();
+        let old = |lease: &Lease| now.since(lease.stamp.latest()) > UNUSED;
+        if !idle.front().is_some_and(old) {
+            return;
+        }
+        let kept = idle.partition_point(old);
+        let unused: Vec<Lease> = idle.drain(..kept).collect();
+        tokio::task::spawn_local(async move {
+            for lease in unused {
+                drop(lease);
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
     async fn in_time<T>(&self, step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        let limit = self.connect_timeout.into();
-        let late = |_| {
+        let (limit, began) = (Duration::from(self.connect_timeout), Instant::now());
+        let late = |overrun: Overrun| {
             let why = format!("no connection within {limit:?}{}", self.dialer.doubt());
-            Failure::new(FailureKind::TimeoutConnect, why).at("connecting")
+            late(overrun, FailureKind::TimeoutConnect, &why).at("connecting")
         };
-        tokio::time::timeout(limit, step).await.map_err(late)?
+        tokio::select! {
+            biased;
+            done = step => done,
+            overrun = overrun(&self.gauges.stalls, limit, || began) => Err(late(overrun)),
+        }
     }
 
     async fn find(&self, since: Option<u64>) -> Result<Lease, Failure> {
@@ -183,7 +218,7 @@ impl Pool {
             return None;
         }
         let mut idle = self.idle.borrow_mut();
-        std::iter::from_fn(|| idle.pop()).find_map(|mut lease| lease.is_open().then_some(lease))
+        std::iter::from_fn(|| idle.pop_back()).find_map(|mut lease| lease.is_open().then_some(lease))
     }
 
     /// A new connection, which no other request knows of.
@@ -222,4 +257,72 @@ fn unopened(error: hyper::Error) -> Failure {
 /// The failure of a connection on which the server has not shown that it speaks HTTP/2.
 pub(super) fn no_h2(why: &str) -> Failure {
     Failure::new(FailureKind::Connect, format!("the server does not seem to speak HTTP/2 ({why}); {REMEDY}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::clock::Clock;
+    use crate::engine::route::Route;
+    use crate::model::target::HttpVersion;
+    use bytes::Bytes;
+    use http::Request;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A server that counts the connections that are open.
+    fn counting() -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (url, open) = (format!("http://{}/v1", listener.local_addr().unwrap()), Arc::new(AtomicUsize::new(0)));
+        let count = open.clone();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                count.fetch_add(1, Ordering::SeqCst);
+                let count = count.clone();
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
+                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                    }
+                    count.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        (url, open)
+    }
+
+    #[test]
+    fn connections_that_the_load_no_longer_needs_are_closed() {
+        let (url, open) = counting();
+        let opened = async |count: usize| {
+            let until = Instant::now() + Duration::from_secs(60);
+            while open.load(Ordering::SeqCst) != count && Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            open.load(Ordering::SeqCst)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let route = Route::new(&url, &Default::default(), &Default::default()).unwrap();
+            // The burst was at time zero, longer ago than connections are kept.
+            let past = Instant::now().checked_sub(Duration::from_nanos(UNUSED.0) + Duration::from_secs(5)).unwrap();
+            let dialer = Dialer::new(route, HttpVersion::Http1, Clock::starting(past));
+            let pool = Pool::new(dialer, Policy::KeepAlive, Nanos::from_millis(60_000), Arc::default());
+            let mut burst = Vec::new();
+            for _ in 0..50 {
+                burst.push(pool.lease().await.unwrap());
+            }
+            burst.into_iter().for_each(|lease| pool.give_back(lease));
+            assert_eq!(opened(50).await, 50);
+            let mut few = Vec::new();
+            for _ in 0..4 {
+                let mut lease = pool.lease().await.unwrap();
+                lease.send(Request::post("/v1").body(Bytes::new()).unwrap()).await.unwrap();
+                few.push(lease);
+            }
+            few.into_iter().for_each(|lease| pool.give_back(lease));
+            assert_eq!((opened(4).await, pool.idle.borrow().len()), (4, 4));
+        });
+    }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::model::manifest::Part;
 use crate::model::sample::Counts;
+use crate::model::target::Secret;
 use crate::scenario::{self, Input};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -79,6 +80,15 @@ fn each_cause_has_its_hint() {
     for (failure, hint) in table {
         assert_eq!(of(URL, failure, &[]), hint, "{failure:?}");
     }
+}
+
+#[test]
+fn a_key_that_the_server_refused_is_not_asked_for_again() {
+    let mut plan = plan(URL);
+    plan.cases.iter_mut().for_each(|case| case.target.api_key = Some(Secret::new("sk-1")));
+    let seen =
+        hints(&plan, &Manifest::default(), &failures(&[(FailureKind::Http4xx, Some(401), "401: no", 9)]), RunVerdict::Error);
+    assert_eq!(seen, ["help: the server refused the key of target.api_key; check the key and its permissions"]);
 }
 
 #[test]

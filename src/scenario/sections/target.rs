@@ -60,7 +60,7 @@ static TIMEOUTS: Block = Block {
         field("connect", Kind::Leaf(&SPAN), "From asking for a connection to having it, TLS included.")
             .default("10s")
             .example("5s"),
-        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte.").default("120s").example("60s"),
+        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte. A byte of the head counts too. Pauses of llmscen itself do not.").default("120s").example("60s"),
         field("total", Kind::Leaf(&SPAN), "From the send to the end of the response.").default("600s").example("2m"),
     ],
 };

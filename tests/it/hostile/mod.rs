@@ -1,0 +1,17 @@
+//! Hostile input from seeded generators: damaged files, servers and scenarios.
+
+mod servers;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+/// How many trials a campaign makes: `default`, times the whole number in `LLMSCEN_HOSTILE`.
+pub fn trials(default: usize) -> usize {
+    let factor = std::env::var("LLMSCEN_HOSTILE").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    default.saturating_mul(factor)
+}
+
+/// The generator of a campaign.
+pub fn random(seed: u64) -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(seed)
+}

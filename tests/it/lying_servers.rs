@@ -1,0 +1,105 @@
+//! What is charged to the server, and what is believed of it.
+
+use crate::lab::*;
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+#[test]
+fn a_pause_of_the_tool_is_not_a_timeout_of_the_server() {
+    let (arrived, requests) = mpsc::channel();
+    let resumed = Arc::new(AtomicBool::new(false));
+    let seen = resumed.clone();
+    let server = Server::start(move |s, number| {
+        let _ = arrived.send(());
+        // Every other reply waits in the kernel when the tool goes on; the rest come after it.
+        if number % 2 == 1 {
+            while !seen.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        } else if !seen.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        send(s, &stream(&[TOKEN, FINISH, "[DONE]"], true))
+    });
+    let lab = Lab::new();
+    lab.file("s.yaml", plain(&server.url(), 8).replace("concurrency: 1", "concurrency: 4").replace("total: 5s", "total: 1s"));
+    let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
+    (0..4).for_each(|_| requests.recv_timeout(Duration::from_secs(60)).unwrap());
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    kill_process(pid, Signal::CONT).unwrap();
+    resumed.store(true, Ordering::SeqCst);
+    finish(child).expect(0);
+    let counts = &lab.results()["cases"][0]["counts"];
+    assert_eq!((counts["ok"].as_u64(), &counts["failures"]), (Some(8), &serde_json::json!({})), "{counts:#}");
+}
+
+#[test]
+fn a_head_that_trickles_is_not_silence_and_the_total_timeout_bounds_it() {
+    let server = Server::start(|s, number| {
+        let reply = stream(&[TOKEN, FINISH, "[DONE]"], true);
+        let (head, body) = reply.split_at(60);
+        let pieces = if number == 0 { head.chunks(3).collect::<Vec<_>>() } else { head.chunks(1).collect() };
+        let pause = Duration::from_millis(if number == 0 { 75 } else { 100 });
+        for piece in pieces {
+            std::thread::sleep(pause);
+            if !send(s, piece) {
+                return false;
+            }
+        }
+        send(s, body)
+    });
+    let lab = Lab::new();
+    // The first takes 1.5 s, the second 6 s.
+    lab.run(&plain(&server.url(), 2).replace("total: 5s", "total: 3s")).expect(0);
+    let counts = &lab.results()["cases"][0]["counts"];
+    assert_eq!((counts["ok"].as_u64(), &counts["failures"]), (Some(1), &serde_json::json!({ "timeout_total": 1 })));
+}
+
+#[test]
+fn counts_that_cannot_be_true_are_not_used_and_noted_once() {
+    let server = Server::start(|s, number| {
+        let most = if number == 1 { "1000000000000000000" } else { "18446744073709551615" };
+        let usage = format!(
+            r#"{{"choices":[],"usage":{{"prompt_tokens":{most},"completion_tokens":{most},"total_tokens":{most},"prompt_tokens_details":{{"cached_tokens":{most}}}}}}}"#
+        );
+        send(s, &stream(&[TOKEN, TOKEN, TOKEN, TOKEN, TOKEN, FINISH, &usage, "[DONE]"], true))
+    });
+    let lab = Lab::new();
+    lab.run(&format!("{}request: {{ max_tokens: 16 }}\n", plain(&server.url(), 4))).expect(0);
+    let case = &lab.results()["cases"][0];
+    assert_eq!((case["counts"]["ok"].as_u64(), case["token_source"].as_str()), (Some(4), Some("events")), "{case:#}");
+    assert_eq!(case["metrics"]["output_tokens"]["mean"], 5.0, "{case:#}");
+    let report = lab.text("out/report.md");
+    let note = "the server reported 18446744073709551615 output tokens for a request with max_tokens 16; they are counted by the \
+                tokenizer or by content events instead. Impossible counts or times in 4 replies are not used.";
+    assert_eq!(report.matches(note).count(), 1, "{report}");
+}
+
+#[test]
+fn a_body_that_is_framed_in_no_supported_way_is_refused() {
+    let server = Server::start(|s, number| {
+        let framing = [
+            "transfer-encoding: gzip",
+            "transfer-encoding: chunked\r\ncontent-length: 5",
+            "content-length: 5\r\ncontent-length: 6",
+        ];
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{}\r\n\r\n", framing[number % 3]);
+        send(s, &[head.as_bytes(), b"data: [DONE]\n\n"].concat());
+        false
+    });
+    let lab = Lab::new();
+    lab.run(&plain(&server.url(), 3)).expect(3);
+    let case = &lab.results()["cases"][0];
+    assert_eq!(case["counts"]["failures"], serde_json::json!({ "decode": 3 }));
+    let report = lab.text("out/report.md");
+    assert!(
+        report.contains("unsupported framing of the response: `transfer-encoding: gzip`; only `chunked` is supported"),
+        "{report}"
+    );
+}
