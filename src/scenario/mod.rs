@@ -142,7 +142,7 @@ fn compile(input: &Input<'_>, over: Option<Node>, mut review: Review) -> Result<
 fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Node {
     let mut swept = sweep::paths(tree);
     swept.extend(sections::search::path(tree));
-    let world = World { env, root: tree, swept: &swept };
+    let world = World::new(env, tree, &swept);
     let mut root = world.scenario(review);
     simulate(&mut root);
     sections::local::settle(&mut root);

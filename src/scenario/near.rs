@@ -1,8 +1,14 @@
 //! "Did you mean": the nearest of the words that exist, and lists of them for a reader.
 
+/// Longest word that is compared, in bytes: the time grows with the square.
+const LONGEST: usize = 200;
+
 /// The candidate that `word` was probably meant to be: one that contains it as a dotted segment, or that is within a third of
 /// its length in edits (Damerau–Levenshtein), or one that begins like it; letter case, `-` and `_` do not count.
 pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > LONGEST {
+        return None;
+    }
     let wanted = plain(word);
     let rank = |candidate: &'a str| {
         let own = plain(candidate);
@@ -14,7 +20,7 @@ pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>
     };
     // Of one letter, an edit leaves nothing.
     let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
-    candidates.into_iter().map(rank).min_by_key(|(distance, _)| *distance).filter(|(d, _)| *d <= room).map(|(_, found)| found)
+    candidates.into_iter().filter(|candidate| candidate.len() <= LONGEST).map(rank).min_by_key(|(distance, _)| *distance).filter(|(d, _)| *d <= room).map(|(_, found)| found)
 }
 
 fn plain(word: &str) -> String {

@@ -50,8 +50,7 @@ pub(crate) fn load(at: Span, path: &Path, named: &str, review: &mut Review) -> O
     let mistake = match review.sources.read(path, named) {
         Ok(file) => return Some(file),
         Err(ReadError::Io(error)) => {
-            let why = if path.is_dir() { "this is a folder, not a file".to_owned() } else { error.to_string() };
-            Mistake::new(at, format!("cannot read `{named}`: {why}"), "named here")
+            Mistake::new(at, format!("cannot read `{named}`: {error}"), "named here")
         }
         Err(ReadError::NotText(what)) => {
             let help = "Save the file as UTF-8.";
