@@ -115,7 +115,8 @@ impl Depth<'_> {
     }
 
     fn word(&mut self) -> &[u8] {
-        let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte >= 0x80).count();
+        let length =
+            self.rest().iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte >= 0x80).count();
         self.at += length;
         &self.text[self.at - length..self.at]
     }
@@ -223,7 +224,8 @@ mod tests {
 
     #[test]
     fn long_texts_that_are_flat_pass() {
-        let text = format!("{{{{ [{}] }}}}{}", "a.b + 1, ".repeat(5000), "{% if x.y %}{{ '((((' }}{% endif %}{{ a }}".repeat(5000));
+        let text =
+            format!("{{{{ [{}] }}}}{}", "a.b + 1, ".repeat(5000), "{% if x.y %}{{ '((((' }}{% endif %}{{ a }}".repeat(5000));
         assert_eq!(check_depth(&text), Ok(()));
         assert_eq!(check_depth("{{ 'a"), Ok(()));
         assert_eq!(check_depth("{% if '\\"), Ok(()));

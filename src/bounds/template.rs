@@ -53,3 +53,57 @@ impl Write for Bounded {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bounds::check_depth;
+
+    /// Half of the stack that a thread has.
+    fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
+        std::thread::Builder::new().stack_size(1 << 20).spawn(work).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn the_deepest_templates_that_pass_parse_on_half_a_stack() {
+        let shapes: [(&str, &str, &str, &str, &str); 14] = [
+            ("{{ ", "not ", "x", "", " }}"),
+            ("{{ ", "-", "x", "", " }}"),
+            ("{{ ", "", "x", ".b", " }}"),
+            ("{{ ", "(", "x", ")", " }}"),
+            ("{{ ", "[", "x", "]", " }}"),
+            ("{{ ", "{'a': ", "x", "}", " }}"),
+            ("{{ ", "f(1, ", "x", ")", " }}"),
+            ("{{ ", "", "x", "|upper", " }}"),
+            ("{{ ", "", "x", " + x", " }}"),
+            ("{{ ", "", "x", " if x else x", " }}"),
+            ("{{ ", "x[", "x", "]", " }}"),
+            ("", "{% if x %}", "x", "{% endif %}", ""),
+            ("", "{% for x in y %}", "x", "{% endfor %}", ""),
+            ("{% if x %}", "", "x", "{% elif y %}", "{% endif %}"),
+        ];
+        for (begin, open, inner, close, end) in shapes {
+            let text = |n: usize| format!("{begin}{}{inner}{}{end}", open.repeat(n), close.repeat(n));
+            let most = (1..200).take_while(|n| check_depth(&text(*n)).is_ok()).last().unwrap();
+            assert!((20..=100).contains(&most), "{open}{close}: {most}");
+            let deepest = text(most);
+            on_a_small_stack(move || {
+                let mut environment = environment();
+                // The engine's own bound may be lower.
+                if environment.add_template_owned("t", deepest).is_ok() {
+                    environment.get_template("t").unwrap().undeclared_variables(true);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn macros_that_call_themselves_end_on_half_a_stack() {
+        on_a_small_stack(|| {
+            let mut environment = environment();
+            environment.add_template("t", "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}").unwrap();
+            let error = render(&environment.get_template("t").unwrap(), Value::UNDEFINED).unwrap_err();
+            assert!(error.to_string().contains("recursion"), "{error}");
+        });
+    }
+}

@@ -20,7 +20,13 @@ pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>
     };
     // Of one letter, an edit leaves nothing.
     let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
-    candidates.into_iter().filter(|candidate| candidate.len() <= LONGEST).map(rank).min_by_key(|(distance, _)| *distance).filter(|(d, _)| *d <= room).map(|(_, found)| found)
+    candidates
+        .into_iter()
+        .filter(|candidate| candidate.len() <= LONGEST)
+        .map(rank)
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(d, _)| *d <= room)
+        .map(|(_, found)| found)
 }
 
 fn plain(word: &str) -> String {

@@ -324,7 +324,9 @@ mod tests {
         let long = "{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}";
         assert_eq!(found(long).0, "the template makes more than 64 MiB of text");
         assert_eq!(found("{{ seq / 0 }}").1, Some("seq / 0"));
-        for fine in ["{{ 'it\\'s | x' }}", "{{ prompt | int }}", "{{ system.name }}", "{{ item.x is not none }}", "a | b {{ seq }}"] {
+        for fine in
+            ["{{ 'it\\'s | x' }}", "{{ prompt | int }}", "{{ system.name }}", "{{ item.x is not none }}", "a | b {{ seq }}"]
+        {
             assert_eq!(found(fine), (String::new(), None), "{fine}");
         }
     }
