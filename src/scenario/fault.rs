@@ -152,7 +152,7 @@ impl Review {
 
     /// Whether more errors are known than are ever shown: what would be suggested for further ones costs time for nothing.
     pub fn is_flooded(&self) -> bool {
-        self.mistakes.len() > 20 * MOST_SHOWN
+        self.mistakes.len() > 4 * MOST_SHOWN
     }
 
     /// How many mistakes were filed.
