@@ -9,7 +9,7 @@
 //! 3  run                                               conducts a Plan
 //! 2  prompts engine sim telemetry store view track     touch the world: files, sockets, pixels
 //! 1  scenario  pace  wire  token  frame  judge         pure: same input, same output
-//!    stats                                             arithmetic that judge and frame stand on
+//!    stats  bounds                                     arithmetic that judge and frame stand on; limits on input
 //! 0  model                                             the words everyone shares
 //! ```
 //!
@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod bounds;
 pub mod cli;
 pub mod engine;
 pub mod frame;

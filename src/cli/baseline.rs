@@ -1,5 +1,6 @@
 //! `llmscen baseline`: the file that later runs are held against.
 
+use crate::bounds;
 use crate::cli::exit::Exit;
 use crate::cli::sources::{load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
@@ -87,7 +88,7 @@ fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Term
 }
 
 fn read(path: &Path) -> Result<Baseline, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = bounds::read_text(path, bounds::TEXT).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     serde_json::from_str(&text).map_err(|error| format!("{} is not a baseline: {error}", path.display()))
 }
 

@@ -5,8 +5,10 @@ use crate::cli::exit::Exit;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::model::plan::Plan;
+use crate::run::error::RunError;
 use crate::run::forecast::{Forecast, forecast, logits};
-use crate::scenario;
+use crate::scenario::render::RenderError;
+use crate::scenario::{self, Input};
 use crate::view;
 use crate::view::format::plain;
 use std::collections::BTreeMap;
@@ -43,6 +45,10 @@ pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Termi
     for source in &plans {
         match forecast(&source.plan, &cache) {
             Ok(forecast) => show(source, &forecast, terminal),
+            Err(RunError::Render(error)) => {
+                unrendered(&error, &Input { path: &source.path, text: None, env, set: &args.set }, terminal);
+                return Exit::Scenario;
+            }
             Err(error) => {
                 terminal.error(&error.to_string());
                 return Exit::Error;
@@ -50,6 +56,18 @@ pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Termi
         }
     }
     Exit::Pass
+}
+
+/// A template that fails with the first row of the data, at its place in the scenario where that is known.
+fn unrendered(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
+    let fault = match error {
+        RenderError::Leaf { at, message } => scenario::template_fault(input, at, message),
+        RenderError::Length(_) | RenderError::Shape => None,
+    };
+    match fault {
+        Some(faults) => terminal.complain(&faults.render(terminal.err_color, terminal.width)),
+        None => terminal.error(&error.to_string()),
+    }
 }
 
 fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {

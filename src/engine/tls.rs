@@ -1,5 +1,6 @@
 //! How certificates are checked.
 
+use crate::bounds;
 use crate::model::target::Tls;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -36,7 +37,7 @@ pub fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier(tls, provider)?);
     let config = match (&tls.cert, &tls.key) {
         (Some(cert), Some(key)) => {
-            let key = PrivateKeyDer::from_pem_file(key).map_err(|e| pem("key", key, e))?;
+            let key = PrivateKeyDer::from_pem_slice(&read("key", key)?).map_err(|e| pem("key", key, e))?;
             builder.with_client_auth_cert(certificates("certificate", cert)?, key).map_err(settings)?
         }
         (None, None) => builder.with_no_client_auth(),
@@ -58,12 +59,15 @@ fn verifier(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCe
 }
 
 fn certificates(what: &'static str, path: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(|certs| certs.collect::<Result<Vec<_>, _>>());
-    match read {
+    match CertificateDer::pem_slice_iter(&read(what, path)?).collect::<Result<Vec<_>, _>>() {
         Ok(certs) if certs.is_empty() => Err(pem(what, path, "no certificate in it")),
         Ok(certs) => Ok(certs),
         Err(error) => Err(pem(what, path, error)),
     }
+}
+
+fn read(what: &'static str, path: &str) -> Result<Vec<u8>, TlsError> {
+    bounds::read(path.as_ref(), bounds::TEXT).map_err(|error| pem(what, path, error))
 }
 
 fn pem(what: &'static str, path: &str, reason: impl std::fmt::Display) -> TlsError {

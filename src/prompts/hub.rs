@@ -4,6 +4,7 @@ use super::Progress;
 use super::cache::{self, CacheDir};
 use super::error::PromptError;
 use super::fetch::{FetchError, Problem, What};
+use crate::bounds;
 use crate::scenario::hub::{CONFIG, INDEX, WHOLE, cache_dir, snapshot};
 use crate::token::Tokenizer;
 use serde_json::Value;
@@ -81,7 +82,7 @@ pub fn model(
 
 /// The files that an index names; never one outside its folder. A text that is not an index names none, and loading says so.
 fn shards(index: &Path) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(index).unwrap_or_default();
+    let text = bounds::read_text(index, bounds::CONFIG).unwrap_or_default();
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     let names = value.get("weight_map").and_then(Value::as_object).into_iter().flat_map(|map| map.values());
     let plain = |name: &&str| Path::new(name).file_name().is_some_and(|file| file == *name);

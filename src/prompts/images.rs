@@ -6,6 +6,7 @@
 
 use super::error::PromptError;
 use super::{Prompts, Setting};
+use crate::bounds;
 use crate::model::dataset::{ImagesSpec, OnExhausted, Order};
 use crate::model::prompt::{Prompt, Session};
 use crate::model::seed::Seed;
@@ -88,6 +89,8 @@ fn listed(folder: &Path, notes: &mut Vec<String>) -> Result<(Vec<File>, u64), Pr
     paths.sort();
     let found = paths.len();
     let file = |(path, media): (PathBuf, &'static str)| {
+        // A pipe of that name would block.
+        bounds::open(&path).ok()?;
         let size = imagesize::size(&path).ok()?;
         Some(File { path, media, size: (size.width.try_into().ok()?, size.height.try_into().ok()?) })
     };
@@ -125,7 +128,7 @@ impl Images {
                 let at = (index % self.rows()? * self.count + number) % all;
                 // A file that vanished during the run gives its place to the next one.
                 let mut turn = (0..all).filter_map(|later| files.get(((at + later) % all) as usize));
-                turn.find_map(|file| Some((file.media, std::fs::read(&file.path).ok()?, file.size)))?
+                turn.find_map(|file| Some((file.media, bounds::read(&file.path, bounds::PICTURE).ok()?, file.size)))?
             }
         };
         Some((format!("data:{media};base64,{}", STANDARD.encode(bytes)), size))

@@ -2,19 +2,17 @@
 
 use super::error::PromptError;
 use super::file::{Magic, unpacked};
-use std::fs::File;
-use std::io::Read;
+use crate::bounds;
 use std::path::Path;
 
 /// Reads a text file, gzip or zstd undone and byte order mark dropped.
 pub fn read(path: &Path) -> Result<String, PromptError> {
     let wrong = |source| PromptError::Read { path: path.to_owned(), source };
-    let (magic, mut stream) = unpacked(Box::new(File::open(path).map_err(wrong)?), path)?;
+    let (magic, stream) = unpacked(Box::new(bounds::open_stream(path).map_err(wrong)?), path)?;
     if magic == Magic::Parquet {
         return Err(PromptError::Format { path: path.to_owned(), format: "a parquet file", instead: "plain text" });
     }
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).map_err(wrong)?;
+    let bytes = bounds::read_stream(stream, bounds::DATA).map_err(wrong)?;
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..byte].iter().filter(|byte| **byte == b'\n').count() + 1;

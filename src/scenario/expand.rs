@@ -166,7 +166,7 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     for setting in point {
         tree.set(&setting.path, setting.path_at, setting.value.clone());
     }
-    let tree = World { env: given.env, root: &tree, swept: &BTreeSet::new() }.scenario(review);
+    let tree = World::new(given.env, &tree, &BTreeSet::new()).scenario(review);
     let labels = given.called.labels(point);
     let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
     let target = decode("target", given.sound.target, &draft, review, target::decode);

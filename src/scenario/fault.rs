@@ -1,15 +1,16 @@
 //! Everything that is wrong with a scenario, each with its place, what was expected and what to type instead.
 
+mod page;
 mod places;
 
+use crate::scenario::fault::page::{Page, clipped, shortened};
 use crate::scenario::source::{COMMAND_LINE, Sources};
 use crate::scenario::tree::Span;
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 use places::{join_variables, plain, repeated};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// One mistake, before it is given its text.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +53,17 @@ pub type Figures = fn(&Path) -> Result<String, String>;
 /// Says why the local model at a path cannot be computed with.
 pub type Supports = fn(&Path) -> Result<(), String>;
 
+/// What variables have made of a scenario so far: a few lines of them could stand for more than the memory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Expanded {
+    /// Bytes of text; a value counts as some.
+    pub bytes: usize,
+    /// Values within each other.
+    pub depth: usize,
+    /// It has been said that this is too much.
+    pub said: bool,
+}
+
 /// What a load finds on its way: texts, mistakes, warnings.
 #[derive(Debug, Default)]
 pub(crate) struct Review {
@@ -69,10 +81,13 @@ pub(crate) struct Review {
     pub figures: Option<Figures>,
     /// Says why a local model cannot be computed with.
     pub supports: Option<Supports>,
+    /// Bytes and values that replaced variables make, and how deep the one that is looked at nests.
+    pub expanded: Expanded,
     /// The Hugging Face cache of this machine.
     pub hugging_face: Option<PathBuf>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Warning>,
+    warned: HashSet<Warning>,
     /// Texts that lack the value of a variable.
     lacking: HashSet<Span>,
 }
@@ -120,7 +135,7 @@ impl Review {
     fn remark(&mut self, at: Span, message: String, note: bool) {
         let (line, column) = self.sources.place(at);
         let warning = Warning { file: self.sources.name(at.file).to_owned(), line, column, message, note };
-        if !self.warnings.contains(&warning) {
+        if self.warned.insert(warning.clone()) {
             self.warnings.push(warning);
         }
     }
@@ -133,6 +148,11 @@ impl Review {
     /// Drops what was filed: all of it follows from what is filed next.
     pub fn forget(&mut self) {
         self.mistakes.clear();
+    }
+
+    /// Whether more errors are known than are ever shown: what would be suggested for further ones costs time for nothing.
+    pub fn is_flooded(&self) -> bool {
+        self.mistakes.len() > 4 * MOST_SHOWN
     }
 
     /// How many mistakes were filed.
@@ -161,7 +181,7 @@ impl Review {
 }
 
 /// Something that is allowed and probably not meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Warning {
     /// The file.
     pub file: String,
@@ -188,27 +208,31 @@ pub struct Fault {
     message: String,
     labels: Vec<LabeledSpan>,
     help: Option<String>,
-    text: NamedSource<Arc<str>>,
+    page: Page,
     line: usize,
     column: usize,
 }
 
 impl Fault {
     fn new(mut mistake: Mistake, sources: &Sources) -> Fault {
+        let page = Page::new(sources.name(mistake.at.file), sources.text(mistake.at.file));
+        let label = |label: String, at: Span| (Some(shortened(label)), clipped(page.text(), at.range()));
         let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));
         let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| at.file == mistake.at.file);
-        let first = LabeledSpan::new_primary_with_span(Some(mistake.label), mistake.at.range());
-        let labels =
-            std::iter::once(first).chain(here.into_iter().map(|(at, label)| LabeledSpan::new_with_span(Some(label), at.range())));
+        let (words, range) = label(mistake.label, mistake.at);
+        let first = LabeledSpan::new_primary_with_span(words, range);
+        let others = here.into_iter().map(|(at, words)| label(words, at));
+        let labels: Vec<LabeledSpan> =
+            std::iter::once(first).chain(others.map(|(words, range)| LabeledSpan::new_with_span(words, range))).collect();
         let remote =
             elsewhere.into_iter().map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.place(at).0));
         let help: Vec<String> = again.into_iter().chain(mistake.help.take()).chain(remote).collect();
         let (line, column) = sources.place(mistake.at);
         Fault {
-            message: mistake.message,
-            labels: labels.collect(),
-            help: (!help.is_empty()).then(|| help.join("\n")),
-            text: NamedSource::new(sources.name(mistake.at.file), sources.text(mistake.at.file)),
+            message: shortened(mistake.message),
+            labels,
+            help: (!help.is_empty()).then(|| shortened(help.join("\n"))),
+            page,
             line,
             column,
         }
@@ -226,7 +250,7 @@ impl Fault {
 
     /// The file, as it was named.
     pub fn file(&self) -> &str {
-        self.text.name()
+        self.page.name()
     }
 
     /// Line, from 1.
@@ -246,12 +270,23 @@ impl Diagnostic for Fault {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        Some(&self.text)
+        Some(&self.page)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         Some(Box::new(self.labels.iter().cloned()))
     }
+}
+
+/// Errors that are shown; further ones are counted.
+const MOST_SHOWN: usize = 50;
+
+/// A count with its thousands apart: `19,950`.
+fn grouped(count: usize) -> String {
+    let digits = count.to_string();
+    let first = (digits.len() - 1) % 3 + 1;
+    let rest = digits.as_bytes()[first..].chunks(3).map(String::from_utf8_lossy);
+    std::iter::once(String::from(&digits[..first])).chain(rest.map(String::from)).collect::<Vec<_>>().join(",")
 }
 
 /// All that is wrong with a scenario, in the order of its text; never empty.
@@ -272,12 +307,12 @@ impl Faults {
         self.faults.len()
     }
 
-    /// All of them as text for a terminal of `width` columns, one after another, and a last line that counts them.
+    /// The first of them as text for a terminal of `width` columns, one after another, and a last line that counts all.
     pub fn render(&self, color: bool, width: usize) -> String {
         let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(1);
         let mut text = String::new();
-        for fault in &self.faults {
+        for fault in self.faults.iter().take(MOST_SHOWN) {
             if fault.is_of_command_line() {
                 text += &plain(fault, color);
                 continue;
@@ -287,6 +322,10 @@ impl Faults {
                 text.push_str(&format!("  × {fault}\n"));
             }
             text.push('\n');
+        }
+        let more = self.faults.len().saturating_sub(MOST_SHOWN);
+        if more > 0 {
+            text += &format!("… and {} more {}\n", grouped(more), if more == 1 { "error" } else { "errors" });
         }
         text + &self.count_line()
     }
@@ -298,7 +337,7 @@ impl Faults {
         match shown.len() {
             0 => String::new(),
             1 => format!("1 error in {}. No request was sent.\n", files.join(", ")),
-            many => format!("{many} errors in {}. No request was sent.\n", files.join(", ")),
+            many => format!("{} errors in {}. No request was sent.\n", grouped(many), files.join(", ")),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::scenario::template;
 use crate::scenario::tree::{Data, Entry, Node, Span};
 use crate::scenario::vars::World;
 use crate::scenario::{Input, parse::parse};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// The scenario of an input, with what it extends and with its settings. None where there is nothing to look at.
@@ -108,6 +108,9 @@ fn layer(file: usize, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, 
     })
 }
 
+/// Files that may extend each other.
+const MOST_LAYERS: usize = 32;
+
 fn base(
     extends: &Entry,
     env: &BTreeMap<String, String>,
@@ -115,7 +118,8 @@ fn base(
     review: &mut Review,
 ) -> Option<Node> {
     let at = extends.value.at;
-    let world = World { env, root: &Node::new(at, Data::Null), swept: &BTreeSet::new() };
+    let (nothing, none) = (Node::new(at, Data::Null), BTreeSet::new());
+    let world = World::new(env, &nothing, &none);
     let value = world.text(&extends.value, review);
     let Some(named) = value.text() else {
         let label = format!("expected a file name, found {}", extends.value.noun());
@@ -132,6 +136,11 @@ fn base(
         let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
         let mistake = Mistake::new(at, "`extends` goes round in a circle", "leads back to a file above");
         review.push(mistake.help(names.join(" → ")));
+        return None;
+    }
+    if chain.len() > MOST_LAYERS {
+        let message = format!("more than {MOST_LAYERS} files extend each other");
+        review.push(Mistake::new(at, message, "one too many"));
         return None;
     }
     let file = template::load(at, &path, &shown, review)?;
@@ -188,8 +197,9 @@ pub(crate) fn replace(root: &mut Node, over: Node) {
 fn merge(base: Node, over: Node) -> Node {
     match (base.data, over.data) {
         (Data::Map(mut entries), Data::Map(own)) => {
+            let index: HashMap<String, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect();
             for entry in own {
-                match entries.iter().position(|known| known.key == entry.key) {
+                match index.get(&entry.key).copied() {
                     Some(index) => {
                         let known = std::mem::replace(&mut entries[index].value, Node::new(over.at, Data::Null));
                         entries[index] = Entry { value: merge(known, entry.value), ..entry };

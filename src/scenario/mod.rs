@@ -94,6 +94,23 @@ pub fn load_with(input: &Input<'_>, figures: Figures, supports: Supports) -> Res
     compile(input, None, review)
 }
 
+/// The error that a text of the request body cannot be rendered, at its place in the scenario: `at` is its path in the body.
+/// None where the scenario no longer has such a text.
+pub fn template_fault(input: &Input<'_>, at: &str, message: &str) -> Option<Faults> {
+    let mut review = Review::default();
+    let root = merge::gather(input, &mut review)?;
+    let entries = root.get("mix").map_or(0, |mix| mix.items().len());
+    let mixed = (0..entries).flat_map(|index| ["template", "extra"].map(|key| format!("mix.{index}.request.{key}")));
+    let places = ["request.template".to_owned(), "request.extra".to_owned()].into_iter().chain(mixed);
+    let node = places.filter_map(|place| root.get(&place).cloned()).find_map(|node| {
+        let body = template::body(&node, &mut review)?;
+        let found = body.get(at).filter(|found| matches!(&found.data, Data::Text(text) if text.contains(['{', '%'])));
+        found.cloned()
+    })?;
+    review.push(fault::Mistake::new(node.at, "this template cannot be rendered with the first row of the data", message));
+    Some(review.faults())
+}
+
 /// Reads the stored plan of a run in order to report on it: variables that are not set and files that are gone are no faults,
 /// for nothing will be sent.
 ///
@@ -142,7 +159,7 @@ fn compile(input: &Input<'_>, over: Option<Node>, mut review: Review) -> Result<
 fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Node {
     let mut swept = sweep::paths(tree);
     swept.extend(sections::search::path(tree));
-    let world = World { env, root: tree, swept: &swept };
+    let world = World::new(env, tree, &swept);
     let mut root = world.scenario(review);
     simulate(&mut root);
     sections::local::settle(&mut root);

@@ -1,20 +1,38 @@
 //! "Did you mean": the nearest of the words that exist, and lists of them for a reader.
 
+/// Longest word that is compared, in bytes: the time grows with the square.
+const LONGEST: usize = 200;
+
 /// The candidate that `word` was probably meant to be: one that contains it as a dotted segment, or that is within a third of
 /// its length in edits (Damerau–Levenshtein), or one that begins like it; letter case, `-` and `_` do not count.
 pub(crate) fn near<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > LONGEST {
+        return None;
+    }
     let wanted = plain(word);
+    // Of one letter, an edit leaves nothing.
+    let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
     let rank = |candidate: &'a str| {
         let own = plain(candidate);
         let last = own.rsplit('.').next().unwrap_or(&own);
-        let whole = strsim::damerau_levenshtein(&wanted, &own);
-        let tail = 1 + strsim::damerau_levenshtein(&wanted, last);
+        let whole = distance(&wanted, &own, room);
+        let tail = distance(&wanted, last, room).saturating_add(1);
         let begins = wanted.len() > 2 && (own.starts_with(&wanted) || wanted.starts_with(&own) && own.len() > 2);
         (whole.min(tail).min(if begins { 1 } else { usize::MAX }), candidate)
     };
-    // Of one letter, an edit leaves nothing.
-    let room = (wanted.chars().count() / 3).max(1).min(wanted.chars().count().saturating_sub(1));
-    candidates.into_iter().map(rank).min_by_key(|(distance, _)| *distance).filter(|(d, _)| *d <= room).map(|(_, found)| found)
+    candidates
+        .into_iter()
+        .filter(|candidate| candidate.len() <= LONGEST)
+        .map(rank)
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(d, _)| *d <= room)
+        .map(|(_, found)| found)
+}
+
+/// The edits between two words, where their lengths allow that there are few enough.
+fn distance(a: &str, b: &str, most: usize) -> usize {
+    let apart = a.chars().count().abs_diff(b.chars().count());
+    if apart > most { usize::MAX } else { strsim::damerau_levenshtein(a, b) }
 }
 
 fn plain(word: &str) -> String {

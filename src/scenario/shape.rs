@@ -72,7 +72,11 @@ fn tight(text: &str, at: Span, table: &'static Block) -> Option<Mistake> {
 
 fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
     let Some(field) = table.fields.iter().find(|field| field.name == entry.key) else {
-        return review.push(unknown_key(entry, table, owner));
+        let mistake = match review.is_flooded() {
+            true => Mistake::new(entry.key_at, format!("unknown key `{}`", entry.key), format!("not a key of {owner}")),
+            false => unknown_key(entry, table, owner),
+        };
+        return review.push(mistake);
     };
     if !entry.value.is_null() {
         value(entry, &field.kind, review);
@@ -93,12 +97,17 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
     mistake.help(format!("Keys of {owner} are {}.", list(table.names(), "and")))
 }
 
+/// Unknown keys that are compared with the missing ones.
+const MOST_STRANGE: usize = 200;
+
 fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review: &mut Review) {
     // A key that was probably meant to be the missing one is reported already.
-    let meant = |field: &Field| {
-        let strange = node.entries().iter().filter(|entry| table.field(&entry.key).is_none());
-        strange.map(|entry| near(&entry.key, table.names())).any(|meant| meant == Some(field.name))
+    let strange = || {
+        let unknown = node.entries().iter().filter(|entry| table.field(&entry.key).is_none()).take(MOST_STRANGE);
+        unknown.filter_map(|entry| near(&entry.key, table.names())).collect::<Vec<&str>>()
     };
+    let strange = std::cell::LazyCell::new(strange);
+    let meant = |field: &Field| strange.contains(&field.name);
     let absent = |field: &&Field| {
         let instead = field.instead.is_some_and(|key| node.entry(key).is_some());
         field.required && !instead && node.entry(field.name).is_none() && !meant(field)

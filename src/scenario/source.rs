@@ -1,11 +1,12 @@
 //! The texts of a scenario: the only place here that reads files.
 
+use crate::bounds;
 use crate::scenario::tree::{Data, Node, Span};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 #[derive(Debug)]
 struct Text {
@@ -14,7 +15,14 @@ struct Text {
     folder: PathBuf,
     path: Option<PathBuf>,
     bad: Option<Span>,
+    marks: OnceLock<Vec<Mark>>,
 }
+
+/// A place in a text: byte, line ends before it, and characters between the last of them and it.
+type Mark = (usize, usize, usize);
+
+/// Bytes between the marks of a text, from which places are counted: thousands of faults must not each read all of it.
+const STRIDE: usize = 512;
 
 /// The name of the text that a scenario's path comes from: faults of it are about the path, not about a text.
 pub(crate) const COMMAND_LINE: &str = "command line";
@@ -44,7 +52,7 @@ pub(crate) enum ReadError {
 impl Sources {
     /// Takes in a text that is already here; names in it are relative to `folder`.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>, folder: PathBuf) -> usize {
-        self.texts.push(Text { name: name.into(), text: text.into(), folder, path: None, bad: None });
+        self.texts.push(Text { name: name.into(), text: text.into(), folder, path: None, bad: None, marks: OnceLock::new() });
         self.texts.len() - 1
     }
 
@@ -54,7 +62,7 @@ impl Sources {
         let file = match known {
             Some(file) => file,
             None => {
-                let bytes = std::fs::read(path).map_err(ReadError::Io)?;
+                let bytes = bounds::read(path, bounds::TEXT).map_err(ReadError::Io)?;
                 if let Some(what) = not_text(&bytes) {
                     return Err(ReadError::NotText(what));
                 }
@@ -81,10 +89,13 @@ impl Sources {
 
     /// Line and column of a span's start, both from 1; columns count characters.
     pub fn place(&self, at: Span) -> (usize, usize) {
-        let text = self.text(at.file);
-        let before = text.get(..at.start).unwrap_or(&text);
-        let line = before.rsplit('\n').next().unwrap_or("");
-        (before.matches('\n').count() + 1, line.chars().count() + 1)
+        let Some(known) = self.texts.get(at.file) else { return (1, 1) };
+        let text = &*known.text;
+        let end = if text.is_char_boundary(at.start) { at.start } else { text.len() };
+        let marks = known.marks.get_or_init(|| marks(text));
+        let mark = marks[..marks.partition_point(|(byte, ..)| *byte <= end)].last().copied().unwrap_or_default();
+        let (_, lines, column) = advanced(mark, &text[mark.0..end]);
+        (lines + 1, column + 1)
     }
 
     /// The place of a part of a node's text; the whole node where the source writes it differently (escapes, folding).
@@ -172,6 +183,26 @@ impl Sources {
     }
 }
 
+fn marks(text: &str) -> Vec<Mark> {
+    let mut marks = vec![Mark::default()];
+    let mut last = Mark::default();
+    while text.len() - last.0 > STRIDE {
+        let next = (last.0 + STRIDE..).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        last = advanced(last, &text[last.0..next]);
+        marks.push(last);
+    }
+    marks
+}
+
+/// The mark behind the `part` that follows a mark.
+fn advanced((byte, lines, column): Mark, part: &str) -> Mark {
+    let column = match part.rsplit_once('\n') {
+        Some((_, line)) => line.chars().count(),
+        None => column + part.chars().count(),
+    };
+    (byte + part.len(), lines + part.matches('\n').count(), column)
+}
+
 /// Scenario files beside a path, in the working directory and in its folder `scenarios`, as they would be typed.
 pub(crate) fn scenarios_near(path: &Path) -> Vec<String> {
     let folders = [path.parent().unwrap_or(Path::new("")), Path::new(""), Path::new("scenarios")];
@@ -186,7 +217,7 @@ pub(crate) fn scenarios_near(path: &Path) -> Vec<String> {
 fn is_scenario(path: &Path) -> bool {
     let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
     let starts = |line: &str| line.starts_with("target:") || line.starts_with("extends:");
-    yaml && std::fs::read_to_string(path).is_ok_and(|text| text.lines().any(starts))
+    yaml && text(path).is_some_and(|text| text.lines().any(starts))
 }
 
 /// What bytes are that no UTF-8 text has. The Windows shell's `>` writes UTF-16.
@@ -199,7 +230,7 @@ fn not_text(bytes: &[u8]) -> Option<&'static str> {
 
 /// The text of a small file that no span points into; None where it cannot be read.
 pub fn text(path: &Path) -> Option<String> {
-    std::fs::read_to_string(path).ok()
+    bounds::read_text(path, bounds::TEXT).ok()
 }
 
 /// `org/name`, and no file: an ending of letters alone is a file's, `Qwen2.5-7B` is none.

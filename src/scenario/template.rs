@@ -49,10 +49,7 @@ fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
 pub(crate) fn load(at: Span, path: &Path, named: &str, review: &mut Review) -> Option<usize> {
     let mistake = match review.sources.read(path, named) {
         Ok(file) => return Some(file),
-        Err(ReadError::Io(error)) => {
-            let why = if path.is_dir() { "this is a folder, not a file".to_owned() } else { error.to_string() };
-            Mistake::new(at, format!("cannot read `{named}`: {why}"), "named here")
-        }
+        Err(ReadError::Io(error)) => Mistake::new(at, format!("cannot read `{named}`: {error}"), "named here"),
         Err(ReadError::NotText(what)) => {
             let help = "Save the file as UTF-8.";
             Mistake::new(at, format!("`{named}` is {what}, not UTF-8 text"), "named here").help(help)

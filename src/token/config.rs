@@ -2,6 +2,7 @@
 
 use super::chat::ChatTemplate;
 use super::error::TokenError;
+use crate::bounds;
 use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ fn named(value: &Value) -> Option<&str> {
 
 /// None where there is no such file.
 fn read(path: &Path) -> Result<Option<String>, TokenError> {
-    match std::fs::read_to_string(path) {
+    match bounds::read_text(path, bounds::CONFIG) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(TokenError::Read { path: path.to_owned(), source }),

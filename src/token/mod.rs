@@ -23,6 +23,7 @@ pub use shape::Text;
 pub use slot::{MARK, Slot};
 pub use text::Growing;
 
+use crate::bounds;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -57,7 +58,7 @@ impl Tokenizer {
         if path.is_dir() && !file.exists() {
             return Err(TokenError::NotThere { path: path.to_owned() });
         }
-        let bytes = std::fs::read(&file).map_err(|source| TokenError::Read { path: file.clone(), source })?;
+        let bytes = bounds::read(&file, bounds::TOKENIZER).map_err(|source| TokenError::Read { path: file.clone(), source })?;
         let fields = config::fields(&file)?;
         let tokenizer = Tokenizer::parsed(&file, &bytes)?;
         let bos = config::bos(&fields).and_then(|name| tokenizer.inner.token_to_id(name));

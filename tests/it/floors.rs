@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[(&str, u8)] = &[
     ("model", 0),
     ("stats", 1),
+    ("bounds", 1),
     ("scenario", 2),
     ("pace", 2),
     ("wire", 2),
@@ -29,7 +30,7 @@ const FLOORS: &[(&str, u8)] = &[
 const DOORS: &[(&str, &[&str])] = &[
     ("serde_yaml", &["scenario/"]),
     ("granit_parser", &["scenario/"]),
-    ("minijinja", &["scenario/", "token/", "view/"]),
+    ("minijinja", &["bounds/", "scenario/", "token/", "view/"]),
     ("minijinja_contrib", &["token/"]),
     ("jsonpath_rust", &["wire/custom"]),
     ("tokenizers", &["token/"]),

@@ -9,6 +9,7 @@ mod compat;
 mod data;
 mod datasets;
 mod docs;
+mod doors;
 mod early;
 mod floors;
 mod gates;

@@ -25,9 +25,9 @@ pub use table::Table;
 
 use super::error::PromptError;
 use super::{Setting, cache};
+use crate::bounds;
 use crate::model::dataset::CommandSpec;
 use source::Origin;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -70,6 +70,6 @@ fn locate(kind: &Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result
 }
 
 fn disk(path: &Path) -> Result<(PathBuf, Origin), PromptError> {
-    let file = File::open(path).map_err(|source| PromptError::Read { path: path.to_owned(), source })?;
+    let file = bounds::open_stream(path).map_err(|source| PromptError::Read { path: path.to_owned(), source })?;
     Ok((path.to_owned(), Origin::Disk(file)))
 }

@@ -5,11 +5,13 @@ use super::reading::record;
 use super::shared::Shared;
 use super::sniff::{Format, HEAD, extension, sniff};
 use super::source::{Origin, Scanned};
+use crate::bounds;
 use crate::model::dataset::Order;
 use crate::prompts::error::PromptError;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
+use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
 
 /// Bytes read at once.
@@ -97,6 +99,10 @@ impl Scan<'_> {
                 let (format, instead) = ("a compressed parquet file", "a parquet file as it is");
                 return Err(PromptError::Format { path: reading.path.clone(), format, instead });
             }
+            if text.len() as u64 > bounds::ROW {
+                let problem = format!("no row ends within {}", bounds::size(bounds::ROW));
+                return Err(self.shared.row_error(0, 0, problem));
+            }
             let known = if json { Some(Format::Lines) } else { sniff(reading.kind.taste, &extension, text, count == 0) };
             if let Some(format) = known {
                 return Ok((format, head));
@@ -144,8 +150,9 @@ impl Rows<'_> {
         let Format::Csv(delimiter) = self.format else { return Ok(Vec::new()) };
         let text = std::str::from_utf8(&bytes).map_err(|_| wrong("the header is not UTF-8".into()))?;
         let header: Vec<String> = record(text, delimiter).map_err(wrong)?.iter().map(|name| name.trim().to_owned()).collect();
-        match header.iter().enumerate().find(|(index, name)| header[..*index].contains(name)) {
-            Some((_, twice)) => Err(wrong(format!("the header names the column `{twice}` twice"))),
+        let mut seen = HashSet::new();
+        match header.iter().find(|name| !seen.insert(name.as_str())) {
+            Some(twice) => Err(wrong(format!("the header names the column `{twice}` twice"))),
             None => Ok(header),
         }
     }

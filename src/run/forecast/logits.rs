@@ -1,5 +1,6 @@
 //! What kept logits will take on the disk.
 
+use crate::bounds;
 use crate::engine::local::ask::LOGITS_AT_ONCE;
 use crate::model::local::Local;
 use crate::model::plan::{Case, Plan};
@@ -56,7 +57,7 @@ fn vocabulary(model: &str) -> Option<u64> {
     if model.starts_with("random:") {
         return Some(Tokenizer::builtin().vocabulary() as u64);
     }
-    let text = std::fs::read_to_string(Path::new(model).join("config.json")).ok()?;
+    let text = bounds::read_text(&Path::new(model).join("config.json"), bounds::CONFIG).ok()?;
     serde_json::from_str::<Value>(&text).ok()?.get("vocab_size")?.as_u64()
 }
 

@@ -3,15 +3,19 @@
 use super::{Fault, Mistake};
 use crate::scenario::source::Sources;
 use crate::scenario::tree::Span;
+use std::collections::HashMap;
 
 /// A variable without a value is one mistake, however many places use it.
 pub(super) fn join_variables(mistakes: Vec<Mistake>) -> Vec<Mistake> {
     let mut joined: Vec<Mistake> = Vec::new();
+    let mut first: HashMap<String, usize> = HashMap::new();
     for mistake in mistakes {
-        let same = |known: &&mut Mistake| known.variable.is_some() && known.variable == mistake.variable;
-        match joined.iter_mut().find(same) {
-            Some(first) => first.again.push(mistake.at),
-            None => joined.push(mistake),
+        match mistake.variable.as_ref().and_then(|name| first.get(name)) {
+            Some(index) => joined[*index].again.push(mistake.at),
+            None => {
+                first.extend(mistake.variable.clone().map(|name| (name, joined.len())));
+                joined.push(mistake);
+            }
         }
     }
     joined

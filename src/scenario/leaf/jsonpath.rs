@@ -1,6 +1,7 @@
 //! JSONPaths (RFC 9535) into a response, and the end marker of a stream. Whether a path compiles is known when the protocol is
 //! made; here it is held against what every path looks like.
 
+use crate::bounds;
 use crate::model::request::Done;
 use crate::scenario::block::Leaf;
 use crate::scenario::fault::{Mistake, Review};
@@ -65,6 +66,9 @@ fn check_path(node: &Node, review: &mut Review) {
         };
         review.push(Mistake::new(node.at, message, label));
     } else if let Some((range, label)) = unbalanced(&text) {
+        let at = review.sources.part(node, &text, range);
+        review.push(Mistake::new(at, message, label));
+    } else if let Err((range, label)) = bounds::check_path(&text) {
         let at = review.sources.part(node, &text, range);
         review.push(Mistake::new(at, message, label));
     }

@@ -11,15 +11,18 @@ use std::collections::HashMap;
 /// Nodes in one file at the most, aliases counted by what they stand for: nine lines of nested aliases must not fill the memory.
 const MOST_NODES: usize = 200_000;
 
+/// Values within each other, aliases counted by what they stand for: what walks a tree recurses.
+const DEEPEST: usize = 100;
+
 /// The tree of a text. `text` is a part of the source `file` that begins at byte `shift`. None where it is not YAML at all;
 /// what is wrong stands in the review then.
 pub(crate) fn parse(file: usize, shift: usize, text: &str, review: &mut Review) -> Option<Node> {
     let mut options = Options::default();
     options.emit_comments = false;
-    options.flow_nesting_limit = 100;
-    options.block_nesting_limit = 100;
+    options.flow_nesting_limit = DEEPEST;
+    options.block_nesting_limit = DEEPEST;
     let events = Parser::new_from_str_with_options(text, options);
-    Builder { events, file, shift, text, anchors: HashMap::new(), nodes: 0, review }.document()
+    Builder { events, file, shift, text, anchors: HashMap::new(), nodes: 0, depth: 0, review }.document()
 }
 
 struct Builder<'t, 'r> {
@@ -29,6 +32,8 @@ struct Builder<'t, 'r> {
     text: &'t str,
     anchors: HashMap<usize, Node>,
     nodes: usize,
+    /// Lists and mappings around the value that is read.
+    depth: usize,
     review: &'r mut Review,
 }
 
@@ -74,6 +79,13 @@ impl<'t> Builder<'t, '_> {
 
     fn node(&mut self, event: Event<'t>, at: Span) -> Option<Node> {
         self.count(1, at)?;
+        self.depth += 1;
+        let node = self.read(event, at);
+        self.depth -= 1;
+        node
+    }
+
+    fn read(&mut self, event: Event<'t>, at: Span) -> Option<Node> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let data = self.scalar(&text, style, tag.as_deref(), at);
@@ -88,7 +100,14 @@ impl<'t> Builder<'t, '_> {
                 Some(self.anchored(anchor, node))
             }
             Event::Alias(anchor) => match self.anchors.get(&anchor).cloned() {
-                Some(node) => self.count(size(&node), at).map(|()| node),
+                Some(node) => {
+                    self.count(size(&node), at)?;
+                    if self.depth + depth(&node) > DEEPEST + 1 {
+                        let message = format!("more than {DEEPEST} values within each other");
+                        return self.stop(Mistake::new(at, message, "stands for a value that is too deep here"));
+                    }
+                    Some(node)
+                }
                 None => self.stop(Mistake::new(at, "an alias inside of its own anchor", "stands for itself")),
             },
             _ => self.stop(Mistake::new(at, "invalid YAML: a value is missing", "the parser stopped here")),
@@ -135,11 +154,12 @@ impl<'t> Builder<'t, '_> {
     fn map(&mut self, open: Span) -> Option<Node> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut merges: Vec<Node> = Vec::new();
+        let mut known: HashMap<String, Span> = HashMap::new();
         loop {
             let (event, key_at) = self.next()?;
             if event == Event::MappingEnd {
                 let whole = self.around(open, key_at, entries.iter().flat_map(|entry| [entry.key_at, entry.value.at]));
-                merges.iter().for_each(|merge| fold(&mut entries, merge));
+                merges.iter().for_each(|merge| fold(&mut entries, &mut known, merge));
                 return Some(Node::new(whole, Data::Map(entries)));
             }
             let (key, merging) = match event {
@@ -159,10 +179,11 @@ impl<'t> Builder<'t, '_> {
             }
             if merging {
                 self.merge(value, &mut merges);
-            } else if let Some(first) = entries.iter().find(|entry| entry.key == key) {
+            } else if let Some(first) = known.get(&key).copied() {
                 let mistake = Mistake::new(key_at, format!("duplicate key `{key}`"), "second value");
-                self.review.push(mistake.also(first.key_at, "first value").help("Keep one of the two."));
+                self.review.push(mistake.also(first, "first value").help("Keep one of the two."));
             } else {
+                known.insert(key.clone(), key_at);
                 entries.push(Entry { key, key_at, value });
             }
         }
@@ -212,9 +233,15 @@ fn size(node: &Node) -> usize {
     1 + node.items().iter().map(size).sum::<usize>() + node.entries().iter().map(|entry| size(&entry.value)).sum::<usize>()
 }
 
-fn fold(entries: &mut Vec<Entry>, merge: &Node) {
+fn depth(node: &Node) -> usize {
+    let items = node.items().iter().chain(node.entries().iter().map(|entry| &entry.value));
+    1 + items.map(depth).max().unwrap_or(0)
+}
+
+fn fold(entries: &mut Vec<Entry>, known: &mut HashMap<String, Span>, merge: &Node) {
     for entry in merge.entries() {
-        if !entries.iter().any(|own| own.key == entry.key) {
+        if !known.contains_key(&entry.key) {
+            known.insert(entry.key.clone(), entry.key_at);
             entries.push(entry.clone());
         }
     }

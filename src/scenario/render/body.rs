@@ -30,7 +30,7 @@ impl Body {
             Value::String(text) => match leaf::compile(text) {
                 Ok(Leaf::Constant(text)) => Body::Constant(Value::String(text)),
                 Ok(leaf) => Body::Leaf(leaf, path.to_owned()),
-                Err(message) => return Err(RenderError::Leaf { at: path.to_owned(), message }),
+                Err(error) => return Err(RenderError::Leaf { at: path.to_owned(), message: error.message }),
             },
             Value::Array(items) => {
                 let items = items.iter().enumerate().map(|(index, item)| Body::compile(item, &below(&index.to_string())));
@@ -51,7 +51,7 @@ impl Body {
             Body::Constant(value) => Ok(value.clone()),
             Body::Leaf(leaf, at) => {
                 let value = leaf.eval(|path| scope.lookup(path), || scope.context());
-                value.map_err(|message| RenderError::Leaf { at: at.clone(), message })
+                value.map_err(|error| RenderError::Leaf { at: at.clone(), message: error.message })
             }
             Body::List(items) => Ok(Value::Array(items.iter().map(|item| item.eval(scope, sparse)).collect::<Result<_, _>>()?)),
             Body::Map(pairs) => {

@@ -7,7 +7,7 @@ use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::quantity::{QUANTITY, quantity};
 use crate::scenario::leaf::word::{FLAG_OR_COUNT, TEXTS};
 use crate::scenario::near::{list, near};
-use crate::scenario::render::leaf::{self, Leaf, ROOTS};
+use crate::scenario::render::leaf::{self, Leaf, LeafError, ROOTS};
 use crate::scenario::sections::{Draft, extract, local, manners, say};
 use crate::scenario::template;
 use crate::scenario::tree::{Data, Node};
@@ -135,10 +135,18 @@ fn leaves(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &
     node.items().iter().for_each(|item| leaves(item, draft, used, review));
     node.entries().iter().for_each(|entry| leaves(&entry.value, draft, used, review));
     let Data::Text(text) = &node.data else { return };
+    let wrong = |what: &str, error: LeafError, review: &mut Review| {
+        let at = error.range.map_or(node.at, |range| review.sources.part(node, text, range));
+        review.push(Mistake::new(at, what, error.message));
+    };
     match leaf::compile(text) {
-        Err(error) => review.push(Mistake::new(node.at, "this template does not parse", error)),
+        Err(error) => wrong("this template does not parse", error, review),
         Ok(leaf) => {
+            let before = review.count();
             variables(&leaf, node, draft, review);
+            if let Some(error) = leaf.trial(text).filter(|_| review.count() == before) {
+                wrong("this template cannot be rendered", error, review);
+            }
             used.append(&mut leaf.variables());
         }
     }

@@ -174,9 +174,11 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds)
     let apart: BTreeSet<String> = cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
     let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
     reference::axes(grounds.root, &apart.into_iter().chain(staged).collect(), review);
+    // A case is copied to look at its lines and stages, and thousands of checks must not be copied with it each time.
+    let mut given: Vec<(Vec<Check>, _)> = cases.iter().map(|_| (Vec::new(), Vec::new())).collect();
     for limit in limits {
         let mut about = false;
-        for case in cases.iter_mut() {
+        for (case, (checks, stage_checks)) in cases.iter_mut().zip(&mut given) {
             let staged = !case.load.shape.stages().is_empty();
             let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
             if all.covers(&limit.check.when) {
@@ -184,31 +186,39 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds)
                 // Rounds are looked at one by one, and any of them may give the case up.
                 let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
                 let check = relative::resolved(limit, case, grounds, review);
-                case.checks.push(Check { abort: check.abort.map(share), ..check });
+                checks.push(Check { abort: check.abort.map(share), ..check });
                 about = true;
             }
             if staged {
-                about |= assign_stages(limit, case, (rounds, grounds), review);
+                let own = assign_stages(limit, case, (rounds, grounds), review);
+                about |= own.is_some();
+                stage_checks.extend(own.into_iter().flatten());
             }
         }
         if !about {
             nowhere(limit, cases, review);
         }
     }
+    for (case, (checks, stage_checks)) in cases.iter_mut().zip(given) {
+        case.checks.extend(checks);
+        case.stage_checks.extend(stage_checks);
+    }
 }
 
-/// Whether the limit is about a stage of this case, of which it becomes one then.
-fn assign_stages(limit: &Limit<'_>, case: &mut Case, (rounds, grounds): (u32, &Grounds<'_>), review: &mut Review) -> bool {
+/// The limit as those of the stages of this case that it is about, if it is about any.
+fn assign_stages(
+    limit: &Limit<'_>,
+    case: &Case,
+    (rounds, grounds): (u32, &Grounds<'_>),
+    review: &mut Review,
+) -> Option<Vec<Check>> {
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
     let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
     // Of a limit about all of them the whole case has told what is wrong.
     if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
         possible(limit, stage, (rounds, &grounds.telemetry), review);
     }
-    if !about.is_empty() {
-        case.stage_checks.extend(relative::stages(limit, &about, grounds, review));
-    }
-    !about.is_empty()
+    (!about.is_empty()).then(|| relative::stages(limit, &about, grounds, review).into_iter().collect())
 }
 
 fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {

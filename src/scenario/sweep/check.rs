@@ -47,7 +47,8 @@ fn kind(entry: &Entry, table: &'static Block, review: &mut Review) -> Option<&'s
     if let Some(kind) = kind.filter(|kind| kind.is_scalar()) {
         return Some(kind);
     }
-    let paths: Vec<String> = table.scalar_paths().into_iter().map(|(path, _)| path).collect();
+    let paths = if review.is_flooded() { Vec::new() } else { table.scalar_paths() };
+    let paths: Vec<String> = paths.into_iter().map(|(path, _)| path).collect();
     let label = match (kind, near(&entry.key, paths.iter().map(String::as_str).chain(WORDS))) {
         (Some(_), _) => "cannot be swept: it is not one value".to_owned(),
         (None, Some(meant)) => format!("did you mean `{meant}`?"),

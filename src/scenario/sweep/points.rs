@@ -4,6 +4,7 @@ use super::{WORDS, groups};
 use crate::model::labels::Scalar;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::tree::{Entry, Node, Span};
+use std::collections::HashMap;
 
 /// More cases than anybody waits for.
 const MOST: usize = 10_000;
@@ -132,10 +133,26 @@ fn whole(row: &Point) -> Span {
     Span { end: row.iter().map(|setting| setting.value.at.end).max().unwrap_or(first.end), ..first }
 }
 
+/// What equal points have in common: their paths and values, numbers by their value.
+fn key(point: &Point) -> Vec<(&str, String)> {
+    let value = |setting: &Setting| {
+        let scalar = setting.value.scalar()?;
+        Some(scalar.number().map_or_else(|| scalar.to_string(), |number| (number + 0.0).to_string()))
+    };
+    let mut key: Vec<_> = point.iter().map(|own| (own.path.as_str(), value(own).unwrap_or_default())).collect();
+    key.sort();
+    key
+}
+
 fn unique(points: &[Point], review: &mut Review) {
+    // Only points with the same key can be equal.
+    let mut known: HashMap<Vec<(&str, String)>, Vec<usize>> = HashMap::new();
     for (index, point) in points.iter().enumerate() {
         let equal = |other: &&Point| other.len() == point.len() && point.iter().all(|setting| holds(other, setting));
-        if let Some(first) = points[..index].iter().find(equal) {
+        let alike = known.entry(key(point)).or_default();
+        let first = alike.iter().map(|at| &points[*at]).find(equal);
+        alike.push(index);
+        if let Some(first) = first {
             // Of equal cases the values that stand elsewhere are the ones that were written twice.
             let again = point
                 .iter()

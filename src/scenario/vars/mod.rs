@@ -6,14 +6,22 @@
 
 mod pieces;
 
+use crate::bounds;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::near::near;
-use crate::scenario::tree::{Data, Entry, Node, Part, joined};
+use crate::scenario::tree::{Data, Entry, Node, Part, Span, joined};
 use pieces::{Meaning, Piece};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A reference may lead to another one, so many times at the most: further ones go round in circles.
 const MOST_STEPS: usize = 16;
+
+/// What variables may make of a scenario, in bytes; a value counts as [`VALUE`].
+const MOST_BYTES: usize = 64 << 20;
+const VALUE: usize = 64;
+/// Values within each other, in all the references that are followed at once.
+const DEEPEST: usize = 150;
 
 /// What texts are expanded with.
 pub(crate) struct World<'a> {
@@ -23,6 +31,7 @@ pub(crate) struct World<'a> {
     pub root: &'a Node,
     /// Paths that the matrix sets.
     pub swept: &'a BTreeSet<String>,
+    vars: OnceCell<HashMap<String, usize>>,
 }
 
 /// Whose `{{ … }}` a text holds.
@@ -34,10 +43,16 @@ enum Mode {
     Body,
 }
 
-impl World<'_> {
+impl<'a> World<'a> {
+    /// What texts are expanded with.
+    pub fn new(env: &'a BTreeMap<String, String>, root: &'a Node, swept: &'a BTreeSet<String>) -> World<'a> {
+        World { env, root, swept, vars: OnceCell::new() }
+    }
+
     /// The whole scenario with its variables replaced; `vars` itself stays as it is.
     pub fn scenario(&self, review: &mut Review) -> Node {
         let mut root = self.root.clone();
+        review.expanded.bytes = 0;
         if let Data::Map(entries) = &mut root.data {
             for entry in entries.iter_mut().filter(|entry| entry.key != "vars") {
                 review.section.clone_from(&entry.key);
@@ -87,6 +102,31 @@ impl World<'_> {
     }
 
     fn node(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {
+        if self.spend(VALUE, node.at, review) || review.expanded.depth == DEEPEST {
+            if review.expanded.depth == DEEPEST {
+                let message = format!("references lead more than {DEEPEST} values deep");
+                review.push(Mistake::new(node.at, message, "too deep here"));
+            }
+            return Node::new(node.at, Data::Null);
+        }
+        review.expanded.depth += 1;
+        let expanded = self.below(node, mode, step, review);
+        review.expanded.depth -= 1;
+        expanded
+    }
+
+    /// Whether variables have made too much of the scenario, with `bytes` more.
+    fn spend(&self, bytes: usize, at: Span, review: &mut Review) -> bool {
+        review.expanded.bytes = review.expanded.bytes.saturating_add(bytes);
+        let spent = review.expanded.bytes > MOST_BYTES;
+        if spent && !std::mem::replace(&mut review.expanded.said, true) {
+            let message = format!("variables make more than {} of this scenario", bounds::size(MOST_BYTES as u64));
+            review.push(Mistake::new(at, message, "one too many"));
+        }
+        spent
+    }
+
+    fn below(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {
         let data = match &node.data {
             Data::List(items) => Data::List(items.iter().map(|item| self.node(item, mode, step, review)).collect()),
             Data::Map(entries) => {
@@ -114,7 +154,14 @@ impl World<'_> {
             return node.clone();
         }
         let alone = matches!(pieces.as_slice(), [Piece { meaning: Meaning::Env { .. }, .. }]);
-        let parts: Vec<Part> = pieces.iter().flat_map(|piece| self.parts(piece, node, text, step, review)).collect();
+        let mut parts: Vec<Part> = Vec::new();
+        for piece in &pieces {
+            let own = self.parts(piece, node, text, step, review);
+            if self.spend(own.iter().map(length).sum(), node.at, review) {
+                break;
+            }
+            parts.extend(own);
+        }
         let text = joined(&parts);
         let data = if alone { Data::plain(&text) } else { Data::Text(text) };
         Node { at: node.at, data, parts: Some(parts.into()) }
@@ -130,7 +177,7 @@ impl World<'_> {
                 review.push(Mistake::new(at, message.clone(), "cannot be replaced").help(help.clone()));
                 Vec::new()
             }
-            Meaning::Env { name, default } => self.variable(name, default.as_deref(), (node, text, piece), review),
+            Meaning::Env { name, default } => self.variable(name, default.as_deref(), (node, text, piece), step, review),
             Meaning::Ref(path) if self.swept.contains(path) => vec![Part::Ref(path.clone())],
             Meaning::Ref(path) => {
                 let found = self.refer(path, node, piece, step, review);
@@ -140,21 +187,34 @@ impl World<'_> {
     }
 
     /// `:-` holds for a variable that is empty, too, as in a shell and in Compose.
-    fn variable(&self, name: &str, default: Option<&str>, (node, text, piece): Site<'_>, review: &mut Review) -> Vec<Part> {
+    fn variable(
+        &self,
+        name: &str,
+        default: Option<&str>,
+        (node, text, piece): Site<'_>,
+        step: usize,
+        review: &mut Review,
+    ) -> Vec<Part> {
         let value = self.env.get(name).filter(|value| default.is_none() || !value.is_empty());
         if let Some(value) = value {
             return vec![Part::Env { name: name.to_owned(), value: value.clone() }];
         }
         if let Some(default) = default {
+            if step == MOST_STEPS {
+                let message = format!("more than {MOST_STEPS} defaults within each other");
+                review.push(Mistake::new(node.at, message, "too deep"));
+                return Vec::new();
+            }
             let inner = Node::new(node.at, Data::Text(default.to_owned()));
-            let inner = self.leaf(&inner, default, Mode::Body, 0, review);
+            let inner = self.leaf(&inner, default, Mode::Body, step + 1, review);
             return inner.parts.map_or(vec![Part::Literal(default.to_owned())], |parts| parts.to_vec());
         }
         if review.sources.stored {
             return vec![Part::Env { name: name.to_owned(), value: format!("${{{name}}}") }];
         }
         let at = review.sources.part(node, text, piece.range.clone());
-        let label = near(name, self.env.keys().map(String::as_str)).filter(|near| *near != name);
+        let known = self.env.keys().map(String::as_str).filter(|_| !review.is_flooded());
+        let label = near(name, known).filter(|near| *near != name);
         let label = label.map_or("is not set".to_owned(), |near| format!("did you mean `{near}`?"));
         let mistake = Mistake::new(at, format!("environment variable `{name}` is not set"), label);
         review.lacks(node.at, name, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
@@ -168,17 +228,31 @@ impl World<'_> {
             review.push(Mistake::new(at, format!("`{path}` leads back to itself"), "this reference never ends"));
             return None;
         }
-        if let Some(found) = self.root.get(path) {
+        if let Some(found) = self.find(path) {
             let value = self.node(found, Mode::Plain, step + 1, review);
             review.inherit(found.at, node.at);
             return Some(value);
         }
-        let names: Vec<String> = self.names();
+        let names = if review.is_flooded() { Vec::new() } else { self.names() };
         let label = near(path, names.iter().map(String::as_str))
             .map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
         let mistake = Mistake::new(at, format!("unknown reference `{path}`"), label);
         review.push(mistake.help("A text may refer to `vars` and to fields that this file sets; {{ \"{{\" }} is two braces."));
         None
+    }
+
+    /// The value at a path. The entries of `vars` are found by name, for there may be thousands.
+    fn find(&self, path: &str) -> Option<&Node> {
+        let (section, name) = path.split_once('.').unwrap_or((path, ""));
+        if section != "vars" || name.is_empty() || name.contains('.') {
+            return self.root.get(path);
+        }
+        let vars = self.vars.get_or_init(|| {
+            let entries = self.root.entry("vars").map(|vars| vars.value.entries()).unwrap_or_default();
+            entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect()
+        });
+        let entry = self.root.entry("vars")?.value.entries().get(*vars.get(name)?)?;
+        (!entry.value.is_null()).then_some(&entry.value)
     }
 
     fn names(&self) -> Vec<String> {
@@ -200,6 +274,12 @@ impl World<'_> {
             (None, Data::Text(text)) => vec![Part::Literal(text)],
             (None, data) => vec![Part::Literal(Node::new(node.at, data).json().to_string())],
         }
+    }
+}
+
+fn length(part: &Part) -> usize {
+    match part {
+        Part::Literal(text) | Part::Env { value: text, .. } | Part::Ref(text) => text.len(),
     }
 }
 

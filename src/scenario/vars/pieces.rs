@@ -50,13 +50,14 @@ pub(super) fn of_parts(parts: &[Part]) -> Vec<Piece> {
 pub(super) fn of_text(text: &str, body: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut done, mut at) = (0, 0);
+    let last_close = text.rfind("}}");
     while let Some(found) = text[at..].find(['$', '{']).map(|offset| at + offset) {
         let rest = &text[found..];
         let piece = if rest.starts_with("$${") {
             Some((3, Meaning::Literal("${".to_owned())))
         } else if rest.starts_with("${") {
             Some(variable(rest))
-        } else if rest.starts_with("{{") {
+        } else if rest.starts_with("{{") && !(body && last_close.is_none_or(|last| last < found)) {
             reference(rest, body)
         } else {
             None

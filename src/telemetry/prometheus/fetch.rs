@@ -1,5 +1,6 @@
 //! A page over HTTP, again and again on one connection.
 
+use crate::bounds;
 use crate::model::target::{Secret, Tls};
 use flate2::read::MultiGzDecoder;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
@@ -98,7 +99,8 @@ fn client(url: &Url, tls: &Tls, patience: Duration) -> Result<Client, FetchError
     if is_loopback(url) {
         builder = builder.no_proxy();
     }
-    let read = |path: &str| std::fs::read(path).map_err(|error| FetchError::Settings(format!("{path}: {error}")));
+    let read =
+        |path: &str| bounds::read(path.as_ref(), bounds::TEXT).map_err(|error| FetchError::Settings(format!("{path}: {error}")));
     if let Some(path) = &tls.ca {
         let bad = |error: reqwest::Error| FetchError::Settings(format!("{path}: {}", cause(&error)));
         builder = builder.tls_certs_merge(Certificate::from_pem_bundle(&read(path)?).map_err(bad)?);

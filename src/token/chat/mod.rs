@@ -7,8 +7,9 @@
 
 mod python;
 
+use crate::bounds;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value as Jinja, syntax::SyntaxConfig};
+use minijinja::{Environment, Error, ErrorKind, Value as Jinja, syntax::SyntaxConfig};
 use serde_json::{Map, Value, json};
 
 /// Tokens that a tokenizer_config.json names and a template may speak of.
@@ -30,8 +31,13 @@ impl ChatTemplate {
     /// # Errors
     /// What the template engine said.
     pub fn new(source: &str, config: &Map<String, Value>) -> Result<ChatTemplate, String> {
-        let mut environment = Environment::new();
-        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        let source = plain_tags(source);
+        bounds::check_depth(&source).map_err(|(at, message)| {
+            let line = source[..at.start].matches('\n').count() + 1;
+            format!("{message} (line {line})")
+        })?;
+        let parts = walks_parts(&source);
+        let mut environment = bounds::environment();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
         environment.set_syntax(syntax.build().map_err(|error| error.to_string())?);
@@ -47,8 +53,8 @@ impl ChatTemplate {
                 environment.add_global(name, token.to_owned());
             }
         }
-        environment.add_template_owned(NAME, plain_tags(source)).map_err(|error| reason(&error))?;
-        Ok(ChatTemplate { environment, parts: walks_parts(source) })
+        environment.add_template_owned(NAME, source).map_err(|error| reason(&error))?;
+        Ok(ChatTemplate { environment, parts })
     }
 
     /// What the model reads, up to where its reply begins. `tools` are those of the request.
@@ -59,7 +65,7 @@ impl ChatTemplate {
         let messages: Vec<Value> = messages.iter().map(|message| self.prepared(message)).collect();
         let context = json!({ "messages": messages, "tools": tools, "documents": null, "add_generation_prompt": true });
         let template = self.environment.get_template(NAME).map_err(|error| reason(&error))?;
-        template.render(Serde(&context)).map_err(|error| reason(&error))
+        bounds::render(&template, Jinja::from(Serde(&context))).map_err(|error| reason(&error))
     }
 
     /// A message as servers hand it to the template: its content in the one form that the template reads, the

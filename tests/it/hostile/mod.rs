@@ -1,9 +1,10 @@
 //! Hostile input from seeded generators: damaged files, servers and scenarios.
 
+mod scenarios;
 mod servers;
 
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
 
 /// How many trials a campaign makes: `default`, times the whole number in `LLMSCEN_HOSTILE`.
 pub fn trials(default: usize) -> usize {

@@ -8,6 +8,7 @@ use super::weights::folder::Folder;
 use super::weights::gguf::Gguf;
 use super::weights::{Tally, timed};
 use super::{Model, config, gguf, random};
+use crate::bounds;
 use crate::engine::local::error::LocalError;
 use crate::model::local::{self, Dtype, Loaded, Local};
 use crate::model::seed::Seed;
@@ -43,7 +44,7 @@ pub fn check(path: &Path) -> Result<(), LocalError> {
 }
 
 fn read_config(file: &Path) -> Result<Config, LocalError> {
-    let text = std::fs::read_to_string(file).map_err(|source| LocalError::Read { path: file.to_owned(), source })?;
+    let text = bounds::read_text(file, bounds::CONFIG).map_err(|source| LocalError::Read { path: file.to_owned(), source })?;
     Config::read(file, &text)
 }
 
@@ -117,7 +118,7 @@ fn folder(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError
 /// The tokens that end a text by generation_config.json, which is where chat models name theirs.
 fn generation(folder: &Path) -> Result<Vec<u32>, LocalError> {
     let path = folder.join("generation_config.json");
-    match std::fs::read_to_string(&path) {
+    match bounds::read_text(&path, bounds::CONFIG) {
         Ok(text) => {
             let value: Value = serde_json::from_str(&text)
                 .map_err(|error| LocalError::Malformed { path: path.clone(), reason: error.to_string() })?;

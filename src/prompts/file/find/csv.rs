@@ -1,6 +1,6 @@
 //! The records of a CSV text: quoted fields may hold line ends.
 
-use super::{Finder, Flaw, Span, file};
+use super::{Finder, Flaw, Span, file, fits};
 use memchr::{memchr, memchr3};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -45,7 +45,7 @@ impl Finder for Records {
             match self.place {
                 Place::Quoted => match memchr(b'"', &piece[used..]) {
                     Some(next) => (used, self.place) = (used + next + 1, Place::Quote),
-                    None => return Ok(()),
+                    None => break,
                 },
                 Place::Quote if byte == b'"' => (used, self.place) = (used + 1, Place::Quoted),
                 Place::Quote => self.place = Place::Plain,
@@ -60,12 +60,12 @@ impl Finder for Records {
                     }
                     None => {
                         self.place = Place::Plain;
-                        return Ok(());
+                        break;
                     }
                 },
             }
         }
-        Ok(())
+        fits(self.start, at + piece.len() as u64)
     }
 
     fn end(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {

@@ -1,6 +1,6 @@
 //! Lines that are not blank.
 
-use super::{Finder, Flaw, Span, file};
+use super::{Finder, Flaw, Span, file, fits};
 use memchr::memchr;
 
 /// Lines without their line ends (`\n` or `\r\n`).
@@ -47,7 +47,7 @@ impl Finder for Lines {
             (rest, at) = (&after[1..], at + end as u64 + 1);
         }
         self.grow(rest, at);
-        Ok(())
+        fits(self.line.as_ref().map(|line| line.start), at + rest.len() as u64)
     }
 
     fn end(&mut self, _at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {

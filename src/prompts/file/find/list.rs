@@ -1,6 +1,6 @@
 //! The elements of a JSON list. Only quotes and brackets are looked at: whether an element is JSON shows when it is read.
 
-use super::{Finder, Flaw, Span, file};
+use super::{Finder, Flaw, Span, file, fits};
 use memchr::memchr2;
 
 const NO_SEPARATOR: &str = "the JSON list has neither `,` nor `]` after an element";
@@ -114,7 +114,11 @@ impl Finder for List {
             }
             used += self.step(&piece[used..], at + used as u64, rows)?;
         }
-        Ok(())
+        let begun = match self.place {
+            Place::Inside { start, .. } | Place::Scalar { start } => Some(start),
+            _ => None,
+        };
+        fits(begun, at + piece.len() as u64)
     }
 
     fn end(&mut self, at: u64, _rows: &mut Vec<Span>) -> Result<(), Flaw> {

@@ -4,6 +4,8 @@ mod csv;
 mod lines;
 mod list;
 
+use crate::bounds;
+
 pub use csv::Records;
 pub use lines::Lines;
 pub use list::List;
@@ -42,11 +44,18 @@ pub trait Finder: Send {
     fn end(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw>;
 }
 
-/// Files a row; one of 4 GiB or more is none.
+/// Files a row, if it is not too long.
 fn file(start: u64, end: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+    fits(Some(start), end)?;
     let len = u32::try_from(end - start).map_err(|_| Flaw::new(start, "a row of 4 GiB or more"))?;
     rows.push(Span { start, len });
     Ok(())
+}
+
+/// Whether a row that began at `start` may still go on at `end`: a text without a line end must not fill the disk or the memory.
+fn fits(start: Option<u64>, end: u64) -> Result<(), Flaw> {
+    let Some(start) = start.filter(|start| end - start > bounds::ROW) else { return Ok(()) };
+    Err(Flaw::new(start, &format!("the row is longer than {}", bounds::size(bounds::ROW))))
 }
 
 /// The rows of a text that arrives in pieces of this size, for tests: the size must not matter.

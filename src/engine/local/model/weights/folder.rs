@@ -1,6 +1,7 @@
 //! Weights of a Hugging Face folder: safetensors files, one tensor at a time in memory beside what was placed.
 
 use super::{Tally, Weights, timed};
+use crate::bounds;
 use crate::engine::local::error::LocalError;
 use crate::engine::local::model::linear::Matrix;
 use candle_core::{DType, Device, Tensor};
@@ -126,7 +127,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, LocalError> {
         return Ok(vec![folder.join(WHOLE)]);
     }
     let malformed = |reason: String| LocalError::Malformed { path: index.clone(), reason };
-    let text = std::fs::read_to_string(&index).map_err(|source| LocalError::Read { path: index.clone(), source })?;
+    let text = bounds::read_text(&index, bounds::CONFIG).map_err(|source| LocalError::Read { path: index.clone(), source })?;
     let value: Value = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
     let map = value.get("weight_map").and_then(Value::as_object).ok_or_else(|| malformed("it has no `weight_map`".into()))?;
     let names: BTreeSet<&str> = map.values().filter_map(Value::as_str).collect();

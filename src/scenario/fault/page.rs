@@ -1,0 +1,92 @@
+//! The text that a fault points into, as much of it as a terminal can show.
+
+use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Longest line that is shown whole, in bytes.
+const WIDEST: usize = 400;
+/// What is shown of a longer one, before and behind the place.
+const AROUND: usize = 60;
+/// Longest underline, in bytes and lines.
+const LONGEST: (usize, usize) = (2000, 20);
+/// Longest message, in characters.
+const WORDS: usize = 4000;
+
+/// A text and its name.
+#[derive(Clone, Debug)]
+pub(super) struct Page {
+    name: String,
+    text: Arc<str>,
+}
+
+impl Page {
+    pub fn new(name: &str, text: Arc<str>) -> Page {
+        Page { name: name.to_owned(), text }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl SourceCode for Page {
+    /// Of a long line only the stretch around the place: columns are padded with a width that has 16 bits.
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let text = &*self.text;
+        let whole = text.read_span(span, before, after)?;
+        let (mut range, mut line) = (whole.span().offset()..whole.span().offset() + whole.data().len(), whole.line());
+        if whole.data().split(|byte| *byte == b'\n').any(|line| line.len() > WIDEST) {
+            let (start, end) = (span.offset().min(text.len()), (span.offset() + span.len()).min(text.len()));
+            let line_start = text.as_bytes()[..start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let line_end = text.as_bytes()[end..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| end + at);
+            let from = text.floor_char_boundary(start.saturating_sub(AROUND)).max(line_start);
+            let to = text.ceil_char_boundary((end + AROUND).min(text.len())).min(line_end);
+            line += text.as_bytes()[range.start.min(from)..from].iter().filter(|byte| **byte == b'\n').count();
+            range = from..to;
+        }
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.name.clone(),
+            &text.as_bytes()[range.clone()],
+            (range.start, range.len()).into(),
+            line,
+            whole.column(),
+            whole.line_count(),
+        )))
+    }
+}
+
+/// The part of a place that is underlined: of one that is too long, the beginning of its first line.
+pub(super) fn clipped(text: &str, range: Range<usize>) -> Range<usize> {
+    let Some(own) = text.get(range.clone()) else {
+        let at = text.floor_char_boundary(range.start.min(text.len()));
+        return at..at;
+    };
+    let longest = own.split('\n').map(str::len).max().unwrap_or(0);
+    if longest <= WIDEST && own.len() <= LONGEST.0 && own.matches('\n').count() < LONGEST.1 {
+        return range;
+    }
+    let first = own.split('\n').next().unwrap_or(own).trim_end_matches('\r');
+    range.start..range.start + text_end(first, AROUND)
+}
+
+fn text_end(text: &str, most: usize) -> usize {
+    text.floor_char_boundary(most.min(text.len()))
+}
+
+/// A message that quotes a very long text, cut.
+pub(super) fn shortened(text: String) -> String {
+    match text.char_indices().nth(WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
