@@ -71,6 +71,7 @@ pub fn load_compared(path: &Path, env: &BTreeMap<String, String>, terminal: &mut
 fn say(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> {
     match loaded {
         Ok(Loaded { plan, warnings }) => {
+            terminal.hide(&plan);
             warnings.iter().for_each(|warning| terminal.remark(warning));
             Some(plan)
         }

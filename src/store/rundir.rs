@@ -3,6 +3,7 @@
 use super::atomic::{gone, point, replace};
 use super::error::StoreError;
 use super::{bodies, hlog, journal, manifest, sqlite};
+use crate::model::redact::Redactor;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,8 @@ pub struct Where<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
+    /// Strikes the secrets of the run from what is written here.
+    redactor: Redactor,
 }
 
 impl RunDir {
@@ -66,7 +69,7 @@ impl RunDir {
     }
 
     fn exactly(path: &Path, force: bool) -> Result<RunDir, StoreError> {
-        let run = RunDir { path: path.to_owned() };
+        let run = RunDir { path: path.to_owned(), redactor: Redactor::default() };
         let occupied = FILES[..MARKS].iter().any(|name| run.file(name).exists());
         if occupied && !force {
             return Err(StoreError::Occupied { path: path.to_owned() });
@@ -88,7 +91,7 @@ impl RunDir {
                 Err(error) => return Err(failed(error)),
                 Ok(()) => {
                     point(&runs.join("latest"), &name).map_err(failed)?;
-                    return Ok(RunDir { path: runs.join(name) });
+                    return Ok(RunDir { path: runs.join(name), redactor: Redactor::default() });
                 }
             }
         }
@@ -100,7 +103,7 @@ impl RunDir {
     /// # Errors
     /// Names what is missing.
     pub fn open(path: &Path) -> Result<RunDir, StoreError> {
-        let run = RunDir { path: path.to_owned() };
+        let run = RunDir { path: path.to_owned(), redactor: Redactor::default() };
         let not = |missing: String| Err(StoreError::NotARun { path: path.to_owned(), missing });
         if !path.is_dir() {
             return not(if path.exists() { "it is a file; name its folder".into() } else { "it does not exist".into() });
@@ -115,7 +118,7 @@ impl RunDir {
     /// A folder as it stands.
     #[cfg(test)]
     pub(super) fn at(path: &Path) -> RunDir {
-        RunDir { path: path.to_owned() }
+        RunDir { path: path.to_owned(), redactor: Redactor::default() }
     }
 
     /// The folder.
@@ -128,12 +131,20 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Writes a file, whole or not at all. Folders in its name are made.
+    /// The same folder, from whose text files these secrets are struck.
+    pub fn hiding(self, redactor: Redactor) -> RunDir {
+        RunDir { redactor, ..self }
+    }
+
+    /// Writes a file, whole or not at all, without the secrets of the run in its text. Folders in its name are made.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write_with(name, |out| out.write_all(bytes))
+        match self.redactor.clean_file(name, bytes) {
+            Some(clean) => self.write_with(name, |out| out.write_all(clean.as_bytes())),
+            None => self.write_with(name, |out| out.write_all(bytes)),
+        }
     }
 
     /// The same for what is produced piece by piece.

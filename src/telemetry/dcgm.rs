@@ -4,6 +4,7 @@
 
 use super::prometheus::page::{Page, Sample};
 use super::prometheus::{Fetch, others, patience, series};
+use crate::scenario::secret::shown as address;
 use crate::model::signal::Signal::{self, *};
 use crate::model::target::Tls;
 use crate::model::telemetry::{Scrape, Teller};
@@ -83,7 +84,7 @@ impl Source for Dcgm {
         });
         read.map_err(|reason| {
             tell(Told { name: "up", labels: "", device: None, value: 0.0 });
-            format!("{}: {reason}", self.scrape.url)
+            format!("{}: {reason}", address(&self.scrape.url))
         })
     }
 
@@ -98,7 +99,7 @@ impl Source for Dcgm {
         if absent.is_empty() || self.pages == 0 {
             return Vec::new();
         }
-        vec![format!("{} has no {}: null", self.scrape.url, absent.join(", no "))]
+        vec![format!("{} has no {}: null", address(&self.scrape.url), absent.join(", no "))]
     }
 }
 

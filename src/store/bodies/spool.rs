@@ -10,6 +10,7 @@ use crate::store::journal::{number, some_of};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Name of the file in a run folder.
@@ -80,7 +81,7 @@ impl Spool {
     /// The file cannot be written.
     pub fn append(path: &Path) -> Result<Spool, StoreError> {
         let failed = |source| StoreError::Write { path: path.to_owned(), source };
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
         let begun = file.metadata().map_err(failed)?.len() > 0;
         let mut spool = Spool { path: path.to_owned(), out: BufWriter::with_capacity(1 << 16, file) };
         if !begun {

@@ -7,6 +7,7 @@ pub(super) mod page;
 
 pub(super) use fetch::Fetch;
 
+use crate::scenario::secret::shown as address;
 use crate::model::signal::Signal;
 use crate::model::target::Tls;
 use crate::model::telemetry::{Scrape, Teller};
@@ -80,12 +81,12 @@ impl Source for Prometheus {
         });
         read.map_err(|reason| {
             tell(Told::plain("up", 0.0));
-            format!("{}: {reason}", self.scrape.url)
+            format!("{}: {reason}", address(&self.scrape.url))
         })
     }
 
     fn notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.seen).notes(&self.scrape.url)
+        std::mem::take(&mut self.seen).notes(&address(&self.scrape.url))
     }
 }
 
