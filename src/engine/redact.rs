@@ -2,8 +2,8 @@
 
 use crate::engine::headers::basic;
 use crate::engine::route::Route;
-pub use crate::model::redact::Redactor;
 use crate::model::redact::REDACTED;
+pub use crate::model::redact::Redactor;
 use crate::model::target::{Place, Secret, Target};
 use crate::scenario::secret::{in_url, is_secret_name};
 use http::HeaderMap;

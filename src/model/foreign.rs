@@ -84,7 +84,10 @@ mod tests {
     fn colors_stay_and_other_sequences_do_not() {
         let shown = "\u{1b}[1;31merror\u{1b}[0m \u{1b}[38;2;1;2;3mx";
         assert_eq!(escaped(shown, true), shown);
-        assert_eq!(escaped("\u{1b}[8mx\u{1b}[1;5m\u{1b}[2J\u{1b}]0;t\u{7}", true), r"\u{1b}[8mx\u{1b}[1;5m\u{1b}[2J\u{1b}]0;t\u{7}");
+        assert_eq!(
+            escaped("\u{1b}[8mx\u{1b}[1;5m\u{1b}[2J\u{1b}]0;t\u{7}", true),
+            r"\u{1b}[8mx\u{1b}[1;5m\u{1b}[2J\u{1b}]0;t\u{7}"
+        );
     }
 
     #[test]

@@ -7,10 +7,10 @@ use crate::model::labels::{Labels, Scalar};
 use crate::model::load::{Load, Warmup};
 use crate::model::mix::Entry;
 use crate::model::peer::Peer;
+use crate::model::redact::{DISTINCT, Redactor};
 use crate::model::request::RequestSpec;
 use crate::model::search::Quest;
 use crate::model::seed::Seed;
-use crate::model::redact::{DISTINCT, Redactor};
 use crate::model::target::{Secret, Target};
 use crate::model::telemetry::TelemetrySpec;
 use crate::model::track::Track;
@@ -194,7 +194,6 @@ impl Plan {
     pub fn redactor(&self) -> Redactor {
         Redactor::of_texts(self.secrets.iter().map(Secret::expose), DISTINCT)
     }
-
 
     /// Keeps the cases whose id holds one of these texts; of searches, those with such a case, whole.
     pub fn only(&mut self, texts: &[String]) {

@@ -133,7 +133,7 @@ fn compile(input: &Input<'_>, over: Option<Node>, mut review: Review) -> Result<
         let (plan, baseline) = expand::plan(&root, input.env, &mut review)?;
         let resolved = resolve::resolve(&root, &SCENARIO, &mut review);
         sections::baseline::compare(&baseline, &resolved, &mut review);
-        let secrets: Arc<[Secret]> = origins::secrets(&root, &plan).into();
+        let secrets: Arc<[Secret]> = origins::secrets(&root, &plan, input.env).into();
         let mut plan = Plan { id: resolve::digest(&resolved), resolved, secrets, ..plan };
         plan.cases.iter_mut().for_each(|case| case.target.of_scenario = plan.secrets.clone());
         Some(plan)

@@ -8,7 +8,7 @@ use crate::scenario::secret::{behind_flags, hidden, in_url, is_hidden, is_secret
 use crate::scenario::sections::scenario::SCENARIO;
 use crate::scenario::sections::server::command;
 use crate::scenario::tree::{Node, Part};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Headers of every client, whose values are no secrets.
 const USUAL_HEADERS: [&str; 5] = ["accept", "accept-encoding", "connection", "content-type", "user-agent"];
@@ -52,9 +52,18 @@ struct Found {
 }
 
 /// The secrets of a checked scenario that are distinct enough to be struck from any text.
-pub(crate) fn secrets(root: &Node, plan: &Plan) -> Vec<Secret> {
+pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) -> Vec<Secret> {
     let mut found = Found::default();
     found.walk(root, "");
+    for (name, value) in env {
+        match name.to_lowercase().as_str() {
+            "http_proxy" | "https_proxy" | "all_proxy" | "llmscen_hub" => found.url(value),
+            "hf_token" | "wandb_api_key" | "mlflow_tracking_token" | "mlflow_tracking_password" => {
+                found.certain.insert(value.clone());
+            }
+            _ => {}
+        }
+    }
     found.shown.extend(plan.cases.iter().map(|case| case.id.clone()));
     found.shown.extend(plan.cases.iter().flat_map(|case| case.target.models.iter().map(|model| model.name.clone())));
     // Presets may give it an address of its own.
@@ -118,7 +127,8 @@ impl Found {
         }
         match origin {
             Origin::Secret => {
-                let all = if is_secret_name(path.rsplit('.').next().unwrap_or(path)) { &mut self.certain } else { &mut self.likely };
+                let all =
+                    if is_secret_name(path.rsplit('.').next().unwrap_or(path)) { &mut self.certain } else { &mut self.likely };
                 all.extend(text.rsplit_once(' ').map(|(_, last)| last.to_owned()));
                 all.insert(text);
             }
@@ -129,7 +139,9 @@ impl Found {
     }
 
     fn secret(&mut self, node: &Node) {
-        self.certain.extend(node.text().map(|text| text.into_owned()));
+        let text = node.text().map(|text| text.into_owned());
+        self.certain.extend(text.iter().filter_map(|text| Some(text.rsplit_once(' ')?.1.to_owned())));
+        self.certain.extend(text);
         self.certain.extend(node.whole().map(|number| number.to_string()));
     }
 
@@ -191,7 +203,7 @@ mod tests {
     #[test]
     fn swept_secrets_have_no_part_in_case_ids() {
         let text = "version: 1\nname: t\ntarget: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
-            load: {concurrency: 1, requests: 1}\nmatrix: {target.api_key: [key-one-1, key-two-2], request.extra.t: [\"${A}\", plain], \
+            load: {concurrency: 1, requests: 1}\nmatrix: {request.extra.t: [\"${A}\", plain], \
             target.url: [\"http://u:first-1@h/v1/chat/completions\", \"http://u:second-1@h/v1/chat/completions\"]}\n";
         let ids = |text: &str| {
             let env = [("A", "value-a-1")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -201,9 +213,9 @@ mod tests {
             (plan.cases.into_iter().map(|case| case.id).collect::<Vec<_>>(), plan.resolved)
         };
         let (known, resolved) = ids(text);
-        assert_eq!(known.len(), 8);
-        assert!(known[0].starts_with("api_key=secret#1,t=${A},url=http://u:[redacted]@h/v1/chat/completions"), "{known:?}");
-        for secret in ["key-one", "value-a", "first-1", "second-1"] {
+        assert_eq!(known.len(), 4);
+        assert!(known[0].starts_with("t=${A},url=http://u:[redacted]@h/v1/chat/completions"), "{known:?}");
+        for secret in ["value-a", "first-1", "second-1"] {
             assert!(!resolved.contains(secret) && !known.iter().any(|id| id.contains(secret)), "{secret}: {known:?} {resolved}");
         }
         assert_eq!(ids(&resolved).0, known, "the stored plan has the same cases");

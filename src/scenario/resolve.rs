@@ -62,7 +62,9 @@ impl Writer<'_> {
     fn value(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         match kind {
             Kind::Text if name == "url" => self.address(node),
-            Kind::Text | Kind::File | Kind::Hub | Kind::Leaf(_) if name != "text" && node.text().is_some_and(|text| is_url(&text)) => {
+            Kind::Text | Kind::File | Kind::Hub | Kind::Leaf(_)
+                if name != "text" && node.text().is_some_and(|text| is_url(&text)) =>
+            {
                 self.address(node)
             }
             Kind::Block(table) => Value::Object(self.block(node, table)),

@@ -58,7 +58,8 @@ pub(crate) fn in_url(url: &str) -> Vec<String> {
 /// Whether a text is a URL and nothing else.
 pub(crate) fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| !scheme.is_empty());
-    scheme.is_some_and(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+')) && !text.contains(char::is_whitespace)
+    scheme.is_some_and(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'))
+        && !text.contains(char::is_whitespace)
 }
 
 /// A URL with `[redacted]` in place of what must not be shown, however short that is.

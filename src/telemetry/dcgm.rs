@@ -4,11 +4,11 @@
 
 use super::prometheus::page::{Page, Sample};
 use super::prometheus::{Fetch, others, patience, series};
-use crate::scenario::secret::shown as address;
 use crate::model::signal::Signal::{self, *};
 use crate::model::target::Tls;
 use crate::model::telemetry::{Scrape, Teller};
 use crate::model::units::Nanos;
+use crate::scenario::secret::shown as address;
 use crate::telemetry::source::{Source, Told};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Numbers and units for people: the one place where a figure becomes text.
 
-use crate::model::foreign::escaped;
 use crate::model::check::{Check, Of, Subject, Verdict};
+use crate::model::foreign::escaped;
 use crate::model::metric::{Metric, Stat};
 use crate::model::units::Unit;
 

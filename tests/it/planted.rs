@@ -28,7 +28,8 @@ const ENV: [(&str, &str); 11] = [
     ("LABEL", "label-planted-10"),
 ];
 /// What stands in the scenario itself.
-const WRITTEN: [&str; 5] = ["user-planted-11", "query-planted-12", "literal-planted-13", "pageuser-planted-14", "pagequery-planted-15"];
+const WRITTEN: [&str; 5] =
+    ["user-planted-11", "query-planted-12", "literal-planted-13", "pageuser-planted-14", "pagequery-planted-15"];
 /// In the environment of the tool alone.
 const PROXY: &str = "proxy-planted-16";
 const MODEL: &str = "qwen2.5-7b-instruct-planted";
@@ -42,7 +43,9 @@ fn planted() -> Vec<String> {
 /// Everything that must not be found: the secrets, and how JSON, HTML and URLs spell them.
 fn needles() -> Vec<String> {
     let mut all = planted();
-    all.extend(["tenant-planted-6", "key-\\\"planted", "key-&quot;planted", "key-%22planted", "planted\\\"/0"].map(str::to_owned));
+    all.extend(
+        ["tenant-planted-6", "key-\\\"planted", "key-&quot;planted", "key-%22planted", "planted\\\"/0"].map(str::to_owned),
+    );
     all
 }
 
@@ -94,7 +97,7 @@ fn scenario(page: &Server) -> String {
          dataset: {{ kind: prompt, text: \"hello ${{PROMPT}}\", system: \"be ${{SYSTEM}}\" }}\n\
          request: {{ max_tokens: 8, extra: {{ metadata: {{ tenant: \"${{TENANT}}\", pin: \"${{PIN}}\", at: \"x ${{TENANT}} y\" }} }} }}\n\
          matrix: {{ request.extra.label: [plain, \"${{LABEL}}\"] }}\n\
-         load: {{ concurrency: 2, requests: 6 }}\nslo: [ttft.p50 < 10s, error_rate < 90%]\n\
+         load: {{ concurrency: 2, requests: 12 }}\nslo: [ttft.p50 < 10s, error_rate < 90%]\n\
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n\
          report: {{ formats: [md, html, json, csv, svg, png, junit], store: [sqlite, hlog], bodies: all, compat: [evalscope, vllm, aiperf, guidellm, lmdeploy] }}\n",
         page.addr
@@ -118,7 +121,7 @@ fn texts(path: &Path) -> Vec<u8> {
             let frame = ParquetReader::new(Cursor::new(all.clone())).finish().unwrap();
             for column in frame.columns().iter().filter(|column| column.dtype() == &DataType::String) {
                 let column = column.as_materialized_series().str().unwrap().clone();
-                (&column).into_iter().flatten().for_each(|text| all.extend(format!("{text}\n").bytes()));
+                column.iter().flatten().for_each(|text| all.extend(format!("{text}\n").bytes()));
             }
         }
         Some("db") => {
@@ -219,7 +222,7 @@ fn no_output_of_any_command_holds_a_planted_secret() {
         let text = std::fs::read_to_string(path).unwrap();
         serde_json::from_str::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
-    assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 4);
+    assert_eq!(lab.results()["cases"][0]["counts"]["scheduled"], 12);
 
     // Bodies are for their owner alone.
     assert_eq!(std::fs::metadata(lab.path().join("out/requests.db")).unwrap().permissions().mode() & 0o777, 0o600);
@@ -261,7 +264,7 @@ fn the_log_of_a_server_loses_secrets_and_is_its_owners() {
     lab.file(
         "s.yaml",
         "version: 1\nname: served\ntarget:\n  url: http://127.0.0.1:9/v1/chat/completions\n  model: m\n  server:\n    \
-         command: [sh, -c, \"echo variable $OWN; echo key $1; exit 3\", sh, \"--api-key=${TEAM}\"]\n    env: { OWN: \"${TENANT}\" }\n\
+         command: [sh, -c, \"echo variable $OWN; echo key $1; exit 3\", sh, \"--api-key=${TEAM}\"]\n    ready: { log: never }\n    env: { OWN: \"${TENANT}\" }\n\
          dataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n",
     );
     let mut command = lab.command(&["run", "s.yaml", "--output", "out"]);

@@ -95,7 +95,7 @@ fn unverified_certificates_are_said_on_stderr_and_in_every_report() {
     assert_eq!(warnings.len(), 1, "{}", ran.err);
     assert!(warnings[0].starts_with("warning: ") && warnings[0].contains("s.yaml:3:"), "{}", ran.err);
     let note = "TLS certificates of the target are not verified (`target.tls.insecure: true`)";
-    assert_eq!(lab.results()["manifest"]["notes"][0], note);
+    assert_eq!(lab.results()["notes"][0], note);
     assert!(lab.text("out/report.md").contains("are not verified"), "{}", lab.text("out/report.md"));
     assert!(lab.text("out/report.html").contains("are not verified"));
     let again = lab.llmscen(&["report", "out"]).expect(0);

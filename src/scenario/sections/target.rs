@@ -73,7 +73,9 @@ static TLS: Block = Block {
         field("ca", Kind::File, "A PEM file of further authorities to trust.").example("ca.pem"),
         field("cert", Kind::File, "A PEM file with this client's certificate chain.").example("client.pem"),
         field("key", Kind::File, "A PEM file with that certificate's key.").example("client.key"),
-        field("insecure", Kind::Bool, "Accept any certificate.").default("false").example("true"),
+        field("insecure", Kind::Bool, "Accept any certificate; a warning and the report say so.")
+            .default("false")
+            .example("true"),
     ],
 };
 

@@ -67,8 +67,7 @@ impl Called {
     }
 }
 
-/// Calls secrets by their number among the values of their field, variables in what is sent by name, and URLs without what they
-/// hide.
+/// Calls variables in what is sent by name, and URLs without what they hide; equal ones are numbered.
 fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
     let mut known: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for setting in points.iter().flatten() {
@@ -79,7 +78,6 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
             continue;
         }
         let shown = match Origin::of(&setting.path) {
-            Origin::Secret => Some("secret".to_owned()),
             Origin::Sent if from_env(&setting.value) => Some(written(&setting.value, Place::Body)).filter(|by| *by != text),
             _ if is_url(&text) && !hidden(&text).is_empty() => Some(shown(&text)),
             _ => None,
@@ -87,7 +85,7 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
         if let Some(shown) = shown {
             own.push(shown.clone());
             let before = own.iter().filter(|other| **other == shown).count();
-            let number = if before > 1 || shown == "secret" { format!("#{before}") } else { String::new() };
+            let number = if before > 1 { format!("#{before}") } else { String::new() };
             names.insert(key, shown + &number);
         }
     }

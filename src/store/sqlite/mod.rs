@@ -15,8 +15,8 @@ mod tests;
 pub use stored::{StoredBodies, StoredBody, Wanted, stored_bodies};
 
 use super::atomic::replace_by;
-use super::error::StoreError;
 use super::bodies::spool;
+use super::error::StoreError;
 use super::rundir::RunDir;
 use crate::frame::{FrameError, Table};
 use crate::model::keep::Bodies;

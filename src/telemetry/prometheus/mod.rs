@@ -7,11 +7,11 @@ pub(super) mod page;
 
 pub(super) use fetch::Fetch;
 
-use crate::scenario::secret::shown as address;
 use crate::model::signal::Signal;
 use crate::model::target::Tls;
 use crate::model::telemetry::{Scrape, Teller};
 use crate::model::units::Nanos;
+use crate::scenario::secret::shown as address;
 use crate::telemetry::source::{Source, Told};
 use common::common;
 use names::FAMILIES;

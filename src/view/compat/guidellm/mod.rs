@@ -6,10 +6,10 @@ mod metrics;
 mod requests;
 mod table;
 
-use crate::scenario::secret::shown;
 use crate::model::load::{Arrival, Shape};
 use crate::model::metric::Metric;
 use crate::model::target::Place;
+use crate::scenario::secret::shown;
 use crate::view::ViewError;
 use crate::view::compat::spread::Spread;
 use crate::view::compat::{Export, File, Measured};
