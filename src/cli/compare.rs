@@ -205,7 +205,10 @@ fn shown(comparison: &Comparison, args: &CompareArgs, terminal: &mut Terminal) -
         Form::Csv => separated(comparison, b','),
         Form::Tsv => separated(comparison, b'\t'),
     };
-    terminal.data(&text);
+    match args.format {
+        Form::Table => terminal.data(&text),
+        _ => terminal.foreign(&text),
+    }
     if matches!(args.format, Form::Table | Form::Csv | Form::Tsv) {
         notes(comparison).iter().for_each(|note| terminal.say(&format!("note: {note}")));
     }

@@ -6,7 +6,9 @@ use crate::cli::metrics::Board;
 use crate::cli::progress::{Display, said};
 use crate::cli::terminal::Terminal;
 use crate::model::plan::Plan;
+use crate::model::redact::Redactor;
 use crate::run::event::Event;
+use crate::run::secrets::redactor;
 use crate::run::stop::Stop;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
@@ -74,11 +76,13 @@ pub struct Watched<'a> {
 
 /// Shows everything that is said until the run is done.
 pub fn follow(args: &WatchArgs, watched: &Watched<'_>, inbox: &Receiver<Event>, terminal: &mut Terminal) {
+    let redactor = redactor(watched.plan);
     let mut show = chosen(args, watched, terminal);
     loop {
         match inbox.recv_timeout(TICK) {
             Ok(Event::Done) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(event) => {
+                let event = cleaned(event, &redactor);
                 watched.board.iter().for_each(|board| board.see(&event));
                 show.see(&event);
             }
@@ -87,6 +91,15 @@ pub fn follow(args: &WatchArgs, watched: &Watched<'_>, inbox: &Receiver<Event>, 
         show.tick();
     }
     show.end();
+}
+
+/// An event without secrets in its texts.
+fn cleaned(event: Event, redactor: &Redactor) -> Event {
+    match event {
+        Event::Note(note) => Event::Note(redactor.clean(&note)),
+        Event::Ending(ending) => Event::Ending(redactor.clean_all(ending)),
+        event => event,
+    }
 }
 
 fn chosen<'a>(args: &WatchArgs, watched: &Watched<'a>, terminal: &'a mut Terminal<'_>) -> Box<dyn Show + 'a> {

@@ -83,7 +83,7 @@ pub fn import(args: &ImportArgs, terminal: &mut Terminal) -> Exit {
 
 fn write(to: Option<&Path>, imported: &Imported, terminal: &mut Terminal) -> Result<(), String> {
     let Some(path) = to else {
-        terminal.data(&imported.yaml);
+        terminal.foreign(&imported.yaml);
         return Ok(());
     };
     if path.exists() {

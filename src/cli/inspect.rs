@@ -90,7 +90,7 @@ pub fn schema(results: bool, markdown: bool, terminal: &mut Terminal) -> Exit {
         (_, true) => scenario::markdown(),
         (false, false) => format!("{:#}\n", scenario::json_schema()),
     };
-    terminal.data(&text);
+    terminal.foreign(&text);
     Exit::Pass
 }
 

@@ -74,7 +74,7 @@ pub fn main(world: World) -> Exit {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "llmscen", &mut script);
-            terminal.data(&String::from_utf8_lossy(&script));
+            terminal.foreign(&String::from_utf8_lossy(&script));
             Exit::Pass
         }
     }

@@ -14,6 +14,7 @@ use crate::run::error::RunError;
 use crate::run::publish::{publish, render};
 use crate::run::reckon::reckon;
 use crate::run::recover::recover;
+use crate::run::secrets::redactor;
 use crate::store::{RunDir, journal};
 use crate::view::Inconclusive;
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     let stored = folder.path().join("plan.yaml");
     note_unchecked(&folder, terminal);
     let Some(mut plan) = load_stored(&stored, env, terminal) else { return Exit::Scenario };
+    let folder = folder.hiding(redactor(&plan));
     args.compat.add_to(&mut plan);
     let judges = match &args.slo {
         Some(path) => match load_judges(path, &stored, env, terminal) {

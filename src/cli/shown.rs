@@ -48,8 +48,8 @@ pub fn show(report: &Report, form: Form, terminal: &mut Terminal) {
     };
     match text {
         // Nothing but an empty line ends a block for whoever reads it.
-        Ok(text) if terminal.begun && form != Form::Json => terminal.data(&format!("\n{text}")),
-        Ok(text) => terminal.data(&text),
+        Ok(text) if terminal.begun && form != Form::Json => terminal.foreign(&format!("\n{text}")),
+        Ok(text) => terminal.foreign(&text),
         Err(error) => terminal.error(&ViewError::to_string(&error)),
     }
     if matches!(form, Form::Csv | Form::Tsv) && !terminal.json {
@@ -109,7 +109,7 @@ impl Summary {
         let folder = folder.display().to_string();
         let written = file.metadata().and_then(|known| {
             let room = LIMIT.saturating_sub(known.len().try_into().unwrap_or(usize::MAX));
-            let text = summary(report, &Place { folder: &folder, job: self.job.as_deref() }, room);
+            let text = terminal.clean(&summary(report, &Place { folder: &folder, job: self.job.as_deref() }, room));
             (&mut &*file).write_all(text.as_bytes())
         });
         if let Err(error) = written {

@@ -80,6 +80,7 @@ pub fn note_unchecked(folder: &RunDir, terminal: &mut Terminal) {
 fn say(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> {
     match loaded {
         Ok(Loaded { plan, warnings }) => {
+            terminal.hide(&plan);
             warnings.iter().for_each(|warning| terminal.remark(warning));
             Some(plan)
         }

@@ -1,7 +1,10 @@
 //! The two streams, and what may be written to them.
 
 use crate::cli::args::Look;
-use crate::cli::visible::escaped;
+use crate::model::foreign::{escaped, escaped_in_json};
+use crate::model::plan::Plan;
+use crate::model::redact::Redactor;
+use crate::run::secrets::redactor;
 use crate::scenario::Warning;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -30,6 +33,8 @@ pub struct Terminal<'a> {
     terminals: (bool, bool),
     /// `COLUMNS` says how wide it is.
     told: bool,
+    /// Strikes the secrets of the scenarios that were read.
+    redactor: Redactor,
 }
 
 impl<'a> Terminal<'a> {
@@ -58,6 +63,7 @@ impl<'a> Terminal<'a> {
             begun: false,
             terminals,
             told: told.is_some(),
+            redactor: Redactor::default(),
         }
     }
 
@@ -77,17 +83,33 @@ impl<'a> Terminal<'a> {
         self.terminals.1.then_some(self.width)
     }
 
-    /// Data, to stdout. A reader that has gone away is no error.
-    pub fn data(&mut self, text: &str) {
-        self.begun = true;
-        let _ = self.out.write_all(text.as_bytes());
-        let _ = self.out.flush();
+    /// From now on the secrets of this plan are struck from all that is written.
+    pub fn hide(&mut self, plan: &Plan) {
+        self.redactor = std::mem::take(&mut self.redactor).joined(redactor(plan));
     }
 
-    /// Text of servers and files, to stdout: on a terminal nothing in it acts on the terminal.
+    /// A text without the secrets of the scenarios that were read.
+    pub fn clean(&self, text: &str) -> String {
+        if text.trim_start().starts_with('{') { self.redactor.clean_json(text) } else { self.redactor.clean(text) }
+    }
+
+    /// Words and tables for a person, to stdout: nothing in them acts on a terminal, now or when they are read from a file.
+    pub fn data(&mut self, text: &str) {
+        let shown = escaped(text, self.out_color).into_owned();
+        self.put(&shown);
+    }
+
+    /// Data for programs, and bodies as they were, to stdout: unchanged unless that is a terminal.
     pub fn foreign(&mut self, text: &str) {
-        let shown = if self.terminals.0 { escaped(text) } else { text.into() };
-        self.data(&shown);
+        let shown = if self.terminals.0 { escaped(text, false) } else { text.into() };
+        self.put(&shown);
+    }
+
+    /// The door to stdout. A reader that has gone away is no error.
+    fn put(&mut self, text: &str) {
+        self.begun = true;
+        let _ = self.out.write_all(self.clean(text).as_bytes());
+        let _ = self.out.flush();
     }
 
     /// A line for the person who watches, to stderr, unless they asked for quiet.
@@ -124,9 +146,11 @@ impl<'a> Terminal<'a> {
         }
     }
 
-    /// One line to stderr as it stands.
+    /// The door to stderr: one line.
     pub fn line(&mut self, text: &str) {
-        let _ = writeln!(self.err, "{text}");
+        let clean = self.clean(text);
+        let shown = if self.json { escaped_in_json(&clean) } else { escaped(&clean, self.err_color) };
+        let _ = writeln!(self.err, "{shown}");
     }
 
     /// The bare words as an event for a program, or the dressed ones for a person.

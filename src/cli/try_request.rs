@@ -6,7 +6,7 @@ use crate::cli::run::{cache, tool};
 use crate::cli::signals;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
-use crate::cli::visible::{escaped, indented};
+use crate::cli::visible::indented;
 use crate::model::outcome::{Failure, FailureKind, Outcome, Usage};
 use crate::model::plan::{Case, Plan};
 use crate::model::target::Place;
@@ -118,15 +118,15 @@ fn show(case: &Case, sent: &SingleRequest, terminal: &mut Terminal) -> Exit {
     }
     text.push_str(&format!("{}\n", summary(sent)));
     terminal.foreign(&text);
-    let hint = sent.hint.as_ref().map(|hint| escaped(hint));
+    let hint = sent.hint.as_deref();
     match &sent.outcome.end {
         Ok(_) => {
-            hint.into_iter().for_each(|note| terminal.say(&note));
+            hint.into_iter().for_each(|note| terminal.say(note));
             Exit::Pass
         }
         Err(failure) => {
             let hint = hint.map_or_else(String::new, |hint| format!("\n  {hint}"));
-            terminal.error(&format!("{}{hint}", escaped(&explained(failure))));
+            terminal.error(&format!("{}{hint}", explained(failure)));
             if failure.kind == FailureKind::Cancelled { Exit::Interrupted } else { Exit::Error }
         }
     }

@@ -182,6 +182,7 @@ mod tests {
             server: None,
             metrics: None,
             hardware: None,
+            of_scenario: Default::default(),
         };
         let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
         Headers::new(&target, &route, &Address::new(&route, target.version), &Keyed)

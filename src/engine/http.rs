@@ -134,7 +134,8 @@ impl Http {
         if end.is_ok() && call.streamed && trace.streamed == Some(false) {
             self.line.gauges.ignore_stream();
         }
-        outcome.end = end.map_err(|failure| self.placed(failure, &trace, &call.headers));
+        let finish = |finish: Finish| Finish { reason: self.redactor.strike(finish.reason) };
+        outcome.end = end.map(finish).map_err(|failure| self.placed(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
         let (response, heads) = (std::mem::take(&mut trace.copied), trace.heads.take());
@@ -211,7 +212,7 @@ impl Http {
         outcome.server = trace.server;
         // A reply may name fewer than were asked about: the best three of a hundred documents.
         outcome.items = trace.items.map(|seen| outcome.items.unwrap_or(seen));
-        outcome.response_id = trace.response_id;
+        outcome.response_id = trace.response_id.map(|id| self.redactor.strike(id));
         outcome.request_id = trace.request_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;

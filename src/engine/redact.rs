@@ -2,40 +2,31 @@
 
 use crate::engine::headers::basic;
 use crate::engine::route::Route;
+use crate::model::redact::REDACTED;
+pub use crate::model::redact::Redactor;
 use crate::model::target::{Place, Secret, Target};
-use crate::scenario::secret::{hidden, is_secret_name};
+use crate::scenario::secret::{in_url, is_secret_name};
 use http::HeaderMap;
 
 /// Secrets shorter than this are not looked for: they would strike innocent text.
 const SHORTEST: usize = 4;
-/// The same of recorded headers, most of which are none: their short values are ordinary words.
-const SHORTEST_RECORDED: usize = 8;
-const REDACTED: &str = "[redacted]";
-
-/// Knows the secrets of one target.
-#[derive(Clone, Debug, Default)]
-pub struct Redactor {
-    secrets: Vec<Hidden>,
-}
-
-/// A text that must not be shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Hidden {
-    secret: Secret,
-    /// Bytes of its beginning that are taken for it where the text was cut.
-    shortest: usize,
-}
+/// The same of values that nothing but their origin makes secrets.
+const SHORTEST_BY_ORIGIN: usize = 8;
 
 impl Redactor {
-    /// A redactor of this target's key, header values and what its URL hides. A value such as `Bearer sk-1` hides its last
-    /// word too.
+    /// A redactor of this target's key, header values, what its URLs hide, and the secrets of the whole scenario. A value such
+    /// as `Bearer sk-1` hides its last word too.
     pub fn of(target: &Target) -> Redactor {
         let words = target.secrets().flat_map(|secret| whole_and_last(secret.expose()));
-        let in_url = match &target.place {
-            Place::Url(url) => hidden(url).into_iter().map(|range| &url[range]).collect(),
-            Place::Simulator { .. } | Place::Local(_) => Vec::new(),
+        let url = match &target.place {
+            Place::Url(url) => Some(url.as_str()),
+            Place::Simulator { .. } | Place::Local(_) => None,
         };
-        Redactor::default().with(words.chain(in_url), SHORTEST)
+        let urls = url.into_iter().chain(target.metrics.as_ref().map(|page| page.url.as_str()));
+        let in_urls: Vec<String> = urls.flat_map(in_url).collect();
+        let words = words.chain(in_urls.iter().map(String::as_str));
+        let of_scenario = target.of_scenario.iter().map(Secret::expose);
+        Redactor::of_texts(words, SHORTEST).with(of_scenario, SHORTEST_BY_ORIGIN)
     }
 
     /// The same, and what the requests on this route carry: the URL's user and password as a header says them, and the
@@ -49,24 +40,12 @@ impl Redactor {
 
     /// The same, and the values of a call's own headers.
     pub fn and(&self, own: &[(String, String)]) -> Redactor {
-        self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST_RECORDED)
+        self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST_BY_ORIGIN)
     }
 
     /// The same, and the values of a command's own flags.
     pub fn behind(&self, flags: &[(String, String)]) -> Redactor {
         self.clone().with(flags.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST)
-    }
-
-    /// The same, and the secrets as they are spelled inside a JSON string.
-    pub fn in_json(&self) -> Redactor {
-        let spelled = |hidden: &Hidden| {
-            let secret = hidden.secret.expose();
-            let text = serde_json::Value::from(secret).to_string();
-            let inside = text.get(1..text.len() - 1).filter(|inside| *inside != secret)?;
-            Some((inside.to_owned(), hidden.shortest))
-        };
-        let spelled: Vec<(String, usize)> = self.secrets.iter().filter_map(spelled).collect();
-        spelled.iter().fold(self.clone(), |all, (word, shortest)| all.with(std::iter::once(word.as_str()), *shortest))
     }
 
     /// Headers as they may be shown, in their order. A value is hidden as a whole where its name says that it is a secret, and
@@ -83,27 +62,6 @@ impl Redactor {
         };
         headers.iter().map(show).collect()
     }
-
-    /// The longest first, so that none leaves a part of another.
-    fn with<'a>(mut self, words: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
-        let words = words.filter(|word| word.len() >= shortest);
-        self.secrets.extend(words.map(|word| Hidden { secret: Secret::new(word), shortest }));
-        self.secrets.sort_by(|a, b| {
-            let (one, other) = (a.secret.expose(), b.secret.expose());
-            other.len().cmp(&one.len()).then_with(|| one.cmp(other)).then(a.shortest.cmp(&b.shortest))
-        });
-        self.secrets.dedup_by(|later, first| later.secret == first.secret);
-        self
-    }
-
-    /// The text without the secrets, nor the beginning of one where the text was cut inside it.
-    pub fn clean(&self, text: &str) -> String {
-        let clean = self.secrets.iter().fold(text.to_owned(), |text, hidden| text.replace(hidden.secret.expose(), REDACTED));
-        match self.secrets.iter().filter_map(|hidden| hidden.cut_at_the_end(&clean)).min() {
-            Some(start) => clean[..start].to_owned() + REDACTED,
-            None => clean,
-        }
-    }
 }
 
 /// A header's value, and its last word: the key after a scheme such as `Bearer`.
@@ -111,36 +69,12 @@ fn whole_and_last(value: &str) -> impl Iterator<Item = &str> {
     std::iter::once(value).chain(value.rsplit(' ').next())
 }
 
-impl Hidden {
-    /// Where in `text` a beginning of the secret starts that runs to the end of the text.
-    fn cut_at_the_end(&self, text: &str) -> Option<usize> {
-        let secret = self.secret.expose();
-        let beginnings =
-            secret.char_indices().map(|(end, _)| &secret[..end]).filter(|beginning| beginning.len() >= self.shortest);
-        beginnings.rev().find(|beginning| text.ends_with(beginning)).map(|beginning| text.len() - beginning.len())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn of(words: &[&str]) -> Redactor {
-        Redactor::default().with(words.iter().copied(), SHORTEST)
-    }
-
-    #[test]
-    fn a_key_that_was_cut_is_removed_too() {
-        let redactor = of(&["sk-12345678"]);
-        assert_eq!(redactor.clean("bad key sk-12345"), "bad key [redacted]");
-        assert_eq!(redactor.clean("bad key sk-"), "bad key sk-");
-        assert_eq!(redactor.clean("sk-12345 is bad"), "sk-12345 is bad");
-    }
-
-    #[test]
-    fn an_echoed_key_is_removed() {
-        let redactor = of(&["sk-123", "Bearer sk-123"]);
-        assert_eq!(redactor.clean("Incorrect API key: sk-123 (Bearer sk-123)"), "Incorrect API key: [redacted] ([redacted])");
+        Redactor::of_texts(words.iter().copied(), SHORTEST)
     }
 
     #[test]
@@ -158,13 +92,6 @@ mod tests {
             of(&["sk-123"]).headers(&headers, ["X-Team"].into_iter()).into_iter().map(|(_, value)| value).collect();
         let hidden = "[redacted]";
         assert_eq!(shown, ["h:1", "Bearer [redacted]", hidden, hidden, hidden, "has [redacted] inside"]);
-    }
-
-    #[test]
-    fn a_secret_that_json_spells_otherwise_is_removed_from_json_too() {
-        let redactor = of(&["pass\"word\\"]).in_json();
-        assert_eq!(redactor.clean(r#"{"key": "pass\"word\\"} pass"word\"#), r#"{"key": "[redacted]"} [redacted]"#);
-        assert_eq!(of(&["plain"]).in_json().secrets, of(&["plain"]).secrets);
     }
 
     fn target(url: &str) -> Target {
@@ -185,6 +112,7 @@ mod tests {
             server: None,
             metrics: None,
             hardware: None,
+            of_scenario: Default::default(),
         }
     }
 

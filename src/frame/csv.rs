@@ -2,6 +2,7 @@
 
 use crate::frame::derive::source_word;
 use crate::frame::error::FrameError;
+use crate::model::foreign::cell;
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::CaseReport;
 use crate::model::sample::Distribution;
@@ -75,7 +76,8 @@ fn numbers(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option
 }
 
 fn texts(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<String>) -> Column {
-    StringChunked::from_iter_options(name.into(), cases.iter().map(get)).into_column()
+    let texts = cases.iter().map(|case| get(case).map(|text| cell(&text).into_owned()));
+    StringChunked::from_iter_options(cell(name).as_ref().into(), texts).into_column()
 }
 
 #[cfg(test)]
@@ -116,6 +118,13 @@ mod tests {
         let known = ["2", "1.5", "", "1.0", "1.0", "5.0", "12.0", "13.0", "2.0"];
         assert_eq!(flat.map(|stat| cell(1, &format!("ttft_ms_{stat}"))), known);
         assert!(lines.iter().all(|line| line.len() == lines[0].len()));
+    }
+
+    #[test]
+    fn no_text_is_a_formula_for_a_spreadsheet() {
+        let labels = Labels(vec![("vars.x".into(), Scalar::Text("@SUM(A1)".into())), ("vars.n".into(), Scalar::Int(-5))]);
+        let odd = CaseReport { id: "=1+1".into(), labels, load: "-x".into(), ..CaseReport::default() };
+        assert_eq!(csv(&[odd])[1][..4], ["'=1+1", "'@SUM(A1)", "-5", "'-x"]);
     }
 
     #[test]

@@ -120,6 +120,7 @@ fn target() -> Target {
         server: None,
         metrics: None,
         hardware: None,
+        of_scenario: Default::default(),
     }
 }
 

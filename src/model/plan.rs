@@ -7,14 +7,16 @@ use crate::model::labels::{Labels, Scalar};
 use crate::model::load::{Load, Warmup};
 use crate::model::mix::Entry;
 use crate::model::peer::Peer;
+use crate::model::redact::{DISTINCT, Redactor};
 use crate::model::request::RequestSpec;
 use crate::model::search::Quest;
 use crate::model::seed::Seed;
-use crate::model::target::Target;
+use crate::model::target::{Secret, Target};
 use crate::model::telemetry::TelemetrySpec;
 use crate::model::track::Track;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// When the self-audit calls a case invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,9 +185,16 @@ pub struct Plan {
     pub baseline: Option<BaselineFile>,
     /// The resolved scenario as YAML, secrets as `${NAME}`: running it again repeats the run.
     pub resolved: String,
+    /// Secrets by where they came from: environment variables, URLs, headers, keys.
+    pub secrets: Arc<[Secret]>,
 }
 
 impl Plan {
+    /// What strikes the secrets of this plan from any text.
+    pub fn redactor(&self) -> Redactor {
+        Redactor::of_texts(self.secrets.iter().map(Secret::expose), DISTINCT)
+    }
+
     /// Keeps the cases whose id holds one of these texts; of searches, those with such a case, whole.
     pub fn only(&mut self, texts: &[String]) {
         let chosen = |case: &Case| texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str()));

@@ -8,9 +8,10 @@ use crate::model::telemetry::{Hardware, Scrape};
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// Text that must never reach a log, a report or a file: it prints as `[redacted]`.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Secret(String);
 
 impl Secret {
@@ -156,6 +157,8 @@ pub struct Target {
     pub metrics: Option<Scrape>,
     /// What its hardware could do at the most.
     pub hardware: Option<Hardware>,
+    /// Secrets of the whole scenario by where they came from; not for the wire.
+    pub of_scenario: Arc<[Secret]>,
 }
 
 impl Target {

@@ -16,6 +16,7 @@ use crate::run::event::Event;
 use crate::run::publish::publish;
 use crate::run::reached::targets;
 use crate::run::search;
+use crate::run::secrets::redactor;
 use crate::store::{RunDir, Where, manifest};
 use crate::telemetry::machine::machine;
 use crate::telemetry::process::allow_open_files;
@@ -45,6 +46,7 @@ pub fn conduct(plan: &Plan, context: &Context) -> Result<Conducted, RunError> {
     let (table, fault) = perform(plan, ready, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::brief);
+    let manifest = redactor(plan).clean_all(manifest);
     match (publish(plan, &table, &manifest, &folder, context.inconclusive), fault) {
         (Ok(report), fault) => Ok(Conducted { report, folder: folder.path().to_owned(), fault }),
         // A full disk also stops the report: what came first is the reason.
@@ -93,9 +95,15 @@ fn begin(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest {
         machine: machine(),
         targets: targets(plan, &context.env),
         only: context.only.clone(),
-        notes,
+        notes: unchecked(plan).into_iter().chain(notes).collect(),
         ..Manifest::default()
     }
+}
+
+/// Says that the certificates of the target prove nothing, where the scenario wants it so.
+fn unchecked(plan: &Plan) -> Option<String> {
+    let insecure = plan.cases.iter().any(|case| case.target.tls.insecure);
+    insecure.then(|| "TLS certificates of the target are not verified (`target.tls.insecure: true`)".to_owned())
 }
 
 fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<RunDir, RunError> {
@@ -106,6 +114,7 @@ fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<Ru
         started: &calendar::folder_name(context.wall_ns),
         force: context.force,
     })?;
+    let folder = folder.hiding(redactor(plan));
     folder.write("plan.yaml", plan.resolved.as_bytes())?;
     // The report of this run is to be judged by the same baseline again, whatever becomes of the file.
     if let Some(text) = plan.baseline.as_ref().and_then(|baseline| baseline.text.as_ref()) {

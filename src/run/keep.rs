@@ -87,7 +87,7 @@ impl Keeper {
     }
 
     fn pack(&self, head: &mut Head, status: Option<u16>, copies: &Copies) -> io::Result<Packed> {
-        let redactor = self.redactor.and(&copies.own).in_json();
+        let redactor = self.redactor.and(&copies.own);
         let text = |bytes: &[u8]| redactor.clean(&String::from_utf8_lossy(bytes));
         let sent = copies.request.get(..MOST).unwrap_or(&copies.request);
         let mut packed = Packed { request: pack::request(&text(sent))?, response: Vec::new() };

@@ -70,7 +70,10 @@ impl Managed {
     }
 
     fn stop(self, stop: &Stop) {
+        let log = self.server.log().to_owned();
         self.server.stop(&|| stop.level() == Level::Now);
+        // A log that cannot be written again keeps its mode, which lets nobody else read it.
+        let _ = server::redact_log(&log, &|line| self.redactor.strike(line));
     }
 }
 

@@ -44,6 +44,7 @@ pub mod rounds;
 pub mod rows;
 pub mod scribe;
 pub mod search;
+pub mod secrets;
 mod served;
 pub mod single_request;
 pub mod stop;

@@ -6,6 +6,7 @@ use crate::engine::http::{Finished, Setting};
 use crate::engine::local::host::Host;
 use crate::engine::local::session::Session;
 use crate::engine::manners::Manners;
+use crate::engine::redact::Redactor;
 use crate::engine::route::Route;
 use crate::frame::Builder;
 use crate::model::call::Call;
@@ -15,7 +16,7 @@ use crate::model::manifest::{Part, Vitals};
 use crate::model::plan::Case;
 use crate::model::search::Part as Probe;
 use crate::model::seed::Seed;
-use crate::model::telemetry::Recorded;
+use crate::model::telemetry::{Reading, Recorded};
 use crate::model::units::Nanos;
 use crate::pace::quota::Quota;
 use crate::pace::users;
@@ -98,7 +99,9 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     let scribe = bench.conversations.then(|| Scribe::start(styles(), stage.halt.clone())).transpose()?;
     let running = stage.start_lanes(&feed, scribe.as_ref(), sender);
     let lanes: Vec<Result<LaneReport, RunError>> = running.into_iter().map(|lane| lane.and_then(Lane::finish)).collect();
-    let (readings, untold) = sampler.finish();
+    let (mut readings, untold) = sampler.finish();
+    let redactor = Redactor::of(&turn.case.target);
+    redact_readings(&redactor, &mut readings);
     let (data_ended, fed) = match feed.finish() {
         Ok(ended) => (ended, None),
         Err(fault) => (None, Some(fault)),
@@ -122,12 +125,25 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
         part.cut_short = Some(fault.brief());
     }
     let fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::of_ending));
+    let part = redactor.clean_all(part);
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
     tally.replies.unstreamed = reading(&stage.gauges).unstreamed;
     let absurd = stage.gauges.iter().map(|gauges| gauges.absurd()).fold(None, Absurd::joined);
     let (rows, fault) = (rows.map(Builder::finish), fault.or(closed.err().map(RunError::from)));
     Ok(Played { part, tally, absurd, rows, unwritten, sent, recorded, journal, fault })
+}
+
+/// Names and labels come from pages of servers.
+fn redact_readings(redactor: &Redactor, readings: &mut [Reading]) {
+    for reading in readings {
+        for text in [&mut reading.name, &mut reading.labels] {
+            let clean = redactor.strike(text.to_string());
+            if *clean != **text {
+                *text = clean.into();
+            }
+        }
+    }
 }
 
 /// What the lanes of one round share.

@@ -174,18 +174,17 @@ fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleReques
         }
         None => (Vec::new(), None),
     };
-    let in_json = redactor.in_json();
     let sent = outcome.timeline.last_sent.or(outcome.timeline.sent).unwrap_or_default();
     let kind = reply.as_ref().and_then(|head| head.headers.iter().find(|(name, _)| name == "content-type"));
     let framing = if kind.is_some_and(|(_, kind)| kind.contains("event-stream")) { Framing::Sse } else { Framing::Lines };
     // What is not decoded as a stream has no reads of its own.
     let streamed = outcome.streamed && !response.reads.is_empty();
     let content = match streamed {
-        true => Content::Events(events(&response, framing, sent, |text| in_json.clean(text))),
-        false => Content::Document(in_json.clean(&String::from_utf8_lossy(&response.bytes))),
+        true => Content::Events(events(&response, framing, sent, |text| redactor.clean(text))),
+        false => Content::Document(redactor.clean(&String::from_utf8_lossy(&response.bytes))),
     };
     let url = route.map(|route| Redactor::of(&case.target).clean(&route.uri.to_string()));
-    let body = in_json.clean(&String::from_utf8_lossy(&request));
+    let body = redactor.clean(&String::from_utf8_lossy(&request));
     let text = text.map(|text| redactor.clean(&text));
     let message = message.map(|message| Message {
         content: redactor.clean(&message.content),

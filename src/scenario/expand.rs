@@ -87,6 +87,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         report,
         baseline: text,
         resolved: String::new(),
+        secrets: Default::default(),
     };
     Some((plan, grounds.baseline))
 }

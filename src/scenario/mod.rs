@@ -19,6 +19,7 @@ pub(crate) mod leaf;
 pub(crate) mod lookup;
 pub(crate) mod merge;
 pub(crate) mod near;
+pub(crate) mod origins;
 pub(crate) mod parse;
 pub(crate) mod reference;
 pub mod render;
@@ -43,6 +44,7 @@ pub use settings::settings;
 
 use crate::model::api::Api;
 use crate::model::plan::Plan;
+use crate::model::target::Secret;
 use crate::scenario::fault::Review;
 use crate::scenario::secret::from_env;
 use crate::scenario::sections::scenario::SCENARIO;
@@ -51,6 +53,7 @@ use crate::scenario::tree::{Data, Node, Span};
 use crate::scenario::vars::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A scenario and what it is read with.
 #[derive(Clone, Debug)]
@@ -147,7 +150,10 @@ fn compile(input: &Input<'_>, over: Option<Node>, mut review: Review) -> Result<
         let (plan, baseline) = expand::plan(&root, input.env, &mut review)?;
         let resolved = resolve::resolve(&root, &SCENARIO, &mut review);
         sections::baseline::compare(&baseline, &resolved, &mut review);
-        Some(Plan { id: resolve::digest(&resolved), resolved, ..plan })
+        let secrets: Arc<[Secret]> = origins::secrets(&root, &plan, input.env).into();
+        let mut plan = Plan { id: resolve::digest(&resolved), resolved, secrets, ..plan };
+        plan.cases.iter_mut().for_each(|case| case.target.of_scenario = plan.secrets.clone());
+        Some(plan)
     });
     match plan.filter(|_| review.is_clean()) {
         Some(plan) => Ok(Loaded { plan, warnings: review.into_warnings() }),

@@ -3,10 +3,11 @@
 
 mod command;
 
+use crate::model::redact::is_distinct;
 use crate::scenario::block::{Block, Kind};
 use crate::scenario::fault::Review;
 use crate::scenario::secret::{
-    Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, keeps_name, named, written, written_part,
+    Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, is_url, keeps_name, named, written, written_part,
 };
 use crate::scenario::sections::local;
 use crate::scenario::tree::{Data, Node, Part, joined};
@@ -60,6 +61,12 @@ impl Writer<'_> {
 
     fn value(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         match kind {
+            Kind::Text if name == "url" => self.address(node),
+            Kind::Text | Kind::File | Kind::Hub | Kind::Leaf(_)
+                if name != "text" && node.text().is_some_and(|text| is_url(&text)) =>
+            {
+                self.address(node)
+            }
             Kind::Block(table) => Value::Object(self.block(node, table)),
             Kind::Over(table) => Value::Object(self.over(node, table)),
             Kind::List(kind) => Value::Array(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
@@ -70,7 +77,7 @@ impl Writer<'_> {
             Kind::Secret => self.secret(node, name),
             Kind::Leaf(leaf) if command::holds(leaf) => self.words(node, name),
             Kind::Leaf(_) if name == "model" && self.local => self.model(node),
-            Kind::Text if name == "url" => self.address(node),
+            Kind::Text if name == "system" => self.by_reference(node),
             Kind::Text if name == "text" => self.prompt(node),
             Kind::Text => self.text(node),
             Kind::Json | Kind::Template => self.free(node, Place::Body),
@@ -116,8 +123,8 @@ impl Writer<'_> {
         match &node.data {
             Data::Null => Value::Null,
             Data::Bool(value) => Value::from(*value),
-            Data::Int(value) if !keeps_name(node) => Value::from(*value),
-            Data::Float(value) if !keeps_name(node) => Value::from(*value),
+            Data::Int(value) if !keeps_name(node, place) => Value::from(*value),
+            Data::Float(value) if !keeps_name(node, place) => Value::from(*value),
             Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, place)).collect()),
             Data::Map(entries) => {
                 let pairs = entries.iter().map(|own| {
@@ -155,7 +162,17 @@ impl Writer<'_> {
 
     fn prompt(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|text| self.review.sources.find(node.at.file, text.strip_prefix('@')?));
-        found.map_or_else(|| self.text(node), |path| Value::from(escaped(&format!("@{}", path.display()), Place::Text)))
+        found.map_or_else(|| self.by_reference(node), |path| Value::from(escaped(&format!("@{}", path.display()), Place::Text)))
+    }
+
+    /// A text that is sent to the server: distinct values of variables are written by name, whatever those are called.
+    fn by_reference(&mut self, node: &Node) -> Value {
+        let Some(parts) = &node.parts else { return self.text(node) };
+        let one = |part: &Part| match part {
+            Part::Env { value, .. } if is_distinct(value) => by_name(part),
+            part => written_part(part, Place::Text),
+        };
+        Value::from(parts.iter().map(one).collect::<String>())
     }
 
     /// A secret by its variable's name; one that stands in the file itself gets a name, for the plan must not repeat it.

@@ -1,6 +1,9 @@
 //! What must not be written down, and what is written in its place.
 
+use crate::model::redact::{is_distinct, percent_decoded};
 use crate::scenario::tree::{Data, Node, Part};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use std::ops::Range;
 
 /// What a text is, besides text.
@@ -12,22 +15,51 @@ pub(crate) enum Place {
     Body,
 }
 
-/// Byte ranges of a URL that must not be shown: a password, or a token in its place, and parameters that are called secrets.
+/// Byte ranges of a URL that must not be shown: a password, or a token in its place, a user name and values of parameters unless
+/// they are short or plain words. `api-version`, which services want spelled out, is no secret.
 pub(crate) fn hidden(url: &str) -> Vec<Range<usize>> {
     let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
-    let user = url[start..end].rfind('@').map(|at| start..start + at);
-    let password =
-        user.map(|range| url[range.clone()].find(':').map_or(range.clone(), |colon| range.start + colon + 1..range.end));
-    let mut at = url.find('?').map_or(url.len(), |at| at + 1);
-    let mut ranges: Vec<_> = password.into_iter().filter(|range| !range.is_empty()).collect();
-    for pair in url[at..].split('&') {
-        if let Some((name, value)) = pair.split_once('=').filter(|(name, value)| is_secret_name(name) && !value.is_empty()) {
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
+    let mut ranges = Vec::new();
+    if let Some(at) = url[start..end].rfind('@').map(|at| start + at) {
+        let colon = url[start..at].find(':').map_or(at, |colon| start + colon);
+        // A user without a password is a token.
+        if colon + 1 >= at || is_distinct(&url[start..colon]) {
+            ranges.push(start..colon);
+        }
+        ranges.push((colon + 1).min(at)..at);
+    }
+    let query = url[end..].find('?').map_or(url.len(), |at| end + at + 1);
+    let close = url[query..].find('#').map_or(url.len(), |at| query + at);
+    let mut at = query;
+    for pair in url[query..close].split('&') {
+        let secret = |(name, value): &(&str, &str)| is_secret_name(name) || (*name != "api-version" && is_distinct(value));
+        if let Some((name, value)) = pair.split_once('=').filter(secret) {
             ranges.push(at + name.len() + 1..at + name.len() + 1 + value.len());
         }
         at += pair.len() + 1;
     }
+    ranges.retain(|range| !range.is_empty());
     ranges
+}
+
+/// What a URL hides, as it is spelled there and as basic authentication sends it.
+pub(crate) fn in_url(url: &str) -> Vec<String> {
+    let mut found: Vec<String> = hidden(url).into_iter().map(|range| url[range].to_owned()).collect();
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
+    if let Some((user, _)) = url[start..end].rsplit_once('@') {
+        let plain = percent_decoded(user).unwrap_or_else(|| user.to_owned());
+        found.push(STANDARD.encode(plain));
+    }
+    found
+}
+
+/// Whether a text is a URL and nothing else.
+pub(crate) fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| !scheme.is_empty());
+    scheme.is_some_and(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'))
+        && !text.contains(char::is_whitespace)
 }
 
 /// A URL with `[redacted]` in place of what must not be shown, however short that is.
@@ -60,9 +92,14 @@ pub(crate) fn from_env(node: &Node) -> bool {
     node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { .. })))
 }
 
-/// Whether a number in it came from a variable that is called a secret, so that its name is written and not its value.
-pub(crate) fn keeps_name(node: &Node) -> bool {
-    node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { name, .. } if is_secret_name(name))))
+/// Whether a number in it came from a variable that is called a secret, or stands in a request body and is long, so that its
+/// name is written and not its value.
+pub(crate) fn keeps_name(node: &Node, place: Place) -> bool {
+    let keeps = |part: &Part| match part {
+        Part::Env { name, value } => is_secret_name(name) || place == Place::Body && is_distinct(value),
+        _ => false,
+    };
+    node.parts.iter().any(|parts| parts.iter().any(keeps))
 }
 
 /// A value as text that is read back as it stands, secrets by name.
@@ -78,7 +115,7 @@ pub(crate) fn written(node: &Node, place: Place) -> String {
 pub(crate) fn written_part(part: &Part, place: Place) -> String {
     match part {
         Part::Literal(text) => escaped(text, place),
-        Part::Env { name, .. } if is_secret_name(name) => by_name(part),
+        Part::Env { name, value } if is_secret_name(name) || place == Place::Body && is_distinct(value) => by_name(part),
         Part::Env { value, .. } => escaped(value, place),
         Part::Ref(_) => by_name(part),
     }
@@ -141,11 +178,19 @@ mod tests {
             ("http://t0k@h", vec!["t0k"]),
             ("https://h/v1?api-version=1&key=abc&x=@", vec!["abc"]),
             ("https://h/a@b", vec![]),
-            ("http://user:@h", vec![]),
+            ("http://user:@h", vec!["user"]),
+            ("http://long-user-1:pw@h", vec!["long-user-1", "pw"]),
+            ("https://h/v1?session=a1b2c3d4&alt=sse&stream=true&api-version=2024-05-01#key=x", vec!["a1b2c3d4"]),
         ] {
             let found: Vec<&str> = hidden(url).into_iter().map(|range| &url[range]).collect();
             assert_eq!(found, secrets, "{url}");
         }
+    }
+
+    #[test]
+    fn what_a_url_hides_is_known_as_basic_authentication_sends_it_too() {
+        assert_eq!(in_url("http://Aladdin:open%20sesame@h/v1"), ["open%20sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]);
+        assert!(in_url("http://h/v1?v=1").is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::atomic::{gone, point, replace};
 use super::error::StoreError;
 use super::lock::{is_locked, lock};
 use super::{bodies, checksums, hlog, journal, manifest, sqlite};
+use crate::model::redact::Redactor;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -52,6 +53,8 @@ pub struct RunDir {
     path: PathBuf,
     /// Held by the one that writes.
     lock: Option<Arc<File>>,
+    /// Strikes the secrets of the run from what is written here.
+    redactor: Redactor,
 }
 
 impl PartialEq for RunDir {
@@ -79,7 +82,7 @@ impl RunDir {
 
     fn exactly(path: &Path, force: bool) -> Result<RunDir, StoreError> {
         fs::create_dir_all(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
-        let run = RunDir { path: path.to_owned(), lock: None }.claim()?;
+        let run = RunDir::at(path).claim()?;
         let occupied = FILES[..MARKS].iter().any(|name| run.file(name).exists());
         if occupied && !force {
             return Err(StoreError::Occupied { path: path.to_owned() });
@@ -100,7 +103,7 @@ impl RunDir {
                 Err(error) => return Err(failed(error)),
                 Ok(()) => {
                     point(&runs.join("latest"), &name).map_err(failed)?;
-                    return RunDir { path: runs.join(name), lock: None }.claim();
+                    return RunDir::at(&runs.join(name)).claim();
                 }
             }
         }
@@ -112,7 +115,7 @@ impl RunDir {
     /// # Errors
     /// Names what is missing or damaged.
     pub fn open(path: &Path) -> Result<RunDir, StoreError> {
-        let run = RunDir { path: path.to_owned(), lock: None };
+        let run = RunDir::at(path);
         let not = |missing: String| Err(StoreError::NotARun { path: path.to_owned(), missing });
         if !path.is_dir() {
             return not(if path.exists() { "it is a file; name its folder".into() } else { "it does not exist".into() });
@@ -142,10 +145,9 @@ impl RunDir {
         self.lock.is_none() && is_locked(&self.path)
     }
 
-    /// A folder as it stands.
-    #[cfg(test)]
+    /// A folder as it is, which is not looked into.
     pub(super) fn at(path: &Path) -> RunDir {
-        RunDir { path: path.to_owned(), lock: None }
+        RunDir { path: path.to_owned(), lock: None, redactor: Redactor::default() }
     }
 
     /// The folder.
@@ -158,12 +160,20 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Writes a file, whole or not at all. Folders in its name are made.
+    /// The same folder, from whose text files these secrets are struck.
+    pub fn hiding(self, redactor: Redactor) -> RunDir {
+        RunDir { redactor, ..self }
+    }
+
+    /// Writes a file, whole or not at all, without the secrets of the run in its text. Folders in its name are made.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write_with(name, |out| out.write_all(bytes))
+        match self.redactor.clean_file(name, bytes) {
+            Some(clean) => self.write_with(name, |out| out.write_all(clean.as_bytes())),
+            None => self.write_with(name, |out| out.write_all(bytes)),
+        }
     }
 
     /// The same for what is produced piece by piece.

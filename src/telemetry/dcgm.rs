@@ -8,6 +8,7 @@ use crate::model::signal::Signal::{self, *};
 use crate::model::target::Tls;
 use crate::model::telemetry::{Scrape, Teller};
 use crate::model::units::Nanos;
+use crate::scenario::secret::shown as address;
 use crate::telemetry::source::{Source, Told};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
@@ -83,7 +84,7 @@ impl Source for Dcgm {
         });
         read.map_err(|reason| {
             tell(Told { name: "up", labels: "", device: None, value: 0.0 });
-            format!("{}: {reason}", self.scrape.url)
+            format!("{}: {reason}", address(&self.scrape.url))
         })
     }
 
@@ -98,7 +99,7 @@ impl Source for Dcgm {
         if absent.is_empty() || self.pages == 0 {
             return Vec::new();
         }
-        vec![format!("{} has no {}: null", self.scrape.url, absent.join(", no "))]
+        vec![format!("{} has no {}: null", address(&self.scrape.url), absent.join(", no "))]
     }
 }
 

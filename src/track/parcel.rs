@@ -1,6 +1,7 @@
 //! What a tracker is told of a run.
 
 use crate::model::plan::{Case, Plan};
+use crate::model::redact::Redactor;
 use crate::model::report::{CaseReport, Report, RunVerdict};
 use crate::model::sample::Distribution;
 use std::collections::BTreeSet;
@@ -69,6 +70,17 @@ impl Parcel {
             whole,
             cases,
         }
+    }
+}
+
+impl Parcel {
+    /// The same without secrets in names and parameters.
+    pub fn hiding(mut self, redactor: &Redactor) -> Parcel {
+        for entry in self.cases.iter_mut().chain([&mut self.whole]) {
+            entry.name = redactor.clean(&entry.name);
+            entry.params.iter_mut().for_each(|(_, value)| *value = redactor.clean(value));
+        }
+        self
     }
 }
 

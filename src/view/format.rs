@@ -1,6 +1,7 @@
 //! Numbers and units for people: the one place where a figure becomes text.
 
 use crate::model::check::{Check, Of, Subject, Verdict};
+use crate::model::foreign::escaped;
 use crate::model::metric::{Metric, Stat};
 use crate::model::units::Unit;
 
@@ -186,11 +187,12 @@ pub fn counts_output(metric: Metric) -> bool {
     )
 }
 
-/// One line without control characters, so that a server's words can move no cursor and break no row.
+/// One line without control characters, so that a server's words can move no cursor, break no row and reorder no text.
 pub fn plain(text: &str) -> String {
     let visible =
         |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
-    text.chars().map(visible).collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = text.chars().map(visible).collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ");
+    escaped(&line, false).into_owned()
 }
 
 /// At most `room` characters of a text, the last one `…` where something was cut.
@@ -262,6 +264,7 @@ mod tests {
     #[test]
     fn hostile_text_becomes_one_visible_line() {
         assert_eq!(plain("a\r\nb\t\u{1b}[31mc\u{0}\u{2028}d "), "a b [31mc d");
+        assert_eq!(plain("a\u{202e}b\u{200f}"), r"a\u{202e}b\u{200f}");
         assert_eq!((shorten("abcdef", 4), shorten("abcd", 4)), ("abc…".to_owned(), "abcd".to_owned()));
     }
 }

@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::model::check::Verdict;
+use crate::model::foreign::cell;
 use crate::model::metric::Metric;
 use crate::model::report::{CaseReport, Report};
 use crate::model::sample::Distribution;
@@ -55,7 +56,7 @@ fn one(grid: &Grid, delimiter: u8) -> Result<String, ViewError> {
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => plain(text),
+        Value::String(text) => cell(&plain(text)).into_owned(),
         other => other.to_string(),
     }
 }

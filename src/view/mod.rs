@@ -42,6 +42,7 @@ pub use baseline::baseline;
 pub use baseline_table::baseline_table;
 pub use chart::{Chart, charts};
 pub use error::ViewError;
+pub use escape::prose;
 pub use html::html;
 pub use json::{json, results_schema};
 pub use junit::{Inconclusive, junit};

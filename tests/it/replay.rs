@@ -94,6 +94,7 @@ fn target(api: Api, url: String) -> Target {
         server: None,
         metrics: None,
         hardware: None,
+        of_scenario: Default::default(),
     }
 }
 

@@ -86,6 +86,26 @@ fn insecure_accepts_any_certificate() {
 }
 
 #[test]
+fn unverified_certificates_are_said_on_stderr_and_in_every_report() {
+    let lab = Lab::new();
+    let address = secure_server(&lab, 9);
+    let insecure = scenario(address, "insecure: true") + "report: { formats: [md, html, json] }\n";
+    let ran = lab.run(&insecure).expect(0);
+    let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("tls.insecure")).collect();
+    assert_eq!(warnings.len(), 1, "{}", ran.err);
+    assert!(warnings[0].starts_with("warning: ") && warnings[0].contains("s.yaml:3:"), "{}", ran.err);
+    let note = "TLS certificates of the target are not verified (`target.tls.insecure: true`)";
+    assert_eq!(lab.results()["notes"][0], note);
+    assert!(lab.text("out/report.md").contains("are not verified"), "{}", lab.text("out/report.md"));
+    assert!(lab.text("out/report.html").contains("are not verified"));
+    let again = lab.llmscen(&["report", "out"]).expect(0);
+    assert!(!again.err.contains("tls.insecure"), "a report sends nothing: {}", again.err);
+    assert!(lab.text("out/report.md").contains("are not verified"));
+    lab.run(&scenario(address, "ca: ca.pem")).expect(0);
+    assert!(!lab.text("out/report.md").contains("not verified"));
+}
+
+#[test]
 fn a_tls_farewell_is_no_byte_of_an_answer() {
     let lab = Lab::new();
     let address = secure_server(&lab, 1);

@@ -2,7 +2,9 @@
 
 use crate::model::outcome::Phase;
 use crate::model::plan::{Case, Plan};
+use crate::model::redact::Redactor;
 use crate::run::event::{Event, Progress};
+use crate::run::secrets::redactor;
 use crate::run::totals::Totals;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +20,8 @@ pub struct State {
     /// Cases that have begun, in order.
     pub cases: Vec<Tally>,
     current: Option<usize>,
+    /// Strikes the secrets of all runs.
+    pub redactor: Redactor,
 }
 
 /// The run of one scenario.
@@ -91,6 +95,7 @@ impl Board {
         let outlines = plan.cases.iter().map(outline).collect();
         let (scenario, plan_id) = (plan.name.clone(), plan.id.clone());
         let mut state = self.lock();
+        state.redactor = std::mem::take(&mut state.redactor).joined(redactor(plan));
         let number = (state.runs.len() + 1).to_string();
         state.runs.push(Run { number, scenario, plan_id, outlines, parts, parts_done: 0 });
     }

@@ -28,6 +28,7 @@ pub fn engine(url: &str) -> Http {
         server: None,
         metrics: None,
         hardware: None,
+        of_scenario: Default::default(),
     };
     let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
     let protocol = protocol(Api::OpenaiChat, None).unwrap();

@@ -1,9 +1,8 @@
 //! A server under management, as the tool holds it.
 
 use super::tree::{descendants, lives, signal};
-use super::{HARD, Order, ServerError, Word, instant};
+use super::{HARD, Order, ServerError, Word, instant, log};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -95,7 +94,7 @@ impl Server {
     /// # Errors
     /// Neither guard nor server, or no log.
     pub fn start(tool: &Path, order: &Order) -> Result<Server, ServerError> {
-        File::create(&order.log).map_err(|source| ServerError::Log { path: order.log.clone(), source })?;
+        log::begin(&order.log).map_err(|source| ServerError::Log { path: order.log.clone(), source })?;
         let mut command = Command::new(tool);
         command.arg0("llmscen").arg("guard").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut guard = command.spawn().map_err(ServerError::Guard)?;

@@ -1,19 +1,56 @@
 //! The log of a server: read while it grows, and its last lines.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Lines of a log that are shown.
 const LINES: usize = 20;
 /// Bytes of one of them at the most.
 const WIDTH: usize = 400;
+/// Bytes of a line that are looked at together.
+const LONGEST: u64 = 1 << 20;
 /// As far back lines are looked for, in bytes.
 const BACK: u64 = 32 * 1024;
 /// Bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
 /// Chunks of one look at the most: a server that writes faster than it is read must not keep whoever waits from looking at the clock.
 const CHUNKS: usize = 16;
+
+/// Begins an empty log that only its owner may read: servers log prompts, and what their variables hold.
+pub(super) fn begin(path: &Path) -> io::Result<()> {
+    let log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    log.set_permissions(Permissions::from_mode(0o600))
+}
+
+/// Writes a log of which nothing is written any more again, line by line as `clean` leaves them.
+///
+/// # Errors
+/// It cannot be read or written; then it is as it was.
+pub fn redact(path: &Path, clean: &dyn Fn(String) -> String) -> io::Result<()> {
+    let part = path.with_extension("part");
+    begin(&part)?;
+    let written = rewrite(path, &part, clean).and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
+
+fn rewrite(from: &Path, to: &Path, clean: &dyn Fn(String) -> String) -> io::Result<()> {
+    let mut log = BufReader::new(File::open(from)?);
+    let mut out = BufWriter::new(File::options().append(true).open(to)?);
+    let mut line = Vec::new();
+    while log.by_ref().take(LONGEST).read_until(b'\n', &mut line)? > 0 {
+        let text = String::from_utf8_lossy(&line);
+        let shown = clean(text.to_string());
+        // Bytes that are not text stay where nothing is struck.
+        out.write_all(if shown == text { &line } else { shown.as_bytes() })?;
+        line.clear();
+    }
+    out.flush()
+}
 
 /// The last lines of a log, without marks that would move a terminal's cursor; none where it cannot be read.
 pub fn tail(path: &Path) -> Vec<String> {
@@ -87,6 +124,21 @@ mod tests {
             assert_eq!(watch.found(), found, "{piece}");
         }
         assert!(!Watch::new(Path::new("/nowhere"), "x").found());
+    }
+
+    #[test]
+    fn a_log_is_its_owners_and_loses_secrets_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("server.log");
+        fs::write(&path, "old").unwrap();
+        begin(&path).unwrap();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((fs::read(&path).unwrap().len(), mode()), (0, 0o600));
+        fs::write(&path, b"key sk-1\n\xff raw\nkey sk-1 again").unwrap();
+        redact(&path, &|line| line.replace("sk-1", "[redacted]")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"key [redacted]\n\xff raw\nkey [redacted] again");
+        assert_eq!((mode(), fs::read_dir(folder.path()).unwrap().count()), (0o600, 1));
+        assert!(redact(&folder.path().join("none"), &|line| line).is_err());
     }
 
     #[test]

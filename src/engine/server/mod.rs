@@ -16,7 +16,7 @@ mod tree;
 
 pub use error::ServerError;
 pub use handle::{Ended, Server};
-pub use log::tail;
+pub use log::{redact as redact_log, tail};
 pub use ready::{Came, Not, Wanted, answers, ready};
 
 use serde::{Deserialize, Serialize};

@@ -28,6 +28,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         server: None,
         metrics: None,
         hardware: None,
+        of_scenario: Default::default(),
     };
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
     let shape = Shape::Closed { users: calls as u32 };

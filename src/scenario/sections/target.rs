@@ -12,6 +12,7 @@ use crate::scenario::leaf::models::{MODELS, models};
 use crate::scenario::leaf::version::{VERSION, version};
 use crate::scenario::sections::{Draft, hardware, local, metrics, server, simulator};
 use crate::scenario::tree::{Node, Span};
+use std::sync::Arc;
 
 /// The word that stands for the built-in server.
 pub(crate) const SIMULATOR: &str = "simulator";
@@ -72,7 +73,9 @@ static TLS: Block = Block {
         field("ca", Kind::File, "A PEM file of further authorities to trust.").example("ca.pem"),
         field("cert", Kind::File, "A PEM file with this client's certificate chain.").example("client.pem"),
         field("key", Kind::File, "A PEM file with that certificate's key.").example("client.key"),
-        field("insecure", Kind::Bool, "Accept any certificate.").default("false").example("true"),
+        field("insecure", Kind::Bool, "Accept any certificate; a warning and the report say so.")
+            .default("false")
+            .example("true"),
     ],
 };
 
@@ -169,6 +172,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         server,
         metrics,
         hardware: hardware::decode(draft, review),
+        of_scenario: Arc::default(),
     })
 }
 
@@ -280,7 +284,12 @@ fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
         let at = draft.place(&format!("target.tls.{given}"));
         review.push(Mistake::new(at, format!("`{given}` without `{missing}`"), "a certificate and its key go together"));
     }
-    Some(Tls { ca, cert, key, insecure: draft.flag("target.tls.insecure")? })
+    let insecure = draft.flag("target.tls.insecure")?;
+    if insecure && !review.sources.stored {
+        let at = draft.place("target.tls.insecure");
+        review.warn(at, "`tls.insecure: true`: certificates of the target are not verified; any server can pose as it");
+    }
+    Some(Tls { ca, cert, key, insecure })
 }
 
 fn timeouts(node: &Node) -> Option<Timeouts> {

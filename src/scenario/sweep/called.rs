@@ -5,6 +5,8 @@ use super::{Point, Setting};
 use crate::model::labels::{Labels, Scalar};
 use crate::scenario::block::Kind;
 use crate::scenario::fault::{Mistake, Review};
+use crate::scenario::origins::Origin;
+use crate::scenario::secret::{Place, from_env, hidden, is_url, shown, written};
 use crate::scenario::sections::scenario::SCENARIO;
 use crate::scenario::sections::{local, request::last};
 use crate::scenario::tree::Node;
@@ -35,6 +37,7 @@ impl Called {
                 names.insert((path.to_owned(), written.clone()), format!("{at}{}", tail(file, &all)));
             }
         }
+        mask(points, &mut names);
         let called = Called { names };
         if !called.names.is_empty() {
             called.unique(points, review);
@@ -60,6 +63,30 @@ impl Called {
                 let mistake = Mistake::new(own.value.at, "the same case twice", "the same file by another name");
                 review.push(mistake.also(other.value.at, "first here"));
             }
+        }
+    }
+}
+
+/// Calls variables in what is sent by name, and URLs without what they hide; equal ones are numbered.
+fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
+    let mut known: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for setting in points.iter().flatten() {
+        let Some(text) = setting.value.text() else { continue };
+        let own = known.entry(&setting.path).or_default();
+        let key = (setting.path.clone(), text.clone().into_owned());
+        if names.contains_key(&key) {
+            continue;
+        }
+        let shown = match Origin::of(&setting.path) {
+            Origin::Sent if from_env(&setting.value) => Some(written(&setting.value, Place::Body)).filter(|by| *by != text),
+            _ if is_url(&text) && !hidden(&text).is_empty() => Some(shown(&text)),
+            _ => None,
+        };
+        if let Some(shown) = shown {
+            own.push(shown.clone());
+            let before = own.iter().filter(|other| **other == shown).count();
+            let number = if before > 1 { format!("#{before}") } else { String::new() };
+            names.insert(key, shown + &number);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::store::frames::{Frames, HEADER, Scan, frame_at, header, some_of, vers
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Name of the file in a run folder.
@@ -74,7 +75,7 @@ impl Spool {
     /// The file cannot be written.
     pub fn append(path: &Path) -> Result<Spool, StoreError> {
         let failed = |source| StoreError::Write { path: path.to_owned(), source };
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
         let begun = file.metadata().map_err(failed)?.len() > 0;
         let mut spool = Spool { out: Frames::to(path, file) };
         if !begun {

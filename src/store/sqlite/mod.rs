@@ -15,13 +15,17 @@ mod tests;
 pub use stored::{StoredBodies, StoredBody, Wanted, stored_bodies};
 
 use super::atomic::replace_by;
+use super::bodies::spool;
 use super::error::StoreError;
 use super::rundir::RunDir;
 use crate::frame::{FrameError, Table};
+use crate::model::keep::Bodies;
 use crate::model::plan::Plan;
 use crate::model::report::Report;
 use rusqlite::{Connection, OpenFlags};
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Name of the file in a run folder.
@@ -108,6 +112,10 @@ fn open(path: &Path) -> Result<Connection, Trouble> {
 }
 
 fn make(part: &Path, run: &RunDir, content: &Content<'_>) -> Result<(), Trouble> {
+    if content.plan.report.bodies != Bodies::None || run.file(spool::FILE).exists() {
+        // Prompts and replies are for the user alone.
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(part)?;
+    }
     let mut own = Connection::open(part)?;
     // It is synced and renamed when it is whole: until then nobody reads it, and a crash leaves nothing to repair.
     own.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;")?;

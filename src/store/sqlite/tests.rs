@@ -34,6 +34,7 @@ fn plan() -> Plan {
         },
         baseline: None,
         resolved: "version: 1\n".into(),
+        secrets: Default::default(),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::model::signal::Signal;
 use crate::model::target::Tls;
 use crate::model::telemetry::{Scrape, Teller};
 use crate::model::units::Nanos;
+use crate::scenario::secret::shown as address;
 use crate::telemetry::source::{Source, Told};
 use common::common;
 use names::FAMILIES;
@@ -80,12 +81,12 @@ impl Source for Prometheus {
         });
         read.map_err(|reason| {
             tell(Told::plain("up", 0.0));
-            format!("{}: {reason}", self.scrape.url)
+            format!("{}: {reason}", address(&self.scrape.url))
         })
     }
 
     fn notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.seen).notes(&self.scrape.url)
+        std::mem::take(&mut self.seen).notes(&address(&self.scrape.url))
     }
 }
 

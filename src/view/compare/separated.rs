@@ -1,6 +1,7 @@
 //! The comparison as values between commas or tabs, for a spreadsheet: plain numbers in the metric's unit.
 
 use crate::model::compare::{Comparison, Contrast};
+use crate::model::foreign::cell;
 use crate::view::compare::words;
 
 const HEAD: [&str; 24] = [
@@ -36,7 +37,7 @@ pub fn separated(comparison: &Comparison, delimiter: u8) -> String {
     let rows = comparison.contrasts.iter().map(|contrast| row(comparison, contrast));
     // Writing into memory does not fail.
     let head = std::iter::once(HEAD.map(str::to_owned));
-    head.chain(rows).for_each(|row| drop(writer.write_record(row)));
+    head.chain(rows).for_each(|row| drop(writer.write_record(row.iter().map(|text| cell(text).into_owned()))));
     String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 

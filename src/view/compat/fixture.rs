@@ -97,6 +97,7 @@ pub(super) fn case(shape: Shape) -> Case {
             server: None,
             metrics: None,
             hardware: None,
+            of_scenario: Default::default(),
         },
         request: RequestSpec { stream: true, ..RequestSpec::default() },
         dataset: DatasetSpec::of(Source::Openqa),

@@ -16,6 +16,7 @@ mod vllm;
 
 pub use measured::Measured;
 
+use crate::model::foreign::cell;
 use crate::model::peer::Peer;
 use crate::view::ViewError;
 
@@ -57,6 +58,6 @@ pub fn export(peer: Peer) -> Box<dyn Export> {
 /// Lines of fields as Python's `csv` module writes them.
 fn csv(lines: &[Vec<String>]) -> Result<Vec<u8>, ViewError> {
     let mut out = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).flexible(true).from_writer(Vec::new());
-    lines.iter().try_for_each(|line| out.write_record(line))?;
+    lines.iter().try_for_each(|line| out.write_record(line.iter().map(|text| cell(text).into_owned())))?;
     Ok(out.into_inner().map_err(|error| csv::Error::from(error.into_error()))?)
 }

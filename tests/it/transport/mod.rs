@@ -46,6 +46,7 @@ pub fn target(url: &str) -> Target {
         server: None,
         metrics: None,
         hardware: None,
+        of_scenario: Default::default(),
     }
 }
 

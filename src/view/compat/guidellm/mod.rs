@@ -9,6 +9,7 @@ mod table;
 use crate::model::load::{Arrival, Shape};
 use crate::model::metric::Metric;
 use crate::model::target::Place;
+use crate::scenario::secret::shown;
 use crate::view::ViewError;
 use crate::view::compat::spread::Spread;
 use crate::view::compat::{Export, File, Measured};
@@ -107,11 +108,11 @@ fn scenario(case: &Measured<'_>) -> Value {
     })
 }
 
-fn url<'a>(case: &'a Measured<'_>) -> &'a str {
+fn url(case: &Measured<'_>) -> String {
     match &case.case.target.place {
-        Place::Url(url) => url,
-        Place::Simulator { .. } => "simulator",
-        Place::Local(_) => "local",
+        Place::Url(url) => shown(url),
+        Place::Simulator { .. } => "simulator".to_owned(),
+        Place::Local(_) => "local".to_owned(),
     }
 }
 
