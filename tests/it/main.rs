@@ -23,6 +23,7 @@ mod local;
 mod local_models;
 mod lost;
 mod manners;
+mod memory;
 mod mix;
 mod outputs;
 mod protocols;
