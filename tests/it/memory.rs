@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 /// Requests that are dropped as soon as they are due, but for the one that waits for its first byte: they cost a row and nothing
 /// else.
-fn dropping(seconds: u32) -> String {
+fn dropping(rate: u32, seconds: u32) -> String {
     format!(
         "version: 1\nname: m\ntarget: {{ url: simulator, simulator: {{ alpha: 60s }} }}\ndataset: {{ kind: prompt, text: x }}\n\
-         request: {{ max_tokens: 1 }}\ntelemetry: off\nreport: {{ formats: [md] }}\n\
-         load: {{ rate: 8000/s, arrival: constant, duration: {seconds}s, max_in_flight: 1, graceful_stop: 0s }}\n"
+         request: {{ max_tokens: 1 }}\nreport: {{ formats: [md] }}\n\
+         load: {{ rate: {rate}/s, duration: {seconds}s, max_in_flight: 1, graceful_stop: 0s }}\n"
     )
 }
 
@@ -27,8 +27,8 @@ fn memory(process: &Child) -> Option<[u64; 2]> {
 }
 
 /// Rows of a run and its resident memory, at each line of its progress.
-fn sent(lab: &Lab, seconds: u32, out: &str) -> Vec<(u64, u64)> {
-    lab.file("s.yaml", dropping(seconds));
+fn sent(lab: &Lab, (rate, seconds): (u32, u32), out: &str) -> Vec<(u64, u64)> {
+    lab.file("s.yaml", dropping(rate, seconds));
     let mut command = lab.command(&["run", "s.yaml", "--output", out, "--progress", "json"]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -58,14 +58,14 @@ fn reported(lab: &Lab, out: &str) -> u64 {
 #[test]
 fn rows_are_not_kept_in_memory_while_requests_are_sent_and_cost_little_in_a_report() {
     let lab = Lab::new();
-    let seen = sent(&lab, 4, "long");
+    let seen = sent(&lab, (8000, 3), "long");
     // Buffers that are filled once are filled by then.
-    let (first, last) = (*seen.iter().find(|(rows, _)| *rows >= 6000).unwrap(), *seen.last().unwrap());
-    assert!(last.0 > 20_000, "{seen:?}");
+    let (first, last) = (*seen.iter().find(|(rows, _)| *rows >= 4000).unwrap(), *seen.last().unwrap());
+    assert!(last.0 > 12_000, "{seen:?}");
     let each = last.1.saturating_sub(first.1) as f64 / (last.0 - first.0) as f64;
     assert!(each < 200.0, "{each:.0} bytes a request while sending: {seen:?}");
 
-    let rows = [sent(&lab, 1, "short").last().unwrap().0, last.0];
+    let rows = [sent(&lab, (1000, 1), "short").last().unwrap().0, last.0];
     let most = ["short", "long"].map(|out| reported(&lab, out));
     let each = most[1].saturating_sub(most[0]) as f64 / (rows[1] - rows[0]) as f64;
     assert!(each < 900.0, "{each:.0} bytes a request in the report of {rows:?}: {most:?}");
@@ -94,14 +94,15 @@ fn a_run_that_memory_does_not_suffice_for_ends_as_an_error() {
     lab.file(
         "s.yaml",
         "version: 1\nname: m\ntarget: simulator\ndataset: { kind: prompt, text: x }\nrequest: { max_tokens: 2 }\n\
-         load: { concurrency: 4, requests: 20 }\naudit: off\n",
+         load: { concurrency: 4, requests: 20 }\n",
     );
     // So little that the libraries hardly fit, and steps up to where it suffices: what fails differs from one to the next.
     let ran: Vec<(u32, Ran)> = (0..6).map(|step| 100_000 + 40_000 * step).map(|kib| (kib, limited(&lab, kib))).collect();
     for (kib, ran) in &ran {
         // Below some limit the program is not even loaded.
+        // Where it suffices, a busy machine may spoil the measurement (4).
         let unloaded = ran.code == 127 || ran.err.contains("cannot allocate memory") || ran.err.contains("failed to map");
-        assert!(unloaded || [0, 3].contains(&ran.code), "{kib} KiB: {ran:?}");
+        assert!(unloaded || [0, 3, 4].contains(&ran.code), "{kib} KiB: {ran:?}");
         assert!(ran.code != 3 || ran.err.contains("memory") || ran.err.contains("thread"), "{kib} KiB: {ran:?}");
     }
     assert!(ran.iter().any(|(_, ran)| ran.code == 3), "{ran:?}");
