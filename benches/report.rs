@@ -67,7 +67,7 @@ fn write(folder: &Path, size: Size) {
     let tagged = rounds
         .iter()
         .flat_map(|(case, round, rows)| rows.iter().map(|outcome| Tagged { case, round: *round, shard: 0, outcome }));
-    let table = Table::build(tagged).expect("a table");
+    let table = Table::build(tagged);
     let mut bytes = Vec::new();
     table.write_parquet(&mut bytes).expect("rows");
     std::fs::write(folder.join("requests.parquet"), bytes).expect("a file");

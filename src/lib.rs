@@ -36,6 +36,5 @@ pub mod track;
 pub mod view;
 pub mod wire;
 
-/// Calls of a few KiB come and go among rows that stay; an allocator that keeps sizes apart fills the holes they leave.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: cli::memory::Allocator = cli::memory::Allocator;

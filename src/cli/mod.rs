@@ -17,6 +17,7 @@ mod progress;
 mod report;
 mod run;
 mod shown;
+pub(crate) mod memory;
 mod signals;
 mod simulate;
 mod sources;

@@ -23,6 +23,7 @@ use crate::view;
 use crate::view::format::plain;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
@@ -130,15 +131,8 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
     announce(source, watch, terminal);
     let board = watch.endpoint.as_ref().map(|endpoint| &*endpoint.board);
     let watched = Watched { plan: &source.plan, began: watch.began, stop: &watch.stop, events: &watch.events, board };
-    let result = std::thread::scope(|scope| {
-        let work = scope.spawn(|| {
-            let result = conduct(&source.plan, &context);
-            // The display ends when nobody can say anything more; the signal thread never lets go of its end.
-            let _ = context.events.send(Event::Done);
-            result
-        });
+    let result = beside(&context.events, || conduct(&source.plan, &context), || {
         follow(&args.watch, &watched, &watch.inbox, terminal);
-        work.join()
     });
     match result {
         Ok(Ok(conducted)) => conclude(&source.plan, &conducted, args, watch, terminal),
@@ -146,11 +140,40 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
             terminal.error(&error.to_string());
             Ended::early(if matches!(error, RunError::Interrupted) { Exit::Interrupted } else { Exit::Error })
         }
-        Err(_) => {
-            terminal.error("the run ended unexpectedly; this is a defect of llmscen");
+        Err(error) => {
+            terminal.error(&error.to_string());
             Ended::early(Exit::Error)
         }
     }
+}
+
+/// Says that nothing more will be said, when its thread is done or panics: the display waits for that, since the signal thread
+/// never lets go of its end of the line.
+struct LastWord<'a>(&'a mpsc::Sender<Event>);
+
+impl Drop for LastWord<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.send(Event::Done);
+    }
+}
+
+/// Does the work beside the display, which ends with it.
+fn beside<T: Send>(
+    events: &mpsc::Sender<Event>,
+    work: impl FnOnce() -> T + Send,
+    display: impl FnOnce(),
+) -> Result<T, RunError> {
+    let last = events.clone();
+    std::thread::scope(|scope| {
+        let work = std::thread::Builder::new().name("run".into()).spawn_scoped(scope, move || {
+            let _last = LastWord(&last);
+            work()
+        });
+        let work = work.map_err(RunError::Thread)?;
+        // A display that panics has said so, and takes no result with it.
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(display));
+        work.join().map_err(|_| RunError::Panicked("run"))
+    })
 }
 
 /// Says what will run.
@@ -223,6 +246,16 @@ pub fn cache(env: &BTreeMap<String, String>) -> CacheDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_and_display_that_panic_end_and_keep_the_other() {
+        let (events, inbox) = mpsc::channel();
+        let until_done = || while !matches!(inbox.recv_timeout(Duration::from_secs(60)), Ok(Event::Done) | Err(_)) {};
+        let began = Instant::now();
+        let lost = beside(&events, || -> u8 { panic!("no memory") }, until_done);
+        assert!(matches!(lost, Err(RunError::Panicked("run"))) && began.elapsed() < Duration::from_secs(50));
+        assert_eq!(beside(&events, || 7, || panic!("no screen")).unwrap(), 7);
+    }
 
     #[test]
     fn inconclusive_may_be_mapped_to_pass_and_nothing_else_may() {

@@ -1,14 +1,18 @@
 //! Ctrl-C, SIGTERM and the end of the terminal (SIGHUP) press the run's switch.
 
+use crate::cli::exit::Exit;
 use crate::run::event::Event;
+use crate::run::panics;
 use crate::run::stop::{Level, Stop};
 use std::sync::mpsc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens on a thread of its own until the process ends. The first signal drains, the second one stops at once; a closed
-/// terminal sends SIGHUP twice (the system and the shell), so that one only drains.
+/// Listens on a thread of its own until the process ends. The first signal drains, the second one stops at once, and the third
+/// one ends the process, whatever it waits for. A closed terminal sends SIGHUP twice (the system and the shell), so that one
+/// only drains.
 pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    panics::presses(&stop);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let guard = runtime.enter();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
@@ -22,9 +26,17 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
                     Level::Run => heard,
                     _ => continue,
                 },
+                words = panics::stuck() => {
+                    eprintln!("error: {words}, and the run does not end; `llmscen report` reports what was measured so far");
+                    std::process::exit(Exit::Error.code().into());
+                }
             };
             if heard.is_none() {
                 return;
+            }
+            if stop.level() == Level::Now {
+                eprintln!("ended at once; `llmscen report` reports what was measured so far");
+                std::process::exit(Exit::Interrupted.code().into());
             }
             stop.press();
             let _ = events.send(Event::Stopping(stop.level()));

@@ -12,6 +12,7 @@ use crate::run::keep::Keeper;
 use crate::run::lanes::reading;
 use crate::run::lookout::Lookout;
 use crate::run::meter::Meter;
+use crate::run::panics::Alarm;
 use crate::run::stop::{Level, Stop};
 use crate::run::tally::Tally;
 use crate::run::watch::Watcher;
@@ -91,6 +92,8 @@ impl Collector {
     pub fn start(desk: Desk, results: Receiver<Finished>) -> Result<Collector, RunError> {
         let thread = std::thread::Builder::new().name("collect".into()).spawn(move || {
             stand_behind();
+            // Lanes must not go on when nobody takes what they measure.
+            let _alarm = Alarm(desk.halt.clone());
             work(desk, results)
         });
         thread.map(Collector).map_err(RunError::Thread)

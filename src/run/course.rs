@@ -3,7 +3,7 @@
 use crate::engine::gauges::Absurd;
 use crate::engine::route::Route;
 use crate::frame::Table;
-use crate::model::manifest::{FailedCase, Manifest};
+use crate::model::manifest::{FailedCase, Manifest, Part};
 use crate::model::plan::{Case, Plan};
 use crate::model::seed::Seed;
 use crate::model::telemetry::Recorded;
@@ -18,6 +18,7 @@ use crate::run::line::Walk;
 use crate::run::managed::{Managed, Servers};
 use crate::run::model::{Models, note_cut, note_model};
 use crate::run::observe::Observer;
+use crate::run::panics;
 use crate::run::part::{Prepared, play, prepare};
 use crate::run::readings::Keeper;
 use crate::run::replies::{self, Replies};
@@ -279,13 +280,19 @@ impl<'a> Course<'a> {
         let fault = self.fault.or_else(|| self.lost.into_iter().next().map(|(_, fault)| fault));
         self.manifest.notes.extend(self.ledger.notes());
         self.manifest.notes.extend(self.replies.notes());
-        let rows = replay(self.plan, &self.folder.file(journal::FILE), &self.unwritten, "")?;
+        let why = fault.as_ref().map_or_else(String::new, RunError::brief);
+        let rows = replay(self.plan, &self.folder.file(journal::FILE), &self.unwritten, &why)?;
         self.manifest.notes.extend(rows.damage.note());
         self.manifest.notes.extend(replies::absurd(&self.absurd));
         for note in self.manifest.notes.iter().filter(|note| !self.told.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }
-        self.manifest.interrupted = self.context.stop.level() > Level::Run;
+        // A panic presses the switch too.
+        self.manifest.interrupted = self.context.stop.level() > Level::Run && panics::first().is_none();
+        // A round that broke off reported nothing, and its rows are in the journal.
+        let known = |part: &Part| self.manifest.parts.iter().any(|own| (&own.case, own.round) == (&part.case, part.round));
+        let lost: Vec<Part> = rows.parts.into_iter().filter(|part| !known(part)).collect();
+        self.manifest.parts.extend(lost);
         Ok((rows.table.beside(self.recorded), fault))
     }
 

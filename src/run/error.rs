@@ -106,8 +106,11 @@ pub enum RunError {
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),
     /// A worker ended by a defect of this program.
-    #[error("the {0} thread ended unexpectedly; this is a defect of llmscen, and what was measured so far is in the journal")]
+    #[error("the {0} thread ended unexpectedly; this is a defect of llmscen, and what was measured so far is reported")]
     Panicked(&'static str),
+    /// A task ended by a defect of this program, or for lack of memory.
+    #[error("{0}; this is a defect of llmscen or a lack of memory, and what was measured so far is reported")]
+    Defect(&'static str),
     /// The target cannot be spoken to.
     #[error(transparent)]
     Engine(#[from] EngineError),

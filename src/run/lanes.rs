@@ -8,6 +8,7 @@ use crate::model::units::Nanos;
 use crate::run::drive::Drive;
 use crate::run::error::RunError;
 use crate::run::meter::Spans;
+use crate::run::panics::Alarm;
 use crate::run::stop::Stop;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -55,7 +56,10 @@ impl Lane {
         let (alarm, own) = (halt.clone(), gauges.clone());
         let thread = std::thread::Builder::new()
             .name(format!("lane-{index}"))
-            .spawn(move || live(clock, own, build).inspect_err(|_| halt.press()));
+            .spawn(move || {
+                let alarm = Alarm(halt);
+                live(clock, own, build).inspect_err(|_| alarm.0.press())
+            });
         let thread = thread.inspect_err(|_| alarm.press()).map_err(RunError::Thread)?;
         Ok(Lane { thread, gauges })
     }
@@ -156,6 +160,14 @@ mod tests {
         let (halt, clock) = (Stop::default(), Clock::starting(std::time::Instant::now()));
         let lane = Lane::start(0, clock, Arc::default(), halt.clone(), || Err(RunError::NothingToSend)).unwrap();
         assert!(matches!(lane.finish(), Err(RunError::NothingToSend)));
+        assert_eq!(halt.level(), Level::Drain);
+    }
+
+    #[test]
+    fn a_lane_that_panics_halts_the_others() {
+        let (halt, clock) = (Stop::default(), Clock::starting(std::time::Instant::now()));
+        let lane = Lane::start(0, clock, Arc::default(), halt.clone(), || panic!("no memory for a task")).unwrap();
+        assert!(matches!(lane.finish(), Err(RunError::Panicked("lane"))));
         assert_eq!(halt.level(), Level::Drain);
     }
 }

@@ -33,6 +33,7 @@ pub mod managed;
 pub mod meter;
 pub mod model;
 pub mod observe;
+pub mod panics;
 pub mod part;
 pub mod publish;
 pub mod reached;

@@ -38,6 +38,7 @@ use crate::run::ledger;
 use crate::run::line::{Dealt, Walk, shifted, tokenizers};
 use crate::run::lookout::Lookout;
 use crate::run::meter::{Meter, Spans};
+use crate::run::panics::{self, Sending};
 use crate::run::model::{Sheets, engine, session, told};
 use crate::run::rounds::Rounds;
 use crate::run::rows::measured_from;
@@ -80,6 +81,7 @@ pub fn prepare(case: &Case, bench: &Bench, (walks, seed): (&[Walk], Seed), stop:
 /// Plays one round. An error means that nothing of it was measured.
 pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, context: &Context) -> Result<Played, RunError> {
     let Prepared { prompts, feed, stop } = ready;
+    let sending = Sending::begin();
     turn.server.iter().for_each(|own| own.stops(&stop));
     let server = simulator(turn.case, turn.seed)?;
     let address = server.as_ref().map(|server| server.addr());
@@ -110,7 +112,7 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     let Collected { mut tally, rows, mut journal, fault, unwritten, ending, hopeless } = collector.finish()?;
     (part.ending, part.untold) = (ending.or(stage.contact.ending()), untold);
     part.probe = turn.probe.map(|Probing { share, .. }| Probe { share, hopeless });
-    drop(server);
+    drop((server, sending));
     let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
     let places = Dealt::new(turn.case, turn.seed, bench.arrivals.as_ref());
     let begun = tally.begun();
@@ -121,6 +123,7 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
     let lost = turn.server.and_then(|own| own.note(&mut part, origin, tally.first_answer()));
     let behind = fed.or(written.err()).or(stage.sheets.fault()).or(lost);
     let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(behind);
+    let fault = fault.or_else(|| panics::first().map(RunError::Defect));
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.brief());
     }

@@ -59,7 +59,9 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
     let taken = || std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|place| *place < items.len()));
     let some = || taken().filter_map(|place| Some((place, work(items.get(place)?)))).collect::<Vec<_>>();
     let mut done = std::thread::scope(|scope| {
-        let running: Vec<_> = (1..threads).map(|_| scope.spawn(some)).collect();
+        // Where the system gives no thread, those that there are do its work.
+        let spawned = (1..threads).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, some).ok());
+        let running: Vec<_> = spawned.collect();
         let mut done = some();
         for thread in running {
             done.extend(thread.join().unwrap_or_else(|broken| std::panic::resume_unwind(broken)));

@@ -56,9 +56,10 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
                 return Ok(());
             }
             played += 1;
+            let table = course.probed.take().unwrap_or_default();
             let Some(part) = course.manifest().parts.last() else { break };
             let own = course.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
-            let table = course.probed.clone().unwrap_or_default().beside(own.collect());
+            let table = table.beside(own.collect());
             let shown = shown(plan, case, (&table, part))?;
             if let Some(why) = course.unanswered.clone() {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });

@@ -27,6 +27,7 @@ mod local_models;
 mod lost;
 mod lying_servers;
 mod manners;
+mod memory;
 mod mix;
 mod outputs;
 mod planted;

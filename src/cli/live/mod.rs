@@ -7,10 +7,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use crate::cli::exit::Exit;
 use crate::cli::follow::{Show, Watched};
 use crate::cli::terminal::Terminal;
 use crate::run::event::Event;
-use crate::run::stop::Stop;
+use crate::run::stop::{Level, Stop};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{Event as Input, KeyCode, KeyEventKind, KeyModifiers, poll, read};
 use ratatui::crossterm::terminal::{
@@ -77,6 +78,11 @@ impl Live {
                 Ok(Input::Key(key)) if key.kind == KeyEventKind::Press => {
                     let control = key.modifiers.contains(KeyModifiers::CONTROL);
                     if key.code == KeyCode::Char('q') || (control && key.code == KeyCode::Char('c')) {
+                        // As the third signal does.
+                        if self.stop.level() == Level::Now {
+                            leave();
+                            std::process::exit(Exit::Interrupted.code().into());
+                        }
                         self.stop.press();
                         // The display lives as long as the line to it.
                         let _ = self.events.send(Event::Stopping(self.stop.level()));
