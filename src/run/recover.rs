@@ -24,10 +24,11 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     }
     let mut reader = journal::Reader::open(&file)?;
     let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
-    let (parts, rows) = replay(plan, records);
+    let why = if folder.is_live() { LIVE } else { KILLED };
+    let (parts, rows) = replay(plan, records, why);
     manifest.parts = parts;
     manifest.interrupted = true;
-    manifest.notes.push(if folder.is_live() { LIVE } else { KILLED }.into());
+    manifest.notes.push(why.into());
     let damage = reader.damage();
     if damage.gaps > 0 {
         let places = if damage.gaps == 1 { "1 place".to_owned() } else { format!("{} places", damage.gaps) };
@@ -39,7 +40,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     }
     let torn = reader.left_out();
     if torn > 0 {
-        manifest.notes.push(format!("{torn} bytes at the end of the journal were torn and are left out"));
+        manifest.notes.push(format!("{} ends with an incomplete request ({torn} bytes), which is left out", journal::FILE));
     }
     Ok((table(plan, &rows)?.beside(readings(folder)?), manifest))
 }
@@ -53,14 +54,20 @@ fn readings(folder: &RunDir) -> Result<Vec<Recorded>, RunError> {
     telemetry::read(folder.read(READINGS)?).map_err(|source| RunError::Rows { path, source })
 }
 
-fn replay(plan: &Plan, records: Vec<Record>) -> (Vec<Part>, Rows) {
+/// What could not be read of the journal, as the notes of the run say it.
+pub fn damage(manifest: &Manifest) -> impl Iterator<Item = &String> {
+    manifest.notes.iter().filter(|note| note.starts_with(journal::FILE))
+}
+
+/// `why`: why a round that did not end is cut short.
+fn replay(plan: &Plan, records: Vec<Record>, why: &str) -> (Vec<Part>, Rows) {
     let mut parts: Vec<Part> = Vec::new();
     let mut rows = Rows::new();
     for record in records {
         match record {
             Record::Started { case, round, origin_ns } => {
                 let case = plan.cases.get(case as usize).map_or_else(String::new, |case| case.id.clone());
-                parts.push(Part { case, round, origin_ns, cut_short: Some(KILLED.into()), ..Part::default() });
+                parts.push(Part { case, round, origin_ns, cut_short: Some(why.into()), ..Part::default() });
             }
             Record::Outcome { case, round, outcome } => rows.entry((case, round)).or_default().push(outcome),
             Record::Ended { part } => {

@@ -17,8 +17,10 @@ use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor::Show as ShowCursor, execute};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use state::View;
-use std::io::{self, BufWriter, Stderr, stderr};
+use std::io::{self, BufWriter, IsTerminal, Stderr, stderr};
+use std::os::fd::AsFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -72,7 +74,7 @@ impl Live {
     }
 
     fn keys(&mut self) {
-        while poll(Duration::ZERO).unwrap_or(false) {
+        while key_waits() && poll(Duration::ZERO).unwrap_or(false) {
             match read() {
                 Ok(Input::Key(key)) if key.kind == KeyEventKind::Press => {
                     let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -101,6 +103,15 @@ impl Drop for Live {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// Whether there is input on a terminal that is still there. crossterm reads the end of a closed one for ever.
+fn key_waits() -> bool {
+    let (stdin, stderr) = (io::stdin(), stderr());
+    let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stderr.as_fd() };
+    let mut asked = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
+    let found = rustix::event::poll(&mut asked, Some(&Timespec::default())).map(|_| asked[0].revents());
+    found.is_ok_and(|found| found.contains(PollFlags::IN) && !found.intersects(PollFlags::HUP | PollFlags::ERR))
 }
 
 /// Gives the terminal back, if it was taken.
