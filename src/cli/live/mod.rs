@@ -19,7 +19,7 @@ use ratatui::crossterm::terminal::{
 use ratatui::crossterm::{cursor::Show as ShowCursor, execute};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use state::View;
-use std::io::{self, BufWriter, IsTerminal, Stderr, stderr};
+use std::io::{self, BufWriter, IsTerminal, Stderr, Write, stderr};
 use std::os::fd::AsFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,9 +33,24 @@ const REDRAW: Duration = Duration::from_millis(250);
 static UP: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
+/// stderr, whose end is no error: ratatui panics where it cannot say that the cursor stays hidden.
+struct Picture(Stderr);
+
+impl Write for Picture {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = self.0.flush();
+        Ok(())
+    }
+}
+
 /// The screen of a run.
 pub struct Live {
-    screen: ratatui::Terminal<CrosstermBackend<BufWriter<Stderr>>>,
+    screen: ratatui::Terminal<CrosstermBackend<BufWriter<Picture>>>,
     view: View,
     began: Instant,
     drawn: Instant,
@@ -61,7 +76,7 @@ impl Live {
         UP.store(true, Ordering::Release);
         // ratatui's own `clear` first asks the terminal where the cursor stands, and not every terminal answers.
         let entered = execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All));
-        let screen = entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(stderr()))));
+        let screen = entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(Picture(stderr())))));
         let screen = screen.inspect_err(|_| leave())?;
         let (stop, events) = (watched.stop.clone(), watched.events.clone());
         let drawn = watched.began;
