@@ -166,7 +166,13 @@ impl RunError {
             RunError::Store(error) => {
                 matches!(
                     error,
-                    Damaged { .. } | Manifest { .. } | NotAJournal { .. } | NotARun { .. } | Read { .. } | Spool { .. } | Version { .. }
+                    Damaged { .. }
+                        | Manifest { .. }
+                        | NotAJournal { .. }
+                        | NotARun { .. }
+                        | Read { .. }
+                        | Spool { .. }
+                        | Version { .. }
                 )
             }
             _ => false,

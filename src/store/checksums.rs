@@ -183,7 +183,10 @@ mod tests {
         let names: Vec<&str> = text.lines().map(|line| &line[66..]).collect();
         assert_eq!(names, ["manifest.json", "plan.yaml", "requests.parquet"]);
         assert!(text.lines().all(|line| line.find("  ") == Some(64)), "{text}");
-        assert_eq!(sum_of(File::open("/dev/null").unwrap()).unwrap(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        assert_eq!(
+            sum_of(File::open("/dev/null").unwrap()).unwrap(),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
     }
 
     #[test]

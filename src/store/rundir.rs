@@ -241,7 +241,15 @@ mod tests {
         }
         drop(run);
         let run = RunDir::create(&place(Some(&path), dir.path(), false)).unwrap();
-        for name in ["telemetry.parquet", "checksums.sha256", "plan.yaml", "report.md", "charts/old.png", "charts/old.svg", "charts/mine.txt"] {
+        for name in [
+            "telemetry.parquet",
+            "checksums.sha256",
+            "plan.yaml",
+            "report.md",
+            "charts/old.png",
+            "charts/old.svg",
+            "charts/mine.txt",
+        ] {
             run.write(name, b"x").unwrap();
         }
         drop(run);

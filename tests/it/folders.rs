@@ -44,13 +44,15 @@ fn every_command_refuses_a_damaged_folder_by_the_file() {
     let said = String::from_utf8_lossy(&check.stdout).into_owned();
     assert!(check.status.success() && said.contains("requests.parquet: OK") && said.contains("requests.db: OK"), "{said}");
     let before = lab.text("out/results.json");
-    let commands: [&[&str]; 3] = [&["report", "out"], &["compare", "out", "out"], &["baseline", "update", "out", "--to", "b.json"]];
+    let commands: [&[&str]; 3] =
+        [&["report", "out"], &["compare", "out", "out"], &["baseline", "update", "out", "--to", "b.json"]];
     for name in ["requests.parquet", "telemetry.parquet", "manifest.json", "plan.yaml"] {
         let path = lab.path().join("out").join(name);
         flip(&path, 100);
         for command in commands {
             let ran = lab.llmscen(command).expect(2);
-            let damaged = format!("out/{name} is damaged: its content does not match checksums.sha256; restore it from a copy; or");
+            let damaged =
+                format!("out/{name} is damaged: its content does not match checksums.sha256; restore it from a copy; or");
             assert!(ran.err.contains(&damaged), "{command:?}: {}", ran.err);
         }
         flip(&path, 100);
@@ -111,7 +113,10 @@ fn a_parquet_file_that_the_decoder_panics_on_is_an_error() {
     }
     lab.file("out/requests.parquet", &rows[..rows.len() / 2]);
     let ran = lab.llmscen(&["compare", "out", "out"]).expect(2);
-    assert!(ran.err.contains("cannot read out/requests.parquet: ") && ran.err.contains("; restore the file from a copy"), "{ran:?}");
+    assert!(
+        ran.err.contains("cannot read out/requests.parquet: ") && ran.err.contains("; restore the file from a copy"),
+        "{ran:?}"
+    );
 }
 
 #[test]

@@ -119,9 +119,9 @@ fn a_run_on_a_terminal_that_is_closed_is_drained_and_reported() {
     for how in ["--live", "--progress bar"] {
         let lab = Lab::new();
         lab.file("s.yaml", SWEEP.replace("requests: 30", "requests: 30000"));
-        // The shell outlives its terminal and says how the run ended.
-        let line = format!("run s.yaml --output out {how}; echo $? > code");
-        lab.file("sh", format!("trap : HUP; {} {line}", env!("CARGO_BIN_EXE_llmscen")));
+        // The shell gets the signal and passes it on, as one at a prompt does, and says how the run ended.
+        let line = format!("{} run s.yaml --output out {how} & run=$!", env!("CARGO_BIN_EXE_llmscen"));
+        lab.file("sh", format!("{line}; trap 'kill -HUP $run' HUP; wait $run; wait $run; echo $? > code"));
         let mut script = Command::new("script");
         script.args(["-qefc", ". ./sh", "/dev/null"]).current_dir(lab.path()).env("TERM", "xterm").env("SHELL", "/bin/sh");
         let Ok(mut terminal) = script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() else { return };

@@ -6,8 +6,8 @@
 use super::{random, trials};
 use crate::lab::*;
 use llmscen::cli::{World, main};
-use rand::seq::IndexedRandom;
 use rand::RngExt;
+use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -366,7 +366,8 @@ fn a_kill_at_any_instant_costs_at_most_a_second() {
         let lab = Lab::new();
         // Some of the short ones are killed while they write their report.
         let load = if first > 0 || random.random() { "duration: 60s" } else { "duration: 700ms" };
-        let text = plain(&server.url(), 1).replace("requests: 1 }", &format!("{load} }}")).replace("concurrency: 1", "concurrency: 4");
+        let text =
+            plain(&server.url(), 1).replace("requests: 1 }", &format!("{load} }}")).replace("concurrency: 1", "concurrency: 4");
         lab.file("s.yaml", format!("{text}report: {{ formats: [md] }}\n"));
         let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
         let began = Instant::now();
@@ -380,9 +381,9 @@ fn a_kill_at_any_instant_costs_at_most_a_second() {
         finish(child);
         let ran = lab.llmscen(&["report", "out"]);
         assert!([0, 1, 4, 5, 130].contains(&ran.code), "trial {trial}: {ran:?}");
-        let stored = lab.results()["cases"].as_array().map_or(0, |cases| {
-            cases.iter().map(|case| case["counts"]["ok"].as_u64().unwrap_or(0)).sum::<u64>() as usize
-        });
+        let stored = lab.results()["cases"]
+            .as_array()
+            .map_or(0, |cases| cases.iter().map(|case| case["counts"]["ok"].as_u64().unwrap_or(0)).sum::<u64>() as usize);
         let due = ended.lock().unwrap().iter().filter(|end| killed.duration_since(**end) > most).count();
         assert!(stored >= due, "trial {trial}: {stored} rows of {due} that ended {most:?} before the kill");
         println!("trial {trial}: {stored} stored, {} ended, {due} due", ended.lock().unwrap().len());
