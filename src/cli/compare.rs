@@ -10,6 +10,7 @@ use crate::model::metric::{Metric, Per, Stat};
 use crate::model::plan::Plan;
 use crate::run::compare::{Wanted, take};
 use crate::run::error::RunError;
+use crate::run::recover::damage;
 use crate::scenario::differ::differences;
 use crate::store::{RunDir, Where};
 use crate::view::chart::{COMPARISON_CHARTS, comparison_charts};
@@ -168,12 +169,14 @@ fn compared(runs: &mut [(RunDir, Plan)], differences: Vec<Vec<Difference>>, args
     };
     let mut contrasts = contrasts(&sides, &measures, level);
     let tests = settle(&mut contrasts, correction, 1.0 - args.confidence, args.max_regression);
+    let damaged = taken.iter().flat_map(|run| damage(&run.report.manifest).map(move |note| format!("{}: {note}", run.label)));
+    let notes = damaged.collect();
     Ok(Comparison {
         alone: alone(&sides).into_iter().map(|(run, case)| (label(run), case)).collect(),
         runs: taken,
         contrasts,
         differences,
-        notes: Vec::new(),
+        notes,
         correction,
         tests,
         confidence: args.confidence,

@@ -12,7 +12,7 @@ use crate::model::report::{Report, RunVerdict};
 use crate::model::sample::{Distribution, Sample};
 use crate::run::error::RunError;
 use crate::run::reckon::{of_stage, reckon};
-use crate::run::recover::recover;
+use crate::run::recover::{damage, recover};
 use crate::scenario::check::figure_name;
 use crate::scenario::{self, Input};
 use crate::store::RunDir;
@@ -68,7 +68,10 @@ fn objection(plan: &Plan, report: &Report) -> Option<String> {
     let unsound = report.cases.iter().find(|case| !case.audit.valid);
     match () {
         () if !plan.quests.is_empty() => Some("a search has probes, and no cases that another run has too".into()),
-        () if report.manifest.interrupted => Some("the run was cut short".into()),
+        () if report.manifest.interrupted => Some(match damage(&report.manifest).next() {
+            Some(note) => format!("the run was cut short; {note}"),
+            None => "the run was cut short".into(),
+        }),
         () if report.manifest.error.is_some() || report.verdict == RunVerdict::Error => {
             Some("the run could not be carried out".into())
         }

@@ -25,13 +25,14 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         let table = Table::read_parquet(BufReader::new(rows)).map_err(|source| RunError::Rows { path, source })?;
         return Ok((table.beside(readings(folder)?), manifest));
     }
-    let Replayed { table, parts, damage, left_out: torn } = replay(plan, &file, &[], KILLED)?;
+    let why = if folder.is_live() { LIVE } else { KILLED };
+    let Replayed { table, parts, damage, left_out: torn } = replay(plan, &file, &[], why)?;
     manifest.parts = parts;
     manifest.interrupted = true;
-    manifest.notes.push(if folder.is_live() { LIVE } else { KILLED }.into());
+    manifest.notes.push(why.into());
     manifest.notes.extend(damage.note());
     if torn > 0 {
-        manifest.notes.push(format!("{torn} bytes at the end of the journal were torn and are left out"));
+        manifest.notes.push(format!("{} ends with an incomplete request ({torn} bytes), which is left out", journal::FILE));
     }
     Ok((table.beside(readings(folder)?), manifest))
 }
@@ -43,4 +44,9 @@ fn readings(folder: &RunDir) -> Result<Vec<Recorded>, RunError> {
         return Ok(Vec::new());
     }
     telemetry::read(folder.read(READINGS)?).map_err(|source| RunError::Rows { path, source })
+}
+
+/// What could not be read of the journal, as the notes of the run say it.
+pub fn damage(manifest: &Manifest) -> impl Iterator<Item = &String> {
+    manifest.notes.iter().filter(|note| note.starts_with(journal::FILE))
 }

@@ -75,6 +75,8 @@ fn a_report_keeps_its_baseline_when_the_file_has_gone() {
     assert!(file.exists());
     fs::remove_file(&file).unwrap();
     fs::remove_file(lab.path().join("out/baseline.json")).unwrap();
+    assert!(lab.llmscen(&["report", "out"]).expect(2).err.contains("baseline.json is damaged: it is missing"));
+    fs::remove_file(lab.path().join("out/checksums.sha256")).unwrap();
     let gone = lab.llmscen(&["report", "out"]).expect(5);
     assert!(gone.err.contains("t.json has gone: limits relative to it are not decided"), "{}", gone.err);
     assert_eq!(rulings(&lab), ["inconclusive"; 3]);

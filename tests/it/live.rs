@@ -114,6 +114,32 @@ fn the_full_screen_asks_the_terminal_nothing_and_ends_with_q() {
     assert!(after.contains("stopping: no new requests") && after.contains("report: out/report.md"), "{after}");
 }
 
+#[test]
+fn a_run_on_a_terminal_that_is_closed_is_drained_and_reported() {
+    for how in ["--live", "--progress bar"] {
+        let lab = Lab::new();
+        lab.file("s.yaml", SWEEP.replace("requests: 30", "requests: 30000"));
+        // The shell gets the signal and passes it on, as one at a prompt does, and says how the run ended.
+        let line = format!("{} run s.yaml --output out {how} & run=$!", env!("CARGO_BIN_EXE_llmscen"));
+        lab.file("sh", format!("{line}; trap 'kill -HUP $run' HUP; wait $run; wait $run; echo $? > code"));
+        let mut script = Command::new("script");
+        script.args(["-qefc", ". ./sh", "/dev/null"]).current_dir(lab.path()).env("TERM", "xterm").env("SHELL", "/bin/sh");
+        let Ok(mut terminal) = script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() else { return };
+        let (until, code) = (Instant::now() + Duration::from_secs(60), lab.path().join("code"));
+        let wait = |path: &std::path::Path, bytes: u64| {
+            while !std::fs::metadata(path).is_ok_and(|file| file.len() > bytes) {
+                assert!(Instant::now() < until, "{how}: no {}", path.display());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        wait(&lab.path().join("out/journal.bin"), 2000);
+        terminal.kill().unwrap();
+        terminal.wait().unwrap();
+        wait(&code, 1);
+        assert_eq!((lab.text("code").trim(), &lab.results()["interrupted"]), ("130", &serde_json::json!(true)), "{how}");
+    }
+}
+
 /// A GET of the endpoint: the whole answer; None where nobody listens any more.
 fn get(addr: SocketAddr, path: &str) -> Option<String> {
     let mut socket = TcpStream::connect(addr).ok()?;

@@ -12,6 +12,7 @@ mod docs;
 mod doors;
 mod early;
 mod floors;
+mod folders;
 mod foreign;
 mod gates;
 mod hostile;

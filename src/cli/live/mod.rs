@@ -18,8 +18,10 @@ use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor::Show as ShowCursor, execute};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use state::View;
-use std::io::{self, BufWriter, Stderr, stderr};
+use std::io::{self, BufWriter, IsTerminal, Stderr, Write, stderr};
+use std::os::fd::AsFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -32,9 +34,24 @@ const REDRAW: Duration = Duration::from_millis(250);
 static UP: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
+/// stderr, whose end is no error: ratatui panics where it cannot say that the cursor stays hidden.
+struct Picture(Stderr);
+
+impl Write for Picture {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = self.0.flush();
+        Ok(())
+    }
+}
+
 /// The screen of a run.
 pub struct Live {
-    screen: ratatui::Terminal<CrosstermBackend<BufWriter<Stderr>>>,
+    screen: ratatui::Terminal<CrosstermBackend<BufWriter<Picture>>>,
     view: View,
     began: Instant,
     drawn: Instant,
@@ -60,7 +77,7 @@ impl Live {
         UP.store(true, Ordering::Release);
         // ratatui's own `clear` first asks the terminal where the cursor stands, and not every terminal answers.
         let entered = execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All));
-        let screen = entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(stderr()))));
+        let screen = entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(Picture(stderr())))));
         let screen = screen.inspect_err(|_| leave())?;
         let (stop, events) = (watched.stop.clone(), watched.events.clone());
         let drawn = watched.began;
@@ -73,7 +90,7 @@ impl Live {
     }
 
     fn keys(&mut self) {
-        while poll(Duration::ZERO).unwrap_or(false) {
+        while key_waits() && poll(Duration::ZERO).unwrap_or(false) {
             match read() {
                 Ok(Input::Key(key)) if key.kind == KeyEventKind::Press => {
                     let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -107,6 +124,15 @@ impl Drop for Live {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// Whether there is input on a terminal that is still there. crossterm reads the end of a closed one for ever.
+fn key_waits() -> bool {
+    let (stdin, stderr) = (io::stdin(), stderr());
+    let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stderr.as_fd() };
+    let mut asked = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
+    let found = rustix::event::poll(&mut asked, Some(&Timespec::default())).map(|_| asked[0].revents());
+    found.is_ok_and(|found| found.contains(PollFlags::IN) && !found.intersects(PollFlags::HUP | PollFlags::ERR))
 }
 
 /// Gives the terminal back, if it was taken.

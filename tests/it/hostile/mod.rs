@@ -1,5 +1,6 @@
 //! Hostile input from seeded generators: damaged files, servers and scenarios.
 
+mod folders;
 mod scenarios;
 mod servers;
 
