@@ -75,6 +75,7 @@ fn counts_that_cannot_be_true_are_not_used_and_noted_once() {
     let case = &lab.results()["cases"][0];
     assert_eq!((case["counts"]["ok"].as_u64(), case["token_source"].as_str()), (Some(4), Some("events")), "{case:#}");
     assert_eq!(case["metrics"]["output_tokens"]["mean"], 5.0, "{case:#}");
+    assert!(case["metrics"]["prompt_tokens"].is_null() && case["metrics"]["cached_tokens"].is_null(), "{case:#}");
     let report = lab.text("out/report.md");
     let note = "the server reported 18446744073709551615 output tokens for a request with max_tokens 16; they are counted by the \
                 tokenizer or by content events instead. Impossible counts or times in 4 replies are not used.";
