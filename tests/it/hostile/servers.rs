@@ -483,7 +483,7 @@ fn a_run_against_every_trap_reports_each_request_once_and_keeps_its_memory() {
     let traps = Arc::new(generate(15, trials(24)).into_iter().filter(|trap| trap.api == Api::OpenaiChat).collect::<Vec<_>>());
     let server = serve(&traps);
     let lab = Lab::new();
-    let rows: String = (0..traps.len()).map(|place| format!("{{\"prompt\":\"trap {place} \"}}\n")).collect();
+    let rows: String = (0..traps.len()).map(|place| format!("{{\"question\":\"trap {place} \"}}\n")).collect();
     lab.file("traps.jsonl", rows);
     let scenario = format!(
         "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m, timeouts: {{ connect: 10s, read: 1s, total: 2500ms }}, http: {{ pool: per-request }} }}\n\
