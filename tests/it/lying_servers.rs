@@ -26,7 +26,10 @@ fn a_pause_of_the_tool_is_not_a_timeout_of_the_server() {
         send(s, &stream(&[TOKEN, FINISH, "[DONE]"], true))
     });
     let lab = Lab::new();
-    lab.file("s.yaml", plain(&server.url(), 8).replace("concurrency: 1", "concurrency: 4").replace("read: 1s, total: 5s", "read: 1s, total: 3s"));
+    lab.file(
+        "s.yaml",
+        plain(&server.url(), 8).replace("concurrency: 1", "concurrency: 4").replace("read: 1s, total: 5s", "read: 1s, total: 3s"),
+    );
     let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
     (0..4).for_each(|_| requests.recv_timeout(Duration::from_secs(60)).unwrap());
     let pid = Pid::from_child(&child);
