@@ -9,56 +9,86 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// Lateness of the ticker from which on it is a stall.
+/// Time off the processor from which on a late tick is a stall.
 const LEAST: Duration = Duration::from_millis(5);
 /// Stalls that are remembered: those of the last seconds of a lane that does nothing else.
 const KEPT: usize = 4096;
 /// Times that one wait is extended. Each extension is what the lane stalled in the one before it, so that a lane which stands
 /// still for less than half of the time gets to the end of far fewer.
-const EXTENSIONS: u32 = 16;
+const EXTENSIONS: u32 = 8;
+
+/// An instant on a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The instant.
+    pub at: Instant,
+    /// What its thread has used of the processor by then.
+    pub cpu: Duration,
+}
+
+impl Moment {
+    /// The present, on this thread.
+    pub fn now() -> Moment {
+        Moment { at: Instant::now(), cpu: thread_cpu() }
+    }
+}
+
+/// The processor time of this thread.
+pub fn thread_cpu() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+}
 
 /// The stalls of one lane. Its ticker writes them; whoever waits on the lane reads them when a limit is reached.
+///
+/// A lane that is late because it works on what servers send does not stall: it reads as it goes, and a server that floods
+/// it must not extend its own limits.
 #[derive(Debug, Default)]
 pub struct Stalls(Mutex<Log>);
 
 #[derive(Debug, Default)]
 struct Log {
-    /// When the ticker is due next; None before its first tick.
-    due: Option<Instant>,
+    /// When the ticker is due next, and the processor time at its last tick; None before the first.
+    due: Option<Moment>,
     /// Begin and end of each, in order.
     seen: VecDeque<(Instant, Instant)>,
 }
 
 impl Stalls {
-    /// The ticker, which was due at `due`, runs at `now`, and will again after `period`.
-    pub fn tick(&self, due: Instant, now: Instant, period: Duration) {
+    /// The ticker, which was due at `due`, runs `now`, and will again after `period`.
+    pub fn tick(&self, due: Instant, now: Moment, period: Duration) {
         let mut log = self.log();
         // Ticks that were missed follow one another at once: one stall is one stall.
-        let last = log.seen.back().map(|stall| stall.1);
-        let from = last.map_or(due, |last| due.max(last));
-        if now.saturating_duration_since(from) >= LEAST {
-            // It may have begun right after the tick before.
-            let begin = due.checked_sub(period).unwrap_or(due);
-            log.seen.push_back((last.map_or(begin, |last| begin.max(last)), now));
+        let from = log.seen.back().map_or(due, |last| due.max(last.1));
+        let before = log.due.map_or(now.cpu, |due| due.cpu);
+        if let Some(stall) = stall(Moment { at: from, cpu: before }, now) {
+            log.seen.push_back(stall);
             if log.seen.len() > KEPT {
                 log.seen.pop_front();
             }
         }
-        log.due = Some(due.max(now) + period);
+        log.due = Some(Moment { at: due.max(now.at) + period, cpu: now.cpu });
     }
 
     /// How long the lane stood still between two instants, the latter being the present.
-    pub fn within(&self, from: Instant, now: Instant) -> Duration {
+    pub fn within(&self, from: Instant, now: Moment) -> Duration {
         let log = self.log();
         // A stall that has just ended: the ticker has not run yet.
-        let latest = log.due.filter(|due| now.saturating_duration_since(*due) >= LEAST).map(|due| (due, now));
+        let latest = log.due.and_then(|due| stall(due, now));
         let spans = log.seen.iter().copied().chain(latest);
-        spans.map(|(begin, end)| end.min(now).saturating_duration_since(begin.max(from))).sum()
+        spans.map(|(begin, end)| end.min(now.at).saturating_duration_since(begin.max(from))).sum()
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The time off the processor since a tick was due, as the end of that span; None where it is short.
+fn stall(due: Moment, now: Moment) -> Option<(Instant, Instant)> {
+    let late = now.at.saturating_duration_since(due.at);
+    let off = late.checked_sub(now.cpu.saturating_sub(due.cpu)).filter(|off| *off >= LEAST)?;
+    Some((now.at.checked_sub(off)?, now.at))
 }
 
 /// Whose time ran out.
@@ -88,11 +118,11 @@ impl Allowance {
     ///
     /// # Errors
     /// It is used up, and by whom.
-    pub fn left(&mut self, stalls: &Stalls, since: Instant, now: Instant) -> Result<Duration, Overrun> {
+    pub fn left(&mut self, stalls: &Stalls, since: Instant, now: Moment) -> Result<Duration, Overrun> {
         if self.since.replace(since) != Some(since) {
             self.extended = 0;
         }
-        let spent = now.saturating_duration_since(since);
+        let spent = now.at.saturating_duration_since(since);
         if let Some(left) = self.limit.checked_sub(spent).filter(|left| !left.is_zero()) {
             return Ok(left);
         }
@@ -111,9 +141,9 @@ pub async fn overrun(stalls: &Stalls, limit: Duration, since: impl Fn() -> Insta
     let mut timer = pin!(sleep(limit));
     loop {
         fired(timer.as_mut()).await;
-        let now = Instant::now();
+        let now = Moment::now();
         match allowance.left(stalls, since(), now) {
-            Ok(left) => timer.as_mut().reset((now + left).into()),
+            Ok(left) => timer.as_mut().reset((now.at + left).into()),
             Err(overrun) => return overrun,
         }
     }
@@ -136,11 +166,16 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    /// An instant of a lane that has worked for so much of it, in milliseconds.
+    fn at(start: Instant, millis: u64, cpu: u64) -> Moment {
+        Moment { at: start + ms(millis), cpu: ms(cpu) }
+    }
+
     /// Stalls of a lane that ticked at these instants, in milliseconds, each due at its multiple of ten.
     fn ticked(start: Instant, ticks: &[u64]) -> Stalls {
         let stalls = Stalls::default();
-        for (place, at) in ticks.iter().enumerate() {
-            stalls.tick(start + ms(10 * place as u64), start + ms(*at), TICK);
+        for (place, millis) in ticks.iter().enumerate() {
+            stalls.tick(start + ms(10 * place as u64), at(start, *millis, 0), TICK);
         }
         stalls
     }
@@ -150,19 +185,29 @@ mod tests {
         let start = Instant::now() + ms(1000);
         // Ticks at 0 and 10, then nothing until 55, when those of 20 to 50 run one after the other.
         let stalls = ticked(start, &[0, 10, 55, 55, 55, 55, 60]);
-        let within = |from: u64, to: u64| stalls.within(start + ms(from), start + ms(to)).as_millis();
-        assert_eq!(within(0, 60), 45, "from the tick before it");
+        let within = |from: u64, to: u64| stalls.within(start + ms(from), at(start, to, 0)).as_millis();
+        assert_eq!(within(0, 60), 35);
         assert_eq!(within(30, 60), 25, "only what lies between");
-        assert_eq!([within(55, 60), within(0, 10)], [0, 0]);
+        assert_eq!([within(55, 60), within(0, 20)], [0, 0]);
     }
 
     #[test]
     fn a_stall_is_known_before_the_ticker_runs_again() {
         let start = Instant::now() + ms(1000);
         let stalls = ticked(start, &[0, 10]);
-        assert_eq!(stalls.within(start, start + ms(22)), Duration::ZERO, "a little late is not a stall");
-        assert_eq!(stalls.within(start, start + ms(1220)), ms(1200));
-        assert_eq!(Stalls::default().within(start, start + ms(1220)), Duration::ZERO, "no ticker, no stall");
+        assert_eq!(stalls.within(start, at(start, 22, 0)), Duration::ZERO, "a little late is not a stall");
+        assert_eq!(stalls.within(start, at(start, 1220, 0)), ms(1200));
+        assert_eq!(Stalls::default().within(start, at(start, 1220, 0)), Duration::ZERO, "no ticker, no stall");
+    }
+
+    #[test]
+    fn a_lane_that_works_does_not_stall() {
+        let start = Instant::now() + ms(1000);
+        let stalls = ticked(start, &[0, 10]);
+        assert_eq!(stalls.within(start, at(start, 1220, 1197)), Duration::ZERO);
+        assert_eq!(stalls.within(start, at(start, 1220, 200)), ms(1000));
+        stalls.tick(start + ms(20), at(start, 1220, 200), TICK);
+        assert_eq!(stalls.within(start, at(start, 1221, 200)), ms(1000));
     }
 
     #[test]
@@ -170,13 +215,13 @@ mod tests {
         let start = Instant::now() + ms(1000);
         let stalls = ticked(start, &[0, 10]);
         let mut allowance = Allowance::new(ms(700));
-        let mut left = |now: u64| allowance.left(&stalls, start, start + ms(now));
+        let mut left = |now: u64| allowance.left(&stalls, start, at(start, now, 0));
         assert_eq!(left(100), Ok(ms(600)));
-        // Stopped from 10 to 1220: the timer of 700 fires at 1220, and the server has had 20 ms.
+        // Stopped from 20 to 1220: the timer of 700 fires at 1220, and the server has had 20 ms.
         assert_eq!(left(1220), Ok(ms(680)));
-        (2..=190).for_each(|tick: u64| stalls.tick(start + ms(10 * tick), start + ms(1220).max(ms(10 * tick)), TICK));
-        assert_eq!(left(1909), Ok(ms(1)), "and 10 ms, since it may have begun at once after the tick");
-        assert_eq!(left(1911), Err(Overrun::Server));
+        (2..=190).for_each(|tick: u64| stalls.tick(start + ms(10 * tick), at(start, (10 * tick).max(1220), 0), TICK));
+        assert_eq!(left(1899), Ok(ms(1)));
+        assert_eq!(left(1901), Err(Overrun::Server));
     }
 
     #[test]
@@ -187,12 +232,12 @@ mod tests {
         let mut seen = Vec::new();
         // The lane runs for a moment every second.
         for second in 0..30 {
-            let now = start + ms(1000 * (second + 1));
+            let now = at(start, 1000 * (second + 1), 0);
             stalls.tick(start + ms(1000 * second), now, TICK);
             seen.push(allowance.left(&stalls, start, now));
         }
-        assert!(seen[..16].iter().all(Result::is_ok), "{seen:?}");
-        assert_eq!(seen[16], Err(Overrun::Tool));
+        assert!(seen[..EXTENSIONS as usize].iter().all(Result::is_ok), "{seen:?}");
+        assert_eq!(seen[EXTENSIONS as usize], Err(Overrun::Tool));
     }
 
     #[tokio::test]
@@ -202,7 +247,7 @@ mod tests {
         let mut near = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut far, _) = listener.accept().unwrap();
         let stalls = Stalls::default();
-        stalls.tick(Instant::now(), Instant::now(), TICK);
+        stalls.tick(Instant::now(), Moment::now(), TICK);
         let began = Instant::now();
         let mut byte = [0];
         let waited = async {

@@ -2,6 +2,7 @@
 
 use crate::engine::clock::Clock;
 use crate::engine::gauges::{Gauges, Reading};
+use crate::engine::stalls::{Moment, thread_cpu};
 use crate::model::plan::Case;
 use crate::model::target::Place;
 use crate::model::units::Nanos;
@@ -112,16 +113,11 @@ async fn tick(clock: Clock, gauges: Arc<Gauges>, stall: Rc<RefCell<Spans>>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     loop {
         let due = ticks.tick().await;
-        let now = Instant::now();
-        gauges.stalls.tick(due.into_std(), now.into_std(), TICK);
-        let late = now.saturating_duration_since(due).saturating_sub(WHEEL);
+        let now = Moment::now();
+        gauges.stalls.tick(due.into_std(), now, TICK);
+        let late = now.at.saturating_duration_since(due.into_std()).saturating_sub(WHEEL);
         stall.borrow_mut().record(late.into());
     }
-}
-
-fn thread_cpu() -> Duration {
-    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
 #[cfg(test)]

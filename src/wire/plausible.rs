@@ -26,9 +26,8 @@ const COUNTED: &str = "they are counted by the tokenizer or by content events in
 /// Takes out of an outcome the counts and times that cannot be true, and says what the server reported, where there are any.
 /// `packed`: the body was compressed.
 pub fn without_absurd(outcome: &mut Outcome, packed: bool) -> Option<String> {
-    let found = absurd_output(outcome, packed);
-    let found = found.or_else(|| absurd_prompt(outcome));
-    found.or_else(|| absurd_times(outcome))
+    let found = [absurd_output(outcome, packed), absurd_prompt(outcome), absurd_times(outcome)];
+    found.into_iter().flatten().next()
 }
 
 fn absurd_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
@@ -163,6 +162,14 @@ mod tests {
         let mut reasoned = five(Some(16), u64::MAX);
         reasoned.usage.reasoning = Some(u64::MAX - 5);
         assert_eq!(judged(reasoned).0, Usage { prompt: Some(20), ..Usage::default() });
+        let mut all = five(Some(16), u64::MAX);
+        (all.usage.prompt, all.usage.cached, all.server.total) = (Some(u64::MAX), Some(u64::MAX), Some(Nanos(u64::MAX)));
+        assert!(without_absurd(&mut all, false).is_some_and(|said| said.contains("output tokens")));
+        assert_eq!(
+            (all.usage, all.server),
+            (Usage::default(), ServerTimes::default()),
+            "the first one found is not the only one"
+        );
         let mut running = five(Some(16), 5);
         (running.usage.output, running.timeline.weights) = (None, vec![1, 1, 1, 1, u32::MAX]);
         let said = without_absurd(&mut running, false).unwrap();

@@ -6,12 +6,12 @@ use crate::engine::exchange::broken::body_failure;
 use crate::engine::exchange::{Exchange, Line};
 use crate::engine::http1::Pulled;
 use crate::engine::pool::Lease;
-use crate::engine::stalls::{Allowance, Overrun, fired};
+use crate::engine::stalls::{Allowance, Moment, Overrun, fired};
 use crate::model::outcome::{Failure, FailureKind, Finish};
 use crate::model::units::Nanos;
 use crate::wire::{Decoder, Events};
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::Sleep;
 
 /// After the protocol's own end marker, how long a call waits for the end of the body before it leaves the connection to
@@ -197,9 +197,9 @@ impl Watch {
     async fn silence(&mut self, line: &Line, heard: impl Fn() -> Nanos) -> Overrun {
         loop {
             fired(self.timer.as_mut()).await;
-            let now = Instant::now();
+            let now = Moment::now();
             match self.allowance.left(&line.gauges.stalls, line.clock.instant(heard()), now) {
-                Ok(left) => self.timer.as_mut().reset((now + left).into()),
+                Ok(left) => self.timer.as_mut().reset((now.at + left).into()),
                 Err(overrun) => return overrun,
             }
         }

@@ -28,6 +28,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that are read at a time: a few hundred events, and never so many that other streams would wait for long.
 const READ: usize = 64 << 10;
 
+/// Interim responses (RFC 9110, section 15.2) before the answer at most: a server that sends them without end answers nothing.
+const INTERIM: u32 = 1000;
+
 /// What the connections of a lane read into, one at a time.
 #[derive(Clone)]
 pub struct Scratch(Rc<RefCell<Box<[u8]>>>);
@@ -77,6 +80,8 @@ pub struct Connection {
     framing: Framing,
     /// The other side will take another request.
     keep: bool,
+    /// Interim responses to the present request.
+    interim: u32,
 }
 
 struct Unsent {
@@ -89,7 +94,7 @@ struct Unsent {
 impl Connection {
     /// A connection on which nothing was sent yet.
     pub fn new(transport: Box<dyn Transport>, scratch: Scratch) -> Connection {
-        Connection { transport, scratch, unsent: None, early: Vec::new(), framing: Framing::Done, keep: true }
+        Connection { transport, scratch, unsent: None, early: Vec::new(), framing: Framing::Done, keep: true, interim: 0 }
     }
 
     /// Whether the last exchange is over, and another one may follow.
@@ -115,7 +120,7 @@ impl Connection {
     /// There is no response, or it cannot be read.
     pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<()>, Fault> {
         let (head, body) = request_head(request);
-        (self.keep, self.framing) = (false, Framing::Done);
+        (self.keep, self.framing, self.interim) = (false, Framing::Done, 0);
         self.unsent = Some(Unsent { head, body, fault: None });
         poll_fn(|cx| self.poll_head(cx)).await
     }
@@ -139,16 +144,22 @@ impl Connection {
                 Err(error) => return Poll::Ready(Err(self.why(Fault::Io(error)))),
             };
             self.early.extend_from_slice(&scratch[..read]);
-            while let Some((head, length)) = response_head(&self.early)? {
-                self.early = self.early.split_off(length);
+            let mut read = 0;
+            while let Some((head, length)) = response_head(&self.early[read..])? {
+                read += length;
                 match head {
-                    Head::Interim => {}
+                    Head::Interim if self.interim == INTERIM => {
+                        return Poll::Ready(Err(Fault::Unreadable("more than 1000 interim responses")));
+                    }
+                    Head::Interim => self.interim += 1,
                     Head::Final { response, framing, keep } => {
+                        self.early = self.early.split_off(read);
                         (self.framing, self.keep) = (framing, keep);
                         return Poll::Ready(Ok(response));
                     }
                 }
             }
+            self.early.drain(..read);
             if self.early.len() > MOST {
                 return Poll::Ready(Err(Fault::Unreadable("the head is too large")));
             }

@@ -117,6 +117,15 @@ async fn a_body_is_framed_in_one_known_way() {
 }
 
 #[tokio::test]
+async fn interim_responses_have_an_end() {
+    let all = |count: usize| {
+        [b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(count), b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\na".to_vec()].concat()
+    };
+    assert_eq!(answered(&all(1000), 9000).await, (Ok((200, "a".to_owned())), true));
+    assert_eq!(answered(&all(1001), 9000).await.0, Err("more than 1000 interim responses".to_owned()));
+}
+
+#[tokio::test]
 async fn an_answer_may_come_before_the_request_is_all_out() {
     let (mut far, near) = tokio::io::duplex(64);
     let mut near = Connection::new(Box::new(near), Scratch::default());

@@ -90,9 +90,13 @@ static HTTP: Block = Block {
         )
         .default("auto")
         .example("2"),
-        field("pool", POOL, "Whether connections outlive a request, and when they are opened.")
-            .default("keep-alive")
-            .example("per-request"),
+        field(
+            "pool",
+            POOL,
+            "Whether connections outlive a request, and when they are opened. One that no request needs for 60 s is closed.",
+        )
+        .default("keep-alive")
+        .example("per-request"),
         field("compression", COMPRESSION, "Which compression of responses is asked for. What comes compressed is read anyway.")
             .default("none")
             .example("gzip"),
