@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-/// Operators, brackets and blocks of a template within each other. Parsing takes a stack that grows with them: at this depth
-/// a fifth of the 2 MiB that a thread has.
+/// Operators of a template within each other. Parsing takes a stack that grows with them.
 const DEEPEST: usize = 100;
+/// What a bracket or a block counts: the parser calls itself about a dozen times for it.
+const BRACKET: usize = 3;
 
 /// Refuses a template that nests too deep.
 ///
@@ -12,7 +13,7 @@ const DEEPEST: usize = 100;
 /// The place of the piece that is one too many, and what is wrong.
 pub fn check_depth(text: &str) -> Result<(), (Range<usize>, String)> {
     let mut depth = Depth { text: text.as_bytes(), at: 0, blocks: Vec::new(), open: vec![0] };
-    depth.template().map_err(|at| (at, format!("the template nests more than {DEEPEST} deep")))
+    depth.template().map_err(|at| (at, "the template nests too deep".to_owned()))
 }
 
 /// Longest JSONPath, in bytes, and brackets and negations within each other.
@@ -99,10 +100,10 @@ impl Depth<'_> {
             self.blocks.pop();
         } else if word == b"elif" {
             if let Some(own) = self.blocks.last_mut() {
-                *own += 1;
+                *own += BRACKET;
             }
         } else if BLOCKS.contains(&word.as_slice()) || word == b"set" && !self.assigns() {
-            self.blocks.push(1);
+            self.blocks.push(BRACKET);
         }
         self.fits(start)?;
         self.expression(b"%}")
@@ -140,7 +141,7 @@ impl Depth<'_> {
                 b'"' | b'\'' => self.quoted(byte),
                 b'(' | b'[' | b'{' => {
                     self.at += 1;
-                    self.open.push(1);
+                    self.open.push(BRACKET);
                     operator = true;
                 }
                 b')' | b']' | b'}' => {
@@ -155,7 +156,7 @@ impl Depth<'_> {
                     if self.open.len() > 1
                         && let Some(own) = self.open.last_mut()
                     {
-                        *own = 1;
+                        *own = BRACKET;
                     }
                 }
                 b'_' | 0x80.. | b'a'..=b'z' | b'A'..=b'Z' => operator = WORDS.contains(&self.word()),
@@ -218,7 +219,7 @@ mod tests {
         ] {
             let (at, message) = check_depth(&text).unwrap_err();
             assert!(at.end <= text.len() && at.start < 4000, "{at:?} of {}", &text[..40]);
-            assert_eq!(message, "the template nests more than 100 deep");
+            assert_eq!(message, "the template nests too deep");
         }
     }
 

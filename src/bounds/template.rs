@@ -59,13 +59,13 @@ mod tests {
     use super::*;
     use crate::bounds::check_depth;
 
-    /// Half of the stack that a thread has.
+    /// The stack that a thread has.
     fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
-        std::thread::Builder::new().stack_size(1 << 20).spawn(work).unwrap().join().unwrap();
+        std::thread::Builder::new().stack_size(2 << 20).spawn(work).unwrap().join().unwrap();
     }
 
     #[test]
-    fn the_deepest_templates_that_pass_parse_on_half_a_stack() {
+    fn the_deepest_templates_that_pass_parse_on_the_stack_of_a_thread() {
         let shapes: [(&str, &str, &str, &str, &str); 14] = [
             ("{{ ", "not ", "x", "", " }}"),
             ("{{ ", "-", "x", "", " }}"),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn macros_that_call_themselves_end_on_half_a_stack() {
+    fn macros_that_call_themselves_end_on_the_stack_of_a_thread() {
         on_a_small_stack(|| {
             let mut environment = environment();
             environment.add_template("t", "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}").unwrap();

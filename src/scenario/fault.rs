@@ -3,7 +3,7 @@
 mod page;
 mod places;
 
-use crate::scenario::fault::page::{Page, clipped, shortened};
+use crate::scenario::fault::page::{Page, clipped, shortened, shortened_help};
 use crate::scenario::source::{COMMAND_LINE, Sources};
 use crate::scenario::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
@@ -231,7 +231,7 @@ impl Fault {
         Fault {
             message: shortened(mistake.message),
             labels,
-            help: (!help.is_empty()).then(|| shortened(help.join("\n"))),
+            help: (!help.is_empty()).then(|| shortened_help(help.join("\n"))),
             page,
             line,
             column,

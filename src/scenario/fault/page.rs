@@ -11,7 +11,9 @@ const AROUND: usize = 60;
 /// Longest underline, in bytes and lines.
 const LONGEST: (usize, usize) = (2000, 20);
 /// Longest message, in characters.
-const WORDS: usize = 4000;
+const MESSAGE: usize = 400;
+/// Longest help: it may list all keys of a section.
+const HELP: usize = 4000;
 
 /// A text and its name.
 #[derive(Clone, Debug)]
@@ -85,7 +87,16 @@ fn text_end(text: &str, most: usize) -> usize {
 
 /// A message that quotes a very long text, cut.
 pub(super) fn shortened(text: String) -> String {
-    match text.char_indices().nth(WORDS) {
+    cut(text, MESSAGE)
+}
+
+/// The same for a help.
+pub(super) fn shortened_help(text: String) -> String {
+    cut(text, HELP)
+}
+
+fn cut(text: String, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
