@@ -29,6 +29,7 @@ mod visible;
 
 pub use exit::Exit;
 
+use crate::model::foreign::escaped;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use std::collections::BTreeMap;
@@ -91,6 +92,6 @@ fn refuse(world: World, error: &clap::Error) -> Exit {
     };
     let to = if wrong { world.err } else { world.out };
     // A closed pipe is no reason to fail twice.
-    let _ = to.write_all(text.as_bytes());
+    let _ = to.write_all(escaped(&text, colour).as_bytes());
     if wrong { Exit::Scenario } else { Exit::Pass }
 }

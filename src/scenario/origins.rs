@@ -11,7 +11,7 @@ use crate::scenario::tree::{Node, Part};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Headers of every client, whose values are no secrets.
-const USUAL_HEADERS: [&str; 5] = ["accept", "accept-encoding", "connection", "content-type", "user-agent"];
+pub(crate) const USUAL_HEADERS: [&str; 5] = ["accept", "accept-encoding", "connection", "content-type", "user-agent"];
 
 /// What the value at a path of the scenario is.
 #[derive(Clone, Copy, PartialEq)]
@@ -31,6 +31,8 @@ impl Origin {
         let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
         match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own)) {
             Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => Origin::Setting,
+            // Variables of a server such as `VLLM_ATTENTION_BACKEND` are settings, unless their own values are variables.
+            Some(Kind::Secret) if own.contains(".env.") && !is_secret_name(last) => Origin::Sent,
             Some(Kind::Secret) => Origin::Secret,
             Some(Kind::Json | Kind::Template) => Origin::Sent,
             _ if own.starts_with("request.template") || own.starts_with("request.extra") => Origin::Sent,

@@ -6,6 +6,7 @@ mod command;
 use crate::model::redact::is_distinct;
 use crate::scenario::block::{Block, Kind};
 use crate::scenario::fault::Review;
+use crate::scenario::origins::USUAL_HEADERS;
 use crate::scenario::secret::{
     Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, is_url, keeps_name, named, written, written_part,
 };
@@ -24,6 +25,11 @@ struct Writer<'r> {
     local: bool,
     /// Secrets that may stand in a command.
     known: Vec<String>,
+}
+
+/// Whether the value of a header is a secret, whatever the header is called.
+fn is_secret_header(name: &str, value: &Node) -> bool {
+    !USUAL_HEADERS.contains(&name.to_lowercase().as_str()) && value.text().is_some_and(|text| is_distinct(&text))
 }
 
 /// The resolved plan of a scenario that is sound.
@@ -70,7 +76,7 @@ impl Writer<'_> {
             Kind::Block(table) => Value::Object(self.block(node, table)),
             Kind::Over(table) => Value::Object(self.over(node, table)),
             Kind::List(kind) => Value::Array(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
-            Kind::Map(kind) => self.map(node, kind),
+            Kind::Map(kind) => self.map(node, kind, name),
             Kind::Matrix => self.matrix(node),
             Kind::File => self.file(node),
             Kind::Hub => self.hub(node),
@@ -86,9 +92,11 @@ impl Writer<'_> {
     }
 
     /// Values of free keys: headers, bodies. What a key calls a secret is one.
-    fn map(&mut self, node: &Node, kind: &'static Kind) -> Value {
+    fn map(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         let entry = |writer: &mut Self, key: &str, value: &Node| match kind {
-            Kind::Secret if !is_secret_name(key) && !from_env(value) => writer.text(value),
+            Kind::Secret if !is_secret_name(key) && !from_env(value) && !(name == "headers" && is_secret_header(key, value)) => {
+                writer.text(value)
+            }
             Kind::Json if is_hidden(key, value) => writer.secret(value, key),
             kind => writer.value(value, kind, key),
         };

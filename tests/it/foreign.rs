@@ -40,6 +40,7 @@ fn nothing_in_a_scenario_or_an_answer_acts_on_a_terminal() {
         vec!["compare", "out", "out2"],
         vec!["run", "s.yaml", "--only", "nothing\u{1b}[2J\u{202e}"],
         vec!["plan", "missing\u{1b}[2J\u{202e}.yaml"],
+        vec!["run", "--no\u{1b}[2J\u{202e}"],
         vec!["bodies", "missing\u{1b}[2J\u{202e}"],
     ] {
         let ran = lab.llmscen(&args);
