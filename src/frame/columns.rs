@@ -200,10 +200,7 @@ impl Texts {
 
 impl Held for Texts {
     fn pick(&self, rows: &[u32]) -> Texts {
-        Texts {
-            known: self.known.pick(rows),
-            bytes: self.bytes.pick(rows),
-        }
+        Texts { known: self.known.pick(rows), bytes: self.bytes.pick(rows) }
     }
 
     fn extend(&mut self, read: &Series) -> PolarsResult<()> {

@@ -66,8 +66,14 @@ fn without_file(all: &[Fact<'_>]) -> u64 {
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
 /// missing, so none of them may count.
 fn row(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Row {
-    let by_clock =
-        || facts.case.request_of(fact.group().map(|group| &**group)).cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, Departure::After(_)));
+    let by_clock = || {
+        facts
+            .case
+            .request_of(fact.group().map(|group| &**group))
+            .cancel
+            .as_ref()
+            .is_some_and(|cancel| matches!(cancel.when, Departure::After(_)))
+    };
     match fact.row() {
         row if row.left && by_clock() => Row { values: Values::default(), ..row },
         row => row,

@@ -209,7 +209,16 @@ mod tests {
             assert_eq!((held.group.get(row).map(|group| &**group), held.status.get(row)), (known.group.as_deref(), Some(200)));
             assert_eq!(held.events.get(row), (0..seq % 4).collect::<Vec<_>>());
         }
-        let ids = table.frame(0..150).unwrap().column(s::REQUEST_ID).unwrap().str().unwrap().iter().map(|id| id.map(str::to_owned)).collect::<Vec<_>>();
+        let ids = table
+            .frame(0..150)
+            .unwrap()
+            .column(s::REQUEST_ID)
+            .unwrap()
+            .str()
+            .unwrap()
+            .iter()
+            .map(|id| id.map(str::to_owned))
+            .collect::<Vec<_>>();
         assert_eq!(ids, (0..150).map(|seq| odd(seq).request_id).collect::<Vec<_>>());
     }
 }

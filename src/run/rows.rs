@@ -29,7 +29,8 @@ pub struct Replayed {
 /// # Errors
 /// It cannot be read.
 pub fn replay(plan: &Plan, journal: &Path, unwritten: &[Placed], why: &str) -> Result<Replayed, RunError> {
-    let mut rows = Replay { plan, builder: Builder::of_cases(plan.cases.iter().map(|case| case.id.as_str())), first: BTreeMap::new() };
+    let mut rows =
+        Replay { plan, builder: Builder::of_cases(plan.cases.iter().map(|case| case.id.as_str())), first: BTreeMap::new() };
     let mut parts: Vec<Part> = Vec::new();
     let mut written = HashSet::new();
     let mut reader = journal::Reader::open(journal)?;

@@ -56,7 +56,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         seed: plan.seed,
         server: None,
         fail_fast: None,
-            seen: Default::default(),
+        seen: Default::default(),
         guard: None,
         probe: None,
         model: None,

@@ -49,7 +49,7 @@ fn round(telemetry: &str, server: Option<u32>) -> (Played, Vec<Outcome>) {
         observer: &Observer::of(&plan, &context),
         server: None,
         fail_fast: None,
-            seen: Default::default(),
+        seen: Default::default(),
         guard: server,
     };
     let own = (turn.walks, turn.seed);
