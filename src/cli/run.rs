@@ -131,9 +131,13 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
     announce(source, watch, terminal);
     let board = watch.endpoint.as_ref().map(|endpoint| &*endpoint.board);
     let watched = Watched { plan: &source.plan, began: watch.began, stop: &watch.stop, events: &watch.events, board };
-    let result = beside(&context.events, || conduct(&source.plan, &context), || {
-        follow(&args.watch, &watched, &watch.inbox, terminal);
-    });
+    let result = beside(
+        &context.events,
+        || conduct(&source.plan, &context),
+        || {
+            follow(&args.watch, &watched, &watch.inbox, terminal);
+        },
+    );
     match result {
         Ok(Ok(conducted)) => conclude(&source.plan, &conducted, args, watch, terminal),
         Ok(Err(error)) => {
@@ -158,11 +162,7 @@ impl Drop for LastWord<'_> {
 }
 
 /// Does the work beside the display, which ends with it.
-fn beside<T: Send>(
-    events: &mpsc::Sender<Event>,
-    work: impl FnOnce() -> T + Send,
-    display: impl FnOnce(),
-) -> Result<T, RunError> {
+fn beside<T: Send>(events: &mpsc::Sender<Event>, work: impl FnOnce() -> T + Send, display: impl FnOnce()) -> Result<T, RunError> {
     let last = events.clone();
     std::thread::scope(|scope| {
         let work = std::thread::Builder::new().name("run".into()).spawn_scoped(scope, move || {

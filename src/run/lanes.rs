@@ -55,12 +55,10 @@ impl Lane {
         build: impl FnOnce() -> Result<Drive, RunError> + Send + 'static,
     ) -> Result<Lane, RunError> {
         let (alarm, own) = (halt.clone(), gauges.clone());
-        let thread = std::thread::Builder::new()
-            .name(format!("lane-{index}"))
-            .spawn(move || {
-                let alarm = Alarm(halt);
-                live(clock, own, build).inspect_err(|_| alarm.0.press())
-            });
+        let thread = std::thread::Builder::new().name(format!("lane-{index}")).spawn(move || {
+            let alarm = Alarm(halt);
+            live(clock, own, build).inspect_err(|_| alarm.0.press())
+        });
         let thread = thread.inspect_err(|_| alarm.press()).map_err(RunError::Thread)?;
         Ok(Lane { thread, gauges })
     }

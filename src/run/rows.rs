@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn rows_come_back_in_plan_order_and_those_that_were_not_written_are_added_once() {
         let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
-                    load: { concurrency: [1, 2], requests: 9 }\n";
+                    load: { concurrency: 1, requests: 9 }\nmatrix: { load.concurrency: [1, 2] }\n";
         let input = Input { path: Path::new("x.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
         let plan = load(&input).unwrap().plan;
         let outcome = |seq: u64, due: u64| {
