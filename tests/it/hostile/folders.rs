@@ -289,7 +289,7 @@ fn wholes(runs: &Runs) -> BTreeMap<&'static str, [Told; 3]> {
 fn damaged_folders_are_refused_by_name_or_give_the_same_figures() {
     let runs = Runs::new();
     let wholes = wholes(&runs);
-    for trial in 0..trials(10) {
+    for trial in 0..trials(4) {
         let mut random = random(trial as u64);
         let name = *[WHOLE[0], WHOLE[1], KILLED].choose(&mut random).unwrap();
         let folder = runs.copy(name);
@@ -308,7 +308,7 @@ fn damaged_folders_are_refused_by_name_or_give_the_same_figures() {
 fn a_flip_of_one_bit_is_refused_by_name_or_changes_nothing() {
     let runs = Runs::new();
     let wholes = wholes(&runs);
-    for trial in 0..trials(10) {
+    for trial in 0..trials(4) {
         let mut random = random(1_000_000 + trial as u64);
         let name = *[WHOLE[0], KILLED].choose(&mut random).unwrap();
         let folder = runs.copy(name);
@@ -328,7 +328,7 @@ fn a_flip_of_one_bit_is_refused_by_name_or_changes_nothing() {
 #[test]
 fn forged_folders_end_no_command_in_a_panic() {
     let runs = Runs::new();
-    for trial in 0..trials(10) {
+    for trial in 0..trials(4) {
         let mut random = random(2_000_000 + trial as u64);
         let name = *WHOLE.choose(&mut random).unwrap();
         let folder = runs.copy(name);
