@@ -92,7 +92,7 @@ pub(crate) fn from_env(node: &Node) -> bool {
     node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { .. })))
 }
 
-/// Whether a number in it came from a variable that is called a secret, or stands in a request body and is long, so that its
+/// Whether a number in it came from a variable that is called a secret, or is long and part of a request body, so that its
 /// name is written and not its value.
 pub(crate) fn keeps_name(node: &Node, place: Place) -> bool {
     let keeps = |part: &Part| match part {

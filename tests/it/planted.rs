@@ -27,7 +27,7 @@ const ENV: [(&str, &str); 11] = [
     ("SYSTEM", "system-planted-9"),
     ("LABEL", "label-planted-10"),
 ];
-/// What stands in the scenario itself.
+/// Written in the scenario itself.
 const WRITTEN: [&str; 5] =
     ["user-planted-11", "query-planted-12", "literal-planted-13", "pageuser-planted-14", "pagequery-planted-15"];
 /// In the environment of the tool alone.
