@@ -1,9 +1,11 @@
 //! Ctrl-C, SIGTERM and the end of the terminal (SIGHUP) press the run's switch.
 
 use crate::cli::exit::Exit;
+use crate::cli::live::leave;
 use crate::run::event::Event;
 use crate::run::panics;
 use crate::run::stop::{Level, Stop};
+use std::io::{Write, stderr};
 use std::sync::mpsc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -27,7 +29,9 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
                     _ => continue,
                 },
                 words = panics::stuck() => {
-                    eprintln!("error: {words}, and the run does not end; `llmscen report` reports what was measured so far");
+                    leave();
+                    // `eprintln!` would panic where stderr is gone.
+                    let _ = writeln!(stderr(), "error: {words}, and the run does not end; `llmscen report` reports what was measured so far");
                     std::process::exit(Exit::Error.code().into());
                 }
             };
@@ -35,7 +39,8 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
                 return;
             }
             if stop.level() == Level::Now {
-                eprintln!("ended at once; `llmscen report` reports what was measured so far");
+                leave();
+                let _ = writeln!(stderr(), "ended at once; `llmscen report` reports what was measured so far");
                 std::process::exit(Exit::Interrupted.code().into());
             }
             stop.press();

@@ -22,8 +22,9 @@ pub fn watch() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         before(panic);
-        if SENDING.load(Ordering::Acquire) > 0 {
-            let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        // The main thread only displays the run, and its panics are caught.
+        if SENDING.load(Ordering::Acquire) > 0 && thread != "main" {
             let _ = FIRST.set(format!("the {thread} thread panicked: {}", panic.payload_as_str().unwrap_or("no message")));
             // The first press lets requests in flight end, and one of them may be the one that cannot.
             if let Some(stop) = SWITCH.try_lock().ok().as_deref().and_then(Option::as_ref) {

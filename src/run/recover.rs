@@ -1,7 +1,7 @@
 //! A run folder back to rows and manifest: whole, or as far as the journal of a killed run goes.
 
 use crate::frame::{Table, telemetry};
-use crate::model::manifest::Manifest;
+use crate::model::manifest::{Manifest, Part};
 use crate::model::plan::Plan;
 use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
@@ -27,12 +27,20 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     }
     let why = if folder.is_live() { LIVE } else { KILLED };
     let Replayed { table, parts, damage, left_out: torn } = replay(plan, &file, &[], why)?;
-    manifest.parts = parts;
+    // A round whose end the journal could not take (a full disk) is in the manifest.
+    let known = std::mem::take(&mut manifest.parts);
+    let ended = |part: Part| {
+        let own = known.iter().find(|own| (&own.case, own.round) == (&part.case, part.round));
+        own.filter(|_| part.sending_until_ns.is_none()).cloned().unwrap_or(part)
+    };
+    manifest.parts = parts.into_iter().map(ended).collect();
     manifest.interrupted = true;
-    manifest.notes.push(why.into());
-    manifest.notes.extend(damage.note());
-    if torn > 0 {
-        manifest.notes.push(format!("{} ends with an incomplete request ({torn} bytes), which is left out", journal::FILE));
+    let torn = (torn > 0).then(|| format!("{} ends with an incomplete request ({torn} bytes), which is left out", journal::FILE));
+    // A report that was killed may have stored the same notes.
+    for note in [Some(why.to_owned()), damage.note(), torn].into_iter().flatten() {
+        if !manifest.notes.contains(&note) {
+            manifest.notes.push(note);
+        }
     }
     Ok((table.beside(readings(folder)?), manifest))
 }

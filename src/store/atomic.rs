@@ -50,6 +50,11 @@ pub fn point(link: &Path, target: &str) -> io::Result<()> {
     fs::rename(&part, link)
 }
 
+/// Whether a file of this name is one that [`replace`] has not finished.
+pub fn is_unfinished(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".part")
+}
+
 /// A name in the same folder that no other process takes.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -195,7 +195,7 @@ mod tests {
         assert!(RunDir::open(run.path()).is_ok(), "a folder of an earlier version has no checksums");
         run.seal().unwrap();
         assert!(RunDir::open(run.path()).is_ok());
-        let remedy = "restore it from a copy; or delete RUN/checksums.sha256 to read the folder as it is";
+        let remedy = "restore it from a copy, or delete RUN/checksums.sha256 to read the folder without checks";
         run.write(ROWS, b"requests.parqueT").unwrap();
         assert_eq!(why(&run), format!("RUN/requests.parquet is damaged: its content does not match checksums.sha256; {remedy}"));
         run.write(ROWS, ROWS.as_bytes()).unwrap();

@@ -20,7 +20,7 @@ pub enum StoreError {
         owner: String,
     },
     /// A file is not what it was when it was written.
-    #[error("{path} is damaged: {why}; restore it from a copy; or delete {sums} to read the folder as it is")]
+    #[error("{path} is damaged: {why}; restore it from a copy, or delete {sums} to read the folder without checks")]
     Damaged {
         /// The file.
         path: PathBuf,

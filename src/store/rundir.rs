@@ -1,6 +1,6 @@
 //! The folder of one run.
 
-use super::atomic::{gone, point, replace};
+use super::atomic::{gone, is_unfinished, point, replace};
 use super::error::StoreError;
 use super::lock::{is_locked, lock};
 use super::{bodies, checksums, hlog, journal, manifest, sqlite};
@@ -10,13 +10,15 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files of a run, next to its charts. Any of the first four says that a folder holds one.
+/// Files of a run, next to its charts. Any of the first seven says that a folder holds one.
 const FILES: &[&str] = &[
     "plan.yaml",
     manifest::FILE,
     journal::FILE,
     "results.json",
     checksums::ROWS,
+    checksums::READINGS,
+    checksums::FILE,
     "cases.csv",
     "report.md",
     "report.html",
@@ -25,10 +27,8 @@ const FILES: &[&str] = &[
     bodies::spool::FILE,
     hlog::FILE,
     sqlite::FILE,
-    checksums::READINGS,
-    checksums::FILE,
 ];
-const MARKS: usize = 4;
+const MARKS: usize = 7;
 /// Runs of one scenario that may begin in the same second.
 const TWINS: u32 = 1000;
 
@@ -137,7 +137,21 @@ impl RunDir {
     /// Another process writes to it.
     pub fn claim(self) -> Result<RunDir, StoreError> {
         let lock = lock(&self.path)?.map(Arc::new);
+        if lock.is_some() {
+            self.remove_unfinished();
+        }
         Ok(RunDir { lock, ..self })
+    }
+
+    /// Removes what a writer that was killed left half written: no other process writes now.
+    fn remove_unfinished(&self) {
+        let is_own = |name: &str| is_unfinished(name) && FILES.iter().any(|file| name.starts_with(&format!(".{file}.")));
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(is_own) {
+                // What cannot be removed harms nothing.
+                let _ = gone(&entry.path());
+            }
+        }
     }
 
     /// Whether another process writes to it: its run goes on.
@@ -205,9 +219,10 @@ impl RunDir {
 
     /// Removes the files of a run, and nothing else that may lie here.
     fn clear(&self) -> io::Result<()> {
-        FILES.iter().try_for_each(|name| gone(&self.file(name)))?;
         self.clear_charts(|_| false)?;
-        self.clear_logits()
+        self.clear_logits()?;
+        // The marks go last: a crash in between leaves a folder that is still refused.
+        FILES.iter().rev().try_for_each(|name| gone(&self.file(name)))
     }
 }
 
@@ -269,6 +284,28 @@ mod tests {
         RunDir::create(&place(Some(&path), dir.path(), true)).unwrap();
         assert_eq!(names(&path), ["charts", "notes.txt"], "only files of a run are removed");
         assert_eq!(names(&path.join("charts")), ["mine.txt"]);
+    }
+
+    #[test]
+    fn a_folder_with_one_file_of_a_run_is_refused() {
+        for name in [checksums::ROWS, checksums::READINGS, checksums::FILE] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(name), "x").unwrap();
+            let refused = RunDir::create(&place(Some(dir.path()), dir.path(), false));
+            assert!(matches!(refused, Err(StoreError::Occupied { .. })), "{name}");
+            RunDir::create(&place(Some(dir.path()), dir.path(), true)).unwrap();
+            assert!(names(dir.path()).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_half_written_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [".requests.db.17.part", ".requests.parquet.17.part", ".mine.17.part", "requests.part"] {
+            fs::write(dir.path().join(name), "x").unwrap();
+        }
+        RunDir::at(dir.path()).claim().unwrap();
+        assert_eq!(names(dir.path()), [".mine.17.part", "requests.part"]);
     }
 
     #[test]

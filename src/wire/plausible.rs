@@ -38,9 +38,11 @@ fn absurd_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
     let events = outcome.timeline.tokens.len() as u64;
     let shown = greatest?.saturating_sub(reasoning.filter(|tokens| *tokens <= HIDDEN).unwrap_or(0));
     let most = match outcome.max_tokens {
-        Some(_) if outcome.streamed && events > 0 => events.saturating_mul(MERGED),
+        // A server that ignores `max_tokens` may merge many tokens into an event: text has about four bytes a token.
+        Some(_) if outcome.streamed && events > 0 => events.saturating_mul(MERGED).max(received / 4),
         Some(_) => received,
-        None => received.saturating_mul(PER_BYTE).saturating_add(SILENT),
+        // Gateways drop the details that say how many of them are hidden reasoning.
+        None => received.saturating_mul(PER_BYTE).saturating_add(SILENT + HIDDEN),
     };
     let asked = |choices: u64| {
         let tokens = outcome.max_tokens?.saturating_mul(choices);
@@ -133,6 +135,7 @@ mod tests {
             five(Some(16), 20),
             five(None, 5),
             five(None, 900),
+            five(None, 6000),
             reasoned(Some(1000), 1000, 995),
             reasoned(None, 60_000, 59_990),
             ignored,
@@ -153,7 +156,7 @@ mod tests {
             (Some(16), 1_000_000_000_000_000_000, "with max_tokens 16"),
             (Some(16), 900, "with max_tokens 16"),
             (None, u64::MAX, "whose reply has 1000 bytes"),
-            (None, 6000, "whose reply has 1000 bytes"),
+            (None, 200_000, "whose reply has 1000 bytes"),
         ] {
             let (usage, said) = judged(five(max_tokens, output));
             assert_eq!((usage.prompt, usage.output), (Some(20), None));

@@ -52,7 +52,7 @@ fn every_command_refuses_a_damaged_folder_by_the_file() {
         for command in commands {
             let ran = lab.llmscen(command).expect(2);
             let damaged =
-                format!("out/{name} is damaged: its content does not match checksums.sha256; restore it from a copy; or");
+                format!("out/{name} is damaged: its content does not match checksums.sha256; restore it from a copy, or");
             assert!(ran.err.contains(&damaged), "{command:?}: {}", ran.err);
         }
         flip(&path, 100);

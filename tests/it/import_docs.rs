@@ -106,8 +106,8 @@ fn run(tool: &str, at: usize, command: &str) {
     }
     let output = child.output().unwrap();
     let told = format!("{tool} {at}: {command}\n{}\n{}", lab.text("short.yaml"), String::from_utf8_lossy(&output.stderr));
-    // An objective may fail at the simulator; nothing else may.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{told}");
+    // An objective may fail at the simulator, and a busy machine spoil the measurement; nothing else may.
+    assert!(matches!(output.status.code(), Some(0 | 1 | 4)), "{told}");
     let results = lab.results();
     let counts: Vec<&Value> = results["cases"].as_array().unwrap().iter().map(|case| &case["counts"]).collect();
     let sound = counts.iter().all(|counts| counts["failed"] == 0 && counts["ok"].as_u64().is_some_and(|ok| ok > 0));

@@ -93,7 +93,7 @@ fn a_run_that_memory_does_not_suffice_for_ends_as_an_error() {
     let lab = Lab::new();
     lab.file(
         "s.yaml",
-        "version: 1\nname: m\ntarget: simulator\ndataset: { kind: prompt, text: x }\nrequest: { max_tokens: 2 }\n\
+        "version: 1\nname: m\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\nrequest: { max_tokens: 2 }\n\
          load: { concurrency: 4, requests: 20 }\n",
     );
     // So little that the libraries hardly fit, and steps up to where it suffices: what fails differs from one to the next.

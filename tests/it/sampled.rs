@@ -54,6 +54,7 @@ fn readings_become_rulings_results_tables_and_charts() {
     assert_eq!((lab.results()["cases"][0]["telemetry"].clone(), again.out.is_empty()), (told.clone(), false));
     let recorded = Recorded { case: "base".into(), round: 0, readings: readings() };
     std::fs::write(lab.path().join("out/telemetry.parquet"), telemetry::write(&[recorded]).unwrap()).unwrap();
+    std::fs::remove_file(lab.path().join("out/checksums.sha256")).unwrap();
     let ran = lab.llmscen(&["report", "out"]).expect(1);
     assert!(ran.out.contains("server   running 2 (max 2), waiting "), "{}", ran.out);
     let results = lab.results();

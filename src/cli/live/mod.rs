@@ -136,7 +136,7 @@ fn key_waits() -> bool {
 }
 
 /// Gives the terminal back, if it was taken.
-fn leave() {
+pub fn leave() {
     if UP.swap(false, Ordering::AcqRel) {
         // What cannot be restored cannot be told on this terminal either.
         let _ = execute!(stderr(), LeaveAlternateScreen, ShowCursor);
