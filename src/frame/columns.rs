@@ -344,7 +344,7 @@ fn failure<'a>(row: &Tagged<'a>) -> Option<&'a Failure> {
     row.outcome.end.as_ref().err()
 }
 
-fn reason<'a>(outcome: &'a Outcome) -> Option<&'a str> {
+fn reason(outcome: &Outcome) -> Option<&str> {
     outcome.end.as_ref().ok().map(|finish| finish.reason.as_str())
 }
 

@@ -191,7 +191,7 @@ mod tests {
         // Each fact is there in some rows only, or changes late: every form that a column can have is passed through.
         let odd = |seq: u64| {
             let mut one = outcome(seq);
-            one.usage.prompt = (seq % 3 == 0).then_some(seq);
+            one.usage.prompt = seq.is_multiple_of(3).then_some(seq);
             one.usage.cached = (seq > 70).then_some(9);
             one.items = (seq < 65).then_some(2);
             one.group = (seq == 99).then(|| "g".to_owned());

@@ -59,7 +59,7 @@ fn color(text: &str) -> Option<usize> {
     let first = codes.next()?;
     let wide = matches!(first, 38 | 48);
     let shows = |code: u8| matches!(code, 0..=4 | 22..=24 | 30..=37 | 39 | 90..=97);
-    ((wide || shows(first)) && (wide || codes.all(shows))).then_some(2 + end + 1)
+    (wide || shows(first) && codes.all(shows)).then_some(2 + end + 1)
 }
 
 /// A cell of text for a CSV file: one that a spreadsheet would take for a formula begins with `'`, which it shows as text.

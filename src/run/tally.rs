@@ -97,7 +97,7 @@ mod tests {
         let refused = |seq| ended(seq, 0, None, FailureKind::Connect);
         let mut sent = ended(3, 0, None, FailureKind::Truncated);
         (sent.timeline.sent, sent.timeline.tokens) = (Some(Nanos(200)), vec![Nanos(250), Nanos(260)]);
-        let mut all = vec![refused(5), sent, refused(4), ended(4, 1, None, FailureKind::Dropped)];
+        let mut all = [refused(5), sent, refused(4), ended(4, 1, None, FailureKind::Dropped)];
         for _ in 0..2 {
             let mut tally = Tally::default();
             all.iter().for_each(|outcome| tally.count(outcome));

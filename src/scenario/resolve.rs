@@ -94,7 +94,7 @@ impl Writer<'_> {
     /// Values of free keys: headers, bodies. What a key calls a secret is one.
     fn map(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         let entry = |writer: &mut Self, key: &str, value: &Node| match kind {
-            Kind::Secret if !is_secret_name(key) && !from_env(value) && !(name == "headers" && is_secret_header(key, value)) => {
+            Kind::Secret if !(is_secret_name(key) || from_env(value) || name == "headers" && is_secret_header(key, value)) => {
                 writer.text(value)
             }
             Kind::Json if is_hidden(key, value) => writer.secret(value, key),
