@@ -166,7 +166,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// An instant of a lane that has worked for so much of it, in milliseconds.
+    /// An instant of a lane and the CPU time it had used by then, in milliseconds.
     fn at(start: Instant, millis: u64, cpu: u64) -> Moment {
         Moment { at: start + ms(millis), cpu: ms(cpu) }
     }

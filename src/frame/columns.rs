@@ -142,7 +142,7 @@ impl Words {
         self.codes.get(row)
     }
 
-    /// The number of a word that stands in some row.
+    /// The number of a word of the column.
     pub(super) fn place(&self, word: &str) -> Option<u32> {
         self.places.get(word).copied()
     }

@@ -102,7 +102,7 @@ impl<'a> Fact<'a> {
         self.phase() == phase_word(Phase::Measured)
     }
 
-    /// Whether it belongs to the case, or only stands beside its rows for what was in flight.
+    /// Whether it belongs to the case. Others are kept to count what was in flight.
     pub(super) fn own(&self) -> bool {
         self.phase() != BESIDE
     }

@@ -39,7 +39,7 @@ pub struct Table {
 pub struct Builder(Columns);
 
 impl Builder {
-    /// Begins a table whose cases are to stand in this order; cases that are not named follow as they first appear.
+    /// Begins a table with cases in this order; cases that are not named follow as they first appear.
     pub fn of_cases<'a>(ids: impl IntoIterator<Item = &'a str>) -> Builder {
         let mut columns = Columns::default();
         ids.into_iter().for_each(|id| _ = columns.case.code(id));

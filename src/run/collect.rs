@@ -48,7 +48,7 @@ pub struct Desk {
     pub tokenizers: Vec<(String, Arc<Tokenizer>)>,
     /// What the requests come to.
     pub tally: Tally,
-    /// The rows so far; None where nobody looks at them before the end of the run.
+    /// The rows so far; None where no consumer reads them before the end of the run.
     pub rows: Option<Builder>,
     /// Live figures.
     pub meter: Meter,
@@ -92,7 +92,7 @@ impl Collector {
     pub fn start(desk: Desk, results: Receiver<Finished>) -> Result<Collector, RunError> {
         let thread = std::thread::Builder::new().name("collect".into()).spawn(move || {
             stand_behind();
-            // Lanes must not go on when nobody takes what they measure.
+            // Lanes must stop where no thread takes what they measure.
             let _alarm = Alarm(desk.halt.clone());
             work(desk, results)
         });

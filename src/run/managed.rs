@@ -72,7 +72,7 @@ impl Managed {
     fn stop(self, stop: &Stop) {
         let log = self.server.log().to_owned();
         self.server.stop(&|| stop.level() == Level::Now);
-        // A log that cannot be written again keeps its mode, which lets nobody else read it.
+        // A log that cannot be written again keeps its mode: its owner alone can read it.
         let _ = server::redact_log(&log, &|line| self.redactor.strike(line));
     }
 }

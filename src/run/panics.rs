@@ -46,7 +46,7 @@ pub fn first() -> Option<&'static str> {
     FIRST.get().map(String::as_str)
 }
 
-/// Resolves where a round does not come to its end after a panic.
+/// Resolves where a round does not end after a panic.
 pub async fn stuck() -> &'static str {
     loop {
         PANICKED.notified().await;

@@ -14,7 +14,7 @@ const KILLED: &str = "the run was killed; rows up to its last second are here";
 const LIVE: &str = "the run has not ended yet; its requests so far are included";
 
 /// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. The journal counts
-/// where the run did not come to its end.
+/// where the run did not end.
 pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
     let mut manifest = manifest::read(folder)?;
     let file = folder.file(journal::FILE);
