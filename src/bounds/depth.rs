@@ -13,7 +13,7 @@ const BRACKET: usize = 3;
 /// The place of the piece that is one too many, and what is wrong.
 pub fn check_depth(text: &str) -> Result<(), (Range<usize>, String)> {
     let mut depth = Depth { text: text.as_bytes(), at: 0, blocks: Vec::new(), open: vec![0] };
-    depth.template().map_err(|at| (at, "the template nests too deep".to_owned()))
+    depth.template().map_err(|at| (at, format!("the template nests or chains more than {DEEPEST} operators")))
 }
 
 /// Longest JSONPath, in bytes, and brackets and negations within each other.
@@ -49,6 +49,8 @@ fn brackets(text: &str) -> (usize, usize) {
 
 /// Words that put an expression into another one.
 const WORDS: [&[u8]; 7] = [b"not", b"and", b"or", b"if", b"else", b"is", b"in"];
+/// Operators of two characters.
+const DOUBLE: [&[u8]; 6] = [b"==", b"!=", b"<=", b">=", b"//", b"**"];
 /// Blocks that have an end.
 const BLOCKS: [&[u8]; 10] =
     [b"if", b"for", b"with", b"macro", b"call", b"filter", b"block", b"autoescape", b"raw", b"generation"];
@@ -164,7 +166,8 @@ impl Depth<'_> {
                     self.word();
                 }
                 _ => {
-                    self.at += 1;
+                    let double = self.rest().get(..2).is_some_and(|two| DOUBLE.iter().any(|own| two == *own));
+                    self.at += if double { 2 } else { 1 };
                     operator = !byte.is_ascii_whitespace();
                 }
             }
@@ -219,7 +222,7 @@ mod tests {
         ] {
             let (at, message) = check_depth(&text).unwrap_err();
             assert!(at.end <= text.len() && at.start < 4000, "{at:?} of {}", &text[..40]);
-            assert_eq!(message, "the template nests too deep");
+            assert_eq!(message, "the template nests or chains more than 100 operators");
         }
     }
 
@@ -229,6 +232,7 @@ mod tests {
             format!("{{{{ [{}] }}}}{}", "a.b + 1, ".repeat(5000), "{% if x.y %}{{ '((((' }}{% endif %}{{ a }}".repeat(5000));
         assert_eq!(check_depth(&text), Ok(()));
         assert_eq!(check_depth("{{ 'a"), Ok(()));
+        assert_eq!(check_depth(&format!("{{{{ {}x }}}}", "a == 'b' or ".repeat(49))), Ok(()));
         assert_eq!(check_depth("{% if '\\"), Ok(()));
         assert_eq!(check_depth(&format!("{{{{ a }}}} {} {{{{ b }}}}", "-.-".repeat(500))), Ok(()));
     }

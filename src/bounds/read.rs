@@ -82,7 +82,7 @@ fn check_kind(path: &Path, pipes: bool) -> io::Result<()> {
         return Err(Error::new(ErrorKind::IsADirectory, "this is a folder, not a file"));
     } else if kind.is_fifo() && !pipes && !connected {
         "a named pipe"
-    } else if kind.is_char_device() && !(connected && is_terminal(path)) || kind.is_block_device() {
+    } else if kind.is_char_device() && !(connected && (is_terminal(path) || is_nothing(&found))) || kind.is_block_device() {
         "a device"
     } else if kind.is_socket() {
         "a socket"
@@ -101,6 +101,12 @@ fn is_connected(path: &Path) -> bool {
 
 fn is_terminal(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| std::io::IsTerminal::is_terminal(&file))
+}
+
+/// Whether it is `/dev/null`, which a shell connects in place of an empty file.
+fn is_nothing(found: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == found.rdev())
 }
 
 /// Files in these folders have no length, and some of them block until something happens.

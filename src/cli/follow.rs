@@ -96,7 +96,7 @@ pub fn follow(args: &WatchArgs, watched: &Watched<'_>, inbox: &Receiver<Event>, 
 /// An event without secrets in its texts.
 fn cleaned(event: Event, redactor: &Redactor) -> Event {
     match event {
-        Event::Note(note) => Event::Note(redactor.clean(&note)),
+        Event::Note(note) => Event::Note(redactor.strike(note)),
         Event::Ending(ending) => Event::Ending(redactor.clean_all(ending)),
         event => event,
     }

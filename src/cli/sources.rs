@@ -77,11 +77,18 @@ pub fn note_unchecked(folder: &RunDir, terminal: &mut Terminal) {
     }
 }
 
+/// Warnings about a scenario that are shown; further ones are counted.
+const MOST_SHOWN: usize = 50;
+
 fn say(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Option<Plan> {
     match loaded {
         Ok(Loaded { plan, warnings }) => {
             terminal.hide(&plan);
-            warnings.iter().for_each(|warning| terminal.remark(warning));
+            warnings.iter().take(MOST_SHOWN).for_each(|warning| terminal.remark(warning));
+            let more = warnings.len().saturating_sub(MOST_SHOWN);
+            if more > 0 {
+                terminal.warn(&format!("… and {more} more {}", if more == 1 { "warning" } else { "warnings" }));
+            }
             Some(plan)
         }
         Err(faults) => {

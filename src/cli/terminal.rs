@@ -90,7 +90,7 @@ impl<'a> Terminal<'a> {
 
     /// A text without the secrets of the scenarios that were read.
     pub fn clean(&self, text: &str) -> String {
-        if text.trim_start().starts_with('{') { self.redactor.clean_json(text) } else { self.redactor.clean(text) }
+        if text.trim_start().starts_with('{') { self.redactor.clean_json(text) } else { self.redactor.strike(text.to_owned()) }
     }
 
     /// Words and tables for a person, to stdout: nothing in them acts on a terminal, now or when they are read from a file.

@@ -86,7 +86,12 @@ impl Redactor {
     pub fn clean_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
         let Some(text) = serde_json::to_string(&data).ok().filter(|_| !self.secrets.is_empty()) else { return data };
         let clean = self.clean_json(&text);
-        if clean == text { data } else { serde_json::from_str(&clean).unwrap_or(data) }
+        match serde_json::from_str(&clean) {
+            _ if clean == text => data,
+            Ok(clean) => clean,
+            // A secret that is also a fixed word of the data, such as the name of a verdict, stays; all others go.
+            Err(_) => self.secrets.iter().fold(data, |data, hidden| hidden.strike_all(data)),
+        }
     }
 
     /// A JSON text without the secrets in its string values: numbers, keys and punctuation stay, so that it can still be read.
@@ -100,7 +105,7 @@ impl Redactor {
             let (inside, after) = string.split_at(end_of_string(string));
             let key = after.strip_prefix('"').unwrap_or_default().trim_start().starts_with(':');
             out += before;
-            out += &if key { inside.to_owned() } else { self.clean(inside) };
+            out += &if key { inside.to_owned() } else { self.strike(inside.to_owned()) };
             let quote = after.len().min(1);
             out += &after[..quote];
             rest = &after[quote..];
@@ -114,7 +119,7 @@ impl Redactor {
         let text = std::str::from_utf8(bytes).ok().filter(|_| !self.secrets.is_empty())?;
         let clean = match end {
             "json" | "jsonl" => self.clean_json(text),
-            "md" | "html" | "csv" | "tsv" | "xml" | "svg" | "txt" | "log" | "hlog" => self.clean(text),
+            "md" | "html" | "csv" | "tsv" | "xml" | "svg" | "txt" | "log" | "hlog" => self.strike(text.to_owned()),
             _ => return None,
         };
         (clean != text).then_some(clean)
@@ -197,6 +202,13 @@ pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|decoded| decoded != text)
 }
 
+/// Whether the number between two stretches of JSON is the value of a key, so that what replaces it needs quotes.
+fn is_json_value(before: &str, after: &str) -> bool {
+    let key = before.trim_end().strip_suffix(':').map(str::trim_end).unwrap_or_default();
+    let ends = after.starts_with(|c: char| ",}]".contains(c) || c.is_whitespace());
+    ends && key.ends_with('"') && !key.ends_with("\\\"")
+}
+
 impl Hidden {
     /// The text without the secret. Digits alone are not struck from a longer number.
     fn strike(&self, text: String) -> String {
@@ -214,11 +226,18 @@ impl Hidden {
             let within = text[..at].ends_with(numeric) || text[end..].starts_with(|c: char| c.is_ascii_digit());
             if !within {
                 out += &text[done..at];
-                out += REDACTED;
+                out += &if is_json_value(&text[..at], &text[end..]) { format!("\"{REDACTED}\"") } else { REDACTED.to_owned() };
                 done = end;
             }
         }
         out + &text[done..]
+    }
+
+    /// Data without this secret, or as it is where it would no longer be such data.
+    fn strike_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
+        let only = Redactor { secrets: vec![self.clone()] };
+        let clean = serde_json::to_string(&data).ok().and_then(|text| serde_json::from_str(&only.clean_json(&text)).ok());
+        clean.unwrap_or(data)
     }
 
     /// Where in `text` a beginning of the secret starts that runs to the end of the text.
@@ -280,6 +299,39 @@ mod tests {
         assert_eq!(redactor.clean_file("a.json", text.as_bytes()), Some(clean));
         assert_eq!(redactor.clean_file("a.png", b"key-of-mine"), None);
         assert_eq!(redactor.clean("0.12345678 912345678 12345678, 12345678"), "0.12345678 912345678 [redacted], [redacted]");
+    }
+
+    #[test]
+    fn only_texts_that_may_be_cut_lose_the_beginning_of_a_secret() {
+        let redactor = of(&["gpt-4o-mini bench"]);
+        let text = r#"{"case": "model=gpt-4o-mini", "said": "gpt-4o-mini bench"}"#;
+        assert_eq!(redactor.clean_json(text), r#"{"case": "model=gpt-4o-mini", "said": "[redacted]"}"#);
+        assert_eq!(redactor.clean_file("a.md", b"model=gpt-4o-mini"), None);
+    }
+
+    #[test]
+    fn a_secret_that_is_a_word_of_the_data_keeps_no_other_secret() {
+        #[derive(Debug, PartialEq, Serialize, serde::Deserialize)]
+        enum Word {
+            Inconclusive,
+        }
+        let redactor = of(&["Inconclusive", "key-of-mine"]);
+        let data = (Word::Inconclusive, "key-of-mine".to_owned());
+        assert_eq!(redactor.clean_all(data), (Word::Inconclusive, "[redacted]".to_owned()));
+    }
+
+    #[test]
+    fn a_number_in_a_body_is_replaced_by_a_text() {
+        let redactor = of(&["12345678"]);
+        for (body, clean) in [
+            (r#"{"a":12345678,"b":1}"#, r#"{"a":"[redacted]","b":1}"#),
+            (r#"{"a" : 12345678 }"#, r#"{"a" : "[redacted]" }"#),
+            (r#"{"a":"12345678"}"#, r#"{"a":"[redacted]"}"#),
+        ] {
+            assert_eq!(redactor.clean(body), clean);
+        }
+        assert_eq!(redactor.clean(r#"{"a":"\"b\":12345678,"}"#), r#"{"a":"\"b\":[redacted],"}"#);
+        assert_eq!(redactor.clean("it is: 12345678, no"), "it is: [redacted], no");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod page;
 mod places;
 
-use crate::scenario::fault::page::{Page, clipped, shortened, shortened_help};
+use crate::scenario::fault::page::{Page, beside, clipped, shortened, shortened_help};
 use crate::scenario::source::{COMMAND_LINE, Sources};
 use crate::scenario::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
@@ -218,7 +218,10 @@ impl Fault {
         let page = Page::new(sources.name(mistake.at.file), sources.text(mistake.at.file));
         let label = |label: String, at: Span| (Some(shortened(label)), clipped(page.text(), at.range()));
         let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));
-        let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| at.file == mistake.at.file);
+        let place = mistake.at;
+        let shown = |at: Span| clipped(page.text(), at.range());
+        let near = |at: Span| at.file == place.file && beside(page.text(), shown(place), shown(at));
+        let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| near(*at));
         let (words, range) = label(mistake.label, mistake.at);
         let first = LabeledSpan::new_primary_with_span(words, range);
         let others = here.into_iter().map(|(at, words)| label(words, at));

@@ -5,13 +5,27 @@ use crate::model::redact::is_distinct;
 use crate::model::target::{Place, Secret};
 use crate::scenario::block::Kind;
 use crate::scenario::secret::{behind_flags, hidden, in_url, is_hidden, is_secret_name, is_url, shown};
+use crate::scenario::sections::request::last;
 use crate::scenario::sections::scenario::SCENARIO;
 use crate::scenario::sections::server::command;
 use crate::scenario::tree::{Node, Part};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Headers of every client, whose values are no secrets.
-pub(crate) const USUAL_HEADERS: [&str; 5] = ["accept", "accept-encoding", "connection", "content-type", "user-agent"];
+pub(crate) const USUAL_HEADERS: [&str; 12] = [
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "anthropic-beta",
+    "anthropic-version",
+    "cache-control",
+    "connection",
+    "content-type",
+    "http-referer",
+    "openai-beta",
+    "user-agent",
+    "x-title",
+];
 
 /// What the value at a path of the scenario is.
 #[derive(Clone, Copy, PartialEq)]
@@ -27,7 +41,7 @@ pub(crate) enum Origin {
 impl Origin {
     /// The origin of the value at a dotted path.
     pub fn of(path: &str) -> Origin {
-        let last = path.rsplit('.').next().unwrap_or(path);
+        let last = last(path);
         let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
         match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own)) {
             Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => Origin::Setting,
@@ -95,14 +109,17 @@ impl Found {
                 _ if matrix => entry.key.clone(),
                 _ => format!("{path}.{}", entry.key),
             };
-            match is_hidden(&entry.key, &entry.value) {
+            match is_hidden(last(&entry.key), &entry.value) {
                 true => self.secret(&entry.value),
                 false => self.walk(&entry.value, &inner),
             }
         }
         for (index, item) in node.items().iter().enumerate() {
             let inner = if path == "mix" { format!("mix.{index}") } else { path.to_owned() };
-            self.walk(item, &inner);
+            match is_hidden(last(path), item) {
+                true => self.secret(item),
+                false => self.walk(item, &inner),
+            }
         }
         if node.text().is_some() {
             self.leaf(node, path);
@@ -162,7 +179,7 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
-    use crate::scenario::{Input, load};
+    use crate::scenario::{Input, load, reload};
     use std::path::Path;
 
     fn secrets(sections: &str, env: &[(&str, &str)]) -> Vec<String> {
@@ -210,7 +227,7 @@ mod tests {
         let ids = |text: &str| {
             let env = [("A", "value-a-1")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
             let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &env, set: &[] };
-            let loaded = if text.contains("LLMSCEN_SECRET") { crate::scenario::reload(&input) } else { load(&input) };
+            let loaded = if text.contains("LLMSCEN_SECRET") { reload(&input) } else { load(&input) };
             let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
             (plan.cases.into_iter().map(|case| case.id).collect::<Vec<_>>(), plan.resolved)
         };
@@ -221,5 +238,55 @@ mod tests {
             assert!(!resolved.contains(secret) && !known.iter().any(|id| id.contains(secret)), "{secret}: {known:?} {resolved}");
         }
         assert_eq!(ids(&resolved).0, known, "the stored plan has the same cases");
+    }
+    /// Ids of the cases, the stored plan and its id.
+    fn read(text: &str, env: &[(&str, &str)], stored: bool) -> (Vec<String>, String, String) {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &env, set: &[] };
+        let loaded = if stored { reload(&input) } else { load(&input) };
+        let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+        (plan.cases.into_iter().map(|case| case.id).collect(), plan.resolved, plan.id)
+    }
+
+    const HEAD: &str = "version: 1\nname: t\nload: {concurrency: 1, requests: 1}\n";
+
+    #[test]
+    fn a_stored_plan_is_the_same_whatever_its_variables_hold_now() {
+        for sections in [
+            "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\nmatrix: {request.extra.tenant: [\"${K2}\", b]}\n",
+            "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: \"say ${K2} to me\"}\n",
+            "vars: {key: \"${K2}\"}\ntarget: {url: simulator, model: m}\ndataset: {kind: prompt, text: \"{{ vars.key }}\"}\n",
+            "target: {url: \"http://h/v1/chat/completions?session=${K2}\", model: m}\ndataset: {kind: prompt, text: x}\n",
+        ] {
+            let known = read(&format!("{HEAD}{sections}"), &[("K2", "tenant-01")], false);
+            assert!(!known.1.contains("tenant-01") && known.1.contains("${K2}"), "{}", known.1);
+            for now in [&[][..], &[("K2", "x")], &[("K2", "tenant-02")], &[("K2", "12345678")]] {
+                assert_eq!(read(&known.1, now, true), known, "{now:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn swept_secrets_show_nowhere() {
+        let values = "[planted-pw-1, planted-pw-2, 12345678]";
+        for path in ["request.extra.password"] {
+            let sections = format!(
+                "target: {{url: simulator, model: m}}\ndataset: {{kind: prompt, text: x}}\nmatrix: {{\"{path}\": {values}}}\n"
+            );
+            let known = read(&format!("{HEAD}{sections}"), &[], false);
+            let name = path.rsplit('.').next().unwrap();
+            assert_eq!(known.0, ["", "#2", "#3"].map(|end| format!("{name}=[redacted]{end}")), "{path}");
+            assert!(!["planted-pw", "12345678"].iter().any(|secret| known.1.contains(secret)), "{}", known.1);
+            assert_eq!(read(&known.1, &[], true), known, "{path}");
+            if path == "request.extra.password" {
+                assert_eq!(secrets(&sections, &[]), ["12345678", "planted-pw-1", "planted-pw-2"]);
+            }
+        }
+    }
+
+    #[test]
+    fn versions_in_headers_are_no_secrets() {
+        let sections = "target: {url: simulator, model: m, headers: {anthropic-version: \"2023-06-01\", X-Title: gpt-4o-mini bench}}\ndataset: {kind: prompt, text: x}\n";
+        assert!(secrets(sections, &[]).is_empty());
     }
 }

@@ -8,9 +8,10 @@ use crate::scenario::block::{Block, Kind};
 use crate::scenario::fault::Review;
 use crate::scenario::origins::USUAL_HEADERS;
 use crate::scenario::secret::{
-    Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, is_url, keeps_name, named, written, written_part,
+    Place, by_name, escaped, from_env, hidden, is_hidden, is_secret_name, is_url, is_veiled, keeps_name, named, written,
+    written_part,
 };
-use crate::scenario::sections::local;
+use crate::scenario::sections::{local, request::last};
 use crate::scenario::tree::{Data, Node, Part, joined};
 use crate::scenario::yaml;
 use serde_json::{Map, Value};
@@ -121,8 +122,9 @@ impl Writer<'_> {
 
     fn swept(&mut self, node: &Node, path: &str) -> Value {
         match crate::scenario::sections::scenario::SCENARIO.kind_at(path) {
+            _ if is_hidden(last(path), node) => self.secret(node, last(path)),
             Some(Kind::Template) => self.file(node),
-            Some(kind) => self.value(node, kind, path.rsplit('.').next().unwrap_or(path)),
+            Some(kind) => self.value(node, kind, last(path)),
             None => self.free(node, Place::Text),
         }
     }
@@ -177,7 +179,7 @@ impl Writer<'_> {
     fn by_reference(&mut self, node: &Node) -> Value {
         let Some(parts) = &node.parts else { return self.text(node) };
         let one = |part: &Part| match part {
-            Part::Env { value, .. } if is_distinct(value) => by_name(part),
+            Part::Env { value, .. } if is_veiled(value) => by_name(part),
             part => written_part(part, Place::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
@@ -195,7 +197,11 @@ impl Writer<'_> {
     fn name(&mut self, node: &Node, name: &str) -> String {
         self.unnamed += 1;
         let variable = format!("LLMSCEN_SECRET_{}", self.unnamed);
-        self.review.warn(node.at, format!("`{name}` holds a secret in plain text; the stored plan calls it ${{{variable}}}"));
+        let what = match name == "url" || is_secret_name(name) {
+            true => format!("`{name}` holds a secret in plain text"),
+            false => format!("the value of `{name}` may be a secret and is not stored"),
+        };
+        self.review.warn(node.at, format!("{what}; the stored plan calls it ${{{variable}}}"));
         format!("${{{variable}}}")
     }
 
@@ -320,6 +326,18 @@ mod tests {
             loaded.plan.resolved.contains("max_completion_tokens: 7") && !loaded.plan.resolved.contains("abc"),
             "{}",
             loaded.plan.resolved
+        );
+    }
+    #[test]
+    fn a_header_that_may_be_a_secret_is_said_to_be_left_out() {
+        let loaded = read("{url: simulator, headers: {X-Team: team-blue, X-Key: key-of-mine}}", &[("API_KEY", "")]);
+        let said: Vec<&str> = loaded.warnings.iter().map(|warning| warning.message.as_str()).collect();
+        assert_eq!(
+            said,
+            [
+                "the value of `X-Team` may be a secret and is not stored; the stored plan calls it ${LLMSCEN_SECRET_1}",
+                "`X-Key` holds a secret in plain text; the stored plan calls it ${LLMSCEN_SECRET_2}",
+            ]
         );
     }
 }

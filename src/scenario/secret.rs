@@ -24,7 +24,7 @@ pub(crate) fn hidden(url: &str) -> Vec<Range<usize>> {
     if let Some(at) = url[start..end].rfind('@').map(|at| start + at) {
         let colon = url[start..at].find(':').map_or(at, |colon| start + colon);
         // A user without a password is a token.
-        if colon + 1 >= at || is_distinct(&url[start..colon]) {
+        if colon + 1 >= at || is_veiled(&url[start..colon]) {
             ranges.push(start..colon);
         }
         ranges.push((colon + 1).min(at)..at);
@@ -33,7 +33,7 @@ pub(crate) fn hidden(url: &str) -> Vec<Range<usize>> {
     let close = url[query..].find('#').map_or(url.len(), |at| query + at);
     let mut at = query;
     for pair in url[query..close].split('&') {
-        let secret = |(name, value): &(&str, &str)| is_secret_name(name) || (*name != "api-version" && is_distinct(value));
+        let secret = |(name, value): &(&str, &str)| is_secret_name(name) || (*name != "api-version" && is_veiled(value));
         if let Some((name, value)) = pair.split_once('=').filter(secret) {
             ranges.push(at + name.len() + 1..at + name.len() + 1 + value.len());
         }
@@ -70,6 +70,11 @@ pub(crate) fn shown(url: &str) -> String {
     })
 }
 
+/// Whether the value of a variable is called by name where it is sent: it is distinct, or stands for one that a stored plan lacks.
+pub(crate) fn is_veiled(value: &str) -> bool {
+    is_distinct(value) || value.contains("${")
+}
+
 /// A part by its variable's name instead of its value.
 pub(crate) fn by_name(part: &Part) -> String {
     match part {
@@ -96,7 +101,7 @@ pub(crate) fn from_env(node: &Node) -> bool {
 /// name is written and not its value.
 pub(crate) fn keeps_name(node: &Node, place: Place) -> bool {
     let keeps = |part: &Part| match part {
-        Part::Env { name, value } => is_secret_name(name) || place == Place::Body && is_distinct(value),
+        Part::Env { name, value } => is_secret_name(name) || place == Place::Body && is_veiled(value),
         _ => false,
     };
     node.parts.iter().any(|parts| parts.iter().any(keeps))
@@ -115,7 +120,7 @@ pub(crate) fn written(node: &Node, place: Place) -> String {
 pub(crate) fn written_part(part: &Part, place: Place) -> String {
     match part {
         Part::Literal(text) => escaped(text, place),
-        Part::Env { name, value } if is_secret_name(name) || place == Place::Body && is_distinct(value) => by_name(part),
+        Part::Env { name, value } if is_secret_name(name) || place == Place::Body && is_veiled(value) => by_name(part),
         Part::Env { value, .. } => escaped(value, place),
         Part::Ref(_) => by_name(part),
     }

@@ -77,8 +77,8 @@ impl Parcel {
     /// The same without secrets in names and parameters.
     pub fn hiding(mut self, redactor: &Redactor) -> Parcel {
         for entry in self.cases.iter_mut().chain([&mut self.whole]) {
-            entry.name = redactor.clean(&entry.name);
-            entry.params.iter_mut().for_each(|(_, value)| *value = redactor.clean(value));
+            entry.name = redactor.strike(std::mem::take(&mut entry.name));
+            entry.params.iter_mut().for_each(|(_, value)| *value = redactor.strike(std::mem::take(value)));
         }
         self
     }

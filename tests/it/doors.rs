@@ -175,8 +175,11 @@ fn templates_that_cannot_be_rendered_are_found_by_validate_and_plan_with_their_p
     let lab = Lab::new();
     let with = |extra: &str| format!("{SIM}dataset: {{ kind: prompt, text: x }}\nrequest:\n  extra:\n    tag: \"{extra}\"\n");
     for (extra, words) in [
-        (format!("{{{{ {}true }}}}", "not ".repeat(20_000)), ["the template nests too deep", "s.yaml:8:"]),
-        (format!("{{{{ a{} }}}}", ".b".repeat(50_000)), ["the template nests too deep", "s.yaml:8:"]),
+        (
+            format!("{{{{ {}true }}}}", "not ".repeat(20_000)),
+            ["the template nests or chains more than 100 operators", "s.yaml:8:"],
+        ),
+        (format!("{{{{ a{} }}}}", ".b".repeat(50_000)), ["the template nests or chains more than 100 operators", "s.yaml:8:"]),
         ("{{ prompt | shout }}".to_owned(), ["unknown filter `shout`", "s.yaml:8:23"]),
         ("{{ shout(prompt) }}".to_owned(), ["unknown variable `shout`", "s.yaml:8:14"]),
         ("{{ 1 / 0 }}".to_owned(), ["this template cannot be rendered", "s.yaml:8:"]),

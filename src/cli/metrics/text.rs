@@ -20,7 +20,7 @@ pub fn exposition(mut state: State) -> Result<String, Error> {
     let redactor = std::mem::take(&mut state.redactor);
     let names = state.runs.iter_mut().map(|run| &mut run.scenario);
     let cases = state.cases.iter_mut().flat_map(|own| [&mut own.scenario, &mut own.case].into_iter().chain(&mut own.about));
-    names.chain(cases).for_each(|text| *text = escaped(&redactor.clean(text)));
+    names.chain(cases).for_each(|text| *text = escaped(&redactor.strike(std::mem::take(text))));
     let mut registry = Registry::with_prefix("llmscen");
     registry.register_collector(Box::new(Page(state)));
     let mut text = String::new();

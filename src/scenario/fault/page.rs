@@ -81,6 +81,14 @@ pub(super) fn clipped(text: &str, range: Range<usize>) -> Range<usize> {
     range.start..range.start + text_end(first, AROUND)
 }
 
+/// Whether two places can be shown together: no long line lies between them, where they are near enough to share a drawing.
+pub(super) fn beside(text: &str, one: Range<usize>, other: Range<usize>) -> bool {
+    const LINES: usize = 5;
+    let (low, high) = if one.start <= other.start { (one, other) } else { (other, one) };
+    let end = high.start.clamp(low.end, low.end + LINES * (WIDEST + 1));
+    text.as_bytes()[low.end..end].split(|byte| *byte == b'\n').take(LINES).all(|line| line.len() <= WIDEST)
+}
+
 fn text_end(text: &str, most: usize) -> usize {
     text.floor_char_boundary(most.min(text.len()))
 }

@@ -313,9 +313,9 @@ mod tests {
             error.map_or_else(Default::default, |error| (error.message, error.range.map(|range| &text[range])))
         }
         let deep = format!("{{{{ {}true }}}}", "not ".repeat(20_000));
-        assert_eq!(found(&deep).0, "the template nests too deep");
+        assert_eq!(found(&deep).0, "the template nests or chains more than 100 operators");
         let deep = format!("a {{{{ prompt{} }}}}", ".b".repeat(50_000));
-        assert_eq!(found(&deep).0, "the template nests too deep");
+        assert_eq!(found(&deep).0, "the template nests or chains more than 100 operators");
         assert_eq!(found("{{ prompt | shout }}"), ("unknown filter `shout`".into(), Some("shout")));
         assert_eq!(found("{% if prompt is odder %}x{% endif %}"), ("unknown test `odder`".into(), Some("odder")));
         assert_eq!(found("a {% if false %}{{ item.x | nope }}{% endif %}"), ("unknown filter `nope`".into(), Some("nope")));

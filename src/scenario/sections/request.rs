@@ -147,7 +147,7 @@ fn leaves(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &
             if let Some(error) = leaf.trial(text).filter(|_| review.count() == before) {
                 wrong("this template cannot be rendered", error, review);
             }
-            used.append(&mut leaf.variables());
+            used.extend(leaf.variables());
         }
     }
 }
@@ -161,8 +161,8 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
             (root, _) if !ROOTS.contains(&root) => (root, &ROOTS),
             _ => continue,
         };
-        let label =
-            near(word, known.iter().copied()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let meant = near(word, known.iter().copied().filter(|_| !review.is_flooded()));
+        let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
         let written = match &node.data {
             Data::Text(text) => text.as_str(),
             _ => "",

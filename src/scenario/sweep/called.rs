@@ -6,7 +6,7 @@ use crate::model::labels::{Labels, Scalar};
 use crate::scenario::block::Kind;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::origins::Origin;
-use crate::scenario::secret::{Place, from_env, hidden, is_url, shown, written};
+use crate::scenario::secret::{Place, from_env, hidden, is_hidden, is_url, shown, written};
 use crate::scenario::sections::scenario::SCENARIO;
 use crate::scenario::sections::{local, request::last};
 use crate::scenario::tree::Node;
@@ -48,7 +48,7 @@ impl Called {
     /// The labels of a point.
     pub fn labels(&self, point: &Point) -> Labels {
         let name = |own: &Setting| {
-            let text = own.value.text()?.into_owned();
+            let text = spelled(own)?;
             self.names.get(&(own.path.clone(), text)).cloned().map(Scalar::Text)
         };
         Labels(point.iter().filter_map(|own| Some((own.path.clone(), name(own).or_else(|| own.value.scalar())?))).collect())
@@ -67,17 +67,24 @@ impl Called {
     }
 }
 
-/// Calls variables in what is sent by name, and URLs without what they hide; equal ones are numbered.
+/// A swept text or number as text.
+fn spelled(setting: &Setting) -> Option<String> {
+    let text = setting.value.text().map(|text| text.into_owned());
+    text.or_else(|| setting.value.whole().map(|number| number.to_string()))
+}
+
+/// Calls variables in what is sent by name, and URLs and secrets without what they hide; equal ones are numbered.
 fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
     let mut known: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for setting in points.iter().flatten() {
-        let Some(text) = setting.value.text() else { continue };
+        let Some(text) = spelled(setting) else { continue };
         let own = known.entry(&setting.path).or_default();
-        let key = (setting.path.clone(), text.clone().into_owned());
+        let key = (setting.path.clone(), text.clone());
         if names.contains_key(&key) {
             continue;
         }
         let shown = match Origin::of(&setting.path) {
+            _ if is_hidden(last(&setting.path), &setting.value) => Some("[redacted]".to_owned()),
             Origin::Sent if from_env(&setting.value) => Some(written(&setting.value, Place::Body)).filter(|by| *by != text),
             _ if is_url(&text) && !hidden(&text).is_empty() => Some(shown(&text)),
             _ => None,

@@ -9,6 +9,7 @@ mod pieces;
 use crate::bounds;
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::near::near;
+use crate::scenario::secret::is_secret_name;
 use crate::scenario::tree::{Data, Entry, Node, Part, Span, joined};
 use pieces::{Meaning, Piece};
 use std::cell::OnceCell;
@@ -22,6 +23,9 @@ const MOST_BYTES: usize = 64 << 20;
 const VALUE: usize = 64;
 /// Values within each other, in all the references that are followed at once.
 const DEEPEST: usize = 150;
+
+/// Sections that a file of objectives puts in place of a stored plan's own.
+const JUDGING: [&str; 4] = ["slo", "presets", "baseline", "reference"];
 
 /// What texts are expanded with.
 pub(crate) struct World<'a> {
@@ -195,7 +199,9 @@ impl<'a> World<'a> {
         step: usize,
         review: &mut Review,
     ) -> Vec<Part> {
-        let value = self.env.get(name).filter(|value| default.is_none() || !value.is_empty());
+        // What a stored plan calls by name it calls so whatever the variable holds now. Objectives may come from another file.
+        let by_name = review.sources.stored && default.is_none() && !is_secret_name(name) && !JUDGING.contains(&&*review.section);
+        let value = self.env.get(name).filter(|value| !by_name && (default.is_none() || !value.is_empty()));
         if let Some(value) = value {
             return vec![Part::Env { name: name.to_owned(), value: value.clone() }];
         }
