@@ -166,7 +166,7 @@ impl Depth<'_> {
                     self.word();
                 }
                 _ => {
-                    let double = self.rest().get(..2).is_some_and(|two| DOUBLE.iter().any(|own| two == *own));
+                    let double = self.rest().get(..2).is_some_and(|two| DOUBLE.contains(&two));
                     self.at += if double { 2 } else { 1 };
                     operator = !byte.is_ascii_whitespace();
                 }

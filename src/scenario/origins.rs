@@ -268,20 +268,13 @@ mod tests {
 
     #[test]
     fn swept_secrets_show_nowhere() {
-        let values = "[planted-pw-1, planted-pw-2, 12345678]";
-        for path in ["request.extra.password"] {
-            let sections = format!(
-                "target: {{url: simulator, model: m}}\ndataset: {{kind: prompt, text: x}}\nmatrix: {{\"{path}\": {values}}}\n"
-            );
-            let known = read(&format!("{HEAD}{sections}"), &[], false);
-            let name = path.rsplit('.').next().unwrap();
-            assert_eq!(known.0, ["", "#2", "#3"].map(|end| format!("{name}=[redacted]{end}")), "{path}");
-            assert!(!["planted-pw", "12345678"].iter().any(|secret| known.1.contains(secret)), "{}", known.1);
-            assert_eq!(read(&known.1, &[], true), known, "{path}");
-            if path == "request.extra.password" {
-                assert_eq!(secrets(&sections, &[]), ["12345678", "planted-pw-1", "planted-pw-2"]);
-            }
-        }
+        let sections = "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
+            matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 12345678]}\n";
+        let known = read(&format!("{HEAD}{sections}"), &[], false);
+        assert_eq!(known.0, ["", "#2", "#3"].map(|end| format!("password=[redacted]{end}")));
+        assert!(!["planted-pw", "12345678"].iter().any(|secret| known.1.contains(secret)), "{}", known.1);
+        assert_eq!(read(&known.1, &[], true), known);
+        assert_eq!(secrets(sections, &[]), ["12345678", "planted-pw-1", "planted-pw-2"]);
     }
 
     #[test]
