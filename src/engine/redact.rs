@@ -10,7 +10,7 @@ use http::HeaderMap;
 
 /// Secrets shorter than this are not looked for: they would strike innocent text.
 const SHORTEST: usize = 4;
-/// The same of values that nothing but their origin makes secrets.
+/// The same for values that are secrets only by their origin.
 const SHORTEST_BY_ORIGIN: usize = 8;
 
 impl Redactor {

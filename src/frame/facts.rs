@@ -26,9 +26,9 @@ impl fmt::Debug for Fact<'_> {
 
 /// Facts that every row has, or those that may be absent.
 macro_rules! facts {
-    ($($(#[$doc:meta])* $name:ident: $kind:ty = $column:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty;)*) => {
         impl Fact<'_> {
-            $($(#[$doc])* pub(super) fn $name(&self) -> $kind { self.columns.$column.get(self.row as usize).into_fact() })*
+            $($(#[$doc])* pub(super) fn $name(&self) -> $kind { self.columns.$name.get(self.row as usize).into_fact() })*
         }
     };
 }
@@ -50,30 +50,30 @@ impl<T> IntoFact<Option<T>> for Option<T> {
 }
 
 facts! {
-    seq: u64 = seq;
-    turn: u32 = turn;
-    turns: u32 = turns;
-    round: u32 = round;
-    intended: u64 = intended;
-    sent: Option<u64> = sent;
-    first_chunk: Option<u64> = first_chunk;
-    end: u64 = end;
-    items: Option<u64> = items;
-    reconnects: u32 = reconnects;
-    attempts: u32 = attempts;
-    usage_prompt: Option<u64> = usage_prompt;
-    usage_output: Option<u64> = usage_output;
-    usage_reasoning: Option<u64> = usage_reasoning;
-    usage_cached: Option<u64> = usage_cached;
-    counted_prompt: Option<u64> = counted_prompt;
-    counted_output: Option<u64> = counted_output;
-    approximate: bool = approximate;
-    server_queue: Option<u64> = server_queue;
-    server_load: Option<u64> = server_load;
-    server_prefill: Option<u64> = server_prefill;
-    server_decode: Option<u64> = server_decode;
-    server_total: Option<u64> = server_total;
-    status: Option<u32> = status;
+    seq: u64;
+    turn: u32;
+    turns: u32;
+    round: u32;
+    intended: u64;
+    sent: Option<u64>;
+    first_chunk: Option<u64>;
+    end: u64;
+    items: Option<u64>;
+    reconnects: u32;
+    attempts: u32;
+    usage_prompt: Option<u64>;
+    usage_output: Option<u64>;
+    usage_reasoning: Option<u64>;
+    usage_cached: Option<u64>;
+    counted_prompt: Option<u64>;
+    counted_output: Option<u64>;
+    approximate: bool;
+    server_queue: Option<u64>;
+    server_load: Option<u64>;
+    server_prefill: Option<u64>;
+    server_decode: Option<u64>;
+    server_total: Option<u64>;
+    status: Option<u32>;
 }
 
 impl<'a> Fact<'a> {
