@@ -2,11 +2,11 @@
 """Computes every figure of a run folder once more, from the raw stamps in requests.parquet, and compares.
 
     pip install pyarrow numpy scipy pyyaml
-    python3 tests/check_numbers.py RUN_DIR
+    python3 tests/check_numbers.py RUN_DIR...
 
 It follows docs/metrics.md and shares no code with llmscen. A line for each figure that differs, and exit code 1. Stages of a case are left
-out, and so are the rates and the steady state of loads other than a plain rate or a plain concurrency, and what does not come from
-requests: startup, energy, MFU and MBU. The last line counts the figures that were left out.
+out, and so are the rates and the steady state of loads other than a plain rate or a plain concurrency, what does not come from
+requests (startup, energy, MFU and MBU, signals of the server) and limits relative to a baseline. The last line counts what was left out.
 """
 
 import csv
@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow.parquet
 import yaml
 from again import limits
-from again.figures import Round, derived, distribution, nearest_rank, request_limits, scalars, values
+from again.figures import Round, derived, distribution, ended_itself, nearest_rank, request_limits, scalars, values
 from again.tally import compared, faults, same
 
 
@@ -35,13 +35,21 @@ class Case:
     def __init__(self, case, rows, plan, parts):
         self.id, self.open_loop, self.gpus = case["id"], "/s" in case["load"], plan["target"].get("gpus")
         load = dict(plan["load"])
-        load.update({path.split(".")[1]: value for path, value in case["labels"].items() if path.startswith("load.")})
+        for path, value in case["labels"].items():
+            if path.startswith("load.static."):
+                load["static"] = {**load["static"], path.split(".")[2]: value}
+            elif path.startswith("load."):
+                load[path.split(".")[1]] = value
+        shape = {key for key in ("concurrency", "rate", "static", "stages", "trace", "batch", "users") if key in load}
+        self.closed, self.plain_rate = shape == {"concurrency"}, shape == {"rate"} and load["rate"] != "inf"
+        part = {own["round"]: own for own in parts if own["case"] == self.id}
+        left = lambda row: row["outcome"] == "cancelled" and ended_itself(part.get(row["round"], {}))
+        rows = [row for row in rows if not left(row)]
         self.rows, self.measured = rows, [row for row in rows if row["phase"] == "measured"]
         # Limits on the whole of a staged load say `all`.
         labels = {**case["labels"], **({"load.stage": "all"} if "stages" in plan["load"] else {})}
         about = lambda slo: all(labels.get(path) == value for path, value in slo.get("when", {}).items())
         self.limits = [slo for slo in plan.get("slo", []) if about(slo)]
-        part = {own["round"]: own for own in parts if own["case"] == self.id}
         self.rounds = [
             Round([row for row in rows if row["round"] == number], part.get(number), load, case["load"])
             for number in sorted({row["round"] for row in rows})
@@ -85,7 +93,8 @@ def check_case(case, printed, line):
         same(f"{case.id} lag {stat}", printed["audit"][f"schedule_lag_ms_{stat}"], nearest_rank(lags, share) if lags else None)
     same(f"{case.id} limits", ", ".join(slo["expr"] for slo in printed["slo"]), ", ".join(slo["expr"] for slo in case.limits))
     for slo, plan in zip(printed["slo"], case.limits):
-        limits.check(slo, plan, case)
+        if printed["aborted"] or not limits.check(slo, plan, case):
+            left_out.append(slo["expr"])
 
 
 def main(folder):
@@ -104,9 +113,12 @@ def main(folder):
             continue
         own = [row for row in rows if row["case_id"] == printed["id"]]
         check_case(Case(printed, own, plan, parts), printed, lines.get(printed["id"]))
-    print("\n".join(faults[:50]) or f"{compared[0]} figures agree, {len(left_out)} left out")
-    return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    for folder in map(Path, sys.argv[1:]):
+        before = len(faults)
+        main(folder)
+        faults[before:] = [f"{folder}: {fault}" for fault in faults[before:]]
+    print("\n".join(faults[:50]) or f"{compared[0]} figures agree, {len(left_out)} left out")
+    sys.exit(1 if faults or not compared[0] else 0)

@@ -18,10 +18,6 @@ from again.figures import SHARES
 from again.tally import compared, faults, same
 from scipy import stats
 
-# A percentile of B resamples lies this many standard errors of the rank off at the most; so do two of them.
-RANKS = 5
-
-
 def order_statistics(ordered, p, level):
     """The interval of a quantile by the binomial distribution; None where the values are too few."""
     n = len(ordered)
@@ -50,22 +46,36 @@ def ratio(a, b, level):
     return [math.exp(centre), math.exp(centre - down), math.exp(centre + up)], p
 
 
-def check_bootstrap(where, own):
-    """Other random numbers: each printed end lies among the resamples where its rank says, within the error of both."""
-    amounts, weights = numpy.array(own["values"]), numpy.abs(own["other"])[: len(own["values"])]
-    n, level = len(amounts), own["level"]
-    if 0.5**n > 1 - level:
-        return same(f"{where} bootstrap of too few", own["bootstrap"], None)
-    tail = stats.norm.cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(level, n - 1))
-    draws, printed = 20000, min(max(20_000_000 // n, 400), 2000)
-    rng = numpy.random.default_rng(1)
-    batches = [rng.integers(0, n, (500, n)) for _ in range(draws // 500)]
-    drawn = numpy.sort(numpy.concatenate([amounts[one].sum(1) / weights[one].sum(1) for one in batches]))
-    for end, share in zip(own["bootstrap"], (tail, 1 - tail)):
-        room = RANKS * math.sqrt(share * (1 - share) * (1 / draws + 1 / printed)) + 2 / printed
-        low, high = numpy.quantile(drawn, [max(share - room, 0), min(share + room, 1)])
-        spread = 1e-9 * abs(end)
-        same(f"{where} bootstrap end {share:.3g}: {end} in {low} .. {high}", bool(low - spread <= end <= high + spread), True)
+def around(value, arm):
+    return [value * math.exp(-arm / value), value * math.exp(arm / value)] if value > 0 else [value - arm, value + arm]
+
+
+def batched(sums):
+    return float((numpy.array(sums) ** 2).sum() * len(sums) / (len(sums) - 1))
+
+
+def long_run(own):
+    """A mean by batches, or by Geyer's sequence where that is farther off."""
+    amounts = numpy.array(own["values"])
+    weights, n = numpy.abs(own["other"])[: len(amounts)], len(amounts)
+    if n < 20:
+        return None
+    value = float(amounts.sum() / weights.sum())
+    off, count = amounts - value * weights, 10 if n < 200 else 20
+    edges = [at * n // count for at in range(count + 1)]
+    sums = [off[a:b].sum() for a, b in zip(edges, edges[1:])]
+    variance = max(batched(sums), batched(off) * n / effective([off]))
+    return around(value, math.sqrt(variance) / weights.sum() * stats.t.ppf(own["level"], count - 1))
+
+
+def rate(own):
+    """Ten seconds in 240 parts and, by requests of 0.7 s, twelve slices."""
+    bins = numpy.resize(numpy.abs(own["values"]), 240)
+    value, parts = bins.sum() / 10, bins.reshape(12, 20)
+    off = parts.sum(1) - value * 10 / 12
+    strays = numpy.cumsum(parts, 1) - parts - parts.sum(1, keepdims=True) * numpy.arange(20) / 20
+    variance = batched(off) * 12 / effective([off]) + 2 * strays.var(1).mean()
+    return around(float(value), math.sqrt(variance) / 10 * stats.t.ppf(own["level"], 11))
 
 
 def kendall(series):
@@ -144,6 +154,8 @@ def check(number, own):
         "worth": effective([values]),
         "worth_apart": effective(chunks(values)),
         "components": layout(chunks(values)),
+        "long_run": long_run(own),
+        "rate": rate(own),
         "ks": float(stats.kstest(values, "expon", args=(0, 100)).statistic),
     }
     known["ratio"], known["ratio_p"] = ratio(*(order_statistics(own, 0.5, level) for own in (ordered, second)), level)
@@ -157,7 +169,6 @@ def check(number, own):
     known["decision"] = "Holds" if holds else "Broken" if broken else "Open"
     for name, figure in known.items():
         same(f"{where} {name}", own[name], figure, 1e-9 if name != "share" else 1e-7)
-    check_bootstrap(where, own)
 
 
 def main(file):

@@ -50,7 +50,7 @@ pub enum Command {
     Report(ReportArgs),
     /// List the request and reply bodies that a run kept, or print those of one request
     Bodies(BodiesArgs),
-    /// Make or show the file that later runs are held against
+    /// Make or show the file that later runs are compared with, and how its runs vary
     Baseline(BaselineArgs),
     /// Turn another tool's command line into a scenario: import vllm -- bench serve --model …
     Import(ImportArgs),
@@ -92,6 +92,9 @@ pub struct Sources {
     /// Override a field: --set load.concurrency=4
     #[arg(long = "set", value_name = "PATH=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
+    /// The seed, as --set seed=N; repeats a run of a scenario with `seed: run`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub seed: Option<u64>,
     /// Only the cases whose id holds this text; may be given more than once
     #[arg(long, value_name = "CASE")]
     pub only: Vec<String>,

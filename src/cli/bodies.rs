@@ -1,9 +1,9 @@
 //! `llmscen bodies`: the request and reply bodies that a run kept.
 
 use crate::cli::exit::Exit;
+use crate::cli::indented::indented;
 use crate::cli::sources::load_compared;
 use crate::cli::terminal::Terminal;
-use crate::cli::visible::indented;
 use crate::model::keep::Bodies;
 use crate::model::units::Nanos;
 use crate::store::sqlite::{StoredBodies, StoredBody, Wanted, stored_bodies};

@@ -4,7 +4,7 @@ use crate::cli::args::Inconclusive;
 use crate::cli::exit::Exit;
 use crate::cli::sources::{load_compared, note_unchecked};
 use crate::cli::terminal::Terminal;
-use crate::judge::compare::{Side, alone, comparable, contrasts, settle, usual};
+use crate::judge::compare::{Side, alone, comparable, contrasts, settle, usual, withdraw_cached};
 use crate::model::compare::{Comparison, Correction, Difference, Finding, Measure, Run};
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::plan::Plan;
@@ -12,6 +12,7 @@ use crate::run::compare::{Wanted, take};
 use crate::run::error::RunError;
 use crate::run::recover::damage;
 use crate::scenario::differ::differences;
+use crate::store::manifest::read;
 use crate::store::{RunDir, Where};
 use crate::view::chart::{COMPARISON_CHARTS, comparison_charts};
 use crate::view::compare::{differs, html, json, markdown, notes, separated, table};
@@ -23,12 +24,18 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Run folders; the first one is the base
-    #[arg(required = true, num_args = 2..=8, value_name = "RUN_DIR")]
+    #[arg(required_unless_present = "base", conflicts_with_all = ["base", "candidate"], num_args = 2..=8, value_name = "RUN_DIR")]
     pub folders: Vec<PathBuf>,
+    /// Several runs of the base. Each run is one value, so that what differs from run to run is not called a change
+    #[arg(long, requires = "candidate", num_args = 1..=20, value_name = "RUN_DIR")]
+    pub base: Vec<PathBuf>,
+    /// Several runs of the candidate
+    #[arg(long, requires = "base", num_args = 1..=20, value_name = "RUN_DIR")]
+    pub candidate: Vec<PathBuf>,
     /// Compare these instead of the usual ones: ttft.p99, e2e.mean, output_tps; `default` stands for the usual ones
     #[arg(long = "metric", value_name = "METRIC[.STAT]", value_parser = measures)]
     pub metrics: Vec<Measures>,
-    /// Worsening that is allowed, in percent of the base
+    /// Least difference that is called a change, in percent of the base
     #[arg(long, value_name = "PCT", default_value = "5", value_parser = percent)]
     pub max_regression: f64,
     /// How probabilities are adjusted for many comparisons
@@ -103,23 +110,59 @@ pub fn compare(args: &CompareArgs, env: &BTreeMap<String, String>, terminal: &mu
     }
 }
 
-/// The folders with their plans; None: something is wrong with one, and it has been said.
-fn opened(args: &CompareArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Vec<(RunDir, Plan)>> {
-    let mut runs = Vec::new();
-    for path in &args.folders {
-        match RunDir::open(path) {
-            Ok(folder) => {
-                note_unchecked(&folder, terminal);
-                let plan = load_compared(&folder.path().join("plan.yaml"), env, terminal)?;
-                runs.push((folder, plan));
-            }
-            Err(error) => {
-                terminal.error(&error.to_string());
-                return None;
+/// A run folder with its plan, and what it is called.
+struct Opened {
+    folder: RunDir,
+    plan: Plan,
+    /// `A`; `A1`, `A2` where a side has several.
+    label: String,
+    side: usize,
+}
+
+/// The folders by side: each its own, unless there are several a side.
+fn sides(args: &CompareArgs) -> Vec<&[PathBuf]> {
+    if args.base.is_empty() { args.folders.chunks(1).collect() } else { vec![&args.base, &args.candidate] }
+}
+
+/// The runs with their plans; None: something is wrong with one, and it has been said.
+fn opened(args: &CompareArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Vec<Opened>> {
+    let mut runs: Vec<Opened> = Vec::new();
+    for (side, folders) in sides(args).into_iter().enumerate() {
+        for (number, path) in folders.iter().enumerate() {
+            let label = if folders.len() == 1 { label(side) } else { format!("{}{}", label(side), number + 1) };
+            match RunDir::open(path) {
+                Ok(folder) => {
+                    note_unchecked(&folder, terminal);
+                    let plan = load_compared(&folder.path().join("plan.yaml"), env, terminal)?;
+                    runs.push(Opened { folder, plan, label, side });
+                }
+                Err(error) => {
+                    terminal.error(&error.to_string());
+                    return None;
+                }
             }
         }
     }
+    if let Some((one, again)) = twice(&runs).filter(|_| !args.base.is_empty()) {
+        let (a, b) = (one.folder.path().display(), again.folder.path().display());
+        terminal.error(&format!("{} ({a}) and {} ({b}) are the same run: each run counts once", one.label, again.label));
+        terminal.complain("help: name each run folder once, or make one more run of the same scenario");
+        return None;
+    }
     Some(runs)
+}
+
+/// The first two that are one run.
+fn twice(runs: &[Opened]) -> Option<(&Opened, &Opened)> {
+    let id = |own: &Opened| read(&own.folder).ok().map(|manifest| manifest.run_id).filter(|id| !id.is_empty());
+    let place = |own: &Opened| own.folder.path().canonicalize().ok();
+    let known: Vec<_> = runs.iter().map(|own| (place(own), id(own))).collect();
+    let same = |(a, b): (usize, usize)| {
+        let (one, other) = (known.get(a)?, known.get(b)?);
+        let twin = one.0.is_some() && one.0 == other.0 || one.1.is_some() && one.1 == other.1;
+        runs.get(a).zip(runs.get(b)).filter(|_| twin)
+    };
+    (0..runs.len()).flat_map(|b| (0..b).map(move |a| (a, b))).find_map(same)
 }
 
 fn label(index: usize) -> String {
@@ -127,22 +170,23 @@ fn label(index: usize) -> String {
 }
 
 /// How each plan differs from the first; None: they ask different things, and that was not allowed.
-fn alike(runs: &[(RunDir, Plan)], args: &CompareArgs, terminal: &mut Terminal) -> Option<Vec<Vec<Difference>>> {
-    let ((folder, base), others) = runs.split_first()?;
+fn alike(runs: &[Opened], args: &CompareArgs, terminal: &mut Terminal) -> Option<Vec<Vec<Difference>>> {
+    let (base, others) = runs.split_first()?;
     let mut all = Vec::new();
     let mut good = true;
-    for (index, (other, plan)) in others.iter().enumerate() {
-        let found = match differences(&base.resolved, &plan.resolved) {
+    for other in others {
+        let found = match differences(&base.plan.resolved, &other.plan.resolved) {
             Ok(found) => found,
             Err(why) => {
-                terminal.error(&format!("{}: plan.yaml cannot be compared: {why}", other.path().display()));
+                terminal.error(&format!("{}: plan.yaml cannot be compared: {why}", other.folder.path().display()));
                 return None;
             }
         };
         let told: Vec<String> = found.iter().filter(|own| !own.harmless).map(|own| format!("  {}", differs(own))).collect();
         if !told.is_empty() && !args.allow_different {
-            let (a, b) = (folder.path().display(), other.path().display());
-            terminal.error(&format!("A ({a}) and {} ({b}) were asked different things:\n{}", label(index + 1), told.join("\n")));
+            let (a, b) = (base.folder.path().display(), other.folder.path().display());
+            let (first, second, told) = (&base.label, &other.label, told.join("\n"));
+            terminal.error(&format!("{first} ({a}) and {second} ({b}) were asked different things:\n{told}"));
             good = false;
         }
         all.push(found);
@@ -153,26 +197,32 @@ fn alike(runs: &[(RunDir, Plan)], args: &CompareArgs, terminal: &mut Terminal) -
     good.then_some(all)
 }
 
-fn compared(runs: &mut [(RunDir, Plan)], differences: Vec<Vec<Difference>>, args: &CompareArgs) -> Result<Comparison, RunError> {
+fn compared(runs: &mut [Opened], differences: Vec<Vec<Difference>>, args: &CompareArgs) -> Result<Comparison, RunError> {
     let measures = wanted(&args.metrics);
     let level = (1.0 + args.confidence) / 2.0;
-    let (mut taken, mut sides): (Vec<Run>, Vec<Vec<Side>>) = (Vec::new(), Vec::new());
-    for (index, (folder, plan)) in runs.iter_mut().enumerate() {
-        let (run, side) = take(plan, folder, label(index), Wanted { measures: &measures, level })?;
+    let count = sides(args).len();
+    let (mut taken, mut evidence): (Vec<Run>, Vec<Vec<Side>>) = (Vec::new(), vec![Vec::new(); count]);
+    for own in runs.iter_mut() {
+        let place = (own.label.clone(), own.side);
+        let (run, sides) = take(&mut own.plan, &own.folder, place, Wanted { measures: &measures, level })?;
         taken.push(run);
-        sides.push(side);
+        evidence.get_mut(own.side).into_iter().for_each(|side| side.extend(sides.iter().cloned()));
     }
     let correction = match args.correction {
         Adjusted::Holm => Correction::Holm,
         Adjusted::Bh => Correction::Bh,
         Adjusted::None => Correction::None,
     };
-    let mut contrasts = contrasts(&sides, &measures, level);
+    let mut contrasts = contrasts(&evidence, &measures, level);
+    if !args.allow_different {
+        withdraw_cached(&mut contrasts, &taken);
+    }
     let tests = settle(&mut contrasts, correction, 1.0 - args.confidence, args.max_regression);
     let damaged = taken.iter().flat_map(|run| damage(&run.report.manifest).map(move |note| format!("{}: {note}", run.label)));
     let notes = damaged.collect();
     Ok(Comparison {
-        alone: alone(&sides).into_iter().map(|(run, case)| (label(run), case)).collect(),
+        alone: alone(&evidence).into_iter().map(|(side, case)| (label(side), case)).collect(),
+        sides: (0..count).map(label).collect(),
         runs: taken,
         contrasts,
         differences,

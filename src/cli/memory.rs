@@ -39,11 +39,13 @@ fn given(pointer: *mut u8, size: usize) -> *mut u8 {
     pointer
 }
 
-/// Nothing that is done here may allocate.
+/// Must not allocate. Exit handlers may, so `_exit` skips them.
 #[cold]
+#[expect(unsafe_code, reason = "no other way ends a process without its handlers")]
 fn out_of_memory() -> ! {
     let words = b"error: llmscen is out of memory. Raise its limit (`ulimit -v`, the memory of the container), or send fewer \
 requests at a time; `llmscen report` reports what a run has measured so far.\n";
     let _ = std::io::stderr().write_all(words);
-    std::process::exit(ERROR);
+    // SAFETY: it never returns, and what is open is left to the system.
+    unsafe { libc::_exit(ERROR) }
 }

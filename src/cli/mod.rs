@@ -9,6 +9,7 @@ mod exit;
 mod follow;
 mod guard;
 mod import;
+mod indented;
 mod inspect;
 mod lines;
 mod live;
@@ -25,7 +26,6 @@ mod suggest;
 mod terminal;
 mod track;
 mod try_request;
-mod visible;
 
 pub use exit::Exit;
 

@@ -7,6 +7,7 @@ use crate::cli::shown::{Summary, show};
 use crate::cli::sources::{load_judges, load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
 use crate::cli::track::track;
+use crate::model::check::{VERDICT_RULES, Verdict};
 use crate::model::manifest::Manifest;
 use crate::model::plan::{Case, Plan};
 use crate::model::report::Report;
@@ -17,6 +18,7 @@ use crate::run::recover::recover;
 use crate::run::secrets::redactor;
 use crate::store::{RunDir, journal};
 use crate::view::Inconclusive;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -54,6 +56,8 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     match again(&mut plan, &folder, judges.as_ref(), args.inconclusive.in_junit()) {
         Ok(report) => {
             show(&report, args.show.format, terminal);
+            let changed = report.manifest.notes.iter().filter(|note| note.starts_with(RULES_CHANGED));
+            changed.for_each(|note| terminal.say(note));
             if args.track {
                 track(&plan, &report, folder.path(), terminal);
             }
@@ -114,10 +118,44 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
             report
         }
         None if killed => return Ok(report),
-        None => report,
+        None => {
+            let mut report = report;
+            report.manifest.notes.extend(changed_verdicts(folder, &report));
+            report
+        }
     };
     render(plan, &table, &report, folder, inconclusive)?;
     Ok(report)
+}
+
+/// How the verdicts begin that changed with the rules.
+const RULES_CHANGED: &str = "the verdict rules changed since this run";
+/// Changed verdicts that are named.
+const NAMED: usize = 5;
+
+/// Which stored verdicts differ because they follow older rules; None where none do.
+fn changed_verdicts(folder: &RunDir, report: &Report) -> Option<String> {
+    let stored: Value = serde_json::from_slice(&folder.read("results.json").ok()?).ok()?;
+    let rules = stored.get("verdict_rules").and_then(Value::as_u64).unwrap_or(1);
+    let list = |of: &Value, name: &str| of.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let word = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
+    let cases = list(&stored, "cases");
+    let changed = report.cases.iter().flat_map(|case| {
+        let old = cases.iter().find(|old| word(old, "id").as_deref() == Some(&case.id)).map(|old| list(old, "slo"));
+        let differs = |(verdict, old): (&Verdict, Value)| {
+            let before = word(&old, "verdict")?;
+            let (same, now) = (word(&old, "expr")? == verdict.check.expr, verdict.ruling.name());
+            (same && before != now).then(|| format!("`{}` of `{}` was {before} and is {now}", verdict.check.expr, case.id))
+        };
+        case.verdicts.iter().zip(old.unwrap_or_default()).filter_map(differs).collect::<Vec<_>>()
+    });
+    let changed: Vec<String> = changed.collect();
+    let more = match changed.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named: Vec<&str> = changed.iter().take(NAMED).map(String::as_str).collect();
+    (rules < VERDICT_RULES && !changed.is_empty()).then(|| format!("{RULES_CHANGED}: {}{more}", named.join(", ")))
 }
 
 fn judged_by(path: &Path) -> String {

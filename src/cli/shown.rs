@@ -66,6 +66,7 @@ fn table(report: &Report, terminal: &mut Terminal) {
     // That some loads break their limits is what a search is for, and each probe says which.
     let limits = if report.searches.is_empty() { view::slo_table } else { view::probe_table };
     terminal.data(&limits(report, width, color));
+    view::correlation::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
     terminal.data(&view::server_lines(report));
     terminal.data(&view::verdict_line(report, color));
 }

@@ -32,8 +32,10 @@ pub fn load(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Te
         }
     }
     let mut plans = Vec::new();
+    let seed = sources.seed.map(|seed| ("seed".to_owned(), seed.to_string()));
+    let set: Vec<(String, String)> = sources.set.iter().cloned().chain(seed).collect();
     for path in files {
-        match load_one(&path, &sources.set, env, terminal) {
+        match load_one(&path, &set, env, terminal) {
             Some(plan) => plans.push(Source { path, plan }),
             None => good = false,
         }

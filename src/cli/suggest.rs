@@ -67,7 +67,6 @@ mod tests {
             ("llmscen --quiet plan --requests 9 x.yaml", "llmscen --quiet plan --set load.requests=9 x.yaml"),
             ("llmscen run x.yaml --model m --max-tokens 8", "llmscen run x.yaml --set target.model=m --set request.max_tokens=8"),
             ("llmscen run x.yaml --url http://h:8/v1?a", "llmscen run x.yaml --set 'target.url=http://h:8/v1?a'"),
-            ("llmscen run x.yaml --seed 7", "llmscen run x.yaml --set seed=7"),
             ("llmscen run x.yaml --duration", "llmscen run x.yaml --set load.duration=VALUE"),
         ] {
             assert!(said(line).is_some_and(|said| said.ends_with(&format!("--set: {command}"))), "{:?}", said(line));

@@ -2,11 +2,11 @@
 
 use crate::cli::args::{Sources, TryArgs};
 use crate::cli::exit::Exit;
+use crate::cli::indented::indented;
 use crate::cli::run::{cache, tool};
 use crate::cli::signals;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
-use crate::cli::visible::indented;
 use crate::model::outcome::{Failure, FailureKind, Outcome, Usage};
 use crate::model::plan::{Case, Plan};
 use crate::model::target::Place;

@@ -42,7 +42,7 @@ pub fn proxy_for(target: &Uri, env: &BTreeMap<String, String>) -> Option<Proxy> 
 }
 
 /// Whether a host name or address means this machine.
-fn is_loopback(host: &str) -> bool {
+pub fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback()),

@@ -369,6 +369,7 @@ columns! {
     events Lists<u64> = s::TOKEN_EVENTS, |row| row.outcome.timeline.tokens.iter().map(|stamp| stamp.0);
     choices Lists<u32> = s::TOKEN_CHOICES, |row| row.outcome.timeline.choices.iter().copied();
     weights Lists<u32> = s::TOKEN_WEIGHTS, |row| row.outcome.timeline.weights.iter().copied();
+    reasoning Numbers<u32> = s::REASONING_EVENTS, |row| Some(row.outcome.timeline.reasoning);
     reads Numbers<u32> = s::READS, |row| Some(row.outcome.reads);
     bytes_in Numbers<u64> = s::BYTES_IN, |row| Some(row.outcome.bytes_in);
     bytes_out Numbers<u64> = s::BYTES_OUT, |row| Some(row.outcome.bytes_out);

@@ -23,6 +23,7 @@ impl Fact<'_> {
         match metric {
             Metric::Ttft => span(intended, self.answered()),
             Metric::TtftService => span(self.sent(), self.answered()),
+            Metric::TimeToFirstAnswer => span(intended, self.first_answer()),
             Metric::Ttfc => span(self.sent(), self.first_chunk()),
             Metric::TokensPerEvent => over(count(self.output_tokens()), Some(self.events().len() as f64)),
             Metric::EventsPerReply => count(Some(self.events().len() as u64).filter(|events| *events > 0 && self.ok())),
@@ -58,6 +59,14 @@ impl Fact<'_> {
     /// The first token of a stream that was ok, or that its user left.
     pub(super) fn answered(&self) -> Option<u64> {
         self.events().first().copied().filter(|_| self.ok() || self.left())
+    }
+
+    /// The first token that is not reasoning, where the server streamed or counted reasoning.
+    pub(super) fn first_answer(&self) -> Option<u64> {
+        let reasoning = self.reasoning()?;
+        let reasoned = reasoning > 0 || self.usage_reasoning().is_some_and(|tokens| tokens > 0);
+        let first = self.events().get(reasoning as usize).copied();
+        first.filter(|_| reasoned && (self.ok() || self.left()))
     }
 
     /// The first and the last token of each choice that has any, in the order of their numbers.
@@ -150,6 +159,7 @@ impl Fact<'_> {
             prompt_tokens: values.get(&Metric::PromptTokens).copied(),
             values,
             gaps: if self.ok() { self.gaps() } else { Vec::new() },
+            scheduled_s: 0.0,
             busy_ms: self.sent().map_or(0.0, |sent| ms(sent, self.end())),
         }
     }

@@ -30,6 +30,8 @@ fn request(cells: &[&str]) -> Outcome {
         first_chunk: stamp(cells[4]),
         tokens: cells[5].split_whitespace().filter_map(stamp).collect(),
         end: stamp(cells[6]).unwrap(),
+        // Each token event of the request with reasoning holds one token.
+        reasoning: cells[9].parse().unwrap_or_default(),
         ..Timeline::default()
     };
     let count = |place: usize| cells[place].parse().ok();
@@ -123,7 +125,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
     let seen = example(Shape::Closed { users: 2 });
     let open = example(Shape::Open { rate: 1.0, arrival: Arrival::Constant });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.rows.len(), results.len()), (5, 29));
+    assert_eq!((seen.rows.len(), results.len()), (5, 33));
     for result in results {
         let computed = figure(if result[0] == "rate_offered" { &open } else { &seen }, result[0]);
         let close = computed.is_some_and(|value| near(value, result[1]));

@@ -4,6 +4,7 @@ use crate::frame::columns::Columns;
 use crate::frame::error::FrameError;
 use crate::frame::excerpt::BESIDE;
 use crate::frame::schema as s;
+use crate::frame::settle::SETTLING;
 use crate::frame::table::{Table, phase_word};
 use crate::model::outcome::{FailureKind, Phase};
 use std::fmt;
@@ -57,6 +58,7 @@ facts! {
     intended: u64;
     sent: Option<u64>;
     first_chunk: Option<u64>;
+    reasoning: Option<u32>;
     end: u64;
     items: Option<u64>;
     reconnects: u32;
@@ -100,6 +102,21 @@ impl<'a> Fact<'a> {
 
     pub(super) fn measured(&self) -> bool {
         self.phase() == phase_word(Phase::Measured)
+    }
+
+    /// Whether it is of the start of an open loop, which is not measured.
+    pub(super) fn settling(&self) -> bool {
+        self.phase() == SETTLING
+    }
+
+    /// Whether it is measured, or would be if it were not of the start.
+    pub(super) fn counted(&self) -> bool {
+        self.measured() || self.settling()
+    }
+
+    /// Its place in the table.
+    pub(super) fn row_index(&self) -> u32 {
+        self.row
     }
 
     /// Whether it belongs to the case. Others are kept to count what was in flight.
@@ -186,7 +203,7 @@ pub(super) fn of<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, Fram
 }
 
 fn check_words(columns: &Columns) -> Result<(), FrameError> {
-    let known = [phase_word(Phase::Measured), phase_word(Phase::Warmup), BESIDE];
+    let known = [phase_word(Phase::Measured), phase_word(Phase::Warmup), BESIDE, SETTLING];
     let phase = columns.phase.misfit(|word| known.contains(&word)).map(|row| (s::PHASE, row, columns.phase.get(row)));
     let outcome = || columns.outcome.misfit(|word| word == OK || FailureKind::parse(word).is_some());
     let misfit = phase.or_else(|| outcome().map(|row| (s::OUTCOME, row, columns.outcome.get(row))));

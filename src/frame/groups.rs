@@ -10,7 +10,7 @@ use crate::model::plan::Case;
 use crate::model::report::GroupReport;
 use crate::model::sample::{Row, Sample};
 use crate::stats::moments;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Parts of the data up to which they are told one by one; the `group` column of the rows has all of them.
 const MOST: usize = 64;
@@ -62,15 +62,17 @@ fn parts(sample: &Sample) -> BTreeMap<(u64, &str), Vec<&Row>> {
 
 fn group(name: &str, rows: &[&Row], sample: &Sample, all: &[&Row]) -> GroupReport {
     let spread = |metric: Metric| Some((metric, distribution::of(values(rows, metric))?));
-    let seconds = sample.windows.iter().sum();
+    let sending = sample.sending.iter().sum();
+    let own: BTreeSet<Option<&str>> = rows.iter().map(|row| row.group.as_deref()).collect();
+    let flows = || sample.flows.iter().filter(|flow| own.contains(&flow.like.group.as_deref()));
     // Sessions arrive; what was never sent kept nobody busy.
     let sent = |rows: &[&Row]| rows.iter().filter(|row| row.place.1 == 0 && row.busy_ms > 0.0).count() as f64;
     let arrived = |rows: &[&Row]| rows.iter().filter(|row| row.place.1 == 0).count() as f64;
     let part = |metric: Metric, own: f64, of: f64| Some(sample.scalars.get(&metric)? * own / of).filter(|_| of > 0.0);
     let scalars = [
         (Metric::ErrorRate, error_rate(rows)),
-        (Metric::RequestThroughput, throughput(rows, Metric::RequestThroughput, seconds)),
-        (Metric::OutputTps, throughput(rows, Metric::OutputTps, seconds)),
+        (Metric::RequestThroughput, throughput(rows, flows(), Metric::RequestThroughput, sending)),
+        (Metric::OutputTps, throughput(rows, flows(), Metric::OutputTps, sending)),
         (Metric::OutputTpsPerUser, moments::mean(&rows.iter().filter_map(|row| row.user_tps()).collect::<Vec<_>>())),
         (Metric::RateOffered, part(Metric::RateOffered, arrived(rows), arrived(all))),
         (Metric::RateAchieved, part(Metric::RateAchieved, sent(rows), sent(all))),
@@ -93,6 +95,7 @@ mod tests {
     use crate::model::load::Shape;
     use crate::model::mix::{Entry, Pull};
     use crate::model::request::RequestSpec;
+    use crate::model::sample::{Amounts, Flow};
 
     fn row(group: Option<&str>, e2e: f64) -> Row {
         let values = [(Metric::E2e, e2e)].into();
@@ -127,7 +130,12 @@ mod tests {
         };
         let case = Case { mix: ["b", "a", "idle"].map(entry).into(), ..case(Shape::Burst) };
         let scalars = BTreeMap::from([(Metric::RateOffered, 8.0), (Metric::RateAchieved, 6.0)]);
-        groups(&case, &Sample { rows, windows: vec![1.5, 0.5], scalars, ..Sample::default() })
+        let flow = |row: &Row| Flow {
+            like: Row { group: row.group.clone(), ..Row::default() },
+            bins: [(7, Amounts { requests: 1.0, output: 10.0, ..Amounts::default() })].into(),
+        };
+        let flows = rows.iter().filter(|row| row.ok).map(flow).collect();
+        groups(&case, &Sample { rows, sending: vec![1.5, 0.5], flows, scalars, ..Sample::default() })
     }
 
     #[test]

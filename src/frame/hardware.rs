@@ -6,7 +6,7 @@
 use crate::frame::CaseFacts;
 use crate::frame::facts::Fact;
 use crate::frame::round::Round;
-use crate::frame::scalars::throughput;
+use crate::frame::scalars::over_all;
 use crate::frame::telemetry::{self, Watched};
 use crate::model::metric::Metric;
 use crate::model::sample::Row;
@@ -19,7 +19,7 @@ pub(super) fn scalars(
     (facts, watched): (&CaseFacts<'_>, &[Watched<'_>]),
 ) -> Vec<(Metric, f64)> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let tokens = throughput(rows, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
+    let tokens = over_all(rows, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
     let windows = rounds.iter().filter(|round| round.window.is_some()).count();
     let energy = telemetry::energy(watched, windows).zip(tokens).map(|(joules, tokens)| joules / tokens);
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
@@ -33,7 +33,7 @@ pub(super) fn scalars(
 
 /// Tokens per second that something was computed for: prompt tokens that the server says it took from its cache are none.
 fn computed(rows: &[Row], seconds: f64) -> Option<f64> {
-    let all = throughput(rows, Metric::TotalTps, seconds)?;
+    let all = over_all(rows, Metric::TotalTps, seconds)?;
     let known = rows.iter().filter(|row| row.ok && row.prompt_tokens.is_some() && row.output_tokens.is_some());
     let cached: f64 = known.filter_map(|row| row.values.get(&Metric::CachedTokens)).sum();
     Some(all - cached / seconds)

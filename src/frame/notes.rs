@@ -3,13 +3,17 @@
 use crate::frame::CaseFacts;
 use crate::frame::error::FrameError;
 use crate::frame::facts::{self, Fact};
+use crate::frame::sending;
 use crate::frame::table::Table;
+use crate::model::plan::Case;
 use crate::model::report::{PromptLengths, TokenSource};
 
 /// Disagreement of two counts from which on it is said.
 const DISAGREEMENT: f64 = 0.02;
 /// Share of token events that came together with the one before them from which on it is said.
 const TOGETHER: f64 = 0.01;
+/// Mean tokens of a token event from which on it is said.
+const SEVERAL: f64 = 1.05;
 
 /// The source of a case's output token counts: the weakest among its ok requests. None without one, or without counts.
 ///
@@ -45,10 +49,10 @@ fn lengths(ok: &[Fact<'_>]) -> Option<PromptLengths> {
 /// Where the table holds a word that is not one of its column's.
 pub fn notes(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<String>, FrameError> {
     let ok = succeeded(table, &facts.case.id)?;
-    Ok([lower_bound(&ok), no_prompt_counts(&ok), approximate(&ok), disagreement(&ok), other_lengths(&ok), together(&ok)]
-        .into_iter()
-        .flatten()
-        .collect())
+    let drain = sending::drain(table, facts)?;
+    let counts = [lower_bound(&ok), no_prompt_counts(&ok), approximate(&ok), disagreement(&ok), other_lengths(&ok)];
+    let events = [together(&ok), several(&ok), fewer_choices(&ok, facts.case)];
+    Ok(drain.into_iter().chain(counts.into_iter().chain(events).flatten()).collect())
 }
 
 fn succeeded<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, FrameError> {
@@ -139,6 +143,34 @@ fn together(ok: &[Fact<'_>]) -> Option<String> {
     })
 }
 
+/// Events of several tokens: with speculative decoding, or where a server batches what it streams.
+fn several(ok: &[Fact<'_>]) -> Option<String> {
+    let known =
+        ok.iter().filter(|fact| !fact.events().is_empty()).filter_map(|fact| Some((fact.output_tokens()?, fact.events())));
+    let (tokens, events) = known.fold((0.0, 0.0), |sum, (tokens, events)| (sum.0 + tokens as f64, sum.1 + events.len() as f64));
+    (tokens > SEVERAL * events).then(|| {
+        format!(
+            "Token events carried {:.2} tokens on average, so `itl` is the gap between events and not the server's time per \
+             token: use `tpot`.",
+            tokens / events
+        )
+    })
+}
+
+/// Streams with content of fewer choices than were asked for.
+fn fewer_choices(ok: &[Fact<'_>], case: &Case) -> Option<String> {
+    let asked = case.request.extra.get("n").or(case.request.sampling.get("n"))?.as_u64()?;
+    let streams = || ok.iter().filter(|fact| !fact.events().is_empty());
+    let fewer = streams().filter(|fact| (fact.spans().len() as u64) < asked).count();
+    (fewer > 0).then(|| {
+        format!(
+            "{fewer} of {} streams brought content of fewer choices than the {asked} that `request.n` asks for: the server may \
+             ignore `n`.",
+            streams().count()
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,5 +234,31 @@ mod tests {
     #[test]
     fn merged_chunks_are_seen() {
         assert!(said(&[stream(0, 0, &[10, 10, 20, 30, 40])])[0].starts_with("25.0 % of token events arrived in one socket read"));
+    }
+
+    #[test]
+    fn events_of_several_tokens_are_noted_from_five_percent_on() {
+        let of = |tokens| {
+            let mut row = stream(0, 0, &(1..=100).map(|event| event * 10).collect::<Vec<_>>());
+            row.usage.output = Some(tokens);
+            said(&[row])
+        };
+        assert_eq!(of(105), [] as [String; 0]);
+        let known = "Token events carried 1.06 tokens on average, so `itl` is the gap between events and not the server's time \
+                     per token: use `tpot`.";
+        assert_eq!(of(106), [known]);
+    }
+
+    #[test]
+    fn fewer_choices_than_asked_for_are_noted() {
+        let mut asked = case(Shape::Burst);
+        asked.request.sampling.insert("n".into(), 3.into());
+        let mut both = stream(0, 0, &[10, 20, 30]);
+        both.timeline.choices = vec![0, 1, 2];
+        let seen = |rows: &[Outcome]| notes(&table("a", rows), &facts(&asked)).unwrap();
+        assert_eq!(seen(std::slice::from_ref(&both)), [] as [String; 0]);
+        let known =
+            "1 of 2 streams brought content of fewer choices than the 3 that `request.n` asks for: the server may ignore `n`.";
+        assert_eq!(seen(&[both, stream(1, 0, &[10, 20])]), [known]);
     }
 }

@@ -4,8 +4,10 @@
 //! the achieved rate falls under the offered one even though every request is sent in the end.
 
 use crate::frame::CaseFacts;
+use crate::frame::facts::Fact;
 use crate::frame::round::Round;
 use crate::model::load::Shape;
+use crate::model::manifest::Part;
 use crate::model::metric::Metric;
 use crate::model::units::Nanos;
 use std::collections::BTreeMap;
@@ -43,29 +45,53 @@ fn of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
 
 /// What arrives in an open loop is a session: later turns follow their replies.
 fn open(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
-    let load = &facts.case.load;
-    let arrived = || round.measured().filter(|fact| fact.turn() == 0);
-    let (Some((first, _)), Some(last)) = (round.window, arrived().map(|fact| fact.intended()).max()) else {
-        return Default::default();
-    };
-    let sent = arrived().filter(|fact| fact.sent().is_some()).count() as f64;
-    let arrivals = arrived().count() as u64;
-    let start = round.part.map_or(first, |part| part.measured_from_ns.min(first));
-    let by_time = facts.until.or(load.until(Some(Nanos(start)))).filter(|_| load.requests.is_none_or(|most| arrivals < most));
-    let (start, length) = match by_time {
-        Some(until) => (start, until.0.min(cut(round).unwrap_or(u64::MAX)).saturating_sub(start)),
-        // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
-        None => (first, ((last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64).round() as u64),
-    };
-    let sent_until = arrived().filter_map(|fact| fact.sent()).max().unwrap_or(start);
-    let planned = arrived().filter(|fact| fact.intended() <= start.saturating_add(length)).count();
-    let taken = length.max(sent_until.saturating_sub(start));
-    (Rate { count: planned as f64, seconds: length as f64 / 1e9 }, Rate { count: sent, seconds: taken as f64 / 1e9 })
+    let Some((start, until)) = planned(round, facts) else { return Default::default() };
+    let sent = arrived(round).filter(|fact| fact.sent().is_some()).count() as f64;
+    let planned = arrived(round).filter(|fact| fact.intended() <= until).count();
+    let taken = until.max(last_sent(round)) - start;
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    (Rate { count: planned as f64, seconds: seconds(until - start) }, Rate { count: sent, seconds: seconds(taken) })
+}
+
+fn arrived<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f Fact<'a>> + use<'a, 'f> {
+    round.measured().filter(|fact| fact.turn() == 0)
+}
+
+fn last_sent(round: &Round<'_, '_>) -> u64 {
+    arrived(round).filter_map(|fact| fact.sent()).max().unwrap_or_default()
+}
+
+/// When the sending of an open loop was over: by its plan, or with its last request where that was late.
+pub(super) fn sent_until(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
+    Some(planned(round, facts)?.1.max(last_sent(round)))
+}
+
+/// From when to when an open loop is to send.
+fn planned(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
+    let (first, last) = (round.window?.0, arrived(round).map(|fact| fact.intended()).max()?);
+    let arrivals = arrived(round).count() as u64;
+    // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
+    let by_count = (last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64;
+    Some(by_time(round, facts).unwrap_or((first, first + by_count.round() as u64)))
+}
+
+/// From when to when a load is to send that ends by time and not by a number of requests.
+pub(super) fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
+    let (load, first) = (&facts.case.load, round.window?.0);
+    let begun = round.part.map_or(first, |part| part.measured_from_ns.min(first));
+    let until = facts.until.or(load.until(Some(Nanos(begun))))?;
+    // What was discarded as the start was due before the first measured request, and belongs to what the plan asked for.
+    let settling = round.rows.iter().filter(|fact| fact.settling() && fact.turn() == 0).count() as u64;
+    let counted = load.requests.is_some_and(|most| arrived(round).count() as u64 + settling >= most);
+    let start = if settling > 0 { first } else { begun };
+    (!counted).then(|| (start, until.0.min(cut(round).unwrap_or(u64::MAX)).max(start)))
 }
 
 /// When sending ended, where that was before its plan was done: what was not to be sent any more was not offered.
 fn cut(round: &Round<'_, '_>) -> Option<u64> {
-    round.part.filter(|part| part.cut_short.is_some() || part.ending.is_some())?.sending_until_ns
+    let early =
+        |part: &&Part| part.cut_short.is_some() || part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
+    round.part.filter(early)?.sending_until_ns
 }
 
 #[cfg(test)]
@@ -74,7 +100,6 @@ mod tests {
     use crate::frame::fixture::{case, failed, stream, table};
     use crate::frame::round::rounds;
     use crate::model::load::{Arrival, Load};
-    use crate::model::manifest::Part;
     use crate::model::outcome::{FailureKind, Outcome};
 
     fn open_loop(secs: Option<u64>) -> Load {

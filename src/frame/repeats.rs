@@ -50,8 +50,9 @@ fn of_requests(metric: Metric, rounds: &[&[Row]], steady: bool) -> Option<Repeat
 
 fn of_rounds(metric: Metric, rounds: &[&[Row]], sample: &Sample) -> Option<Repeat> {
     let own = |rows: &&[Row]| {
-        let round = rows.first()?.round as usize;
-        throughput(rows, metric, sample.windows.get(round).copied()?)
+        let round = rows.first()?.round;
+        let flows = sample.flows.iter().filter(|flow| flow.like.round == round);
+        throughput(rows, flows, metric, sample.sending.get(round as usize).copied()?)
     };
     let figures: Vec<Option<f64>> = rounds.iter().map(own).collect();
     let known: Vec<f64> = figures.iter().copied().flatten().collect();
@@ -109,6 +110,7 @@ fn change(series: &[Vec<f64>], steps: usize, n: u64, middle: f64) -> Option<Chan
 mod tests {
     use super::*;
     use crate::model::load::Arrival;
+    use crate::model::sample::{Amounts, Flow};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
@@ -119,7 +121,13 @@ mod tests {
     }
 
     fn seen(rows: Vec<Row>, windows: &[f64]) -> Vec<Repeat> {
-        repeats(&Sample { rows, windows: windows.to_vec(), ..Sample::default() }, &OPEN)
+        let flow = |round: u32| {
+            let output = 10.0 * rows.iter().filter(|row| row.round == round).count() as f64;
+            let bins = [(0, Amounts { output, ..Amounts::default() })].into();
+            Flow { like: Row { round, ..Row::default() }, bins }
+        };
+        let flows = (0..windows.len() as u32).map(flow).collect();
+        repeats(&Sample { rows, sending: windows.to_vec(), flows, ..Sample::default() }, &OPEN)
     }
 
     /// Rounds of waits in which neighbours are alike by `phi`, each beginning so much higher than the one before.

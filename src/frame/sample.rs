@@ -7,6 +7,7 @@ use crate::frame::facts::{self, Fact};
 use crate::frame::hardware;
 use crate::frame::round::{Round, rounds};
 use crate::frame::scalars::scalars;
+use crate::frame::sending;
 use crate::frame::table::Table;
 use crate::frame::telemetry;
 use crate::model::manifest::Part;
@@ -48,19 +49,29 @@ fn of(table: &Table, all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, 
     let rounds = rounds(all, facts);
     let measured = || all.iter().filter(|fact| fact.measured());
     let mut rows: Vec<Row> = Vec::with_capacity(measured().count());
-    rows.extend(measured().map(|fact| row(fact, facts)));
+    for round in &rounds {
+        let start = round.window.map_or(0, |(from, _)| from);
+        let seconds = |fact: &Fact<'_>| fact.intended().saturating_sub(start) as f64 / 1e9;
+        rows.extend(round.measured().map(|fact| Row { scheduled_s: seconds(fact), ..row(fact, facts) }));
+    }
+    // Neighbours are those of one moment: the turns of a session are not.
+    rows.sort_by(|a, b| a.round.cmp(&b.round).then(a.scheduled_s.total_cmp(&b.scheduled_s)));
     let watched = telemetry::watched(table, facts, &rounds);
-    let mut scalars = scalars(&rounds, &rows, facts);
+    let (sending, flows) = (sending::lengths(&rounds, facts), sending::flows(&rounds, facts));
+    let mut scalars = scalars(&rounds, (&rows, &sending, &flows), facts);
     scalars.extend(hardware::scalars(&rounds, &rows, (facts, &watched)));
     let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
     let signals = telemetry::signals(&watched);
-    Ok(Sample { windows, scalars, distributions, signals, counts, without_file: without_file(all), rows })
+    Ok(Sample { windows, sending, flows, scalars, distributions, signals, counts, without_file: without_file(all), rows })
 }
 
-/// Requests that this side had no file for. In warm-up too: what was not sent then warmed nothing up.
+/// Requests that this side had no file or port for. In warm-up too: what was not sent then warmed nothing up.
 fn without_file(all: &[Fact<'_>]) -> u64 {
     let own = |fact: &&Fact<'_>| fact.own() && fact.failure() == Some(FailureKind::Connect);
-    all.iter().filter(own).filter(|fact| fact.message().contains(Failure::NO_FILES)).count() as u64
+    all.iter()
+        .filter(own)
+        .filter(|fact| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|why| fact.message().contains(why)))
+        .count() as u64
 }
 
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are

@@ -1,21 +1,29 @@
 //! The metrics that a case has one value of. Rounds pool: a total over the sum of their windows, never a mean of rates.
 
 use crate::frame::CaseFacts;
+use crate::frame::facts::Fact;
 use crate::frame::flight::Flight;
 use crate::frame::rates::rates;
 use crate::frame::round::Round;
+use crate::frame::sending::sending;
 use crate::frame::steady::{Steady, steady};
 use crate::model::check::{RequestLimit, Subject};
 use crate::model::manifest::Part;
 use crate::model::metric::Metric;
-use crate::model::sample::Row;
+use crate::model::sample::{Flow, Row};
 use crate::stats::moments;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// All that exist.
-pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
+pub(super) fn scalars(
+    rounds: &[Round<'_, '_>],
+    (rows, sending, flows): (&[Row], &[f64], &[Flow]),
+    facts: &CaseFacts<'_>,
+) -> BTreeMap<Metric, f64> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
+    let sending: f64 = sending.iter().sum();
+    let of = |metric| throughput(rows, flows, metric, sending);
     let mut scalars = rates(rounds, facts);
     let mut put = |metric, value: Option<f64>| {
         if let Some(value) = value {
@@ -23,36 +31,63 @@ pub(super) fn scalars(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<
         }
     };
     put(Metric::Window, (seconds > 0.0).then_some(seconds));
-    for metric in [Metric::RequestThroughput, Metric::OutputTps, Metric::TotalTps] {
-        put(metric, throughput(rows, metric, seconds));
+    put(Metric::ThroughputWindow, (sending > 0.0).then_some(sending));
+    for (metric, with_drain) in [
+        (Metric::RequestThroughput, Metric::RequestThroughputWithDrain),
+        (Metric::OutputTps, Metric::OutputTpsWithDrain),
+        (Metric::TotalTps, Metric::TotalTpsWithDrain),
+    ] {
+        put(metric, of(metric));
+        put(with_drain, over_all(rows, metric, seconds));
     }
     let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
-    put(Metric::OutputTpsPerGpu, throughput(rows, Metric::OutputTps, seconds).zip(gpus).map(|(tps, gpus)| tps / gpus));
+    put(Metric::OutputTpsPerGpu, of(Metric::OutputTps).zip(gpus).map(|(tps, gpus)| tps / gpus));
     put(Metric::OutputTpsPerUser, moments::mean(&rows.iter().filter_map(Row::user_tps).collect::<Vec<_>>()));
-    put(Metric::ItemThroughput, throughput(rows, Metric::ItemThroughput, seconds));
-    put(Metric::SessionThroughput, sessions(rows).filter(|_| seconds > 0.0).map(|whole| whole / seconds));
+    put(Metric::ItemThroughput, of(Metric::ItemThroughput));
+    put(Metric::SessionThroughput, sessions(rounds, facts).filter(|_| sending > 0.0).map(|whole| whole / sending));
     put(Metric::ErrorRate, error_rate(rows));
     put(Metric::Startup, startup(facts.parts));
-    put(Metric::GoodputRate, goodput(rows, facts).filter(|_| seconds > 0.0).map(|good| good / seconds));
+    put(Metric::GoodputRate, goodput(rounds, rows, facts).filter(|_| sending > 0.0).map(|good| good / sending));
     scalars.extend(in_flight(rounds, facts, seconds));
     scalars
 }
 
-/// None where the rows hold no such amount; requests need no count of tokens, so theirs may be 0.
-pub(super) fn throughput<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> Option<f64> {
-    let rows = || rows.iter().map(Borrow::borrow);
-    let known = rows().any(|row: &Row| row.ok && row.credit(metric).is_some());
-    let exists = seconds > 0.0 && (known || metric == Metric::RequestThroughput);
-    exists.then(|| rows().filter_map(|row| row.credit(metric)).sum::<f64>() / seconds)
+/// What arrived in the throughput window by its length. None where the rows hold no such amount; requests need no count of
+/// tokens, so theirs may be 0.
+pub(super) fn throughput<'f, R: Borrow<Row>>(
+    rows: &[R],
+    flows: impl IntoIterator<Item = &'f Flow>,
+    metric: Metric,
+    sending: f64,
+) -> Option<f64> {
+    let amount = || flows.into_iter().flat_map(|flow| flow.bins.values()).map(|own| own.of(metric)).sum::<f64>();
+    known(rows, metric, sending).then(|| amount() / sending)
 }
 
-/// Conversations of which every turn succeeded; None where there are no conversations.
-fn sessions(rows: &[Row]) -> Option<f64> {
-    let talks = || rows.iter().filter(|row| row.turns > 1);
-    let mut turns: BTreeMap<(u32, u64), u32> = BTreeMap::new();
-    talks().filter(|row| row.ok).for_each(|row| *turns.entry((row.round, row.place.0)).or_default() += 1);
-    let whole = |row: &&Row| row.place.1 == 0 && turns.get(&(row.round, row.place.0)) == Some(&row.turns);
-    talks().next().map(|_| talks().filter(whole).count() as f64)
+/// The amount of all rows by the length of the measured window, its start and its drain included.
+pub(super) fn over_all<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> Option<f64> {
+    let amount = || rows.iter().filter_map(|row| row.borrow().credit(metric)).sum::<f64>();
+    known(rows, metric, seconds).then(|| amount() / seconds)
+}
+
+fn known<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> bool {
+    let counted = |row: &R| row.borrow().ok && row.borrow().credit(metric).is_some();
+    seconds > 0.0 && (metric == Metric::RequestThroughput || rows.iter().any(counted))
+}
+
+/// Conversations of which every turn succeeded, and that ended in the throughput window; None where there are no conversations.
+fn sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
+    let talks = |round: &Round<'_, '_>| round.measured().any(|fact| fact.turns() > 1);
+    let whole = |turns: &[Fact<'_>]| {
+        let expected = turns.first().filter(|fact| fact.turns() > 1).map(|fact| fact.turns() as usize);
+        turns.iter().map(Fact::end).max().filter(|_| expected == Some(turns.iter().filter(|fact| fact.ok()).count()))
+    };
+    let count = |round: &Round<'_, '_>| {
+        let Some(window) = sending(round, facts) else { return 0 };
+        let ends = round.rows.chunk_by(|a, b| a.seq() == b.seq()).filter_map(whole);
+        ends.filter(|end| *end > window.start && *end <= window.end).count()
+    };
+    rounds.iter().any(talks).then(|| rounds.iter().map(count).sum::<usize>() as f64)
 }
 
 /// Among the requests whose users stayed.
@@ -70,13 +105,26 @@ fn startup(parts: &[Part]) -> Option<f64> {
     moments::mean(&own).or_else(|| moments::mean(&served))
 }
 
-/// Good requests by the first goodput check of the case.
-fn goodput(rows: &[Row], facts: &CaseFacts<'_>) -> Option<f64> {
+/// Good requests by the first goodput check of the case, of those that ended in the throughput window.
+fn goodput(rounds: &[Round<'_, '_>], rows: &[Row], facts: &CaseFacts<'_>) -> Option<f64> {
     let limits = facts.case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits.as_slice()),
         Subject::Metric { .. } | Subject::Signal { .. } => None,
     });
-    let count = |limits: &[RequestLimit]| rows.iter().filter(|row| row.meets(limits)).count() as f64;
+    let count = |limits: &[RequestLimit]| {
+        let mut measured = rows.iter();
+        let mut good = 0;
+        for round in rounds {
+            let window = sending(round, facts).unwrap_or_default();
+            for fact in round.rows {
+                // Each measured fact is a row, in the same order.
+                let row = fact.measured().then(|| measured.next()).flatten();
+                let counts = fact.end() > window.start && fact.end() <= window.end;
+                good += u32::from(counts && row.map_or_else(|| fact.row().meets(limits), |row| row.meets(limits)));
+            }
+        }
+        f64::from(good)
+    };
     limits.map(count)
 }
 
@@ -146,12 +194,15 @@ mod tests {
         let seen = sample(&table("a", &rows), &facts(&case)).unwrap().scalars;
         let of = |metric| seen.get(&metric).copied().map(|value| (value * 1e6_f64).round() / 1e6);
         assert_eq!(of(Metric::Window), Some(0.4));
-        assert_eq!(of(Metric::RequestThroughput), Some(7.5));
-        assert_eq!((of(Metric::OutputTps), of(Metric::OutputTpsPerGpu)), (Some(17.5), Some(8.75)));
-        assert_eq!(of(Metric::TotalTps), Some(92.5));
+        assert_eq!(of(Metric::RequestThroughputWithDrain), Some(7.5));
+        assert_eq!((of(Metric::OutputTpsWithDrain), of(Metric::TotalTpsWithDrain)), (Some(17.5), Some(92.5)));
+        // From the first end, at 200 ms, until a user finds nothing more to send, at 382 ms: the third request.
+        assert_eq!((of(Metric::ThroughputWindow), of(Metric::RequestThroughput)), (Some(0.182), Some(5.494505)));
+        assert_eq!((of(Metric::OutputTps), of(Metric::OutputTpsPerGpu)), (Some(10.989011), Some(5.494505)));
+        assert_eq!(of(Metric::TotalTps), Some(65.934066));
         // 3 / 0.2 s, 2 / 0.4 s, 2 / 0.1 s.
         assert_eq!(of(Metric::OutputTpsPerUser), Some(13.333333));
-        assert_eq!((of(Metric::ErrorRate), of(Metric::GoodputRate)), (Some(0.25), Some(5.0)));
+        assert_eq!((of(Metric::ErrorRate), of(Metric::GoodputRate)), (Some(0.25), Some(5.494505)));
         // 200 + 400 + 100 + 80 ms of flight over 400.
         assert_eq!((of(Metric::ConcurrencyMean), of(Metric::ConcurrencyMax)), (Some(1.95), Some(2.0)));
         assert_eq!((of(Metric::RateOffered), of(Metric::RateAchieved)), (None, Some(10.0)));
@@ -159,14 +210,16 @@ mod tests {
 
     #[test]
     fn rounds_pool_totals_and_windows() {
-        let (slow, fast) = (stream(0, 0, &[100, 300]), stream(0, 0, &[50, 100]));
-        let rows = [(0, &slow), (1, &fast)].map(|(round, outcome)| Tagged { case: "a", round, shard: 0, outcome });
+        let slow = [stream(0, 0, &[100, 300]), stream(1, 300, &[400, 700])];
+        let fast = [stream(0, 0, &[50, 100]), stream(1, 100, &[150, 200])];
+        let rows = [(0, &slow), (1, &fast)].into_iter().flat_map(|(round, rows)| rows.iter().map(move |own| (round, own)));
+        let rows = rows.map(|(round, outcome)| Tagged { case: "a", round, shard: 0, outcome });
         let case = case(Shape::Closed { users: 1 });
         let seen = sample(&Table::build(rows), &facts(&case)).unwrap();
-        assert_eq!(seen.windows, [0.3, 0.1]);
-        // 2 requests in 0.4 s; the mean of the rates would be 6.67.
-        assert_eq!(seen.scalars[&Metric::RequestThroughput], 5.0);
-        assert_eq!(seen.scalars[&Metric::OutputTpsSteady], 10.0);
+        assert_eq!((seen.windows, seen.sending), (vec![0.7, 0.2], vec![0.4, 0.1]));
+        // The second request of each: 2 in 0.5 s; the mean of the rates would be 6.25.
+        assert_eq!((seen.scalars[&Metric::RequestThroughput], seen.scalars[&Metric::OutputTps]), (4.0, 8.0));
+        assert_eq!(seen.scalars[&Metric::RequestThroughputWithDrain], 4.0 / (0.7 + 0.2));
     }
 
     #[test]
@@ -176,7 +229,7 @@ mod tests {
         let seen = sample(&table("a", &rows), &facts(&case)).unwrap();
         assert_eq!((seen.rows.len(), seen.counts.warmup), (1, 1));
         assert_eq!((seen.scalars[&Metric::ConcurrencyMean], seen.scalars[&Metric::Window]), (2.0, 0.1));
-        assert_eq!(seen.scalars[&Metric::OutputTps], 10.0);
+        assert_eq!(seen.scalars[&Metric::OutputTpsWithDrain], 10.0);
     }
 
     #[test]
@@ -199,6 +252,7 @@ mod tests {
         assert_eq!((lost.get(&Metric::ErrorRate), lost.get(&Metric::RequestThroughput)), (Some(&1.0), Some(&0.0)));
         assert_eq!((lost.get(&Metric::OutputTps), lost.get(&Metric::GoodputRate)), (None, None));
         let whole = sample(&table("a", &[outcome(0)]), &facts(&case)).unwrap().scalars;
-        assert_eq!((whole.get(&Metric::OutputTpsSteady), whole.contains_key(&Metric::OutputTps)), (None, true));
+        assert_eq!((whole.get(&Metric::OutputTpsSteady), whole.contains_key(&Metric::OutputTpsWithDrain)), (None, true));
+        assert!(!whole.contains_key(&Metric::OutputTps), "one request has no time before its drain");
     }
 }

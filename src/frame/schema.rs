@@ -64,6 +64,7 @@ columns! {
     TOKEN_EVENTS "token_events_ns" U64List;
     TOKEN_CHOICES "token_choices" U32List;
     TOKEN_WEIGHTS "token_weights" U32List;
+    REASONING_EVENTS "reasoning_events" U32;
     READS "reads" U32;
     BYTES_IN "bytes_in" U64;
     BYTES_OUT "bytes_out" U64;
@@ -115,8 +116,15 @@ pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
     }
 }
 
-/// Columns that files of earlier versions lack. They follow from the raw facts, so such files stay readable.
-pub(super) const LATER: [Metric; 3] = [Metric::EventsPerReply, Metric::OutputTpsPerRequest, Metric::TotalTpsPerRequest];
+/// Metrics that files of earlier versions lack. They follow from the raw facts, so such files stay readable.
+const LATER_METRICS: [Metric; 4] =
+    [Metric::TimeToFirstAnswer, Metric::EventsPerReply, Metric::OutputTpsPerRequest, Metric::TotalTpsPerRequest];
+
+/// Columns that files of earlier versions lack; those that are held are null then.
+pub(super) fn later() -> impl Iterator<Item = (&'static str, Kind)> {
+    let metrics = LATER_METRICS.into_iter().filter_map(|metric| Some((metric.column(), of_metric(metric)?)));
+    metrics.chain([(REASONING_EVENTS, Kind::U32)])
+}
 
 /// All columns: the raw facts, then what is derived from them.
 pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {

@@ -56,15 +56,15 @@ fn a_session_counts_where_every_turn_succeeded_and_arrives_once() {
     let turn = |seq, turn, outcome: Outcome| Outcome { seq, turn, turns: 2, ..outcome };
     let rows = [
         turn(0, 0, stream(0, 0, &[50, 100])),
-        turn(0, 1, stream(0, 150, &[180, 250])),
+        turn(0, 1, stream(0, 120, &[150, 190])),
         turn(1, 0, stream(1, 100, &[130, 140])),
         turn(1, 1, failed(4, FailureKind::Dropped)),
     ];
     let seen = figures(&rows, Shape::Open { rate: 10.0, arrival: Arrival::Constant });
     let ttft = |metric| seen.distributions.get(&metric).map(|spread| (spread.n, spread.max));
     assert_eq!((ttft(Metric::TtftFirstTurn), ttft(Metric::TtftLaterTurns)), (Some((2, 50.0)), Some((1, 30.0))));
-    // The window ends with the dropped turn, at 482 ms; two sessions arrived, 100 ms apart.
-    assert_eq!(seen.scalars[&Metric::SessionThroughput], 1.0 / 0.482);
+    // Two sessions arrived, 100 ms apart: sending ends at 200 ms; the first turn ended at 100 ms, its session at 190.
+    assert_eq!(seen.scalars[&Metric::SessionThroughput], 10.0);
     assert_eq!((seen.scalars[&Metric::RateOffered], seen.scalars[&Metric::RateAchieved]), (10.0, 10.0));
     assert_eq!((seen.counts.scheduled, seen.counts.dropped), (4, 1));
     let lonely = figures(&[stream(0, 0, &[50])], Shape::Closed { users: 1 });
@@ -74,10 +74,12 @@ fn a_session_counts_where_every_turn_succeeded_and_arrives_once() {
 #[test]
 fn inputs_and_the_servers_own_times_are_told_as_reported() {
     let server = ServerTimes { load: Some(Nanos(1_500_000)), total: Some(Nanos::from_millis(40)), ..ServerTimes::default() };
-    let rows = [Outcome { items: Some(8), server, ..outcome(0) }, Outcome { items: Some(8), ..failed(1, FailureKind::Decode) }];
+    let other = |row: Outcome| Outcome { items: Some(8), ..row };
+    let rows = [Outcome { server, ..other(outcome(0)) }, other(failed(1, FailureKind::Decode)), other(outcome(2))];
     let seen = figures(&rows, Shape::Closed { users: 1 });
     assert_eq!((value(&seen, 0, Metric::Items), value(&seen, 1, Metric::Items)), (Some(8.0), None));
-    assert_eq!(seen.scalars[&Metric::ItemThroughput], 8.0 / 0.182);
+    // From the first end, at 82 ms, to the last, at 282 ms.
+    assert_eq!(seen.scalars[&Metric::ItemThroughput], 40.0);
     let told = [Metric::ServerLoad, Metric::ServerTotal, Metric::ServerDecode].map(|metric| value(&seen, 0, metric));
     assert_eq!(told, [Some(1.5), Some(40.0), None]);
 }

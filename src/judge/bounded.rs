@@ -18,7 +18,7 @@ pub(super) fn judge(check: &Check, seen: Seen, n: u64) -> Opinion {
     };
     let known = format!("{}{} {unit}", seen.sign(), seen.number());
     let note = format!("known only to be {}: it lies in the {place} bucket of the server's histogram", known.trim_end());
-    Opinion { ruling, observed: None, bound: None, n, need: None, note: Some(note) }
+    Opinion { ruling, observed: None, bound: None, n, effective_n: None, need: None, note: Some(note) }
 }
 
 /// `towards`: the limit bounds the figure on the side on which its bound lies, so that what holds for the bound holds for all.
@@ -43,11 +43,10 @@ fn is_floor(op: Op) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::fixture::{check, ok, sample};
+    use crate::judge::fixture::{check, conditions, ok, sample};
     use crate::judge::rule;
     use crate::model::check::{Confidence, Verdict};
     use crate::model::metric::{Metric, Stat};
-    use crate::model::seed::Seed;
     use crate::model::signal::Signal;
     use crate::model::telemetry::SignalStat;
     use Ruling::{Fail, Inconclusive, Pass};
@@ -60,7 +59,7 @@ mod tests {
         let mut seen = sample(vec![ok(Metric::Ttft, 1.0)]);
         let buckets = vec![(300.0, 6.0), (10_000.0, 6.0), (f64::INFINITY, 10.0)];
         seen.signals.insert(Signal::ServerQueueTime, SignalStat { n: 10, buckets, ..SignalStat::default() });
-        rule(&wanted, &seen, true, Seed(1))
+        rule(&wanted, &seen, &conditions(true))
     }
 
     #[test]

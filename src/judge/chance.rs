@@ -1,35 +1,35 @@
 //! How likely a limit holds: not a ruling, but what a search weighs its probes by.
 
 use crate::judge::evidence::{Evidence, goodput_flags};
-use crate::judge::rule;
+use crate::judge::{Conditions, LoadKind, rule};
 use crate::model::check::{Check, Confidence, Ruling, Subject};
 use crate::model::metric::{Metric, Stat};
 use crate::model::sample::Sample;
-use crate::model::seed::Seed;
-use crate::stats::batches::inflation;
 use crate::stats::claim;
+use crate::stats::design::of_flags;
 use crate::stats::looks::Looks;
 
-/// Levels at which a limit is ruled on that is judged by the bootstrap; the last one that decides is the probability.
+/// Levels at which a limit is ruled on that is judged by batch means; the last one that decides is the probability.
 const LEVELS: [f64; 5] = [0.6, 0.75, 0.9, 0.95, 0.99];
 /// What the comparison of two points is believed.
 const POINT: f64 = 0.95;
 
 /// Probability that every limit holds, 0..=1, by this sample. All limits are about the same requests under the same load and
 /// fail together as it grows, so the least likely one speaks for all: the probability of all is never above that of one.
-pub fn chance(checks: &[Check], sample: &Sample, seed: Seed) -> f64 {
-    checks.iter().map(|check| one(check, sample, seed)).fold(1.0, f64::min)
+pub fn chance(checks: &[Check], sample: &Sample) -> f64 {
+    checks.iter().map(|check| one(check, sample)).fold(1.0, f64::min)
 }
 
-fn one(check: &Check, sample: &Sample, seed: Seed) -> f64 {
+fn one(check: &Check, sample: &Sample) -> f64 {
     let counted = breaking(check, sample).filter(|_| matches!(check.confidence, Confidence::Level(_)));
     if let Some((flags, tail)) = counted.filter(|(flags, _)| !flags.is_empty()) {
-        // Requests of one queue wait together: they are worth as many independent ones as their batches show.
+        // Requests of one queue wait together.
         let (n, over) = (flags.len() as f64, flags.iter().filter(|own| **own).count() as f64);
-        let worth = inflation(&flags);
-        return claim::chance(n / worth, over / worth, tail);
+        let effect = of_flags(&flags).effect(POINT);
+        return claim::chance(n / effect, over / effect, tail);
     }
-    let ruled = |confidence| rule(&Check { confidence, ..check.clone() }, sample, true, seed).ruling;
+    let conditions = Conditions { valid: true, load: LoadKind::Other };
+    let ruled = |confidence| rule(&Check { confidence, ..check.clone() }, sample, &conditions).ruling;
     match check.confidence {
         Confidence::Point => believed(ruled(Confidence::Point), POINT),
         Confidence::Level(_) => {
@@ -81,9 +81,9 @@ pub fn hopeless(checks: &[Check], sample: &Sample, looks: &mut [Looks]) -> bool 
     let mut lost = false;
     for (check, looks) in checks.iter().zip(looks) {
         if let Some((flags, tail)) = breaking(check, sample) {
-            let worth = inflation(&flags);
+            let effect = of_flags(&flags).times();
             let over = flags.iter().filter(|own| **own).count() as f64;
-            lost |= looks.refute((flags.len() as f64 / worth) as u64, (over / worth) as u64, tail);
+            lost |= looks.refute((flags.len() as f64 / effect) as u64, (over / effect) as u64, tail);
         }
     }
     lost
@@ -97,7 +97,7 @@ mod tests {
     use crate::model::check::RequestLimit;
 
     fn of(check: &Check, waits: &[f64]) -> f64 {
-        chance(std::slice::from_ref(check), &sample(waits.iter().map(|wait| ok(Metric::Ttft, *wait)).collect()), Seed(1))
+        chance(std::slice::from_ref(check), &sample(waits.iter().map(|wait| ok(Metric::Ttft, *wait)).collect()))
     }
 
     #[test]
@@ -113,11 +113,12 @@ mod tests {
     fn shares_count_their_own_kind_and_the_least_likely_limit_speaks() {
         let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
         let good = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 }], Op::AtLeast, 0.9);
-        let rows = |bad: usize| sample((0..60).map(|i| if i % 60 < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
-        let both = |bad| chance(&[errors.clone(), good.clone()], &rows(bad), Seed(1));
+        let rows =
+            |bad: usize| sample((0..60).map(|i| if i * 7 % 60 < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
+        let both = |bad| chance(&[errors.clone(), good.clone()], &rows(bad));
         assert!(both(0) > 0.99 && both(30) < 1e-6, "{} {}", both(0), both(30));
         let slow = check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, 0.5);
-        assert!(chance(&[errors, slow], &rows(0), Seed(1)) < 1e-6);
+        assert!(chance(&[errors, slow], &rows(0)) < 1e-6);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Evidence {
                     }
                     (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
                     (Metric::ErrorRate, None) => share(stayed(rows.iter().copied()).map(|row| !row.ok)),
-                    (metric, None) => figure(&rows, *metric, sample, tags.is_empty()),
+                    (metric, None) => figure(&rows, *metric, sample, tags),
                 }
             }
         }
@@ -108,12 +108,12 @@ fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
     values
 }
 
-fn figure(rows: &[&Row], metric: Metric, sample: &Sample, whole: bool) -> Evidence {
+fn figure(rows: &[&Row], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
     let known = sample.scalars.get(&metric).copied();
-    match units::throughput(rows, metric, sample) {
-        Some(units) => Evidence::Ratio(Units { observed: known.filter(|_| whole).or(units.observed), ..units }),
+    match units::throughput(rows, metric, sample, |row| tagged(row, tags)) {
+        Some(units) => Evidence::Ratio(units),
         // Other figures are of the case as a whole and not of some of its rows.
-        None => Evidence::Figure(known.filter(|_| whole), rows.len() as u64),
+        None => Evidence::Figure(known.filter(|_| tags.is_empty()), rows.len() as u64),
     }
 }
 

@@ -6,9 +6,7 @@ use crate::model::baseline::Figure;
 use crate::model::check::Check;
 use crate::model::metric::Stat;
 use crate::model::sample::Sample;
-use crate::model::seed::Seed;
-use crate::stats::bootstrap::ends_at;
-use crate::stats::interval::Interval;
+use crate::stats::design::Dependence;
 use crate::stats::quantile::sort;
 use crate::stats::relative::quantile_ends;
 use crate::stats::share::{lower, upper};
@@ -17,37 +15,36 @@ use crate::stats::share::{lower, upper};
 pub(super) type Ends = (Option<f64>, Option<f64>);
 
 /// The figure that a check is about, with its bounds at each of `levels`; None without data, and where it is beyond all
-/// numbers. Only the subject of the check and its rows count. Equal seeds give equal bounds.
-pub fn figure(check: &Check, sample: &Sample, levels: &[f64], seed: Seed) -> Option<Figure> {
+/// numbers. Only the subject of the check and its rows count.
+pub fn figure(check: &Check, sample: &Sample, levels: &[f64]) -> Option<Figure> {
     let mut evidence = Evidence::of(check, sample);
     let (value, n) = point::estimate(&mut evidence);
     let value = value.filter(|value| value.is_finite())?;
-    let effect = alike::effect(check, sample, &evidence, value);
-    let ends = ends(evidence, (value, effect), levels, seed).unwrap_or_default();
+    let dependence = alike::dependence(check, sample, &evidence, value);
+    let ends = ends(evidence, dependence, levels).unwrap_or_default();
     let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
     let low = ends.iter().map(|(low, _)| finite(*low)).collect();
-    Some(Figure { value, n, low, high: ends.into_iter().map(|(_, high)| finite(high)).collect() })
+    let high = ends.into_iter().map(|(_, high)| finite(high)).collect();
+    Some(Figure { value, n, low, high, runs: Vec::new() })
 }
 
-/// The bounds of the estimate `value` at each of `levels`, from samples of which `effect` say as much as an independent one; None
-/// where no number of samples gives any.
-pub(super) fn ends(evidence: Evidence, (value, effect): (f64, f64), levels: &[f64], seed: Seed) -> Option<Vec<Ends>> {
+/// The bounds of an estimate at each of `levels`, from samples that depend on one another; None where no number of samples gives any.
+pub(super) fn ends(evidence: Evidence, dependence: Dependence, levels: &[f64]) -> Option<Vec<Ends>> {
     match evidence {
         Evidence::Values(mut values, Stat::Quantile(p)) if 0.0 < p && p < 1.0 => {
             sort(&mut values);
-            let worth = ((values.len() as f64 / effect) as u64).max(1);
-            Some(levels.iter().map(|level| quantile_ends(&values, p, *level, worth)).collect())
+            Some(levels.iter().map(|level| quantile_ends(&values, p, *level, dependence.effect(*level))).collect())
         }
         Evidence::Share { hits, n } => {
-            let (hits, n) = ((hits as f64 / effect).round() as u64, (n as f64 / effect).round().max(1.0) as u64);
-            Some(levels.iter().map(|level| (Some(lower(hits, n, *level)), Some(upper(hits, n, *level)))).collect())
+            let of = |level: &f64| {
+                let effect = dependence.effect(*level);
+                let (hits, n) = (hits as f64 / effect, n as f64 / effect);
+                (Some(lower(hits, n, *level)), Some(upper(hits, n, *level)))
+            };
+            Some(levels.iter().map(of).collect())
         }
         Evidence::Ratio(units) => {
-            let wider = |(low, high)| {
-                let own = Interval { value, low, high }.widened(effect.sqrt());
-                (own.low, own.high)
-            };
-            Some(ends_at(&units.drawn, levels, seed).into_iter().map(|ends| ends.map(wider).unzip()).collect())
+            Some(levels.iter().map(|level| units.long_run.as_ref().map(|own| own.ends(*level)).unzip()).collect())
         }
         Evidence::Values(..) | Evidence::Figure(..) => None,
     }
@@ -62,7 +59,7 @@ mod tests {
     use crate::model::sample::Row;
 
     fn of(check: &Check, rows: Vec<Row>) -> Option<Figure> {
-        figure(check, &sample(rows), &[0.9, 0.95], Seed(1))
+        figure(check, &sample(rows), &[0.9, 0.95])
     }
 
     fn waits() -> Vec<Row> {
@@ -73,19 +70,23 @@ mod tests {
     #[test]
     fn a_quantile_lies_between_order_statistics() {
         let seen = of(&check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, 0.0), waits()).unwrap();
-        assert_eq!((seen.value, seen.n, seen.low[1], seen.high[1]), (50.0, 100, Some(42.0), Some(59.0)));
+        assert_eq!(
+            (seen.value, seen.n, seen.low[1], seen.high[1]),
+            (50.0, 100, Some(40.0), Some(61.0)),
+            "42 and 59 but for Student's factor of ten batches"
+        );
         let tail = of(&check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::Less, 0.0), waits()).unwrap();
         assert_eq!((tail.value, tail.high), (99.0, vec![None, None]), "299 would be needed at 95 %");
     }
 
     #[test]
-    fn shares_are_exact_and_means_are_drawn() {
-        let rows = || (0..20).map(|i| if i < 2 { failed() } else { ok(Metric::Ttft, f64::from(i)) }).collect::<Vec<_>>();
+    fn shares_are_exact_and_means_have_an_end_on_either_side() {
+        let rows = || (0..19).map(|i| if i < 2 { failed() } else { ok(Metric::Ttft, f64::from(i)) }).collect::<Vec<_>>();
         let share = of(&goodput(Vec::new(), Op::AtLeast, 0.0), rows()).unwrap();
-        assert_eq!((share.value, share.n), (0.9, 20));
-        assert!((share.low[1].unwrap() - lower(18, 20, 0.95)).abs() < 1e-12);
-        let mean = of(&check(Metric::Ttft, Some(Stat::Mean), Op::Less, 0.0), rows()).unwrap();
-        assert!(mean.value == 10.5 && mean.low[1] < mean.low[0] && mean.high[1] > mean.high[0], "{mean:?}");
+        assert_eq!((share.value, share.n), (17.0 / 19.0, 19));
+        assert!((share.low[1].unwrap() - lower(17.0, 19.0, 0.95)).abs() < 1e-12);
+        let mean = of(&check(Metric::Ttft, Some(Stat::Mean), Op::Less, 0.0), waits()).unwrap();
+        assert!(mean.value == 50.5 && mean.low[1] < mean.low[0] && mean.high[1] > mean.high[0], "{mean:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Checks and rows for tests.
 
+use crate::judge::conditions::{Conditions, LoadKind};
 use crate::model::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
 use crate::model::labels::Labels;
 use crate::model::metric::{Metric, Stat};
@@ -28,6 +29,11 @@ fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
         relative: None,
         abort: None,
     }
+}
+
+/// A load of which nothing is known.
+pub(super) fn conditions(valid: bool) -> Conditions {
+    Conditions { valid, load: LoadKind::Other }
 }
 
 /// A row that succeeded, with one value.

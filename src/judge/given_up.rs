@@ -27,16 +27,15 @@ pub fn given_up(verdicts: Vec<Verdict>, lost: &Aborted) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::fixture::{check, ok, sample};
+    use crate::judge::fixture::{check, conditions, ok, sample};
     use crate::judge::rule;
     use crate::model::check::Op;
     use crate::model::metric::{Metric, Stat};
-    use crate::model::seed::Seed;
 
     fn rulings(valid: bool) -> Vec<(Ruling, Option<String>)> {
         let rows = sample(vec![ok(Metric::Ttft, 1.0); 400]);
         let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, 5.0);
-        let verdicts = vec![rule(&wanted, &rows, valid, Seed(1)); 2];
+        let verdicts = vec![rule(&wanted, &rows, &conditions(valid)); 2];
         let lost = Aborted { check: 1, expr: "x".into(), after: 400, n: 400, breaking: 60, allowed: 0.05, ..Aborted::default() };
         given_up(verdicts, &lost).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
     }

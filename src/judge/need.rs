@@ -3,9 +3,10 @@
 use crate::judge::relative::tail;
 use crate::model::check::{Check, Confidence, Op, Subject};
 use crate::model::metric::{Metric, Per, Stat};
-use crate::stats::{bootstrap, claim};
+use crate::stats::claim;
+use crate::stats::long_run::LEAST;
 
-/// The least number of requests at which a check can pass at all, every one of them within its limit. None where any number
+/// The least number of independent requests at which a check can pass, every one of them within its limit. None where any number
 /// will do, and for gaps between tokens, whose number no plan knows.
 pub fn needed(check: &Check) -> Option<u64> {
     let Confidence::Level(level) = check.confidence else { return None };
@@ -23,9 +24,21 @@ pub fn needed(check: &Check) -> Option<u64> {
         Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => exact(check.limit),
         Subject::Metric { metric, .. } if metric.per() == Per::Gap => None,
         Subject::Metric { stat: Some(Stat::Quantile(p)), .. } => exact(1.0 - p),
-        Subject::Metric { stat: Some(Stat::Mean), .. } => Some(bootstrap::needed(level)),
-        Subject::Metric { metric, stat: None, .. } => is_throughput(*metric).then(|| bootstrap::needed(level)),
+        Subject::Metric { stat: Some(Stat::Mean), .. } => Some(LEAST as u64),
+        Subject::Metric { metric, stat: None, .. } => is_throughput(*metric).then_some(LEAST as u64),
         Subject::Metric { .. } | Subject::Signal { .. } => None,
+    }
+}
+
+/// The usual design effect of a check's samples under a load, before anything was measured.
+pub fn usual_effect(check: &Check, closed: bool) -> f64 {
+    match &check.subject {
+        // The bounds have the dependence in them.
+        Subject::Metric { stat: Some(Stat::Mean), .. } => 1.0,
+        Subject::Metric { metric, stat: None, .. } if is_throughput(*metric) => 1.0,
+        Subject::Metric { metric: Metric::Tpot | Metric::Ntpot | Metric::DecodeTps, .. } => 5.0,
+        _ if closed => 1.0,
+        _ => 3.0,
     }
 }
 
@@ -37,10 +50,9 @@ fn is_throughput(metric: Metric) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::fixture::{check, goodput, ok, sample};
+    use crate::judge::fixture::{check, conditions, goodput, ok, sample};
     use crate::judge::rule;
     use crate::model::check::Ruling;
-    use crate::model::seed::Seed;
 
     fn quantile(metric: Metric, p: f64, op: Op) -> Check {
         check(metric, Some(Stat::Quantile(p)), op, 5.0)
@@ -53,9 +65,9 @@ mod tests {
         assert_eq!(needed(&quantile(Metric::DecodeTps, 0.05, Op::AtLeast)), Some(59));
         assert_eq!(needed(&check(Metric::ErrorRate, None, Op::Less, 0.01)), Some(299));
         assert_eq!(needed(&goodput(Vec::new(), Op::AtLeast, 0.99)), Some(299));
-        assert_eq!(needed(&check(Metric::OutputTps, None, Op::AtLeast, 5.0)), Some(5));
+        assert_eq!(needed(&check(Metric::OutputTps, None, Op::AtLeast, 5.0)), Some(20));
         let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0);
-        assert_eq!(needed(&Check { confidence: Confidence::Level(0.99), ..mean }), Some(7));
+        assert_eq!(needed(&Check { confidence: Confidence::Level(0.99), ..mean }), Some(20));
     }
 
     #[test]
@@ -70,9 +82,9 @@ mod tests {
 
     #[test]
     fn it_is_the_number_at_which_the_ruling_turns() {
-        let ruling = |wanted: &Check, n: usize| rule(wanted, &sample(vec![ok(Metric::Ttft, 1.0); n]), true, Seed(1)).ruling;
+        let ruling = |wanted: &Check, n: usize| rule(wanted, &sample(vec![ok(Metric::Ttft, 1.0); n]), &conditions(true)).ruling;
         let (p95, mean) = (quantile(Metric::Ttft, 0.95, Op::Less), check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0));
         assert_eq!((ruling(&p95, 58), ruling(&p95, 59)), (Ruling::Inconclusive, Ruling::Pass));
-        assert_eq!((ruling(&mean, 4), ruling(&mean, 5)), (Ruling::Inconclusive, Ruling::Pass));
+        assert_eq!((ruling(&mean, 19), ruling(&mean, 20)), (Ruling::Inconclusive, Ruling::Pass));
     }
 }

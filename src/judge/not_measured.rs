@@ -27,16 +27,15 @@ pub(super) fn is_of_startup(check: &Check) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::fixture::{check, ok, sample};
+    use crate::judge::fixture::{check, conditions, ok, sample};
     use crate::judge::rule;
     use crate::model::check::Op;
-    use crate::model::seed::Seed;
 
     fn notes(valid: bool, some: bool, why: &str) -> Vec<(Ruling, Option<String>)> {
         let mut seen = sample(vec![ok(Metric::Ttft, 1.0); 40]);
         seen.scalars.insert(Metric::Startup, 2.0);
         let wanted = [check(Metric::ErrorRate, None, Op::Less, 0.5), check(Metric::Startup, None, Op::Less, 9.0)];
-        let verdicts = wanted.iter().map(|check| rule(check, &seen, valid, Seed(1))).collect();
+        let verdicts = wanted.iter().map(|check| rule(check, &seen, &conditions(valid))).collect();
         not_measured(verdicts, some, why).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
     }
 

@@ -10,6 +10,7 @@ pub(super) struct Opinion {
     pub observed: Option<f64>,
     pub bound: Option<f64>,
     pub n: u64,
+    pub effective_n: Option<f64>,
     pub need: Option<u64>,
     pub note: Option<String>,
 }
@@ -18,13 +19,7 @@ impl Opinion {
     /// Of a point estimate alone.
     pub(super) fn point(holds: bool, observed: f64, n: u64) -> Opinion {
         let ruling = if holds { Ruling::Pass } else { Ruling::Fail };
-        Opinion { ruling, observed: Some(observed), bound: None, n, need: None, note: None }
-    }
-
-    /// The same with one note more, where there is one.
-    pub(super) fn with(&self, note: Option<String>) -> Opinion {
-        let all: Vec<String> = self.note.iter().cloned().chain(note).collect();
-        Opinion { note: (!all.is_empty()).then(|| all.join("; ")), ..self.clone() }
+        Opinion { ruling, observed: Some(observed), bound: None, n, effective_n: None, need: None, note: None }
     }
 
     /// The same with a note, where there is one.

@@ -5,8 +5,8 @@ use crate::model::report::{CaseReport, RunVerdict};
 use crate::model::search::{Extent, SearchReport};
 
 /// The worst of all cases: an error where no request of the run succeeded, or none of a case that was sent some and has no
-/// check to say so (of a stage its case says so); else invalid, fail, inconclusive, pass. A case whose audit failed is invalid even without a check, and
-/// so is one that was never reached.
+/// check to say so (of a stage its case says so); else invalid, fail, inconclusive, pass. A case without a check is invalid where its audit found its
+/// values not to be the server's; so is one that was never reached.
 pub fn overall(cases: &[CaseReport]) -> RunVerdict {
     let lost = |case: &CaseReport| case.counts.ok + case.counts.abandoned == 0;
     let unsaid = |case: &CaseReport| lost(case) && case.counts.scheduled > 0 && case.verdicts.is_empty() && !case.is_stage();
@@ -14,7 +14,8 @@ pub fn overall(cases: &[CaseReport]) -> RunVerdict {
         return RunVerdict::Error;
     }
     let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| of_ruling(verdict.ruling));
-    let audits = cases.iter().map(|case| if case.audit.valid { RunVerdict::Pass } else { RunVerdict::Invalid });
+    let unjudged = |case: &&CaseReport| case.verdicts.is_empty() && !case.is_stage();
+    let audits = cases.iter().filter(unjudged).filter(|case| case.is_invalid()).map(|_| RunVerdict::Invalid);
     let short = |case: &CaseReport| !case.verdicts.is_empty() && case.unreached().is_some();
     // Objectives that hold over fewer requests than the scenario asks for must not pass a gate in silence.
     let data = cases.iter().any(short).then_some(RunVerdict::Inconclusive);
@@ -73,7 +74,7 @@ pub fn exit_code(verdict: RunVerdict, interrupted: bool) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::fixture::{check, ok, sample};
+    use crate::judge::fixture::{check, conditions, ok, sample};
     use crate::judge::rule;
     use crate::model::check::{Op, Verdict};
     use crate::model::labels::{Labels, Scalar};
@@ -81,11 +82,10 @@ mod tests {
     use crate::model::plan::STAGE;
     use crate::model::report::{Audit, DatasetEnd};
     use crate::model::sample::Counts;
-    use crate::model::seed::Seed;
 
     fn case(rulings: &[Ruling], valid: bool, succeeded: u64) -> CaseReport {
         let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
-        let verdict = rule(&wanted, &sample(vec![ok(Metric::Ttft, 1.0)]), true, Seed(1));
+        let verdict = rule(&wanted, &sample(vec![ok(Metric::Ttft, 1.0)]), &conditions(true));
         CaseReport {
             verdicts: rulings.iter().map(|&ruling| Verdict { ruling, ..verdict.clone() }).collect(),
             audit: Audit { valid, ..Audit::default() },
@@ -115,8 +115,17 @@ mod tests {
     }
 
     #[test]
-    fn an_unsound_case_needs_no_check_to_be_invalid() {
+    fn an_audit_that_failed_decides_where_no_verdict_does() {
         assert_eq!(overall(&[case(&[], false, 5)]), RunVerdict::Invalid);
+        assert_eq!(overall(&[case(&[Ruling::Pass], false, 5)]), RunVerdict::Pass, "the verdict is valid");
+        let stage = |rulings: &[Ruling]| {
+            let labels = Labels::default().with(STAGE, Scalar::Int(1));
+            CaseReport { labels, ..case(rulings, false, 5) }
+        };
+        let elsewhere = |case: CaseReport| CaseReport { judged_elsewhere: true, ..case };
+        assert_eq!(overall(&[elsewhere(case(&[], false, 5)), stage(&[Ruling::Pass])]), RunVerdict::Pass);
+        assert_eq!(overall(&[case(&[Ruling::Pass], false, 5), elsewhere(stage(&[]))]), RunVerdict::Pass);
+        assert_eq!(overall(&[case(&[], false, 5), stage(&[])]), RunVerdict::Invalid);
     }
 
     #[test]

@@ -1,17 +1,17 @@
-//! Limits on means and throughputs, by the bootstrap.
+//! Limits on means and throughputs, by batches with Student's t.
 
 use crate::judge::opinion::Opinion;
 use crate::judge::units::Units;
 use crate::model::check::{Check, Ruling};
-use crate::model::seed::Seed;
-use crate::stats::bootstrap::{self, ends};
+use crate::stats::long_run::LEAST;
 
 /// Judges a ratio with the point estimate `observed`, at confidence `level`.
-pub(super) fn judge(check: &Check, units: &Units, observed: f64, level: f64, seed: Seed) -> Opinion {
+pub(super) fn judge(check: &Check, units: &Units, observed: f64, level: f64) -> Opinion {
     let open = Opinion { ruling: Ruling::Inconclusive, ..Opinion::point(false, observed, units.n) };
-    let Some((low, high)) = ends(&units.drawn, level, seed) else {
-        return few(units, level, open);
+    let Some(seen) = &units.long_run else {
+        return few(units, open);
     };
+    let (low, high) = seen.ends(level);
     let (worst, best) = if check.op.is_ceiling() { (high, low) } else { (low, high) };
     let ruling = match () {
         () if check.op.holds(worst, check.limit) => Ruling::Pass,
@@ -20,19 +20,23 @@ pub(super) fn judge(check: &Check, units: &Units, observed: f64, level: f64, see
     };
     let end = if check.op.holds(observed, check.limit) { worst } else { best };
     let need = (ruling == Ruling::Inconclusive).then(|| needed(units.n, observed, end, check.limit)).flatten();
-    let more = if ruling == Ruling::Inconclusive { ", so it takes more rounds" } else { "" };
-    let note = units.by_round.then(|| format!("{} rounds drawn as a whole{more}", units.drawn.len()));
+    let more = if ruling == Ruling::Inconclusive { ", so more rounds are needed" } else { "" };
+    let by_rounds = units.by_round && seen.errors.last() == Some(&seen.deciding(level));
+    let note = by_rounds.then(|| format!("the bound is by the spread between rounds{more}"));
     Opinion { ruling, bound: Some(worst), need, ..open }.noted(note)
 }
 
-/// Nothing is drawn from so few: no draw leaves their range.
-fn few(units: &Units, level: f64, open: Opinion) -> Opinion {
-    let (drawn, least) = (units.drawn.len() as u64, bootstrap::needed(level));
-    let what = if units.by_round { "rounds drawn as a whole" } else { "samples" };
-    // Rounds bring their requests with them.
-    let need = if units.by_round { units.n.div_ceil(drawn.max(1)) * least } else { least };
-    let note = format!("{drawn} {what} are too few for a bound at this confidence: it takes {least}");
-    Opinion { need: Some(need), ..open }.noted(Some(note))
+/// So few have no spread of their own.
+fn few(units: &Units, open: Opinion) -> Opinion {
+    let missing = (LEAST as u64).saturating_sub(units.counted);
+    let what = match (units.counted == units.n, units.counted == 1) {
+        (true, true) => "request is",
+        (true, false) => "requests are",
+        (false, true) => "request that ended before sending stopped is",
+        (false, false) => "requests that ended before sending stopped are",
+    };
+    let note = format!("{} {what} too few for a bound: {LEAST} are needed", units.counted);
+    Opinion { need: Some(units.n + missing), ..open }.noted(Some(note))
 }
 
 /// The bound comes closer with the root of n: the n at which it would have reached the limit.
@@ -44,19 +48,22 @@ fn needed(n: u64, observed: f64, end: f64, limit: f64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::fixture::check;
+    use crate::judge::fixture::{check, ok};
+    use crate::judge::units::mean;
     use crate::model::check::Op;
     use crate::model::metric::{Metric, Stat};
-    use crate::stats::bootstrap::{Unit, ratio};
+    use crate::model::sample::Row;
 
-    fn judged(op: Op, limit: f64, values: impl IntoIterator<Item = f64>) -> Opinion {
-        let drawn: Vec<Unit> = values.into_iter().map(|amount| Unit { amount, weight: 1.0 }).collect();
-        let units = Units { n: drawn.len() as u64, observed: Some(ratio(&drawn)), drawn, by_round: false };
-        judge(&check(Metric::Ttft, Some(Stat::Mean), op, limit), &units, units.observed.unwrap(), 0.95, Seed(1))
+    fn judged(op: Op, limit: f64, values: impl IntoIterator<Item = (u32, f64)>) -> Opinion {
+        let row = |(round, value)| Row { round, ..ok(Metric::Ttft, value) };
+        let rows: Vec<Row> = values.into_iter().map(row).collect();
+        let units = mean(&rows.iter().collect::<Vec<_>>(), Metric::Ttft);
+        judge(&check(Metric::Ttft, Some(Stat::Mean), op, limit), &units, units.observed.unwrap(), 0.95)
     }
 
-    fn spread() -> impl Iterator<Item = f64> {
-        (0..100).map(f64::from)
+    /// 0 to 99, neighbours unlike.
+    fn spread() -> impl Iterator<Item = (u32, f64)> {
+        (0..100).map(|place| (0, f64::from(place * 37 % 100)))
     }
 
     #[test]
@@ -68,28 +75,47 @@ mod tests {
         assert_eq!(judged(Op::AtLeast, 60.0, spread()).ruling, Ruling::Fail);
         let near = judged(Op::Less, 50.5, spread());
         assert_eq!((near.ruling, near.observed, near.n), (Ruling::Inconclusive, Some(49.5), 100));
-        // The bound stands 4.8 off, the limit 1.0: about 23 times the samples.
-        assert!((1800..2900).contains(&near.need.unwrap()), "{near:?}");
+        // The bound is 5.6 off, the limit 1.0: about 31 times the samples.
+        assert!((2500..3800).contains(&near.need.unwrap()), "{near:?}");
+    }
+
+    /// Of ten batches of ten: sums of their offsets from the mean, 10 / 9 of their squares, the root over 100; or of single values.
+    fn seen_error() -> f64 {
+        let values: Vec<f64> = spread().map(|own| own.1 - 49.5).collect();
+        let squares = |sums: Vec<f64>| {
+            let n = sums.len() as f64;
+            sums.iter().map(|sum| sum * sum).sum::<f64>() * n / (n - 1.0)
+        };
+        squares(values.chunks(10).map(|own| own.iter().sum()).collect()).max(squares(values.clone())).sqrt() / 100.0
     }
 
     #[test]
-    fn the_bound_is_the_end_that_the_ruling_rests_on() {
+    fn the_bound_is_the_end_that_the_verdict_rests_on() {
+        // Student's t of 9 degrees of freedom, 1.8331, times 29.011 / 10, on the logarithm.
+        let arm: f64 = seen_error() * 1.833_112_9 / 49.5;
         let (under, over) = (judged(Op::Less, 60.0, spread()), judged(Op::More, 40.0, spread()));
-        assert!((under.bound.unwrap() - 54.3).abs() < 0.6 && (over.bound.unwrap() - 44.7).abs() < 0.6, "{under:?} {over:?}");
+        let near = |bound: Option<f64>, known: f64| (bound.unwrap() - known).abs() < 1e-4;
+        assert!(near(under.bound, 49.5 * arm.exp()) && near(over.bound, 49.5 * (-arm).exp()), "{under:?} {over:?}");
+    }
+
+    #[test]
+    fn neighbours_that_are_alike_decide_less() {
+        let sorted = |limit| judged(Op::Less, limit, (0..100).map(|place| (0, f64::from(place))));
+        assert_eq!((judged(Op::Less, 60.0, spread()).ruling, sorted(60.0).ruling), (Ruling::Pass, Ruling::Inconclusive));
     }
 
     #[test]
     fn too_few_samples_decide_nothing() {
-        let seen = judged(Op::Less, 60.0, [1.0; 4]);
-        assert_eq!((seen.ruling, seen.bound, seen.need), (Ruling::Inconclusive, None, Some(5)));
-        assert_eq!(seen.note.unwrap(), "4 samples are too few for a bound at this confidence: it takes 5");
-        assert_eq!(judged(Op::Less, 60.0, [1.0; 5]).ruling, Ruling::Pass);
-        let drawn = vec![Unit { amount: 100.0, weight: 100.0 }; 5];
-        let rounds = Units { n: 500, observed: Some(1.0), drawn, by_round: true };
-        let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 60.0);
-        let seen = judge(&mean, &rounds, 1.0, 0.99, Seed(1));
-        assert_eq!((seen.ruling, seen.need), (Ruling::Inconclusive, Some(700)), "seven rounds, of a hundred each");
-        assert!(seen.note.unwrap().starts_with("5 rounds drawn as a whole are too few"));
+        let seen = judged(Op::Less, 60.0, [(0, 1.0); 19]);
+        assert_eq!((seen.ruling, seen.bound, seen.need), (Ruling::Inconclusive, None, Some(20)));
+        assert_eq!(seen.note.unwrap(), "19 requests are too few for a bound: 20 are needed");
+        assert_eq!(judged(Op::Less, 60.0, [(0, 1.0); 20]).ruling, Ruling::Pass);
         assert_eq!(judged(Op::Less, f64::NAN, spread()).ruling, Ruling::Fail);
+    }
+
+    #[test]
+    fn rounds_that_differ_are_what_decides() {
+        let seen = judged(Op::Less, 60.0, (0..100).map(|place| (place / 20, f64::from(place / 20 * 20))));
+        assert_eq!(seen.note.unwrap(), "the bound is by the spread between rounds, so more rounds are needed");
     }
 }

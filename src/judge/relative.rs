@@ -4,34 +4,37 @@ use crate::judge::evidence::Evidence;
 use crate::judge::figure::ends;
 use crate::judge::need::needed;
 use crate::judge::opinion::Opinion;
+use crate::judge::prediction;
 use crate::model::baseline::{Against, Known, Relative};
 use crate::model::check::{Check, Confidence, Ruling, Subject};
 use crate::model::metric::Metric;
-use crate::model::seed::Seed;
+use crate::stats::design::Dependence;
 use crate::stats::interval::Interval;
-use crate::stats::relative::against;
 
-/// Judges the estimate `observed` of `n` samples, of which `effect` say as much as an independent one.
+/// Judges the estimate `observed` of `n` samples that depend on one another.
 pub(super) fn judge(
     check: &Check,
     relative: &Relative,
     evidence: Evidence,
-    (observed, n, effect): (f64, u64, f64),
-    seed: Seed,
+    (observed, n, dependence): (f64, u64, Dependence),
 ) -> Opinion {
+    let counts = !matches!(evidence, Evidence::Ratio(_) | Evidence::Figure(..));
     let compared = Opinion::point(check.op.holds(observed, check.limit), observed, n);
     let Some(known) = relative.known else {
         let note = format!("there is no {} to hold it against", relative.to.name());
         return Opinion { ruling: Ruling::Inconclusive, ..compared }.noted(Some(note));
     };
     let Confidence::Level(level) = check.confidence else { return compared };
+    let effect = dependence.effect(level);
+    let compared = Opinion { effective_n: counts.then_some(n as f64 / effect), ..compared };
     let share = matches!(evidence, Evidence::Share { .. });
-    let own = ends(evidence, (observed, effect), &[level], seed).and_then(|ends| ends.first().copied());
+    let own = ends(evidence, dependence, &[level]).and_then(|ends| ends.first().copied());
     let own = match own {
         Some((low, high)) => interval(observed, low, high),
         None => Interval::exact(observed),
     };
-    let seen = against(own, interval(known.value, known.low, known.high), relative.factor, share);
+    let base = interval(known.value, known.low, known.high);
+    let seen = prediction::seen(own, base, (known, *relative), share);
     let (worst, best) = if check.op.is_ceiling() { (seen.seen.high, seen.seen.low) } else { (seen.seen.low, seen.seen.high) };
     let ruling = match () {
         () if check.op.holds(worst, check.limit) => Ruling::Pass,
@@ -39,16 +42,21 @@ pub(super) fn judge(
         () => Ruling::Inconclusive,
     };
     let open = ruling == Ruling::Inconclusive;
-    let need = open.then(|| seen.needed(n).or_else(|| independent(check, effect).filter(|need| *need > n))).flatten();
+    let need = (open && known.spread.is_none())
+        .then(|| seen.needed(n).or_else(|| independent(check, effect).filter(|need| *need > n)))
+        .flatten();
     let vague = (open && need.is_none() && seen.hopeless()).then(|| {
-        format!("more requests alone decide nothing: the {} is as uncertain as it is far from the limit", relative.to.name())
+        let few = || {
+            format!("more requests alone decide nothing: the {} is as uncertain as it is far from the limit", relative.to.name())
+        };
+        known.spread.map_or_else(few, |spread| prediction::vague(spread, share))
     });
     // No metric is negative, and a bound below 0 says no more than 0.
     let bound = Some(worst.max(0.0)).filter(|_| worst.is_finite());
     Opinion { ruling, bound, need, ..compared }.noted(vague)
 }
 
-/// So many as are worth what the check needs of independent ones.
+/// Correlated samples that carry the information that the check needs.
 fn independent(check: &Check, effect: f64) -> Option<u64> {
     Some((needed(check)? as f64 * effect).ceil() as u64)
 }
@@ -100,7 +108,7 @@ pub fn never(check: &Check) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::fixture::{check, failed, goodput, ok, sample};
+    use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
     use crate::model::check::{Of, Op, Verdict};
     use crate::model::metric::Stat;
@@ -112,7 +120,7 @@ mod tests {
     }
 
     fn known(value: f64, low: f64, high: f64) -> Option<Known> {
-        Some(Known { value, low: Some(low), high: Some(high), n: Some(400) })
+        Some(Known { value, low: Some(low), high: Some(high), n: Some(400), spread: None })
     }
 
     fn p50(factor: f64, known: Option<Known>) -> Check {
@@ -120,7 +128,7 @@ mod tests {
     }
 
     fn ruled(check: &Check, rows: Vec<Row>) -> Verdict {
-        rule(check, &sample(rows), true, Seed(1))
+        rule(check, &sample(rows), &conditions(true))
     }
 
     fn waits(n: u32) -> Vec<Row> {
@@ -148,7 +156,7 @@ mod tests {
         assert!((13..200).contains(&need), "{need}");
         let p99 = to(check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::AtMost, 0.0), 1.5, known(100.0, 99.0, 101.0));
         let none = ruled(&p99, waits(100));
-        assert_eq!((none.ruling, none.need, none.bound), (Ruling::Inconclusive, Some(299), None));
+        assert_eq!((none.ruling, none.need, none.bound), (Ruling::Inconclusive, Some(376), None));
     }
 
     #[test]
@@ -185,7 +193,8 @@ mod tests {
 
     #[test]
     fn shares_with_zeros_are_decided_by_their_difference() {
-        let rows = |bad: usize| (0..640).map(|i| if i < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
+        let rows =
+            |bad: usize| (0..640).map(|i| if i * 37 % 640 < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
         let good = to(goodput(Vec::new(), Op::AtLeast, 0.0), 0.98, known(1.0, 0.9953, 1.0));
         assert_eq!((ruled(&good, rows(0)).ruling, ruled(&good, rows(60)).ruling), (Ruling::Pass, Ruling::Fail));
         let errors = to(check(Metric::ErrorRate, None, Op::AtMost, 0.0), 1.1, known(0.0, 0.0, 0.0047));
@@ -196,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_baseline_of_too_few_samples_is_told_before_the_run() {
-        let few = p50(1.1, Some(Known { value: 5.0, low: None, high: Some(9.0), n: Some(3) }));
+        let few = p50(1.1, Some(Known { value: 5.0, low: None, high: Some(9.0), n: Some(3), spread: None }));
         assert!(never(&few).unwrap().starts_with("the baseline, of 3 samples, has no bound"), "{:?}", never(&few));
         assert_eq!(never(&p50(1.1, known(5.0, 4.0, 6.0))), None);
     }

@@ -1,32 +1,36 @@
 //! Limits on shares of requests, by the exact binomial test: the same rule as for quantiles, so that
 //! `goodput(ttft < 500ms) >= 99%` and `ttft.p99 < 500ms` over all scheduled requests always agree.
 
-use crate::judge::opinion::{Opinion, ruling};
-use crate::model::check::{Check, Ruling};
-use crate::stats::claim::{decide, needed_to_decide};
+use crate::judge::counted::{Claim, Samples, nearer};
+use crate::judge::opinion::Opinion;
+use crate::model::check::Check;
 use crate::stats::share::{lower, upper};
 
-/// Judges `hits` of `n`, n > 0, against a limit between 0 and 1, at confidence `level`.
-pub(super) fn judge(check: &Check, hits: u64, n: u64, level: f64) -> Opinion {
-    let (breaking, tail, bound) = if check.op.is_ceiling() {
-        (hits, check.limit, upper(hits, n, level))
-    } else {
-        (n - hits, 1.0 - check.limit, lower(hits, n, level))
+/// Judges `hits` against a limit between 0 and 1, at confidence `level`. `strict`: hits by stricter limits on the requests.
+pub(super) fn judge(check: &Check, hits: u64, strict: Option<u64>, (samples, level): (Samples, f64)) -> Opinion {
+    let (n, ceiling) = (samples.n, check.op.is_ceiling());
+    let breaking = |hits: u64| if ceiling { hits } else { n - hits };
+    let claim = Claim { tail: if ceiling { check.limit } else { 1.0 - check.limit }, level };
+    let judged = samples.judge(breaking(hits), strict.map(breaking), claim);
+    let end = |hits: u64, effect: f64| {
+        let (hits, n) = (hits as f64 / effect, n as f64 / effect);
+        if ceiling { upper(hits, n, level) } else { lower(hits, n, level) }
     };
-    let ruling = ruling(decide(n, breaking, tail, level));
-    let need = (ruling == Ruling::Inconclusive).then(|| needed_to_decide(n, breaking, tail, level)).flatten();
-    Opinion { ruling, observed: Some(hits as f64 / n as f64), bound: Some(bound), n, need, note: None }
+    let own = (!samples.too_few()).then(|| end(hits, samples.effect));
+    let bound = nearer(check.op, own, strict.map(|strict| end(strict, 1.0)));
+    Opinion { observed: Some(hits as f64 / n as f64), bound, ..judged }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::judge::fixture::check;
-    use crate::model::check::Op;
+    use crate::model::check::{Op, Ruling};
     use crate::model::metric::Metric;
+    use crate::stats::design::Dependence;
 
     fn errors(op: Op, limit: f64, hits: u64, n: u64) -> Opinion {
-        judge(&check(Metric::ErrorRate, None, op, limit), hits, n, 0.95)
+        judge(&check(Metric::ErrorRate, None, op, limit), hits, None, (Samples::new(n, Dependence::NONE, 0.95), 0.95))
     }
 
     #[test]

@@ -1,24 +1,24 @@
-//! What the bootstrap draws: requests, or whole rounds where there are five or more.
+//! What a mean or a throughput is judged by: its estimate, and how far the long run may be from it.
 
 use crate::model::metric::{Metric, Per};
-use crate::model::sample::{Row, Sample};
+use crate::model::sample::{Amounts, Flow, Row, Sample};
 use crate::stats::bootstrap::{Unit, ratio};
-use std::collections::BTreeMap;
+use crate::stats::long_run::{self, Arrivals, BINS, LongRun, ROUNDS};
+use crate::stats::quantile::{nearest_rank, sort};
 
-/// Rounds from which on a round is what is drawn: requests of one round share its luck.
-pub(super) const ROUNDS: usize = 5;
-
-/// The units of a ratio.
+/// A mean, or a throughput.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Units {
-    /// Requests or rounds.
-    pub drawn: Vec<Unit>,
-    /// Requests behind them.
+    /// Requests.
     pub n: u64,
-    /// Whether rounds are drawn.
+    /// Those of them that a bound counts: of a throughput the requests that ended in its window, else all.
+    pub counted: u64,
+    /// Whether the spread between rounds counts too.
     pub by_round: bool,
-    /// The ratio over all; None without data.
+    /// The estimate; None without data.
     pub observed: Option<f64>,
+    /// The same with its standard errors; None where there are too few requests for any.
+    pub long_run: Option<LongRun>,
 }
 
 /// For the mean of a metric over ok rows; for gaps, a request brings all of its own.
@@ -28,27 +28,57 @@ pub(super) fn mean(rows: &[&Row], metric: Metric) -> Units {
         Per::Gap => (!row.gaps.is_empty()).then(|| Unit { amount: row.gaps.iter().sum(), weight: row.gaps.len() as f64 }),
         Per::Request | Per::Case => row.values.get(&metric).map(|&amount| Unit { amount, weight: 1.0 }),
     };
-    gathered(rows.iter().filter_map(|row| Some((row.round, unit(row)?))).collect())
+    of_requests(rows.iter().filter_map(|row| Some((row.round, unit(row)?))).unzip())
 }
 
-/// For a throughput, or the mean throughput of a user; None for a metric that is neither.
-pub(super) fn throughput(rows: &[&Row], metric: Metric, sample: &Sample) -> Option<Units> {
+/// For a throughput, or the mean throughput of a user, over the requests with all of the tags that `tagged` asks for; None for a
+/// metric that is neither.
+pub(super) fn throughput(rows: &[&Row], metric: Metric, sample: &Sample, tagged: impl Fn(&Row) -> bool) -> Option<Units> {
     let scale = match metric {
         Metric::OutputTpsPerUser => {
             let unit = |row: &&Row| Some((row.round, Unit { amount: row.user_tps()?, weight: 1.0 }));
-            return Some(gathered(rows.iter().filter_map(unit).collect()));
+            return Some(of_requests(rows.iter().filter_map(unit).unzip()));
         }
         Metric::RequestThroughput | Metric::OutputTps | Metric::TotalTps => 1.0,
         Metric::OutputTpsPerGpu => per_gpu(sample),
         _ => return None,
     };
-    let counted = rows.iter().any(|row| row.ok && row.credit(metric).is_some()) || metric == Metric::RequestThroughput;
-    if !counted || scale <= 0.0 {
+    let known = rows.iter().any(|row| row.ok && row.credit(metric).is_some()) || metric == Metric::RequestThroughput;
+    if !known || scale <= 0.0 {
         return Some(Units::default());
     }
-    let times = times(rows, sample);
-    let unit = |(row, &weight): (&&Row, &f64)| (row.round, Unit { amount: row.credit(metric).unwrap_or(0.0) * scale, weight });
-    Some(gathered(rows.iter().zip(&times).map(unit).collect()))
+    let flows: Vec<&Flow> = sample.flows.iter().filter(|flow| tagged(&flow.like)).collect();
+    let ended: f64 = flows.iter().flat_map(|flow| flow.bins.values()).map(|own| own.ended).sum();
+    let arrivals = arrivals(&flows, &sample.sending, |own| own.of(metric));
+    let seen = long_run::rate(&arrivals, request(sample)).map(|own| own.scaled(scale));
+    Some(Units {
+        n: rows.len() as u64,
+        counted: ended as u64,
+        by_round: arrivals.len() >= ROUNDS,
+        observed: seen.as_ref().map(|own| own.value),
+        long_run: seen.filter(|_| ended >= long_run::LEAST as f64),
+    })
+}
+
+/// What arrived in each round that has a window.
+fn arrivals(flows: &[&Flow], sending: &[f64], amount: impl Fn(&Amounts) -> f64) -> Vec<Arrivals> {
+    let of_round = |(round, seconds): (usize, &f64)| {
+        let mut bins = vec![0.0; BINS];
+        for (bin, own) in flows.iter().filter(|flow| flow.like.round as usize == round).flat_map(|flow| &flow.bins) {
+            if let Some(sum) = bins.get_mut(usize::from(*bin)) {
+                *sum += amount(own);
+            }
+        }
+        Arrivals { seconds: *seconds, bins }
+    };
+    sending.iter().enumerate().filter(|(_, seconds)| **seconds > 0.0).map(of_round).collect()
+}
+
+/// What a request of the sample takes, its median in seconds; 0 where none succeeded.
+fn request(sample: &Sample) -> f64 {
+    let mut took: Vec<f64> = sample.rows.iter().filter(|row| row.ok).map(|row| row.busy_ms / 1e3).collect();
+    sort(&mut took);
+    nearest_rank(&took, 0.5).unwrap_or(0.0)
 }
 
 /// One over the number of GPUs; 0 where it is not known.
@@ -57,38 +87,11 @@ fn per_gpu(sample: &Sample) -> f64 {
     of(Metric::OutputTpsPerGpu).zip(of(Metric::OutputTps)).map_or(0.0, |(one, all)| one / all)
 }
 
-/// Each request's part of its round's window. In a closed loop a slow request delays the next one, so its part goes with its
-/// own duration, whether it succeeded or not; in an open loop the arrivals set the pace, so all parts are equal.
-fn times(rows: &[&Row], sample: &Sample) -> Vec<f64> {
-    let open = sample.scalars.contains_key(&Metric::RateOffered);
-    let took = |row: &&Row| if open { 1.0 } else { row.busy_ms };
-    let (mut sums, mut counts) = (BTreeMap::<u32, f64>::new(), BTreeMap::<u32, f64>::new());
-    for row in rows {
-        *sums.entry(row.round).or_default() += took(row);
-        *counts.entry(row.round).or_default() += 1.0;
-    }
-    let part = |row: &&Row| {
-        let window = sample.windows.get(row.round as usize).copied().unwrap_or(0.0);
-        match sums.get(&row.round).copied().filter(|&sum| sum > 0.0) {
-            Some(sum) => window * took(row) / sum,
-            None => window / counts.get(&row.round).copied().unwrap_or(1.0),
-        }
-    };
-    rows.iter().map(part).collect()
-}
-
-fn gathered(units: Vec<(u32, Unit)>) -> Units {
+fn of_requests((rounds, units): (Vec<u32>, Vec<Unit>)) -> Units {
     let n = units.len() as u64;
-    let mut rounds = BTreeMap::<u32, Unit>::new();
-    for (round, unit) in &units {
-        let sum = rounds.entry(*round).or_insert(Unit { amount: 0.0, weight: 0.0 });
-        *sum = Unit { amount: sum.amount + unit.amount, weight: sum.weight + unit.weight };
-    }
-    let by_round = rounds.len() >= ROUNDS;
-    let drawn: Vec<Unit> =
-        if by_round { rounds.into_values().collect() } else { units.into_iter().map(|(_, unit)| unit).collect() };
-    let observed = drawn.iter().any(|unit| unit.weight > 0.0).then(|| ratio(&drawn));
-    Units { drawn, n, by_round, observed }
+    let observed = units.iter().any(|unit| unit.weight > 0.0).then(|| ratio(&units));
+    let by_round = rounds.chunk_by(|a, b| a == b).count() >= ROUNDS;
+    Units { n, counted: n, by_round, observed, long_run: long_run::mean(&units, &rounds) }
 }
 
 #[cfg(test)]
@@ -100,52 +103,66 @@ mod tests {
         Row { round, output_tokens: Some(tokens), busy_ms: took, ..ok(Metric::E2e, took) }
     }
 
-    fn of(rows: Vec<Row>, windows: &[f64], metric: Metric) -> Units {
-        let sample = Sample { windows: windows.to_vec(), ..sample(rows) };
-        throughput(&sample.rows.iter().collect::<Vec<_>>(), metric, &sample).unwrap()
+    /// Requests of 10 tokens that end evenly over rounds of 10 s, so many in each.
+    fn steady(each: &[u16]) -> Sample {
+        let flow = |(round, ends): (usize, &u16)| Flow {
+            like: Row { round: round as u32, ..Row::default() },
+            bins: (0..*ends)
+                .map(|end| (end * (240 / ends), Amounts { ended: 1.0, requests: 1.0, output: 10.0, ..Amounts::default() }))
+                .collect(),
+        };
+        let rows = each.iter().enumerate().flat_map(|(round, ends)| vec![reply(round as u32, 500.0, 10.0); usize::from(*ends)]);
+        let flows = each.iter().enumerate().map(flow).collect();
+        Sample { sending: vec![10.0; each.len()], flows, ..sample(rows.collect()) }
+    }
+
+    fn of(sample: &Sample, metric: Metric) -> Units {
+        throughput(&sample.rows.iter().collect::<Vec<_>>(), metric, sample, |_| true).unwrap()
     }
 
     #[test]
-    fn the_ratio_over_all_is_the_total_over_the_windows() {
-        let rows = vec![reply(0, 100.0, 10.0), reply(0, 300.0, 30.0), failed(), reply(1, 100.0, 20.0)];
-        let seen = of(rows, &[2.0, 1.0], Metric::OutputTps);
-        assert_eq!((seen.observed, seen.n, seen.by_round), (Some(20.0), 4, false));
-        assert_eq!(seen.drawn[..3].iter().map(|unit| unit.weight).collect::<Vec<_>>(), [0.5, 1.5, 0.0]);
+    fn a_throughput_is_what_arrived_over_all_windows() {
+        let seen = of(&steady(&[60, 120]), Metric::OutputTps);
+        assert_eq!((seen.observed, seen.n, seen.counted, seen.by_round), (Some(90.0), 180, 180, false));
+        assert_eq!(of(&steady(&[60, 120]), Metric::RequestThroughput).observed, Some(9.0));
+        assert_eq!(of(&steady(&[]), Metric::RequestThroughput).observed, None);
     }
 
     #[test]
-    fn a_failure_that_took_its_time_weighs_as_much_as_a_success() {
-        let timed_out = Row { busy_ms: 300.0, ..failed() };
-        let seen = of(vec![reply(0, 100.0, 10.0), timed_out], &[0.4], Metric::OutputTps);
-        assert_eq!(seen.drawn, [Unit { amount: 10.0, weight: 0.1 }, Unit { amount: 0.0, weight: 0.3 }]);
+    fn fewer_than_twenty_ends_have_a_figure_and_no_bound() {
+        let (few, enough) = (of(&steady(&[15]), Metric::OutputTps), of(&steady(&[20]), Metric::OutputTps));
+        assert_eq!((few.observed, few.long_run, few.counted), (Some(15.0), None, 15));
+        assert!(enough.long_run.is_some());
     }
 
     #[test]
-    fn five_rounds_are_drawn_as_rounds() {
-        let rows = (0..5).flat_map(|round| [reply(round, 100.0, 10.0), reply(round, 50.0, 10.0)]).collect();
-        let seen = of(rows, &[1.0, 2.0, 1.0, 1.0, 1.0], Metric::RequestThroughput);
-        assert!(seen.by_round && seen.n == 10);
-        assert_eq!(seen.drawn.iter().map(|unit| (unit.amount, unit.weight)).collect::<Vec<_>>()[..2], [(2.0, 1.0), (2.0, 2.0)]);
+    fn five_rounds_differ_as_they_do() {
+        let seen = of(&steady(&[60, 120, 60, 120, 60]), Metric::RequestThroughput);
+        let errors = seen.long_run.unwrap().errors;
+        // 6 and 12 a second, 8.4 in all: 24, 36, 24, 36 and 24 requests off; 5 / 4 of their squares, over 50 s.
+        assert!(seen.by_round && (errors[1].size - (5.0 / 4.0 * 4320.0f64).sqrt() / 50.0).abs() < 1e-12, "{errors:?}");
+        assert_eq!(errors[1].freedom, 4.0);
     }
 
     #[test]
-    fn an_open_loop_shares_the_window_equally() {
-        let mut sample = Sample { windows: vec![4.0], ..sample(vec![reply(0, 100.0, 8.0), reply(0, 300.0, 8.0)]) };
-        sample.scalars.insert(Metric::RateOffered, 0.5);
-        let seen = throughput(&sample.rows.iter().collect::<Vec<_>>(), Metric::OutputTps, &sample).unwrap();
-        assert_eq!(seen.drawn, [Unit { amount: 8.0, weight: 2.0 }; 2]);
+    fn tags_leave_out_what_others_brought() {
+        let sample = steady(&[60, 120]);
+        let rows: Vec<&Row> = sample.rows.iter().filter(|row| row.round == 1).collect();
+        let seen = throughput(&rows, Metric::OutputTps, &sample, |row| row.round == 1).unwrap();
+        assert_eq!((seen.observed, seen.n), (Some(60.0), 120), "over the windows of the case");
     }
 
     #[test]
     fn unknown_tokens_are_no_data_and_gpus_divide() {
-        let mut bare = reply(0, 100.0, 10.0);
-        bare.output_tokens = None;
-        assert_eq!(of(vec![bare], &[1.0], Metric::OutputTps), Units::default());
-        let mut sample = Sample { windows: vec![1.0], ..sample(vec![reply(0, 100.0, 10.0)]) };
-        sample.scalars.extend([(Metric::OutputTps, 10.0), (Metric::OutputTpsPerGpu, 2.5)]);
+        let mut bare = steady(&[60]);
+        bare.rows.iter_mut().for_each(|row| row.output_tokens = None);
+        assert_eq!(of(&bare, Metric::OutputTps), Units::default());
+        let mut sample = steady(&[60]);
+        sample.rows.push(failed());
+        sample.scalars.extend([(Metric::OutputTps, 60.0), (Metric::OutputTpsPerGpu, 15.0)]);
         let rows: Vec<&Row> = sample.rows.iter().collect();
-        assert_eq!(throughput(&rows, Metric::OutputTpsPerGpu, &sample).unwrap().observed, Some(2.5));
-        assert_eq!(throughput(&rows, Metric::OutputTpsPerUser, &sample).unwrap().observed, Some(100.0));
-        assert_eq!(throughput(&rows, Metric::ConcurrencyMean, &sample), None);
+        assert_eq!(of(&sample, Metric::OutputTpsPerGpu).observed, Some(15.0));
+        assert_eq!(of(&sample, Metric::OutputTpsPerUser).observed, Some(20.0));
+        assert_eq!(throughput(&rows, Metric::ConcurrencyMean, &sample, |_| true), None);
     }
 }

@@ -99,6 +99,6 @@ mod tests {
         let mut p95 = watch(quantile(Metric::Ttft, 0.95, Op::Less));
         let lost = (1..=100).find(|_| p95.take(true)).unwrap();
         assert_eq!((p95.seen(), p95.check().op), ((lost, lost), Op::Less));
-        assert!((2..=5).contains(&lost), "{lost}");
+        assert!((8..=12).contains(&lost), "{lost}: each may share its luck with two more");
     }
 }

@@ -1,8 +1,10 @@
 //! What earlier runs, or a table in the scenario, say about a figure; and the limits that rest on it.
 //!
-//! A baseline file (`llmscen/baseline/1`) holds, for each case, each statistic of each metric: the value, the samples behind it
-//! and its one-sided bounds at the levels of `confidences`. A check at another level takes those of the next higher one, which
-//! is on the safe side; `docs/baselines.md` describes the file.
+//! A baseline file (`llmscen/baseline/2`) holds, for each case, each statistic of each metric: its value in each of the runs, and of
+//! the newest run the samples behind it and its one-sided bounds at the levels of `confidences`. A check at another level takes
+//! those of the next higher one, which is on the safe side; `docs/baselines.md` describes the file.
+
+mod history;
 
 use crate::model::labels::Scalar;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
@@ -10,7 +12,16 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The format's name and version, the value of `schema`.
-pub const BASELINE_SCHEMA: &str = "llmscen/baseline/1";
+pub const BASELINE_SCHEMA: &str = "llmscen/baseline/2";
+
+/// The format before it, of a single run; it is still read.
+pub const SINGLE_SCHEMA: &str = "llmscen/baseline/1";
+
+/// Runs that a baseline keeps at most, the newest ones.
+pub const KEPT: usize = 20;
+
+/// Runs from which on an objective is decided by how they vary.
+pub const SPREAD: usize = 5;
 
 /// The levels at which a baseline holds bounds.
 pub const LEVELS: [f64; 3] = [0.90, 0.95, 0.99];
@@ -46,6 +57,19 @@ pub struct Known {
     pub high: Option<f64>,
     /// Samples behind it; None where nobody said.
     pub n: Option<u64>,
+    /// How it varied from run to run; None where the runs were too few for that.
+    #[serde(default)]
+    pub spread: Option<Spread>,
+}
+
+/// How a figure varied from run to run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Runs.
+    pub runs: u32,
+    /// How far one more run may lie from their mean: t·s·√(1 + 1/runs) at the check's confidence, of the logarithms, or of shares
+    /// themselves.
+    pub reach: f64,
 }
 
 /// The right side of a limit such as `<= 1.10 * baseline`.
@@ -68,30 +92,61 @@ impl Relative {
 }
 
 /// A baseline.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "Stored")]
 pub struct Baseline {
-    /// [`BASELINE_SCHEMA`].
-    pub schema: String,
     /// Name of the scenario.
     pub name: String,
-    /// The run that it was taken from.
+    /// What the plan said about target, requests, data and load: dotted path → value as text.
+    pub plan: BTreeMap<String, String>,
+    /// The levels of the bounds, ascending.
+    pub confidences: Vec<f64>,
+    /// The runs that it was taken from, the oldest first.
+    pub runs: Vec<BaselineRun>,
+    /// The cases, in plan order.
+    pub cases: Vec<BaselineCase>,
+}
+
+/// A run of a baseline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BaselineRun {
+    /// Its id.
     pub run_id: String,
     /// Its start, RFC 3339.
     pub started_at: String,
     /// Version of the tool that made it.
     pub tool_version: String,
-    /// Digest of the run's plan.
+    /// Digest of its plan.
     pub plan_id: String,
-    /// The run's seed.
+    /// Its seed.
     pub seed: u64,
     /// The machine that produced the load: host, processor, cores.
     pub machine: String,
-    /// What the plan said about target, requests, data and load: dotted path → value as text.
-    pub plan: BTreeMap<String, String>,
-    /// The levels of the bounds, ascending.
-    pub confidences: Vec<f64>,
-    /// The cases, in plan order.
-    pub cases: Vec<BaselineCase>,
+}
+
+/// A baseline as a file has it: of a single run, which `run` is then, or of several.
+#[derive(Deserialize)]
+struct Stored {
+    name: String,
+    #[serde(flatten)]
+    run: Option<BaselineRun>,
+    plan: BTreeMap<String, String>,
+    confidences: Vec<f64>,
+    #[serde(default)]
+    runs: Vec<BaselineRun>,
+    cases: Vec<BaselineCase>,
+}
+
+impl From<Stored> for Baseline {
+    fn from(stored: Stored) -> Baseline {
+        let Stored { name, run, plan, confidences, runs, mut cases } = stored;
+        let runs = if runs.is_empty() { run.into_iter().collect() } else { runs };
+        if runs.len() == 1 {
+            let figures = cases.iter_mut().flat_map(|case| &mut case.metrics).map(|(_, figure)| figure);
+            figures.filter(|figure| figure.runs.is_empty()).for_each(|figure| figure.runs = vec![Some(figure.value)]);
+        }
+        Baseline { name, plan, confidences, runs, cases }
+    }
 }
 
 /// One case of a baseline.
@@ -113,9 +168,9 @@ pub struct BaselineCase {
 }
 
 /// One statistic of one metric.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The value, in the metric's unit; a share 0..=1.
+    /// The value, in the metric's unit; a share 0..=1. It, its samples and its bounds are of the newest run that has it.
     pub value: f64,
     /// Samples behind it.
     pub n: u64,
@@ -125,6 +180,9 @@ pub struct Figure {
     /// Its upper bounds, likewise.
     #[serde(default)]
     pub high: Vec<Option<f64>>,
+    /// The value in each run of the baseline, the oldest first; None for a run without it.
+    #[serde(default)]
+    pub runs: Vec<Option<f64>>,
 }
 
 /// A mapping in the order of the text.
@@ -157,8 +215,11 @@ impl Baseline {
         if let Some((_, own)) = twin {
             return Some(format!("it has the case `{}` twice", own.id));
         }
+        if self.runs.is_empty() {
+            return Some("it names no run".to_owned());
+        }
         let all = self.cases.iter().flat_map(|case| case.metrics.iter().map(move |(name, figure)| (case, name, figure)));
-        let mut wrong = all.filter_map(|(case, name, figure)| Some((case, name, figure.flaw(levels.len())?)));
+        let mut wrong = all.filter_map(|(case, name, figure)| Some((case, name, figure.flaw(levels.len(), self.runs.len())?)));
         wrong.next().map(|(case, name, why)| format!("`{name}` of `{}` {why}", case.id))
     }
 }
@@ -171,8 +232,8 @@ impl BaselineCase {
 }
 
 impl Figure {
-    /// What is wrong with it beside so many levels.
-    fn flaw(&self, levels: usize) -> Option<&'static str> {
+    /// What is wrong with it beside so many levels and runs.
+    fn flaw(&self, levels: usize, runs: usize) -> Option<&'static str> {
         let fits = |bounds: &[Option<f64>]| bounds.is_empty() || bounds.len() == levels;
         let holds = |bounds: &[Option<f64>], under: bool| {
             bounds
@@ -182,6 +243,8 @@ impl Figure {
         };
         match () {
             () if !self.value.is_finite() || self.value < 0.0 => Some("is no measured value"),
+            () if self.runs.iter().flatten().any(|value| !value.is_finite() || *value < 0.0) => Some("is no measured value"),
+            () if self.runs.len() != runs => Some("has not one value for each of `runs`"),
             () if !fits(&self.low) || !fits(&self.high) => Some("has not one bound for each of `confidences`"),
             () if !holds(&self.low, true) || !holds(&self.high, false) => Some("does not lie between its bounds"),
             () => None,
@@ -196,7 +259,7 @@ impl Figure {
     /// The figure with its bounds at a place of `confidences`; None: as a point.
     pub fn known(&self, place: Option<usize>) -> Known {
         let at = |bounds: &[Option<f64>]| place.and_then(|place| bounds.get(place).copied().flatten());
-        Known { value: self.value, low: at(&self.low), high: at(&self.high), n: Some(self.n) }
+        Known { value: self.value, low: at(&self.low), high: at(&self.high), n: Some(self.n), spread: None }
     }
 }
 
@@ -206,31 +269,19 @@ mod tests {
 
     #[test]
     fn a_level_takes_the_bounds_of_the_next_higher_one() {
-        let baseline = Baseline {
-            schema: String::new(),
-            name: String::new(),
-            run_id: String::new(),
-            started_at: String::new(),
-            tool_version: String::new(),
-            plan_id: String::new(),
-            seed: 0,
-            machine: String::new(),
-            plan: BTreeMap::new(),
-            confidences: LEVELS.to_vec(),
-            cases: Vec::new(),
-        };
+        let baseline = Baseline { confidences: LEVELS.to_vec(), ..Baseline::default() };
         assert_eq!([0.6, 0.9, 0.92, 0.95, 0.99, 0.995].map(|level| baseline.level(level)), {
             [Some(0), Some(0), Some(1), Some(1), Some(2), None]
         });
-        let figure = Figure { value: 5.0, n: 9, low: vec![Some(4.0), None], high: vec![Some(6.0), Some(7.0)] };
-        assert_eq!(figure.known(Some(1)), Known { value: 5.0, low: None, high: Some(7.0), n: Some(9) });
-        assert_eq!(figure.known(None), Known { value: 5.0, low: None, high: None, n: Some(9) });
+        let figure = Figure { value: 5.0, n: 9, low: vec![Some(4.0), None], high: vec![Some(6.0), Some(7.0)], runs: Vec::new() };
+        assert_eq!(figure.known(Some(1)), Known { value: 5.0, low: None, high: Some(7.0), n: Some(9), spread: None });
+        assert_eq!(figure.known(None), Known { value: 5.0, low: None, high: None, n: Some(9), spread: None });
     }
 
     #[test]
     fn what_nobody_can_have_measured_is_found() {
         let flaw = |levels: &[f64], value: f64, low: f64, twice: bool| {
-            let figure = Figure { value, n: 9, low: vec![Some(low)], high: vec![None] };
+            let figure = Figure { value, n: 9, low: vec![Some(low)], high: vec![None], runs: vec![Some(value)] };
             let case = BaselineCase {
                 id: "a".into(),
                 labels: BTreeMap::new(),
@@ -240,7 +291,7 @@ mod tests {
                 metrics: vec![("ttft.p50".into(), figure)],
             };
             let text = serde_json::json!({
-                "schema": BASELINE_SCHEMA, "name": "", "run_id": "", "started_at": "", "tool_version": "", "plan_id": "",
+                "schema": SINGLE_SCHEMA, "name": "", "run_id": "", "started_at": "", "tool_version": "", "plan_id": "",
                 "seed": 0, "machine": "", "plan": {}, "confidences": levels, "cases": [],
             });
             let baseline: Baseline = serde_json::from_value(text).unwrap();
@@ -257,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_multiple_has_no_dust() {
-        let known = Some(Known { value: 512.0, low: None, high: None, n: None });
+        let known = Some(Known { value: 512.0, low: None, high: None, n: None, spread: None });
         assert_eq!(Relative { to: Against::Baseline, factor: 1.1, known }.limit(), 563.2);
         assert!(Relative { to: Against::Baseline, factor: 1.1, known: None }.limit().is_nan());
     }

@@ -221,6 +221,9 @@ impl Ruling {
     }
 }
 
+/// Version of the rules that verdicts follow: 2 since samples count by their effective number.
+pub const VERDICT_RULES: u64 = 2;
+
 /// What was ruled about one check of one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -235,6 +238,9 @@ pub struct Verdict {
     pub bound: Option<f64>,
     /// Samples behind it.
     pub n: u64,
+    /// Independent samples that carry as much information as the `n` correlated ones; None where the rule is not one on counts.
+    #[serde(default)]
+    pub effective_n: Option<f64>,
     /// Inconclusive: samples needed in all if what was seen so far goes on, where that can be said.
     pub need: Option<u64>,
     /// One line of reason where the numbers do not speak for themselves.

@@ -64,9 +64,10 @@ impl Correction {
 pub enum Finding {
     /// More than noise, worse, and past what is allowed.
     Regression,
-    /// More than noise and worse, within what is allowed.
-    Worse,
-    /// More than noise and better.
+    /// More than noise, and no more than what is allowed, whether better or worse.
+    #[serde(rename = "within_tolerance")]
+    Within,
+    /// More than noise, and better by more than what is allowed.
     Better,
     /// No more than noise.
     Noise,
@@ -79,7 +80,7 @@ impl Finding {
     pub fn name(self) -> &'static str {
         match self {
             Finding::Regression => "REGRESSION",
-            Finding::Worse => "worse",
+            Finding::Within => "within tolerance",
             Finding::Better => "better",
             Finding::Noise => "noise",
             Finding::Unknown => "unknown",
@@ -98,6 +99,8 @@ pub struct Reading {
     pub n: u64,
     /// How many values say as much as one that is independent of all others, at least 1.
     pub design: f64,
+    /// Runs, or rounds on restarted servers, behind it, each of which is one value; 0: it is of one run by its requests.
+    pub replicates: u32,
 }
 
 /// One measure of one case, of one run against the base.
@@ -107,7 +110,7 @@ pub struct Contrast {
     pub case: String,
     /// What is compared.
     pub measure: Measure,
-    /// Index of the run in [`Comparison::runs`]; the base is 0.
+    /// Index of the side in [`Comparison::sides`]; the base is 0.
     pub run: usize,
     /// Of the base.
     pub base: Reading,
@@ -125,7 +128,7 @@ pub struct Contrast {
     pub effect: Option<Effect>,
     /// What it comes to.
     pub finding: Finding,
-    /// Why it is unknown.
+    /// Why it is unknown, or must not be called a change.
     pub note: Option<String>,
 }
 
@@ -159,8 +162,10 @@ pub struct Difference {
 /// One of the runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// `A` is the base, then `B`, `C`, …
+    /// `A` is the base, then `B`, `C`, …; `A1`, `A2` where a side has several.
     pub label: String,
+    /// Index of its side in [`Comparison::sides`].
+    pub side: usize,
     /// Its folder, as it was named.
     pub folder: String,
     /// What it measured: manifest, verdict and cases.
@@ -170,13 +175,15 @@ pub struct Run {
 /// Runs side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The runs, the base first.
+    /// The runs, those of the base first.
     pub runs: Vec<Run>,
-    /// What was compared, in the order of cases, measures and runs.
+    /// The labels of what is compared, the base first: a run each, or several.
+    pub sides: Vec<String>,
+    /// What was compared, in the order of cases, measures and sides.
     pub contrasts: Vec<Contrast>,
     /// How the plans differ from the base's, run by run from the second on.
     pub differences: Vec<Vec<Difference>>,
-    /// Cases that are not in both, as (label of the run that has it, case id).
+    /// Cases that are not in both, as (label of the side that has it, case id).
     pub alone: Vec<(String, String)>,
     /// What a reader must know.
     pub notes: Vec<String>,
@@ -199,13 +206,23 @@ impl Comparison {
     /// Whether too little was compared to say that nothing got worse: nothing could be tested, a case of the base is not in
     /// every run, or of some case nothing but errors could be told.
     pub fn open(&self) -> bool {
-        let base = self.runs.first().map_or("", |run| run.label.as_str());
+        let base = self.sides.first().map_or("", String::as_str);
         let told = |own: &Contrast| own.finding != Finding::Unknown;
         let same = |a: &&Contrast, b: &&Contrast| (&a.case, a.run) == (&b.case, b.run);
         let mut figures: Vec<&Contrast> = self.contrasts.iter().filter(|own| own.measure.metric != Metric::ErrorRate).collect();
         figures.sort_by(|a, b| (&a.case, a.run).cmp(&(&b.case, b.run)));
         let mute = figures.chunk_by(|a, b| same(a, b)).any(|own| !own.iter().any(|one| told(one)));
         self.tests == 0 || self.alone.iter().any(|(run, _)| run == base) || mute
+    }
+
+    /// The most replicates that a figure of a side has: runs, or rounds on restarted servers; 0 where it is one run by its requests.
+    pub fn replicates(&self, side: usize) -> u32 {
+        let of = |own: &Contrast| match side {
+            0 => own.base.replicates,
+            side if own.run == side => own.other.replicates,
+            _ => 0,
+        };
+        self.contrasts.iter().map(of).max().unwrap_or(0)
     }
 
     /// Whether a run is not sound, or did not come to its end.
@@ -228,7 +245,7 @@ mod tests {
     #[test]
     fn less_of_what_should_be_more_is_worse() {
         let contrast = |metric, base, other| {
-            let reading = |value| Reading { value: Some(value), bounds: None, n: 1, design: 1.0 };
+            let reading = |value| Reading { value: Some(value), bounds: None, n: 1, design: 1.0, replicates: 0 };
             let (base, other) = (reading(base), reading(other));
             let measure = Measure { metric, stat: None };
             let (ratio, difference, p, p_adjusted) = (None, None, None, None);

@@ -1,6 +1,7 @@
 //! Where prompts come from.
 
 use crate::model::request::Quantity;
+use crate::model::seed::Seed;
 use crate::model::target::Secret;
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -235,6 +236,8 @@ pub struct DatasetSpec {
     /// Put a text that is unique to the seed and the request in front of each prompt, so that no prefix cache knows it;
     /// synthetic prompts draw each a beginning of their own instead of a shared one.
     pub cache_bust: bool,
+    /// What those texts and beginnings are drawn from; None: the seed of the run.
+    pub cache_seed: Option<Seed>,
     /// The length that texts are brought to.
     pub shape: Option<TextShape>,
     /// The turns of conversations; None: one request a row.
@@ -258,6 +261,7 @@ impl DatasetSpec {
             columns: BTreeMap::new(),
             strict: false,
             cache_bust: false,
+            cache_seed: None,
             shape: None,
             turns: None,
         }

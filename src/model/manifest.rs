@@ -6,7 +6,7 @@ use crate::model::search::Part as ProbePart;
 use crate::model::server::{ServerEnd, Startup};
 use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The machine that produced the load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -113,6 +113,9 @@ pub struct Part {
     /// After how long the managed server that it was played on had been ready, whichever part that was started for.
     #[serde(default)]
     pub served_ready: Option<Nanos>,
+    /// Which start of a managed server it was played on, counted over the run from 1; None without one, and in older runs.
+    #[serde(default)]
+    pub server_start: Option<u32>,
     /// How the managed server ended by itself, if so.
     #[serde(default)]
     pub server_end: Option<ServerEnd>,
@@ -124,6 +127,14 @@ pub struct Part {
     pub untold: Vec<String>,
 }
 
+impl Part {
+    /// Whether these parts of one case are several, each on a start of the managed server of its own.
+    pub fn restarted(parts: &[Part]) -> bool {
+        let starts: BTreeSet<u32> = parts.iter().filter_map(|part| part.server_start).collect();
+        parts.len() > 1 && starts.len() == parts.len()
+    }
+}
+
 /// The tool's own health during one part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vitals {
@@ -133,6 +144,9 @@ pub struct Vitals {
     pub stall_ms_max: f64,
     /// What more than 1 % of the ticks are late by at 95 % confidence, milliseconds; None for too few ticks, or an earlier run.
     pub stall_ms_sure: Option<f64>,
+    /// The stalls of each worker thread; None of an earlier run, which knows the figures above alone.
+    #[serde(default)]
+    pub stalls: Option<Vec<WorkerStalls>>,
     /// CPU time of each worker thread over wall time, 0..=1.
     pub cpu_shares: Vec<f64>,
     /// Resident memory at its highest, bytes: since the process began, or of a round with a model in this process, of its batches.
@@ -143,4 +157,50 @@ pub struct Vitals {
     pub bytes_in_per_s: f64,
     /// Bytes sent per second of wall time.
     pub bytes_out_per_s: f64,
+}
+
+/// The stalls of one worker thread during one part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStalls {
+    /// Mean lateness at a random instant, milliseconds: the sum of length² / 2 over all stalls, per time.
+    pub frozen_ms: f64,
+    /// Share of the time in which it was stalled: the sum of all lengths, per time.
+    pub shut: f64,
+    /// Ticks that both are taken from.
+    pub ticks: u64,
+    /// Stalls of 1 ms or more.
+    pub count: u64,
+    /// The longest of them, at most [`WorkerStalls::KEPT`], in the order of their ends.
+    pub longest: Vec<Stall>,
+}
+
+impl WorkerStalls {
+    /// Stalls that are kept of a worker: the sums are over all.
+    pub const KEPT: usize = 1000;
+}
+
+/// A span in which a worker thread read nothing. In nanoseconds after the part's time zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 4]", into = "[u64; 4]")]
+pub struct Stall {
+    /// Its begin.
+    pub from: u64,
+    /// Its end: when the ticker ran again.
+    pub to: u64,
+    /// For how long before its end the thread had the processor: it may have read what was waiting by then.
+    pub busy: u64,
+    /// For how long it had the processor from its end until the first tick that was on time: it may still have read it then.
+    pub after: u64,
+}
+
+impl From<[u64; 4]> for Stall {
+    fn from([from, to, busy, after]: [u64; 4]) -> Stall {
+        Stall { from, to, busy, after }
+    }
+}
+
+impl From<Stall> for [u64; 4] {
+    fn from(stall: Stall) -> [u64; 4] {
+        [stall.from, stall.to, stall.busy, stall.after]
+    }
 }

@@ -26,6 +26,8 @@ pub enum Needs {
     Gpus,
     /// An open loop.
     OpenLoop,
+    /// A stream of reasoning and an answer.
+    Reasoning,
     /// Conversations.
     Turns,
     /// Requests that hold several inputs.
@@ -76,6 +78,8 @@ metrics! {
     Ttft "ttft" "ttft_ms" Millis Request Stream false;
     /// first_token − sent.
     TtftService "ttft_service" "ttft_service_ms" Millis Request Stream false;
+    /// The first token that is not reasoning − intended, where there is reasoning.
+    TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning false;
     /// first_chunk − sent.
     Ttfc "ttfc" "ttfc_ms" Millis Request Nothing false;
     /// Gaps between successive token events.
@@ -128,15 +132,15 @@ metrics! {
     ServerDecode "server_decode" "server_decode_ms" Millis Request ServerTimes false;
     /// The server's own word: all of it.
     ServerTotal "server_total" "server_total_ms" Millis Request ServerTimes false;
-    /// ok / window.
+    /// Ok requests that ended in the throughput window / its length.
     RequestThroughput "request_throughput" "request_throughput" RequestsPerSecond Case Nothing true;
-    /// Inputs of ok requests / window.
+    /// Inputs of ok requests that ended in the throughput window / its length.
     ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items true;
-    /// Sessions of which every turn succeeded / window.
+    /// Sessions of which every turn succeeded, and that ended in the throughput window / its length.
     SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns true;
-    /// Output tokens of ok requests / window.
+    /// Output tokens of ok requests that arrived in the throughput window / its length.
     OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing true;
-    /// Prompt and output tokens of ok requests / window.
+    /// Prompt and output tokens of ok requests that arrived in the throughput window / its length.
     TotalTps "total_tps" "total_tps" TokensPerSecond Case Nothing true;
     /// Mean over ok requests of output_tokens / e2e.
     OutputTpsPerUser "output_tps_per_user" "output_tps_per_user" TokensPerSecond Case Nothing true;
@@ -154,7 +158,7 @@ metrics! {
     RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing true;
     /// (scheduled − ok) / scheduled.
     ErrorRate "error_rate" "error_rate" Share Case Nothing false;
-    /// Ok requests that meet every per-request limit, per second.
+    /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing true;
     /// From the start of the managed server's process until it was ready; the mean of its starts.
     Startup "startup" "startup_s" Seconds Case ManagedServer false;
@@ -166,9 +170,28 @@ metrics! {
     Mbu "mbu" "mbu" Share Case Hardware true;
     /// Length of the measured window.
     Window "window" "window_s" Seconds Case Nothing true;
+    /// Length of the window that throughputs are over: without the start and the drain.
+    ThroughputWindow "throughput_window" "throughput_window_s" Seconds Case Nothing true;
+    /// All ok requests / the measured window, its drain included.
+    RequestThroughputWithDrain "request_throughput_with_drain" "request_throughput_with_drain" RequestsPerSecond Case Nothing true;
+    /// Output tokens of all ok requests / the measured window, its drain included.
+    OutputTpsWithDrain "output_tps_with_drain" "output_tps_with_drain" TokensPerSecond Case Nothing true;
+    /// Prompt and output tokens of all ok requests / the measured window, its drain included.
+    TotalTpsWithDrain "total_tps_with_drain" "total_tps_with_drain" TokensPerSecond Case Nothing true;
 }
 
 impl Metric {
+    /// Throughputs over the time of sending, without the drain.
+    pub const WINDOWED: [Metric; 7] = [
+        Metric::RequestThroughput,
+        Metric::ItemThroughput,
+        Metric::SessionThroughput,
+        Metric::OutputTps,
+        Metric::TotalTps,
+        Metric::OutputTpsPerGpu,
+        Metric::GoodputRate,
+    ];
+
     /// The metric of that SLO name.
     pub fn parse(name: &str) -> Option<Metric> {
         Metric::ALL.iter().copied().find(|metric| metric.name() == name)

@@ -19,6 +19,7 @@ pub mod local;
 pub mod manifest;
 pub mod metric;
 pub mod mix;
+pub mod noise;
 pub mod outcome;
 pub mod peer;
 pub mod picture;

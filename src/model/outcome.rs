@@ -142,6 +142,8 @@ pub struct Failure {
 impl Failure {
     /// In the message of a connection that this side had no file left for: none of the server's doing.
     pub const NO_FILES: &str = "this process may open no more files";
+    /// In the message of a connection that this machine had no port left for.
+    pub const NO_PORTS: &str = "this machine has no free port to connect from";
     /// Characters of a message that are kept.
     pub const MAX_MESSAGE: usize = 500;
 
@@ -223,6 +225,8 @@ pub struct Timeline {
     pub choices: Vec<u32>,
     /// The tokens in each of them, where the server's running count tells; otherwise empty.
     pub weights: Vec<u32>,
+    /// How many of the token events came before the first one with more than reasoning.
+    pub reasoning: u32,
     /// The response was complete, or the failure was known.
     pub end: Nanos,
 }

@@ -18,22 +18,29 @@ use crate::model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// When the self-audit calls a case invalid.
+/// What the self-audit accepts, and from where on it doubts a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AuditLimits {
-    /// Schedule lag at p99 at the most.
+    /// Send delays do not count where their p99 is at most this.
     pub lag_p99: Nanos,
-    /// Achieved over offered rate at the least, as a share.
+    /// Least share of the offered rate that must be sent.
     pub achieved: f64,
-    /// CPU of one worker thread at the most, as a share of a core.
+    /// Greatest share of a core that a worker thread may use.
     pub cpu: f64,
-    /// Lateness of the worker threads' ticker at p99 at the most.
+    /// Stalls of a worker thread that are at most this long do not count.
     pub stall_p99: Nanos,
+    /// Greatest share of their time that the users of a closed loop may wait for the load generator.
+    pub idle: f64,
+    /// Greatest share of the time in which a worker thread may be stalled.
+    pub stalled: f64,
+    /// Greatest share of unique prompts that may come from the server's cache.
+    pub cache: f64,
 }
 
 impl Default for AuditLimits {
     fn default() -> AuditLimits {
-        AuditLimits { lag_p99: Nanos::from_millis(5), achieved: 0.98, cpu: 0.90, stall_p99: Nanos::from_millis(5) }
+        let accepted = Nanos::from_millis(1);
+        AuditLimits { lag_p99: accepted, achieved: 0.98, cpu: 0.90, stall_p99: accepted, idle: 0.10, stalled: 0.05, cache: 0.01 }
     }
 }
 
@@ -173,6 +180,8 @@ pub struct Plan {
     pub quests: Vec<Quest>,
     /// Times that each case runs, interleaved.
     pub rounds: u32,
+    /// Whether each round after the first begins with a new start of the managed server.
+    pub restart: bool,
     /// Rest between cases.
     pub pause: Nanos,
     /// When a measurement is not sound.

@@ -1,6 +1,6 @@
 //! What a report says: every number in place, nothing left to compute but its form.
 
-use crate::model::check::Verdict;
+use crate::model::check::{Ruling, Verdict};
 use crate::model::ending::{Aborted, Saturated};
 use crate::model::labels::Labels;
 use crate::model::local::LocalPart;
@@ -21,10 +21,30 @@ use std::fmt;
 /// How a reason begins that lies in the run's course and not in the tool's speed.
 pub const OFF_PLAN: &str = "the run did not happen as planned: ";
 
+/// How a reason begins where prompts that are unique in the run came from the server's cache.
+pub const CACHED: &str = "the server answered from its prefix cache: ";
+
+/// One objective as measured, and at both ends of what the load generator's stalls and delays leave open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObjectiveAudit {
+    /// The objective.
+    pub expr: String,
+    /// Verdict on the values as measured.
+    pub measured: Ruling,
+    /// With the server as slow as the measurement allows; None where nothing of it was late.
+    pub slow: Option<Ruling>,
+    /// With the server as fast as the measurement allows; None in the same case.
+    pub fast: Option<Ruling>,
+    /// The observed values of the three.
+    pub observed: [Option<f64>; 3],
+    /// Why its verdict is INVALID; empty where it stands.
+    pub reasons: Vec<String>,
+}
+
 /// The self-audit of one case over its rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Audit {
-    /// Whether the measurement is sound.
+    /// Whether every value of the case is the server's; where not, some verdicts may stand.
     pub valid: bool,
     /// Schedule lag, milliseconds.
     pub schedule_lag_ms_p50: Option<f64>,
@@ -38,6 +58,22 @@ pub struct Audit {
     pub stall_ms_p99: Option<f64>,
     /// Ticker lateness at most.
     pub stall_ms_max: Option<f64>,
+    /// Stalls of 1 ms or more, over all worker threads and rounds; None of an earlier run.
+    pub stalls: Option<u64>,
+    /// Share of the time in which a worker thread was stalled: the worst worker and round.
+    pub stalled: Option<f64>,
+    /// Mean lateness at a random instant, milliseconds: of the same.
+    pub frozen_ms: Option<f64>,
+    /// Share of their time that the users of a closed loop waited for the load generator; None for an open loop.
+    pub idle: Option<f64>,
+    /// Share of the prompt tokens that came from the server's cache; None where the server does not report it.
+    pub cached: Option<f64>,
+    /// The same of prompts that the plan calls unique, without what all prompts begin with.
+    pub cached_unique: Option<f64>,
+    /// What shows why the load generator was late.
+    pub cause: Option<String>,
+    /// The objectives, in the order of the verdicts; empty where nothing can be said of a single one.
+    pub objectives: Vec<ObjectiveAudit>,
     /// Busiest worker's share of a core.
     pub cpu_share_max: Option<f64>,
     /// Resident memory of the tool at its highest, bytes.
@@ -50,7 +86,7 @@ pub struct Audit {
     pub bytes_out_per_s: Option<f64>,
     /// Arrivals that found no room.
     pub dropped: u64,
-    /// Why it is not valid; empty where it is.
+    /// Why not every value is the server's; empty where they all are.
     pub reasons: Vec<String>,
 }
 
@@ -171,6 +207,15 @@ pub struct SpeedRow {
     pub of_device: bool,
 }
 
+/// The start of an open loop that was not measured, over all rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Discarded {
+    /// Requests.
+    pub requests: u64,
+    /// Seconds of their schedule.
+    pub seconds: f64,
+}
+
 /// Everything that is said about one case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CaseReport {
@@ -186,6 +231,8 @@ pub struct CaseReport {
     pub load_axis: &'static str,
     /// Rounds that ran.
     pub rounds: u32,
+    /// Whether there are several, each on a start of the managed server of its own.
+    pub restarted: bool,
     /// Counts.
     pub counts: Counts,
     /// Case-level metrics; absent ones do not exist.
@@ -204,6 +251,8 @@ pub struct CaseReport {
     pub prompt_lengths: Option<PromptLengths>,
     /// Where the dataset ended it before its load did, if so.
     pub dataset_end: Option<DatasetEnd>,
+    /// The start that was not measured, if so.
+    pub discarded: Option<Discarded>,
     /// Self-audit.
     pub audit: Audit,
     /// The limit by whose loss it was given up, if so.
@@ -212,6 +261,8 @@ pub struct CaseReport {
     pub saturated: Option<Saturated>,
     /// Rulings.
     pub verdicts: Vec<Verdict>,
+    /// Whether its objectives are those of its stages, or of the case that it is a stage of.
+    pub judged_elsewhere: bool,
     /// One example per kind of failure, most frequent first.
     pub failures: Vec<FailureExample>,
     /// Over time.
@@ -236,6 +287,12 @@ impl CaseReport {
     /// Whether it is a stage of the case before it, whose requests are counted there too.
     pub fn is_stage(&self) -> bool {
         self.labels.get(STAGE).is_some()
+    }
+
+    /// Whether one of its verdicts is INVALID, or its values are where nothing is judged by them.
+    pub fn is_invalid(&self) -> bool {
+        let by_verdict = || self.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Invalid);
+        if self.verdicts.is_empty() { !self.audit.valid && !self.judged_elsewhere } else { by_verdict() }
     }
 
     /// Where its dataset ended before the requests that the scenario asks for.
@@ -278,6 +335,6 @@ pub struct Report {
     pub searches: Vec<SearchReport>,
     /// What to do about failed requests: a sentence for each cause.
     pub hints: Vec<String>,
-    /// What the self-audits were held against.
+    /// What the self-audits accept.
     pub audit: AuditLimits,
 }

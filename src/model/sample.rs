@@ -139,8 +139,57 @@ pub struct Row {
     pub values: Values,
     /// Gaps between its token events, in milliseconds.
     pub gaps: Vec<f64>,
+    /// Its scheduled send, in seconds after the start of its round's window; 0 outside a [`Sample`].
+    pub scheduled_s: f64,
     /// How long it kept its user busy, whatever came of it: `end` − `sent` in milliseconds, 0 where it was never sent.
     pub busy_ms: f64,
+}
+
+/// What arrived in one part of a round's window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amounts {
+    /// Requests that ended, whatever became of them.
+    pub ended: f64,
+    /// Those that succeeded.
+    pub requests: f64,
+    /// Their inputs.
+    pub items: f64,
+    /// Output tokens.
+    pub output: f64,
+    /// Prompt and output tokens.
+    pub total: f64,
+}
+
+impl Amounts {
+    /// Adds another one to it.
+    pub fn add(&mut self, other: Amounts) {
+        self.ended += other.ended;
+        self.requests += other.requests;
+        self.items += other.items;
+        self.output += other.output;
+        self.total += other.total;
+    }
+
+    /// What counts towards this throughput; 0 for every other metric.
+    pub fn of(&self, throughput: Metric) -> f64 {
+        match throughput {
+            Metric::RequestThroughput => self.requests,
+            Metric::ItemThroughput => self.items,
+            Metric::OutputTps | Metric::OutputTpsPerGpu => self.output,
+            Metric::TotalTps => self.total,
+            _ => 0.0,
+        }
+    }
+}
+
+/// What arrived in the window of one round of the requests that share all of their tags, warm-up among them: it loads the
+/// server like any other request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Flow {
+    /// A row with these tags, and nothing else.
+    pub like: Row,
+    /// By parts of the window, as many as a round is cut into; those in which nothing arrived are absent.
+    pub bins: BTreeMap<u16, Amounts>,
 }
 
 /// All measured requests of one case, and the windows they ran in.
@@ -150,6 +199,10 @@ pub struct Sample {
     pub rows: Vec<Row>,
     /// Length of the measured window of each round, in seconds.
     pub windows: Vec<f64>,
+    /// Length of the window of each round that throughputs are over, in seconds; without the drain.
+    pub sending: Vec<f64>,
+    /// What arrived in them.
+    pub flows: Vec<Flow>,
     /// Case-level metrics that exist, in their units.
     pub scalars: BTreeMap<Metric, f64>,
     /// Distributions of the per-request and per-gap metrics that exist, over ok rows.
@@ -158,7 +211,7 @@ pub struct Sample {
     pub signals: BTreeMap<Signal, SignalStat>,
     /// Counts.
     pub counts: Counts,
-    /// Requests that failed for want of a file to open a connection with.
+    /// Requests that failed because this machine had no file or port to open a connection with.
     pub without_file: u64,
 }
 

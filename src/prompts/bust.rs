@@ -1,6 +1,6 @@
 //! `cache_bust`: words of its own in front of each prompt, so that no prefix cache knows it.
 //!
-//! They are drawn from the seed and the number of the session in the whole plan, and go in front of what the model reads
+//! They are drawn from `cache_seed` and the number of the session in the whole plan, and go in front of what the model reads
 //! first: the system message where there is one. The turns behind the first go on from there and need none. Synthetic
 //! prompts get none: those that share a beginning draw one for each prompt instead, so that their lengths stay exact, and
 //! the others begin with words of their own already.
@@ -27,6 +27,7 @@ pub fn over(inner: Box<dyn Prompts>, setting: &Setting<'_>, notes: &mut Vec<Stri
     }
     match setting.spec.source {
         Source::Prefix { .. } | Source::Random { shared_prefix: 1.., .. } => return inner,
+        Source::Random { .. } | Source::SpeedBenchmark { .. } if setting.spec.cache_seed.is_some() => return inner,
         Source::Random { .. } | Source::SpeedBenchmark { .. } => {
             notes.push("`cache_bust` changes nothing here: each prompt is drawn anew, and none share a beginning".into());
             return inner;
@@ -34,7 +35,7 @@ pub fn over(inner: Box<dyn Prompts>, setting: &Setting<'_>, notes: &mut Vec<Stri
         _ => {}
     }
     let (system, tokenizer) = (setting.spec.system.clone(), setting.tokenizer.clone());
-    let edit = Busted { system, tokenizer, seed: setting.seed.child("bust") };
+    let edit = Busted { system, tokenizer, seed: setting.bust.child("bust") };
     Box::new(Edited { inner, edit, first: setting.first })
 }
 

@@ -135,6 +135,8 @@ impl std::fmt::Debug for Opened {
 struct Setting<'a> {
     spec: &'a DatasetSpec,
     seed: Seed,
+    /// What `cache_bust` draws from.
+    bust: Seed,
     first: u64,
     tokenizer: Option<Arc<Tokenizer>>,
     cache: &'a CacheDir,
@@ -177,7 +179,13 @@ pub fn open(
 ) -> Result<Opened, PromptError> {
     let mut notes = Vec::new();
     let tokenizer = tokenizer(spec, cache, progress, &mut notes)?;
-    let setting = Setting { spec, seed: seed.child("dataset"), first, tokenizer: tokenizer.clone(), cache, progress };
+    let bust = spec.cache_seed.filter(|_| spec.cache_bust).unwrap_or(seed).child("dataset");
+    // Of rows of a file only the words in front are new in each run: the same questions are comparable.
+    let seed = match spec.source {
+        Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. } => bust,
+        _ => seed.child("dataset"),
+    };
+    let setting = Setting { spec, seed, bust, first, tokenizer: tokenizer.clone(), cache, progress };
     let prompts: Box<dyn Prompts> = match &spec.source {
         Source::Prompt(text) => Box::new(prompt::open(text, &setting)?),
         Source::Random { tokens, shared_prefix } => Box::new(random::open(tokens, *shared_prefix, &setting, &mut notes)?),

@@ -6,8 +6,9 @@ use crate::model::compare::{Measure, Run};
 use crate::model::manifest::{Manifest, Part};
 use crate::model::plan::{Case, Plan};
 use crate::model::report::CaseReport;
+use crate::model::sample::Sample;
 use crate::run::error::RunError;
-use crate::run::reckon::{Judged, concluded, judged, of_stage, ran};
+use crate::run::reckon::{Judged, concluded, judged, mark_judged_elsewhere, of_stage, ran};
 use crate::run::recover::recover;
 use crate::run::search;
 use crate::store::RunDir;
@@ -25,21 +26,27 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// The folder cannot be read, or its rows cannot be analysed.
-pub fn take(plan: &mut Plan, folder: &RunDir, label: String, wanted: Wanted<'_>) -> Result<(Run, Vec<Side>), RunError> {
+pub fn take(
+    plan: &mut Plan,
+    folder: &RunDir,
+    (label, side): (String, usize),
+    wanted: Wanted<'_>,
+) -> Result<(Run, Vec<Side>), RunError> {
     let (table, manifest) = recover(plan, folder)?;
     let (mut cases, mut sides) = (Vec::new(), Vec::new());
     for case in ran(plan, &manifest) {
-        for (report, side) in with_stages(plan, case, (&table, &manifest), wanted)? {
+        for (report, evidence) in with_stages(plan, case, (&table, &manifest), wanted)? {
             cases.push(report);
-            sides.push(side);
+            sides.extend(evidence);
         }
     }
     let searches = search::reports(plan, &table, &manifest)?;
     let report = concluded(plan, manifest, cases, searches);
-    Ok((Run { label, folder: folder.path().display().to_string(), report }, sides))
+    Ok((Run { label, side, folder: folder.path().display().to_string(), report }, sides))
 }
 
-type Taken = (CaseReport, Side);
+/// A case, and its evidence: once, or once for each of the rounds that ran on restarted servers.
+type Taken = (CaseReport, Vec<Side>);
 
 /// A case as a whole, and each of its stages.
 fn with_stages(plan: &Plan, case: &Case, run: (&Table, &Manifest), wanted: Wanted<'_>) -> Result<Vec<Taken>, RunError> {
@@ -51,7 +58,9 @@ fn with_stages(plan: &Plan, case: &Case, run: (&Table, &Manifest), wanted: Wante
         taken(plan, &run.0.excerpt(&case.id, &stage), &facts, &whole.0.audit.reasons, wanted)
     });
     let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
-    Ok(std::iter::once(whole).chain(stages).collect())
+    let mut all: Vec<Taken> = std::iter::once(whole).chain(stages).collect();
+    mark_judged_elsewhere(all.iter_mut().map(|own| &mut own.0));
+    Ok(all)
 }
 
 /// A case, or a stage, which is not sound for any reason for which the `whole` is not.
@@ -59,7 +68,10 @@ fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wa
     let case = facts.case;
     let Judged { sample, audit, verdicts, .. } = judged(plan, table, facts, whole)?;
     let seed = plan.seed.child("compare").child(case.id.as_str());
-    let side = side(&case.id, &sample, wanted.measures, wanted.level, seed);
+    let of = |sample: &Sample| side(&case.id, sample, wanted.measures, wanted.level, seed);
+    let restarted = Part::restarted(facts.parts);
+    let round = |part: &Part| Ok::<Side, RunError>(of(&frame::round_sample(table, facts, part.round)?));
+    let sides = if restarted { facts.parts.iter().map(round).collect::<Result<_, _>>()? } else { vec![of(&sample)] };
     let (load_value, load_axis) = case.load.shape.size();
     let report = CaseReport {
         id: case.id.clone(),
@@ -68,6 +80,7 @@ fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wa
         load_value,
         load_axis,
         rounds: facts.parts.len() as u32,
+        restarted,
         cdfs: frame::cdfs(&sample),
         token_source: frame::token_source(table, &case.id)?,
         verdicts,
@@ -77,5 +90,5 @@ fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wa
         audit,
         ..CaseReport::default()
     };
-    Ok((report, side))
+    Ok((report, sides))
 }

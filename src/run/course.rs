@@ -22,7 +22,7 @@ use crate::run::panics;
 use crate::run::part::{Prepared, play, prepare};
 use crate::run::readings::Keeper;
 use crate::run::replies::{self, Replies};
-use crate::run::rows::{Placed, replay};
+use crate::run::rows::{Placed, replay, settled};
 use crate::run::served::list_models;
 use crate::run::stop::{Level, Stop};
 use crate::run::turn::{Played, Probing, Turn};
@@ -99,7 +99,7 @@ impl<'a> Course<'a> {
         }
         let (told, drain) = (manifest.notes.clone(), plan.quests.first().map(|quest| quest.spec.drain));
         let pause = drain.unwrap_or(plan.pause).into();
-        let (servers, lost, gone) = (Servers::default(), Vec::new(), Vec::new());
+        let (servers, lost, gone) = (Servers::new(plan.restart), Vec::new(), Vec::new());
         Ok(Course {
             plan,
             folder,
@@ -144,7 +144,7 @@ impl<'a> Course<'a> {
         }
         let mut servers = std::mem::take(&mut self.servers);
         let played = self.prepared(leg, &servers).and_then(|ready| {
-            let server = servers.of(leg.case, leg.bench, self.folder, self.context)?;
+            let server = servers.of((leg.case, leg.round), leg.bench, self.folder, self.context)?;
             self.round(leg, server, ready)
         });
         let stopped = matches!(played, Err(RunError::Interrupted));
@@ -189,13 +189,13 @@ impl<'a> Course<'a> {
     /// What the round begins with. It is made before its server is started, or beside the one that runs, whose end ends it.
     fn prepared(&mut self, leg: &Leg<'_>, servers: &Servers) -> Result<Prepared, RunError> {
         let stop = self.context.stop.below();
-        if let Some(server) = servers.current(leg.case) {
+        if let Some(server) = servers.current(leg.case, leg.round) {
             server.stops(&stop);
         }
         let walks = self.ledger.walks(leg.case, leg.bench);
         let ready = prepare(leg.case, leg.bench, (&walks, self.seed(leg)), stop);
         ready.map_err(|fault| match fault {
-            RunError::Interrupted => servers.lost(leg.case).unwrap_or(fault),
+            RunError::Interrupted => servers.lost(leg.case, leg.round).unwrap_or(fault),
             fault => fault,
         })
     }
@@ -293,7 +293,7 @@ impl<'a> Course<'a> {
         let known = |part: &Part| self.manifest.parts.iter().any(|own| (&own.case, own.round) == (&part.case, part.round));
         let lost: Vec<Part> = rows.parts.into_iter().filter(|part| !known(part)).collect();
         self.manifest.parts.extend(lost);
-        Ok((rows.table.beside(self.recorded), fault))
+        Ok((settled(rows.table, self.plan).beside(self.recorded), fault))
     }
 
     fn announce(&self, leg: &Leg<'_>, planned: Option<u64>) {

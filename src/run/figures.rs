@@ -2,7 +2,7 @@
 
 use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
-use crate::model::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS};
+use crate::model::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
 use crate::model::check::{Check, Confidence, NoData, Of, Op, Subject};
 use crate::model::labels::Labels;
 use crate::model::manifest::{Manifest, Part};
@@ -45,22 +45,19 @@ pub fn of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Option<Stri
     let objection = objection(plan, &reckon(plan, &table, &manifest)?);
     let mut cases = Vec::new();
     for case in &plan.cases {
-        cases.extend(with_stages(plan, case, &table, &manifest)?);
+        cases.extend(with_stages(case, &table, &manifest)?);
     }
     let machine = &manifest.machine;
-    let baseline = Baseline {
-        schema: BASELINE_SCHEMA.into(),
-        name: manifest.name.clone(),
+    let run = BaselineRun {
         run_id: manifest.run_id.clone(),
         started_at: manifest.started_at.clone(),
         tool_version: manifest.tool_version.clone(),
         plan_id: manifest.plan_id.clone(),
         seed: manifest.seed,
         machine: format!("{}, {}, {} cores", machine.host, machine.cpu, machine.cores),
-        plan: scenario::settings(&plan.resolved),
-        confidences: LEVELS.to_vec(),
-        cases,
     };
+    let (name, plan) = (manifest.name.clone(), scenario::settings(&plan.resolved));
+    let baseline = Baseline { name, plan, confidences: LEVELS.to_vec(), runs: vec![run], cases };
     Ok((baseline, objection))
 }
 
@@ -83,28 +80,27 @@ fn objection(plan: &Plan, report: &Report) -> Option<String> {
 }
 
 /// A case as a whole, and each of its stages.
-fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<BaselineCase>, RunError> {
+fn with_stages(case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<BaselineCase>, RunError> {
     let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
     let whole = frame::sample(table, &CaseFacts { case, parts: &parts, until: None })?;
-    let mut made = vec![of_case(plan, case, &whole, parts.len())];
+    let mut made = vec![of_case(case, &whole, parts.len())];
     for stage in case.stages() {
         let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
         let sample = frame::sample(&table.excerpt(&case.id, &stage), &facts)?;
-        made.push(of_case(plan, &stage.case, &sample, parts.len()));
+        made.push(of_case(&stage.case, &sample, parts.len()));
     }
     Ok(made)
 }
 
-fn of_case(plan: &Plan, case: &Case, sample: &Sample, rounds: usize) -> BaselineCase {
+fn of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase {
     let mut metrics: Vec<(String, Figure)> = Vec::new();
     for check in usual().chain(case.checks.iter().cloned()) {
         let name = figure_name(&check);
-        let seed = plan.seed.child(case.id.as_str()).child(name.as_str());
         if !metrics.iter().any(|(own, _)| *own == name)
-            && let Some(figure) = judge::figure(&check, sample, &LEVELS, seed)
+            && let Some(figure) = judge::figure(&check, sample, &LEVELS)
         {
-            metrics.push((name, figure));
+            metrics.push((name, Figure { runs: vec![Some(figure.value)], ..figure }));
         }
     }
     BaselineCase {

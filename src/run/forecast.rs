@@ -11,6 +11,7 @@ use crate::pace::mix;
 use crate::prompts::{self, CacheDir};
 use crate::run::bench::{Logs, extent};
 use crate::run::error::RunError;
+use crate::run::forecast::earlier::Measured;
 use crate::run::talk::opening;
 use crate::scenario::render::Renderer;
 use crate::wire::protocol;
@@ -151,33 +152,53 @@ fn first_body(case: &Case, plan: &Plan, seed: Seed, cache: &CacheDir) -> Result<
     Ok(indented.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// One line for each reason why assertions can never pass, with the assertions and the cases that it is about.
+const NEVER: &str = "can never pass";
+
+/// One line for each reason why assertions can never pass, or may not, with the assertions and the cases that it is about.
 pub fn undecidable(plan: &Plan) -> Vec<String> {
     let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case).collect::<Vec<_>>();
     // The loads of a search have the same limits, and the first one of each speaks for all.
     let spoken = |index: usize| plan.quests.is_empty() || plan.quests.iter().any(|quest| quest.first == index);
     let cases = plan.cases.iter().enumerate().filter(|(index, _)| spoken(*index)).map(|(_, case)| case);
     let cases: Vec<Case> = cases.flat_map(|case| std::iter::once(case.clone()).chain(stages(case))).collect();
+    let measured = Measured::of(plan);
     let hopeless = cases.iter().flat_map(|case| {
-        let of = |check: &Check| Some((never(case, check, plan.rounds)?, check.expr.clone(), case.id.clone()));
+        let of = |check: &Check| Some((never(case, check, (plan.rounds, &measured))?, check.expr.clone(), case.id.clone()));
         case.checks.iter().filter_map(of).collect::<Vec<_>>()
     });
     // First the cases of each assertion, then the assertions that share a reason and all of their cases.
     let by_check = grouped(hopeless.map(|(why, expr, case)| ((why, expr), case)));
     let by_reason = grouped(by_check.into_iter().map(|((why, expr), about)| ((why, about), expr)));
-    let line = |((why, about), exprs): ((String, Vec<String>), Vec<String>)| {
-        format!("{} can never pass in {}: {why}", named(&exprs, "assertions"), named(&about, "cases"))
+    let line = |((why, about), exprs): ((Why, Vec<String>), Vec<String>)| {
+        format!("{} {} in {}: {}", named(&exprs, "assertions"), why.0, named(&about, "cases"), why.1)
     };
     by_reason.into_iter().map(line).chain(unguarded(plan)).collect()
 }
 
-/// Why a check of a case can never pass, if so.
-fn never(case: &Case, check: &Check, rounds: u32) -> Option<String> {
+/// How sure it is that a check cannot pass, and why.
+type Why = (&'static str, String);
+
+/// Why a check of a case can never pass, or hardly, if so.
+fn never(case: &Case, check: &Check, (rounds, measured): (u32, &Measured)) -> Option<Why> {
     if let Some(why) = judge::never(check) {
-        return Some(why);
+        return Some((NEVER, why));
     }
     let (needed, most) = (judge::needed(check)?, about_at_most(case, check, rounds_of(check, rounds))?);
-    (needed > most).then(|| format!("that takes {needed} requests, at most {most} will be measured"))
+    if needed > most {
+        return Some((NEVER, format!("that takes {needed} requests, at most {most} will be measured")));
+    }
+    let (effect, source) = match measured.effect(case, check) {
+        Some(effect) => (effect, "as in the latest run of this plan"),
+        None => (judge::usual_effect(check, case.load.shape.closed()), "usual for this metric and load"),
+    };
+    let correlated = (needed as f64 * effect).ceil() as u64;
+    (correlated > most).then(|| {
+        let why = format!(
+            "{needed} independent requests would do, but consecutive ones are correlated (design effect {effect:.1}, {source}): that \
+             takes about {correlated} requests, at most {most} will be measured"
+        );
+        ("may stay inconclusive", why)
+    })
 }
 
 /// Values by key, both in the order of their first appearance.
@@ -261,6 +282,7 @@ fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
 }
 
 mod data;
+mod earlier;
 mod logits;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use crate::engine::clock::Clock;
 use crate::engine::gauges::{Gauges, Reading};
 use crate::engine::stalls::{Moment, thread_cpu};
+use crate::model::manifest::WorkerStalls;
 use crate::model::plan::Case;
 use crate::model::target::Place;
 use crate::model::units::Nanos;
@@ -10,6 +11,7 @@ use crate::run::drive::Drive;
 use crate::run::error::RunError;
 use crate::run::meter::Spans;
 use crate::run::panics::Alarm;
+use crate::run::stall_log::StallLog;
 use crate::run::stop::Stop;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,6 +35,8 @@ pub struct LaneReport {
     pub sending_until: Nanos,
     /// Lateness of its ticker.
     pub stall: Spans,
+    /// Its stalls.
+    pub stalls: WorkerStalls,
     /// CPU time of its thread over wall time, 0..=1.
     pub cpu_share: f64,
 }
@@ -85,12 +89,12 @@ pub fn reading(gauges: &[Arc<Gauges>]) -> Reading {
 
 fn live(clock: Clock, gauges: Arc<Gauges>, build: impl FnOnce() -> Result<Drive, RunError>) -> Result<LaneReport, RunError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
-    let stall = Rc::new(RefCell::new(Spans::default()));
+    let seen = Rc::new(RefCell::new(Seen::default()));
     let began = (std::time::Instant::now(), thread_cpu());
     let sending_until = LocalSet::new().block_on(&runtime, async {
         // Timers and sockets belong to the runtime, so the drive is made inside it.
         let drive = Rc::new(build()?);
-        let ticker = tokio::task::spawn_local(tick(clock, gauges, stall.clone()));
+        let ticker = tokio::task::spawn_local(tick(clock, gauges, seen.clone()));
         let ended = drive.run().await;
         ticker.abort();
         Ok::<_, RunError>(ended)
@@ -99,13 +103,21 @@ fn live(clock: Clock, gauges: Arc<Gauges>, build: impl FnOnce() -> Result<Drive,
     runtime.shutdown_background();
     let wall = began.0.elapsed().as_secs_f64();
     let cpu_share = (thread_cpu() - began.1).as_secs_f64() / wall.max(1e-9);
-    Ok(LaneReport { sending_until: sending_until?, stall: stall.take(), cpu_share })
+    let Seen { lateness: stall, stalls } = seen.take();
+    Ok(LaneReport { sending_until: sending_until?, stall, stalls: stalls.finish(), cpu_share })
+}
+
+/// What the ticker of a lane saw.
+#[derive(Default)]
+struct Seen {
+    lateness: Spans,
+    stalls: StallLog,
 }
 
 /// Records by how much each tick came late, from the start of the case. A tick is due on an absolute instant, and one that
 /// was missed is recorded too: a lane that hangs cannot hide it by ticking less. What the timer wheel's own millisecond
 /// adds is taken off.
-async fn tick(clock: Clock, gauges: Arc<Gauges>, stall: Rc<RefCell<Spans>>) {
+async fn tick(clock: Clock, gauges: Arc<Gauges>, seen: Rc<RefCell<Seen>>) {
     let start = Instant::from_std(clock.instant(Nanos::ZERO));
     let mut ticks = tokio::time::interval_at(start, TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -114,7 +126,10 @@ async fn tick(clock: Clock, gauges: Arc<Gauges>, stall: Rc<RefCell<Spans>>) {
         let now = Moment::now();
         gauges.stalls.tick(due.into_std(), now, TICK);
         let late = now.at.saturating_duration_since(due.into_std()).saturating_sub(WHEEL);
-        stall.borrow_mut().record(late.into());
+        let mut seen = seen.borrow_mut();
+        seen.lateness.record(late.into());
+        let since = |at: Instant| Nanos::from(at.saturating_duration_since(start)).0;
+        seen.stalls.tick(since(due), Nanos::from(late).0, since(now.at.into()), Nanos::from(now.cpu).0);
     }
 }
 
@@ -124,18 +139,18 @@ mod tests {
     use crate::run::stop::Level;
 
     /// What the ticker of a lane saw that was blocked for so long, and ran for 60 ms else.
-    fn stall_of(blocked: Duration) -> Spans {
+    fn stall_of(blocked: Duration) -> Seen {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let stall = Rc::new(RefCell::new(Spans::default()));
+        let seen = Rc::new(RefCell::new(Seen::default()));
         let clock = Clock::starting(std::time::Instant::now());
         LocalSet::new().block_on(&runtime, async {
-            let ticker = tokio::task::spawn_local(tick(clock, Arc::default(), stall.clone()));
+            let ticker = tokio::task::spawn_local(tick(clock, Arc::default(), seen.clone()));
             tokio::time::sleep(Duration::from_millis(30)).await;
             std::thread::sleep(blocked);
             tokio::time::sleep(Duration::from_millis(30)).await;
             ticker.abort();
         });
-        stall.take()
+        seen.take()
     }
 
     #[test]
@@ -143,10 +158,16 @@ mod tests {
         const BLOCKED: Duration = Duration::from_millis(300);
         let lanes = [BLOCKED, Duration::ZERO].map(|blocked| std::thread::spawn(move || stall_of(blocked)));
         let mut all = Spans::default();
-        lanes.map(|lane| lane.join().unwrap()).iter().for_each(|lane| all.merge(lane));
+        let [blocked, free] = lanes.map(|lane| lane.join().unwrap());
+        [&blocked, &free].iter().for_each(|lane| all.merge(&lane.lateness));
         // Every tick that was due meanwhile is late, by what was left of the block: the first by all of it but a tick.
         assert!(all.count() >= 30, "{}", all.count());
         assert!(all.millis_at(1.0).unwrap() >= 285.0 && all.millis_from_top(25).unwrap() >= 40.0);
+        // The list of stalls has it once, with all of its length.
+        let stalls = blocked.stalls.finish();
+        let long: Vec<u64> =
+            stalls.longest.iter().map(|stall| (stall.to - stall.from) / 1_000_000).filter(|ms| *ms >= 200).collect();
+        assert!(matches!(long.as_slice(), [ms] if *ms >= 285) && stalls.shut > 0.5, "{stalls:?}");
     }
 
     #[test]

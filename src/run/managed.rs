@@ -29,6 +29,10 @@ pub struct Managed {
     startup: RefCell<Option<Startup>>,
     /// After how long it was ready.
     ready: Cell<Nanos>,
+    /// The round that it was started for.
+    round: u32,
+    /// Its number among the starts of the run, from 1.
+    number: u32,
 }
 
 impl Managed {
@@ -48,6 +52,7 @@ impl Managed {
     pub fn note(&self, part: &mut Part, origin: Instant, first_answer: Option<Nanos>) -> Option<RunError> {
         self.server.on_end(|| {});
         part.served_ready = Some(self.ready.get());
+        part.server_start = Some(self.number);
         if let Some(startup) = self.startup.borrow_mut().take() {
             let first_token = first_answer.map(|own| Nanos(startup.ready.0.saturating_add(own.0)));
             part.startup = Some(Startup { first_token, ..startup });
@@ -83,34 +88,49 @@ pub struct Servers {
     running: Option<Managed>,
     /// Starts by the name of their log.
     starts: BTreeMap<String, usize>,
+    /// Whether a round needs a start of its own.
+    restart: bool,
 }
 
 impl Servers {
-    /// The one that runs, where this case is measured on it.
-    pub fn current(&self, case: &Case) -> Option<&Managed> {
+    /// None runs yet. `restart`: each round has a start of its own.
+    pub fn new(restart: bool) -> Servers {
+        Servers { restart, ..Servers::default() }
+    }
+
+    /// The one that runs, where this round of the case is measured on it.
+    pub fn current(&self, case: &Case, round: u32) -> Option<&Managed> {
         let wanted = case.target.server.as_ref();
-        self.running.as_ref().filter(|own| wanted == Some(&own.spec) && !own.spec.per_case)
+        let same = |own: &&Managed| wanted == Some(&own.spec) && !own.spec.per_case && (!self.restart || own.round == round);
+        self.running.as_ref().filter(same)
     }
 
-    /// How the one on which this case is measured has ended.
-    pub fn lost(&self, case: &Case) -> Option<RunError> {
-        self.current(case)?.lost(case)
+    /// How the one on which this round of the case is measured has ended.
+    pub fn lost(&self, case: &Case, round: u32) -> Option<RunError> {
+        self.current(case, round)?.lost(case)
     }
 
-    /// The server of a case, ready to be measured: the one that runs where it is the same and no new one is wanted. None where the
-    /// case has none.
+    /// The server of a round of a case, ready to be measured: the one that runs where it is the same and no new one is wanted. None
+    /// where the case has none.
     ///
     /// # Errors
     /// It cannot be had: [`RunError::Server`]; or a signal came meanwhile: [`RunError::Interrupted`].
-    pub fn of(&mut self, case: &Case, bench: &Bench, folder: &RunDir, context: &Context) -> Result<Option<&Managed>, RunError> {
-        if let Some(lost) = self.lost(case) {
+    pub fn of(
+        &mut self,
+        (case, round): (&Case, u32),
+        bench: &Bench,
+        folder: &RunDir,
+        context: &Context,
+    ) -> Result<Option<&Managed>, RunError> {
+        if let Some(lost) = self.lost(case, round) {
             return Err(lost);
         }
-        if self.current(case).is_none() {
+        if self.current(case, round).is_none() {
             self.stop(&context.stop);
             if let (Some(spec), Place::Url(url)) = (&case.target.server, &case.target.place) {
                 let log = self.name(&spec.log);
-                let start = Start { spec, url, log, case, bench, context };
+                let number = self.starts.values().sum::<usize>() as u32;
+                let start = Start { spec, url, log, case, bench, context, round, number };
                 self.running = Some(start.run(folder)?);
             }
         }
@@ -143,6 +163,8 @@ struct Start<'a> {
     case: &'a Case,
     bench: &'a Bench,
     context: &'a Context,
+    round: u32,
+    number: u32,
 }
 
 impl Start<'_> {
@@ -182,7 +204,15 @@ impl Start<'_> {
             spawned: nanos(server.spawned),
             ..Startup::default()
         };
-        let managed = Managed { spec: spec.clone(), server, redactor, startup: RefCell::default(), ready: Cell::default() };
+        let managed = Managed {
+            spec: spec.clone(),
+            server,
+            redactor,
+            startup: RefCell::default(),
+            ready: Cell::default(),
+            round: self.round,
+            number: self.number,
+        };
         let told = Cell::new(u64::MAX);
         let beat = || self.beat(managed.server.asked, &told);
         let ready = self.unless_stopped(server::ready(&managed.server, &wanted, &beat)).await;

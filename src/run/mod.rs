@@ -48,6 +48,7 @@ pub mod search;
 pub mod secrets;
 mod served;
 pub mod single_request;
+mod stall_log;
 pub mod stop;
 pub mod talk;
 mod tally;

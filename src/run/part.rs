@@ -128,7 +128,9 @@ pub fn play(turn: &Turn, bench: &Bench, ready: Prepared, mut journal: Writer, co
         part.cut_short = Some(fault.brief());
     }
     let fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::of_ending));
-    let part = redactor.clean_all(part);
+    // Case ids hold no secrets, and the rows are found by them.
+    let case = part.case.clone();
+    let part = Part { case, ..redactor.clean_all(part) };
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
     let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
     tally.replies.unstreamed = reading(&stage.gauges).unstreamed;
@@ -307,6 +309,7 @@ impl<'a> Stage<'a> {
             stall_ms_p99: stall.millis_at(0.99).unwrap_or(0.0),
             stall_ms_sure: many(stall.count()).and_then(|many| stall.millis_from_top(many)),
             stall_ms_max: stall.millis_at(1.0).unwrap_or(0.0),
+            stalls: Some(lanes.iter().map(|lane| lane.stalls.clone()).collect()),
             cpu_shares: lanes.iter().map(|lane| lane.cpu_share).collect(),
             memory_peak: memory_peak(),
             events_per_s: totals.events as f64 / wall,

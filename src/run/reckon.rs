@@ -2,16 +2,16 @@
 
 use crate::frame::{self, CaseFacts, Table};
 use crate::judge;
-use crate::model::check::{Check, Verdict};
+use crate::model::check::Verdict;
 use crate::model::ending::{Aborted, Ending, Saturated};
 use crate::model::local::LocalPart;
 use crate::model::manifest::{Manifest, Part};
 use crate::model::picture::Pictures;
 use crate::model::plan::{Case, Excerpt, Plan};
-use crate::model::report::{Audit, CaseReport, DatasetEnd, Report, RunVerdict, Timelines};
+use crate::model::report::{Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines};
 use crate::model::sample::Sample;
 use crate::model::search::SearchReport;
-use crate::run::audit::{audit, caution};
+use crate::run::audit::{Audited, caution, unseen_cache};
 use crate::run::error::RunError;
 use crate::run::hints::hints;
 use crate::run::search;
@@ -82,11 +82,20 @@ fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> 
         reckon_case(plan, &table.excerpt(&case.id, &stage), &facts, &whole.audit.reasons)
     });
     let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
-    let reports: Vec<CaseReport> = std::iter::once(whole).chain(stages).collect();
+    let mut reports: Vec<CaseReport> = std::iter::once(whole).chain(stages).collect();
+    mark_judged_elsewhere(reports.iter_mut());
     Ok(match failure(plan, case, manifest) {
         Some(failure) => failure.applied(case, reports),
         None => reports,
     })
+}
+
+/// Marks those of a case and its stages that have no objectives where another one has some.
+pub(super) fn mark_judged_elsewhere<'a>(reports: impl Iterator<Item = &'a mut CaseReport>) {
+    let mut all: Vec<&mut CaseReport> = reports.collect();
+    if all.iter().any(|own| !own.verdicts.is_empty()) {
+        all.iter_mut().for_each(|own| own.judged_elsewhere = own.verdicts.is_empty());
+    }
 }
 
 /// A part of a case as one of its stage.
@@ -108,25 +117,28 @@ pub(super) struct Judged {
     pub saturated: Option<Saturated>,
 }
 
-/// Judges a case, or a stage, which is not sound for any reason for which the `whole` is not.
+/// Judges a case, or a stage, which did not happen as planned where the `whole` did not.
 pub(super) fn judged(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<Judged, RunError> {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
     let sample = frame::sample(table, facts)?;
     let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
-    let mut audit = audit(&parts, rounds, &sample, &plan.audit);
-    let inherited: Vec<String> = whole.iter().filter(|reason| !audit.reasons.contains(reason)).cloned().collect();
+    let audited = Audited { case, parts: &parts, rounds, sample: &sample, limits: &plan.audit, seed: plan.seed };
+    let (mut audit, mut findings) = audited.examine();
+    let off_plan = whole.iter().filter(|reason| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason));
+    let inherited: Vec<String> = off_plan.cloned().collect();
+    findings.all.extend(inherited.iter().cloned());
     audit.reasons.extend(inherited);
     audit.valid = audit.reasons.is_empty();
-    let seed = |check: &Check| plan.seed.child(case.id.as_str()).child(check.expr.as_str());
-    let ruled = case.checks.iter().map(|check| judge::rule(check, &sample, audit.valid, seed(check)));
+    let each = |part: &Part| frame::round_sample(table, facts, part.round);
+    let restarted = Part::restarted(facts.parts);
+    let rounds = if restarted { facts.parts.iter().map(each).collect::<Result<Vec<_>, _>>()? } else { Vec::new() };
+    let verdicts: Vec<Verdict>;
+    (verdicts, audit.objectives) = audited.verdicts((table, facts), &findings)?;
+    let verdicts = verdicts.into_iter().map(|verdict| judge::by_rounds(verdict, &rounds)).collect();
     let (aborted, saturated) = endings(&parts);
-    let explained = |verdict: Verdict| match (verdict.note.as_deref(), audit.reasons.first()) {
-        (Some(judge::REJECTED), Some(why)) => Verdict { note: Some(format!("{} ({why})", judge::REJECTED)), ..verdict },
-        _ => verdict,
-    };
     let verdicts = match &aborted {
-        Some(lost) => judge::given_up(ruled.map(explained).collect(), lost),
-        None => ruled.map(explained).collect(),
+        Some(lost) => judge::given_up(verdicts, lost),
+        None => verdicts,
     };
     Ok(Judged { sample, audit, verdicts, aborted, saturated })
 }
@@ -141,16 +153,27 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
     let local: Vec<LocalPart> = parts.iter().filter_map(|part| part.local.clone()).collect();
     // The stamps of a model in this process are its own thread's: no stall of a worker thread is in them.
     let caution = caution(&audit, &sample).filter(|_| local.is_empty());
-    let dataset_end = dataset_end(facts, &sample);
+    let unseen = unseen_cache(&audit, case).filter(|_| facts.until.is_none());
+    let discarded = frame::discarded(table, &case.id);
+    let dataset_end = dataset_end(facts, &sample, discarded);
     let ended = dataset_end.map(|end| format!("{}.", end.to_string().replacen('t', "T", 1)));
-    let told = ended.into_iter().chain(notes(table, facts, &parts)?).chain(view::repeats::remarks(&repeats));
+    let start = discarded.map(|own| {
+        let (requests, seconds) = (own.requests, own.seconds);
+        format!(
+            "The first {requests} requests ({seconds:.1} s) are not measured: the server started empty (MSER-5). Set `load.warmup` to \
+             choose the start."
+        )
+    });
+    let told = ended.into_iter().chain(start).chain(notes(table, facts, &parts)?).chain(view::repeats::remarks(&repeats));
     Ok(CaseReport {
+        judged_elsewhere: false,
         id: case.id.clone(),
         labels: case.labels.clone(),
         load: case.load_words(),
         load_value,
         load_axis,
         rounds: parts.len() as u32,
+        restarted: Part::restarted(facts.parts),
         cdfs: frame::cdfs(&sample),
         speed: frame::speed(case, &groups, &local),
         groups,
@@ -160,7 +183,7 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         // What a stage looks like over time is seen in the whole.
         timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
         pictures: if facts.until.is_some() { Pictures::default() } else { frame::pictures(table, facts)? },
-        notes: told.chain(caution).collect(),
+        notes: told.chain(caution).chain(unseen).collect(),
         repeats,
         counts: sample.counts,
         scalars: sample.scalars,
@@ -170,6 +193,7 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
         local,
         dataset_end,
+        discarded,
         audit,
         aborted,
         saturated,
@@ -178,8 +202,9 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
 }
 
 /// Where the data ended a case before the requests that its load asks for. A stage's case has that.
-fn dataset_end(facts: &CaseFacts<'_>, sample: &Sample) -> Option<DatasetEnd> {
-    let after = sample.rows.iter().filter(|row| row.place.1 == 0).count() as u64;
+fn dataset_end(facts: &CaseFacts<'_>, sample: &Sample, discarded: Option<Discarded>) -> Option<DatasetEnd> {
+    let measured = sample.rows.iter().filter(|row| row.place.1 == 0).count() as u64;
+    let after = measured + discarded.map_or(0, |own| own.requests);
     let planned = facts.case.load.requests.map(|requests| requests * facts.parts.len() as u64);
     let ended = facts.until.is_none() && facts.parts.iter().any(|part| part.dataset_ended);
     (ended && planned.is_none_or(|planned| after < planned)).then_some(DatasetEnd { after, planned })
@@ -204,4 +229,33 @@ fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Result<Vec<St
         Ending::AllFailed(failed) => Some(format!("{failed}. Requests that were cancelled then are not part of any metric.")),
     };
     Ok(parts.iter().filter_map(said).chain(frame::notes(table, facts)?).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::check::{Op, Ruling};
+    use crate::model::metric::Metric;
+    use crate::run::audit::tests::check;
+
+    #[test]
+    fn a_case_whose_stages_are_judged_is_not_invalid_itself() {
+        let case = |verdicts| CaseReport { verdicts, audit: Audit { valid: false, ..Audit::default() }, ..CaseReport::default() };
+        let verdict = Verdict {
+            check: check(Metric::Ttft, None, Op::Less, 1.0),
+            ruling: Ruling::Pass,
+            observed: Some(1.0),
+            bound: None,
+            n: 1,
+            effective_n: None,
+            need: None,
+            note: None,
+        };
+        let mut judged = [case(Vec::new()), case(vec![verdict])];
+        mark_judged_elsewhere(judged.iter_mut());
+        assert_eq!(judged.map(|own| (own.judged_elsewhere, own.is_invalid())), [(true, false), (false, false)]);
+        let mut unjudged = [case(Vec::new()), case(Vec::new())];
+        mark_judged_elsewhere(unjudged.iter_mut());
+        assert_eq!(unjudged.map(|own| own.is_invalid()), [true; 2]);
+    }
 }

@@ -5,12 +5,13 @@ use crate::model::manifest::{Manifest, Part};
 use crate::model::plan::Plan;
 use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
-use crate::run::rows::{Replayed, replay};
+use crate::run::rows::{Replayed, replay, settled};
 use crate::store::{READINGS, ROWS, RunDir, StoreError, journal, manifest};
 use std::fs::File;
 use std::io::BufReader;
 
 const KILLED: &str = "the run was killed; rows up to its last second are here";
+const FAILED: &str = "the run ended with an error before its report; its requests come from the journal";
 const LIVE: &str = "the run has not ended yet; its requests so far are included";
 
 /// The rows and the manifest of a stored run; the plan is left with the cases that were chosen for it. The journal counts
@@ -23,9 +24,13 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         let path = folder.file(ROWS);
         let rows = File::open(&path).map_err(|source| StoreError::Read { path: path.clone(), source })?;
         let table = Table::read_parquet(BufReader::new(rows)).map_err(|source| RunError::Rows { path, source })?;
-        return Ok((table.beside(readings(folder)?), manifest));
+        return Ok((settled(table, plan).beside(readings(folder)?), manifest));
     }
-    let why = if folder.is_live() { LIVE } else { KILLED };
+    let why = match () {
+        () if folder.is_live() => LIVE,
+        () if manifest.error.is_some() => FAILED,
+        () => KILLED,
+    };
     let Replayed { table, parts, damage, left_out: torn } = replay(plan, &file, &[], why)?;
     // A round whose end the journal could not take (a full disk) is in the manifest.
     let known = std::mem::take(&mut manifest.parts);
@@ -42,7 +47,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
             manifest.notes.push(note);
         }
     }
-    Ok((table.beside(readings(folder)?), manifest))
+    Ok((settled(table, plan).beside(readings(folder)?), manifest))
 }
 
 /// What was read beside the requests; nothing, where nothing was.

@@ -27,6 +27,11 @@ pub struct Replayed {
     pub left_out: u64,
 }
 
+/// The rows of a run with the starts of its open loops marked. A search discards the starts of its probes itself.
+pub fn settled(table: Table, plan: &Plan) -> Table {
+    if plan.quests.is_empty() { table.settled(&plan.cases) } else { table }
+}
+
 /// Reads the journal of a run. `unwritten`: outcomes that may be missing in it. `why`: what rounds without an end are cut short by.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use crate::model::plan::{Case, Plan};
 use crate::model::sample::Sample;
 use crate::model::search::{Evidence, Goal, ProbeReport, Purpose, Quest, SearchReport};
 use crate::pace::search::Hunt;
-use crate::run::audit::audit;
+use crate::run::audit::{Audited, audit};
 use crate::run::bench::{Bench, Store, reach_all};
 use crate::run::context::Context;
 use crate::run::course::{Course, Leg};
@@ -108,10 +108,10 @@ fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Result<Sho
     let own = part.probe.map_or_else(|| case.clone(), |own| reduced(case, own.share));
     let facts = CaseFacts { case: &own, parts: std::slice::from_ref(part), until: None };
     let sample = round_sample(table, &facts, part.round)?;
-    let valid = audit(&[part], 1, &sample, &plan.audit).valid;
-    let seed = plan.seed.child(case.id.as_str()).child(u64::from(part.round));
+    let audited = Audited { case: &own, parts: &[part], rounds: 1, sample: &sample, limits: &plan.audit, seed: plan.seed };
+    let valid = audit(&audited).valid;
     // What measured the tool says nothing of the server.
-    let chance = if valid { judge::chance(&case.checks, &sample, seed) } else { 0.5 };
+    let chance = if valid { judge::chance(&case.checks, &sample) } else { 0.5 };
     let holds = outrun(&own, &sample).filter(|z| valid && *z > GROWS).map_or(chance, |z| chance.min(1.0 - probability(z)));
     let requests = sample.rows.len() as u64;
     let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
@@ -129,7 +129,8 @@ fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
     let n = sample.rows.len() as f64;
     let good = judge::goodput_flags(&sample.rows, limits).into_iter().filter(|good| *good).count() as f64;
     let share = (good + 0.5) / (n + 1.0);
-    (window > 0.0).then(|| (good / window, (share * (1.0 - share) / n).sqrt() * n / window))
+    let rate = sample.scalars.get(&Metric::GoodputRate).copied().unwrap_or(0.0);
+    (window > 0.0).then(|| (rate, (share * (1.0 - share) / n).sqrt() * n / window))
 }
 
 /// The reports of all searches of a plan, from what is stored.
@@ -150,15 +151,15 @@ fn report(plan: &Plan, quest: &Quest, (table, manifest): (&Table, &Manifest)) ->
         if seen.valid {
             hunt.tell(index, seen.evidence);
         }
-        probes.push(probe(plan, (&cases[index], part, quest.grid[index]), purpose, seen));
+        probes.push(probe((&cases[index], part, quest.grid[index]), purpose, seen));
     }
     mark(&mut probes);
     Ok(SearchReport { spec: quest.spec.clone(), labels: quest.labels.clone(), finding: hunt.finding(), probes })
 }
 
-fn probe(plan: &Plan, (case, part, load): (&Case, &Part, f64), purpose: Purpose, seen: Shown) -> ProbeReport {
-    let seed = plan.seed.child(case.id.as_str()).child(u64::from(part.round));
-    let rule = |check: &Check| judge::rule(check, &seen.sample, seen.valid, seed.child(check.expr.as_str()));
+fn probe((case, part, load): (&Case, &Part, f64), purpose: Purpose, seen: Shown) -> ProbeReport {
+    let conditions = judge::Conditions { valid: seen.valid, load: judge::LoadKind::of(&case.load.shape) };
+    let rule = |check: &Check| judge::rule(check, &seen.sample, &conditions);
     let hopeless = part.probe.is_some_and(|own| own.hopeless);
     // What was cut short has no rate, and what measured the tool none of the server's.
     let whole = seen.valid && !hopeless;

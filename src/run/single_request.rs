@@ -87,7 +87,7 @@ pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -
     let prompts = shifted(&bench.lines, &Ledger::default().walks(case, &bench));
     let call = first_call(Recipe::new(case, &bench, &prompts, seed), &context.stop)?;
     let mut servers = Servers::default();
-    let sent = servers.of(case, &bench, folder, context).and_then(|_| {
+    let sent = servers.of((case, 0), &bench, folder, context).and_then(|_| {
         let simulator = simulator(case, seed)?;
         let route = route(bench.route.as_ref(), simulator.as_ref(), case)?;
         let manners = Manners { retry: Vec::new(), seed, stem: format!("{}-0", bench.stem) };

@@ -10,6 +10,7 @@ const HARMLESS: &[&str] = &[
     "description",
     "report",
     "seed",
+    "cache_seed",
     "target.url",
     "target.simulator",
     "target.server",

@@ -14,7 +14,7 @@ use crate::scenario::leaf::duration::duration;
 use crate::scenario::sections::baseline::{self, Ground};
 use crate::scenario::sections::slo::Grounds;
 use crate::scenario::sections::{
-    Draft, audit, dataset, load, mix, report, request, request::last, search, server, slo, target, telemetry,
+    Draft, audit, dataset, load, mix, report, request, request::last, rounds, search, server, slo, target, telemetry,
 };
 use crate::scenario::sweep::{Called, Point, Setting, points};
 use crate::scenario::tree::Node;
@@ -63,12 +63,14 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let given = Given { env, called: &called, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
-    let rounds = root.get("rounds").and_then(Node::whole).and_then(|n| u32::try_from(n).ok());
+    let rounds = root.get("rounds").and_then(rounds::decode);
     if cases.len() == points.len() {
         review.section = "target".to_owned();
         server::alike(&cases, root, &axes, review);
+        review.section = "rounds".to_owned();
+        rounds::restarts(root, &cases, review);
         review.section = "slo".to_owned();
-        slo::assign(&limits, &mut cases, (rounds.unwrap_or(1), &grounds), review);
+        slo::assign(&limits, &mut cases, (rounds.map_or(1, |own| own.count), &grounds), review);
         aims(root, &quests, &cases, review);
     }
     let frame = frame(root);
@@ -80,7 +82,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         seed,
         cases,
         quests,
-        rounds: rounds?,
+        rounds: rounds?.count,
+        restart: rounds?.restart,
         pause,
         audit,
         telemetry,

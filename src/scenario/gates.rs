@@ -46,7 +46,7 @@ fn each_case_is_held_against_its_own_counterpart() {
     let (folder, path) = folder_with(&text);
     let loaded = load_file(&path).unwrap();
     let checks: Vec<&[Check]> = loaded.plan.cases.iter().map(|case| case.checks.as_slice()).collect();
-    let of = |low, high| Known { value: 10.0, low, high, n: Some(400) };
+    let of = |low, high| Known { value: 10.0, low, high, n: Some(400), spread: None };
     assert_eq!((known(&checks[0][0]), checks[0][0].limit, checks[1][0].limit), (of(Some(8.0), Some(12.0)), 11.0, 11.55));
     assert_eq!(known(&checks[0][1]), of(Some(8.0), Some(12.0)), "0.92 takes the bounds of 0.95");
     assert_eq!((known(&checks[0][2]).low, checks[0][2].limit), (None, 60.0));
@@ -57,6 +57,22 @@ fn each_case_is_held_against_its_own_counterpart() {
         drop(folder);
         again
     });
+}
+
+#[test]
+fn a_baseline_whose_throughput_counts_the_drain_is_said_to() {
+    let warned = |figures: &str| {
+        let old = "\"ttft.max\": {\"value\": 30, \"n\": 400}";
+        let text = BASE.replace("concurrency: 8, ", "")
+            + "matrix: {load.concurrency: [8]}\nbaseline: b.json\nslo: [output_tps >= 0.95 * baseline]\n";
+        let (folder, path) = folder_with(&text);
+        std::fs::write(folder.path().join("b.json"), baseline().replace(old, figures)).unwrap();
+        let loaded = load_file(&path).unwrap();
+        loaded.warnings.iter().filter(|own| own.message.contains("counts the drain")).count()
+    };
+    let tps = "\"output_tps\": {\"value\": 30, \"n\": 400, \"low\": [9, 8, 7], \"high\": [41, 42, 43]}";
+    let window = "\"throughput_window\": {\"value\": 5, \"n\": 400}";
+    assert_eq!((warned(tps), warned(&format!("{tps}, {window}"))), (1, 0));
 }
 
 #[test]

@@ -184,6 +184,7 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     whole(&mut root, &swept);
     fill::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
     sections::target::url::complete(&mut root, &swept, review);
+    leaf::seed::draw(&mut root, &swept);
     root
 }
 

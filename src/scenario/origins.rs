@@ -81,7 +81,11 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
         }
     }
     found.shown.extend(plan.cases.iter().map(|case| case.id.clone()));
-    found.shown.extend(plan.cases.iter().flat_map(|case| case.target.models.iter().map(|model| model.name.clone())));
+    let models: BTreeSet<&str> =
+        plan.cases.iter().flat_map(|case| case.target.models.iter().map(|model| model.name.as_str())).collect();
+    // Rows, ids and reports need the names of models: a key that is part of one cannot be struck.
+    found.certain.retain(|text| !models.iter().any(|model| model.contains(text.as_str())));
+    found.shown.extend(models.into_iter().map(str::to_owned));
     // Presets may give it an address of its own.
     let pages = plan.cases.iter().filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
     let urls = plan.cases.iter().filter_map(|case| match &case.target.place {
@@ -217,6 +221,18 @@ mod tests {
         known.extend(base64);
         known.sort_unstable();
         assert_eq!(secrets(sections, &[("PW", "password-1")]), known);
+    }
+
+    #[test]
+    fn a_key_that_is_part_of_a_models_name_is_not_struck() {
+        let sections = |key: &str| {
+            format!(
+                "target: {{url: simulator, model: m, api_key: {key}}}\ndataset: {{kind: prompt, text: x}}\n\
+                matrix: {{target.model: [llama-cpp-7b, llama-cpp-13b]}}\n"
+            )
+        };
+        assert_eq!(secrets(&sections("llama-cpp"), &[]), [""; 0]);
+        assert_eq!(secrets(&sections("llama-cpp-key"), &[]), ["llama-cpp-key"]);
     }
 
     #[test]

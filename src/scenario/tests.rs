@@ -90,7 +90,7 @@ fn settings_win_over_the_file_and_over_the_matrix() {
         messages(load_with(BASE, &[], &[("load.concurency", "4"), ("seed", "x"), ("load.rate", "{")])),
         [
             "--set:1:1 unknown path `load.concurency`",
-            "--set:1:6 `seed` must be a whole number, 0 or more",
+            "--set:1:6 `seed` must be a whole number, 0 or more, or `run`",
             "--set:1:11 invalid YAML: unclosed bracket `{`"
         ]
     );

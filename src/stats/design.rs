@@ -1,58 +1,158 @@
-//! What dependent values are worth: gaps of one request are alike, and so are requests that stood in the same queue.
+//! The design effect: how many correlated values carry the information of an independent one.
+//!
+//! Gaps of one request are correlated, and so are requests that shared a batch or a queue.
 
 use crate::stats::bootstrap::{Unit, ratio};
+use crate::stats::normal::score;
+use crate::stats::student;
+use crate::stats::worth::inflation;
 
-/// Units of fewer than this make no batches, and fewer rounds than this no variance.
-const LEAST: (usize, usize) = (64, 5);
+/// Batches of at least [`MANY`] units: many show little correlation well, few show a long one. The latter alone of fewer units.
+const BATCHES: [usize; 2] = [20, 10];
+const MANY: usize = 200;
+/// Units that show nothing of how they depend on one another.
+const FEW: usize = 20;
+/// Rounds from which on what the requests of each have in common counts too, and from which on each is a batch.
+const ROUNDS: (usize, usize) = (5, 10);
 
-/// By how much the variance of the share Σ amount / Σ weight is greater than that of Σ weight independent values, at least 1:
-/// Kish's design effect ("Survey sampling", 1965, section 8.2) with the variance of a ratio over clusters by linearisation
-/// (Cochran, "Sampling techniques", 3rd edition, section 3.12). A unit is a request: how many of its values count towards the share, and how
-/// many it has. They come in the order of time, and `rounds` says to which round each belongs.
-pub fn effect(units: &[Unit], rounds: &[u32]) -> f64 {
-    let (share, weight) = (ratio(units), units.iter().map(|unit| unit.weight).sum::<f64>());
-    let independent = share * (1.0 - share) * weight;
-    if independent <= 0.0 {
-        return 1.0;
-    }
-    let own = residuals(units, share);
-    (greatest(&own, rounds) / independent).max(1.0)
+/// How values of a run depend on one another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dependence {
+    estimates: [Estimate; 3],
+    /// Neighbours are correlated over a tenth of the run or more: the run is too short to show how much.
+    pub long: bool,
 }
 
-/// By how much the variance of the ratio Σ amount / Σ weight is greater than that of as many independent units, at least 1.
-pub fn clumping(units: &[Unit], rounds: &[u32]) -> f64 {
-    let own = residuals(units, ratio(units));
-    let independent = variance(own.chunks(1));
-    if independent > 0.0 { (greatest(&own, rounds) / independent).max(1.0) } else { 1.0 }
+/// Kish's design effect ("Survey sampling", 1965, section 8.2) by one estimate of the variance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Estimate {
+    times: f64,
+    /// Degrees of freedom of the groups behind it; infinite where there are none.
+    freedom: f64,
+}
+
+impl Dependence {
+    /// Of values that are independent.
+    pub const NONE: Dependence = Dependence { estimates: [Estimate { times: 1.0, freedom: f64::INFINITY }; 3], long: false };
+
+    /// The greater of each estimate of two.
+    pub fn or_greater(self, other: Dependence) -> Dependence {
+        if other == Dependence::NONE {
+            return self;
+        }
+        if self == Dependence::NONE {
+            return other;
+        }
+        let mut estimates = self.estimates;
+        for (own, other) in estimates.iter_mut().zip(other.estimates) {
+            if other.times > own.times {
+                *own = other;
+            }
+        }
+        Dependence { estimates, long: self.long || other.long }
+    }
+
+    /// How many values carry the information of an independent one, as estimated; at least 1.
+    pub fn times(&self) -> f64 {
+        self.estimates.iter().fold(1.0, |most, own| own.times.max(most))
+    }
+
+    /// How many values carry the information of an independent one for a bound at confidence `level`, at least 1. A variance
+    /// of few batches is itself uncertain: Student's factor of Korn and Graubard (Survey Methodology 24, 1998) covers that.
+    pub fn effect(&self, level: f64) -> f64 {
+        let factor = |own: &Estimate| (student::quantile(level, own.freedom) / score(level)).powi(2);
+        self.estimates.iter().fold(1.0, |most, own| (own.times * factor(own)).max(most))
+    }
+}
+
+/// The dependence of values for the share Σ amount ÷ Σ weight. A unit is a request: how many of its values count towards the share,
+/// and how many it has. Units are in the order of time, and `rounds` says to which round each belongs.
+///
+/// The variance of the share is the greatest of several estimates over that of as many independent values: by requests, as a
+/// ratio over clusters by linearisation (Cochran, "Sampling techniques", 3rd edition, section 3.12), times the correlation of
+/// neighbours (Geyer, [`inflation`]); by 20 and by 10 batch means (Law, "Simulation modeling and analysis", 5th edition, section
+/// 9.5.3); and by rounds where there are 5 or more. Neither batches nor lags cross rounds.
+pub fn dependence(units: &[Unit], rounds: &[u32]) -> Dependence {
+    let (share, weight) = (ratio(units), units.iter().map(|unit| unit.weight).sum::<f64>());
+    // The gaps of one request alone show nothing of what they have in common.
+    if let [only] = units {
+        let [_, b, c] = Dependence::NONE.estimates;
+        return Dependence { estimates: [Estimate { times: only.weight.max(1.0), freedom: f64::INFINITY }, b, c], long: false };
+    }
+    of_residuals(&residuals(units, share), rounds, share * (1.0 - share) * weight, units.iter().all(|unit| unit.weight == 1.0))
+}
+
+/// The same of flags, one for each request of one round.
+pub fn of_flags(flags: &[bool]) -> Dependence {
+    let units: Vec<Unit> = flags.iter().map(|flag| Unit { amount: f64::from(u8::from(*flag)), weight: 1.0 }).collect();
+    dependence(&units, &[])
 }
 
 fn residuals(units: &[Unit], ratio: f64) -> Vec<f64> {
     units.iter().map(|unit| unit.amount - ratio * unit.weight).collect()
 }
 
-/// The variance of the sum of residuals, by units, by batches of √n neighbours (batch means: Law, "Simulation modeling and
-/// analysis", 5th edition, section 9.5.3) and by rounds: the greatest of those that there are enough of.
-fn greatest(residuals: &[f64], rounds: &[u32]) -> f64 {
-    let mut seen = variance(residuals.chunks(1));
-    if residuals.len() >= LEAST.0 {
-        seen = seen.max(variance(residuals.chunks(residuals.len().isqrt())));
+/// `single`: a unit is one value, so that its own variance says nothing of dependence.
+fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: bool) -> Dependence {
+    let n = residuals.len();
+    if independent <= 0.0 || single && n < FEW {
+        return Dependence::NONE;
     }
-    let mut at = 0;
-    let own: Vec<&[f64]> = rounds
-        .chunk_by(|a, b| a == b)
-        .filter_map(|round| {
-            at += round.len();
-            residuals.get(at - round.len()..at)
-        })
-        .collect();
-    if own.len() >= LEAST.1 { seen.max(variance(own.into_iter())) } else { seen }
+    let own = by_round(residuals, rounds);
+    let series: Vec<Vec<f64>> = own.iter().map(|round| round.to_vec()).collect();
+    let neighbours = inflation(&series);
+    let by_unit: f64 = residuals.iter().map(|residual| residual * residual).sum();
+    let whole = || own.iter().map(|round| round.iter().sum()).collect::<Vec<f64>>();
+    let (most, fewer) = match n {
+        _ if own.len() >= ROUNDS.1 => (whole(), Vec::new()),
+        n if n < FEW => (batches(&own, n, n), Vec::new()),
+        n if n < MANY => (batches(&own, n, BATCHES[1]), Vec::new()),
+        _ => (batches(&own, n, BATCHES[0]), batches(&own, n, BATCHES[1])),
+    };
+    let by_round = if own.len() >= ROUNDS.0 { whole() } else { Vec::new() };
+    let estimate = |squares: f64, groups: &[f64]| Estimate {
+        times: squares / independent,
+        freedom: if groups.len() > 1 { groups.len() as f64 - 1.0 } else { f64::INFINITY },
+    };
+    let longest = own.iter().map(|round| round.len()).max().unwrap_or_default();
+    Dependence {
+        estimates: [
+            estimate((by_unit * neighbours.times).max(squares(&most)).max(independent), &most),
+            estimate(squares(&fewer), &fewer),
+            estimate(squares(&by_round), &by_round),
+        ],
+        long: neighbours.lag >= (longest / 10).max(10),
+    }
 }
 
-/// Of g groups, g ÷ (g − 1) times the sum of the squares of their sums; 0 for fewer than two.
-fn variance<'a>(groups: impl Iterator<Item = &'a [f64]>) -> f64 {
-    let (count, squares) =
-        groups.fold((0.0, 0.0), |(count, squares), group| (count + 1.0, squares + group.iter().sum::<f64>().powi(2)));
-    if count > 1.0 { squares * count / (count - 1.0) } else { 0.0 }
+/// The variance of a total by the sums of k groups of it: k ÷ (k − 1) times their squares; 0 for fewer than two.
+pub(super) fn squares(sums: &[f64]) -> f64 {
+    let k = sums.len() as f64;
+    if k > 1.0 { sums.iter().map(|sum| sum * sum).sum::<f64>() * k / (k - 1.0) } else { 0.0 }
+}
+
+/// The residuals of each round; all of them where nothing is said of rounds.
+pub(super) fn by_round<'a>(residuals: &'a [f64], rounds: &[u32]) -> Vec<&'a [f64]> {
+    if rounds.is_empty() {
+        return vec![residuals];
+    }
+    let mut at = 0;
+    let own = |round: &[u32]| {
+        at += round.len();
+        residuals.get(at - round.len()..at)
+    };
+    rounds.chunk_by(|a, b| a == b).filter_map(own).collect()
+}
+
+/// The sums over about this many batches of neighbours, of equal length as far as rounds allow.
+fn batches(rounds: &[&[f64]], n: usize, wanted: usize) -> Vec<f64> {
+    let cut = |round: &&[f64]| {
+        let (length, count) = (round.len(), ((wanted * round.len()) as f64 / n as f64).round().max(1.0) as usize);
+        let batch =
+            |index: usize| round.get(index * length / count..(index + 1) * length / count).unwrap_or_default().iter().sum();
+        (0..count).map(batch).collect::<Vec<f64>>()
+    };
+    rounds.iter().flat_map(cut).collect()
 }
 
 #[cfg(test)]
@@ -69,29 +169,69 @@ mod tests {
 
     #[test]
     fn values_that_are_all_alike_in_a_request_are_worth_one() {
-        let (alike, free) = (effect(&drawn(2000, 20, true), &[]), effect(&drawn(2000, 20, false), &[]));
-        assert!((17.0..30.0).contains(&alike) && (1.0..1.6).contains(&free), "{alike} {free}");
+        let of = |alike| dependence(&drawn(2000, 20, alike), &[]).times();
+        let (alike, free) = (of(true), of(false));
+        assert!((17.0..30.0).contains(&alike) && (1.0..2.2).contains(&free), "{alike} {free}");
+    }
+
+    /// Flags as requests of one value each.
+    fn flags(n: usize, flag: impl FnMut(usize) -> bool) -> Vec<bool> {
+        (0..n).map(flag).collect()
     }
 
     #[test]
-    fn a_request_of_a_single_value_is_worth_it_and_equal_ones_have_no_effect() {
-        assert!((effect(&drawn(50, 1, true), &[]) - 50.0 / 49.0).abs() < 1e-12);
-        assert_eq!(effect(&[Unit { amount: 3.0, weight: 3.0 }; 10], &[]), 1.0);
-        assert_eq!((effect(&[], &[]), clumping(&[], &[])), (1.0, 1.0));
+    fn known_effects_of_known_flags() {
+        // Computed again with numpy and scipy; Student's factors are 0.904894 for 20 batches and 0.805149 for 10.
+        let block = of_flags(&flags(200, |k| k < 20));
+        assert!((block.effect(0.95) - 27.600148287193).abs() < 1e-9, "{block:?}");
+        let bursts = of_flags(&flags(1000, |k| k % 200 < 10));
+        assert!((bursts.effect(0.95) - 10.821996465449).abs() < 1e-9, "{bursts:?}");
+        let few = of_flags(&flags(100, |k| k / 5 % 10 == 0));
+        assert!((few.effect(0.95) - 6.401218661462).abs() < 1e-9, "{few:?}");
+        // Evenly spread flags keep nothing but Student's factor.
+        let even = of_flags(&flags(200, |k| k % 10 == 0));
+        assert!((even.effect(0.95) - 1.105101555606).abs() < 1e-9 && !even.long, "{even:?}");
+        assert_eq!([of_flags(&[true; 500]), of_flags(&flags(19, |k| k < 5))], [Dependence::NONE; 2]);
     }
 
     #[test]
-    fn clumps_in_time_and_rounds_of_their_own_are_seen() {
-        let unit = |amount| Unit { amount, weight: 1.0 };
-        // Ten neighbours alike: ten units say as much as one.
-        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(6);
-        let neighbours: Vec<Unit> = (0..400).flat_map(|_| [unit(rng.random_range(0.0..1.0)); 10]).collect();
-        let seen = clumping(&neighbours, &[]);
-        assert!((6.0..14.0).contains(&seen), "{seen}");
-        // Six rounds of ten, too few for batches: sums ±10 around the mean, variance 6/5 · 600 against 60/59 · 60.
+    fn gaps_of_a_request_share_its_luck() {
+        let units =
+            |n: usize| (0..n).map(|k| Unit { amount: if k % 10 == 0 { 40.0 } else { 0.0 }, weight: 40.0 }).collect::<Vec<_>>();
+        assert!((dependence(&units(100), &[]).effect(0.95) - 49.680266916948).abs() < 1e-9);
+        // Five requests are five batches: 5/4 of 40, with 4 degrees of freedom.
+        assert!((dependence(&units(5), &[]).effect(0.95) - 96.756455009853).abs() < 1e-9);
+    }
+
+    #[test]
+    fn neither_batches_nor_lags_cross_rounds() {
+        let own = |k: usize| Unit { amount: f64::from(u8::from(k % 100 < 5)), weight: 1.0 };
+        let units: Vec<Unit> = (0..200).map(own).collect();
+        let rounds: Vec<u32> = (0..200).map(|k| k / 100).collect();
+        assert!((dependence(&units, &rounds).effect(0.95) - 6.126941818019).abs() < 1e-9);
+    }
+
+    #[test]
+    fn independent_values_lose_little() {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(11);
+        let mut effects: Vec<f64> =
+            (0..300).map(|_| of_flags(&flags(1000, |_| rng.random_range(0.0..1.0) < 0.05)).effect(0.95)).collect();
+        effects.sort_by(f64::total_cmp);
+        assert!(effects[150] < 1.35 && effects[285] < 2.4, "{} {}", effects[150], effects[285]);
+    }
+
+    #[test]
+    fn a_long_memory_shows() {
+        assert!(of_flags(&flags(400, |k| k < 100)).long && !of_flags(&flags(400, |k| k % 20 == 0)).long);
+    }
+
+    #[test]
+    fn what_the_requests_of_a_round_have_in_common_counts_from_five_rounds_on() {
+        // Sums of ±5 around the mean in six rounds of ten, alike within: 6/5 · 150 against 60/4.
         let rounds: Vec<u32> = (0..60).map(|index| index / 10).collect();
-        let units: Vec<Unit> = rounds.iter().map(|round| unit(f64::from(round % 2) * 2.0)).collect();
-        assert!((clumping(&units, &rounds) - 720.0 * 59.0 / 3600.0).abs() < 1e-9);
-        assert_eq!(clumping(&units, &rounds[..40]), 1.0, "four rounds are too few to tell");
+        let units: Vec<Unit> = rounds.iter().map(|round| Unit { amount: f64::from(round % 2), weight: 1.0 }).collect();
+        assert!((dependence(&units, &rounds).times() - 180.0 / 15.0).abs() < 1e-9);
+        // Four rounds are too few.
+        assert!(dependence(&units[..40], &rounds[..40]).times() < 12.0);
     }
 }

@@ -1,7 +1,6 @@
 //! Floor 1. Small statistical functions, each with its source.
 
 pub mod adjust;
-pub mod batches;
 pub mod bootstrap;
 pub mod claim;
 pub mod components;
@@ -13,6 +12,7 @@ pub mod interval;
 pub mod knee;
 pub mod ks;
 pub mod linear;
+pub mod long_run;
 pub mod looks;
 pub mod moments;
 pub mod normal;
@@ -25,4 +25,5 @@ pub mod share;
 pub mod student;
 pub mod tail;
 pub mod trend;
+pub mod welch;
 pub mod worth;

@@ -39,6 +39,14 @@ pub fn against(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
     Compared { seen, limit, towards: ((a.value - limit).abs(), own, factor * other) }
 }
 
+/// Holds `a`, one more value, against `factor` times `b`, the mean of several that vary: `reach` is how far one more of these may lie
+/// from their mean on the logarithms. Both are above 0.
+pub fn predicted(a: f64, b: f64, reach: f64, factor: f64) -> Compared {
+    let limit = factor * b;
+    let seen = Interval { value: a, low: a * (-reach).exp(), high: a * reach.exp() };
+    Compared { seen, limit, towards: ((a / limit).ln().abs(), 0.0, reach) }
+}
+
 /// Where the estimate lies among failed requests: it can only be said how far off it is at least, and that only as far as the
 /// other side has a bound. Own arm and other arm add up, since one of them has no length.
 fn among_failed(a: Interval, b: Interval) -> Interval {
@@ -52,6 +60,14 @@ fn among_failed(a: Interval, b: Interval) -> Interval {
 }
 
 impl Compared {
+    /// With bounds at least so far away, on the plain scale.
+    pub fn reaching(self, reach: f64) -> Compared {
+        let Interval { value, low, high } = self.seen;
+        let (away, own, other) = self.towards;
+        let seen = Interval { value, low: low.min(value - reach), high: high.max(value + reach) };
+        Compared { seen, towards: (away, own, other.max(reach)), ..self }
+    }
+
     /// Samples that `a` would have needed in all, where it had `n`, for its bound to stay on its own side of the limit: its
     /// uncertainty shrinks with the root of n, the other one's stays. None where no number would do.
     pub fn needed(&self, n: u64) -> Option<u64> {
@@ -68,14 +84,13 @@ impl Compared {
     }
 }
 
-/// The order statistics that bound the quantile `p` of ascending values at confidence `level` each, where these are worth `worth`
-/// independent ones, above 0: those of as many, at the same share of all. None for a side that they are too few for.
-pub fn quantile_ends(sorted: &[f64], p: f64, level: f64, worth: u64) -> (Option<f64>, Option<f64>) {
+/// The order statistics that bound the quantile `p` of ascending values at confidence `level` each, where `effect` of them carry
+/// the information of one independent value. None for a side that they are too few for.
+pub fn quantile_ends(sorted: &[f64], p: f64, level: f64, effect: f64) -> (Option<f64>, Option<f64>) {
     let n = sorted.len();
-    let scaled = |count: u64| (count as f64 * n as f64 / worth as f64) as usize;
-    let low = allowed(worth, p, level).and_then(|under| sorted.get(scaled(under)).copied());
-    let high = allowed(worth, 1.0 - p, level).and_then(|over| sorted.get(n.checked_sub(scaled(over) + 1)?).copied());
-    (low, high)
+    let low = allowed(n as u64, effect, p, level).and_then(|under| sorted.get(under as usize).copied());
+    let above = allowed(n as u64, effect, 1.0 - p, level);
+    (low, above.and_then(|over| sorted.get(n.checked_sub(over as usize + 1)?).copied()))
 }
 
 #[cfg(test)]
@@ -90,7 +105,7 @@ mod tests {
     }
 
     fn share(hits: u64, n: u64) -> Interval {
-        of(hits as f64 / n as f64, lower(hits, n, 0.95), upper(hits, n, 0.95))
+        of(hits as f64 / n as f64, lower(hits as f64, n as f64, 0.95), upper(hits as f64, n as f64, 0.95))
     }
 
     #[test]
@@ -167,11 +182,11 @@ mod tests {
     #[test]
     fn a_quantile_has_the_ends_that_its_values_reach() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!(quantile_ends(&values, 0.5, 0.95, 100), (Some(42.0), Some(59.0)));
-        assert_eq!(quantile_ends(&values, 0.99, 0.95, 100).1, None, "299 are needed");
-        assert!(quantile_ends(&values, 0.99, 0.95, 100).0.is_some_and(|low| low > 90.0));
-        // P[Binomial(20, 0.5) <= 5] = 0.021, <= 6 = 0.058: a quarter of the values at either end.
-        assert_eq!(quantile_ends(&values, 0.5, 0.95, 20), (Some(26.0), Some(75.0)));
-        assert_eq!(quantile_ends(&values, 0.5, 0.95, 4), (None, None));
+        assert_eq!(quantile_ends(&values, 0.5, 0.95, 1.0), (Some(42.0), Some(59.0)));
+        assert_eq!(quantile_ends(&values, 0.99, 0.95, 1.0).1, None, "299 are needed");
+        assert!(quantile_ends(&values, 0.99, 0.95, 1.0).0.is_some_and(|low| low > 90.0));
+        // P[Binomial(20, 0.5) <= 5] = 0.021, <= 5.8 = 0.048, <= 6 = 0.058: 29 values at either end.
+        assert_eq!(quantile_ends(&values, 0.5, 0.95, 5.0), (Some(30.0), Some(71.0)));
+        assert_eq!(quantile_ends(&values, 0.5, 0.95, 25.0), (None, None));
     }
 }

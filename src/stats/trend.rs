@@ -78,6 +78,16 @@ fn variance(own: &[f64]) -> f64 {
     (term(own.len()) - ties) / 18.0
 }
 
+/// By how many scores the waits of an open loop, in milliseconds, got slower from its second third to its last; None of fewer than
+/// three. Where `rate` arrivals per second outrun a server, each request waits `1/capacity − 1/rate` longer than the one before it,
+/// while the arrivals alone let the wait of a stable queue wander by `√k / rate` at the most over `k` of them.
+pub fn slower(waits: &[f64], rate: f64) -> Option<f64> {
+    let third = waits.len() / 3;
+    let mean = |waits: &[f64]| waits.iter().sum::<f64>() / 1e3 / waits.len() as f64;
+    let (middle, last) = (waits.get(third..2 * third)?, waits.get(2 * third..3 * third)?);
+    (third > 0).then(|| (mean(last) - mean(middle)) * rate / (third as f64).sqrt())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Appends records.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ mod tests {
         file.seek(SeekFrom::Start(8)).unwrap();
         file.write_all(&7u32.to_le_bytes()).unwrap();
         let version = Reader::open(&path).unwrap_err().to_string();
-        assert!(version.ends_with("is a journal of version 7, this llmscen reads version 5; use the llmscen that wrote it"));
+        assert!(version.ends_with("is a journal of version 7, this llmscen reads version 6; use the llmscen that wrote it"));
         std::fs::write(&path, "{}").unwrap();
         assert!(matches!(Reader::open(&path), Err(StoreError::NotAJournal { .. })));
         std::fs::remove_file(&path).unwrap();

@@ -78,6 +78,7 @@ struct TimelineWire {
     tokens: Vec<Nanos>,
     choices: Vec<u32>,
     weights: Vec<u32>,
+    reasoning: u32,
     end: Nanos,
 }
 
@@ -113,7 +114,7 @@ mod gaps {
 pub mod tests {
     use super::*;
     use crate::model::ending::{Aborted, AllFailed, Ending, Saturated, TargetLost};
-    use crate::model::manifest::Vitals;
+    use crate::model::manifest::{Vitals, WorkerStalls};
     use crate::model::outcome::FailureKind;
     use crate::model::search::Part as Probe;
     use proptest::option::of;
@@ -134,6 +135,7 @@ pub mod tests {
                 headers,
                 first_chunk,
                 tokens,
+                reasoning: choices.len() as u32,
                 choices,
                 weights,
                 end,
@@ -188,6 +190,11 @@ pub mod tests {
                 stall_ms_p99: x,
                 stall_ms_sure: Some(x / 2.0),
                 stall_ms_max: 2.0 * x,
+                stalls: Some(vec![WorkerStalls {
+                    frozen_ms: x,
+                    longest: vec![[1, 2, 3, memory_peak].into()],
+                    ..WorkerStalls::default()
+                }]),
                 cpu_shares,
                 memory_peak,
                 events_per_s: x,

@@ -2,6 +2,7 @@
 
 use crate::model::metric::{Metric, Needs, Per};
 use crate::model::report::{CaseReport, Report, TokenSource};
+use crate::view::correlation;
 use crate::view::escape::{code, prose};
 use crate::view::format::counts_output;
 use crate::view::telemetry;
@@ -12,7 +13,7 @@ const NAMED_CASES: usize = 4;
 /// The case's own notes, and after them a line for every reason that leaves metrics without a value.
 pub fn notes(case: &CaseReport) -> Vec<String> {
     let told = case.telemetry.notes.iter().cloned().chain(telemetry::remarks(case));
-    let mut lines: Vec<String> = case.notes.iter().cloned().chain(told).collect();
+    let mut lines: Vec<String> = case.notes.iter().cloned().chain(correlation::sentence(case)).chain(told).collect();
     if case.counts.ok == 0 {
         lines.push("No request succeeded, so most figures do not exist.".to_owned());
         return lines;
@@ -63,10 +64,12 @@ fn named(cases: &[&str]) -> String {
 fn reason(case: &CaseReport, metric: Metric) -> &'static str {
     match metric.needs() {
         _ if metric == Metric::GoodputRate => "needs a `goodput(…)` limit",
+        _ if no_window(case, metric) => "sending stopped before any request had succeeded; send more requests",
         Needs::Gpus => "needs `target.gpus`",
         Needs::OpenLoop => "needs an open loop (`load.rate`)",
         Needs::Stream if !case.distributions.contains_key(&Metric::Ttft) => "needs streamed responses",
         Needs::Stream => "too few tokens, their number not known, or each reply in a single read",
+        Needs::Reasoning => "needs streamed responses with reasoning",
         Needs::Turns => "needs conversations (`dataset.turns`)",
         Needs::Items => "needs requests of several inputs",
         Needs::ServerTimes => "not reported by the server",
@@ -77,13 +80,19 @@ fn reason(case: &CaseReport, metric: Metric) -> &'static str {
     }
 }
 
+/// Whether a throughput is missing for want of a time to take it over.
+fn no_window(case: &CaseReport, metric: Metric) -> bool {
+    use Metric::*;
+    let throughputs =
+        [RequestThroughput, OutputTps, TotalTps, OutputTpsPerGpu, ItemThroughput, SessionThroughput, ThroughputWindow];
+    throughputs.contains(&metric) && !case.scalars.contains_key(&ThroughputWindow)
+}
+
 fn missing(case: &CaseReport) -> impl Iterator<Item = Metric> {
     // Whole families that most cases have no use for are not listed one by one.
     let family = |metric: &Metric| {
-        matches!(
-            metric.needs(),
-            Needs::Turns | Needs::Items | Needs::ServerTimes | Needs::ManagedServer | Needs::Power | Needs::Hardware
-        )
+        use Needs::{Hardware, Items, ManagedServer, Power, Reasoning, ServerTimes, Turns};
+        matches!(metric.needs(), Reasoning | Turns | Items | ServerTimes | ManagedServer | Power | Hardware)
     };
     Metric::ALL.iter().copied().filter(move |metric| !family(metric)).filter(|metric| match metric.per() {
         Per::Case => !case.scalars.contains_key(metric),

@@ -1,6 +1,6 @@
 //! The text of a baseline: for version control, one statistic a line, in an order that never changes, numbers of six digits.
 
-use crate::model::baseline::{Baseline, BaselineCase, Figure};
+use crate::model::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, Figure};
 use crate::view::ViewError;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -13,18 +13,7 @@ const DIGITS: usize = 6;
 /// # Errors
 /// [`ViewError::Json`] where a value cannot be written.
 pub fn baseline(of: &Baseline) -> Result<String, ViewError> {
-    let head = json!({
-        "schema": of.schema,
-        "name": of.name,
-        "run_id": of.run_id,
-        "started_at": of.started_at,
-        "tool_version": of.tool_version,
-        "plan_id": of.plan_id,
-        "seed": of.seed,
-        "machine": of.machine,
-        "plan": of.plan,
-        "confidences": of.confidences,
-    });
+    let head = json!({ "schema": BASELINE_SCHEMA, "name": of.name, "plan": of.plan, "confidences": of.confidences });
     let head = serde_json::to_string_pretty(&head)?;
     let head = head.trim_end_matches('}').trim_end();
     // Three levels are read at a glance, in one line.
@@ -32,7 +21,13 @@ pub fn baseline(of: &Baseline) -> Result<String, ViewError> {
     let head = head.replace(&format!("\"confidences\": {levels}"), &format!("\"confidences\": {}", row(&of.confidences)));
     let cases = of.cases.iter().map(case).collect::<Result<Vec<_>, _>>()?;
     let cases = if cases.is_empty() { String::new() } else { format!("\n{}\n  ", cases.join(",\n")) };
-    Ok(format!("{head},\n  \"cases\": [{cases}]\n}}\n"))
+    let runs = of.runs.iter().map(run).collect::<Result<Vec<_>, _>>()?.join(",");
+    Ok(format!("{head},\n  \"runs\": [{runs}\n  ],\n  \"cases\": [{cases}]\n}}\n"))
+}
+
+/// A run on a line of its own, so that one more is one more line.
+fn run(run: &BaselineRun) -> Result<String, ViewError> {
+    Ok(format!("\n    {}", serde_json::to_string(run)?))
 }
 
 fn case(case: &BaselineCase) -> Result<String, ViewError> {
@@ -51,15 +46,19 @@ fn case(case: &BaselineCase) -> Result<String, ViewError> {
 }
 
 fn line(figure: &Figure) -> String {
-    let head = format!("\"value\": {}, \"n\": {}", rounded(figure.value), figure.n);
-    if !figure.bounded() {
-        return format!("{{ {head} }}");
-    }
-    let ends = |ends: &[Option<f64>]| {
-        let ends: Vec<String> = ends.iter().map(|end| end.map_or("null".to_owned(), |end| rounded(end).to_string())).collect();
-        format!("[{}]", ends.join(", "))
+    let list = |values: &[Option<f64>]| {
+        let texts = values.iter().map(|value| value.map_or("null".to_owned(), |value| rounded(value).to_string()));
+        format!("[{}]", texts.collect::<Vec<_>>().join(", "))
     };
-    format!("{{ {head}, \"low\": {}, \"high\": {} }}", ends(&figure.low), ends(&figure.high))
+    let mut text = format!("\"value\": {}, \"n\": {}", rounded(figure.value), figure.n);
+    // Writing to a String cannot fail.
+    if figure.bounded() {
+        let _ = write!(text, ", \"low\": {}, \"high\": {}", list(&figure.low), list(&figure.high));
+    }
+    if figure.runs.len() > 1 {
+        let _ = write!(text, ", \"runs\": {}", list(&figure.runs));
+    }
+    format!("{{ {text} }}")
 }
 
 fn row(values: &[f64]) -> String {
@@ -75,13 +74,13 @@ fn rounded(value: f64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::baseline::{BASELINE_SCHEMA, LEVELS};
+    use crate::model::baseline::LEVELS;
     use crate::model::labels::Scalar;
 
     fn sample() -> Baseline {
         let bounds = |value: f64| vec![Some(value * 0.9876543), None, Some(value)];
-        let figure = |value: f64| Figure { value, n: 400, low: bounds(value), high: bounds(value) };
-        let point = Figure { value: 12_345_678.9, n: 400, low: Vec::new(), high: Vec::new() };
+        let figure = |value: f64| Figure { value, n: 400, low: bounds(value), high: bounds(value), runs: vec![Some(value)] };
+        let point = Figure { value: 12_345_678.9, n: 400, runs: vec![Some(12_345_678.9)], ..Figure::default() };
         let case = |id: &str| BaselineCase {
             id: id.to_owned(),
             labels: [("load.concurrency".to_owned(), Scalar::Int(4))].into(),
@@ -94,15 +93,17 @@ mod tests {
                 ("ttft.max".into(), point.clone()),
             ],
         };
-        Baseline {
-            schema: BASELINE_SCHEMA.into(),
-            name: "chat".into(),
+        let run = BaselineRun {
             run_id: "r".into(),
             started_at: "2026-01-02T03:04:05Z".into(),
             tool_version: "0.1.0".into(),
             plan_id: "p".into(),
             seed: u64::MAX,
             machine: "bench-1".into(),
+        };
+        Baseline {
+            name: "chat".into(),
+            runs: vec![run],
             plan: [("load.concurrency".to_owned(), "4".to_owned())].into(),
             confidences: LEVELS.to_vec(),
             cases: vec![case("a"), case("b \"quoted\"")],
@@ -115,7 +116,7 @@ mod tests {
         let line = "        \"ttft.p95\": { \"value\": 12.3457, \"n\": 400, \"low\": [12.1933, null, 12.3457], \"high\": [12.1933, null, 12.3457] },\n";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("        \"ttft.max\": { \"value\": 12345700.0, \"n\": 400 }\n"), "{text}");
-        assert!(text.contains("  \"confidences\": [0.9, 0.95, 0.99],\n  \"cases\": [\n    {\n      \"id\": \"a\",\n"), "{text}");
+        assert!(text.contains("  \"confidences\": [0.9, 0.95, 0.99],\n  \"runs\": [\n    {\"run_id\":\"r\","), "{text}");
         assert!(text.ends_with("    }\n  ]\n}\n"), "{text}");
     }
 
@@ -129,6 +130,25 @@ mod tests {
         }
         let read: Baseline = serde_json::from_str(&baseline(&sample()).unwrap()).unwrap();
         let names: Vec<&str> = read.cases[1].metrics.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!((names, read.seed), (vec!["ttft.p95", "ttft.p5", "ttft.max"], u64::MAX));
+        assert_eq!((names, read.runs[0].seed), (vec!["ttft.p95", "ttft.p5", "ttft.max"], u64::MAX));
+    }
+
+    #[test]
+    fn a_further_run_is_one_more_line_and_one_more_value() {
+        let later = |id: &str, start: &str| {
+            let mut own = sample();
+            (own.runs[0].run_id, own.runs[0].started_at) = (id.to_owned(), start.to_owned());
+            own
+        };
+        let two = sample().with(later("s", "2026-01-03T03:04:05Z"));
+        let text = baseline(&two).unwrap();
+        assert!(text.contains("\"high\": [12.1933, null, 12.3457], \"runs\": [12.3457, 12.3457] },\n"), "{text}");
+        assert!(
+            text.contains("\"ttft.max\": { \"value\": 12345700.0, \"n\": 400, \"runs\": [12345700.0, 12345700.0] }\n"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), baseline(&sample()).unwrap().lines().count() + 1);
+        let read: Baseline = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.runs.len(), baseline(&read).unwrap()), (2, text));
     }
 }

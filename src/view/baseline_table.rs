@@ -1,14 +1,10 @@
 //! What a baseline says, for a terminal: the figures that people ask for first.
 
 use crate::model::baseline::Baseline;
-use crate::model::metric::Metric;
-use crate::model::units::Unit;
+use crate::model::noise::USUAL;
 use crate::view::format::{ABSENT, value};
+use crate::view::noise::unit_of;
 use crate::view::table::{Cell, Column, Screen, Tint, render};
-
-/// The figures that are shown of every case; those of its own limits follow.
-const FIRST: [&str; 9] =
-    ["ttft.p50", "ttft.p95", "ttft.p99", "tpot.p50", "tpot.p95", "e2e.p95", "request_throughput", "output_tps", "error_rate"];
 
 const COLUMNS: [Column; 6] = [
     Column::words("CASE", 0),
@@ -24,7 +20,7 @@ pub fn baseline_table(of: &Baseline, width: Option<usize>, color: bool) -> Strin
     let place = of.level(0.95);
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for case in &of.cases {
-        let usual = FIRST.iter().filter_map(|name| Some((*name, case.figure(name)?)));
+        let usual = USUAL.iter().filter_map(|name| Some((*name, case.figure(name)?)));
         let own = case.metrics.iter().filter(|(name, _)| name.contains(['(', '{', ' ']));
         for (name, figure) in usual.chain(own.map(|(name, figure)| (name.as_str(), figure))) {
             let (unit, known) = (unit_of(name), figure.known(place));
@@ -37,20 +33,20 @@ pub fn baseline_table(of: &Baseline, width: Option<usize>, color: bool) -> Strin
     render(&COLUMNS, &rows, Screen { width, color })
 }
 
-/// The unit of a figure by its name.
-fn unit_of(name: &str) -> Unit {
-    let metric = name.split(['.', '{', ' ']).next().and_then(Metric::parse);
-    metric.map_or(Unit::Share, Metric::unit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::baseline::{BASELINE_SCHEMA, BaselineCase, Figure, LEVELS};
+    use crate::model::baseline::{BaselineCase, Figure, LEVELS};
 
     #[test]
     fn the_first_figures_and_those_of_the_limits_are_shown() {
-        let figure = |value: f64| Figure { value, n: 400, low: vec![None, Some(value * 0.9), None], high: vec![None; 3] };
+        let figure = |value: f64| Figure {
+            value,
+            n: 400,
+            low: vec![None, Some(value * 0.9), None],
+            high: vec![None; 3],
+            ..Figure::default()
+        };
         let metrics = [("output_tps", 420.0), ("ttft.p98", 9.0), ("ttft.p95", 12.0), ("goodput(ttft < 500ms)", 0.99)];
         let case = BaselineCase {
             id: "concurrency=4".into(),
@@ -60,19 +56,7 @@ mod tests {
             ok: 400,
             metrics: metrics.map(|(name, value)| (name.to_owned(), figure(value))).to_vec(),
         };
-        let of = Baseline {
-            schema: BASELINE_SCHEMA.into(),
-            name: String::new(),
-            run_id: String::new(),
-            started_at: String::new(),
-            tool_version: String::new(),
-            plan_id: String::new(),
-            seed: 0,
-            machine: String::new(),
-            plan: Default::default(),
-            confidences: LEVELS.to_vec(),
-            cases: vec![case],
-        };
+        let of = Baseline { confidences: LEVELS.to_vec(), cases: vec![case], ..Baseline::default() };
         insta::assert_snapshot!(baseline_table(&of, None, false), @r"
         CASE           FIGURE                     VALUE       FROM   TO    N
         concurrency=4  ttft.p95                   12 ms    10.8 ms  n/a  400

@@ -93,6 +93,10 @@ fn fill_figures(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f
         (Metric::RateAchieved, per_second),
         (Metric::ErrorRate, 0.0),
         (Metric::Window, window),
+        (Metric::ThroughputWindow, window * 0.96),
+        (Metric::RequestThroughputWithDrain, per_second * 0.98),
+        (Metric::OutputTpsWithDrain, per_second * 0.98 * 128.0),
+        (Metric::TotalTpsWithDrain, per_second * 0.98 * 640.0),
     ]);
 }
 
@@ -164,7 +168,16 @@ fn verdict(case: &CaseReport, metric: Metric, share: f64, limit: f64) -> Verdict
     let expr = format!("{metric}.p{} < {limit}ms", share * 100.0);
     let subject = Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags: Vec::new() };
     let bound = observed.map(|seen| seen * 1.06);
-    Verdict { check: check(expr, subject, limit), ruling, observed, bound, n: case.counts.ok, need: None, note: None }
+    Verdict {
+        check: check(expr, subject, limit),
+        ruling,
+        observed,
+        bound,
+        n: case.counts.ok,
+        effective_n: None,
+        need: None,
+        note: None,
+    }
 }
 
 fn errors(case: &CaseReport) -> Verdict {
@@ -175,6 +188,7 @@ fn errors(case: &CaseReport) -> Verdict {
         observed: Some(0.0),
         bound: Some(0.0124),
         n: case.counts.scheduled,
+        effective_n: None,
         need: Some(299),
         note: None,
     }

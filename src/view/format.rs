@@ -181,6 +181,8 @@ pub fn counts_output(metric: Metric) -> bool {
             | OutputTpsPerUser
             | OutputTpsPerGpu
             | OutputTpsSteady
+            | OutputTpsWithDrain
+            | TotalTpsWithDrain
             | EnergyPerToken
             | Mfu
             | Mbu

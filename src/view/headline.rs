@@ -1,8 +1,8 @@
 //! The verdict on a run as one line that a person can act on.
 
 use crate::model::check::{Ruling, Verdict};
-use crate::model::outcome::FailureKind;
-use crate::model::report::{CaseReport, OFF_PLAN, Report, RunVerdict};
+use crate::model::outcome::{Failure, FailureKind};
+use crate::model::report::{CACHED, CaseReport, OFF_PLAN, Report, RunVerdict};
 use crate::view::dataset_end;
 use crate::view::failed::failures;
 use crate::view::format::{against, plain, title, unit_of};
@@ -105,15 +105,20 @@ fn excess(verdict: &Verdict) -> f64 {
     }
 }
 
+/// How many times its samples an objective needs.
+fn times(verdict: &Verdict) -> f64 {
+    verdict.need.map_or(0.0, |need| need as f64 / verdict.n.max(1) as f64)
+}
+
 fn undecided(report: &Report) -> String {
     let open = of_ruling(report, Ruling::Inconclusive);
-    let Some((case, verdict)) = open.iter().max_by_key(|(_, verdict)| verdict.need) else {
+    let Some((case, verdict)) = open.iter().max_by(|a, b| times(a.1).total_cmp(&times(b.1))) else {
         return format!("{}; too little data to rule.", extent(report));
     };
     let (have, name) = (verdict.n, title(&verdict.check));
     let advice = match verdict.need {
         Some(need) => format!("has {have} samples and needs about {need}: measure more (`load.requests` or `load.duration`)"),
-        None if (verdict.check.relative.is_some() || verdict.observed.is_none() && verdict.n > 0) && verdict.note.is_some() => {
+        None if verdict.note.is_some() => {
             format!("is open: {}", verdict.note.as_deref().unwrap_or_default())
         }
         None => format!("has {have} samples, too few to say: measure more (`load.requests` or `load.duration`)"),
@@ -131,22 +136,35 @@ fn cut_short(report: &Report) -> String {
 }
 
 fn invalid(report: &Report) -> String {
-    let unsound: Vec<&CaseReport> = report.cases.iter().filter(|case| !case.audit.valid).collect();
+    let mut unsound: Vec<&CaseReport> = report.cases.iter().filter(|case| case.is_invalid()).collect();
+    if unsound.is_empty() {
+        unsound = report.cases.iter().filter(|case| !case.audit.valid).collect();
+    }
     let Some(first) = unsound.first() else {
         return "the run deviated from its plan; see Notes.".to_owned();
     };
     let why = first.audit.reasons.first().map_or("no reason was given", String::as_str);
-    if let Some(why) = why.strip_prefix(OFF_PLAN) {
-        let (count, all) = (unsound.len(), report.cases.len());
-        return format!("{count} of {all} cases deviated from the plan. `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
+    let (count, all) = (unsound.len(), report.cases.len());
+    for (kind, what) in [(OFF_PLAN, "deviated from the plan"), (CACHED, "measured the server's prefix cache")] {
+        if let Some(why) = why.strip_prefix(kind) {
+            return format!("{count} of {all} cases {what}. `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
+        }
     }
+    if let Some((case, verdict)) =
+        of_ruling(report, Ruling::Invalid).into_iter().find(|(case, _)| !case.audit.objectives.is_empty())
+    {
+        let (count, all) = (of_ruling(report, Ruling::Invalid).len(), rulings(report).count());
+        let note = plain(verdict.note.as_deref().unwrap_or_default());
+        let (name, note) = (title(&verdict.check), note.trim_end_matches('.'));
+        let remedy = remedy(case).map(|remedy| format!(" {remedy}")).unwrap_or_default();
+        let how = "the load generator may have caused the result";
+        return format!("{count} of {all} objectives: {how}. `{name}` at `{}`: {note}.{remedy}", case.id);
+    }
+    let remedy = remedy(first).map(|remedy| format!(" {remedy}")).unwrap_or_default();
     format!(
-        "the load generator was the bottleneck in {} of {} cases, so their numbers are not the server's. `{}`: {}. {}",
-        unsound.len(),
-        report.cases.len(),
+        "the load generator was the bottleneck in {count} of {all} cases, so their numbers are not the server's. `{}`: {}.{remedy}",
         first.id,
         plain(why).trim_end_matches('.'),
-        remedy(first)
     )
 }
 
@@ -156,10 +174,12 @@ fn capital(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn remedy(unsound: &CaseReport) -> &'static str {
+/// What to do; None where the reason says so itself.
+fn remedy(unsound: &CaseReport) -> Option<&'static str> {
     match unsound.audit.dropped {
-        0 => "Run llmscen on an idle machine or with more CPU cores, or lower the load; `audit.stall_p99` sets this threshold.",
-        _ => "Raise `load.max_in_flight`, or lower the rate.",
+        0 if unsound.audit.reasons.iter().any(|why| why.contains(Failure::NO_FILES)) => None,
+        0 => Some("Run llmscen on an idle machine or with more CPU cores, or lower the load."),
+        _ => Some("Raise `load.max_in_flight`, or lower the rate."),
     }
 }
 
@@ -220,7 +240,7 @@ mod tests {
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Invalid, 4),
-                "the load generator was the bottleneck in 1 of 1 cases, so their numbers are not the server's. `base`: schedule lag p99 8.1 ms is over 5 ms. Run llmscen on an idle machine or with more CPU cores, or lower the load; `audit.stall_p99` sets this threshold.",
+                "the load generator was the bottleneck in 1 of 1 cases, so their numbers are not the server's. `base`: schedule lag p99 8.1 ms is over 5 ms. Run llmscen on an idle machine or with more CPU cores, or lower the load.",
             ),
             (
                 report_of(vec![no_data()], RunVerdict::Error, 3),
@@ -251,6 +271,25 @@ mod tests {
         cut.audit.reasons = vec![format!("{OFF_PLAN}interrupted")];
         let line = reason(&report_of(vec![cut], RunVerdict::Invalid, 4));
         assert_eq!(line, "1 of 1 cases deviated from the plan. `base`: interrupted.");
+    }
+
+    #[test]
+    fn a_verdict_that_could_have_flipped_is_named_with_its_reason() {
+        use crate::model::report::ObjectiveAudit;
+        let mut report = sweep(1);
+        report.verdict = RunVerdict::Invalid;
+        let case = &mut report.cases[0];
+        let (expr, none) = ("x".to_owned(), [None; 3]);
+        let audit =
+            ObjectiveAudit { expr, measured: Ruling::Fail, slow: None, fast: None, observed: none, reasons: vec!["y".into()] };
+        case.audit.objectives = vec![audit];
+        (case.verdicts[0].ruling, case.verdicts[0].note) = (Ruling::Invalid, Some("a worker thread was stalled".into()));
+        let known = "1 of 2 objectives: the load generator may have caused the result. `ttft.p99 < 500ms` at `concurrency=1`: a worker \
+            thread was stalled. Run llmscen on an idle machine or with more CPU cores, or lower the load.";
+        assert_eq!(reason(&report), known);
+        report.cases[0].audit.reasons = vec![format!("{CACHED}93% of the prompt tokens")];
+        let known = "1 of 1 cases measured the server's prefix cache. `concurrency=1`: 93% of the prompt tokens.";
+        assert_eq!(reason(&report), known);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
 
 use crate::model::baseline::Relative;
-use crate::model::check::Verdict;
+use crate::model::check::{VERDICT_RULES, Verdict};
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::report::{CaseReport, GroupReport, Report};
 use crate::model::sample::Distribution;
@@ -13,6 +13,9 @@ use serde_json::{Map, Value, json};
 
 /// The format's name and version, the value of `schema`.
 pub const SCHEMA_NAME: &str = "llmscen/results/1";
+
+/// What throughputs count over, the value of `throughput_definition`: files without it counted the drain too.
+const THROUGHPUT_DEFINITION: &str = "without_drain";
 
 /// The JSON Schema (draft 2020-12) that every results.json holds.
 pub fn results_schema() -> &'static str {
@@ -35,6 +38,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
         "plan_id": manifest.plan_id,
         "seed": manifest.seed,
         "verdict": report.verdict,
+        "verdict_rules": VERDICT_RULES,
         "exit_code": report.exit_code,
         "started_at": manifest.started_at,
         "elapsed_s": manifest.elapsed_s,
@@ -42,6 +46,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
         "machine": manifest.machine,
         "targets": manifest.targets,
         "notes": manifest.notes,
+        "throughput_definition": THROUGHPUT_DEFINITION,
         "cases": cases,
         "search": probes::json(report)?,
     });
@@ -60,6 +65,7 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "labels": labels,
         "load": case.load,
         "rounds": case.rounds,
+        "restarted": case.restarted,
         "aborted": case.aborted,
         "saturated": case.saturated,
         "steady_from_s": case.timelines.steady.map(|steady| steady.0),
@@ -67,6 +73,7 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "token_source": case.token_source,
         "prompt_lengths": case.prompt_lengths,
         "dataset_end": case.dataset_end,
+        "discarded": case.discarded,
         "counts": case.counts,
         "metrics": metrics(case),
         "telemetry": telemetry::json(case),
@@ -138,6 +145,7 @@ pub(super) fn slo(verdict: &Verdict) -> Value {
         "relative": verdict.check.relative.map(relative),
         "unit": unit,
         "n": verdict.n,
+        "effective_n": verdict.effective_n,
         "need": verdict.need,
         "note": verdict.note,
     })
@@ -153,6 +161,7 @@ fn relative(relative: Relative) -> Value {
         "low": known.and_then(|known| known.low),
         "high": known.and_then(|known| known.high),
         "n": known.and_then(|known| known.n),
+        "runs": known.and_then(|known| known.spread).map(|spread| spread.runs),
     })
 }
 
@@ -250,7 +259,7 @@ mod tests {
     #[test]
     fn a_relative_limit_says_what_it_is_a_multiple_of_and_may_be_none() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
-        let known = Known { value: 512.0, low: None, high: Some(530.0), n: Some(400) };
+        let known = Known { value: 512.0, low: None, high: Some(530.0), n: Some(400), spread: None };
         let of = |known| {
             let mut report = sweep(1);
             let relative = Relative { to: Against::Baseline, factor: 1.1, known };
@@ -259,7 +268,8 @@ mod tests {
             rendered(&report)
         };
         let (there, gone) = (of(Some(known)), of(None));
-        let wanted = json!({ "to": "baseline", "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400 });
+        let wanted =
+            json!({ "to": "baseline", "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400, "runs": null });
         let slo = &there["cases"][0]["slo"][0];
         assert_eq!((&slo["relative"], &slo["limit"]), (&wanted, &json!(563.2)));
         assert!(gone["cases"][0]["slo"][0]["limit"].is_null());
@@ -272,7 +282,7 @@ mod tests {
         let slo = &rendered(&sweep(1))["cases"][0]["slo"];
         let errors = json!({
             "expr": "error_rate < 1%", "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,
-            "relative": null, "unit": "share", "n": 240, "need": 299, "note": null
+            "relative": null, "unit": "share", "n": 240, "effective_n": null, "need": 299, "note": null
         });
         assert_eq!((&slo[1], &slo[0]["unit"], &slo[0]["limit"]), (&errors, &json!("ms"), &json!(500.0)));
     }

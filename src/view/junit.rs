@@ -59,8 +59,7 @@ fn suite(scenario: &str, case: &CaseReport, inconclusive: Inconclusive) -> TestS
     for verdict in &case.verdicts {
         suite.add_test_case(test(plain(&title(&verdict.check)), &class, status(case, verdict, inconclusive)));
     }
-    let said = case.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Invalid);
-    if !case.audit.valid && !said {
+    if case.verdicts.is_empty() && case.is_invalid() {
         let status = broken(NonSuccessKind::Error, "invalid", &case.audit.reasons.join("; "));
         suite.add_test_case(test("self-audit".to_owned(), &class, status));
     }
@@ -217,9 +216,12 @@ mod tests {
         let mut report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
         report.cases[0].verdicts[1].ruling = Ruling::Inconclusive;
         let document = parsed(&report, Inconclusive::Failure);
-        assert_eq!(types(&document), ["Failure fail", "Failure inconclusive", "Failure fail", "Error invalid"]);
-        assert_eq!((document.tests, document.failures, document.errors), (4, 3, 1));
+        assert_eq!(types(&document), ["Failure fail", "Failure inconclusive", "Failure fail"]);
+        assert_eq!((document.tests, document.failures, document.errors), (3, 3, 0));
         assert_eq!(types(&parsed(&report, Inconclusive::Skipped))[1], "skipped inconclusive");
+        // A case without an objective has its audit alone.
+        report.cases[1].verdicts.clear();
+        assert_eq!(types(&parsed(&report, Inconclusive::Failure))[2], "Error invalid");
         assert_eq!(types(&parsed(&sweep(1), Inconclusive::Skipped)), ["success", "skipped inconclusive"]);
     }
 
@@ -273,7 +275,7 @@ mod tests {
         report.manifest.interrupted = true;
         let document = parsed(&report, Inconclusive::Failure);
         assert_eq!(document.test_suites[1].name.as_str(), "run");
-        assert_eq!(types(&document)[2..], ["Error interrupted", "Error error"]);
+        assert_eq!(types(&document)[1..], ["Error interrupted", "Error error"]);
         assert_eq!(parsed(&report_of(Vec::new(), RunVerdict::Pass, 0), Inconclusive::Failure).tests, 0);
     }
 }

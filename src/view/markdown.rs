@@ -7,7 +7,7 @@ use crate::view::chart::Chart;
 use crate::view::escape::{code, prose};
 use crate::view::format::{bytes, millis, percent, plain, value};
 use crate::view::sheet::{self, Sheet};
-use crate::view::{ViewError, absent, groups, headline, local, manners, percentiles, probes, repeats, server, telemetry};
+use crate::view::{ViewError, absent, doubt, groups, headline, local, manners, percentiles, probes, repeats, server, telemetry};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -35,6 +35,7 @@ struct Page {
     steady: Sheet,
     prompt_lengths: Sheet,
     repeats: Sheet,
+    restarts: Option<String>,
     groups: Sheet,
     local: local::Sheets,
     charts: Vec<Picture>,
@@ -48,6 +49,8 @@ struct Page {
     server_ends: Vec<server::End>,
     audit: Sheet,
     audit_limits: String,
+    doubts: Sheet,
+    doubts_of: Option<String>,
     environment: Vec<(String, String)>,
     notes: Vec<String>,
 }
@@ -99,6 +102,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         steady: sheet::steady(report),
         prompt_lengths: sheet::prompt_lengths(report),
         repeats: repeats::sheet(report),
+        restarts: repeats::restarts(report),
         groups: groups::groups(report),
         local: local::sheets(report),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
@@ -112,6 +116,8 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         server_ends: server::ends(report).into_iter().map(|end| server::End { said: prose(&end.said), ..end }).collect(),
         audit: sheet::audit(report),
         audit_limits: audit_limits(report),
+        doubts: sheet::doubts(report),
+        doubts_of: doubt::extent(report).as_deref().map(prose),
         environment: environment(report),
         notes: absent::told(report),
     }
@@ -128,14 +134,18 @@ fn tails(case: &CaseReport) -> Percentiles {
     }
 }
 
-/// What the self-audits were held against, in words.
+/// What the self-audits accept, in words.
 pub(super) fn audit_limits(report: &Report) -> String {
     let limits = &report.audit;
     format!(
-        "schedule lag p99 {}, achieved {} of the offered rate, CPU {} of a core, stall p99 {}",
-        millis(limits.lag_p99.millis()),
+        "at least {} of the offered rate sent, users idle for at most {} of their time, workers stalled for at most {} of the time, \
+         at most {} of a core, at most {} of unique prompts cached. Send delays up to {} at p99 and stalls up to {} do not count",
         percent(limits.achieved),
+        percent(limits.idle),
+        percent(limits.stalled),
         percent(limits.cpu),
+        percent(limits.cache),
+        millis(limits.lag_p99.millis()),
         millis(limits.stall_p99.millis())
     )
 }

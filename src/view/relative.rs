@@ -17,7 +17,8 @@ pub fn words(check: &Check) -> Option<String> {
         (None, Some(high)) => format!(", {} or less", value(high, unit)),
         (None, None) => String::new(),
     };
-    Some(format!("{factor} × {to} ({}{ends})", value(known.value, unit)))
+    let runs = known.spread.map(|spread| format!(", {} runs", spread.runs)).unwrap_or_default();
+    Some(format!("{factor} × {to} ({}{ends}{runs})", value(known.value, unit)))
 }
 
 /// The limit as a number, and what it is a multiple of.
@@ -44,7 +45,7 @@ mod tests {
     }
 
     fn known(low: Option<f64>, high: Option<f64>) -> Option<Known> {
-        Some(Known { value: 512.0, low, high, n: Some(400) })
+        Some(Known { value: 512.0, low, high, n: Some(400), spread: None })
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::model::server::{ServerEnd, Startup};
 use crate::model::units::{Nanos, Unit};
 use crate::view::escape::{code, prose};
 use crate::view::format::{ABSENT, millis, plain, value};
+use crate::view::repeats;
 use crate::view::sheet::Sheet;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -88,6 +89,9 @@ pub fn server_lines(report: &Report) -> String {
             text = format!("server: {} starts, ready after {} to {}\n", all.len(), span(Some(least)), span(Some(most)));
         }
         _ => {}
+    }
+    if let Some(restarts) = repeats::restarts(report) {
+        text += &format!("{restarts}\n");
     }
     ends(report).iter().for_each(|end| text += &format!("{}\n", plain(&end.said)));
     text

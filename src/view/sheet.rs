@@ -6,6 +6,7 @@ use crate::model::report::{CaseReport, FailureExample, Report};
 use crate::model::sample::Distribution;
 use crate::model::units::Unit;
 use crate::view::absent::mark;
+use crate::view::doubt;
 use crate::view::escape::{code, prose};
 use crate::view::format::{ABSENT, against, bytes, number, optional, percent, title, unit_of};
 use crate::view::relative;
@@ -188,14 +189,15 @@ pub fn failures(report: &Report) -> Sheet {
 }
 
 /// The heads of the self-audit.
-pub const AUDIT: [&str; 14] = [
+pub const AUDIT: [&str; 15] = [
     "Case",
-    "Sound",
-    ">Lag p50",
-    ">Lag p99",
-    ">Lag max",
+    "Verdicts",
+    ">Send delay p50",
+    ">Send delay p99",
+    ">Send delay max",
     ">Achieved / offered",
-    ">Stall p99",
+    ">Users idle",
+    ">Workers stalled",
     ">Stall max",
     ">CPU of a core",
     ">Memory",
@@ -204,6 +206,15 @@ pub const AUDIT: [&str; 14] = [
     ">Dropped",
     "Reasons",
 ];
+
+/// The objectives that the load generator could have flipped.
+pub fn doubts(report: &Report) -> Sheet {
+    let row = |own: doubt::Doubt<'_>| {
+        let [measured, slow, fast] = own.ends;
+        vec![code(&own.case.id), code(&own.objective), measured, slow, fast, prose(&own.why)]
+    };
+    Sheet::new(&doubt::HEADS, doubt::doubts(report).into_iter().map(row).collect())
+}
 
 /// The self-audit of every case.
 pub fn audit(report: &Report) -> Sheet {
@@ -217,12 +228,16 @@ fn audit_row(case: &CaseReport) -> Vec<String> {
     let size = |value: Option<f64>| value.map_or_else(|| ABSENT.to_owned(), bytes);
     vec![
         code(&case.id),
-        if audit.valid { "yes" } else { "**NO**" }.to_owned(),
+        match doubt::standing(case) {
+            (text, false) => text,
+            (text, true) => format!("**{text}**"),
+        },
         span(audit.schedule_lag_ms_p50),
         span(audit.schedule_lag_ms_p99),
         span(audit.schedule_lag_ms_max),
         share(audit.achieved_over_offered),
-        span(audit.stall_ms_p99),
+        share(audit.idle),
+        share(audit.stalled),
         span(audit.stall_ms_max),
         share(audit.cpu_share_max),
         size(audit.memory_peak.map(|memory| memory as f64)),

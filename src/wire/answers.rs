@@ -30,8 +30,8 @@ struct Answer {
     usage: Usage,
     message: Message,
     calls: String,
-    /// The event that is being read holds content of it.
-    fresh: bool,
+    /// What content of it the event that is being read holds; [`Part::Reasoning`] where it holds nothing else.
+    fresh: Option<Part>,
     /// Its tokens so far, and those when content last arrived.
     running: u64,
     counted: u64,
@@ -97,8 +97,9 @@ impl Answers {
     }
 
     /// Content of this choice arrived.
-    pub fn mark(&mut self, choice: u32) -> Result<(), Failure> {
-        self.answer(choice)?.fresh = true;
+    pub fn mark(&mut self, choice: u32, part: Part) -> Result<(), Failure> {
+        let fresh = &mut self.answer(choice)?.fresh;
+        *fresh = fresh.filter(|seen| *seen != Part::Reasoning).or(Some(part));
         self.content = true;
         Ok(())
     }
@@ -121,7 +122,7 @@ impl Answers {
         let Some(raw) = raw.filter(|raw| is_text(raw)) else {
             return Ok(());
         };
-        self.mark(choice)?;
+        self.mark(choice, part)?;
         match self.keep_text {
             true => self.keep(choice, part, &text_of(raw)),
             false => Ok(()),
@@ -169,9 +170,12 @@ impl Answers {
 
     /// The event is read: each choice with new content counts, with its tokens where a running count has told them all.
     pub fn arrived(&mut self, events: &mut Events) {
-        for answer in self.answers.iter_mut().filter(|answer| answer.fresh) {
-            answer.fresh = false;
-            events.token(answer.index);
+        for answer in &mut self.answers {
+            match answer.fresh.take() {
+                None => continue,
+                Some(Part::Reasoning) => events.reasoning_token(answer.index),
+                Some(Part::Content | Part::Call) => events.token(answer.index),
+            }
             let tokens = answer.running.checked_sub(answer.counted).and_then(|tokens| u32::try_from(tokens).ok());
             match tokens.filter(|tokens| *tokens > 0 && !self.untold) {
                 Some(tokens) => events.weights.push(tokens),
@@ -245,7 +249,7 @@ mod tests {
     fn weights(counts: &[Option<u64>]) -> Vec<u32> {
         let (mut answers, mut events) = (Answers::new(false), Events::default());
         for count in counts {
-            answers.mark(0).unwrap();
+            answers.mark(0, Part::Content).unwrap();
             answers.usage(Some(0), Usage { output: *count, ..Usage::default() }).unwrap();
             answers.arrived(&mut events);
         }

@@ -2,7 +2,7 @@
 
 use crate::model::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use crate::wire::assembly::{Assembly, complete, unreadable};
-use crate::wire::chunk::{Raw, has_text, text_of};
+use crate::wire::chunk::{Part, Raw, has_text, text_of};
 use crate::wire::error::words_of;
 use crate::wire::few::Few;
 use crate::wire::said::{Call, Said};
@@ -166,8 +166,10 @@ impl Blocks {
         self.tokens.add(step.usage);
         let index = number(step.index).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         for block in step.content_block.iter().chain(&step.delta) {
-            if self.block(index, block) {
-                events.token(0);
+            match self.block(index, block) {
+                None => {}
+                Some(Part::Reasoning) => events.reasoning_token(0),
+                Some(_) => events.token(0),
             }
         }
         if kind == "message_stop" {
@@ -191,8 +193,8 @@ impl Blocks {
         }
     }
 
-    /// Takes a block or what is added to one, and says whether it holds generated content.
-    fn block(&mut self, index: u32, block: &Block) -> bool {
+    /// Takes a block or what is added to one, and says which generated content it holds, if any.
+    fn block(&mut self, index: u32, block: &Block) -> Option<Part> {
         self.stop(block.stop_reason);
         let kind = block.kind.map(text_of).unwrap_or_default();
         let call = kind.ends_with("tool_use");
@@ -201,8 +203,10 @@ impl Blocks {
         let name = block.name.filter(|_| call);
         let full = |raw: Raw| raw.is_some_and(|raw| raw.get().starts_with('{') || has_text(raw));
         let hidden = block.data.filter(|_| kind == "redacted_thinking");
-        let content = [block.text, block.thinking, hidden, name, input].into_iter().any(full);
-        self.content |= content;
+        let thought = [block.thinking, hidden].into_iter().any(full);
+        let answer = [block.text, name, input].into_iter().any(full);
+        let content = answer.then_some(Part::Content).or(thought.then_some(Part::Reasoning));
+        self.content |= content.is_some();
         if self.keep_text {
             self.keep(index, block, input, call.then_some(&kind));
         }

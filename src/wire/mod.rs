@@ -41,6 +41,8 @@ mod whole;
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
+mod reasoning;
+#[cfg(test)]
 mod recordings;
 #[cfg(test)]
 mod replay;
@@ -126,6 +128,8 @@ pub struct Events {
     /// Events with generated content that is not empty: text, reasoning, refusal, a tool call's name or arguments. One with
     /// content of several choices counts once for each.
     pub content: u32,
+    /// How many of these came before the first one with more than reasoning.
+    pub reasoning: u32,
     /// The choice of each of these; empty while all belong to choice 0.
     pub choices: Vec<u32>,
     /// The tokens in each of these, where the server's running count tells them all; otherwise empty. Filled at the end.
@@ -144,6 +148,12 @@ impl Events {
             self.choices.push(choice);
         }
         self.content = self.content.saturating_add(1);
+    }
+
+    /// Adds an event of this choice with content that is reasoning alone.
+    pub fn reasoning_token(&mut self, choice: u32) {
+        self.reasoning += u32::from(self.reasoning == self.content);
+        self.token(choice);
     }
 }
 

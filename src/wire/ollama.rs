@@ -110,7 +110,7 @@ impl Said {
         let Some(raw) = raw.filter(|raw| is_list(raw)) else {
             return Ok(());
         };
-        self.answers.mark(0)?;
+        self.answers.mark(0, Part::Call)?;
         if self.answers.keeps_text() {
             let calls: Vec<Value> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error, raw.get().as_bytes()))?;
             for call in &calls {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_chat_is_read_with_its_reasoning_its_counts_and_the_servers_times() {
         let (events, reply) = Spec::of("ollama.chat.ndjson").read();
-        assert_eq!(events, Events { seen: 6, content: 5, done: true, ..Events::default() });
+        assert_eq!(events, Events { seen: 6, content: 5, reasoning: 2, done: true, ..Events::default() });
         assert_eq!(end(&reply), "stop");
         assert_eq!(reply.text.as_deref(), Some("Hm…The sky is \"blue\"\n"));
         let message = Message { content: "The sky is \"blue\"\n".into(), reasoning: "Hm…".into(), tool_calls: Value::Null };

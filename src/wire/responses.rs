@@ -116,7 +116,10 @@ impl Steps {
                 let piece = step.delta.filter(|_| word.ends_with(".delta")).or(step.partial_image_b64);
                 if let Some(raw) = piece.filter(|raw| is_full(raw)) {
                     self.content = true;
-                    events.token(0);
+                    match word.starts_with("reasoning") {
+                        true => events.reasoning_token(0),
+                        false => events.token(0),
+                    }
                     self.keep(word, number(step.output_index), raw);
                 } else if let (None, Some(raw)) = (&self.id, step.response) {
                     self.id = read::<Response>(raw.get(), json)?.id.map(|id| text_of(id).into_owned());

@@ -89,7 +89,10 @@ impl Tally {
             }
         }
         self.running.content(choice, None);
-        events.token(choice);
+        match part {
+            Part::Reasoning => events.reasoning_token(choice),
+            _ => events.token(choice),
+        }
         true
     }
 
@@ -122,11 +125,14 @@ impl Tally {
         let (first, second) = (choices.next(), choices.next());
         let alone = first.filter(|_| second.is_none()).map(number_of);
         for choice in first.into_iter().chain(second).chain(choices) {
-            if self.add_choice(choice, json)? {
+            if let Some(part) = self.add_choice(choice, json)? {
                 let count = alone.and(usage).and_then(|usage| usage.output);
                 self.running.content(number_of(choice), count);
                 self.content = true;
-                events.token(number_of(choice));
+                match part {
+                    Part::Reasoning => events.reasoning_token(number_of(choice)),
+                    _ => events.token(number_of(choice)),
+                }
             }
         }
         if let Some(usage) = usage {
@@ -141,8 +147,8 @@ impl Tally {
         }
     }
 
-    /// Whether the choice brings generated content.
-    fn add_choice(&mut self, choice: &Choice, json: &[u8]) -> Result<bool, Failure> {
+    /// Which generated content the choice brings: [`Part::Reasoning`] where it brings nothing else.
+    fn add_choice(&mut self, choice: &Choice, json: &[u8]) -> Result<Option<Part>, Failure> {
         let keep_text = self.keep_text;
         let answer = self.answer(number_of(choice))?;
         if answer.reason.is_none() {
@@ -154,7 +160,10 @@ impl Tally {
             choice.parts().for_each(|(part, raw)| keep(&mut answer.said, part, raw));
             calls().for_each(|call| keep_call(&mut answer.said, call));
         }
-        Ok(choice.parts().next().is_some() || calls().any(|call| call.name().or(call.input()).is_some()))
+        let called = calls().any(|call| call.name().or(call.input()).is_some()).then_some(Part::Function);
+        let mut parts = choice.parts().map(|(part, _)| part);
+        let first = parts.next();
+        Ok(parts.find(|_| first == Some(Part::Reasoning)).or(called).or(first))
     }
 
     /// The answer with this number. Answers stay in the order of their numbers.

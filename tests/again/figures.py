@@ -15,8 +15,14 @@ HOLDS = {
     "==": lambda value, limit: value == limit,
     "!=": lambda value, limit: value != limit,
 }
-COLUMNS = {"ttft_per_prompt_token": "ttft_ms_per_prompt_token", "window": "window_s"}
-TIMES = ["ttft", "ttft_service", "ttfc", "itl", "tpot", "ntpot", "e2e", "e2e_service", "schedule_lag"]
+COLUMNS = {
+    "ttft_per_prompt_token": "ttft_ms_per_prompt_token",
+    "window": "window_s",
+    "throughput_window": "throughput_window_s",
+    "startup": "startup_s",
+    "energy_per_token": "energy_per_token_j",
+}
+TIMES = ["ttft", "ttft_service", "time_to_first_answer", "ttfc", "itl", "tpot", "ntpot", "e2e", "e2e_service", "schedule_lag"]
 COLUMNS.update({name: name + "_ms" for name in TIMES})
 
 
@@ -33,26 +39,43 @@ def span(start, end):
     return (end - start) / 1e6 if start is not None and end is not None else None
 
 
+def gaps(events, choices):
+    """Between successive events of one choice, in the order of the later ones."""
+    latest, found = {}, []
+    for at, choice in zip(events, choices):
+        if choice in latest:
+            found.append(span(latest[choice], at))
+        latest[choice] = at
+    return found
+
+
 def derived(row):
     """Section 2 of docs/metrics.md: the metrics of one request from its stamps and counts."""
-    events = row["token_events_ns"] if row["streamed"] else []
+    events = (row["token_events_ns"] if row["streamed"] else None) or []
     ok = row["outcome"] == "ok"
+    choices = (row["token_choices"] if row["streamed"] else None) or [0] * len(events)
+    spans = [[at for at, own in zip(events, choices) if own == choice] for choice in sorted(set(choices))]
     first, last = (events[0], events[-1]) if events else (None, None)
-    answered, end = (first, row["end_ns"]) if ok else (None, None)
+    answered = first if ok or row["outcome"] == "abandoned" else None
+    end = row["end_ns"] if ok else None
     counts = [("usage", row["usage_output"]), ("tokenizer", row["counted_output"]), ("events", len(events) or None)]
     source, output = next(((name, count) for name, count in counts if count is not None), (None, None))
     prompt = row["usage_prompt"] if row["usage_prompt"] is not None else row["counted_prompt"]
-    paced = bool(events) and last > first and (output or 0) > 1
     ttft, e2e = span(row["intended_ns"], answered), span(row["intended_ns"], end)
     service = span(row["sent_ns"], answered)
-    tpot = span(first, last) / (output - 1) if paced else None
+    reasoning = row["reasoning_events"] or 0
+    reasoned = reasoning > 0 or (row["usage_reasoning"] or 0) > 0
+    first_answer = events[reasoning] if ok and reasoned and reasoning < len(events) else None
+    steps, time = (output or 0) - len(spans), sum(span(own[0], own[-1]) for own in spans)
+    tpot = time / steps if steps > 0 and time > 0 else None
     per_ms = ratio(prompt, service)
     return {
         "token_source": source,
         "ttft_ms": ttft,
         "ttft_service_ms": service,
+        "time_to_first_answer_ms": span(row["intended_ns"], first_answer),
         "ttfc_ms": span(row["sent_ns"], row["first_chunk_ns"]),
-        "itl_ms": [span(a, b) for a, b in zip(events, events[1:])] if len(events) > 1 else None,
+        "itl_ms": gaps(events, choices) or None,
         "tokens_per_event": ratio(output, len(events)),
         "events_per_reply": len(events) or None if ok else None,
         "tpot_ms": tpot,
@@ -98,11 +121,22 @@ def plateau(levels, users):
     return 0
 
 
+def ended_itself(part):
+    """Whether the tool itself ended a round before its plan was done: what it cut off then says nothing of the server."""
+    return bool(part.get("ending") or (part.get("probe") or {}).get("hopeless"))
+
+
+def cut(part):
+    """When sending ended early, if it did."""
+    return part.get("sending_until_ns") if part.get("cut_short") or ended_itself(part) else None
+
+
 class Round:
     """What one round of a case adds to the sums of its case."""
 
     def __init__(self, rows, part, load, shape):
         self.rows, self.measured = rows, [row for row in rows if row["phase"] == "measured"]
+        self.sending, self.arrived = 0, []
         self.seconds = self.area = self.most = self.steady_tokens = self.steady_seconds = 0
         self.planned = self.length = self.sent = self.took = 0
         if self.measured:
@@ -111,12 +145,54 @@ class Round:
             self.seconds = (self.window[1] - first) / 1e9
             self.in_flight(shape)
             self.rates(first, part, load, shape)
+            self.throughput(part or {}, load)
+
+    def by_time(self, part, load):
+        """When a load stops sending that ends by time; None where its requests or its data end it."""
+        starts = sum(row["turn"] == 0 for row in self.measured)
+        counted = load.get("requests", load.get("sessions"))
+        ends = [span_of(stage["for"]) * 1e6 for stage in load.get("stages", [])]
+        ends = [sum(ends)] if ends else []
+        if "duration" in load:
+            ends.append(min(part.get("measured_from_ns", self.window[0]), self.window[0]) + span_of(load["duration"]) * 1e6)
+        if not ends or counted is not None and starts >= counted:
+            return None
+        return min(ends + [cut(part)] if cut(part) is not None else ends)
+
+    def throughput(self, part, load):
+        """The window that throughputs are over, and what arrived in it as (instant, what, amount, row)."""
+        first, last = self.window
+        static = load.get("static")
+        starts = [row for row in self.measured if row["turn"] == 0]
+        due, sent = [row["intended_ns"] for row in starts], [row["sent_ns"] for row in starts if row["sent_ns"] is not None]
+        timed = self.by_time(part, load)
+        begins = max(first, min((row["end_ns"] for row in self.rows if row["outcome"] == "ok"), default=first))
+        if load.get("rate") == "burst" or static is not None and static.get("barrier", "round") != "none":
+            begins, until = first, last
+        elif {"rate", "trace", "replay"} & set(load) or "rate" in load.get("stages", [{}])[0]:
+            n = len(due)
+            planned = timed if timed is not None else first + round((max(due) - first) / max(n - 1, 1) * n)
+            until = max([planned] + sent)
+        elif timed is not None and not part.get("dataset_ended"):
+            until = timed
+        else:
+            talks = {}
+            for row in self.rows:
+                if row["sent_ns"] is not None:
+                    talks[row["seq"]] = max(talks.get(row["seq"], 0), row["end_ns"])
+            until = min((end for end in talks.values() if end > max(sent)), default=max(sent)) if sent else begins
+        self.sending = max(until - begins, 0) / 1e9
+        inside = lambda at: begins < at <= until
+        self.bin = lambda at: int(((at - begins) * 240 - 1) // (until - begins))
+        for row in (row for row in self.rows if row["sent_ns"] is not None):
+            arrived = list(arrivals(row))
+            self.arrived += [(at, what, amount, row) for at, what, amount in arrived if inside(at)]
 
     def in_flight(self, shape):
         levels = steps(self.rows, self.window)
         self.area = sum(level * (b - a) for a, b, level in levels) / 1e9
         self.most = max((level for _, _, level in levels), default=0)
-        users = int(shape.split()[1]) if shape.startswith("concurrency") else None
+        users = int(shape.split()[1].rstrip(";")) if shape.startswith("concurrency") else None
         high = [(a, b) for a, b, level in levels if level >= 0.9 * plateau(levels, users)]
         self.steady_seconds = sum(b - a for a, b in high) / 1e9
         for row in self.rows:
@@ -134,11 +210,31 @@ class Round:
         if "duration" in load and not (load.get("requests") is not None and n >= load["requests"]):
             start = min(part["measured_from_ns"], first)
             length = span_of(load["duration"]) * 1e6
-            if part["cut_short"] and part["sending_until_ns"] is not None:
-                length = min(length, part["sending_until_ns"] - start)
+            if cut(part) is not None:
+                length = min(length, cut(part) - start)
         self.planned, self.length = sum(at <= start + length for at in due), length / 1e9
         left = max((row["sent_ns"] for row in self.measured if row["sent_ns"] is not None), default=start)
         self.took = max(length, left - start) / 1e9
+
+
+def arrivals(row):
+    """What a request brings, and when: tokens with their events, the rest with its end."""
+    yield row["end_ns"], "ended", 1
+    if row["outcome"] != "ok":
+        return
+    events = (row["token_events_ns"] if row["streamed"] else None) or []
+    output, prompt = row["output_tokens"], row["prompt_tokens"]
+    yield row["end_ns"], "requests", 1
+    yield row["end_ns"], "items", row["items"] or 0
+    if output is None:
+        return
+    weights = row["token_weights"] or [row["tokens_per_event"]] * len(events)
+    brought = list(zip(events, weights)) or [(row["end_ns"], output)]
+    for at, tokens in brought:
+        yield at, "output", tokens
+        yield at, "total", tokens if prompt is not None else 0
+    if prompt is not None:
+        yield brought[0][0], "total", prompt
 
 
 def span_of(text):
@@ -153,16 +249,24 @@ def scalars(rounds, gpus, goodput):
     ok = [row for row in rows if row["outcome"] == "ok"]
     total = lambda name: sum(getattr(own, name) for own in rounds)
     seconds = total("seconds")
+    sending = total("sending")
+    arrived = lambda what: sum(amount for own in rounds for _, name, amount, _ in own.arrived if name == what)
+    ended = [row for own in rounds for _, name, _, row in own.arrived if name == "requests"]
+    rate = lambda what, known: ratio(arrived(what), sending) if known else None
     tokens = [row["output_tokens"] for row in ok if row["output_tokens"] is not None]
     both = [row for row in ok if row["output_tokens"] is not None and row["prompt_tokens"] is not None]
     items = [row["items"] for row in ok if row["items"] is not None]
     users = [row["output_tokens"] / row["e2e_ms"] * 1e3 for row in ok if row["output_tokens"] is not None]
-    output = ratio(sum(tokens), seconds) if tokens else None
+    output = rate("output", tokens)
     streamed = any(row["streamed"] and row["token_events_ns"] for own in rounds for row in own.rows if row["outcome"] == "ok")
     return {
-        "request_throughput": ratio(len(ok), seconds),
+        "request_throughput": rate("requests", True),
         "output_tps": output,
-        "total_tps": ratio(sum(row["output_tokens"] + row["prompt_tokens"] for row in both), seconds) if both else None,
+        "total_tps": rate("total", both),
+        "throughput_window_s": sending or None,
+        "request_throughput_with_drain": ratio(len(ok), seconds),
+        "output_tps_with_drain": ratio(sum(tokens), seconds) if tokens else None,
+        "total_tps_with_drain": ratio(sum(row["output_tokens"] + row["prompt_tokens"] for row in both), seconds) if both else None,
         "output_tps_per_user": float(numpy.mean(users)) if users else None,
         "output_tps_per_gpu": ratio(output, gpus) if gpus else None,
         "output_tps_steady": ratio(total("steady_tokens"), total("steady_seconds")) if streamed else None,
@@ -170,22 +274,26 @@ def scalars(rounds, gpus, goodput):
         "concurrency_max": max((own.most for own in rounds), default=None) if seconds else None,
         "rate_offered": ratio(total("planned"), total("length")),
         "rate_achieved": ratio(total("sent"), total("took")),
-        "error_rate": ratio(len(rows) - len(ok), len(rows)),
-        "item_throughput": ratio(sum(items), seconds) if items else None,
-        "session_throughput": ratio(whole_sessions(rows), seconds) if any(row["turns"] > 1 for row in rows) else None,
-        "goodput_rate": ratio(sum(meets(row, goodput) for row in rows), seconds) if goodput else None,
+        "error_rate": ratio(sum(row["outcome"] != "ok" for row in stayed(rows)), len(stayed(rows))),
+        "item_throughput": rate("items", items),
+        "session_throughput": ratio(sum(map(whole_sessions, rounds)), sending) if any(row["turns"] > 1 for row in rows) else None,
+        "goodput_rate": ratio(sum(meets(row, goodput) for row in ended), sending) if goodput else None,
         "window_s": seconds or None,
     }
 
 
-def whole_sessions(rows):
-    """Conversations of which every turn is ok."""
-    done = {}
-    for row in rows:
+def stayed(rows):
+    """Without the requests whose users left."""
+    return [row for row in rows if row["outcome"] != "abandoned"]
+
+
+def whole_sessions(own):
+    """Conversations of a round of which every turn is ok, and that ended in its throughput window."""
+    talks, inside = {}, {row["seq"] for _, name, _, row in own.arrived if name == "requests" and row["turn"] + 1 == row["turns"]}
+    for row in own.rows:
         if row["turns"] > 1 and row["outcome"] == "ok":
-            done[row["round"], row["seq"]] = done.get((row["round"], row["seq"]), 0) + 1
-    firsts = (row for row in rows if row["turns"] > 1 and row["turn"] == 0)
-    return sum(done.get((row["round"], row["seq"])) == row["turns"] for row in firsts)
+            talks.setdefault(row["seq"], []).append(row)
+    return sum(len(rows) == rows[0]["turns"] and seq in inside for seq, rows in talks.items())
 
 
 def nearest_rank(ordered, share):

@@ -2,11 +2,12 @@
 
 use crate::ci::{commands, shell};
 use crate::lab::{Lab, Ran};
+use crate::numbers;
 use serde_yaml::{Mapping, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -134,6 +135,11 @@ fn made() -> Lab {
     lab.llmscen(&["baseline", "update", "reports/chat/before", "--to", "baselines/chat.json", "--force"]).expect(0);
     for twin in ["reports/chat/after", "base", "candidate", "a", "b", "c"] {
         copy(&lab.path().join("reports/chat/before"), &lab.path().join(twin));
+    }
+    // Runs that count once each.
+    for folder in ["old/1", "old/2", "old/3", "new/1", "new/2", "new/3"] {
+        let set = ["--set", "baseline=none", "--set", "load.requests=20", "--set", "report.formats=[json]"];
+        lab.llmscen(&[&["run", "chat.yaml", "--output", folder, "--quiet"], &set[..]].concat());
     }
     lab
 }
@@ -296,7 +302,7 @@ fn commands_within_sentences_have_options_that_exist() {
                 continue;
             }
             let usage = help(&[verb]);
-            let usage = if verb == "baseline" { usage + &help(&[verb, "update"]) } else { usage };
+            let usage = if verb == "baseline" { usage + &help(&[verb, "update"]) + &help(&[verb, "doctor"]) } else { usage };
             for flag in words.iter().filter(|word| word.starts_with("--")).map(|word| word.split('=').next().unwrap_or(word)) {
                 assert!(usage.contains(flag), "{page}: `llmscen {span}`: {flag} is not an option of {verb}");
             }
@@ -330,13 +336,16 @@ const SHORTER: [(&str, &[&str]); 7] = [
 fn every_shipped_scenario_runs_alone() {
     let files = scenarios();
     assert!(files.len() >= 25, "{}", files.len());
-    each(&files, |path| runs_alone(path));
+    let ran = Mutex::new(Vec::new());
+    each(&files, |path| ran.lock().unwrap().extend(runs_alone(path)));
+    let ran = ran.into_inner().unwrap();
+    numbers::agree(&ran.iter().map(|lab| lab.path().join("out")).collect::<Vec<_>>());
 }
 
-fn runs_alone(path: &Path) {
+fn runs_alone(path: &Path) -> Option<Lab> {
     let stem = path.file_stem().unwrap().to_str().unwrap();
     if stem.starts_with("local") && !cfg!(feature = "local") {
-        return;
+        return None;
     }
     let lab = Lab::new();
     // The port of the example may be in use on this machine.
@@ -361,4 +370,5 @@ fn runs_alone(path: &Path) {
         }
         _ => {}
     }
+    Some(lab)
 }

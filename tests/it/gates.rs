@@ -112,7 +112,7 @@ fn a_run_folder_is_a_baseline_too() {
 #[test]
 fn a_run_that_is_not_sound_is_no_baseline_unless_forced() {
     let lab = Lab::new();
-    let unsound = gate("2ms", "none", "slo: [\"ttft.p50 < 10s\"]\n").replace("cpu: 100%", "cpu: 0.001%");
+    let unsound = gate("2ms", "none", "slo: [\"output_tps >= 1\"]\n").replace("cpu: 100%", "cpu: 0.001%");
     lab.run(&unsound).expect(4);
     let refused = lab.llmscen(&["baseline", "update", "out", "--to", "b.json"]);
     assert!(refused.code == 2 && refused.err.contains("is not sound"), "{}", refused.err);

@@ -109,12 +109,12 @@ fn a_limit_on_an_entry_is_judged_by_its_requests_alone() {
     });
     let sections = "dataset: { kind: prompt, text: x }\nmix:\n  - { name: good, weight: 2 }\n\
                     \x20 - { name: bad, request: { max_tokens: 9, retry: { on: [503], max: 1, wait: 1ms, honor: nothing } } }\n\
-                    load: { concurrency: 4, requests: 60 }\n\
+                    load: { concurrency: 4, requests: 120 }\n\
                     slo: [\"error_rate{group=good} < 10%\", \"error_rate{group=bad} < 10%\", \"e2e{group=good}.p50 < 60s\", \"request_throughput{group=bad} > 0\"]";
     lab.run(&scenario(&server.url, sections)).expect(1);
     let results = lab.results();
     let (good, bad) = (&group(&results, "good")["scheduled"], &group(&results, "bad")["scheduled"]);
-    assert_eq!(good.as_u64().unwrap() + bad.as_u64().unwrap(), 60);
+    assert_eq!(good.as_u64().unwrap() + bad.as_u64().unwrap(), 120);
     let slo = results["cases"][0]["slo"].as_array().unwrap();
     let ruled: Vec<(&str, &Value)> = slo.iter().map(|own| (own["verdict"].as_str().unwrap(), &own["n"])).collect();
     assert_eq!(ruled, [("pass", good), ("fail", bad), ("pass", good), ("fail", bad)]);

@@ -1,9 +1,9 @@
 //! Fifty random sets with every figure that the library takes from them, for `tests/check_sets.py` to compute again.
 
 use llmscen::model::sample::Distribution;
-use llmscen::model::seed::Seed;
-use llmscen::stats::bootstrap::{Unit, ends};
+use llmscen::stats::bootstrap::Unit;
 use llmscen::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
+use llmscen::stats::long_run::{self, Arrivals, BINS};
 use llmscen::stats::quantile::{nearest_rank, sort};
 use llmscen::stats::{claim, components::components, ks, moments, share, trend, worth};
 use rand::{RngExt, SeedableRng};
@@ -26,6 +26,11 @@ fn draw(kind: u64, n: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
         }
     };
     (0..n).map(one).collect()
+}
+
+/// Ten seconds in which these values came, one after the other, again and again.
+fn arrivals(values: &[f64]) -> Arrivals {
+    Arrivals { seconds: 10.0, bins: values.iter().map(|value| value.abs()).cycle().take(BINS).collect() }
 }
 
 fn bounds(of: Option<Interval>) -> Value {
@@ -58,9 +63,10 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
         "interval": bounds(quantile(&ordered, p, level)),
         "ratio": bounds(a.zip(b).and_then(|(a, b)| ratio(a, b))),
         "ratio_p": a.zip(b).and_then(|(a, b)| compared(a, b, scale)).map(|(_, p)| p),
-        "bootstrap": ends(&weighed, level, Seed(number)),
-        "share": [share::lower(hits, n as u64, level), share::upper(hits, n as u64, level)],
-        "decision": format!("{:?}", claim::decide(n as u64, hits, 1.0 - p, level)),
+        "long_run": long_run::mean(&weighed, &vec![0; n]).map(|own| own.ends(level)),
+        "rate": long_run::rate(&[arrivals(&values)], 0.7).map(|own| own.ends(level)),
+        "share": [share::lower(hits as f64, n as f64, level), share::upper(hits as f64, n as f64, level)],
+        "decision": format!("{:?}", claim::decide(n as f64, hits as f64, 1.0 - p, level)),
         "needed": claim::needed(1.0 - p, level, number % 4),
         "trend": change(std::slice::from_ref(&few)),
         "trend_apart": change(&few.chunks(few.len().div_ceil(3)).map(<[f64]>::to_vec).collect::<Vec<_>>()),

@@ -65,9 +65,9 @@ fn readings_become_rulings_results_tables_and_charts() {
     assert!((told["server.output_tps"]["mean"].as_f64().unwrap() - 100.0).abs() < 1e-6, "10 tokens each 100 ms");
     assert_eq!(told["other"]["own:name{a=b}"]["mean"], 7.0);
     let figure = |name: &str| case["metrics"][name].as_f64().unwrap();
-    let energy = 400.0 / figure("output_tps");
+    let energy = 400.0 / figure("output_tps_with_drain");
     assert!((figure("energy_per_token_j") - energy).abs() < 1e-6 * energy, "{} J", figure("energy_per_token_j"));
-    assert!((figure("mfu") - 2e9 * figure("total_tps") / 1e12).abs() < 1e-9 && case["metrics"]["mbu"].is_null());
+    assert!((figure("mfu") - 2e9 * figure("total_tps_with_drain") / 1e12).abs() < 1e-9 && case["metrics"]["mbu"].is_null());
     let note = case["slo"][1]["note"].as_str().unwrap();
     assert_eq!(note, "compared as a point: samples of a signal follow each other");
     let markdown = lab.text("out/report.md");

@@ -4,7 +4,6 @@ use crate::lab::Lab;
 use crate::sessions::{Recorder, context, plan, says};
 use llmscen::model::outcome::Phase;
 use llmscen::model::plan::Plan;
-use llmscen::model::units::Nanos;
 use llmscen::pace::schedule::Schedule;
 use llmscen::run::conduct::{Conducted, conduct};
 use llmscen::run::stop::Stop;
@@ -116,7 +115,7 @@ fn a_staged_open_loop_leaves_exactly_as_planned_and_tells_its_stages_apart() {
 fn a_stage_of_a_run_that_is_not_sound_is_not_sound() {
     let (lab, server) = (Lab::new(), server());
     let mut plan = plan(&server.url, "stages: [{ rate: 50/s, for: 200ms }, { rate: 20/s, for: 200ms }]", PROMPT);
-    plan.audit.lag_p99 = Nanos(1);
+    plan.audit.cpu = 0.0;
     let cases = run(&lab, &plan).report.cases;
     assert_eq!(cases.iter().map(|case| case.audit.valid).collect::<Vec<_>>(), [false; 3]);
     assert!(cases[2].audit.reasons.contains(&cases[0].audit.reasons[0]), "{:?}", cases[2].audit.reasons);

@@ -77,8 +77,10 @@ fn without_delay(socket: TcpStream) -> io::Result<TcpStream> {
 
 /// An I/O error without the number that the system gives it, and the one that is this side's own in its own words.
 fn plain(error: &io::Error) -> String {
-    if error.raw_os_error().is_some_and(|code| [Errno::MFILE, Errno::NFILE].contains(&Errno::from_raw_os_error(code))) {
-        return Failure::NO_FILES.into();
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE | Errno::NFILE) => return Failure::NO_FILES.into(),
+        Some(Errno::ADDRNOTAVAIL) => return Failure::NO_PORTS.into(),
+        _ => {}
     }
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
@@ -107,6 +109,7 @@ mod tests {
     fn a_want_of_files_is_told_in_this_sides_own_words() {
         let said = |code: Errno| plain(&io::Error::from_raw_os_error(code.raw_os_error()));
         assert_eq!([Errno::MFILE, Errno::NFILE].map(said), [Failure::NO_FILES; 2]);
+        assert_eq!(said(Errno::ADDRNOTAVAIL), Failure::NO_PORTS);
         assert_eq!(said(Errno::CONNREFUSED), "connection refused");
     }
 

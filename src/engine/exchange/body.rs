@@ -70,6 +70,7 @@ impl Exchange<'_> {
         self.trace.timeline.tokens = self.trace.timeline.tokens.as_slice().into();
         self.trace.timeline.choices = events.choices;
         self.trace.timeline.weights = events.weights;
+        self.trace.timeline.reasoning = events.reasoning;
         reply.end
     }
 

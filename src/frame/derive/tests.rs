@@ -24,6 +24,20 @@ fn a_stream_has_every_metric() {
 }
 
 #[test]
+fn the_first_answer_comes_after_the_reasoning() {
+    let of = |reasoning: u32, counted: Option<u64>| {
+        let mut row = stream(0, 100, &[150, 160, 180, 190]);
+        (row.timeline.reasoning, row.usage.reasoning) = (reasoning, counted);
+        metrics(row, &[Metric::Ttft, Metric::TimeToFirstAnswer])
+    };
+    assert_eq!(of(2, None), [Some(50.0), Some(80.0)]);
+    assert_eq!(of(0, None), [Some(50.0), None], "without reasoning it is the TTFT, and not shown twice");
+    assert_eq!(of(0, Some(7)), [Some(50.0), Some(50.0)], "reasoning that the server counts and does not stream");
+    assert_eq!(of(0, Some(0)), [Some(50.0), None]);
+    assert_eq!(of(4, Some(4)), [Some(50.0), None], "all of it is reasoning");
+}
+
+#[test]
 fn token_rates_of_a_request_are_over_its_whole_latency() {
     use Metric::*;
     // Scheduled at 98 ms, ended at 190: 4 output and 10 prompt tokens in 92 ms.

@@ -14,20 +14,8 @@ pub(super) fn of((base, other): (&Side, &Side), (index, measure): (usize, Measur
     if a.value.is_none() && b.value.is_none() {
         return None;
     }
-    let mut contrast = Contrast {
-        case: base.case.clone(),
-        measure,
-        run,
-        base: a,
-        other: b,
-        ratio: None,
-        difference: None,
-        p: None,
-        p_adjusted: None,
-        effect: effect((base, other), measure),
-        finding: Finding::Unknown,
-        note: None,
-    };
+    let effect = effect((base, other), measure);
+    let mut contrast = Contrast { effect, ..blank(base.case.clone(), measure, run, (a, b)) };
     let shares = |side: &Side| side.shares.get(index).copied().flatten();
     match shares(base).zip(shares(other)) {
         Some((own, its)) => of_shares(&mut contrast, own, its),
@@ -37,6 +25,24 @@ pub(super) fn of((base, other): (&Side, &Side), (index, measure): (usize, Measur
         }
     }
     Some(contrast)
+}
+
+/// A contrast of which nothing is known but the two readings.
+pub(super) fn blank(case: String, measure: Measure, run: usize, (base, other): (Reading, Reading)) -> Contrast {
+    Contrast {
+        case,
+        measure,
+        run,
+        base,
+        other,
+        ratio: None,
+        difference: None,
+        p: None,
+        p_adjusted: None,
+        effect: None,
+        finding: Finding::Unknown,
+        note: None,
+    }
 }
 
 fn of_values(contrast: &mut Contrast, scale: Scale) {

@@ -1,8 +1,11 @@
 //! Runs against a base, case by case and measure by measure.
 
+mod cached;
 mod contrast;
+mod replicated;
 mod side;
 
+pub use cached::withdraw_cached;
 pub use side::{Side, comparable, side};
 
 use crate::model::compare::{Contrast, Correction, Finding, Measure};
@@ -24,18 +27,33 @@ pub fn usual() -> Vec<Measure> {
     quantiles.into_iter().flat_map(of).chain(whole.map(|metric| Measure { metric, stat: None })).collect()
 }
 
-/// Every measure of every case that two runs share, each run against the first; the findings are still to be settled. `level`:
-/// the one-sided confidence that the sides' bounds were taken at.
+/// Every measure of every case that two sides share, each side against the first; the findings are still to be settled. A side
+/// that has a case several times has it of several runs, or of rounds on restarted servers: each is one value then. `level`: the
+/// one-sided confidence that the sides' bounds were taken at.
 pub fn contrasts(runs: &[Vec<Side>], measures: &[Measure], level: f64) -> Vec<Contrast> {
     let Some((base, others)) = runs.split_first() else { return Vec::new() };
     let mut all = Vec::new();
-    for own in base {
+    for (at, own) in base.iter().enumerate() {
+        if base.iter().take(at).any(|before| before.case == own.case) {
+            continue;
+        }
+        let own = replicates(base, own);
+        let twins: Vec<Vec<&Side>> =
+            others.iter().map(|sides| own.first().map_or(Vec::new(), |own| replicates(sides, own))).collect();
         for (index, measure) in measures.iter().enumerate() {
-            let same = others.iter().enumerate().filter_map(|(run, sides)| Some((run + 1, twin(sides, own)?)));
-            all.extend(same.filter_map(|(run, other)| contrast::of((own, other), (index, *measure), run, level)));
+            all.extend(twins.iter().enumerate().filter_map(|(run, its)| match (own.as_slice(), its.as_slice()) {
+                (_, []) => None,
+                ([own], [its]) => contrast::of((own, its), (index, *measure), run + 1, level),
+                (own, its) => replicated::of([own, its], (index, *measure), run + 1, level),
+            }));
         }
     }
     all
+}
+
+/// The evidence of a case from every run, or round on a restarted server, of a side.
+fn replicates<'a>(sides: &'a [Side], own: &Side) -> Vec<&'a Side> {
+    sides.iter().filter(|side| side.case == own.case).collect()
 }
 
 fn twin<'a>(sides: &'a [Side], own: &Side) -> Option<&'a Side> {
@@ -58,9 +76,9 @@ pub fn alone(runs: &[Vec<Side>]) -> Vec<(usize, String)> {
     all
 }
 
-/// Adjusts the probabilities over all of them and says what each comes to: more than noise where the adjusted probability is
-/// below `alpha`, and a regression where it is then worse by more than `allowed`, a share of the base. Returns the number of
-/// tests.
+/// Adjusts the probabilities over all of them and says what each comes to: a change where the adjusted probability is below `alpha`
+/// and the difference is more than `allowed`, a share of the base. A contrast with a note stays unknown, whatever its
+/// probability. Returns the number of tests.
 pub fn settle(all: &mut [Contrast], correction: Correction, alpha: f64, allowed: f64) -> usize {
     let p: Vec<f64> = all.iter().filter_map(|own| own.p).collect();
     let adjusted = match correction {
@@ -71,15 +89,18 @@ pub fn settle(all: &mut [Contrast], correction: Correction, alpha: f64, allowed:
     for (own, adjusted) in all.iter_mut().filter(|own| own.p.is_some()).zip(&adjusted) {
         own.p_adjusted = Some(*adjusted);
         own.finding = match own.worsening().filter(|_| *adjusted < alpha) {
+            _ if own.note.is_some() => Finding::Unknown,
             Some(worse) if worse > allowed => Finding::Regression,
-            Some(worse) if worse > 0.0 => Finding::Worse,
-            Some(worse) if worse < 0.0 => Finding::Better,
+            Some(worse) if worse < -allowed => Finding::Better,
+            Some(worse) if worse != 0.0 => Finding::Within,
             _ => Finding::Noise,
         };
     }
     adjusted.len()
 }
 
+#[cfg(test)]
+mod restarts;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]

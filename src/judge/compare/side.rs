@@ -7,11 +7,10 @@ use crate::model::compare::{Measure, Reading};
 use crate::model::metric::{Metric, Per, Stat};
 use crate::model::sample::{Row, Sample};
 use crate::model::seed::Seed;
-use crate::stats::bootstrap::{Unit, ends};
+use crate::stats::bootstrap::Unit;
 use crate::stats::claim::allowed;
-use crate::stats::interval::Interval;
 use crate::stats::quantile::{rank, sort};
-use crate::stats::{design, share, student};
+use crate::stats::{design, share};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -48,7 +47,7 @@ pub fn comparable(measure: Measure) -> bool {
     }
 }
 
-/// The side of a case, bounds at confidence `level` each. `seed`: of the bootstrap.
+/// The side of a case, bounds at confidence `level` each. `seed`: of the values that an effect size is taken from.
 pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed: Seed) -> Side {
     let rows: Vec<&Row> = sample.rows.iter().collect();
     let mut side =
@@ -61,24 +60,20 @@ pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed:
             pool = (Some(metric), pooled(&rows, metric));
             side.values.insert(metric, thinned(&pool.1, seed));
         }
-        let seed = seed.child(measure.to_string().as_str());
         let (mut share, mut freedom) = (None, f64::INFINITY);
-        let mut drawn = |units: &Units, known| {
-            freedom = (units.drawn.len() as f64 - 1.0).max(1.0);
-            ratio(units, known, level, seed)
+        let mut long_run = |units: &Units| {
+            freedom = units.long_run.as_ref().map_or(f64::INFINITY, |own| own.deciding(level).freedom);
+            ratio(units, level)
         };
         let reading = match measure.stat {
             Some(Stat::Quantile(p)) => quantile(&rows, metric, &mut pool.1, p, level),
-            Some(_) => drawn(&units::mean(&rows, metric), None),
+            Some(_) => long_run(&units::mean(&rows, metric)),
             None if metric == Metric::ErrorRate => {
                 let (reading, worth) = errors(&rows, level);
                 share = worth;
                 reading
             }
-            None => {
-                let units = units::throughput(&rows, metric, sample).unwrap_or_default();
-                drawn(&units, sample.scalars.get(&metric).copied())
-            }
+            None => long_run(&units::throughput(&rows, metric, sample, |_| true).unwrap_or_default()),
         };
         side.readings.push(reading);
         side.shares.push(share);
@@ -112,25 +107,23 @@ fn quantile(rows: &[&Row], metric: Metric, values: &mut [f64], p: f64, level: f6
         (!own.is_empty()).then_some((row.round, Unit { amount, weight: own.len() as f64 }))
     };
     let (rounds, units): (Vec<u32>, Vec<Unit>) = rows.iter().filter_map(over).unzip();
-    let design = design::effect(&units, &rounds);
+    let design = design::dependence(&units, &rounds).times();
     let worth = ((n as f64 / design) as u64).max(1);
-    Reading { value: Some(value), bounds: bounds(values, p, worth, level), n, design }
+    Reading { value: Some(value), bounds: bounds(values, p, worth, level), n, design, replicates: 0 }
 }
 
 fn bounds(values: &mut [f64], p: f64, worth: u64, level: f64) -> Option<(f64, f64)> {
     let n = values.len();
     let scaled = |count: u64| (count as f64 * n as f64 / worth as f64) as usize;
-    let (over, under) = (allowed(worth, 1.0 - p, level)?, allowed(worth, p, level)?);
+    let (over, under) = (allowed(worth, 1.0, 1.0 - p, level)?, allowed(worth, 1.0, p, level)?);
     at(values, scaled(under) + 1).zip(at(values, n.checked_sub(scaled(over))?))
 }
 
-/// A mean or a throughput: by Student's t over whole rounds, or else by the bootstrap, wider by what neighbours have in common.
-fn ratio(units: &Units, known: Option<f64>, level: f64, seed: Seed) -> Reading {
-    let Some(value) = known.or(units.observed).filter(|_| !units.drawn.is_empty()) else { return Reading::default() };
-    let design = if units.by_round { 1.0 } else { design::clumping(&units.drawn, &[]) };
-    let ends = if units.by_round { student::ends(&units.drawn, level) } else { ends(&units.drawn, level, seed) };
-    let bounds = ends.map(|(low, high)| Interval { value, low, high }.widened(design.sqrt()));
-    Reading { value: Some(value), bounds: bounds.map(|own| (own.low, own.high)), n: units.n, design }
+/// A mean or a throughput, by batches and rounds with Student's t.
+fn ratio(units: &Units, level: f64) -> Reading {
+    let Some(value) = units.observed else { return Reading::default() };
+    let design = units.long_run.as_ref().map_or(1.0, |own| own.effect);
+    Reading { value: Some(value), bounds: units.long_run.as_ref().map(|own| own.ends(level)), n: units.n, design, replicates: 0 }
 }
 
 /// The share of requests that failed, by the exact bounds of as many as these are worth: failures come in bursts.
@@ -142,11 +135,13 @@ fn errors(rows: &[&Row], level: f64) -> (Reading, Option<(u64, u64)>) {
     if n == 0.0 {
         return (Reading::default(), None);
     }
-    // What one request more or less would explain is no sign of dependence.
-    let design = Some(design::effect(&units, &rounds)).filter(|design| *design > n / (n - 1.5)).unwrap_or(1.0);
+    let design = design::dependence(&units, &rounds).times();
     let worth = ((hits / design).round() as u64, (n / design).round().max(1.0) as u64);
-    let bounds = (share::lower(worth.0, worth.1, level), share::upper(worth.0, worth.1, level));
-    (Reading { value: Some(hits / n), bounds: Some(bounds), n: n as u64, design }, Some(worth))
+    let bounds = {
+        let (hits, n) = (worth.0 as f64, worth.1 as f64);
+        (share::lower(hits, n, level), share::upper(hits, n, level))
+    };
+    (Reading { value: Some(hits / n), bounds: Some(bounds), n: n as u64, design, replicates: 0 }, Some(worth))
 }
 
 #[cfg(test)]

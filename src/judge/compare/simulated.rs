@@ -2,14 +2,14 @@
 //! `docs/compare.md` has it.
 
 use super::*;
-use crate::model::sample::{Row, Sample};
+use crate::model::sample::{Amounts, Flow, Row, Sample};
 use crate::model::seed::Seed;
 use crate::stats::tail::at_least;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
-const USERS: f64 = 8.0;
+const USERS: usize = 8;
 const GAPS: usize = 16;
 /// Correlation of the queue that successive requests find.
 const QUEUE: f64 = 0.3;
@@ -36,15 +36,43 @@ impl Length {
 fn run(seed: Seed, length: Length, scale: f64) -> Sample {
     let Length(rounds, size) = length;
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
-    let (mut queue, mut rows, mut windows) = (0.0, Vec::new(), Vec::new());
+    let (mut queue, mut rows, mut sending, mut flows) = (0.0, Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
         let luck: f64 = if rounds > 1 { StandardNormal.sample(&mut rng) } else { 0.0 };
         let scale = scale * (0.01 * luck).exp();
         let own: Vec<Row> = (0..size).map(|_| request(&mut rng, &mut queue, (round, length.gaps()), scale)).collect();
-        windows.push(own.iter().map(|row| row.busy_ms).sum::<f64>() / USERS / 1e3);
+        let (seconds, flow) = played(&own, round);
+        sending.push(seconds);
+        flows.push(flow);
         rows.extend(own);
     }
-    Sample { rows, windows, ..Sample::default() }
+    Sample { rows, sending, flows, ..Sample::default() }
+}
+
+/// The requests of a round by eight users, from the first end until a user finds nothing more to send; tokens arrive evenly.
+fn played(rows: &[Row], round: u32) -> (f64, Flow) {
+    let mut free = [0.0f64; USERS];
+    let mut spans = Vec::new();
+    for row in rows {
+        let user = (0..USERS).min_by(|a, b| free[*a].total_cmp(&free[*b])).unwrap();
+        let (start, ttft) = (free[user], row.values.get(&Metric::Ttft).unwrap() / 1e3);
+        free[user] = start + row.busy_ms / 1e3;
+        spans.push((start + ttft, free[user], row.output_tokens.unwrap()));
+    }
+    let from = spans.iter().map(|span| span.1).fold(f64::INFINITY, f64::min);
+    let until = free.into_iter().fold(f64::INFINITY, f64::min);
+    let (width, mut bins) = ((until - from) / 240.0, [Amounts::default(); 240]);
+    for (first, last, tokens) in spans {
+        let parts = ((first - from) / width).max(0.0) as u16..((last - from) / width).ceil().clamp(0.0, 240.0) as u16;
+        for part in parts {
+            let (start, end) = (from + width * f64::from(part), from + width * f64::from(part + 1));
+            let within = (end.min(last) - start.max(first)).max(0.0) / (last - first);
+            let ended = f64::from(u8::from(last > start && last <= end));
+            let bin = &mut bins[usize::from(part)];
+            (bin.ended, bin.output) = (bin.ended + ended, bin.output + tokens * within);
+        }
+    }
+    (until - from, Flow { like: Row { round, ..Row::default() }, bins: (0..).zip(bins).collect() })
 }
 
 fn request(rng: &mut ChaCha8Rng, queue: &mut f64, (round, gaps): (u32, usize), scale: f64) -> Row {
@@ -70,9 +98,11 @@ fn pair(index: u64, length: Length, measures: &[Measure]) -> [Alarms; 3] {
     SHIFTS.map(|scale| {
         let runs = [base.clone(), of(Seed(17).child(index).child("other"), scale)];
         let mut all = contrasts(&runs, measures, 0.975);
-        assert_eq!((all.len(), settle(&mut all, Correction::Holm, 0.05, 0.0)), (measures.len(), measures.len()));
+        // A p99 whose requests depend on one another much is not tested.
+        let tested = settle(&mut all, Correction::Holm, 0.05, 0.0);
+        assert!(all.len() == measures.len() && tested + 1 >= measures.len(), "{tested} tested");
         let any = all.iter().any(|own| own.finding != Finding::Noise);
-        (all.iter().map(|own| own.p.unwrap() < 0.05).collect(), any)
+        (all.iter().map(|own| own.p.is_some_and(|p| p < 0.05)).collect(), any)
     })
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::judge::fixture::{failed, ok, sample};
 use crate::model::effect::{Effect, Magnitude};
-use crate::model::sample::{Row, Sample};
+use crate::model::sample::{Amounts, Flow, Row, Sample};
 use crate::model::seed::Seed;
 
 const LEVEL: f64 = 0.975;
@@ -46,7 +46,7 @@ fn a_great_slowdown_is_a_regression_and_a_speedup_is_better() {
     let slow = one(spread(400, 1.0), spread(400, 2.0), median(Metric::E2e), 0.05);
     assert_eq!((slow.finding, slow.ratio.unwrap().value, slow.worsening()), (Finding::Regression, 2.0, Some(1.0)));
     assert_eq!(slow.effect.unwrap().magnitude(), Magnitude::Large);
-    assert_eq!(one(spread(400, 1.0), spread(400, 2.0), median(Metric::E2e), 1.0).finding, Finding::Worse, "it is allowed");
+    assert_eq!(one(spread(400, 1.0), spread(400, 2.0), median(Metric::E2e), 1.0).finding, Finding::Within, "it is allowed");
     assert_eq!(one(spread(400, 2.0), spread(400, 1.0), median(Metric::E2e), 0.05).finding, Finding::Better);
 }
 
@@ -78,7 +78,13 @@ fn a_zero_has_no_ratio() {
 #[test]
 fn a_throughput_that_falls_to_nothing_is_a_regression() {
     let rate = measure(Metric::RequestThroughput, None);
-    let side = |rows: Vec<Row>| vec![of("a", &Sample { windows: vec![10.0], ..sample(rows) }, &[rate])];
+    let side = |rows: Vec<Row>| {
+        let bin = |(place, row): (usize, &Row)| {
+            (place as u16, Amounts { ended: 1.0, requests: f64::from(u8::from(row.ok)), ..Amounts::default() })
+        };
+        let flow = Flow { bins: rows.iter().enumerate().map(bin).collect(), ..Flow::default() };
+        vec![of("a", &Sample { sending: vec![10.0], flows: vec![flow], ..sample(rows) }, &[rate])]
+    };
     let lost = || (0..200).map(|_| Row { busy_ms: 1.0, ..failed() }).collect::<Vec<_>>();
     let found = |base: Vec<Row>, other: Vec<Row>| {
         let mut all = contrasts(&[side(base), side(other)], &[rate], LEVEL);
@@ -127,7 +133,9 @@ fn errors_are_compared_exactly_and_from_zero_any_sure_rise_is_a_regression() {
 #[test]
 fn gaps_of_one_request_are_worth_less_than_as_many_requests() {
     let rows = |alike: bool| {
-        let gap = move |row: u32, at: u32| f64::from((if alike { row } else { row * 40 + at }) * 7919 % 4000 + 1);
+        let gap = move |row: u32, at: u32| {
+            f64::from(((if alike { row } else { row * 40 + at }).wrapping_mul(2_654_435_761) >> 16) % 4000 + 1)
+        };
         let row = move |row| Row { gaps: (0..40).map(|at| gap(row, at)).collect(), ..ok(Metric::Ttft, 1.0) };
         sample((0..100).map(row).collect())
     };
@@ -168,4 +176,76 @@ fn only_what_has_an_interval_is_comparable() {
     for (metric, stat) in [(Metric::Ttft, Some(Stat::Max)), (Metric::Window, None), (Metric::Ttft, Some(Stat::Quantile(1.0)))] {
         assert!(!comparable(measure(metric, stat)), "{metric}");
     }
+}
+
+/// Sides of one measure: each value is a run.
+fn runs(values: &[f64]) -> Vec<Side> {
+    values.iter().map(|value| of("a", &sample(spread(200, *value)), &[median(Metric::E2e)])).collect()
+}
+
+fn between(base: &[f64], other: &[f64], allowed: f64) -> Contrast {
+    let mut all = contrasts(&[runs(base), runs(other)], &[median(Metric::E2e)], LEVEL);
+    assert_eq!(all.len(), 1, "the runs of a side are one contrast");
+    settle(&mut all, Correction::Holm, 0.05, allowed);
+    all.remove(0)
+}
+
+#[test]
+fn several_runs_a_side_are_one_value_each() {
+    // Medians of 100 times the scale; logarithms −0.01, 0, 0.01 and 0.1 more.
+    let logs = |more: f64| [-0.01f64, 0.0, 0.01].map(|log| (log + more).exp());
+    let seen = between(&logs(0.0), &logs(0.1), 0.05);
+    assert_eq!((seen.finding, seen.base.replicates, seen.other.replicates, seen.base.n), (Finding::Regression, 3, 3, 600));
+    let ratio = seen.ratio.unwrap();
+    // Welch: 0.1 ± t(0.975; 4) · 0.01 · √(2/3) = 2.776445 · 0.0081650.
+    let arm = 2.776445 * 0.0081650;
+    assert!((ratio.value.ln() - 0.1).abs() < 1e-9 && (ratio.high.ln() - (0.1 + arm)).abs() < 1e-5, "{ratio:?}");
+    assert!((seen.base.value.unwrap() - 100.0).abs() < 1e-6, "{seen:?}");
+    // The requests of either run alone would call a shift of 1 % surely no noise; the runs say that it is.
+    assert_eq!(between(&logs(0.0), &logs(0.01), 0.0).finding, Finding::Noise);
+}
+
+#[test]
+fn a_difference_within_tolerance_is_never_a_change() {
+    let logs = |more: f64| [-0.001f64, 0.0, 0.001].map(|log| (log + more).exp());
+    let found = |more: f64, allowed: f64| between(&logs(0.0), &logs(more), allowed).finding;
+    assert_eq!((found(0.04, 0.05), found(-0.04, 0.05)), (Finding::Within, Finding::Within));
+    assert_eq!((found(0.06, 0.05), found(-0.06, 0.05)), (Finding::Regression, Finding::Better));
+    assert_eq!((found(0.04, 0.0), found(-0.04, 0.0)), (Finding::Regression, Finding::Better));
+}
+
+#[test]
+fn one_run_beside_many_is_one_more_of_them() {
+    let many = [0.98, 0.99, 1.0, 1.01, 1.02];
+    let seen = between(&many, &[1.10], 0.05);
+    assert_eq!((seen.finding, seen.base.replicates, seen.other.replicates), (Finding::Regression, 5, 0));
+    assert_eq!(between(&many, &[1.03], 0.0).finding, Finding::Noise);
+    assert_eq!(between(&[1.10], &many, 0.05).finding, Finding::Better, "and the other way round");
+}
+
+#[test]
+fn shares_of_several_runs_have_at_least_the_error_of_their_requests() {
+    let errors = measure(Metric::ErrorRate, None);
+    let side = |bad: &[usize]| -> Vec<Side> {
+        let rows =
+            |bad: usize| (0..200).map(|index| if index * bad % 200 < bad { failed() } else { ok(Metric::E2e, 1.0) }).collect();
+        bad.iter().map(|bad| of("a", &sample(rows(*bad)), &[errors])).collect()
+    };
+    let found = |base: &[usize], other: &[usize]| {
+        let mut all = contrasts(&[side(base), side(other)], &[errors], LEVEL);
+        settle(&mut all, Correction::Holm, 0.05, 0.05);
+        all.remove(0)
+    };
+    assert_eq!(found(&[0, 0, 0], &[0, 0, 0]).finding, Finding::Noise);
+    let few = found(&[0, 0, 0], &[1, 1, 1]);
+    assert_eq!((few.finding, few.difference.unwrap().value), (Finding::Noise, 0.005), "equal runs of few failures prove nothing");
+    assert_eq!(found(&[0, 0, 0], &[40, 40, 40]).finding, Finding::Regression);
+}
+
+#[test]
+fn a_contrast_with_a_reason_against_it_is_no_change() {
+    let slow = one(spread(400, 1.0), spread(400, 2.0), median(Metric::E2e), 0.05);
+    let mut all = [Contrast { note: Some("the cache shares differ".into()), ..slow }];
+    assert_eq!(settle(&mut all, Correction::Holm, 0.05, 0.05), 1);
+    assert_eq!((all[0].finding, all[0].p_adjusted.is_some()), (Finding::Unknown, true));
 }

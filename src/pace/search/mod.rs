@@ -23,16 +23,19 @@ use posterior::Posterior;
 pub use hunt::Hunt;
 
 /// Probes of one search at the most, for each one that halving alone would take.
-const PATIENCE: u32 = 6;
+const PATIENCE: u32 = 4;
 /// Probability of the interval that must lie within the precision.
-const MASS: f64 = 0.97;
+const MASS: f64 = 0.9;
 /// Each step of the bracket goes this much further than the one before.
 const STRIDE: f64 = 2.0;
 /// From this probability on a load holds, or fails, beyond doubt.
 const BEYOND_DOUBT: f64 = 0.99;
-/// Part of a whole sample that a probe of the bracket takes, and one that narrows.
+/// A whole sample times this is what a probe of the bracket takes, and one that narrows: few long probes say more than many short
+/// ones, for each has a start of its own, and short ones show less of how their requests depend on each other.
 const GLANCE: f64 = 0.25;
-const LOOK: f64 = 0.75;
+const LOOK: f64 = 1.5;
+/// The last probe that confirms is so many times as long as the others: what shows only in the long run shows there.
+const LONG: f64 = 4.0;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +46,7 @@ pub struct Probe {
     pub load: f64,
     /// Why there.
     pub purpose: Purpose,
-    /// Part of a whole sample that will do, 0 < part <= 1.
+    /// How many whole samples it takes, > 0.
     pub part: f64,
 }
 
@@ -53,6 +56,7 @@ pub struct Search {
     grid: Vec<f64>,
     start: usize,
     precision: f64,
+    whole: bool,
     confirm: u32,
     most: usize,
     posterior: Posterior,
@@ -70,6 +74,7 @@ impl Search {
             grid: grid.to_vec(),
             start: beginning(spec, grid),
             precision: spec.precision,
+            whole: spec.whole,
             confirm: spec.confirm,
             most: (PATIENCE * halvings + spec.confirm) as usize,
             posterior: Posterior::new(grid, spec.whole),
@@ -88,7 +93,8 @@ impl Search {
         let part = match purpose {
             Purpose::Bracket => GLANCE,
             Purpose::Narrow => LOOK,
-            Purpose::Confirm => 1.0,
+            Purpose::Confirm if self.confirmed + 1 < self.confirm => 1.0,
+            Purpose::Confirm => LONG,
         };
         Some(Probe { index, load: self.grid[index], purpose, part })
     }
@@ -137,8 +143,18 @@ impl Search {
                 let standing = self.standing.filter(|&standing| self.near(standing));
                 (standing.unwrap_or_else(|| self.posterior.answer().saturating_sub(1)), Purpose::Confirm)
             }
-            None => (self.posterior.middle(), Purpose::Narrow),
+            None => (self.narrowing(), Purpose::Narrow),
         }
+    }
+
+    /// The load that halves the density best, or one that is the precision away from it: no number of probes decides a load at the
+    /// edge itself, and only what is beside it shows how steep the server is.
+    fn narrowing(&self) -> usize {
+        let middle = self.posterior.middle();
+        let ratio = |index: &usize| self.grid[*index] / self.grid[middle];
+        let below = (0..middle).rev().find(|index| ratio(index) * (1.0 + self.precision) <= 1.0);
+        let above = (middle + 1..self.grid.len()).find(|index| ratio(index) >= 1.0 + self.precision);
+        [Some(middle), below, above].into_iter().flatten().min_by_key(|&index| self.posterior.probes(index)).unwrap_or(middle)
     }
 
     /// The next load outside of what was seen, while it all holds or all fails.
@@ -155,11 +171,12 @@ impl Search {
         None
     }
 
-    /// Whether a load lies in the interval, within the precision of the answer.
+    /// Whether a load lies in the interval, within the precision of the answer or one step of whole numbers.
     fn near(&self, index: usize) -> bool {
         let (low, high) = self.posterior.interval(MASS);
-        let answer = self.grid[self.posterior.answer().saturating_sub(1)];
-        (low..=high.max(1)).contains(&(index + 1)) && (self.grid[index] / answer - 1.0).abs() <= self.precision
+        let answer = self.posterior.answer().saturating_sub(1);
+        let within = (self.grid[index] / self.grid[answer] - 1.0).abs() <= self.precision;
+        (low..=high.max(1)).contains(&(index + 1)) && (within || self.whole && index.abs_diff(answer) <= 1)
     }
 
     /// How many grid values hold: up to the load that was confirmed, or as far as is known.
@@ -170,11 +187,11 @@ impl Search {
         }
     }
 
-    /// Whether the interval lies within the precision of the answer.
+    /// Whether the interval lies within the precision of the answer, or within one step: no whole number lies between.
     fn narrow(&self) -> bool {
         let (low, high) = self.posterior.interval(MASS);
         let answer = self.posterior.answer();
-        if low == high {
+        if low == high || self.whole && low > 0 && high - low == 1 {
             return true;
         }
         let Some(value) = self.value(answer) else { return false };

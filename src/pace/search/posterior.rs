@@ -1,11 +1,12 @@
 //! Where the edge lies: a probability for each place that it can have on the grid.
 //!
 //! Place `k` says that the first `k` values of the grid hold and the others do not. How surely a probe passes or fails depends
-//! on how far from the edge it is: its score z, taken from its n requests, is normal with mean `s √n ln(edge / load)` and
-//! variance 1, the law of probit analysis (Finney, "Probit Analysis", 3rd edition, 1971). How steep the server is, `s`, is not
-//! known, and averaged over, as in Kontsevich and Tyler, "Bayesian adaptive estimation of psychometric slope and threshold",
-//! Vision Research 39 (1999). So many probes that prove little beside a flat edge make no certainty, as they would if each
-//! multiplied the odds of its side.
+//! on how far from the edge it is: its score z, taken from its n requests, is normal with mean `s √n ln(edge / load)`, the law
+//! of probit analysis (Finney, "Probit Analysis", 3rd edition, 1971). How steep the server is, `s`, is not known, nor is the
+//! spread of z: probes of one load differ by more than their own requests show where a queue remembers for longer than a probe
+//! lasts. Both are averaged over, as in Kontsevich and Tyler, "Bayesian adaptive estimation of psychometric slope and
+//! threshold", Vision Research 39 (1999), so that probes which contradict each other widen the interval. So many probes that prove
+//! little beside a flat edge make no certainty, as they would if each multiplied the odds of its side.
 
 use crate::model::search::Evidence;
 use crate::stats::normal::{density, pooled, probability, score};
@@ -19,6 +20,8 @@ const MOST: f64 = 4.0;
 /// Steepness of the edge, in scores per root of a request and doubling of the load by e: from flat to a step.
 const FLATTEST: f64 = 0.1;
 const SLOPES: i32 = 11;
+/// Standard deviation of the scores of probes at one load. 1 would be what their own requests promise; 1.2 to 2.4 was measured.
+const SPREADS: [f64; 3] = [1.25, 2.5, 5.0];
 /// Width that the places beyond both ends of the range count for: one doubling.
 const OUTSIDE: f64 = std::f64::consts::LN_2;
 
@@ -28,7 +31,7 @@ pub(super) struct Posterior {
     /// The logarithm of the load at each grid value, and of the edge at each place.
     loads: Vec<f64>,
     edges: Vec<f64>,
-    /// The logarithm of the joint density: a row of places for each steepness.
+    /// The logarithm of the joint density: a row of places for each law.
     joint: Vec<Vec<f64>>,
     weights: Vec<f64>,
     /// The probes of each grid value: scores, weighted by the root of their requests.
@@ -38,7 +41,7 @@ pub(super) struct Posterior {
 }
 
 impl Posterior {
-    /// Even over the logarithms of the load and of the steepness.
+    /// Even over the logarithms of the load, of the steepness and of the spread.
     pub(super) fn new(grid: &[f64], whole: bool) -> Posterior {
         let loads: Vec<f64> = grid.iter().map(|value| value.ln()).collect();
         let ends = loads.first().copied().zip(loads.last().copied()).unwrap_or_default();
@@ -48,7 +51,7 @@ impl Posterior {
         let below = |next: &f64| if whole { next - 1.0 } else { *next };
         let mut own = Posterior {
             edges: bounds.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect(),
-            joint: vec![row; SLOPES as usize],
+            joint: vec![row; laws().count()],
             weights: Vec::new(),
             seen: vec![Vec::new(); grid.len()],
             upper: grid.iter().map(below).chain(grid.last().copied()).collect(),
@@ -65,17 +68,22 @@ impl Posterior {
         let root = (evidence.requests.max(1) as f64).sqrt();
         self.seen[index].push((z, root));
         let load = self.loads[index];
-        for (row, slope) in self.joint.iter_mut().zip((0..SLOPES).map(|power| FLATTEST * 2f64.powi(power))) {
+        for (row, (slope, spread)) in self.joint.iter_mut().zip(laws()) {
             for (log, edge) in row.iter_mut().zip(&self.edges) {
-                *log += likelihood(z, slope * root * (edge - load)).ln();
+                *log += likelihood(z, slope * root * (edge - load), spread).ln();
             }
         }
         self.weigh();
     }
 
+    /// How many probes were there.
+    pub(super) fn probes(&self, index: usize) -> usize {
+        self.seen[index].len()
+    }
+
     /// Whether a probe was there.
     pub(super) fn probed(&self, index: usize) -> bool {
-        !self.seen[index].is_empty()
+        self.probes(index) > 0
     }
 
     /// Probability that a value holds by its own probes alone. Those of one load are one larger sample, and count as such.
@@ -128,18 +136,24 @@ impl Posterior {
     }
 }
 
-/// Scores so far apart have nothing in common.
+/// Every steepness with every spread.
+fn laws() -> impl Iterator<Item = (f64, f64)> {
+    (0..SLOPES).flat_map(|power| SPREADS.map(|spread| (FLATTEST * 2f64.powi(power), spread)))
+}
+
+/// Scores so many spreads apart have nothing in common.
 const APART: f64 = 6.0;
 
 /// How likely a score is where this one is expected; one that is lucky as a whole may be anything.
-fn likelihood(z: f64, mean: f64) -> f64 {
+fn likelihood(z: f64, mean: f64, spread: f64) -> f64 {
+    let apart = |from: f64| (from - mean).abs() > APART * spread;
     let (law, luck) = match z {
-        z if z >= CERTAIN && (mean - CERTAIN).abs() > APART => (f64::from(u8::from(mean > 0.0)), 0.5),
-        z if z <= -CERTAIN && (mean + CERTAIN).abs() > APART => (f64::from(u8::from(mean < 0.0)), 0.5),
-        z if z.abs() < CERTAIN && (z - mean).abs() > APART => (0.0, 0.5 / CERTAIN),
-        z if z >= CERTAIN => (probability(mean - CERTAIN), 0.5),
-        z if z <= -CERTAIN => (probability(-mean - CERTAIN), 0.5),
-        z => (density(z - mean), 0.5 / CERTAIN),
+        z if z >= CERTAIN && apart(CERTAIN) => (f64::from(u8::from(mean > 0.0)), 0.5),
+        z if z <= -CERTAIN && apart(-CERTAIN) => (f64::from(u8::from(mean < 0.0)), 0.5),
+        z if z.abs() < CERTAIN && apart(z) => (0.0, 0.5 / CERTAIN),
+        z if z >= CERTAIN => (probability((mean - CERTAIN) / spread), 0.5),
+        z if z <= -CERTAIN => (probability((-mean - CERTAIN) / spread), 0.5),
+        z => (density((z - mean) / spread) / spread, 0.5 / CERTAIN),
     };
     (1.0 - LAPSE) * law + LAPSE * luck
 }

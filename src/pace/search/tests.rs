@@ -7,9 +7,10 @@ use crate::model::simulator::Simulator;
 use crate::model::units::Nanos;
 use crate::pace::search::Search;
 use crate::sim::engine::Engine;
-use crate::stats::batches::inflation;
 use crate::stats::claim::chance;
+use crate::stats::design::of_flags;
 use crate::stats::looks::Looks;
+use crate::stats::normal::{probability, score};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -38,6 +39,15 @@ fn a_sharp_edge_is_found_exactly_where_numbers_are_whole() {
         assert!(found.interval.0.unwrap() <= edge && edge <= found.interval.1, "{edge} from {start}: {found:?}");
         assert!(done.probes().len() <= 25, "{} probes", done.probes().len());
     }
+}
+
+#[test]
+fn whole_numbers_are_settled_within_one_step() {
+    // Five users hold, seven do not, and six are at the edge: no number of probes decides them.
+    let server = |load: f64| if load < 6.0 { 0.98 } else { f64::from(load < 7.0) * 0.5 + 0.01 };
+    let found = search(&spec(1.0, 64.0, 4.0, true), server).finding();
+    assert!(found.settled && found.answer.is_some_and(|load| (5.0..=6.0).contains(&load)), "{found:?}");
+    assert!(found.interval.1 - found.interval.0.unwrap() <= 1.0, "{found:?}");
 }
 
 #[test]
@@ -112,6 +122,45 @@ fn only_what_was_seen_to_hold_at_a_load_confirms_it() {
     assert!(found.settled && found.confirmed == 2 && confirms.len() >= 4, "{confirms:?} {found:?}");
     let last: Vec<&(f64, bool)> = confirms.iter().rev().take(2).collect();
     assert!(last.iter().all(|(load, holds)| *holds && Some(*load) == found.answer), "{confirms:?} {found:?}");
+}
+
+#[test]
+fn nothing_is_settled_before_a_probe_of_four_times_the_length_holds() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let mut confirms = Vec::new();
+    while let Some(probe) = search.next() {
+        // What holds for a while up to 100 holds for long up to 80 only.
+        let edge = if probe.part > 2.0 { 80.0 } else { 100.0 };
+        if probe.purpose == Purpose::Confirm {
+            confirms.push((probe.part, probe.load <= edge));
+        }
+        let requests = (probe.part * 100.0) as u64;
+        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= edge), requests, goodput: (0.0, 0.0) });
+    }
+    assert_eq!(confirms[..2], [(1.0, true), (4.0, false)], "{confirms:?}");
+    assert!(!search.finding().settled && confirms.iter().all(|(part, holds)| (*part < 2.0) == *holds), "{confirms:?}");
+}
+
+#[test]
+fn the_interval_holds_the_edge_where_probes_differ_by_more_than_their_requests_show() {
+    let spec = SearchSpec { precision: 0.2, ..spec(1.0, 64.0, 4.0, false) };
+    let (grid, edge) = (spec.grid(), 20.0f64);
+    let covered = (0..60).filter(|&seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut search = Search::new(&spec, &grid);
+        while let Some(probe) = search.next() {
+            let requests = (probe.part * 100.0) as u64;
+            // Twice the spread that so many requests promise.
+            let luck = 2.0 * score(rng.random_range(1e-9..1.0));
+            let z = (requests as f64).sqrt() * (edge / probe.load).ln() + luck;
+            search.tell(probe.index, Evidence { holds: probability(z), requests, goodput: (0.0, 0.0) });
+        }
+        let (low, high) = search.finding().interval;
+        low.is_none_or(|low| low <= edge) && edge <= high
+    });
+    let covered = covered.count();
+    assert!(covered >= 54, "{covered} of 60, where 90 % are claimed");
 }
 
 #[test]
@@ -226,7 +275,7 @@ mod simulated {
         let mut looks = Looks::new(0.01);
         let requests = (SAMPLE as f64 * part) as u64;
         let (flags, cost) = sample(load, requests, seed, |n, over| looks.refute(n, over, TAIL));
-        let n = flags.len() as f64 / inflation(&flags);
+        let n = flags.len() as f64 / of_flags(&flags).times();
         (Evidence { holds: chance(n, share(&flags) * n, TAIL), requests: flags.len() as u64, goodput: (0.0, 0.0) }, cost)
     }
 

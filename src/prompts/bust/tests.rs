@@ -68,3 +68,24 @@ fn a_shape_is_exact_with_the_words_and_synthetic_prompts_need_none() {
     assert_eq!(prompt(&plain, 3), prompt(&busted, 3));
     assert!(busted.notes.iter().any(|note| note.starts_with("`cache_bust` changes nothing here")), "{:?}", busted.notes);
 }
+
+#[test]
+fn another_cache_seed_gives_other_words_in_front_of_the_same_text() {
+    let of =
+        |spec: &DatasetSpec, seed: u64| prompt(&opened(&DatasetSpec { cache_seed: Some(Seed(seed)), ..spec.clone() }, 0), 3).text;
+    let text = asked("Why?");
+    assert_eq!(of(&text, 7), of(&text, 7));
+    assert!(of(&text, 7) != of(&text, 8) && of(&text, 8).ends_with("\nWhy?"));
+    // Text that is drawn is drawn anew as a whole, whether it shares a beginning or not; without `cache_bust` it is the seed's.
+    for source in [
+        Source::Random { tokens: Quantity::Fixed(64), shared_prefix: 0 },
+        Source::Random { tokens: Quantity::Fixed(64), shared_prefix: 32 },
+        Source::Prefix { groups: 1, per_group: None, prefix_tokens: 32, tokens: Quantity::Fixed(32) },
+    ] {
+        let spec = DatasetSpec { source, ..asked("") };
+        let (one, other) = (of(&spec, 7), of(&spec, 8));
+        assert!(one == of(&spec, 7) && one[..8] != other[..8], "{one} {other}");
+        let plain = DatasetSpec { cache_bust: false, ..spec };
+        assert_eq!(of(&plain, 7), of(&plain, 8));
+    }
+}

@@ -66,7 +66,13 @@ fn arrivals_bound_the_number_too() {
     assert!(count("rate: 10/s, duration: 10s").ends_with("at most 140 will be measured"));
     assert!(count("rate: 10/s, duration: 10s, arrivals: { gamma: 0.25 }").ends_with("at most 180 will be measured"));
     assert!(count("rate: 100/s, duration: 10s, requests: 50").ends_with("at most 50 will be measured"));
-    assert_eq!([count("rate: 29/s, duration: 10s"), count("concurrency: 1, duration: 1s")], ["", ""]);
+    assert_eq!(count("concurrency: 1, duration: 1s"), "");
+    let correlated = "`ttft.p99 < 1s` may stay inconclusive in `base`: 299 independent requests would do, but consecutive ones are \
+                      correlated (design effect 3.0, usual for this metric and load): that takes about 897 requests, at most 359 will \
+                      be measured";
+    assert_eq!(count("rate: 29/s, duration: 10s"), correlated);
+    let tpot = undecidable(&plan("concurrency: 2, requests: 80", 1, &["tpot.p95 < 1s", "ttft.p95 < 1s"])).concat();
+    assert!(tpot.starts_with("`tpot.p95 < 1s` may stay") && tpot.contains("(design effect 5.0"), "{tpot}");
 }
 
 fn said(plan: &Plan) -> (String, String) {
@@ -141,7 +147,8 @@ fn a_limit_on_an_entry_has_its_share_of_the_requests() {
     let by_rate = "[{ name: chat, rate: 40/s }, { name: rare, rate: 10/s }]";
     let seen = undecidable(&mixed(by_rate, "duration: 10s, arrivals: constant", &slo));
     // Of 502: 100.4 and four times the square root of 80.32.
-    assert_eq!(seen, [line.replace("112", "137")]);
+    assert_eq!(seen[0], line.replace("112", "137"));
+    assert!(seen[1..].iter().all(|line| line.contains("may stay inconclusive")), "{seen:?}");
 }
 
 #[test]

@@ -8,9 +8,14 @@ use crate::model::plan::Case;
 use crate::model::sample::Sample;
 use crate::model::search::Quest;
 use crate::model::units::Nanos;
+use crate::stats::trend::slower;
 
 /// Measured requests of each user at the least: with fewer, a probe would be over before its load was on.
 const EACH_USER: u64 = 2;
+/// Requests of each user before those: the users all begin at once, and their second requests still meet in one queue.
+const SETTLES: u64 = 2;
+/// An open loop begins with an empty server: so many measured requests for each one before them.
+const START: u64 = 4;
 /// The requests of a probe, or its time, over those of the scenario: the part that is asked for, and as much more as the load
 /// needs to be on. Never fewer requests than the limits need to be decided, or [`EACH_USER`] for each user; a higher rate goes
 /// on for as long as the scenario's own would. What is varied itself, and loads that say each request, are never cut.
@@ -31,7 +36,8 @@ pub(super) fn share(case: &Case, quest: &Quest, part: f64) -> f64 {
     }
 }
 
-/// A case with so much of its requests and its time. Users begin with one request each that does not count.
+/// A case with this share of its requests and its time, after a start that is not measured: [`SETTLES`] requests of each user. An open loop
+/// sends one request before every [`START`] measured ones.
 pub(super) fn reduced(case: &Case, share: f64) -> Case {
     let mut own = case.clone();
     let load = &mut own.load;
@@ -39,22 +45,25 @@ pub(super) fn reduced(case: &Case, share: f64) -> Case {
     // A span is cut only where no number of requests says what is enough.
     let of_span = if load.requests.is_some() { share.max(1.0) } else { share };
     load.duration = load.duration.map(|all| Nanos((all.0 as f64 * of_span) as u64));
-    if let (Shape::Closed { users }, Warmup::Requests(warm)) = (&load.shape, load.warmup) {
-        load.warmup = Warmup::Requests(warm.max(u64::from(*users)));
+    if let Warmup::Requests(warm) = load.warmup {
+        let start = match load.shape {
+            Shape::Closed { users } => SETTLES * u64::from(users),
+            Shape::Open { rate, .. } => {
+                let of_span = load.duration.map(|span| (span.0 as f64 / 1e9 * rate) as u64);
+                [load.requests, of_span].into_iter().flatten().min().unwrap_or_default() / START
+            }
+            _ => 0,
+        };
+        load.warmup = Warmup::Requests(warm.max(start));
     }
     own
 }
 
-/// By how many scores the replies of an open loop got slower from its second third to its last: where a server is outrun, each
-/// request waits `1/capacity − 1/rate` longer than the one before it, while the arrivals alone let the wait of a stable queue
-/// wander by `√k / rate` at the most over `k` of them.
+/// By how many scores the replies of an open loop got slower; None of other loads.
 pub(super) fn outrun(case: &Case, sample: &Sample) -> Option<f64> {
     let Shape::Open { rate, .. } = case.load.shape else { return None };
     let waits: Vec<f64> = sample.rows.iter().filter_map(|row| row.values.get(&Metric::E2e).copied()).collect();
-    let third = waits.len() / 3;
-    let mean = |waits: &[f64]| waits.iter().sum::<f64>() / 1e3 / waits.len() as f64;
-    let (middle, last) = (waits.get(third..2 * third)?, waits.get(2 * third..3 * third)?);
-    (third > 0).then(|| (mean(last) - mean(middle)) * rate / (third as f64).sqrt())
+    slower(&waits, rate)
 }
 
 #[cfg(test)]
@@ -91,10 +100,10 @@ mod tests {
     fn a_probe_is_never_over_before_its_load_is_on() {
         let closed = "load: { concurrency: 4, requests: 40 }\nsearch: { vary: load.concurrency, range: [1, 200] }";
         let last = requests(closed, "", "ttft.p50 < 1s", (0, 0.25));
-        assert_eq!((last.load.requests, last.load.warmup), (Some(10), Warmup::Requests(1)));
+        assert_eq!((last.load.requests, last.load.warmup), (Some(10), Warmup::Requests(2)));
         let plenty = |place| requests(closed, "", "ttft.p50 < 1s", (place, 0.25)).load;
         let at = (1..400).find(|&place| plenty(place).shape.users() == Some(200)).unwrap();
-        assert_eq!((plenty(at).requests, plenty(at).warmup), (Some(400), Warmup::Requests(200)));
+        assert_eq!((plenty(at).requests, plenty(at).warmup), (Some(400), Warmup::Requests(400)));
 
         let open = "load: { rate: 20/s, requests: 100 }\nsearch: { vary: load.rate, range: [20, 200] }";
         assert_eq!(requests(open, "", "ttft.p50 < 1s", (0, 0.25)).load.requests, Some(25));
@@ -109,6 +118,19 @@ mod tests {
             let [whole, glance] = [1.0, 0.25].map(|part| requests(load, "", "ttft.p50 < 1s", (0, part)).load);
             assert_eq!(whole, glance, "{load}");
         }
+    }
+
+    #[test]
+    fn the_start_of_an_open_loop_does_not_count() {
+        let warmup = |bounds: &str, part| {
+            let load = format!("load: {{ rate: 20/s, {bounds} }}\nsearch: {{ vary: load.rate, range: [20, 200] }}");
+            requests(&load, "", "ttft.p50 < 1s", (0, part)).load.warmup
+        };
+        assert_eq!(warmup("requests: 100", 1.0), Warmup::Requests(25));
+        assert_eq!(warmup("requests: 100", 4.0), Warmup::Requests(100));
+        assert_eq!(warmup("duration: 40s", 1.0), Warmup::Requests(200), "800 in 40 s");
+        assert_eq!(warmup("requests: 100, warmup: 60", 1.0), Warmup::Requests(60));
+        assert_eq!(warmup("requests: 100, warmup: 2s", 1.0), Warmup::Span(Nanos(2_000_000_000)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub(crate) mod jsonpath;
 pub(crate) mod models;
 pub(crate) mod quantity;
 pub(crate) mod rate;
+pub(crate) mod seed;
 pub(crate) mod share;
 pub(crate) mod sizes;
 pub(crate) mod stage;

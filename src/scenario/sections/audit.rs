@@ -1,4 +1,4 @@
-//! `audit`: when a measurement is not sound.
+//! `audit`: what the self-audit accepts.
 
 use crate::model::plan::AuditLimits;
 use crate::scenario::block::{Block, Kind, field};
@@ -8,14 +8,33 @@ use crate::scenario::sections::Draft;
 
 /// The keys of `audit`.
 pub(crate) static AUDIT: Block = Block {
-    doc: "Limits of the self-audit. A case that breaks one is INVALID: the load generator, not the server, was measured.",
+    doc: "What the self-audit accepts. A verdict that the load generator's own stalls and delays could have flipped is INVALID.",
     short: None,
     fields: &[
-        field("lag_p99", Kind::Leaf(&SPAN), "How late requests leave, at p99 at the most.").default("5ms").example("10ms"),
-        field("achieved", Kind::Leaf(&SHARE), "Achieved over offered rate at the least.").default("98%").example("95%"),
-        field("cpu", Kind::Leaf(&SHARE), "CPU of one worker thread at the most.").default("90%").example("80%"),
-        field("stall_p99", Kind::Leaf(&SPAN), "Lateness of the worker threads' 10 ms ticker, at p99 at the most.")
-            .default("5ms")
+        field("achieved", Kind::Leaf(&SHARE), "Open loop: least share of the offered rate that must be sent.")
+            .default("98%")
+            .example("95%"),
+        field(
+            "idle",
+            Kind::Leaf(&SHARE),
+            "Closed loop: greatest share of their time that users may wait for the load generator.",
+        )
+        .default("10%")
+        .example("20%"),
+        field("stalled", Kind::Leaf(&SHARE), "Greatest share of the time in which a worker thread may be stalled.")
+            .default("5%")
+            .example("10%"),
+        field("cpu", Kind::Leaf(&SHARE), "Greatest share of its core that a worker thread may use.")
+            .default("90%")
+            .example("80%"),
+        field("cache", Kind::Leaf(&SHARE), "Greatest share of unique prompts that may come from the server's prefix cache.")
+            .default("1%")
+            .example("5%"),
+        field("lag_p99", Kind::Leaf(&SPAN), "Send delays do not count where their p99 is at most this.")
+            .default("1ms")
+            .example("10ms"),
+        field("stall_p99", Kind::Leaf(&SPAN), "Stalls of a worker thread that are at most this long do not count.")
+            .default("1ms")
             .example("10ms"),
     ],
 };
@@ -27,5 +46,8 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<AuditLimits> {
         achieved: draft.get("audit.achieved").and_then(share)?,
         cpu: draft.get("audit.cpu").and_then(share)?,
         stall_p99: draft.get("audit.stall_p99").and_then(duration)?,
+        idle: draft.get("audit.idle").and_then(share)?,
+        stalled: draft.get("audit.stalled").and_then(share)?,
+        cache: draft.get("audit.cache").and_then(share)?,
     })
 }

@@ -1,8 +1,9 @@
 //! `baseline`: the earlier run that limits are relative to.
 
-use crate::model::baseline::{BASELINE_SCHEMA, Baseline, Known, LEVELS};
-use crate::model::check::{Check, Confidence};
+use crate::model::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
+use crate::model::check::{Check, Confidence, Subject};
 use crate::model::labels::Labels;
+use crate::model::metric::Metric;
 use crate::model::plan::{BaselineFile, Case};
 use crate::scenario::block::Leaf;
 use crate::scenario::check::figure_name;
@@ -11,6 +12,8 @@ use crate::scenario::leaf::expect;
 use crate::scenario::near::{list, near};
 use crate::scenario::tree::{Data, Node, Span};
 use crate::scenario::{shape, template};
+use crate::stats::share;
+use crate::stats::welch::Group;
 use std::path::{Path, PathBuf};
 
 /// The word for "there is none yet".
@@ -134,7 +137,7 @@ fn shown(named: &str) -> String {
 fn parse(text: &str) -> Result<Baseline, String> {
     let value: serde_json::Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
     match value.get("schema").and_then(|schema| schema.as_str()) {
-        Some(BASELINE_SCHEMA) => {
+        Some(BASELINE_SCHEMA | SINGLE_SCHEMA) => {
             let baseline: Baseline = serde_json::from_value(value).map_err(|why| why.to_string())?;
             baseline.flaw().map_or(Ok(baseline), Err)
         }
@@ -149,23 +152,24 @@ fn parse(text: &str) -> Result<Baseline, String> {
 /// Warns where the baseline was made from a plan that says other things about target, requests, data or load.
 pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
     let Ground::There(baseline, at) = ground else { return };
-    let own = crate::scenario::settings(resolved);
-    let paths: std::collections::BTreeSet<&String> = own.keys().chain(baseline.plan.keys()).collect();
-    let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), String::clone);
-    let differ = |path: &&String| own.get(*path) != baseline.plan.get(*path);
-    let line = |path: &String| format!("`{path}` was {}, is {}", said(baseline.plan.get(path)), said(own.get(path)));
-    let lines: Vec<String> = paths.into_iter().filter(differ).map(line).collect();
-    if let Some((first, rest)) = lines.split_first() {
-        let more = if rest.len() > 3 { format!("; and {} more", rest.len() - 3) } else { String::new() };
-        let rest: String = rest.iter().take(3).map(|line| format!("; {line}")).collect();
-        review.warn(*at, format!("the baseline was made from another plan: {first}{rest}{more}"));
+    if let Some(what) = baseline.other_plan(&crate::scenario::settings(resolved)) {
+        review.warn(*at, format!("the baseline was made from another plan: {what}"));
     }
+}
+
+/// Whether this is a throughput of a baseline that was made when throughputs lasted until the last end.
+fn counts_drain(own: &BaselineCase, check: &Check) -> bool {
+    use Metric::{GoodputRate, ItemThroughput, OutputTps, OutputTpsPerGpu, RequestThroughput, SessionThroughput, TotalTps};
+    const THROUGHPUTS: [Metric; 7] =
+        [RequestThroughput, OutputTps, TotalTps, OutputTpsPerGpu, ItemThroughput, SessionThroughput, GoodputRate];
+    let of = |subject: &Subject| matches!(subject, Subject::Metric { metric, .. } if THROUGHPUTS.contains(metric));
+    of(&check.subject) && own.figure(Metric::ThroughputWindow.name()).is_none()
 }
 
 /// What a baseline says about a check in a case; `place` is where the limit stands. Files what is missing.
 pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
     let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
-    let labels = |own: &crate::model::baseline::BaselineCase| Labels(own.labels.clone().into_iter().collect());
+    let labels = |own: &BaselineCase| Labels(own.labels.clone().into_iter().collect());
     let Some(own) = baseline.cases.iter().find(|own| same(&labels(own))) else {
         let cases = list(baseline.cases.iter().map(|own| own.id.as_str()), "and");
         let mistake = Mistake::new(place, format!("the baseline has no case `{}`", case.id), "nothing to hold it against");
@@ -183,6 +187,10 @@ pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span
         review.push(Mistake::new(place, message, label).help(help));
         return None;
     };
+    if counts_drain(own, check) {
+        let message = format!("the baseline's `{name}` counts the drain, which throughputs leave out now");
+        review.warn(place, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
+    }
     let Confidence::Level(level) = check.confidence else { return Some(figure.known(None)) };
     let Some(index) = baseline.level(level) else {
         let most = baseline.confidences.last().copied().unwrap_or(LEVELS[0]);
@@ -190,5 +198,34 @@ pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span
         review.push(mistake.help(format!("It holds bounds up to {most}.")));
         return None;
     };
-    Some(figure.known(Some(index)))
+    Some(spread(figure, check, level).unwrap_or_else(|| figure.known(Some(index))))
+}
+
+/// The figure by how it varied from run to run; None where the runs are too few for that, or a figure of 0 has no logarithm.
+fn spread(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
+    let values: Vec<f64> = figure.runs.iter().copied().flatten().collect();
+    if values.len() < SPREAD {
+        return None;
+    }
+    let runs = values.len() as u32;
+    if matches!(check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. }) {
+        let group = Group::of(&values)?;
+        // As exact as the requests of one run can be, at the mean of all.
+        let n = figure.n as f64;
+        let (low, high) = (share::lower(group.mean * n, n, level), share::upper(group.mean * n, n, level));
+        let (low, high) = (Some(low.min(group.mean)), Some(high.max(group.mean)));
+        return Some(Known {
+            value: group.mean,
+            low,
+            high,
+            n: Some(figure.n),
+            spread: Some(Spread { runs, reach: group.reach(level)? }),
+        });
+    }
+    let logs: Vec<f64> = values.iter().filter(|value| **value > 0.0).map(|value| value.ln()).collect();
+    let group = Group::of(&logs).filter(|group| group.n == values.len())?;
+    let reach = group.reach(level)?;
+    let of = |log: f64| Some(log.exp());
+    let (value, low, high) = (group.mean.exp(), of(group.mean - reach), of(group.mean + reach));
+    Some(Known { value, low, high, n: Some(figure.n), spread: Some(Spread { runs, reach }) })
 }

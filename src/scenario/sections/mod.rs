@@ -14,6 +14,7 @@ pub(crate) mod presets;
 pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod request;
+pub(crate) mod rounds;
 pub(crate) mod say;
 pub(crate) mod scenario;
 pub(crate) mod search;

@@ -163,7 +163,7 @@ pub(crate) fn known(root: &Node, check: &Check, case: &Case, place: Span, review
         (None, Some(sd), Some(level)) => ((stated.value - score(level) * sd).max(0.0), stated.value + score(level) * sd),
         _ => (stated.value, stated.value),
     };
-    Some(Known { value: stated.value, low: Some(low), high: Some(high), n: None })
+    Some(Known { value: stated.value, low: Some(low), high: Some(high), n: None, spread: None })
 }
 
 /// The value that names most of a case's matrix values, and no other ones.

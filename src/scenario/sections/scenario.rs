@@ -2,9 +2,10 @@
 
 use crate::scenario::block::{Block, Default, Field, Kind, field};
 use crate::scenario::leaf::duration::DURATION;
+use crate::scenario::leaf::seed::SEED;
 use crate::scenario::leaf::word::NAME;
 use crate::scenario::sections::{
-    audit, baseline, dataset, load, mix, reference, report, request, search, slo, target, telemetry,
+    audit, baseline, dataset, load, mix, reference, report, request, rounds, search, slo, target, telemetry,
 };
 
 /// The keys of a scenario.
@@ -19,7 +20,20 @@ pub(crate) static SCENARIO: Block = Block {
             .example("base.yaml"),
         field("vars", Kind::Map(&Kind::Json), "Values for `{{ vars.x }}` in any text of the file.")
             .example("{ url: \"${LLM_URL}\" }"),
-        field("seed", Kind::Whole(0, i64::MAX), "Every random choice of the run derives from it.").default("42").example("7"),
+        field(
+            "seed",
+            Kind::Leaf(&SEED),
+            "Every random choice of the run derives from it. `run` draws a new one for each run; the run's `plan.yaml` and report have it, and `--seed N` repeats it.",
+        )
+        .default("42")
+        .example("run"),
+        field(
+            "cache_seed",
+            Kind::Leaf(&SEED),
+            "What `dataset.cache_bust` draws from. `run` draws a new one for each run, so that no cache knows the prompts of an earlier run; a number repeats them. The run's `plan.yaml` has the number.",
+        )
+        .default("run")
+        .example("7"),
         field("target", Kind::Block(&target::TARGET), "The server under test.").required().example("{ url: simulator }"),
         field("request", Kind::Block(&request::REQUEST), "What each request says.")
             .defaults(Default::Empty)
@@ -42,7 +56,9 @@ pub(crate) static SCENARIO: Block = Block {
             .example("{ concurrency: 8, requests: 100 }"),
         field("matrix", Kind::Matrix, "Lists of values for any path; their product is the list of cases.")
             .example("{ load.concurrency: [1, 8, 64] }"),
-        field("rounds", Kind::Whole(1, 1000), "Times that each case runs, interleaved.").default("1").example("3"),
+        field("rounds", Kind::Leaf(&rounds::ROUNDS), "Times that each case runs, interleaved. `{ count: 5, restart: true }` restarts a managed server between the rounds, so that the rounds also differ by what differs from start to start.")
+            .default("1")
+            .example("{ count: 5, restart: true }"),
         field("pause", Kind::Leaf(&DURATION), "Rest between cases.").default("0s").example("5s"),
         field("slo", Kind::List(&Kind::Block(&slo::SLO)), "The limits that the run is judged by.")
             .example("[\"ttft.p95 < 500ms\"]"),

@@ -9,6 +9,7 @@ use crate::scenario::leaf::duration::{DURATION, duration};
 use crate::scenario::leaf::rate::{RATE, Rate, rate};
 use crate::scenario::leaf::share::{SHARE, share};
 use crate::scenario::near::near;
+use crate::scenario::sections::rounds;
 use crate::scenario::sections::scenario::SCENARIO;
 use crate::scenario::shape;
 use crate::scenario::sweep::Setting;
@@ -28,7 +29,7 @@ const MOST: f64 = 4000.0;
 
 /// The keys of `search`.
 pub(crate) static SEARCH: Block = Block {
-    doc: "Finds the largest value of one field at which every limit of `slo` holds. Each probe is a run of the scenario with that value; what `load` says is a whole probe, of a closed loop with two requests for each user at the least and one before them that does not count, of a `rate` with as much time as at the field's own value.",
+    doc: "Finds the largest value of one field at which every limit of `slo` holds. Each probe is a run of the scenario with that value; what `load` says is a whole probe, of a closed loop with at least two requests for each user and two before them that do not count, of a `rate` with as much time as at the field's own value and a quarter more before it that does not count.",
     short: None,
     fields: &[
         field("vary", Kind::Text, "Path of the field that is varied; any number, a rate among them.")
@@ -42,7 +43,9 @@ pub(crate) static SEARCH: Block = Block {
         .required()
         .example("[1, 1024]"),
         field("precision", Kind::Leaf(&SHARE), "How near to the truth the answer shall be.").default("5%").example("2%"),
-        field("confirm", Kind::Whole(0, 100), "Probes at the answer before it stands.").default("2").example("3"),
+        field("confirm", Kind::Whole(0, 100), "Probes at the answer before it stands, the last one four times as long.")
+            .default("2")
+            .example("3"),
         field("goal", GOAL, "What is looked for.").default("slo").example("goodput"),
         field("drain", Kind::Leaf(&DURATION), "Rest of the server between two probes, once nothing is in flight.")
             .default("5s")
@@ -149,7 +152,7 @@ fn swept(root: &Node, (vary, path): (&Entry, &str), axes: &BTreeSet<String>, rev
     {
         review.push(Mistake::new(matrix.key_at, "a search cannot be swept", "sets a key of `search`"));
     }
-    if let Some(rounds) = root.entry_at("rounds").filter(|rounds| rounds.value.whole().is_some_and(|n| n > 1)) {
+    if let Some(rounds) = root.entry_at("rounds").filter(|own| rounds::decode(&own.value).is_some_and(|own| own.count > 1)) {
         let mistake = Mistake::new(rounds.value.at, "a search has no rounds", "it probes as often as it must");
         review.push(mistake.help("Remove `rounds`; `confirm` says how often the answer is seen again."));
     }

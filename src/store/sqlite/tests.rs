@@ -21,6 +21,7 @@ fn plan() -> Plan {
         cases: Vec::new(),
         quests: Vec::new(),
         rounds: 1,
+        restart: false,
         pause: Nanos::ZERO,
         audit: Default::default(),
         telemetry: Default::default(),

@@ -45,7 +45,7 @@ pub fn figure(report: &Report) -> Option<Figure> {
     let bars: Vec<Bar> = placed.map(|((engine, group), case)| Bar { engine, group, case }).collect();
     let panels: Vec<Panel> = TOPICS.iter().filter_map(|topic| panel(*topic, &bars, (engines.len(), &groups))).collect();
     let entry = |(index, name): (usize, &String)| Entry::new(name, Swatch::Shade(category(index, engines.len())));
-    let invalid = bars.iter().any(|bar| !bar.case.audit.valid).then(|| Entry::new("invalid case", Swatch::Shade(MUTED)));
+    let invalid = bars.iter().any(|bar| bar.case.is_invalid()).then(|| Entry::new("invalid case", Swatch::Shade(MUTED)));
     let remarks = [
         shown(engines.len(), found.0, "engines"),
         shown(groups.len(), found.1, "groups"),
@@ -98,7 +98,7 @@ fn panel(
     let width = FILLED / engines as f64;
     let cell = |(bar, value): &(&Bar, f64)| {
         let left = bar.group as f64 + (1.0 - FILLED) / 2.0 + bar.engine as f64 * width;
-        let color = if bar.case.audit.valid { category(bar.engine, engines) } else { MUTED };
+        let color = if bar.case.is_invalid() { MUTED } else { category(bar.engine, engines) };
         Cell { x: (left, left + width * 0.94), y: (0.0, value * unit.factor), color }
     };
     let ticks = groups.iter().enumerate().map(|(index, name)| (index as f64 + 0.5, name.clone())).collect();

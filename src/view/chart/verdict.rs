@@ -1,7 +1,7 @@
 //! The verdict on a picture: a ribbon where the run did not pass, and marks at the cases that failed or are invalid.
 
 use crate::model::check::Ruling;
-use crate::model::report::{CaseReport, OFF_PLAN, Report, RunVerdict, Series};
+use crate::model::report::{CACHED, CaseReport, OFF_PLAN, Report, RunVerdict, Series};
 use crate::view::chart::figure::{Entry, Mark, Swatch};
 use crate::view::chart::style::{ALARM, DOUBT, MUTED, PAPER};
 use crate::view::chart::sweep::{Group, Sweep};
@@ -31,11 +31,12 @@ pub fn ribbon(report: &Report) -> Option<Ribbon> {
 }
 
 fn invalid(report: &Report) -> Option<String> {
-    let invalid: Vec<&CaseReport> = report.cases.iter().filter(|case| !case.audit.valid).collect();
-    let first = invalid.first()?.audit.reasons.first()?;
-    let why = match first.starts_with(OFF_PLAN) {
-        true => "the run did not happen as planned",
-        false => "the load generator was the bottleneck",
+    let invalid: Vec<&CaseReport> = report.cases.iter().filter(|case| case.is_invalid()).collect();
+    let first = invalid.first()?;
+    let why = match first.audit.reasons.first() {
+        Some(why) if why.starts_with(OFF_PLAN) => "the run did not happen as planned",
+        Some(why) if why.starts_with(CACHED) => "the server answered from its prefix cache",
+        _ => "the load generator may have caused it",
     };
     let (count, all) = (invalid.len(), report.cases.len());
     Some(if all == 1 { why.to_owned() } else { format!("{why} ({count} of {all} cases)") })
@@ -52,7 +53,7 @@ fn objectives(report: &Report) -> Option<String> {
 
 /// Whether a case failed an objective in a measurement that is valid.
 pub fn failed(case: &CaseReport) -> bool {
-    case.audit.valid && case.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Fail)
+    !case.is_invalid() && case.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Fail)
 }
 
 /// Hollow grey marks at the points of invalid cases, and rings around those of failed ones; `point` is of a case in data units.
@@ -60,7 +61,7 @@ pub fn marks(group: &Group, point: impl Fn(&CaseReport) -> Option<(f64, f64)>) -
     let points = |wanted: fn(&CaseReport) -> bool| -> Series {
         group.cases.iter().filter(|case| wanted(case)).filter_map(|case| point(case)).collect()
     };
-    let (invalid, failed) = (points(|case| !case.audit.valid), points(failed));
+    let (invalid, failed) = (points(CaseReport::is_invalid), points(failed));
     let mut marks = Vec::new();
     if !invalid.is_empty() {
         marks.extend([Mark::Dots(invalid.clone(), PAPER, 4.0), Mark::Rings(invalid, MUTED, 4.0)]);
@@ -75,7 +76,7 @@ pub fn marks(group: &Group, point: impl Fn(&CaseReport) -> Option<(f64, f64)>) -
 pub fn legend(sweep: &Sweep, rings: bool) -> Vec<Entry> {
     let there = |wanted: fn(&CaseReport) -> bool| sweep.cases().any(wanted);
     let failed = (rings && there(failed)).then(|| Entry::new("failed objective", Swatch::Ring(ALARM)));
-    let invalid = there(|case| !case.audit.valid).then(|| Entry::new("invalid case", Swatch::Ring(MUTED)));
+    let invalid = there(CaseReport::is_invalid).then(|| Entry::new("invalid case", Swatch::Ring(MUTED)));
     failed.into_iter().chain(invalid).collect()
 }
 
@@ -89,6 +90,7 @@ mod tests {
         report.verdict = RunVerdict::Invalid;
         report.cases[index].audit.valid = false;
         report.cases[index].audit.reasons = vec![reason.to_owned()];
+        report.cases[index].verdicts.iter_mut().for_each(|verdict| verdict.ruling = Ruling::Invalid);
         report
     }
 
@@ -96,9 +98,11 @@ mod tests {
     fn the_ribbon_says_the_verdict_and_why() {
         let text = |report: &Report| ribbon(report).map(|own| own.text);
         let bottleneck = invalid(sweep(6), 5, "event-loop stall p99 38 ms is over 5 ms");
-        assert_eq!(text(&bottleneck).unwrap(), "INVALID: the load generator was the bottleneck (1 of 6 cases)");
+        assert_eq!(text(&bottleneck).unwrap(), "INVALID: the load generator may have caused it (1 of 6 cases)");
         let off_plan = invalid(sweep(1), 0, &format!("{OFF_PLAN}x"));
         assert_eq!(text(&off_plan).unwrap(), "INVALID: the run did not happen as planned");
+        let cached = invalid(sweep(1), 0, &format!("{CACHED}x"));
+        assert_eq!(text(&cached).unwrap(), "INVALID: the server answered from its prefix cache");
         assert_eq!(text(&sweep(2)).unwrap(), "INCONCLUSIVE: 2 of 4 objectives");
         let mut failing = sweep(12);
         failing.verdict = RunVerdict::Fail;
@@ -113,7 +117,7 @@ mod tests {
         let ribbon = ribbon(&report);
         for figure in figures(&report) {
             let drawn = crate::view::chart::draw::svg(&figure, ribbon.as_ref()).unwrap();
-            assert!(drawn.contains("INVALID: the load generator was the bottleneck (1 of 2 cases)"), "{}", figure.name);
+            assert!(drawn.contains("INVALID: the load generator may have caused it (1 of 2 cases)"), "{}", figure.name);
         }
     }
 

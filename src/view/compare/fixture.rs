@@ -1,5 +1,6 @@
 //! Comparisons made up for the tests of this room: of any number of cases and runs, with everything that can be odd about them.
 
+use crate::model::check::Ruling;
 use crate::model::compare::{Comparison, Contrast, Correction, Difference, Finding, Measure, Reading, Run, Span};
 use crate::model::effect::Effect;
 use crate::model::metric::{Metric, Stat};
@@ -30,6 +31,7 @@ pub fn comparison(cases: usize, runs: usize) -> Comparison {
     }
     Comparison {
         differences: vec![Vec::new(); runs.len() - 1],
+        sides: runs.iter().map(|run| run.label.clone()).collect(),
         tests: contrasts.iter().filter(|own| own.p.is_some()).count(),
         contrasts,
         runs,
@@ -54,6 +56,7 @@ pub fn doubtful() -> Comparison {
     (manifest.seed, manifest.machine.host, manifest.interrupted) = (7, "other".into(), true);
     own.runs[1].report.cases[0].audit.valid = false;
     own.runs[1].report.cases[0].audit.reasons = vec!["a worker thread was busy".into()];
+    own.runs[1].report.cases[0].verdicts.iter_mut().for_each(|verdict| verdict.ruling = Ruling::Invalid);
     own
 }
 
@@ -66,11 +69,12 @@ fn run(cases: usize, index: usize) -> Run {
         case.scalars.values_mut().for_each(|value| *value /= slower);
     }
     report.manifest.run_id = format!("run-{index}");
-    Run { label: char::from(b'A' + index as u8).to_string(), folder: format!("reports/chat/2026010{index}T000000Z"), report }
+    let (label, folder) = (char::from(b'A' + index as u8).to_string(), format!("reports/chat/2026010{index}T000000Z"));
+    Run { label, side: index, folder, report }
 }
 
 fn reading(value: Option<f64>) -> Reading {
-    Reading { value, bounds: value.map(|value| (value * 0.95, value * 1.06)), n: 240, design: 1.2 }
+    Reading { value, bounds: value.map(|value| (value * 0.95, value * 1.06)), n: 240, design: 1.2, replicates: 0 }
 }
 
 fn quantile(base: &CaseReport, other: &CaseReport, (metric, share): (Metric, f64), run: usize) -> Contrast {

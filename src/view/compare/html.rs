@@ -109,7 +109,7 @@ fn section(comparison: &Comparison, id: &str) -> Section {
 
 fn table(comparison: &Comparison, own: &[&Contrast], with_case: bool) -> Table {
     let level = format!(">{} interval", percent(comparison.confidence));
-    let several = comparison.runs.len() > 2;
+    let several = comparison.sides.len() > 2;
     let first = [("Case", with_case), ("Metric", true), ("Run", several)].into_iter().filter(|own| own.1).map(|own| own.0);
     let rest = [">Base", ">Candidate", ">Change", &level, ">p adjusted", "Effect", "Finding"];
     let heads: Vec<&str> = first.chain(rest).collect();
@@ -138,7 +138,7 @@ fn table(comparison: &Comparison, own: &[&Contrast], with_case: bool) -> Table {
 fn shade(finding: Finding) -> &'static str {
     match finding {
         Finding::Regression => "fail",
-        Finding::Worse => "inconclusive",
+        Finding::Within => "inconclusive",
         Finding::Better => "pass",
         Finding::Noise | Finding::Unknown => "muted",
     }

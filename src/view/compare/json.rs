@@ -20,6 +20,7 @@ pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
         "tests": comparison.tests,
         "confidence": comparison.confidence,
         "max_regression": comparison.max_regression,
+        "sides": comparison.sides.iter().enumerate().map(|(index, label)| side(comparison, index, label)).collect::<Vec<_>>(),
         "runs": comparison.runs.iter().map(run).collect::<Vec<_>>(),
         "differences": comparison.differences,
         "alone": comparison.alone.iter().map(|(run, case)| json!({ "run": run, "case": case })).collect::<Vec<_>>(),
@@ -28,6 +29,11 @@ pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
         "signals": signals::json(comparison),
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn side(comparison: &Comparison, index: usize, label: &str) -> Value {
+    let runs: Vec<&str> = comparison.runs.iter().filter(|run| run.side == index).map(|run| run.label.as_str()).collect();
+    json!({ "label": label, "runs": runs })
 }
 
 fn run(run: &Run) -> Value {
@@ -75,6 +81,7 @@ fn reading(own: &Reading) -> Value {
         "low": own.bounds.map(|bounds| bounds.0),
         "high": own.bounds.map(|bounds| bounds.1),
         "n": own.n,
+        "replicates": own.replicates.max(1),
         "design_effect": own.value.map(|_| own.design),
     })
 }

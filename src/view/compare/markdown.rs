@@ -108,9 +108,9 @@ fn cases(comparison: &Comparison) -> String {
 
 fn head(comparison: &Comparison, with_case: bool) -> String {
     let case = if with_case { "| case " } else { "" };
-    let run = if comparison.runs.len() > 2 { "| run " } else { "" };
+    let run = if comparison.sides.len() > 2 { "| run " } else { "" };
     let level = percent(comparison.confidence);
-    let columns = 8 + usize::from(with_case) + usize::from(comparison.runs.len() > 2);
+    let columns = 8 + usize::from(with_case) + usize::from(comparison.sides.len() > 2);
     let left = 1 + columns - 8;
     let rule: String = (0..columns).map(|at| if at < left || at >= columns - 2 { "|---" } else { "|--:" }).collect();
     format!("{case}| metric {run}| base | run's | change | {level} interval | p adjusted | effect | finding |\n{rule}|\n")
@@ -118,7 +118,7 @@ fn head(comparison: &Comparison, with_case: bool) -> String {
 
 fn row(comparison: &Comparison, own: &Contrast, with_case: bool) -> String {
     let case = if with_case { format!("| {} ", code(&own.case)) } else { String::new() };
-    let run = if comparison.runs.len() > 2 { format!("| {} ", words::label(comparison, own.run)) } else { String::new() };
+    let run = if comparison.sides.len() > 2 { format!("| {} ", words::label(comparison, own.run)) } else { String::new() };
     let [base, other] = words::values(own);
     let finding = if own.finding == Finding::Regression { "**regression**" } else { own.finding.name() };
     format!(

@@ -28,6 +28,7 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
         notes.extend(circumstances(base, other));
         notes.extend(turned(base, other));
     }
+    notes.extend(words::single(comparison));
     notes.extend(alone(comparison));
     notes.extend(unknown(comparison));
     notes.extend(comparison.notes.iter().cloned());
@@ -103,22 +104,21 @@ fn worst(case: &CaseReport) -> Option<Ruling> {
         Ruling::Fail => 2,
         Ruling::Invalid => 3,
     };
-    let audit = (!case.audit.valid).then_some(Ruling::Invalid);
+    let audit = (case.verdicts.is_empty() && case.is_invalid()).then_some(Ruling::Invalid);
     case.verdicts.iter().map(|verdict| verdict.ruling).chain(audit).max_by_key(severity)
 }
 
 fn alone(comparison: &Comparison) -> Vec<String> {
-    let of = |run: &Run| {
-        let ids: Vec<&str> =
-            comparison.alone.iter().filter(|(label, _)| *label == run.label).map(|(_, id)| id.as_str()).collect();
+    let of = |side: &String| {
+        let ids: Vec<&str> = comparison.alone.iter().filter(|(label, _)| label == side).map(|(_, id)| id.as_str()).collect();
         let count = if ids.len() == 1 {
             "a case without a counterpart".to_owned()
         } else {
             format!("{} cases without a counterpart", ids.len())
         };
-        (!ids.is_empty()).then(|| format!("{} has {count}: {}", run.label, ids.join("  ")))
+        (!ids.is_empty()).then(|| format!("{side} has {count}: {}", ids.join("  ")))
     };
-    comparison.runs.iter().filter_map(of).collect()
+    comparison.sides.iter().filter_map(of).collect()
 }
 
 /// Why a figure is unknown, by reason and with the first cases.

@@ -43,7 +43,7 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
         .collect();
     let rows: Vec<Vec<Cell>> = comparison.contrasts.iter().map(|contrast| row(comparison, contrast)).collect();
     let mut columns = COLUMNS;
-    if comparison.runs.len() > 2 {
+    if comparison.sides.len() > 2 {
         // Of several runs a row says nothing without its own.
         columns[RUN].rank = 0;
     }
@@ -66,7 +66,7 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
 fn row(comparison: &Comparison, contrast: &Contrast) -> Vec<Cell> {
     let tint = match contrast.finding {
         Finding::Regression => Tint::Red,
-        Finding::Worse | Finding::Unknown => Tint::Yellow,
+        Finding::Within | Finding::Unknown => Tint::Yellow,
         Finding::Better => Tint::Green,
         Finding::Noise => Tint::Dim,
     };

@@ -16,8 +16,11 @@ fn the_table_says_what_it_comes_to_and_by_what() {
     let errors = "noise concurrency=1 error_rate ↓ B 0% 1.25% +1.25 pp -0.40 pp … +3.60 pp 0.310 small (h +0.22)";
     assert_eq!(row("error_rate"), errors);
     assert!(row("ttft.p99").contains(" +12.0% n/a n/a small"), "{text}");
-    assert!(text.contains("REGRESSION: 8 regressions, 0 worse, 1 better, 1 no more than noise, 1 unknown.\n"), "{text}");
-    let rule = "p adjusted for 10 tests: Holm; more than noise is p < 0.05, a regression is that and worse by more than 5%; intervals at 95%, each by itself.\n";
+    assert!(
+        text.contains("REGRESSION: 8 regressions, 0 within tolerance, 1 better, 1 no more than noise, 1 unknown.\n"),
+        "{text}"
+    );
+    let rule = "p adjusted for 10 tests: Holm; more than noise is p < 0.05, a change is that and more than 5%; intervals at 95%, each by itself.\n";
     assert!(text.ends_with(rule), "{text}");
     let narrow = table(&comparison(2, 3), Some(80), false);
     let rows: Vec<&str> = narrow.lines().filter(|line| line.contains(['↓', '↑'])).collect();
@@ -49,7 +52,7 @@ fn every_form_has_a_row_for_every_comparison() {
 fn markdown_begins_with_the_verdict_and_links_the_charts() {
     let chart = Chart { name: "forest_b", title: "Change of B".into(), png: Vec::new(), svg: String::new() };
     let text = markdown(&comparison(2, 2), &[chart]);
-    assert!(text.starts_with("# REGRESSION: chat\n\n16 regressions, 0 worse, 2 better"), "{text}");
+    assert!(text.starts_with("# REGRESSION: chat\n\n16 regressions, 0 within tolerance, 2 better"), "{text}");
     assert!(
         text.contains("![Change of B](charts/forest_b.png)") && text.contains("### `concurrency=1` — regressions: 8\n"),
         "{text}"
@@ -96,4 +99,29 @@ fn a_folder_is_told_by_its_end() {
     assert_eq!(ended("reports/chat/20260101T000000Z/"), "chat/20260101T000000Z");
     assert_eq!((ended("a"), ended("/")), ("a".to_owned(), String::new()));
     assert_eq!(ended(&"x".repeat(50)).chars().count(), 36);
+}
+
+#[test]
+fn sides_of_several_runs_are_named_and_single_runs_are_warned_of() {
+    let alone = "one run per side: differences under about 5 % may be the restart of the server, not the change; \
+                 compare several runs with --base and --candidate";
+    assert_eq!(notes(&comparison(2, 2)).iter().filter(|note| *note == alone).count(), 1);
+    let mut own = comparison(1, 4);
+    own.sides = vec!["A".into(), "B".into()];
+    for (run, (label, side)) in own.runs.iter_mut().zip([("A1", 0), ("A2", 0), ("B1", 1), ("B2", 1)]) {
+        (run.label, run.side) = (label.to_owned(), side);
+    }
+    own.contrasts.retain(|contrast| contrast.run == 1);
+    own.contrasts.iter_mut().for_each(|contrast| (contrast.base.replicates, contrast.other.replicates) = (2, 2));
+    assert!(!notes(&own).iter().any(|note| note.starts_with("one run per side")));
+    let text = table(&own, None, false);
+    assert!(text.ends_with("each by itself; Welch's test on the logarithm of one value per run: A 2, B 2.\n"), "{text}");
+    assert!(text.lines().filter(|line| line.contains('↓')).all(|line| line.contains(" B ")), "{text}");
+    let read: serde_json::Value = serde_json::from_str(&json(&own).unwrap()).unwrap();
+    assert_eq!(read["sides"][1], serde_json::json!({ "label": "B", "runs": ["B1", "B2"] }));
+    assert_eq!(read["comparisons"][0]["base"]["replicates"], 2);
+    for run in &mut own.runs {
+        run.report.cases[0].restarted = true;
+    }
+    assert!(table(&own, None, false).contains("one value per run or round on a restarted server: A 2, B 2."));
 }

@@ -70,16 +70,16 @@ pub(super) fn effect(effect: Option<Effect>) -> String {
     format!("{} ({sign} {:+.2})", own.magnitude().name(), own.value() + 0.0)
 }
 
-/// `1 regression, 2 worse, 0 better, 9 no more than noise, 1 unknown`.
+/// `1 regression, 2 within tolerance, 0 better, 9 no more than noise, 1 unknown`.
 pub(super) fn counts(comparison: &Comparison) -> String {
     let count = |finding| comparison.count(finding);
     let regressions = count(Finding::Regression);
     let unknown = count(Finding::Unknown);
     let unknown = if unknown > 0 { format!(", {unknown} unknown") } else { String::new() };
     format!(
-        "{regressions} regression{}, {} worse, {} better, {} no more than noise{unknown}",
+        "{regressions} regression{}, {} within tolerance, {} better, {} no more than noise{unknown}",
         if regressions == 1 { "" } else { "s" },
-        count(Finding::Worse),
+        count(Finding::Within),
         count(Finding::Better),
         count(Finding::Noise)
     )
@@ -93,10 +93,36 @@ pub(super) fn rule(comparison: &Comparison) -> String {
         tests => format!("p adjusted for {tests} tests: {}", comparison.correction.name()),
     };
     let alpha = ((1.0 - comparison.confidence) * 1e6).round() / 1e6;
+    let least = percent(comparison.max_regression);
+    let replicated = replicated(comparison).map(|words| format!("; {words}")).unwrap_or_default();
     format!(
-        "{how}; more than noise is p < {alpha}, a regression is that and worse by more than {}; intervals at {level}, each by itself",
-        percent(comparison.max_regression)
+        "{how}; more than noise is p < {alpha}, a change is that and more than {least}; intervals at {level}, each by itself{replicated}"
     )
+}
+
+/// By what sides of several runs are compared: `Welch's test on one value per run: A 3, B 3`. None where each has one.
+fn replicated(comparison: &Comparison) -> Option<String> {
+    let all: Vec<u32> = (0..comparison.sides.len()).map(|side| comparison.replicates(side)).collect();
+    if all.iter().all(|count| *count == 0) {
+        return None;
+    }
+    let restarted = comparison.runs.iter().any(|run| run.report.cases.iter().any(|case| case.restarted));
+    let unit = if restarted { "run or round on a restarted server" } else { "run" };
+    let test = if all.iter().all(|count| *count > 1) { "Welch's test" } else { "prediction interval of one more run" };
+    let each: Vec<String> =
+        comparison.sides.iter().zip(&all).map(|(label, count)| format!("{label} {}", (*count).max(1))).collect();
+    Some(format!("{test} on the logarithm of one value per {unit}: {}", each.join(", ")))
+}
+
+/// What sides of one run each cannot show.
+pub(super) fn single(comparison: &Comparison) -> Option<String> {
+    let one = |own: &Contrast| own.base.replicates == 0 && own.other.replicates == 0;
+    let single = !comparison.contrasts.is_empty() && comparison.contrasts.iter().all(one);
+    single.then(|| {
+        "one run per side: differences under about 5 % may be the restart of the server, not the change; \
+         compare several runs with --base and --candidate"
+            .to_owned()
+    })
 }
 
 /// `REGRESSION`, `INVALID`, `INCONCLUSIVE` or `NO REGRESSION`.
@@ -121,9 +147,9 @@ pub(super) fn of_run(run: &Run) -> &'static str {
     }
 }
 
-/// The label of the run that a contrast is of.
-pub(super) fn label(comparison: &Comparison, run: usize) -> &str {
-    comparison.runs.get(run).map_or("", |run| run.label.as_str())
+/// The label of the side that a contrast is of.
+pub(super) fn label(comparison: &Comparison, side: usize) -> &str {
+    comparison.sides.get(side).map_or("", String::as_str)
 }
 
 /// The end of a folder's path, which tells runs apart and fits into a legend.

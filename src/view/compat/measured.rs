@@ -1,5 +1,6 @@
 //! One case with all its measured requests, and what every tool asks of it.
 
+use crate::model::check::Subject;
 use crate::model::load::Arrival;
 use crate::model::load::Shape;
 use crate::model::manifest::Manifest;
@@ -56,7 +57,17 @@ impl Measured<'_> {
         (!values.is_empty()).then(|| values.iter().sum())
     }
 
-    /// The measured window in seconds, over all rounds: from the first intended to the last end.
+    /// How many requests meet the first goodput limits of the case; None where it has none.
+    pub(super) fn good(&self) -> Option<usize> {
+        let limits = self.case.checks.iter().find_map(|check| match &check.subject {
+            Subject::Goodput(limits) => Some(limits),
+            Subject::Metric { .. } | Subject::Signal { .. } => None,
+        })?;
+        Some(self.rows.iter().filter(|row| row.row.meets(limits)).count())
+    }
+
+    /// The measured window in seconds, over all rounds: from the first intended to the last end, the drain included as other
+    /// tools have it.
     pub(super) fn window(&self) -> Option<f64> {
         self.report.scalars.get(&Metric::Window).copied()
     }

@@ -141,7 +141,7 @@ fn head(case: &Measured<'_>) -> Map<String, Value> {
         head.extend(pairs([
             ("total_output_tokens", json!(output.map(|tokens| tokens as u64))),
             ("request_throughput", json!(over(Some(case.completed() as f64)))),
-            ("request_goodput", json!(case.report.scalars.get(&Metric::GoodputRate))),
+            ("request_goodput", json!(over(case.good().map(|good| good as f64)))),
             ("output_throughput", json!(over(output))),
             ("total_token_throughput", json!(over(input.zip(output).map(|(input, output)| input + output)))),
         ]));
@@ -219,6 +219,8 @@ fn most_in_flight(case: &Measured<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
+    use crate::model::labels::Labels;
     use crate::model::load::Shape;
     use crate::model::peer::Peer;
     use crate::view::compat::fixture::{case, files, rows, texts};
@@ -261,6 +263,26 @@ mod tests {
         );
         assert_eq!((&saved["errors"][3], &saved["errors"][0]), (&json!("http_5xx: no \"luck\", at all"), &json!("")));
         assert!(saved.get("generated_texts").is_none());
+    }
+
+    #[test]
+    fn good_requests_are_over_all_of_the_time() {
+        let mut limited = case(Shape::Closed { users: 2 });
+        limited.checks.push(Check {
+            expr: "goodput(ttft < 60ms) >= 50%".into(),
+            subject: Subject::Goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 60.0 }]),
+            op: Op::AtLeast,
+            limit: 0.5,
+            confidence: Confidence::Point,
+            when: Labels::default(),
+            of: Of::Ok,
+            no_data: NoData::Fail,
+            relative: None,
+            abort: None,
+        });
+        let saved: Value = serde_json::from_slice(&files(Peer::Vllm, &limited, rows())[0].bytes).unwrap();
+        // First tokens after 51, 91, 41 and 101 ms: two good ones in the 2 s until the last end.
+        assert_eq!((&saved["request_goodput"], &saved["duration"]), (&json!(1.0), &json!(2.0)));
     }
 
     #[test]

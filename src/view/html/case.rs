@@ -9,7 +9,7 @@ use crate::view::format::{ABSENT, number, optional, percent};
 use crate::view::html::cells::{Cell, Piece, Row, Table, quantile, rich, shown};
 use crate::view::html::sampled;
 use crate::view::html::tables::{anchor, audit, count, failures};
-use crate::view::{percentiles, telemetry};
+use crate::view::{percentiles, repeats, telemetry};
 use serde::Serialize;
 
 /// Everything about one case that needs no script.
@@ -40,7 +40,7 @@ pub fn section(index: usize, case: &CaseReport) -> Section {
         anchor: anchor(index),
         id: case.id.clone(),
         facts: facts(case),
-        valid: case.audit.valid,
+        valid: !case.is_invalid(),
         figures: figures(case),
         low: tails(case, &LOW, |metric| !metric.higher_is_better()),
         high: tails(case, &HIGH, Metric::higher_is_better),
@@ -56,7 +56,7 @@ pub fn section(index: usize, case: &CaseReport) -> Section {
 }
 
 fn facts(case: &CaseReport) -> Vec<String> {
-    let rounds = if case.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", case.rounds) };
+    let rounds = repeats::rounds(case);
     let tokens = case.token_source.map(|source| match source {
         TokenSource::Usage => "tokens by the server's usage",
         TokenSource::Tokenizer => "tokens by a local tokenizer",

@@ -15,7 +15,7 @@ mod tests;
 
 use crate::model::check::Ruling;
 use crate::model::report::Report;
-use crate::view::{ViewError, absent, headline, markdown, server};
+use crate::view::{ViewError, absent, doubt, headline, markdown, server};
 use case::Section;
 use cells::{Piece, Table, rich};
 use minijinja::Environment;
@@ -59,6 +59,8 @@ struct Page<'a> {
     server_ends: Vec<(Vec<Piece>, Vec<String>)>,
     audit: Table,
     audit_limits: String,
+    doubts: Table,
+    doubts_of: Option<String>,
     environment: Table,
     notes: Vec<Note>,
     plan: &'a str,
@@ -125,6 +127,8 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         server_ends: server::ends(report).into_iter().map(|end| (rich(&end.said), end.log)).collect(),
         audit: tables::audit(cases()),
         audit_limits: markdown::audit_limits(report),
+        doubts: tables::doubts(report),
+        doubts_of: doubt::extent(report),
         environment: tables::environment(report),
         notes: notes(report),
         plan,

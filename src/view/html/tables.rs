@@ -5,6 +5,7 @@ use crate::model::metric::Metric;
 use crate::model::report::{CaseReport, FailureExample, Report};
 use crate::model::server::Startup;
 use crate::model::units::{Nanos, Unit};
+use crate::view::doubt;
 use crate::view::format::{ABSENT, against, bytes, number, optional, percent, title, unit_of, value};
 use crate::view::html::cells::{Cell, Row, Table, quantile, scalar};
 use crate::view::server;
@@ -184,15 +185,19 @@ fn audit_row(index: usize, case: &CaseReport) -> Row {
     let share = |raw, stat| figure(optional(raw, Unit::Share), raw, stat);
     let size = |raw: Option<f64>, stat| figure(raw.map_or_else(|| ABSENT.to_owned(), bytes), raw, stat);
     let events = audit.events_per_s.map_or_else(|| ABSENT.to_owned(), number);
-    let (sound, tone) = if audit.valid { ("✓ yes", "pass") } else { ("⚠ NO", "invalid") };
+    let (sound, tone) = match doubt::standing(case) {
+        (text, false) => (format!("✓ {text}"), "pass"),
+        (text, true) => (format!("⚠ {text}"), "invalid"),
+    };
     let cells = vec![
         link(index, case),
-        Cell::prose(sound).toned(tone),
+        Cell::prose(&sound).toned(tone),
         span(audit.schedule_lag_ms_p50, "schedule_lag_ms_p50"),
         span(audit.schedule_lag_ms_p99, "schedule_lag_ms_p99"),
         span(audit.schedule_lag_ms_max, "schedule_lag_ms_max"),
         share(audit.achieved_over_offered, "achieved_over_offered"),
-        span(audit.stall_ms_p99, "stall_ms_p99"),
+        share(audit.idle, "idle"),
+        share(audit.stalled, "stalled"),
         span(audit.stall_ms_max, "stall_ms_max"),
         share(audit.cpu_share_max, "cpu_share_max"),
         size(audit.memory_peak.map(|memory| memory as f64), "memory_peak"),
@@ -202,6 +207,16 @@ fn audit_row(index: usize, case: &CaseReport) -> Row {
         Cell::prose(&audit.reasons.join("; ")),
     ];
     row(case, cells)
+}
+
+/// The objectives that the load generator could have flipped.
+pub fn doubts(report: &Report) -> Table {
+    let row = |own: doubt::Doubt<'_>| {
+        let ends = own.ends.iter().map(|end| Cell::prose(end));
+        let cells = [Cell::code(&own.case.id), Cell::code(&own.objective)].into_iter().chain(ends).chain([Cell::prose(&own.why)]);
+        row(own.case, cells.collect())
+    };
+    Table::new(&doubt::HEADS, doubt::doubts(report).into_iter().map(row).collect())
 }
 
 /// What the run was, in pairs of a name and its value.

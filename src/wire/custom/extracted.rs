@@ -52,7 +52,7 @@ impl Extracted {
             let text = said(node.val);
             if !text.is_empty() {
                 let choice = choices.of(&node.path);
-                self.answers.mark(choice)?;
+                self.answers.mark(choice, Part::Content)?;
                 self.answers.keep(choice, Part::Content, &text)?;
             }
         }

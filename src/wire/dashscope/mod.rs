@@ -135,7 +135,7 @@ impl Results {
                 let text: String = parts.iter().filter_map(|part| part.text).map(text_of).collect();
                 // A part without text is a picture or a sound.
                 if self.growth.take(place(Part::Content), &text, beside.more) || parts.iter().any(|part| part.text.is_none()) {
-                    self.answers.mark(beside.choice)?;
+                    self.answers.mark(beside.choice, Part::Content)?;
                 }
             }
         }
@@ -147,7 +147,11 @@ impl Results {
     fn hear(&mut self, beside: &Beside, place: Place, raw: Raw<'_>) -> Result<(), Failure> {
         match raw.filter(|raw| is_text(raw)) {
             Some(raw) if self.growth.is_blind() || self.growth.take(place, &text_of(raw), beside.more) => {
-                self.answers.mark(beside.choice)
+                let part = match place {
+                    Place::Text { part, .. } => part,
+                    Place::Arguments { .. } => Part::Call,
+                };
+                self.answers.mark(beside.choice, part)
             }
             _ => Ok(()),
         }
@@ -170,7 +174,7 @@ impl Results {
         let known = &mut self.calls[place];
         fill(&mut known.id, call.id);
         if fill(&mut known.name, name) {
-            self.answers.mark(beside.choice)?;
+            self.answers.mark(beside.choice, Part::Call)?;
         }
         self.hear(beside, Place::Arguments { call: place }, arguments)
     }

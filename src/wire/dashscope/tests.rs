@@ -17,7 +17,7 @@ fn run(events: &[&str]) -> (Events, Reply) {
 #[test]
 fn pieces_are_read_with_reasoning_and_running_counts() {
     let (events, reply) = Spec::of("dashscope.incremental.sse").read();
-    assert_eq!(events, Events { seen: 7, content: 5, weights: vec![2, 2, 2, 2, 3], ..Events::default() });
+    assert_eq!(events, Events { seen: 7, content: 5, reasoning: 2, weights: vec![2, 2, 2, 2, 3], ..Events::default() });
     assert_eq!((end(&reply).as_str(), reply.id.as_deref()), ("stop", ID));
     let message = Message { content: "你好\n你!😊".into(), reasoning: "The user greets.".into(), tool_calls: Value::Null };
     assert_eq!(reply.text, Some(format!("{}{}", message.reasoning, message.content)));

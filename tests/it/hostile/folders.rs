@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } e
 
 const RUN: &str = "version: 1\nname: t\ntarget: { url: simulator, model: m, simulator: { alpha: 1ms } }\n\
     dataset: { kind: prompt, text: hello }\nload: { concurrency: 4, requests: 24 }\nrequest: { max_tokens: 4 }\n\
-    slo: [\"ttft.p50 < 10s\", \"error_rate < 50%\", \"e2e.p50 <= 90 * baseline\"]\n\
+    slo: [\"ttft.p50 < 10s\", \"error_rate < 50%\", { expr: \"e2e.p50 <= 90 * baseline\", confidence: point }]\n\
     audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n\
     report: { formats: [md, csv], store: [sqlite, hlog], bodies: sample }\n";
 
@@ -39,7 +39,7 @@ const KILLED: &str = "killed";
 impl Runs {
     fn new() -> Runs {
         let lab = Lab::new();
-        lab.file("first.yaml", RUN.replace(", \"e2e.p50 <= 90 * baseline\"", ""));
+        lab.file("first.yaml", RUN.replace(", { expr: \"e2e.p50 <= 90 * baseline\", confidence: point }", ""));
         lab.llmscen(&["run", "first.yaml", "--output", "first"]).expect(0);
         lab.llmscen(&["baseline", "update", "first", "--to", "base.json"]).expect(0);
         for (name, text) in [("a", RUN.to_owned()), ("b", RUN.replace("text: hello", "text: hello there"))] {

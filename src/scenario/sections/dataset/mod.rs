@@ -7,12 +7,14 @@ pub(crate) use parts::{LAYOUT, log};
 
 use crate::model::api::Api;
 use crate::model::dataset::{CommandSpec, DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
+use crate::model::seed::Seed;
 use crate::model::target::Secret;
 use crate::scenario::block::{Block, Default, Kind, field};
 use crate::scenario::fault::{Mistake, Review};
 use crate::scenario::leaf::duration::{SPAN, duration};
 use crate::scenario::leaf::models::models;
 use crate::scenario::leaf::quantity::{QUANTITY, quantity};
+use crate::scenario::leaf::seed::seed;
 use crate::scenario::leaf::sizes::{SIZES, sizes};
 use crate::scenario::secret::{behind_flags, is_secret_name, looks_secret};
 use crate::scenario::sections::server::{COMMAND, command};
@@ -115,7 +117,7 @@ pub(crate) static DATASET: Block = Block {
         field(
             "cache_bust",
             Kind::Bool,
-            "Put a unique text in front of each prompt, so that no prefix cache knows it; what prompts of `prefix` and `random` share is drawn for each anew.",
+            "Put a unique text in front of each prompt, so that no prefix cache knows it, not even from an earlier run (`cache_seed`). Prompts of `random`, `prefix` and `speed_benchmark` are drawn anew for each run instead, and share no beginning.",
         )
         .default("false")
         .example("true"),
@@ -157,6 +159,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         // What a program prints by accident must not become fewer rows.
         strict: draft.flag("dataset.strict")? || kind == "command",
         cache_bust: draft.flag("dataset.cache_bust")?,
+        cache_seed: draft.get("cache_seed").and_then(seed).map(Seed),
         shape: parts::shape(draft, review),
         turns: parts::turns(draft),
         ..DatasetSpec::of(source(draft, &kind, review)?)

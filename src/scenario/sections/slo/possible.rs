@@ -64,7 +64,7 @@ pub(super) fn case_name(case: &Case) -> String {
 }
 
 /// The metrics of generated text, streamed or not.
-const GENERATED: [Metric; 8] = [
+const GENERATED: [Metric; 9] = [
     Metric::OutputTokens,
     Metric::ReasoningTokens,
     Metric::Ntpot,
@@ -73,15 +73,18 @@ const GENERATED: [Metric; 8] = [
     Metric::OutputTps,
     Metric::OutputTpsPerUser,
     Metric::OutputTpsPerGpu,
+    Metric::OutputTpsWithDrain,
 ];
 
 fn lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let generates = case.target.api.generates();
     match metric.needs() {
-        _ if !generates && (metric.needs() == Needs::Stream || GENERATED.contains(&metric)) => {
+        _ if !generates && (matches!(metric.needs(), Needs::Stream | Needs::Reasoning) || GENERATED.contains(&metric)) => {
             Some(("embeddings and rerank generate no text", "Take another metric"))
         }
-        Needs::Stream if !render::streams(&case.request) => Some(("responses are not streamed", "Set `request.stream: true`")),
+        Needs::Stream | Needs::Reasoning if !render::streams(&case.request) => {
+            Some(("responses are not streamed", "Set `request.stream: true`"))
+        }
         Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
         Needs::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
         Needs::ManagedServer if case.target.server.is_none() => Some(("no server is started", "Set `target.server`")),

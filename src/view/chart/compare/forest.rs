@@ -35,7 +35,7 @@ pub fn figure(comparison: &Comparison, run: usize) -> Option<Figure> {
     let left = if left { format!("the first {ROWS} measures of each case") } else { String::new() };
     let arrows =
         if drawn().any(|(_, span)| beyond(span, &x)) { "an arrow: it goes on beyond the edge".to_owned() } else { String::new() };
-    let label = comparison.runs.get(run).map(|run| run.label.as_str()).unwrap_or_default();
+    let label = comparison.sides.get(run).map(String::as_str).unwrap_or_default();
     Some(Figure {
         name: NAMES.get(run - 1).copied()?,
         title: format!("Change of {label} against A, with its {} interval", percent(comparison.confidence)),
@@ -110,7 +110,7 @@ fn panel(comparison: &Comparison, id: &str, own: &[(&Contrast, Span)], x: &Axis,
 fn tint(finding: Finding) -> RGBColor {
     match finding {
         Finding::Regression => ALARM,
-        Finding::Worse => category(1, 6),
+        Finding::Within => category(1, 6),
         Finding::Better => category(2, 6),
         Finding::Noise | Finding::Unknown => MUTED,
     }
@@ -122,7 +122,7 @@ fn legend(comparison: &Comparison) -> Vec<Entry> {
         let word = if finding == Finding::Noise { "no more than noise" } else { finding.name() };
         Entry::new(word.to_lowercase(), Swatch::Dot(tint(finding)))
     };
-    let all = [Finding::Regression, Finding::Worse, Finding::Better, Finding::Noise];
+    let all = [Finding::Regression, Finding::Within, Finding::Better, Finding::Noise];
     let limit = Entry::new(format!("{} either way", percent(comparison.max_regression)), Swatch::Line(Stroke::dashed(MUTED)));
     let limit = (comparison.max_regression > 0.0 && comparison.max_regression < 1.0).then_some(limit);
     all.into_iter().filter(there).map(of).chain(limit).collect()

@@ -35,7 +35,7 @@ pub fn comparison_charts(comparison: &Comparison) -> Result<Vec<Chart>, ViewErro
 }
 
 fn figures(comparison: &Comparison) -> Vec<Figure> {
-    let forests = (1..comparison.runs.len()).filter_map(|run| forest::figure(comparison, run));
+    let forests = (1..comparison.sides.len()).filter_map(|run| forest::figure(comparison, run));
     forests.chain(curves::figure(comparison)).chain(cdf::figures(comparison)).collect()
 }
 

@@ -35,18 +35,23 @@ pub fn title(comparison: &Comparison, id: &str) -> String {
     own.filter(|title| !title.is_empty()).unwrap_or_else(|| id.to_owned())
 }
 
-/// The colour of a run.
+/// The colour of a run, which is that of its side.
 pub fn color(comparison: &Comparison, run: usize) -> RGBColor {
-    category(run, comparison.runs.len())
+    shade(comparison, comparison.runs.get(run).map_or(run, |run| run.side))
 }
 
-/// A legend entry for each run: `A  before`.
+fn shade(comparison: &Comparison, side: usize) -> RGBColor {
+    category(side, comparison.sides.len())
+}
+
+/// A legend entry for each side: `A  before`, or `A  3 runs`.
 pub fn legend(comparison: &Comparison) -> Vec<Entry> {
-    let entry = |(index, run): (usize, &crate::model::compare::Run)| {
-        let folder = ended(&run.folder);
-        Entry::new(format!("{}  {folder}", run.label), Swatch::Line(Stroke::solid(color(comparison, index))))
+    let entry = |(side, label): (usize, &String)| {
+        let own: Vec<_> = comparison.runs.iter().filter(|run| run.side == side).collect();
+        let what = if let [run] = own.as_slice() { ended(&run.folder) } else { format!("{} runs", own.len()) };
+        Entry::new(format!("{label}  {what}"), Swatch::Line(Stroke::solid(shade(comparison, side))))
     };
-    comparison.runs.iter().enumerate().map(entry).collect()
+    comparison.sides.iter().enumerate().map(entry).collect()
 }
 
 /// The line under a title: scenario, and what else must be said.

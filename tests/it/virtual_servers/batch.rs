@@ -1,0 +1,181 @@
+//! A server with continuous batching, chunked prefill and room for so many tokens, in virtual time.
+//!
+//! A step gives every running request its next token and fills the rest of its budget with prompts, in order of arrival. How long
+//! it takes grows with what is in it, so requests of one moment share their luck, as on a real server.
+
+use super::Served;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1, StandardNormal};
+use std::collections::VecDeque;
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    /// So many users, each with its next request when the one before ends.
+    Closed(usize),
+    /// Poisson arrivals at so many per second, from an empty server on.
+    Open(f64),
+}
+
+/// A server and its load.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    pub load: Load,
+    /// Tokens of context that all running requests have room for.
+    pub room: u32,
+    /// Users who are busy before and after what is measured; else one request of each is warm-up, and the last ones drain.
+    pub steady: bool,
+    /// How far the speed of the server wanders: standard deviation of its logarithm.
+    pub wander: f64,
+}
+
+/// Tokens of one step.
+const BUDGET: u32 = 512;
+/// Running requests.
+const SEATS: usize = 64;
+/// Milliseconds of a step, of each sequence and each prompt token in it, and of each token of context.
+const STEP: f64 = 8.0;
+const SEQUENCE: f64 = 0.05;
+const PROMPT: f64 = 0.04;
+const CONTEXT: f64 = 1e-4;
+/// Requests of each user before and after what is measured.
+const STEADY: usize = 5;
+/// Spread of a step, and in how many steps the speed forgets where it wandered.
+const JITTER: f64 = 0.05;
+const MEMORY: f64 = 500.0;
+
+struct Job {
+    place: usize,
+    /// Prompt tokens that are not read yet, and output tokens that are not written.
+    unread: u32,
+    unwritten: u32,
+    context: u32,
+    last_ms: f64,
+}
+
+fn tokens(rng: &mut ChaCha8Rng, (median, spread): (f64, f64), (least, most): (f64, f64)) -> u32 {
+    let z: f64 = StandardNormal.sample(rng);
+    (median * (spread * z).exp()).round().clamp(least, most) as u32
+}
+
+struct State {
+    rng: ChaCha8Rng,
+    waiting: VecDeque<Job>,
+    running: Vec<Job>,
+    used: u32,
+    served: Vec<Served>,
+}
+
+impl State {
+    fn send(&mut self, at_ms: f64) {
+        let prompt = tokens(&mut self.rng, (300.0, 0.8), (16.0, 4000.0));
+        let output = tokens(&mut self.rng, (40.0, 0.7), (1.0, 400.0));
+        let place = self.served.len();
+        self.served.push(Served { scheduled_s: at_ms / 1e3, prompt, tokens: output, ok: true, ..Served::default() });
+        self.waiting.push_back(Job { place, unread: prompt, unwritten: output, context: prompt + output, last_ms: at_ms });
+    }
+
+    /// What one step reads and writes: its length without chance, and which requests get a token.
+    fn step(&mut self, room: u32, tokened: &mut Vec<usize>) -> f64 {
+        tokened.clear();
+        tokened.extend((0..self.running.len()).filter(|&own| self.running[own].unread == 0));
+        let writes = tokened.len();
+        let mut budget = BUDGET.saturating_sub(writes as u32);
+        let mut read = 0;
+        let mut own = 0;
+        while budget > 0 {
+            if own == self.running.len() {
+                let fits = self.running.len() < SEATS;
+                match self.waiting.front().filter(|next| fits && (self.used + next.context <= room || self.running.is_empty())) {
+                    Some(next) => self.used += next.context,
+                    None => break,
+                }
+                self.running.extend(self.waiting.pop_front());
+            }
+            let job = &mut self.running[own];
+            if job.unread > 0 {
+                let part = job.unread.min(budget);
+                (job.unread, budget, read) = (job.unread - part, budget - part, read + part);
+                if job.unread == 0 {
+                    tokened.push(own);
+                }
+            }
+            own += 1;
+        }
+        STEP + SEQUENCE * tokened.len() as f64 + PROMPT * f64::from(read) + CONTEXT * f64::from(self.used)
+    }
+}
+
+/// The measured requests, in the order of their sending.
+pub fn serve(server: &Batch, n: usize, seed: u64) -> Vec<Served> {
+    let (warm, cool) = match server.load {
+        Load::Closed(users) if server.steady => (STEADY * users, STEADY * users),
+        Load::Closed(users) => (users, 0),
+        Load::Open(_) => (0, 0),
+    };
+    let all = n + warm + cool;
+    let rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut own = State { rng, waiting: VecDeque::new(), running: Vec::new(), used: 0, served: Vec::with_capacity(all) };
+    let (mut now, mut next, mut speed, mut tokened) = (0.0f64, 0.0f64, 0.0f64, Vec::new());
+    if let Load::Closed(users) = server.load {
+        (0..users).for_each(|_| own.send(0.0));
+    }
+    loop {
+        if let Load::Open(rate) = server.load {
+            if own.running.is_empty() && own.waiting.is_empty() {
+                now = now.max(next);
+            }
+            while next <= now && own.served.len() < all {
+                own.send(next);
+                let gap: f64 = Exp1.sample(&mut own.rng);
+                next += gap * 1e3 / rate;
+            }
+        }
+        if own.running.is_empty() && own.waiting.is_empty() {
+            break;
+        }
+        let length = own.step(server.room, &mut tokened);
+        let z: f64 = StandardNormal.sample(&mut own.rng);
+        if server.wander > 0.0 {
+            let keep = 1.0 - 1.0 / MEMORY;
+            let fresh: f64 = StandardNormal.sample(&mut own.rng);
+            speed = keep * speed + (1.0 - keep * keep).sqrt() * server.wander * fresh;
+        }
+        // Now and then the host is elsewhere.
+        let pause = if own.rng.random_range(0..400) == 0 { 30.0 } else { 0.0 };
+        now += length * (JITTER * z + speed).exp() + pause;
+        for &at in tokened.iter() {
+            let job = &mut own.running[at];
+            let row = &mut own.served[job.place];
+            if job.unwritten == row.tokens {
+                row.ttft_ms = now - row.scheduled_s * 1e3;
+                row.gaps.reserve_exact(row.tokens as usize - 1);
+            } else {
+                row.gaps.push(now - job.last_ms);
+            }
+            (job.unwritten, job.last_ms) = (job.unwritten - 1, now);
+            if job.unwritten == 0 {
+                row.e2e_ms = now - row.scheduled_s * 1e3;
+            }
+        }
+        let mut ended = 0;
+        let used = &mut own.used;
+        own.running.retain(|job| {
+            if job.unwritten == 0 {
+                *used -= job.context;
+                ended += 1;
+            }
+            job.unwritten > 0
+        });
+        if let Load::Closed(_) = server.load {
+            for _ in 0..ended {
+                if own.served.len() < all {
+                    own.send(now);
+                }
+            }
+        }
+    }
+    own.served.iter_mut().skip(warm).take(n).for_each(|row| row.measured = true);
+    own.served
+}

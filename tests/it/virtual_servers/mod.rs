@@ -1,0 +1,217 @@
+//! Virtual servers whose long-run truth is known, to see how often a verdict is wrong. `cargo bench --bench verdicts` prints the
+//! table of `docs/verdicts.md` by them.
+#![allow(dead_code, unused_imports, reason = "the bench and the tests use different parts")]
+
+mod batch;
+mod objective;
+mod queue;
+mod series;
+pub mod table;
+mod truths;
+
+use batch::{Batch, Load};
+use llmscen::frame::truncation;
+use llmscen::judge::LoadKind;
+use llmscen::model::metric::Metric;
+use llmscen::model::sample::{Amounts, Flow, Row, Sample};
+use llmscen::stats::long_run::BINS;
+pub use objective::{Objective, objectives};
+use queue::Queue;
+use series::Series;
+use std::collections::BTreeMap;
+pub use truths::TRUTHS;
+
+/// One request that was served.
+#[derive(Clone, Debug, Default)]
+pub struct Served {
+    pub scheduled_s: f64,
+    pub ttft_ms: f64,
+    pub e2e_ms: f64,
+    pub ok: bool,
+    /// Neither warm-up nor sent to keep the users busy.
+    pub measured: bool,
+    pub prompt: u32,
+    pub tokens: u32,
+    pub gaps: Vec<f64>,
+}
+
+/// What serves.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    Batch(Batch),
+    Queue(Queue),
+    Series(Series),
+}
+
+/// A server with its load.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// What no rule on a run of hundreds of requests can see: a queue that remembers for longer, or another load at both ends.
+    pub saturated: bool,
+}
+
+const fn closed(name: &'static str, users: usize, room: u32, wander: f64) -> Server {
+    Server { name, kind: Kind::Batch(Batch { load: Load::Closed(users), room, steady: true, wander }), saturated: false }
+}
+
+const fn open(name: &'static str, rate: f64, saturated: bool) -> Server {
+    Server { name, kind: Kind::Batch(Batch { load: Load::Open(rate), room: ROOM, steady: true, wander: 0.0 }), saturated }
+}
+
+const fn queue(name: &'static str, servers: usize, busy: f64, saturated: bool) -> Server {
+    Server { name, kind: Kind::Queue(Queue { servers, busy }), saturated }
+}
+
+const fn series(name: &'static str, rho: f64) -> Server {
+    Server { name, kind: Kind::Series(Series { rho }), saturated: false }
+}
+
+/// Room for more than all seats need, and for about half of them.
+const ROOM: u32 = 200_000;
+const LITTLE: u32 = 12_000;
+
+/// All servers of the table.
+pub const SERVERS: [Server; 17] = [
+    series("independent", 0.0),
+    series("AR(1), 0.5", 0.5),
+    series("AR(1), 0.9", 0.9),
+    closed("closed, 4 users", 4, ROOM, 0.0),
+    closed("closed, 16 users", 16, ROOM, 0.0),
+    closed("closed, 64 users", 64, ROOM, 0.0),
+    closed("closed, 48 users, little KV cache", 48, LITTLE, 0.0),
+    closed("closed, 16 users, drift", 16, ROOM, 0.1),
+    Server { name: "closed, 64 users, start and drain", kind: Kind::Batch(UNSTEADY), saturated: true },
+    open("open, 40 %", OPEN * 0.4, false),
+    open("open, 60 %", OPEN * 0.6, false),
+    open("open, 75 %", OPEN * 0.75, false),
+    queue("M/G/1, 50 %", 1, 0.5, false),
+    queue("M/G/8, 70 %", 8, 0.7, false),
+    open("open, 90 %", OPEN * 0.9, true),
+    queue("M/G/1, 80 %", 1, 0.8, true),
+    queue("M/G/8, 90 %", 8, 0.9, true),
+];
+
+/// A closed loop whose start and drain are measured.
+const UNSTEADY: Batch = Batch { load: Load::Closed(64), room: ROOM, steady: false, wander: 0.0 };
+
+/// What the batching server finishes per second where more than it can do is there.
+const OPEN: f64 = 34.0;
+
+impl Server {
+    /// So many measured requests, in the order of their sending; equal seeds give equal requests.
+    pub fn serve(&self, n: usize, seed: u64) -> Vec<Served> {
+        match &self.kind {
+            Kind::Batch(own) => batch::serve(own, n, seed),
+            Kind::Queue(own) => queue::serve(own, n, seed),
+            Kind::Series(own) => series::serve(own, n, seed),
+        }
+    }
+
+    /// The same under another load: users, arrivals per second, or the share of the time that the servers of a queue work. A closed loop
+    /// that is not `steady` has its start and its drain measured.
+    pub fn at(&self, load: f64, steady: bool) -> Server {
+        let kind = match self.kind {
+            Kind::Batch(own) => match own.load {
+                Load::Closed(_) => Kind::Batch(Batch { load: Load::Closed(load as usize), steady, ..own }),
+                Load::Open(_) => Kind::Batch(Batch { load: Load::Open(load), ..own }),
+            },
+            Kind::Queue(own) => Kind::Queue(Queue { busy: load, ..own }),
+            Kind::Series(_) => self.kind,
+        };
+        Server { kind, ..*self }
+    }
+
+    /// Arrivals per second of an open loop.
+    pub fn rate(&self) -> Option<f64> {
+        match &self.kind {
+            Kind::Batch(Batch { load: Load::Open(rate), .. }) => Some(*rate),
+            Kind::Queue(own) => Some(queue::rate(own)),
+            Kind::Batch(_) | Kind::Series(_) => None,
+        }
+    }
+
+    /// The kind of its load.
+    pub fn load(&self) -> LoadKind {
+        match &self.kind {
+            Kind::Batch(Batch { load: Load::Closed(_), .. }) => LoadKind::FixedUsers,
+            Kind::Batch(_) | Kind::Queue(_) => LoadKind::Arrivals,
+            Kind::Series(_) => LoadKind::Other,
+        }
+    }
+
+    /// The sample that the product would judge a run by.
+    pub fn sample(&self, mut served: Vec<Served>) -> Sample {
+        if self.rate().is_some() {
+            let latencies: Vec<f64> = served.iter().map(|row| row.ttft_ms).collect();
+            let start = truncation(&latencies).unwrap_or(0);
+            served.iter_mut().take(start).for_each(|row| row.measured = false);
+        }
+        let measured = || served.iter().filter(|row| row.measured);
+        let first = measured().map(|row| row.scheduled_s).fold(f64::INFINITY, f64::min);
+        let last = measured().map(|row| row.scheduled_s).fold(0.0, f64::max);
+        let end = |row: &Served| row.scheduled_s + row.e2e_ms / 1e3;
+        let from = served.iter().map(end).fold(f64::INFINITY, f64::min).max(first);
+        // A closed loop stops to keep its users busy when the first of them finds nothing more to send.
+        let free = measured().map(end).filter(|end| *end > last && self.rate().is_none()).fold(f64::INFINITY, f64::min);
+        let until = if free.is_finite() { free } else { last };
+        let windows = vec![measured().map(end).fold(first, f64::max) - first];
+        let mut sample = Sample { windows, sending: vec![until - from], ..Sample::default() };
+        sample.flows = vec![Flow { like: Row::default(), bins: arrivals(&served, (from, until)) }];
+        sample.scalars.extend(self.rate().map(|rate| (Metric::RateOffered, rate)));
+        sample.rows = served.into_iter().filter(|row| row.measured).enumerate().map(|(place, own)| row(place, own)).collect();
+        sample
+    }
+
+    /// The long-run truth of an objective's metric.
+    pub fn truth(&self, objective: &str) -> Option<f64> {
+        if let Kind::Series(_) = self.kind {
+            return series::truth(objective);
+        }
+        let name = self.name.trim_end_matches(", start and drain");
+        TRUTHS.iter().find(|known| known.0 == name && known.1 == objective).map(|known| known.2)
+    }
+}
+
+/// What arrived in each part of a window.
+fn arrivals(served: &[Served], (from, until): (f64, f64)) -> BTreeMap<u16, Amounts> {
+    let mut bins = BTreeMap::<u16, Amounts>::new();
+    let mut put = |at: f64, amounts: Amounts| {
+        if from < at && at <= until {
+            let bin = ((at - from) / (until - from) * BINS as f64) as usize;
+            bins.entry(bin.min(BINS - 1) as u16).or_default().add(amounts);
+        }
+    };
+    for row in served.iter().filter(|row| row.ok) {
+        let token = Amounts { output: 1.0, total: 1.0, ..Amounts::default() };
+        let mut at = row.scheduled_s + row.ttft_ms / 1e3;
+        put(at, Amounts { total: 1.0 + f64::from(row.prompt), ..token });
+        for gap in &row.gaps {
+            at += gap / 1e3;
+            put(at, token);
+        }
+        put(row.scheduled_s + row.e2e_ms / 1e3, Amounts { ended: 1.0, requests: 1.0, ..Amounts::default() });
+    }
+    bins
+}
+
+fn row(place: usize, own: Served) -> Row {
+    let Served { scheduled_s, ttft_ms, e2e_ms, ok, prompt, tokens, gaps, .. } = own;
+    let mut values = vec![(Metric::Ttft, ttft_ms), (Metric::E2e, e2e_ms)];
+    if tokens > 1 {
+        values.push((Metric::Tpot, (e2e_ms - ttft_ms) / f64::from(tokens - 1)));
+    }
+    Row {
+        place: (place as u64, 0),
+        turns: 1,
+        ok,
+        prompt_tokens: Some(f64::from(prompt)),
+        output_tokens: Some(f64::from(tokens)),
+        values: values.into_iter().filter(|_| ok).collect(),
+        gaps: if ok { gaps } else { Vec::new() },
+        scheduled_s,
+        busy_ms: e2e_ms,
+        ..Row::default()
+    }
+}
