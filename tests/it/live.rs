@@ -295,13 +295,13 @@ fn a_stored_run_is_judged_by_another_scenario_and_says_so() {
     let lab = Lab::new();
     let staged = "version: 1\nname: staged\ntarget: { api: simulator, simulator: { alpha: 2ms } }\nrequest: { max_tokens: 4 }\n\
         dataset: { kind: prompt, text: hello }\nload: { stages: [{ concurrency: 2, for: 500ms }, { concurrency: 4, for: 500ms }] }\n\
-        slo: [ttft.p50 < 10s]\nreport: { formats: [md] }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n";
+        slo: [ttft.max < 10s]\nreport: { formats: [md] }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n";
     lab.run(staged).expect(0);
     let own = lab.results();
     lab.file(
         "strict.yaml",
         "version: 1\nname: strict\ntarget: { api: simulator }\ndataset: { kind: prompt, text: x }\n\
-        load: { concurrency: 1, requests: 1 }\nslo: [ttft.p50 < 1us]\n",
+        load: { concurrency: 1, requests: 1 }\nslo: [ttft.max < 1us]\n",
     );
     lab.llmscen(&["report", "out", "--slo", "strict.yaml"]).expect(1);
     let judged = lab.results();
