@@ -1,12 +1,12 @@
 //! llmscen itself under load, in a process of its own: a whole run, with its CPU time and memory told apart from the rest.
 
 use crate::cost::{Cost, Job};
-use llmscen::prompts::CacheDir;
 use llmscen::run::conduct::{Conducted, conduct};
 use llmscen::run::context::Context;
 use llmscen::run::event::Event;
 use llmscen::run::stop::Stop;
-use llmscen::scenario::{self, Input};
+use llmscen_datasets::CacheDir;
+use llmscen_scenario::Input;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -40,7 +40,8 @@ pub fn run(job: &Job) -> Value {
         load(job)
     );
     let input = Input { path: &folder.path().join("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    let plan = scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
+    let plan =
+        llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
     let context = Context {
         tool: std::path::PathBuf::new(),
         env: BTreeMap::new(),
@@ -49,7 +50,7 @@ pub fn run(job: &Job) -> Value {
         only: Vec::new(),
         force: true,
         keep_going: true,
-        inconclusive: llmscen::view::Inconclusive::Failure,
+        inconclusive: llmscen_report::Inconclusive::Failure,
         origin,
         wall_ns: 0,
         stop: stop.clone(),

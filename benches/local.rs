@@ -7,11 +7,11 @@
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama, LlamaConfig};
-use llmscen::engine::local::ask::Ask;
-use llmscen::engine::local::model::Model;
-use llmscen::model::local::Local;
-use llmscen::model::seed::Seed;
-use llmscen::model::units::Nanos;
+use llmscen_core::local::Local;
+use llmscen_core::seed::Seed;
+use llmscen_core::units::Nanos;
+use llmscen_local::ask::Ask;
+use llmscen_local::model::Model;
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;

@@ -3,11 +3,11 @@
 //! Writes the folder of a run that never was, 8 cases × 3 rounds × 2000 requests of 500 tokens unless told, and lets `llmscen report`
 //! make its reports twice. What is printed is the time and the memory of each, and whether both wrote the same bytes.
 
-use llmscen::frame::{Table, Tagged};
-use llmscen::model::manifest::{Manifest, Part, Vitals};
-use llmscen::model::outcome::{Counted, Finish, Outcome, Phase, Timeline, Usage};
-use llmscen::model::units::Nanos;
-use llmscen::scenario::{self, Input};
+use llmscen_analysis::{Table, Tagged};
+use llmscen_core::manifest::{Manifest, Part, Vitals};
+use llmscen_core::outcome::{Counted, Finish, Outcome, Phase, Timeline, Usage};
+use llmscen_core::units::Nanos;
+use llmscen_scenario::Input;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -50,7 +50,8 @@ fn write(folder: &Path, size: Size) {
     );
     std::fs::write(folder.join("plan.yaml"), &text).expect("a plan");
     let input = Input { path: &folder.join("plan.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    let plan = scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
+    let plan =
+        llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let (mut rounds, mut parts) = (Vec::new(), Vec::new());
     for (case, users) in plan.cases.iter().map(|case| case.id.as_str()).zip((0..).map(|power| 1 << power)) {

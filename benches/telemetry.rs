@@ -3,14 +3,14 @@
 //! Each source is sampled many times on one thread; what is printed is that thread's processor time for one sample, and the
 //! share of one core that it is at a sample each second.
 
-use llmscen::model::target::Tls;
-use llmscen::model::telemetry::Scrape;
-use llmscen::model::units::Nanos;
-use llmscen::telemetry::host::Host;
-use llmscen::telemetry::prometheus::Prometheus;
-use llmscen::telemetry::source::Source;
-use llmscen::telemetry::tool::Tool;
-use llmscen::telemetry::tree::Tree;
+use llmscen_core::target::Tls;
+use llmscen_core::telemetry::Scrape;
+use llmscen_core::units::Nanos;
+use llmscen_telemetry::host::Host;
+use llmscen_telemetry::prometheus::Prometheus;
+use llmscen_telemetry::source::Source;
+use llmscen_telemetry::tool::Tool;
+use llmscen_telemetry::tree::Tree;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -12,9 +12,9 @@ mod search;
 #[path = "../tests/it/virtual_servers/mod.rs"]
 mod virtual_servers;
 
-use llmscen::judge::{Conditions, Watch, rule};
-use llmscen::model::check::{Abort, Check, Ruling};
-use llmscen::stats::sequential::Sequential;
+use llmscen_analysis::judge::{Conditions, Watch, rule};
+use llmscen_core::check::{Abort, Check, Ruling};
+use llmscen_core::stats::sequential::Sequential;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,14 +1,14 @@
 //! How often a search finds the edge of a virtual server: `cargo bench --bench verdicts -- --search`.
 
 use super::virtual_servers::{Objective, SERVERS, Served, Server, objectives};
-use llmscen::judge::{chance, hopeless, needed};
-use llmscen::model::check::Check;
-use llmscen::model::search::{Evidence, Goal, SearchSpec};
-use llmscen::model::units::Nanos;
-use llmscen::pace::search::{Probe, Search};
-use llmscen::stats::looks::Looks;
-use llmscen::stats::normal::probability;
-use llmscen::stats::trend::slower;
+use llmscen_analysis::judge::{chance, hopeless, needed};
+use llmscen_core::check::Check;
+use llmscen_core::schedule::search::{Probe, Search};
+use llmscen_core::search::{Evidence, Goal, SearchSpec};
+use llmscen_core::stats::looks::Looks;
+use llmscen_core::stats::normal::probability;
+use llmscen_core::stats::trend::slower;
+use llmscen_core::units::Nanos;
 
 /// A server, what its limit is about, and the load up to which the limit holds.
 struct Cell {

@@ -7,7 +7,6 @@ use crate::cli::compat::Compat;
 use crate::cli::follow::WatchArgs;
 use crate::cli::import::ImportArgs;
 use crate::cli::shown::ShowArgs;
-use crate::view;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -143,10 +142,10 @@ pub enum Inconclusive {
 
 impl Inconclusive {
     /// The same word to junit.xml: what the exit code forgives is skipped there, not failed.
-    pub fn in_junit(self) -> view::Inconclusive {
+    pub fn in_junit(self) -> llmscen_report::Inconclusive {
         match self {
-            Inconclusive::Fail => view::Inconclusive::Failure,
-            Inconclusive::Pass => view::Inconclusive::Skipped,
+            Inconclusive::Fail => llmscen_report::Inconclusive::Failure,
+            Inconclusive::Pass => llmscen_report::Inconclusive::Skipped,
         }
     }
 }

@@ -1,15 +1,14 @@
 //! `llmscen baseline`: the file that later runs are compared with.
 
-use crate::bounds;
 use crate::cli::exit::Exit;
 use crate::cli::sources::{load_one, load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
-use crate::judge::noise;
-use crate::model::baseline::{Baseline, SPREAD};
 use crate::run::figures::of_run;
 use crate::store::{RunDir, replace};
-use crate::view;
 use clap::{Args, Subcommand, ValueEnum};
+use llmscen_analysis::judge::noise;
+use llmscen_core::baseline::{Baseline, SPREAD};
+use llmscen_core::bounds;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -115,7 +114,7 @@ fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Term
         terminal.warn(&format!("case `{}` was in the file and is not in this run: it is gone", gone.id));
     }
     let baseline = before.as_ref().map_or(run.clone(), |before| before.with(run));
-    let text = view::baseline(&baseline).map_err(|error| error.to_string())?;
+    let text = llmscen_report::baseline(&baseline).map_err(|error| error.to_string())?;
     replace(&to, |out| out.write_all(text.as_bytes())).map_err(|error| format!("cannot write {}: {error}", to.display()))?;
     let figures: usize = baseline.cases.iter().map(|case| case.metrics.len()).sum();
     let cases = if baseline.cases.len() == 1 { "1 case".to_owned() } else { format!("{} cases", baseline.cases.len()) };
@@ -149,7 +148,7 @@ fn show(file: &Path, terminal: &mut Terminal) -> Result<(), String> {
     let (id, at, machine) = (&run.run_id, &run.started_at, &run.machine);
     terminal.data(&format!("{}: run {id} of {at} on {machine}, llmscen {}\n", baseline.name, run.tool_version));
     terminal.data(&format!("{}\n\n", held(&baseline)));
-    terminal.data(&view::baseline_table(&baseline, terminal.out_width(), terminal.out_color));
+    terminal.data(&llmscen_report::baseline_table(&baseline, terminal.out_width(), terminal.out_color));
     Ok(())
 }
 
@@ -168,11 +167,11 @@ fn doctor(args: &DoctorArgs, env: &BTreeMap<String, String>, terminal: &mut Term
     let all = noise(&baseline);
     let runs = baseline.runs.len();
     match args.format {
-        Form::Json => terminal.foreign(&view::noise_json(&baseline, &all).map_err(|error| error.to_string())?),
+        Form::Json => terminal.foreign(&llmscen_report::noise_json(&baseline, &all).map_err(|error| error.to_string())?),
         Form::Table if runs >= FEW => {
             terminal.data(&format!("{}: {runs} runs in {}\n\n", baseline.name, file.display()));
-            terminal.data(&view::noise_table(&all, terminal.out_width(), terminal.out_color));
-            terminal.say(view::NOISE_KEY);
+            terminal.data(&llmscen_report::noise_table(&all, terminal.out_width(), terminal.out_color));
+            terminal.say(llmscen_report::NOISE_KEY);
         }
         Form::Table => {}
     }

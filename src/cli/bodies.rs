@@ -4,11 +4,11 @@ use crate::cli::exit::Exit;
 use crate::cli::indented::indented;
 use crate::cli::sources::load_compared;
 use crate::cli::terminal::Terminal;
-use crate::model::keep::Bodies;
-use crate::model::units::Nanos;
 use crate::store::sqlite::{StoredBodies, StoredBody, Wanted, stored_bodies};
 use crate::store::{RunDir, StoreError, bodies::spool};
 use clap::Args;
+use llmscen_core::keep::Bodies;
+use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! `--compat`: results in the form of other tools.
 
-use crate::model::peer::Peer;
-use crate::model::plan::Plan;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use llmscen_core::peer::Peer;
+use llmscen_core::plan::Plan;
 
 /// Which tools.
 #[derive(Debug, Default, Args)]

@@ -2,7 +2,7 @@
 
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use crate::engine::server::guard;
+use llmscen_client::server::guard;
 use std::io::BufReader;
 
 pub fn watch_over(terminal: &mut Terminal) -> Exit {

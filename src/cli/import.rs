@@ -2,9 +2,9 @@
 
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use crate::scenario::import::{Imported, Tool, import as translate};
-use crate::scenario::{self, Input};
 use clap::{Args, ValueEnum};
+use llmscen_scenario::Input;
+use llmscen_scenario::import::{Imported, Tool, import as translate};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +69,7 @@ pub fn import(args: &ImportArgs, terminal: &mut Terminal) -> Exit {
     let path = args.to.as_deref().unwrap_or(Path::new("scenario.yaml"));
     // Keys that are not set here, and files that lie elsewhere, are no mistakes of the command line.
     let input = Input { path, text: Some(imported.yaml), env: &BTreeMap::new(), set: &[] };
-    match scenario::reload(&input) {
+    match llmscen_scenario::reload(&input) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(|warning| terminal.remark(warning));
             Exit::Pass

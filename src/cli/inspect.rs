@@ -4,13 +4,12 @@ use crate::cli::args::Sources;
 use crate::cli::exit::Exit;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
-use crate::model::plan::Plan;
 use crate::run::error::RunError;
 use crate::run::forecast::{Forecast, forecast, logits};
-use crate::scenario::render::RenderError;
-use crate::scenario::{self, Input};
-use crate::view;
-use crate::view::format::plain;
+use llmscen_core::plan::Plan;
+use llmscen_report::format::plain;
+use llmscen_scenario::Input;
+use llmscen_scenario::render::RenderError;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -61,7 +60,7 @@ pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Termi
 /// A template that fails with the first row of the data, at its place in the scenario where that is known.
 fn unrendered(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
     let fault = match error {
-        RenderError::Leaf { at, message } => scenario::template_fault(input, at, message),
+        RenderError::Leaf { at, message } => llmscen_scenario::template_fault(input, at, message),
         RenderError::Length(_) | RenderError::Shape => None,
     };
     match fault {
@@ -72,8 +71,8 @@ fn unrendered(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
 
 fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
     let plan = &source.plan;
-    terminal.data(&view::plan_table(plan, terminal.out_width(), terminal.out_color));
-    terminal.data(&format!("\n{}", view::plan_limits(plan)));
+    terminal.data(&llmscen_report::plan_table(plan, terminal.out_width(), terminal.out_color));
+    terminal.data(&format!("\n{}", llmscen_report::plan_limits(plan)));
     terminal.data(&format!("requests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
     for (entry, body) in &forecast.first_bodies {
         let of = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
@@ -86,9 +85,9 @@ fn show(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
 
 pub fn schema(results: bool, markdown: bool, terminal: &mut Terminal) -> Exit {
     let text = match (results, markdown) {
-        (true, _) => view::results_schema().to_owned(),
-        (_, true) => scenario::markdown(),
-        (false, false) => format!("{:#}\n", scenario::json_schema()),
+        (true, _) => llmscen_report::results_schema().to_owned(),
+        (_, true) => llmscen_scenario::markdown(),
+        (false, false) => format!("{:#}\n", llmscen_scenario::json_schema()),
     };
     terminal.foreign(&text);
     Exit::Pass

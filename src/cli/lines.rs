@@ -2,13 +2,13 @@
 
 use crate::cli::follow::Show;
 use crate::cli::terminal::Terminal;
-use crate::model::ending::Ending;
-use crate::model::outcome::Phase;
-use crate::model::plan::Plan;
-use crate::model::report::{Report, RunVerdict};
 use crate::run::event::{Event, Progress};
 use crate::run::stop::Level;
-use crate::view::headline;
+use llmscen_core::ending::Ending;
+use llmscen_core::outcome::Phase;
+use llmscen_core::plan::Plan;
+use llmscen_core::report::{Report, RunVerdict};
+use llmscen_report::headline;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::time::Instant;

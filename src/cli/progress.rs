@@ -2,11 +2,11 @@
 
 use crate::cli::follow::Show;
 use crate::cli::terminal::Terminal;
-use crate::model::ending::Ending;
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::stop::Level;
-use crate::view::format::{plain, shorten};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use llmscen_core::ending::Ending;
+use llmscen_report::format::{plain, shorten};
 use std::time::{Duration, Instant};
 
 /// Between two lines where there is no terminal.

@@ -10,17 +10,16 @@ use crate::cli::signals;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::cli::track::track;
-use crate::model::plan::Plan;
-use crate::model::report::{Report, RunVerdict};
-use crate::prompts::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use crate::run::conduct::{Conducted, conduct};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::forecast::{logits, undecidable};
 use crate::run::stop::{Level, Stop};
-use crate::view;
-use crate::view::format::plain;
+use llmscen_core::plan::Plan;
+use llmscen_core::report::{Report, RunVerdict};
+use llmscen_datasets::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
+use llmscen_report::format::plain;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -182,7 +181,7 @@ fn announce(source: &Source, watch: &Watch, terminal: &mut Terminal) {
     watch.endpoint.iter().for_each(|endpoint| endpoint.board.begin(plan));
     match terminal.json {
         true => terminal.line(&lines::timed(lines::run_started(plan, &source.path), watch.began).to_string()),
-        false => terminal.say(&view::plan_table(plan, terminal.err_width(), terminal.err_color)),
+        false => terminal.say(&llmscen_report::plan_table(plan, terminal.err_width(), terminal.err_color)),
     }
     foretell(plan, terminal);
 }

@@ -2,10 +2,10 @@
 
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use crate::model::report::Report;
-use crate::view::summary::{LIMIT, Place, summary};
-use crate::view::{self, ViewError, grid};
 use clap::{Args, ValueEnum};
+use llmscen_core::report::Report;
+use llmscen_report::summary::{LIMIT, Place, summary};
+use llmscen_report::{ViewError, grid};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -53,22 +53,22 @@ pub fn show(report: &Report, form: Form, terminal: &mut Terminal) {
         Err(error) => terminal.error(&ViewError::to_string(&error)),
     }
     if matches!(form, Form::Csv | Form::Tsv) && !terminal.json {
-        terminal.say(&view::verdict_line(report, terminal.err_color));
+        terminal.say(&llmscen_report::verdict_line(report, terminal.err_color));
     }
 }
 
 fn table(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
-    terminal.data(&view::case_table(report, width, color));
-    terminal.data(&view::telemetry_lines(report));
-    view::local::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
-    terminal.data(&view::local::speed_table(report, width, color));
+    terminal.data(&llmscen_report::case_table(report, width, color));
+    terminal.data(&llmscen_report::telemetry_lines(report));
+    llmscen_report::local::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
+    terminal.data(&llmscen_report::local::speed_table(report, width, color));
     // That some loads break their limits is what a search is for, and each probe says which.
-    let limits = if report.searches.is_empty() { view::slo_table } else { view::probe_table };
+    let limits = if report.searches.is_empty() { llmscen_report::slo_table } else { llmscen_report::probe_table };
     terminal.data(&limits(report, width, color));
-    view::correlation::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
-    terminal.data(&view::server_lines(report));
-    terminal.data(&view::verdict_line(report, color));
+    llmscen_report::correlation::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
+    terminal.data(&llmscen_report::server_lines(report));
+    terminal.data(&llmscen_report::verdict_line(report, color));
 }
 
 /// Where the summaries of all runs of a command go.

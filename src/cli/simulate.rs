@@ -3,13 +3,13 @@
 use crate::cli::args::SimulateArgs;
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use crate::model::seed::Seed;
-use crate::model::simulator::Simulator;
-use crate::model::target::Place;
 use crate::run::stop::{Level, Stop};
-use crate::scenario::{self, Input};
-use crate::sim::truth::write_jsonl;
-use crate::sim::{self, Truth};
+use llmscen_core::seed::Seed;
+use llmscen_core::simulator::Simulator;
+use llmscen_core::target::Place;
+use llmscen_scenario::Input;
+use llmscen_simulator::Truth;
+use llmscen_simulator::truth::write_jsonl;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &
         }
     };
     let truth = if record.is_some() { Truth::since(Instant::now()) } else { Truth::off() };
-    let server = match sim::start(&config, seed, args.listen, truth) {
+    let server = match llmscen_simulator::start(&config, seed, args.listen, truth) {
         Ok(server) => server,
         Err(error) => {
             terminal.error(&error.to_string());
@@ -56,7 +56,7 @@ fn create(path: &Path) -> Result<File, String> {
 fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<(Simulator, Seed)> {
     let text = args.scenario.is_none().then(|| BARE.to_owned());
     let path = args.scenario.as_deref().unwrap_or(Path::new("simulate.yaml"));
-    let plan = match scenario::load(&Input { path, text, env, set: &args.set }) {
+    let plan = match llmscen_scenario::load(&Input { path, text, env, set: &args.set }) {
         Ok(loaded) => loaded.plan,
         Err(faults) => {
             terminal.complain(&faults.render(terminal.err_color, terminal.width));
@@ -73,7 +73,7 @@ fn configuration(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: 
     found.map(|config| (config, plan.seed))
 }
 
-fn write_truth(server: &sim::Running, file: File, terminal: &mut Terminal) -> Exit {
+fn write_truth(server: &llmscen_simulator::Running, file: File, terminal: &mut Terminal) -> Exit {
     match write_jsonl(&server.truth().all(), std::io::BufWriter::new(file)) {
         Ok(()) => Exit::Pass,
         Err(error) => {

@@ -2,11 +2,11 @@
 
 use crate::cli::args::Sources;
 use crate::cli::terminal::Terminal;
-use crate::model::plan::Plan;
 use crate::run::figures::of_folder;
 use crate::run::model::supports;
-use crate::scenario::{self, Faults, Input, Loaded};
 use crate::store::RunDir;
+use llmscen_core::plan::Plan;
+use llmscen_scenario::{Faults, Input, Loaded};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -48,17 +48,17 @@ pub fn load(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Te
 
 /// Loads one scenario; its faults and warnings have been said.
 pub fn load_one(path: &Path, set: &[(String, String)], env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    say(scenario::load_with(&Input { path, text: None, env, set }, of_folder, supports), terminal)
+    say(llmscen_scenario::load_with(&Input { path, text: None, env, set }, of_folder, supports), terminal)
 }
 
 /// Loads the stored plan of a run, whose secrets need not be set any more.
 pub fn load_stored(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    say(scenario::reload(&Input { path, text: None, env, set: &[] }), terminal)
+    say(llmscen_scenario::reload(&Input { path, text: None, env, set: &[] }), terminal)
 }
 
 /// Loads what a run is judged by instead: a scenario of its own, or the run's plan with the objectives of a file.
 pub fn load_judges(path: &Path, stored: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    match scenario::reload_with_slo(&Input { path: stored, text: None, env, set: &[] }, path) {
+    match llmscen_scenario::reload_with_slo(&Input { path: stored, text: None, env, set: &[] }, path) {
         Ok(None) => load_one(path, &[], env, terminal),
         Ok(Some(loaded)) => say(Ok(loaded), terminal),
         Err(faults) => say(Err(faults), terminal),
@@ -67,7 +67,7 @@ pub fn load_judges(path: &Path, stored: &Path, env: &BTreeMap<String, String>, t
 
 /// Likewise, without its warnings: they were for those who ran it.
 pub fn load_compared(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    let loaded = scenario::reload(&Input { path, text: None, env, set: &[] });
+    let loaded = llmscen_scenario::reload(&Input { path, text: None, env, set: &[] });
     say(loaded.map(|loaded| Loaded { warnings: Vec::new(), ..loaded }), terminal)
 }
 

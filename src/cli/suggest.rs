@@ -1,9 +1,9 @@
 //! `--concurrency 4`: what a scenario says is overridden by `--set`, whatever other tools call their flag.
 
 use crate::cli::args::Cli;
-use crate::scenario::setting_named;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory};
+use llmscen_scenario::setting_named;
 
 /// The words for an unknown option that is the name of a scenario's field: the command with `--set` instead.
 pub fn suggest(error: &clap::Error, args: &[String]) -> Option<String> {

@@ -1,11 +1,11 @@
 //! The two streams, and what may be written to them.
 
 use crate::cli::args::Look;
-use crate::model::foreign::{escaped, escaped_in_json};
-use crate::model::plan::Plan;
-use crate::model::redact::Redactor;
 use crate::run::secrets::redactor;
-use crate::scenario::Warning;
+use llmscen_core::foreign::{escaped, escaped_in_json};
+use llmscen_core::plan::Plan;
+use llmscen_core::redact::Redactor;
+use llmscen_scenario::Warning;
 use std::collections::BTreeMap;
 use std::io::Write;
 

@@ -1,10 +1,10 @@
 //! Tells the trackers of a plan.
 
 use crate::cli::terminal::Terminal;
-use crate::model::plan::Plan;
-use crate::model::report::Report;
 use crate::run::secrets::redactor;
 use crate::track::{Parcel, tell};
+use llmscen_core::plan::Plan;
+use llmscen_core::report::Report;
 use std::path::Path;
 
 /// Tells them of a run. One that does not listen is said, and changes nothing else.

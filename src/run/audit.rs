@@ -8,21 +8,21 @@ mod cause;
 mod earlier;
 mod objective;
 
-use crate::frame::{self, Accepted, CaseFacts, End, FrameError, Lateness, Table};
-use crate::judge;
-use crate::model::check::Verdict;
-use crate::model::ending::Ending;
-use crate::model::manifest::{Part, Vitals, WorkerStalls};
-use crate::model::metric::Metric;
-use crate::model::outcome::{Failure, FailureKind};
-use crate::model::plan::{AuditLimits, Case};
-use crate::model::report::{Audit, OFF_PLAN, ObjectiveAudit};
-use crate::model::sample::Sample;
-use crate::model::seed::Seed;
-use crate::model::target::Place;
-use crate::model::units::Unit;
-use crate::stats::{quantile, share};
-use crate::view::format::{against, millis, percent};
+use llmscen_analysis::judge;
+use llmscen_analysis::{Accepted, CaseFacts, End, FrameError, Lateness, Table};
+use llmscen_core::check::Verdict;
+use llmscen_core::ending::Ending;
+use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
+use llmscen_core::metric::Metric;
+use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::plan::{AuditLimits, Case};
+use llmscen_core::report::{Audit, OFF_PLAN, ObjectiveAudit};
+use llmscen_core::sample::Sample;
+use llmscen_core::seed::Seed;
+use llmscen_core::stats::{quantile, share};
+use llmscen_core::target::Place;
+use llmscen_core::units::Unit;
+use llmscen_report::format::{against, millis, percent};
 
 pub(super) use earlier::many;
 
@@ -228,7 +228,7 @@ impl<'a> Audited<'a> {
             };
             return Ok((rule(self.sample, false).into_iter().map(explained).collect(), Vec::new()));
         }
-        let late = if checks.is_empty() { None } else { frame::lateness(table, facts, findings.accepted)? };
+        let late = if checks.is_empty() { None } else { llmscen_analysis::lateness(table, facts, findings.accepted)? };
         let late = late.or_else(|| (findings.hole > 0.0 && checks.iter().any(objective::is_throughput)).then(Lateness::default));
         let ends = late.map(|late| [End::Slow, End::Fast].map(|end| rule(&late.shifted(self.sample, end, findings.hole), true)));
         let mut ends = ends.map(|ends| ends.map(Vec::into_iter));

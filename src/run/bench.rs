@@ -1,28 +1,28 @@
 //! Everything a case needs, made ready and checked before anything is sent.
 
-use crate::engine::clock::Clock;
-use crate::engine::gauges::Gauges;
-use crate::engine::http::{Http, Setting};
-use crate::engine::redact::Redactor;
-use crate::engine::route::Route;
-use crate::model::dataset::{DatasetSpec, OnExhausted};
-use crate::model::load::Shape;
-use crate::model::mix::Entry;
-use crate::model::outcome::{Failure, FailureKind};
-use crate::model::plan::{Case, Plan, TraceFile};
-use crate::model::seed::Seed;
-use crate::model::target::{Place, Target};
-use crate::model::units::Nanos;
-use crate::pace::schedule::Schedule;
-use crate::prompts::{self, Log, Progress, Prompts};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::line::{Line, datasets};
 use crate::run::stop::Level;
-use crate::scenario::render::Renderer;
-use crate::token::Tokenizer;
-use crate::wire::{Protocol, protocol};
+use llmscen_client::clock::Clock;
+use llmscen_client::gauges::Gauges;
+use llmscen_client::http::{Http, Setting};
+use llmscen_client::route::Route;
+use llmscen_core::dataset::{DatasetSpec, OnExhausted};
+use llmscen_core::load::Shape;
+use llmscen_core::mix::Entry;
+use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::plan::{Case, Plan, TraceFile};
+use llmscen_core::redact::Redactor;
+use llmscen_core::schedule::due::Schedule;
+use llmscen_core::seed::Seed;
+use llmscen_core::target::{Place, Target};
+use llmscen_core::units::Nanos;
+use llmscen_datasets::token::Tokenizer;
+use llmscen_datasets::{Log, Progress, Prompts};
+use llmscen_protocols::{Protocol, protocol};
+use llmscen_scenario::render::Renderer;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -182,7 +182,7 @@ impl Logs {
         if let Some((.., log)) = self.0.iter().find(|(known, how, _)| known == file && *how == strict) {
             return Ok(Some(log.clone()));
         }
-        let log = prompts::trace_log(file.path.as_ref(), &file.spec, strict)?;
+        let log = llmscen_datasets::trace_log(file.path.as_ref(), &file.spec, strict)?;
         self.0.push((file.clone(), strict, log.clone()));
         Ok(Some(log))
     }
@@ -203,7 +203,7 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
     let (seed, cache, events) = (plan.seed, context.cache.clone(), context.events.clone());
     let (sender, receiver) = mpsc::channel();
     let work = move || {
-        let opened = prompts::open(&spec, seed, 0, &cache, &|progress| {
+        let opened = llmscen_datasets::open(&spec, seed, 0, &cache, &|progress| {
             let _ = events.send(Event::Preparing(match progress {
                 Progress::Download { bytes, total } => Preparing { what: "downloading", unit: "bytes", done: bytes, total },
                 Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total },

@@ -1,6 +1,6 @@
 //! The run's one wall-clock reading, as people and folders write it. UTC.
 
-use crate::model::seed::Seed;
+use llmscen_core::seed::Seed;
 use time::OffsetDateTime;
 
 /// The instant as a date; the epoch where the number is beyond any calendar.

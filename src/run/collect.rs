@@ -1,11 +1,5 @@
 //! Takes outcomes off the lanes: counts tokens, writes the journal, feeds the live figures.
 
-use crate::engine::gauges::Gauges;
-use crate::engine::http::Finished;
-use crate::frame::{Builder, Tagged};
-use crate::model::ending::Ending;
-use crate::model::mix::within;
-use crate::model::outcome::Outcome;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::keep::Keeper;
@@ -18,9 +12,15 @@ use crate::run::tally::Tally;
 use crate::run::watch::Watcher;
 use crate::store::journal::Writer;
 use crate::store::{Record, StoreError};
-use crate::telemetry::process::stand_behind;
-use crate::token::Tokenizer;
 use async_channel::Receiver;
+use llmscen_analysis::{Builder, Tagged};
+use llmscen_client::gauges::Gauges;
+use llmscen_client::http::Finished;
+use llmscen_core::ending::Ending;
+use llmscen_core::mix::within;
+use llmscen_core::outcome::Outcome;
+use llmscen_datasets::token::Tokenizer;
+use llmscen_telemetry::process::stand_behind;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -213,10 +213,10 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::http::dropped;
-    use crate::model::call::Call;
-    use crate::model::outcome::Phase;
-    use crate::model::units::Nanos;
+    use llmscen_client::http::dropped;
+    use llmscen_core::call::Call;
+    use llmscen_core::outcome::Phase;
+    use llmscen_core::units::Nanos;
     use std::io::Read;
 
     #[test]

@@ -1,17 +1,17 @@
 //! Stored runs side by side: each is read, reduced to what a comparison needs, and let go before the next one is read.
 
-use crate::frame::{self, CaseFacts, Table};
-use crate::judge::compare::{Side, side};
-use crate::model::compare::{Measure, Run};
-use crate::model::manifest::{Manifest, Part};
-use crate::model::plan::{Case, Plan};
-use crate::model::report::CaseReport;
-use crate::model::sample::Sample;
 use crate::run::error::RunError;
 use crate::run::reckon::{Judged, concluded, judged, mark_judged_elsewhere, of_stage, ran};
 use crate::run::recover::recover;
 use crate::run::search;
 use crate::store::RunDir;
+use llmscen_analysis::judge::compare::{Side, side};
+use llmscen_analysis::{CaseFacts, Table};
+use llmscen_core::compare::{Measure, Run};
+use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::report::CaseReport;
+use llmscen_core::sample::Sample;
 
 /// What is compared, and how surely.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wa
     let seed = plan.seed.child("compare").child(case.id.as_str());
     let of = |sample: &Sample| side(&case.id, sample, wanted.measures, wanted.level, seed);
     let restarted = Part::restarted(facts.parts);
-    let round = |part: &Part| Ok::<Side, RunError>(of(&frame::round_sample(table, facts, part.round)?));
+    let round = |part: &Part| Ok::<Side, RunError>(of(&llmscen_analysis::round_sample(table, facts, part.round)?));
     let sides = if restarted { facts.parts.iter().map(round).collect::<Result<_, _>>()? } else { vec![of(&sample)] };
     let (load_value, load_axis) = case.load.shape.size();
     let report = CaseReport {
@@ -81,8 +81,8 @@ fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wa
         load_axis,
         rounds: facts.parts.len() as u32,
         restarted,
-        cdfs: frame::cdfs(&sample),
-        token_source: frame::token_source(table, &case.id)?,
+        cdfs: llmscen_analysis::cdfs(&sample),
+        token_source: llmscen_analysis::token_source(table, &case.id)?,
         verdicts,
         counts: sample.counts,
         scalars: sample.scalars,

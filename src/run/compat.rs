@@ -1,11 +1,11 @@
 //! Writes the results in the form of other tools: compat/TOOL/….
 
-use crate::frame::{self, CaseFacts};
-use crate::model::plan::Case;
-use crate::model::report::CaseReport;
 use crate::run::error::RunError;
 use crate::run::publish::Results;
-use crate::view::compat::{Export, File, Measured, export};
+use llmscen_analysis::CaseFacts;
+use llmscen_core::plan::Case;
+use llmscen_core::report::CaseReport;
+use llmscen_report::compat::{Export, File, Measured, export};
 
 /// The folder of all of them.
 const FOLDER: &str = "compat";
@@ -30,7 +30,7 @@ fn measured<'a>(results: &Results<'a>, report: &'a CaseReport) -> Result<Option<
     let own = |case: &&Case| case.id == report.id;
     let (plan, manifest) = (results.plan, &results.report.manifest);
     let Some(case) = plan.cases.iter().find(own) else { return Ok(None) };
-    let rows = frame::stamped(results.table, &CaseFacts { case, parts: &manifest.parts, until: None })?;
+    let rows = llmscen_analysis::stamped(results.table, &CaseFacts { case, parts: &manifest.parts, until: None })?;
     Ok((!rows.is_empty()).then_some(Measured { manifest, case, report, rows }))
 }
 

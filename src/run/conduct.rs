@@ -1,12 +1,5 @@
 //! From a plan to its report, as a list of steps.
 
-use crate::frame::Table;
-use crate::model::ending::Ending;
-use crate::model::load::Shape;
-use crate::model::manifest::{Manifest, Part};
-use crate::model::plan::{Case, Plan};
-use crate::model::report::Report;
-use crate::model::target::Place;
 use crate::run::bench::{Bench, Store, reach_all};
 use crate::run::calendar;
 use crate::run::context::Context;
@@ -18,8 +11,15 @@ use crate::run::reached::targets;
 use crate::run::search;
 use crate::run::secrets::redactor;
 use crate::store::{RunDir, Where, manifest};
-use crate::telemetry::machine::machine;
-use crate::telemetry::process::allow_open_files;
+use llmscen_analysis::Table;
+use llmscen_core::ending::Ending;
+use llmscen_core::load::Shape;
+use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::report::Report;
+use llmscen_core::target::Place;
+use llmscen_telemetry::machine::machine;
+use llmscen_telemetry::process::allow_open_files;
 use std::path::{Path, PathBuf};
 
 /// Open files besides connections.
@@ -201,13 +201,13 @@ fn order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{self, Input};
+    use llmscen_scenario::Input;
     use std::collections::BTreeMap;
 
     fn plan(target: &str, load: &str) -> Plan {
         let text = format!("version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n");
         let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-        scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+        llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
     }
 
     #[test]

@@ -6,12 +6,12 @@
 //! ```
 //! An answer in between sets the clock back: a server that restarts ends no case.
 
-use crate::model::ending::{Ending, TargetLost};
-use crate::model::outcome::{Failure, FailureKind, Outcome};
-use crate::model::units::Nanos;
 use crate::run::event::Event;
 use crate::run::fail_fast::FailFast;
 use crate::run::stop::{Level, Stop};
+use llmscen_core::ending::{Ending, TargetLost};
+use llmscen_core::outcome::{Failure, FailureKind, Outcome};
+use llmscen_core::units::Nanos;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 
@@ -116,9 +116,9 @@ impl Contact {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::http::dropped;
-    use crate::model::call::Call;
-    use crate::model::outcome::{Finish, Phase};
+    use llmscen_client::http::dropped;
+    use llmscen_core::call::Call;
+    use llmscen_core::outcome::{Finish, Phase};
 
     fn at(millis: u64) -> Nanos {
         Nanos::from_millis(millis)

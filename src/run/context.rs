@@ -1,9 +1,9 @@
 //! What a run is given from outside.
 
-use crate::prompts::CacheDir;
 use crate::run::event::Event;
 use crate::run::stop::Stop;
-use crate::view::Inconclusive;
+use llmscen_datasets::CacheDir;
+use llmscen_report::Inconclusive;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc;

@@ -1,13 +1,5 @@
 //! The course of a run: its rounds, one after another, and what they leave.
 
-use crate::engine::gauges::Absurd;
-use crate::engine::route::Route;
-use crate::frame::Table;
-use crate::model::manifest::{FailedCase, Manifest, Part};
-use crate::model::plan::{Case, Plan};
-use crate::model::seed::Seed;
-use crate::model::telemetry::Recorded;
-use crate::model::units::Nanos;
 use crate::run::bench::Bench;
 use crate::run::context::Context;
 use crate::run::error::RunError;
@@ -28,6 +20,14 @@ use crate::run::stop::{Level, Stop};
 use crate::run::turn::{Played, Probing, Turn};
 use crate::store::journal::Writer;
 use crate::store::{RunDir, bodies, journal, manifest};
+use llmscen_analysis::Table;
+use llmscen_client::gauges::Absurd;
+use llmscen_client::route::Route;
+use llmscen_core::manifest::{FailedCase, Manifest, Part};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::seed::Seed;
+use llmscen_core::telemetry::Recorded;
+use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

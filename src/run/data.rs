@@ -1,11 +1,11 @@
 //! What is written for other programs: the database, the histograms.
 
-use crate::model::keep::Store;
 use crate::run::error::RunError;
 use crate::run::publish::Results;
 use crate::store::bodies::spool;
 use crate::store::sqlite::{self, Content};
 use crate::store::{StoreError, hlog};
+use llmscen_core::keep::Store;
 
 /// requests.db. What lies in the spool goes into it, and then the spool goes. One that the plan does not ask for is removed,
 /// unless it holds bodies: those are nowhere else.

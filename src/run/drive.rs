@@ -9,21 +9,21 @@
 //! ```
 //! A lane runs it on its own thread; what lanes share is a queue of rendered calls and two counters, never a lock.
 
-use crate::engine::clock::Clock;
-use crate::engine::http::{Finished, dropped};
-use crate::engine::target::Engine;
-use crate::model::call::Call;
-use crate::model::outcome::Phase;
-use crate::model::seed::Seed;
-use crate::model::units::Nanos;
-use crate::pace::quota::Quota;
 use crate::run::contact::Contact;
 use crate::run::gate::{Gate, Slot};
 use crate::run::rounds::Rounds;
 use crate::run::stop::{Level, Stop};
+use crate::run::target::Engine;
 use crate::run::timer::Timer;
 use crate::run::visit::{Unsent, Visits, unsent};
 use async_channel::{Receiver, Sender};
+use llmscen_client::clock::Clock;
+use llmscen_client::http::{Finished, dropped};
+use llmscen_core::call::Call;
+use llmscen_core::outcome::Phase;
+use llmscen_core::schedule::quota::Quota;
+use llmscen_core::seed::Seed;
+use llmscen_core::units::Nanos;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

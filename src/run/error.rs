@@ -1,17 +1,17 @@
 //! Why a run cannot go on.
 
-use crate::engine::error::EngineError;
-use crate::engine::local::error::LocalError;
-use crate::engine::server::ServerError;
-use crate::frame::FrameError;
-use crate::model::ending::{AllFailed, Ending, TargetLost};
-use crate::model::outcome::Failure;
-use crate::prompts::PromptError;
-use crate::scenario::render::RenderError;
-use crate::sim::SimError;
 use crate::store::StoreError;
-use crate::token::TokenError;
-use crate::view::ViewError;
+use llmscen_analysis::FrameError;
+use llmscen_client::error::EngineError;
+use llmscen_client::server::ServerError;
+use llmscen_core::ending::{AllFailed, Ending, TargetLost};
+use llmscen_core::outcome::Failure;
+use llmscen_datasets::PromptError;
+use llmscen_datasets::token::TokenError;
+use llmscen_local::error::LocalError;
+use llmscen_report::ViewError;
+use llmscen_scenario::render::RenderError;
+use llmscen_simulator::SimError;
 use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;

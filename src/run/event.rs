@@ -1,8 +1,8 @@
 //! What a run says while it goes on, for whoever shows it.
 
-use crate::model::ending::Ending;
 use crate::run::stop::Level;
 use crate::run::totals::Totals;
+use llmscen_core::ending::Ending;
 use std::path::PathBuf;
 
 /// One thing that happened, or a state to show.

@@ -1,8 +1,8 @@
 //! Stops a case whose first requests all fail with the same HTTP status: a wrong key or path fails every other one too.
 
-use crate::model::ending::AllFailed;
-use crate::model::outcome::{FailureKind, Outcome};
 use http::StatusCode;
+use llmscen_core::ending::AllFailed;
+use llmscen_core::outcome::{FailureKind, Outcome};
 
 /// Requests that decide.
 const FIRST: u64 = 20;
@@ -52,10 +52,10 @@ impl FailFast {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::http::dropped;
-    use crate::model::call::Call;
-    use crate::model::outcome::{Failure, Finish, Phase};
-    use crate::model::units::Nanos;
+    use llmscen_client::http::dropped;
+    use llmscen_core::call::Call;
+    use llmscen_core::outcome::{Failure, Finish, Phase};
+    use llmscen_core::units::Nanos;
 
     fn ended(status: u16) -> Outcome {
         let mut outcome = dropped(&Call::default(), Phase::Measured, Nanos::from_millis(1500), "");

@@ -1,22 +1,20 @@
 //! The figures of a run as a baseline: what later runs are held against.
 
-use crate::frame::{self, CaseFacts, Table};
-use crate::judge;
-use crate::model::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
-use crate::model::check::{Check, Confidence, NoData, Of, Op, Subject};
-use crate::model::labels::Labels;
-use crate::model::manifest::{Manifest, Part};
-use crate::model::metric::{Metric, Per, Stat};
-use crate::model::plan::{Case, Plan};
-use crate::model::report::{Report, RunVerdict};
-use crate::model::sample::{Distribution, Sample};
 use crate::run::error::RunError;
 use crate::run::reckon::{of_stage, reckon};
 use crate::run::recover::{damage, recover};
-use crate::scenario::check::figure_name;
-use crate::scenario::{self, Input};
 use crate::store::RunDir;
-use crate::view;
+use llmscen_analysis::judge;
+use llmscen_analysis::{CaseFacts, Table};
+use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
+use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Subject};
+use llmscen_core::labels::Labels;
+use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::report::{Report, RunVerdict};
+use llmscen_core::sample::{Distribution, Sample};
+use llmscen_scenario::Input;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -28,11 +26,11 @@ pub fn of_folder(path: &Path) -> Result<String, String> {
     let folder = RunDir::open(path).map_err(|error| error.to_string())?;
     let file = folder.file("plan.yaml");
     let input = Input { path: &file, text: None, env: &BTreeMap::new(), set: &[] };
-    let mut plan = scenario::reload(&input).map_err(|faults| faults.to_string())?.plan;
+    let mut plan = llmscen_scenario::reload(&input).map_err(|faults| faults.to_string())?.plan;
     let (baseline, objection) = of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
     match objection {
         Some(why) => Err(why),
-        None => view::baseline(&baseline).map_err(|error| error.to_string()),
+        None => llmscen_report::baseline(&baseline).map_err(|error| error.to_string()),
     }
 }
 
@@ -56,7 +54,7 @@ pub fn of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Option<Stri
         seed: manifest.seed,
         machine: format!("{}, {}, {} cores", machine.host, machine.cpu, machine.cores),
     };
-    let (name, plan) = (manifest.name.clone(), scenario::settings(&plan.resolved));
+    let (name, plan) = (manifest.name.clone(), llmscen_scenario::settings(&plan.resolved));
     let baseline = Baseline { name, plan, confidences: LEVELS.to_vec(), runs: vec![run], cases };
     Ok((baseline, objection))
 }
@@ -82,12 +80,12 @@ fn objection(plan: &Plan, report: &Report) -> Option<String> {
 /// A case as a whole, and each of its stages.
 fn with_stages(case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<BaselineCase>, RunError> {
     let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let whole = frame::sample(table, &CaseFacts { case, parts: &parts, until: None })?;
+    let whole = llmscen_analysis::sample(table, &CaseFacts { case, parts: &parts, until: None })?;
     let mut made = vec![of_case(case, &whole, parts.len())];
     for stage in case.stages() {
         let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        let sample = frame::sample(&table.excerpt(&case.id, &stage), &facts)?;
+        let sample = llmscen_analysis::sample(&table.excerpt(&case.id, &stage), &facts)?;
         made.push(of_case(&stage.case, &sample, parts.len()));
     }
     Ok(made)
@@ -96,7 +94,7 @@ fn with_stages(case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<Ba
 fn of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase {
     let mut metrics: Vec<(String, Figure)> = Vec::new();
     for check in usual().chain(case.checks.iter().cloned()) {
-        let name = figure_name(&check);
+        let name = check.figure_name();
         if !metrics.iter().any(|(own, _)| *own == name)
             && let Some(figure) = judge::figure(&check, sample, &LEVELS)
         {

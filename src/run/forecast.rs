@@ -1,20 +1,20 @@
 //! What can be said of a run before it: how much, how long, what first, and what can never be decided.
 
-use crate::judge;
-use crate::model::check::{Check, Of, Subject};
-use crate::model::load::{Arrival, Shape, Warmup};
-use crate::model::metric::Metric;
-use crate::model::plan::{Case, Plan};
-use crate::model::seed::Seed;
-use crate::model::units::Nanos;
-use crate::pace::mix;
-use crate::prompts::{self, CacheDir};
 use crate::run::bench::{Logs, extent};
 use crate::run::error::RunError;
 use crate::run::forecast::earlier::Measured;
 use crate::run::talk::opening;
-use crate::scenario::render::Renderer;
-use crate::wire::protocol;
+use llmscen_analysis::judge;
+use llmscen_core::check::{Check, Of, Subject};
+use llmscen_core::load::{Arrival, Shape, Warmup};
+use llmscen_core::metric::Metric;
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::schedule::mix;
+use llmscen_core::seed::Seed;
+use llmscen_core::units::Nanos;
+use llmscen_datasets::CacheDir;
+use llmscen_protocols::protocol;
+use llmscen_scenario::render::Renderer;
 
 /// A plan's outlook.
 pub struct Forecast {
@@ -65,7 +65,7 @@ fn extents(plan: &Plan, cache: &CacheDir) -> Result<Extents, RunError> {
         let log = logs.of(case)?;
         let own = match log {
             Some(_) => None,
-            None => prompts::open(&case.dataset, plan.seed, 0, cache, &|_| {})?.prompts.arrivals(),
+            None => llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?.prompts.arrivals(),
         };
         let arrivals = log.map(|log| log.arrivals).or(own).ok_or(RunError::NoArrivals)?;
         Ok(extent(case, plan.seed, Some(&arrivals)))
@@ -143,7 +143,7 @@ fn first_bodies(plan: &Plan, cache: &CacheDir) -> Result<Vec<(Option<String>, St
 }
 
 fn first_body(case: &Case, plan: &Plan, seed: Seed, cache: &CacheDir) -> Result<String, RunError> {
-    let opened = prompts::open(&case.dataset, plan.seed, 0, cache, &|_| {})?;
+    let opened = llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?;
     let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
     let renderer = Renderer::new(case, |stream| protocol.body(stream))?;
     let first = opened.prompts.session(0).and_then(|session| session.turns.into_iter().next()).ok_or(RunError::NothingToSend)?;

@@ -1,7 +1,7 @@
 //! The free slots of one lane, and its requests in flight.
 
-use crate::model::units::Nanos;
-use crate::pace::users::Change;
+use llmscen_core::schedule::users::Change;
+use llmscen_core::units::Nanos;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use tokio::sync::Notify;

@@ -1,13 +1,13 @@
 //! What to do about failed requests: one sentence for each cause, from the most frequent on.
 
-use crate::engine::redact::Redactor;
-use crate::model::ending::{AllFailed, Ending};
-use crate::model::manifest::Manifest;
-use crate::model::outcome::FailureKind;
-use crate::model::plan::{Case, Plan};
-use crate::model::report::{CaseReport, FailureExample, RunVerdict};
-use crate::model::target::Place;
 use http::Uri;
+use llmscen_core::ending::{AllFailed, Ending};
+use llmscen_core::manifest::Manifest;
+use llmscen_core::outcome::FailureKind;
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::redact::Redactor;
+use llmscen_core::report::{CaseReport, FailureExample, RunVerdict};
+use llmscen_core::target::Place;
 use std::collections::BTreeMap;
 
 /// Hints that a headline has room for.

@@ -1,23 +1,23 @@
 //! The simulator of a round, where the scenario asks for one.
 
-use crate::engine::route::Route;
-use crate::model::plan::Case;
-use crate::model::seed::Seed;
-use crate::model::target::Place;
 use crate::run::error::RunError;
-use crate::sim::{self, Truth};
+use llmscen_client::route::Route;
+use llmscen_core::plan::Case;
+use llmscen_core::seed::Seed;
+use llmscen_core::target::Place;
+use llmscen_simulator::Truth;
 use std::net::SocketAddr;
 
 /// Starts the simulator of a round with this seed; None where the case's target is elsewhere.
 ///
 /// # Errors
 /// It cannot listen.
-pub fn simulator(case: &Case, seed: Seed) -> Result<Option<sim::Running>, RunError> {
+pub fn simulator(case: &Case, seed: Seed) -> Result<Option<llmscen_simulator::Running>, RunError> {
     match &case.target.place {
         Place::Url(_) | Place::Local(_) => Ok(None),
         Place::Simulator { server, .. } => {
             let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            Ok(Some(sim::start(server, seed.child("simulator"), loopback, Truth::off())?))
+            Ok(Some(llmscen_simulator::start(server, seed.child("simulator"), loopback, Truth::off())?))
         }
     }
 }
@@ -26,7 +26,11 @@ pub fn simulator(case: &Case, seed: Seed) -> Result<Option<sim::Running>, RunErr
 ///
 /// # Errors
 /// The simulator's path is not one.
-pub fn route(own: Option<&Route>, simulator: Option<&sim::Running>, case: &Case) -> Result<Option<Route>, RunError> {
+pub fn route(
+    own: Option<&Route>,
+    simulator: Option<&llmscen_simulator::Running>,
+    case: &Case,
+) -> Result<Option<Route>, RunError> {
     Ok(match (own, simulator) {
         (Some(route), _) => Some(route.clone()),
         (None, Some(server)) => Some(Route::new(&simulator_url(server.addr(), case), &Default::default(), &Default::default())?),

@@ -1,14 +1,15 @@
 //! Keeps bodies: takes the secrets out of them, packs them and appends them to the spool, off the lanes.
 
-use crate::engine::copy::{Copies, MOST};
-use crate::engine::redact::Redactor;
-use crate::engine::route::Route;
-use crate::model::keep::Bodies;
-use crate::model::outcome::{Outcome, Phase};
-use crate::model::seed::Seed;
 use crate::run::turn::Turn;
 use crate::store::StoreError;
 use crate::store::bodies::{Extent, Head, Packed, Picks, Spool, pack};
+use llmscen_client::copy::{Copies, MOST};
+use llmscen_client::redact::redactor_on;
+use llmscen_client::route::Route;
+use llmscen_core::keep::Bodies;
+use llmscen_core::outcome::{Outcome, Phase};
+use llmscen_core::redact::Redactor;
+use llmscen_core::seed::Seed;
 use std::io;
 
 /// What keeps the bodies of one round.
@@ -40,7 +41,7 @@ impl Keeper {
             spool: Spool::append(spool)?,
             case: turn.case.id.clone(),
             round: turn.round,
-            redactor: route.map_or_else(|| Redactor::of(&turn.case.target), |route| Redactor::on(&turn.case.target, route)),
+            redactor: route.map_or_else(|| Redactor::of(&turn.case.target), |route| redactor_on(&turn.case.target, route)),
             seed: turn.seed.child("bodies"),
             picks,
             only_failed: bodies == Bodies::Failed,

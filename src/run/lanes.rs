@@ -1,18 +1,18 @@
 //! A lane is one thread with a runtime of its own: its connections, its timer, its share of the load.
 
-use crate::engine::clock::Clock;
-use crate::engine::gauges::{Gauges, Reading};
-use crate::engine::stalls::{Moment, thread_cpu};
-use crate::model::manifest::WorkerStalls;
-use crate::model::plan::Case;
-use crate::model::target::Place;
-use crate::model::units::Nanos;
 use crate::run::drive::Drive;
 use crate::run::error::RunError;
 use crate::run::meter::Spans;
 use crate::run::panics::Alarm;
 use crate::run::stall_log::StallLog;
 use crate::run::stop::Stop;
+use llmscen_client::clock::Clock;
+use llmscen_client::gauges::{Gauges, Reading};
+use llmscen_client::stalls::{Moment, thread_cpu};
+use llmscen_core::manifest::WorkerStalls;
+use llmscen_core::plan::Case;
+use llmscen_core::target::Place;
+use llmscen_core::units::Nanos;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! What happens before time zero: lanes start, and open the connections that are needed then.
 
-use crate::model::load::{Load, Shape};
-use crate::model::plan::Case;
-use crate::model::target::Pool;
-use crate::model::units::Nanos;
-use crate::pace::users::{Change, changes};
 use crate::run::feed::Feed;
 use async_channel::Receiver;
+use llmscen_core::load::{Load, Shape};
+use llmscen_core::plan::Case;
+use llmscen_core::schedule::users::{Change, changes};
+use llmscen_core::target::Pool;
+use llmscen_core::units::Nanos;
 use std::time::Duration;
 
 /// Between the decision to start and time zero: lanes start meanwhile, so that none is late for the first instant.
@@ -41,7 +41,7 @@ pub fn lead(case: &Case, connections: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::stage::UserStage;
+    use llmscen_core::stage::UserStage;
 
     #[test]
     fn users_need_one_each_and_a_burst_all_of_them() {

@@ -1,10 +1,10 @@
 //! Users who leave before their answer is complete.
 
-use crate::model::request::{Cancel, Departure, Leave};
-use crate::model::seed::Seed;
-use crate::pace::wait::wait;
 use crate::run::feed::Place;
-use crate::stats::quantity::draw;
+use llmscen_core::request::{Cancel, Departure, Leave};
+use llmscen_core::schedule::wait::wait;
+use llmscen_core::seed::Seed;
+use llmscen_core::stats::quantity::draw;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value};
@@ -28,9 +28,9 @@ pub fn leave(cancel: Option<&Cancel>, seed: Seed, place: Place, fields: &Map<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::dataset::Wait;
-    use crate::model::request::Quantity;
-    use crate::model::units::Nanos;
+    use llmscen_core::dataset::Wait;
+    use llmscen_core::request::Quantity;
+    use llmscen_core::units::Nanos;
 
     fn drawn(share: f64, when: Departure, seed: u64) -> Vec<Option<Leave>> {
         let cancel = Cancel { share, when };

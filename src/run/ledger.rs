@@ -1,10 +1,10 @@
 //! Which rows of which data a run has used, so that no prompt is sent twice while there are others.
 
-use crate::model::dataset::Source;
-use crate::model::load::Shape;
-use crate::model::plan::Case;
 use crate::run::bench::Bench;
 use crate::run::line::{Dealt, Line, Walk};
+use llmscen_core::dataset::Source;
+use llmscen_core::load::Shape;
+use llmscen_core::plan::Case;
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
@@ -141,12 +141,12 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::prompt::Session;
-    use crate::model::seed::Seed;
-    use crate::prompts::Prompts;
-    use crate::scenario::render::Renderer;
-    use crate::scenario::{Input, load};
-    use crate::wire::protocol;
+    use llmscen_core::prompt::Session;
+    use llmscen_core::seed::Seed;
+    use llmscen_datasets::Prompts;
+    use llmscen_protocols::protocol;
+    use llmscen_scenario::render::Renderer;
+    use llmscen_scenario::{Input, load};
     use std::collections::BTreeMap;
     use std::path::Path;
 

@@ -1,16 +1,16 @@
 //! What the requests of one kind are made of: all of a case, or one entry of its mix.
 
-use crate::model::dataset::OnExhausted;
-use crate::model::mix::Entry;
-use crate::model::plan::Case;
-use crate::model::prompt::Session;
-use crate::model::seed::Seed;
-use crate::model::units::Nanos;
-use crate::pace::mix;
-use crate::pace::schedule::Schedule;
-use crate::prompts::{PromptError, Prompts};
-use crate::scenario::render::Renderer;
-use crate::token::Tokenizer;
+use llmscen_core::dataset::OnExhausted;
+use llmscen_core::mix::Entry;
+use llmscen_core::plan::Case;
+use llmscen_core::prompt::Session;
+use llmscen_core::schedule::due::Schedule;
+use llmscen_core::schedule::mix;
+use llmscen_core::seed::Seed;
+use llmscen_core::units::Nanos;
+use llmscen_datasets::token::Tokenizer;
+use llmscen_datasets::{PromptError, Prompts};
+use llmscen_scenario::render::Renderer;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! Watches a probe of a search while it runs, and says when nothing can save it any more.
 
-use crate::frame::{Builder, CaseFacts, sample};
-use crate::judge;
-use crate::model::check::{Check, Confidence};
-use crate::model::outcome::{Outcome, Phase};
-use crate::model::plan::Case;
-use crate::stats::looks::Looks;
+use llmscen_analysis::judge;
+use llmscen_analysis::{Builder, CaseFacts, sample};
+use llmscen_core::check::{Check, Confidence};
+use llmscen_core::outcome::{Outcome, Phase};
+use llmscen_core::plan::Case;
+use llmscen_core::stats::looks::Looks;
 use std::collections::BTreeMap;
 
 /// A probe that holds is given up with this probability at the most, over all its limits and looks.

@@ -1,19 +1,19 @@
 //! The server under management: started before its first round, shared by all rounds of one description, stopped at the end.
 
-use crate::engine::redact::Redactor;
-use crate::engine::server::{self, Came, Ended, Not, Order, Server, ServerError, Wanted, tail};
-use crate::model::manifest::Part;
-use crate::model::plan::Case;
-use crate::model::server::{ManagedServer, ServerEnd, Startup};
-use crate::model::target::{Place, Target};
-use crate::model::units::Nanos;
 use crate::run::bench::{Bench, reach_started};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::stop::{Level, Stop};
-use crate::scenario::secret::behind_flags;
 use crate::store::RunDir;
+use llmscen_client::server::{self, Came, Ended, Not, Order, Server, ServerError, Wanted, tail};
+use llmscen_core::manifest::Part;
+use llmscen_core::plan::Case;
+use llmscen_core::redact::Redactor;
+use llmscen_core::server::{ManagedServer, ServerEnd, Startup};
+use llmscen_core::target::{Place, Target};
+use llmscen_core::units::Nanos;
+use llmscen_scenario::behind_flags;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,10 +1,10 @@
 //! Histograms: the live figures, and the lateness of the lanes. Reports never use them; they read the rows.
 
-use crate::model::outcome::{FailureKind, Outcome, Phase};
-use crate::model::units::Nanos;
 use crate::run::event::Progress;
 use crate::run::totals::{Seen, Totals};
 use hdrhistogram::Histogram;
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
+use llmscen_core::units::Nanos;
 use std::time::Instant;
 
 /// A histogram of spans: 1 µs to 1 h at three significant digits.
@@ -178,9 +178,9 @@ fn latest(spans: &mut Vec<Nanos>) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::http::dropped;
-    use crate::model::call::Call;
-    use crate::model::outcome::Phase;
+    use llmscen_client::http::dropped;
+    use llmscen_core::call::Call;
+    use llmscen_core::outcome::Phase;
 
     #[test]
     fn spans_give_their_quantiles_within_a_thousandth() {

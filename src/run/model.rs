@@ -1,27 +1,27 @@
 //! The model of this process: loaded once, kept for the cases that name it, and let go for another one.
 
-use crate::engine::clock::Clock;
-use crate::engine::http::{Http, Setting};
-#[cfg(not(feature = "local"))]
-use crate::engine::local::error::LocalError;
-use crate::engine::local::host::{Host, Loading};
-use crate::engine::local::seat::Seat;
-use crate::engine::local::session::{Gather, Keep, Logits, Session};
-use crate::engine::route::Route;
-use crate::engine::target::Engine;
-use crate::model::load::Shape;
-use crate::model::local::{Local, LocalPart};
-use crate::model::manifest::Part;
-use crate::model::plan::Case;
-use crate::model::seed::Seed;
-use crate::model::target::{Place, Target};
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::stop::{Level, Stop};
+use crate::run::target::Engine;
 use crate::run::turn::Turn;
 use crate::store::{RunDir, StoreError, npy};
-use crate::telemetry::process::memory_now;
+use llmscen_client::clock::Clock;
+use llmscen_client::http::{Http, Setting};
+use llmscen_client::route::Route;
+use llmscen_core::load::Shape;
+use llmscen_core::local::{Local, LocalPart};
+use llmscen_core::manifest::Part;
+use llmscen_core::plan::Case;
+use llmscen_core::seed::Seed;
+use llmscen_core::target::{Place, Target};
+#[cfg(not(feature = "local"))]
+use llmscen_local::error::LocalError;
+use llmscen_local::host::{Host, Loading};
+use llmscen_local::seat::Seat;
+use llmscen_local::session::{Gather, Keep, Logits, Session};
+use llmscen_telemetry::process::memory_now;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -68,27 +68,27 @@ impl Models {
 /// Names the file, the key and what about it is not supported.
 pub fn supports(path: &Path) -> Result<(), String> {
     #[cfg(feature = "local")]
-    crate::engine::local::model::check(path).map_err(|error| error.to_string())?;
+    llmscen_local::model::check(path).map_err(|error| error.to_string())?;
     let _ = path;
     Ok(())
 }
 
 #[cfg(feature = "local")]
 fn start(name: String, spec: Local, seed: Seed, context: &Context) -> Result<Loading, RunError> {
-    use crate::engine::local::error::LocalError;
-    use crate::engine::local::works::Resident;
-    use crate::model::local::Loaded;
-    use crate::prompts::{self, Progress};
-    use crate::telemetry::process::{memory_anew, memory_peak, memory_reserved};
+    use llmscen_core::local::Loaded;
+    use llmscen_datasets::Progress;
+    use llmscen_local::error::LocalError;
+    use llmscen_local::works::Resident;
+    use llmscen_telemetry::process::{memory_anew, memory_peak, memory_reserved};
     let (cache, env, events) = (context.cache.clone(), context.env.clone(), context.events.clone());
     let load = move || {
-        let folder = prompts::hub_model(&name, &cache, &env, &|progress| {
+        let folder = llmscen_datasets::hub_model(&name, &cache, &env, &|progress| {
             let Progress::Download { bytes, total } = progress else { return };
             let _ = events.send(Event::Preparing(Preparing { what: "downloading", unit: "bytes", done: bytes, total }));
         });
         let folder = folder.map_err(|error| LocalError::Download { reason: error.to_string() })?;
         let path = folder.as_ref().map_or_else(|| name.clone(), |folder| folder.display().to_string());
-        let (model, mut loaded) = crate::engine::local::model::Model::load(&path, &spec, seed)?;
+        let (model, mut loaded) = llmscen_local::model::Model::load(&path, &spec, seed)?;
         loaded.notes.extend(folder.map(|folder| format!("`{name}`: the files in {} are used", folder.display())));
         Ok((model, Loaded { model: name, ..loaded }))
     };

@@ -1,22 +1,22 @@
 //! What is sampled beside a round: which sources it has, and where their readings go.
 
-use crate::model::plan::{Case, Plan};
-use crate::model::target::Place;
-use crate::model::telemetry::{Scrape, TelemetrySpec};
-use crate::model::units::Nanos;
 use crate::run::context::Context;
 use crate::run::error::RunError;
 use crate::run::host::metrics_url;
-use crate::telemetry::dcgm::Dcgm;
-use crate::telemetry::gpu::amd::Amd;
-use crate::telemetry::gpu::nvml::Nvidia;
-use crate::telemetry::gpu::visible::Visible;
-use crate::telemetry::host::Host;
-use crate::telemetry::prometheus::Prometheus;
-use crate::telemetry::sampler::Sampler;
-use crate::telemetry::source::Source;
-use crate::telemetry::tool::Tool;
-use crate::telemetry::tree::{Members, Tree};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::target::Place;
+use llmscen_core::telemetry::{Scrape, TelemetrySpec};
+use llmscen_core::units::Nanos;
+use llmscen_telemetry::dcgm::Dcgm;
+use llmscen_telemetry::gpu::amd::Amd;
+use llmscen_telemetry::gpu::nvml::Nvidia;
+use llmscen_telemetry::gpu::visible::Visible;
+use llmscen_telemetry::host::Host;
+use llmscen_telemetry::prometheus::Prometheus;
+use llmscen_telemetry::sampler::Sampler;
+use llmscen_telemetry::source::Source;
+use llmscen_telemetry::tool::Tool;
+use llmscen_telemetry::tree::{Members, Tree};
 use std::net::SocketAddr;
 
 /// What a run samples; its GPUs are looked for once.
@@ -110,8 +110,8 @@ fn simulated(case: &Case) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::telemetry::Teller;
-    use crate::scenario::{self, Input};
+    use llmscen_core::telemetry::Teller;
+    use llmscen_scenario::Input;
     use std::collections::BTreeMap;
     use std::path::Path;
 
@@ -125,7 +125,7 @@ mod tests {
              load: {{ concurrency: 1, requests: 1 }}\ntelemetry: {section}\n"
         );
         let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-        let plan = scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+        let plan = llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
         let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
         let address = Some(([127, 0, 0, 1], 9).into());
         observer.sources(&plan.cases[0], server, address).iter().map(|source| source.teller()).collect()
@@ -147,9 +147,10 @@ mod tests {
         let text = "version: 1\nname: t\ntarget: { url: simulator, metrics: simulator }\ndataset: { kind: prompt, text: x }\n\
                     load: { concurrency: 1, requests: 1 }\ntelemetry: { host: false }\n";
         let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
-        let plan = scenario::load(&input).unwrap().plan;
+        let plan = llmscen_scenario::load(&input).unwrap().plan;
         let Place::Simulator { server, .. } = &plan.cases[0].target.place else { panic!("no simulator") };
-        let running = crate::sim::start(server, plan.seed, ([127, 0, 0, 1], 0).into(), crate::sim::Truth::off()).unwrap();
+        let running =
+            llmscen_simulator::start(server, plan.seed, ([127, 0, 0, 1], 0).into(), llmscen_simulator::Truth::off()).unwrap();
         let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
         let mut told = Vec::new();
         for mut source in observer.sources(&plan.cases[0], None, Some(running.addr())) {

@@ -1,16 +1,16 @@
 //! Writes everything a run leaves: rows first, then what is recomputed from them.
 
-use crate::frame::{Table, cases_csv};
-use crate::model::manifest::Manifest;
-use crate::model::plan::{Format, Plan};
-use crate::model::report::Report;
 use crate::run::compat::compat;
 use crate::run::data::{database, histograms};
 use crate::run::error::RunError;
 use crate::run::readings;
 use crate::run::reckon::reckon;
 use crate::store::{ROWS, RunDir, journal, manifest};
-use crate::view::{self, Chart, Inconclusive};
+use llmscen_analysis::{Table, cases_csv};
+use llmscen_core::manifest::Manifest;
+use llmscen_core::plan::{Format, Plan};
+use llmscen_core::report::Report;
+use llmscen_report::{Chart, Inconclusive};
 use std::io;
 
 /// What every output is made of.
@@ -57,7 +57,7 @@ pub fn publish(
 
 /// Renders everything that the plan asks for. `inconclusive`: what such a ruling is in junit.xml.
 pub fn render(plan: &Plan, table: &Table, report: &Report, folder: &RunDir, inconclusive: Inconclusive) -> Result<(), RunError> {
-    let charts = view::charts(report, &plan.report.formats)?;
+    let charts = llmscen_report::charts(report, &plan.report.formats)?;
     let results = Results { plan, table, report, charts: &charts, folder, inconclusive };
     // One that cannot be written takes no other with it.
     let faults: Vec<RunError> = OUTPUTS.iter().filter_map(|write| write(&results).err()).collect();
@@ -71,7 +71,7 @@ impl Results<'_> {
 }
 
 fn results_json(results: &Results<'_>) -> Result<(), RunError> {
-    Ok(results.folder.write("results.json", view::json(results.report)?.as_bytes())?)
+    Ok(results.folder.write("results.json", llmscen_report::json(results.report)?.as_bytes())?)
 }
 
 fn charts(results: &Results<'_>) -> Result<(), RunError> {
@@ -82,21 +82,21 @@ fn charts(results: &Results<'_>) -> Result<(), RunError> {
 
 fn report_md(results: &Results<'_>) -> Result<(), RunError> {
     if results.wants(Format::Md) {
-        results.folder.write("report.md", view::markdown(results.report, results.charts)?.as_bytes())?;
+        results.folder.write("report.md", llmscen_report::markdown(results.report, results.charts)?.as_bytes())?;
     }
     Ok(())
 }
 
 fn report_html(results: &Results<'_>) -> Result<(), RunError> {
     if results.wants(Format::Html) {
-        results.folder.write("report.html", view::html(results.report, &results.plan.resolved)?.as_bytes())?;
+        results.folder.write("report.html", llmscen_report::html(results.report, &results.plan.resolved)?.as_bytes())?;
     }
     Ok(())
 }
 
 fn junit_xml(results: &Results<'_>) -> Result<(), RunError> {
     if results.wants(Format::Junit) {
-        results.folder.write("junit.xml", view::junit(results.report, results.inconclusive)?.as_bytes())?;
+        results.folder.write("junit.xml", llmscen_report::junit(results.report, results.inconclusive)?.as_bytes())?;
     }
     Ok(())
 }

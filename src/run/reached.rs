@@ -1,11 +1,11 @@
 //! Where the requests of a run go, and through which proxy, for its report.
 
-use crate::engine::proxy::proxy_for;
-use crate::engine::redact::Redactor;
-use crate::model::plan::Plan;
-use crate::model::target::Place;
-use crate::scenario::secret::shown;
 use http::Uri;
+use llmscen_client::proxy::proxy_for;
+use llmscen_core::plan::Plan;
+use llmscen_core::redact::Redactor;
+use llmscen_core::target::Place;
+use llmscen_core::url_secrets::shown;
 use std::collections::BTreeMap;
 
 /// Every URL of a plan without its secrets, and the proxy in front of it in words; `env` holds the proxy variables.

@@ -1,9 +1,9 @@
 //! What the rounds recorded, as a file of the run folder while it runs.
 
-use crate::frame::telemetry;
-use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
 use crate::store::{READINGS, RunDir};
+use llmscen_analysis::telemetry;
+use llmscen_core::telemetry::Recorded;
 use std::time::{Duration, Instant};
 
 /// Times as long as the writing took, it is not written again: the file holds all rounds and is written anew each time. So it
@@ -53,8 +53,8 @@ pub fn write(folder: &RunDir, recorded: &[Recorded]) -> Result<(), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::telemetry::{Reading, Teller};
     use crate::store::Where;
+    use llmscen_core::telemetry::{Reading, Teller};
 
     #[test]
     fn a_file_that_took_long_is_not_written_again_at_once() {

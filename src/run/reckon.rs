@@ -1,22 +1,21 @@
 //! From rows to a report: everything that is said is recomputed from what is kept.
 
-use crate::frame::{self, CaseFacts, Table};
-use crate::judge;
-use crate::model::check::Verdict;
-use crate::model::ending::{Aborted, Ending, Saturated};
-use crate::model::local::LocalPart;
-use crate::model::manifest::{Manifest, Part};
-use crate::model::picture::Pictures;
-use crate::model::plan::{Case, Excerpt, Plan};
-use crate::model::report::{Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines};
-use crate::model::sample::Sample;
-use crate::model::search::SearchReport;
 use crate::run::audit::{Audited, caution, unseen_cache};
 use crate::run::error::RunError;
 use crate::run::hints::hints;
 use crate::run::search;
 use crate::run::unmeasured::{failure, without_success};
-use crate::view;
+use llmscen_analysis::judge;
+use llmscen_analysis::{CaseFacts, Table};
+use llmscen_core::check::Verdict;
+use llmscen_core::ending::{Aborted, Ending, Saturated};
+use llmscen_core::local::LocalPart;
+use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::picture::Pictures;
+use llmscen_core::plan::{Case, Excerpt, Plan};
+use llmscen_core::report::{Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines};
+use llmscen_core::sample::Sample;
+use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Cases that are reckoned at the same time at the most: each holds the gaps between all of its tokens, several times over.
@@ -120,7 +119,7 @@ pub(super) struct Judged {
 /// Judges a case, or a stage, which did not happen as planned where the `whole` did not.
 pub(super) fn judged(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<Judged, RunError> {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
-    let sample = frame::sample(table, facts)?;
+    let sample = llmscen_analysis::sample(table, facts)?;
     let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
     let audited = Audited { case, parts: &parts, rounds, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let (mut audit, mut findings) = audited.examine();
@@ -129,7 +128,7 @@ pub(super) fn judged(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &
     findings.all.extend(inherited.iter().cloned());
     audit.reasons.extend(inherited);
     audit.valid = audit.reasons.is_empty();
-    let each = |part: &Part| frame::round_sample(table, facts, part.round);
+    let each = |part: &Part| llmscen_analysis::round_sample(table, facts, part.round);
     let restarted = Part::restarted(facts.parts);
     let rounds = if restarted { facts.parts.iter().map(each).collect::<Result<Vec<_>, _>>()? } else { Vec::new() };
     let verdicts: Vec<Verdict>;
@@ -148,13 +147,13 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
     let Judged { sample, audit, verdicts, aborted, saturated } = judged(plan, table, facts, whole)?;
     let (load_value, load_axis) = case.load.shape.size();
-    let repeats = frame::repeats(&sample, &case.load.shape);
-    let groups = frame::groups(case, &sample);
+    let repeats = llmscen_analysis::repeats(&sample, &case.load.shape);
+    let groups = llmscen_analysis::groups(case, &sample);
     let local: Vec<LocalPart> = parts.iter().filter_map(|part| part.local.clone()).collect();
     // The stamps of a model in this process are its own thread's: no stall of a worker thread is in them.
     let caution = caution(&audit, &sample).filter(|_| local.is_empty());
     let unseen = unseen_cache(&audit, case).filter(|_| facts.until.is_none());
-    let discarded = frame::discarded(table, &case.id);
+    let discarded = llmscen_analysis::discarded(table, &case.id);
     let dataset_end = dataset_end(facts, &sample, discarded);
     let ended = dataset_end.map(|end| format!("{}.", end.to_string().replacen('t', "T", 1)));
     let start = discarded.map(|own| {
@@ -164,7 +163,8 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
              choose the start."
         )
     });
-    let told = ended.into_iter().chain(start).chain(notes(table, facts, &parts)?).chain(view::repeats::remarks(&repeats));
+    let told =
+        ended.into_iter().chain(start).chain(notes(table, facts, &parts)?).chain(llmscen_report::repeats::remarks(&repeats));
     Ok(CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),
@@ -174,21 +174,21 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         load_axis,
         rounds: parts.len() as u32,
         restarted: Part::restarted(facts.parts),
-        cdfs: frame::cdfs(&sample),
-        speed: frame::speed(case, &groups, &local),
+        cdfs: llmscen_analysis::cdfs(&sample),
+        speed: llmscen_analysis::speed(case, &groups, &local),
         groups,
-        token_source: frame::token_source(table, &case.id)?,
-        prompt_lengths: frame::prompt_lengths(table, &case.id)?,
-        failures: frame::failures(table, facts)?,
+        token_source: llmscen_analysis::token_source(table, &case.id)?,
+        prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id)?,
+        failures: llmscen_analysis::failures(table, facts)?,
         // What a stage looks like over time is seen in the whole.
-        timelines: if facts.until.is_some() { Timelines::default() } else { frame::timelines(table, facts)? },
-        pictures: if facts.until.is_some() { Pictures::default() } else { frame::pictures(table, facts)? },
+        timelines: if facts.until.is_some() { Timelines::default() } else { llmscen_analysis::timelines(table, facts)? },
+        pictures: if facts.until.is_some() { Pictures::default() } else { llmscen_analysis::pictures(table, facts)? },
         notes: told.chain(caution).chain(unseen).collect(),
         repeats,
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,
-        telemetry: frame::telemetry::telemetry(table, facts)?,
+        telemetry: llmscen_analysis::telemetry::telemetry(table, facts)?,
         startups: parts.iter().filter_map(|part| part.startup.clone()).collect(),
         server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
         local,
@@ -228,15 +228,15 @@ fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Result<Vec<St
         Ending::TargetLost(lost) => Some(format!("{lost}. Requests that were cancelled then are not part of any metric.")),
         Ending::AllFailed(failed) => Some(format!("{failed}. Requests that were cancelled then are not part of any metric.")),
     };
-    Ok(parts.iter().filter_map(said).chain(frame::notes(table, facts)?).collect())
+    Ok(parts.iter().filter_map(said).chain(llmscen_analysis::notes(table, facts)?).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::check::{Op, Ruling};
-    use crate::model::metric::Metric;
     use crate::run::audit::tests::check;
+    use llmscen_core::check::{Op, Ruling};
+    use llmscen_core::metric::Metric;
 
     #[test]
     fn a_case_whose_stages_are_judged_is_not_invalid_itself() {

@@ -1,12 +1,12 @@
 //! A run folder back to rows and manifest: whole, or as far as the journal of a killed run goes.
 
-use crate::frame::{Table, telemetry};
-use crate::model::manifest::{Manifest, Part};
-use crate::model::plan::Plan;
-use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
 use crate::run::rows::{Replayed, replay, settled};
 use crate::store::{READINGS, ROWS, RunDir, StoreError, journal, manifest};
+use llmscen_analysis::{Table, telemetry};
+use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::plan::Plan;
+use llmscen_core::telemetry::Recorded;
 use std::fs::File;
 use std::io::BufReader;
 

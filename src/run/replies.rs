@@ -1,7 +1,7 @@
 //! What a reader must know of replies that succeeded without what was asked for.
 
-use crate::engine::gauges::Absurd;
-use crate::model::outcome::{Outcome, Phase};
+use llmscen_client::gauges::Absurd;
+use llmscen_core::outcome::{Outcome, Phase};
 use std::collections::BTreeMap;
 
 /// The note about replies that were not streamed although a stream was asked for.
@@ -74,9 +74,9 @@ fn ignored(unstreamed: u64, streamed: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::call::Call;
-    use crate::model::outcome::{Counted, Failure, FailureKind, Finish};
-    use crate::model::units::Nanos;
+    use llmscen_core::call::Call;
+    use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish};
+    use llmscen_core::units::Nanos;
 
     fn reply(streamed: bool, tokens: usize, reason: &str) -> Outcome {
         let end = Ok(Finish { reason: reason.into() });

@@ -1,6 +1,6 @@
 //! The barrier of a static load: a round begins when every request of the one before has ended, on whatever lane.
 
-use crate::model::units::Nanos;
+use llmscen_core::units::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 

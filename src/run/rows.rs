@@ -1,14 +1,14 @@
 //! The rows of a run, read back from its journal one after another: while a run goes on they are nowhere else.
 
-use crate::frame::{Builder, Table, Tagged};
-use crate::model::load::Warmup;
-use crate::model::manifest::Part;
-use crate::model::outcome::{Outcome, Phase};
-use crate::model::plan::{Case, Plan};
-use crate::model::units::Nanos;
 use crate::run::error::RunError;
 use crate::store::journal::Damage;
 use crate::store::{Record, journal};
+use llmscen_analysis::{Builder, Table, Tagged};
+use llmscen_core::load::Warmup;
+use llmscen_core::manifest::Part;
+use llmscen_core::outcome::{Outcome, Phase};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
@@ -101,9 +101,9 @@ pub fn measured_from(case: &Case, first: Option<Nanos>) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::call::Call;
-    use crate::scenario::{Input, load};
     use crate::store::journal::Writer;
+    use llmscen_core::call::Call;
+    use llmscen_scenario::{Input, load};
 
     #[test]
     fn rows_come_back_in_plan_order_and_those_that_were_not_written_are_added_once() {

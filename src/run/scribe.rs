@@ -1,22 +1,22 @@
 //! Makes the later turns of sessions, on a thread of its own: a reply comes in, the next request goes out.
 
-use crate::model::call::Call;
-use crate::model::dataset::Turns;
-use crate::model::prompt::{Prompt, Session};
-use crate::model::seed::Seed;
-use crate::model::units::Nanos;
-use crate::pace::wait::wait;
-use crate::prompts::{Prompts, tokens_of};
 use crate::run::error::RunError;
 use crate::run::feed::{Place, call};
 use crate::run::leave::leave;
 use crate::run::line::Line;
 use crate::run::stop::Stop;
 use crate::run::talk::Talk;
-use crate::stats::quantity::draw;
-use crate::telemetry::process::stand_behind;
-use crate::wire::Message;
 use async_channel::{Receiver, Sender, unbounded};
+use llmscen_core::call::Call;
+use llmscen_core::dataset::Turns;
+use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::schedule::wait::wait;
+use llmscen_core::seed::Seed;
+use llmscen_core::stats::quantity::draw;
+use llmscen_core::units::Nanos;
+use llmscen_datasets::{Prompts, tokens_of};
+use llmscen_protocols::Message;
+use llmscen_telemetry::process::stand_behind;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
@@ -135,10 +135,10 @@ fn write(styles: &[Style], queue: &Receiver<Ask>, halt: &Stop) -> Result<(), Run
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::plan::Plan;
     use crate::run::stop::Level;
-    use crate::scenario::render::Renderer;
-    use crate::scenario::{Input, load};
+    use llmscen_core::plan::Plan;
+    use llmscen_scenario::render::Renderer;
+    use llmscen_scenario::{Input, load};
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};
     use std::path::Path;

@@ -5,15 +5,6 @@
 
 mod probing;
 
-use crate::frame::{CaseFacts, Table, round_sample};
-use crate::judge;
-use crate::model::check::{Check, Subject};
-use crate::model::manifest::{Manifest, Part};
-use crate::model::metric::Metric;
-use crate::model::plan::{Case, Plan};
-use crate::model::sample::Sample;
-use crate::model::search::{Evidence, Goal, ProbeReport, Purpose, Quest, SearchReport};
-use crate::pace::search::Hunt;
 use crate::run::audit::{Audited, audit};
 use crate::run::bench::{Bench, Store, reach_all};
 use crate::run::context::Context;
@@ -22,7 +13,16 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::search::probing::{outrun, reduced, share};
 use crate::run::turn::Probing;
-use crate::stats::normal::probability;
+use llmscen_analysis::judge;
+use llmscen_analysis::{CaseFacts, Table, round_sample};
+use llmscen_core::check::{Check, Subject};
+use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::metric::Metric;
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::sample::Sample;
+use llmscen_core::schedule::search::Hunt;
+use llmscen_core::search::{Evidence, Goal, ProbeReport, Purpose, Quest, SearchReport};
+use llmscen_core::stats::normal::probability;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 

@@ -1,8 +1,8 @@
 //! What strikes the secrets of a scenario from everything that leaves this program.
 
-use crate::model::plan::Plan;
-use crate::model::redact::Redactor;
-use crate::view::prose;
+use llmscen_core::plan::Plan;
+use llmscen_core::redact::Redactor;
+use llmscen_report::prose;
 
 /// Knows the secrets of a plan, also as reports in Markdown spell them.
 pub fn redactor(plan: &Plan) -> Redactor {

@@ -1,9 +1,9 @@
 //! Which models a target serves, asked for where it does not know one.
 
-use crate::engine::redact::Redactor;
-use crate::model::plan::Case;
-use crate::model::target::Place;
 use crate::run::bench::{Bench, engine};
+use llmscen_core::plan::Case;
+use llmscen_core::redact::Redactor;
+use llmscen_core::target::Place;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use tokio::task::LocalSet;

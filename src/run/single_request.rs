@@ -1,19 +1,5 @@
 //! One request of a case, sent by the engine that a round uses, and kept as a whole.
 
-use crate::engine::clock::Clock;
-use crate::engine::copy::{Copied, Copies, Heads};
-use crate::engine::exchange::shown_location;
-use crate::engine::http::{Finished, Setting};
-use crate::engine::manners::Manners;
-use crate::engine::redact::Redactor;
-use crate::engine::route::Route;
-use crate::engine::target::Engine;
-use crate::model::call::Call;
-use crate::model::outcome::{FailureKind, Outcome, Phase};
-use crate::model::plan::{Case, Plan};
-use crate::model::report::FailureExample;
-use crate::model::target::Place;
-use crate::model::units::Nanos;
 use crate::run::bench::{Bench, Store};
 use crate::run::context::Context;
 use crate::run::error::RunError;
@@ -26,8 +12,23 @@ use crate::run::managed::Servers;
 use crate::run::model::{Models, engine, session};
 use crate::run::replies::IGNORED;
 use crate::run::stop::{Level, Stop};
+use crate::run::target::Engine;
 use crate::store::RunDir;
-use crate::wire::Message;
+use llmscen_client::clock::Clock;
+use llmscen_client::copy::{Copied, Copies, Heads};
+use llmscen_client::exchange::shown_location;
+use llmscen_client::http::{Finished, Setting};
+use llmscen_client::manners::Manners;
+use llmscen_client::redact::{redactor_on, shown_headers};
+use llmscen_client::route::Route;
+use llmscen_core::call::Call;
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::redact::Redactor;
+use llmscen_core::report::FailureExample;
+use llmscen_core::target::Place;
+use llmscen_core::units::Nanos;
+use llmscen_protocols::Message;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::LocalSet;
@@ -157,7 +158,7 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
 /// What may be shown of a finished call.
 fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleRequest {
     let Finished { outcome, text, message, copy } = finished;
-    let redactor = route.map_or_else(|| Redactor::of(&case.target), |route| Redactor::on(&case.target, route));
+    let redactor = route.map_or_else(|| Redactor::of(&case.target), |route| redactor_on(&case.target, route));
     let Copies { request, own, heads, response } = copy.map_or_else(Copies::default, |copy| *copy);
     let redactor = redactor.and(&own);
     let named = case.target.headers.iter().map(|(name, _)| name.as_str());
@@ -165,12 +166,12 @@ fn shown(case: &Case, route: Option<&Route>, finished: Finished) -> SingleReques
     let (headers, reply) = match heads {
         Some(Heads { sent, reply }) => {
             let reply = reply.map(|(version, status, headers)| {
-                let mut headers = redactor.headers(&headers, std::iter::empty());
+                let mut headers = shown_headers(&redactor, &headers, std::iter::empty());
                 let location = headers.iter_mut().find(|(name, _)| name == "location");
                 location.into_iter().for_each(|(_, value)| *value = shown_location(value));
                 ReplyHead { status: format!("{version:?} {status}"), headers }
             });
-            (redactor.headers(&sent, named), reply)
+            (shown_headers(&redactor, &sent, named), reply)
         }
         None => (Vec::new(), None),
     };

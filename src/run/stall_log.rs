@@ -1,6 +1,6 @@
 //! The stalls of one worker thread, found by the lateness of its ticker.
 
-use crate::model::manifest::{Stall, WorkerStalls};
+use llmscen_core::manifest::{Stall, WorkerStalls};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

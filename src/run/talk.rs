@@ -1,9 +1,9 @@
 //! A session as a conversation: what was said, and what is said next.
 
-use crate::model::api::Api;
-use crate::model::prompt::{Prompt, Session};
-use crate::scenario::render::spoken;
-use crate::wire::Message;
+use llmscen_core::api::Api;
+use llmscen_core::prompt::{Prompt, Session};
+use llmscen_protocols::Message;
+use llmscen_scenario::render::spoken;
 use serde_json::{Value, json};
 
 /// One session's conversation up to a turn.

@@ -1,9 +1,9 @@
 //! What the requests of a round come to, as far as the run itself needs it: the requests themselves are in the journal.
 
-use crate::model::outcome::{FailureKind, Outcome, Phase};
-use crate::model::units::Nanos;
 use crate::run::fail_fast::FailFast;
 use crate::run::replies::Replies;
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
+use llmscen_core::units::Nanos;
 
 /// A running count over the requests of one round, in the order of their ends.
 #[derive(Clone, Debug, Default)]
@@ -80,9 +80,9 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::http::dropped;
-    use crate::model::call::Call;
-    use crate::model::outcome::Failure;
+    use llmscen_client::http::dropped;
+    use llmscen_core::call::Call;
+    use llmscen_core::outcome::Failure;
 
     fn ended(seq: u64, turn: u32, status: Option<u16>, kind: FailureKind) -> Outcome {
         let call = Call { seq, turn, ..Call::default() };

@@ -1,7 +1,7 @@
 //! What a round has come to so far, in counts that add up over rounds: for whoever keeps totals while a run goes on.
 
-use crate::model::outcome::{FailureKind, Outcome, Phase};
-use crate::model::units::Nanos;
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
+use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 
 /// Upper bounds of the buckets, seconds, each among its own; what is beyond the last one is in the count alone.
@@ -135,11 +135,11 @@ fn gaps(tokens: &[Nanos], choices: &[u32]) -> Vec<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::http::dropped;
-    use crate::frame::row;
-    use crate::model::call::Call;
-    use crate::model::metric::Metric;
-    use crate::model::outcome::{Failure, Finish, Timeline, Usage};
+    use llmscen_analysis::row;
+    use llmscen_client::http::dropped;
+    use llmscen_core::call::Call;
+    use llmscen_core::metric::Metric;
+    use llmscen_core::outcome::{Failure, Finish, Timeline, Usage};
 
     fn request(phase: Phase, stamps: &[u64], end: Result<Finish, Failure>) -> Outcome {
         let tokens: Vec<Nanos> = stamps.iter().map(|ms| Nanos::from_millis(*ms)).collect();

@@ -1,14 +1,5 @@
 //! What one round of one case is given, and what it leaves.
 
-use crate::engine::gauges::Absurd;
-use crate::engine::local::host::Host;
-use crate::frame::Table;
-use crate::model::keep::Bodies;
-use crate::model::manifest::Part;
-use crate::model::outcome::Outcome;
-use crate::model::plan::Case;
-use crate::model::seed::Seed;
-use crate::model::telemetry::Recorded;
 use crate::run::error::RunError;
 use crate::run::fail_fast::FailFast;
 use crate::run::ledger::Sent;
@@ -18,6 +9,15 @@ use crate::run::observe::Observer;
 use crate::run::tally::Tally;
 use crate::store::RunDir;
 use crate::store::journal::Writer;
+use llmscen_analysis::Table;
+use llmscen_client::gauges::Absurd;
+use llmscen_core::keep::Bodies;
+use llmscen_core::manifest::Part;
+use llmscen_core::outcome::Outcome;
+use llmscen_core::plan::Case;
+use llmscen_core::seed::Seed;
+use llmscen_core::telemetry::Recorded;
+use llmscen_local::host::Host;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Cases that could not be measured to their end: their objectives are not judged, and the load generator is not blamed.
 
-use crate::judge;
-use crate::model::check::Verdict;
-use crate::model::ending::Ending;
-use crate::model::manifest::{Manifest, Part};
-use crate::model::plan::{Case, Plan};
-use crate::model::report::{CaseReport, OFF_PLAN};
+use llmscen_analysis::judge;
+use llmscen_core::check::Verdict;
+use llmscen_core::ending::Ending;
+use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::report::{CaseReport, OFF_PLAN};
 
 /// Why a case was not measured to its end.
 pub struct Failure<'a> {

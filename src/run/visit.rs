@@ -7,10 +7,6 @@
 //! Turns that cannot be sent, because one failed or because the case was over, are `dropped`: each session leaves as many
 //! rows as it has turns.
 
-use crate::engine::http::{Finished, dropped};
-use crate::model::call::Call;
-use crate::model::outcome::{Failure, FailureKind, Phase};
-use crate::model::units::Nanos;
 use crate::run::alarms::Alarms;
 use crate::run::drive::{Departure, Drive};
 use crate::run::feed::Place;
@@ -18,8 +14,12 @@ use crate::run::scribe::{Ask, Next};
 use crate::run::stop::Level;
 use crate::run::talk::Talk;
 use crate::run::timer::Timer;
-use crate::wire::Message;
 use async_channel::Sender;
+use llmscen_client::http::{Finished, dropped};
+use llmscen_core::call::Call;
+use llmscen_core::outcome::{Failure, FailureKind, Phase};
+use llmscen_core::units::Nanos;
+use llmscen_protocols::Message;
 use std::cell::Cell;
 use std::io;
 use tokio::sync::{oneshot, watch};

@@ -1,14 +1,12 @@
 //! Watches a round while it goes on: is a limit lost already, or does the server only fall behind?
-
-use crate::frame;
-use crate::judge;
-use crate::model::ending::{Aborted, Ending, Saturated};
-use crate::model::load::{Shape, Warmup};
-use crate::model::outcome::{FailureKind, Outcome, Phase};
-use crate::model::plan::Case;
-use crate::model::units::Nanos;
 use crate::run::meter::Spans;
-use crate::stats::drift::Drift;
+use llmscen_analysis::judge;
+use llmscen_core::ending::{Aborted, Ending, Saturated};
+use llmscen_core::load::{Shape, Warmup};
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
+use llmscen_core::plan::Case;
+use llmscen_core::stats::drift::Drift;
+use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The watch over one round.
@@ -61,7 +59,7 @@ impl Watcher {
         }
         // What the tool itself gave up says nothing of the server.
         let told = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
-        let row = told.then(|| frame::row(outcome, self.round));
+        let row = told.then(|| llmscen_analysis::row(outcome, self.round));
         let flags = self.limits.iter().map(|limit| row.as_ref().and_then(|row| limit.watch.breaks(row))).collect();
         let at_s = outcome.timeline.end.secs();
         let (line, turns) = (&outcome.timeline, outcome.turns);

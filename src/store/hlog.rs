@@ -3,12 +3,12 @@
 //! A line is one metric of one case over one interval, tagged `CASE/METRIC`. Values are whole nanoseconds; the column of the
 //! greatest value is in milliseconds, as the tools of HdrHistogram print it.
 
-use crate::frame::cells::{Cell, Values};
-use crate::frame::{FrameError, Table};
-use crate::model::manifest::Manifest;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use llmscen_analysis::cells::{Cell, Values};
+use llmscen_analysis::{FrameError, Table};
+use llmscen_core::manifest::Manifest;
 use std::collections::HashMap;
 use std::fmt::{Display, Write as _};
 use std::io::Write;

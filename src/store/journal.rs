@@ -122,11 +122,11 @@ impl Iterator for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::call::Call;
-    use crate::model::manifest::Part;
-    use crate::model::outcome::{Failure, FailureKind, Finish, Outcome, Phase, Timeline};
-    use crate::model::units::Nanos;
     use crate::store::record::tests::record;
+    use llmscen_core::call::Call;
+    use llmscen_core::manifest::Part;
+    use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase, Timeline};
+    use llmscen_core::units::Nanos;
     use proptest::prelude::*;
     use std::io::{Seek, SeekFrom, Write as _};
 

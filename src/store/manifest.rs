@@ -2,7 +2,7 @@
 
 use super::error::StoreError;
 use super::rundir::RunDir;
-use crate::model::manifest::Manifest;
+use llmscen_core::manifest::Manifest;
 
 /// Name of the file in a run folder.
 pub const FILE: &str = "manifest.json";
@@ -29,7 +29,7 @@ pub fn read(run: &RunDir) -> Result<Manifest, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::manifest::{Machine, Part, Vitals};
+    use llmscen_core::manifest::{Machine, Part, Vitals};
     use std::collections::BTreeMap;
 
     #[test]

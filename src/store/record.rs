@@ -4,9 +4,9 @@
 //! added to [`Outcome`] or [`Timeline`] does not compile until it stands here too; a change of either is a new version of
 //! the journal.
 
-use crate::model::manifest::Part;
-use crate::model::outcome::{Counted, Failure, Finish, Outcome, Phase, ServerTimes, Timeline, Usage};
-use crate::model::units::Nanos;
+use llmscen_core::manifest::Part;
+use llmscen_core::outcome::{Counted, Failure, Finish, Outcome, Phase, ServerTimes, Timeline, Usage};
+use llmscen_core::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// One entry of a journal.
@@ -113,10 +113,10 @@ mod gaps {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::model::ending::{Aborted, AllFailed, Ending, Saturated, TargetLost};
-    use crate::model::manifest::{Vitals, WorkerStalls};
-    use crate::model::outcome::FailureKind;
-    use crate::model::search::Part as Probe;
+    use llmscen_core::ending::{Aborted, AllFailed, Ending, Saturated, TargetLost};
+    use llmscen_core::manifest::{Vitals, WorkerStalls};
+    use llmscen_core::outcome::FailureKind;
+    use llmscen_core::search::Part as Probe;
     use proptest::option::of;
     use proptest::prelude::*;
 

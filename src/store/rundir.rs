@@ -4,7 +4,7 @@ use super::atomic::{gone, is_unfinished, point, replace};
 use super::error::StoreError;
 use super::lock::{is_locked, lock};
 use super::{bodies, checksums, hlog, journal, manifest, sqlite};
-use crate::model::redact::Redactor;
+use llmscen_core::redact::Redactor;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The files of a run that go along.
 
 use super::TrackError;
-use crate::model::track::Files;
+use llmscen_core::track::Files;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 use super::TrackError;
 use super::files::list;
 use super::parcel::{Entry, Parcel};
-use crate::model::track::Mlflow;
+use llmscen_core::track::Mlflow;
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! What a tracker is told of a run.
 
-use crate::model::plan::{Case, Plan};
-use crate::model::redact::Redactor;
-use crate::model::report::{CaseReport, Report, RunVerdict};
-use crate::model::sample::Distribution;
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::redact::Redactor;
+use llmscen_core::report::{CaseReport, Report, RunVerdict};
+use llmscen_core::sample::Distribution;
 use std::collections::BTreeSet;
 
 /// A name, parameters and metrics: of the run as a whole, or of one of its cases.

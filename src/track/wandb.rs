@@ -3,7 +3,7 @@
 use super::TrackError;
 use super::files::list;
 use super::parcel::{Entry, Parcel};
-use crate::model::track::{Wandb, WandbMode};
+use llmscen_core::track::{Wandb, WandbMode};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Bad input at the door: files without end, texts too long or too deep, and more errors than a reader wants.
 
 use crate::lab::*;
-use llmscen::scenario::{Input, load};
+use llmscen_scenario::{Input, load};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;

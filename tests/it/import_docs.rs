@@ -133,17 +133,17 @@ fn run_all(tool: &str, page: &str, least: usize) {
 
 #[test]
 fn the_commands_of_evalscopes_pages_import_and_run() {
-    run_all("evalscope", include_str!("../imports/evalscope-docs.txt"), 42);
+    run_all("evalscope", include_str!("../../crates/scenario/tests/imports/evalscope-docs.txt"), 42);
 }
 
 #[test]
 fn the_commands_of_sglangs_page_import_and_run() {
-    run_all("sglang", include_str!("../imports/sglang-docs.txt"), 12);
+    run_all("sglang", include_str!("../../crates/scenario/tests/imports/sglang-docs.txt"), 12);
 }
 
 #[test]
 fn the_commands_of_lmdeploys_pages_import_and_run() {
-    run_all("lmdeploy", include_str!("../imports/lmdeploy-docs.txt"), 6);
+    run_all("lmdeploy", include_str!("../../crates/scenario/tests/imports/lmdeploy-docs.txt"), 6);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What the tests share: a scratch folder, the binary, and servers that misbehave on purpose.
 
-use llmscen::model::outcome::Outcome;
 use llmscen::store::Record;
 use llmscen::store::journal::Reader;
+use llmscen_core::outcome::Outcome;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};

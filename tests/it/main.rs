@@ -12,7 +12,6 @@ mod datasets;
 mod docs;
 mod doors;
 mod early;
-mod floors;
 mod folders;
 mod foreign;
 mod gates;

@@ -2,12 +2,6 @@
 
 use crate::lab::{FINISH, Lab, Server, TOKEN, send, stream};
 use crate::sessions::context;
-use llmscen::model::keep::Bodies;
-use llmscen::model::metric::Metric;
-use llmscen::model::outcome::{Failure, FailureKind, Outcome};
-use llmscen::model::plan::Plan;
-use llmscen::model::target::Place;
-use llmscen::model::units::Nanos;
 use llmscen::run::bench::Bench;
 use llmscen::run::conduct::conduct;
 use llmscen::run::line::Walk;
@@ -15,10 +9,16 @@ use llmscen::run::observe::Observer;
 use llmscen::run::part::{play, prepare};
 use llmscen::run::stop::Stop;
 use llmscen::run::turn::Turn;
-use llmscen::scenario::{self, Input};
-use llmscen::sim::{self, Running, Truth, truth::End};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
+use llmscen_core::keep::Bodies;
+use llmscen_core::metric::Metric;
+use llmscen_core::outcome::{Failure, FailureKind, Outcome};
+use llmscen_core::plan::Plan;
+use llmscen_core::target::Place;
+use llmscen_core::units::Nanos;
+use llmscen_scenario::Input;
+use llmscen_simulator::{Running, Truth, truth::End};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -31,7 +31,7 @@ fn plan(target: &str, request: &str, load: &str) -> Plan {
          dataset: {{ kind: prompt, text: hello }}\nload: {{ {load} }}\n{AUDIT}"
     );
     let input = Input { path: Path::new("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+    llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
 }
 
 /// The rows of a round, the second of its case.
@@ -82,7 +82,8 @@ fn one(server: &Server, target: &str, request: &str) -> Outcome {
 fn simulator(parameters: &str) -> (Running, String) {
     let plan = plan(&format!("url: simulator, simulator: {parameters}"), "", "concurrency: 1, requests: 1");
     let Place::Simulator { server, .. } = &plan.cases[0].target.place else { panic!("a simulator") };
-    let running = sim::start(server, plan.seed, "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now())).unwrap();
+    let running =
+        llmscen_simulator::start(server, plan.seed, "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now())).unwrap();
     let url = format!("url: \"http://{}/v1/chat/completions\"", running.addr());
     (running, url)
 }
@@ -214,7 +215,7 @@ fn who_leaves_is_no_error_and_what_was_seen_counts() {
     assert!(counts.abandoned > 5 && counts.ok + counts.abandoned == 40 && counts.failed + counts.dropped == 0, "{counts:?}");
     assert!(counts.failures.is_empty() && by_tokens.failures.is_empty());
     assert_eq!(by_tokens.scalars[&Metric::ErrorRate], 0.0);
-    let n = |case: &llmscen::model::report::CaseReport, metric| case.distributions[&metric].n;
+    let n = |case: &llmscen_core::report::CaseReport, metric| case.distributions[&metric].n;
     assert_eq!((n(&by_tokens, Metric::Ttft), n(&by_tokens, Metric::E2e)), (40, counts.ok));
     // By the clock only early first tokens could be seen, so none of them counts.
     let by_clock = case("after: 60ms");

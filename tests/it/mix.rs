@@ -2,8 +2,8 @@
 
 use crate::lab::{Lab, whole};
 use crate::sessions::{Recorder, says};
-use llmscen::model::seed::Seed;
-use llmscen::pace::mix::Deal;
+use llmscen_core::schedule::mix::Deal;
+use llmscen_core::seed::Seed;
 use polars::prelude::{ParquetReader, SerReader};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ fn chats_and_questions(lab: &Lab, weight: u32) -> Vec<(String, u64)> {
 fn every_entry_asks_in_its_own_words_and_its_results_add_up() {
     let lab = Lab::new();
     let seen = chats_and_questions(&lab, 2);
-    let plan = llmscen::scenario::load(&llmscen::scenario::Input {
+    let plan = llmscen_scenario::load(&llmscen_scenario::Input {
         path: &lab.path().join("s.yaml"),
         text: None,
         env: &Default::default(),

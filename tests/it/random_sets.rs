@@ -1,11 +1,11 @@
 //! Fifty random sets with every figure that the library takes from them, for `tests/check_sets.py` to compute again.
 
-use llmscen::model::sample::Distribution;
-use llmscen::stats::bootstrap::Unit;
-use llmscen::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
-use llmscen::stats::long_run::{self, Arrivals, BINS};
-use llmscen::stats::quantile::{nearest_rank, sort};
-use llmscen::stats::{claim, components::components, ks, moments, share, trend, worth};
+use llmscen_core::sample::Distribution;
+use llmscen_core::stats::bootstrap::Unit;
+use llmscen_core::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
+use llmscen_core::stats::long_run::{self, Arrivals, BINS};
+use llmscen_core::stats::quantile::{nearest_rank, sort};
+use llmscen_core::stats::{claim, components::components, ks, moments, share, trend, worth};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};

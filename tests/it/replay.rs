@@ -1,16 +1,16 @@
 //! Recorded responses of real servers, replayed over a socket: however the bytes arrive, the outcome is the same.
 
 use crate::lab::{Server, send};
-use llmscen::engine::clock::Clock;
-use llmscen::engine::gauges::Gauges;
-use llmscen::engine::http::{Http, Setting};
-use llmscen::engine::route::Route;
-use llmscen::model::api::Api;
-use llmscen::model::call::Call;
-use llmscen::model::outcome::{Failure, Finish, Outcome, Phase, Usage};
-use llmscen::model::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
-use llmscen::model::units::Nanos;
-use llmscen::wire::protocol;
+use llmscen_client::clock::Clock;
+use llmscen_client::gauges::Gauges;
+use llmscen_client::http::{Http, Setting};
+use llmscen_client::route::Route;
+use llmscen_core::api::Api;
+use llmscen_core::call::Call;
+use llmscen_core::outcome::{Failure, Finish, Outcome, Phase, Usage};
+use llmscen_core::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
+use llmscen_core::units::Nanos;
+use llmscen_protocols::protocol;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! What was sampled beside the requests, from its file to limits, results, reports and charts.
 
 use crate::lab::*;
-use llmscen::frame::telemetry;
-use llmscen::model::telemetry::{Reading, Recorded, Teller};
+use llmscen_analysis::telemetry;
+use llmscen_core::telemetry::{Reading, Recorded, Teller};
 
 /// Two users for about a second, with limits on what is sampled.
 const SCENARIO: &str = "version: 1\nname: sampled\n\

@@ -1,7 +1,7 @@
 //! Servers under management: they come up, they are measured, and not one of them is left, whatever ends the run.
 
 use crate::lab::*;
-use llmscen::engine::server::{Order, Server, ServerError};
+use llmscen_client::server::{Order, Server, ServerError};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::net::TcpListener;

@@ -1,16 +1,6 @@
 //! Sessions of several turns: what is fed back, when turns leave, and what becomes of those that cannot.
 
 use crate::lab::{Lab, read_request, stream, whole};
-use llmscen::model::dataset::{Turns, Wait};
-use llmscen::model::keep::Bodies;
-use llmscen::model::manifest::Part;
-use llmscen::model::outcome::{Outcome, Phase};
-use llmscen::model::plan::Plan;
-use llmscen::model::prompt::{Prompt, Session};
-use llmscen::model::seed::Seed;
-use llmscen::model::units::Nanos;
-use llmscen::pace::arrival::Arrivals;
-use llmscen::prompts::{CacheDir, Prompts};
 use llmscen::run::bench::Bench;
 use llmscen::run::context::Context;
 use llmscen::run::error::RunError;
@@ -19,9 +9,19 @@ use llmscen::run::observe::Observer;
 use llmscen::run::part::{play, prepare};
 use llmscen::run::stop::Stop;
 use llmscen::run::turn::Turn;
-use llmscen::scenario::{self, Input};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
+use llmscen_core::dataset::{Turns, Wait};
+use llmscen_core::keep::Bodies;
+use llmscen_core::manifest::Part;
+use llmscen_core::outcome::{Outcome, Phase};
+use llmscen_core::plan::Plan;
+use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::schedule::arrival::Arrivals;
+use llmscen_core::seed::Seed;
+use llmscen_core::units::Nanos;
+use llmscen_datasets::{CacheDir, Prompts};
+use llmscen_scenario::Input;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -112,7 +112,7 @@ pub fn plan(url: &str, load: &str, dataset: &str) -> Plan {
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\ntelemetry: {{ gpu: false }}\n"
     );
     let input = Input { path: Path::new("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+    llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
 }
 
 pub fn context(folder: &Path, stop: Stop) -> Context {
@@ -125,7 +125,7 @@ pub fn context(folder: &Path, stop: Stop) -> Context {
         only: Vec::new(),
         force: true,
         keep_going: false,
-        inconclusive: llmscen::view::Inconclusive::Failure,
+        inconclusive: llmscen_report::Inconclusive::Failure,
         origin: Instant::now(),
         wall_ns: 0,
         stop,
@@ -228,7 +228,7 @@ fn replies_are_fed_back_word_for_word() {
         assert_eq!(bodies[1]["messages"], json!([kind, talk[0], talk[1], talk[2]]));
         assert_eq!(bodies[2]["messages"], json!([brief, talk[0], talk[1], talk[2], talk[3], tool[0], tool[1]]));
         let whole = bodies[1]["messages"].as_array().unwrap();
-        let counted = llmscen::token::Tokenizer::builtin().count_messages(whole);
+        let counted = llmscen_datasets::token::Tokenizer::builtin().count_messages(whole);
         assert_eq!(played.outcomes[1].counted.prompt, counted, "a later turn counts all that is sent");
         assert!(played.outcomes.iter().all(|outcome| outcome.turns == 3));
     }
@@ -258,7 +258,7 @@ fn arrivals_of_an_open_loop_are_sessions() {
     let played = Scene::new("rate: 100/s, requests: 30, warmup: 5", think).play(&server, sessions(40, 3));
     let first = |outcome: &&Outcome| outcome.turn == 0;
     let due: Vec<Nanos> = played.outcomes.iter().filter(first).map(|outcome| outcome.timeline.intended).collect();
-    let known: Vec<Nanos> = Arrivals::new(100.0, llmscen::model::load::Arrival::Poisson, SEED).take(35).collect();
+    let known: Vec<Nanos> = Arrivals::new(100.0, llmscen_core::load::Arrival::Poisson, SEED).take(35).collect();
     assert_eq!(due, known, "later turns take no arrival");
     assert_eq!(played.outcomes.len(), 105);
     assert!(played.outcomes.iter().all(|outcome| outcome.word() == "ok"));

@@ -2,19 +2,19 @@
 
 use crate::lab::{Lab, Server};
 use crate::sessions::context;
-use llmscen::model::keep::Bodies;
-use llmscen::model::outcome::Outcome;
-use llmscen::model::seed::Seed;
-use llmscen::model::telemetry::{Reading, Teller};
 use llmscen::run::bench::Bench;
 use llmscen::run::line::Walk;
 use llmscen::run::observe::Observer;
 use llmscen::run::part::{play, prepare};
 use llmscen::run::stop::Stop;
 use llmscen::run::turn::{Played, Turn};
-use llmscen::scenario::{self, Input};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
+use llmscen_core::keep::Bodies;
+use llmscen_core::outcome::Outcome;
+use llmscen_core::seed::Seed;
+use llmscen_core::telemetry::{Reading, Teller};
+use llmscen_scenario::Input;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -29,7 +29,7 @@ fn round(telemetry: &str, server: Option<u32>) -> (Played, Vec<Outcome>) {
          dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 2, requests: 4 }}\ntelemetry: {telemetry}\n"
     );
     let input = Input { path: Path::new("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    let plan = scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+    let plan = llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = Bench::of_plan(&plan, &context).unwrap().remove(0);

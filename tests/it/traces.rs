@@ -2,13 +2,13 @@
 
 use crate::lab::Lab;
 use crate::sessions::{Recorder, context, plan, says};
-use llmscen::model::dataset::{DatasetSpec, Source, TraceSpec};
-use llmscen::model::load::Shape;
-use llmscen::model::metric::Metric;
-use llmscen::model::plan::{Plan, TraceFile};
-use llmscen::model::units::Nanos;
 use llmscen::run::conduct::{Conducted, conduct};
 use llmscen::run::stop::Stop;
+use llmscen_core::dataset::{DatasetSpec, Source, TraceSpec};
+use llmscen_core::load::Shape;
+use llmscen_core::metric::Metric;
+use llmscen_core::plan::{Plan, TraceFile};
+use llmscen_core::units::Nanos;
 use polars::prelude::{ParquetReader, SerReader};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn a_replay_leaves_when_the_log_says_and_asks_for_as_much() {
         let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
         let conducted = run(&lab, &replay(&lab, &server.url, LOG, TraceSpec::default(), speed));
         assert_eq!(intended(&lab), due);
-        let tokens = |text: &String| llmscen::token::Tokenizer::builtin().count(text);
+        let tokens = |text: &String| llmscen_datasets::token::Tokenizer::builtin().count(text);
         let lengths: HashSet<Option<u64>> = server.asked().iter().map(tokens).collect();
         assert_eq!(lengths, [3, 4, 5, 6, 7].map(Some).into());
         let report = &conducted.report;

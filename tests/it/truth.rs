@@ -35,7 +35,7 @@ fn ttft_starts_at_the_first_content_not_at_the_role() {
     let (conducted, pairs) = witness(folder.path(), "{ alpha: 80ms, faults: { role_chunk: true } }", &scenario);
     let distributions = &conducted.report.cases[0].distributions;
     let min = |metric| distributions[&metric].min;
-    use llmscen::model::metric::Metric;
+    use llmscen_core::metric::Metric;
     assert!(min(Metric::TtftService) >= 80.0, "{distributions:?}");
     assert!(distributions[&Metric::Ttfc].quantile(0.5).unwrap() < 70.0, "the role came at once");
     assert!(pairs.iter().all(|pair| pair.seen.len() == 3));
@@ -67,10 +67,10 @@ fn an_open_loop_sends_what_the_plan_says_when_it_says() {
          dataset: {{ kind: prompt, text: hello }}\nload: {{ rate: 200/s, duration: 3s }}\n{AUDIT}"
     );
     let (conducted, pairs) = witness(folder.path(), "{ alpha: 1ms }", &scenario);
-    use llmscen::model::load::Arrival;
-    use llmscen::model::units::Nanos;
-    use llmscen::pace::arrival::Arrivals;
-    let seed = llmscen::model::seed::Seed(3).child("base").child(0u64);
+    use llmscen_core::load::Arrival;
+    use llmscen_core::schedule::arrival::Arrivals;
+    use llmscen_core::units::Nanos;
+    let seed = llmscen_core::seed::Seed(3).child("base").child(0u64);
     let end = Nanos::from_millis(3000);
     let plan: Vec<u64> = Arrivals::new(200.0, Arrival::Poisson, seed).take_while(|due| *due < end).map(|due| due.0).collect();
     let origin = conducted.report.manifest.parts[0].origin_ns;

@@ -2,8 +2,8 @@
 
 use crate::virtual_servers::table::{page, read};
 use crate::virtual_servers::{Objective, SERVERS, Server, objectives};
-use llmscen::judge::{Conditions, rule};
-use llmscen::model::check::Ruling;
+use llmscen_analysis::judge::{Conditions, rule};
+use llmscen_core::check::Ruling;
 use std::path::Path;
 
 fn server(name: &str) -> Server {

@@ -1,11 +1,11 @@
 //! Holds the client's stamps against the simulator's log of its own writes, on one clock.
 
-use llmscen::prompts::CacheDir;
 use llmscen::run::conduct::{Conducted, conduct};
 use llmscen::run::context::Context;
 use llmscen::run::stop::Stop;
-use llmscen::scenario::{self, Input};
-use llmscen::sim::{self, Truth};
+use llmscen_datasets::CacheDir;
+use llmscen_scenario::Input;
+use llmscen_simulator::Truth;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -32,10 +32,10 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (Conducted, Ve
             "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {simulator} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
         ),
     );
-    let llmscen::model::target::Place::Simulator { server: config, .. } = &config.cases[0].target.place else {
+    let llmscen_core::target::Place::Simulator { server: config, .. } = &config.cases[0].target.place else {
         panic!("a simulator")
     };
-    let server = sim::start(config, config_seed(), "127.0.0.1:0".parse().unwrap(), Truth::since(origin)).unwrap();
+    let server = llmscen_simulator::start(config, config_seed(), "127.0.0.1:0".parse().unwrap(), Truth::since(origin)).unwrap();
     let url = format!("http://{}/v1/chat/completions", server.addr());
     let plan = load(folder, &scenario.replace("{url}", &url));
     let context = Context {
@@ -46,7 +46,7 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (Conducted, Ve
         only: Vec::new(),
         force: true,
         keep_going: false,
-        inconclusive: llmscen::view::Inconclusive::Failure,
+        inconclusive: llmscen_report::Inconclusive::Failure,
         origin,
         wall_ns: 0,
         stop: Stop::default(),
@@ -59,13 +59,13 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (Conducted, Ve
     (conducted, pairs)
 }
 
-fn config_seed() -> llmscen::model::seed::Seed {
-    llmscen::model::seed::Seed(1)
+fn config_seed() -> llmscen_core::seed::Seed {
+    llmscen_core::seed::Seed(1)
 }
 
-fn load(folder: &Path, text: &str) -> llmscen::model::plan::Plan {
+fn load(folder: &Path, text: &str) -> llmscen_core::plan::Plan {
     let input = Input { path: &folder.join("s.yaml"), text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
-    scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+    llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
 }
 
 fn join(conducted: &Conducted, mut written: HashMap<String, Vec<u64>>) -> Vec<Pair> {

@@ -2,7 +2,7 @@
 
 use crate::cli::live::panels::{Ink, panel};
 use crate::cli::live::state::{Part, State, View};
-use crate::view::format::{millis, percent, plain, shorten};
+use llmscen_report::format::{millis, percent, plain, shorten};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::style::{Color, Style};

@@ -2,7 +2,7 @@
 
 use crate::cli::live::state::{Second, View};
 use crate::run::stop::Level;
-use crate::view::format::{ABSENT, millis, plain, shorten, thousands};
+use llmscen_report::format::{ABSENT, millis, plain, shorten, thousands};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::style::{Color, Modifier, Style};

@@ -1,12 +1,12 @@
 //! What the full-screen view knows of a run. Pure: events and instants in, figures out.
 
 use crate::cli::progress::{said, title};
-use crate::model::ending::Ending;
-use crate::model::load::Load;
-use crate::model::plan::{Case, Plan};
-use crate::model::units::Nanos;
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::stop::Level;
+use llmscen_core::ending::Ending;
+use llmscen_core::load::Load;
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::units::Nanos;
 use std::collections::VecDeque;
 
 /// Seconds that the charts can look back.

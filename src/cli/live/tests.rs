@@ -1,10 +1,10 @@
 use super::screen::draw;
 use super::state::{State, View};
-use crate::model::ending::{Ending, Saturated};
-use crate::model::plan::Plan;
 use crate::run::event::{Event, Progress};
 use crate::run::stop::Level;
-use crate::scenario::{self, Input};
+use llmscen_core::ending::{Ending, Saturated};
+use llmscen_core::plan::Plan;
+use llmscen_scenario::Input;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
@@ -16,7 +16,7 @@ const SWEEP: &str = "load: { concurrency: 1, requests: 160 }\nmatrix: { load.con
 fn plan(rest: &str) -> Plan {
     let text = format!("version: 1\nname: chat\ntarget: {{ api: simulator }}\ndataset: {{ kind: prompt, text: x }}\n{rest}");
     let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
 }
 
 fn started(case: &str, round: u32, part: usize) -> Event {

@@ -1,11 +1,11 @@
 //! The figures behind the metrics endpoint: totals of every case over its rounds, as they stand.
 
-use crate::model::outcome::Phase;
-use crate::model::plan::{Case, Plan};
-use crate::model::redact::Redactor;
 use crate::run::event::{Event, Progress};
 use crate::run::secrets::redactor;
 use crate::run::totals::Totals;
+use llmscen_core::outcome::Phase;
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::redact::Redactor;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The figures, shared between whoever hears of the run and whoever is asked for them.

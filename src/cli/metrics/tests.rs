@@ -1,12 +1,12 @@
 use super::{Board, answer, text};
-use crate::model::outcome::Phase;
-use crate::model::plan::Plan;
-use crate::model::units::Nanos;
 use crate::run::event::{Event, Progress};
 use crate::run::totals::{Buckets, Totals};
-use crate::scenario::{self, Input};
 use http_body_util::BodyExt;
 use hyper::{Method, Request, StatusCode};
+use llmscen_core::outcome::Phase;
+use llmscen_core::plan::Plan;
+use llmscen_core::units::Nanos;
+use llmscen_scenario::Input;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn plan() -> Plan {
     let text = "version: 1\nname: a\ntarget: { api: simulator, model: 'm \"x\"' }\ndataset: { kind: prompt, text: x }\n\
                 load: { concurrency: 2, requests: 9 }\nmatrix: { load.concurrency: [2, 4] }\nrounds: 2\n";
     let input = Input { path: Path::new("t.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
-    scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
 }
 
 fn started(case: &str, round: u32) -> Event {

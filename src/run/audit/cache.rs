@@ -1,13 +1,13 @@
 //! Did prompts that are unique in this run come from the server's cache? Then an earlier run has sent them.
 
-use crate::model::dataset::{DatasetSpec, ShapeMode, Source};
-use crate::model::manifest::Part;
-use crate::model::metric::Metric;
-use crate::model::plan::Case;
-use crate::model::report::CACHED;
-use crate::model::sample::{Row, Sample};
-use crate::model::signal::Signal;
-use crate::view::format::percent;
+use llmscen_core::dataset::{DatasetSpec, ShapeMode, Source};
+use llmscen_core::manifest::Part;
+use llmscen_core::metric::Metric;
+use llmscen_core::plan::Case;
+use llmscen_core::report::CACHED;
+use llmscen_core::sample::{Row, Sample};
+use llmscen_core::signal::Signal;
+use llmscen_report::format::percent;
 
 /// Tokens that all prompts may begin with whatever the data: a chat template's head, rounded up to a block of the cache.
 const HEAD: f64 = 64.0;

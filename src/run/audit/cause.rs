@@ -1,12 +1,12 @@
 //! Why the load generator was late, as far as telemetry shows it.
 
-use crate::engine::proxy::is_loopback;
-use crate::model::plan::Case;
-use crate::model::sample::Sample;
-use crate::model::signal::Signal;
-use crate::model::target::Place;
-use crate::view::format::percent;
 use http::Uri;
+use llmscen_client::proxy::is_loopback;
+use llmscen_core::plan::Case;
+use llmscen_core::sample::Sample;
+use llmscen_core::signal::Signal;
+use llmscen_core::target::Place;
+use llmscen_report::format::percent;
 
 /// CPU of the host from which on it is taken to be the reason.
 const FULL: f64 = 0.9;

@@ -1,10 +1,10 @@
 //! The rule for runs that were stored without a list of stalls: it knows how late ticks were, and rejects a case as a whole.
 
-use crate::model::plan::AuditLimits;
-use crate::model::report::Audit;
-use crate::model::units::Unit;
-use crate::stats::share;
-use crate::view::format::against;
+use llmscen_core::plan::AuditLimits;
+use llmscen_core::report::Audit;
+use llmscen_core::stats::share;
+use llmscen_core::units::Unit;
+use llmscen_report::format::against;
 
 /// The share of requests, or of ticks, that may be later than the limit, and how sure it must be that more were.
 const LATE: (f64, f64) = (0.01, 0.95);

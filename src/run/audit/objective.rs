@@ -1,10 +1,10 @@
 //! One objective under the self-audit: could what the load generator did have flipped its verdict?
 
-use crate::model::check::{Check, Confidence, Op, Ruling, Subject, Verdict};
-use crate::model::metric::{Metric, Stat};
-use crate::model::report::ObjectiveAudit;
 use crate::run::audit::Findings;
-use crate::view::format::{against, millis, unit_of_check};
+use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject, Verdict};
+use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::report::ObjectiveAudit;
+use llmscen_report::format::{against, millis};
 
 /// By what a value is shifted where the load generator is late, and which conditions a claim on it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,11 +172,11 @@ fn flip(measured: &Verdict, [slow, fast]: &[Verdict; 2]) -> Option<String> {
     let check = &measured.check;
     let said = |own: &Verdict| {
         let bound = matches!(check.confidence, Confidence::Level(_)).then_some(own.bound).flatten();
-        let bound = bound.map(|bound| format!(", bound {}", against(Some(bound), check.limit, unit_of_check(check))));
+        let bound = bound.map(|bound| format!(", bound {}", against(Some(bound), check.limit, check.subject.unit())));
         format!(
             "{} ({}{})",
             own.ruling.name().to_uppercase(),
-            against(own.observed, check.limit, unit_of_check(check)),
+            against(own.observed, check.limit, check.subject.unit()),
             bound.unwrap_or_default()
         )
     };

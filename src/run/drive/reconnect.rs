@@ -1,10 +1,10 @@
 //! After a connection that failed: its user waits, and a target that stays away is lost.
 
-use crate::engine::http::Finished;
-use crate::pace::backoff::after_failed_connects;
 use crate::run::contact::unreached;
 use crate::run::drive::Drive;
 use crate::run::stop::Level;
+use llmscen_client::http::Finished;
+use llmscen_core::schedule::backoff::after_failed_connects;
 use std::time::Duration;
 
 /// The last connection to a target that may be lost takes so long at most.

@@ -1,11 +1,11 @@
 use super::*;
-use crate::engine::gauges::{Gauges, Reading};
-use crate::engine::http::{Http, Setting};
-use crate::engine::route::Route;
-use crate::model::api::Api;
-use crate::model::load::{Load, Shape};
-use crate::model::target::{Place, Pool, Target, Timeouts, Tls};
 use async_channel::bounded;
+use llmscen_client::gauges::{Gauges, Reading};
+use llmscen_client::http::{Http, Setting};
+use llmscen_client::route::Route;
+use llmscen_core::api::Api;
+use llmscen_core::load::{Load, Shape};
+use llmscen_core::target::{Place, Pool, Target, Timeouts, Tls};
 use std::net::TcpListener;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
@@ -38,14 +38,14 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
     let setting = Setting {
         clock,
         gauges,
-        protocol: crate::wire::protocol(Api::OpenaiChat, None).unwrap(),
+        protocol: llmscen_protocols::protocol(Api::OpenaiChat, None).unwrap(),
         keep_text: false,
         keep_bodies: false,
         manners: Default::default(),
     };
     Drive {
         engine: Engine::Http(Box::new(Http::new(&target, &route, setting).unwrap())),
-        gate: Gate::new(crate::pace::users::changes(&load, 0, 1)),
+        gate: Gate::new(llmscen_core::schedule::users::changes(&load, 0, 1)),
         rounds: None,
         spent: Stop::default(),
         queue,

@@ -1,9 +1,9 @@
 //! Data that is shorter than the load.
 
-use crate::model::dataset::{DatasetSpec, OnExhausted, Source};
-use crate::model::plan::Plan;
-use crate::prompts::{self, CacheDir};
 use crate::run::error::RunError;
+use llmscen_core::dataset::{DatasetSpec, OnExhausted, Source};
+use llmscen_core::plan::Plan;
+use llmscen_datasets::CacheDir;
 
 /// One line for each case whose data is known to end before its requests do.
 pub(super) fn short(plan: &Plan, cache: &CacheDir) -> Result<Vec<String>, RunError> {
@@ -18,7 +18,7 @@ pub(super) fn short(plan: &Plan, cache: &CacheDir) -> Result<Vec<String>, RunErr
         let rows = match known.iter().find(|(spec, _)| *spec == &case.dataset) {
             Some((_, rows)) => *rows,
             None => {
-                let rows = prompts::open(&case.dataset, plan.seed, 0, cache, &|_| {})?.prompts.len();
+                let rows = llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?.prompts.len();
                 known.push((&case.dataset, rows));
                 rows
             }

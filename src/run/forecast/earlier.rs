@@ -1,7 +1,7 @@
 //! What the latest run of the same plan measured of the dependence between its requests.
 
-use crate::model::check::Check;
-use crate::model::plan::{Case, Plan};
+use llmscen_core::check::Check;
+use llmscen_core::plan::{Case, Plan};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

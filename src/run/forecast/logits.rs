@@ -1,15 +1,15 @@
 //! What kept logits will take on the disk.
 
-use crate::bounds;
-use crate::engine::local::ask::LOGITS_AT_ONCE;
-use crate::model::local::Local;
-use crate::model::plan::{Case, Plan};
-use crate::model::request::Quantity;
-use crate::model::target::Place;
 use crate::run::forecast::{grouped, named};
 use crate::store::npy;
-use crate::token::Tokenizer;
-use crate::view::format::bytes;
+use llmscen_core::bounds;
+use llmscen_core::local::Local;
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::request::Quantity;
+use llmscen_core::target::Place;
+use llmscen_datasets::token::Tokenizer;
+use llmscen_local::ask::LOGITS_AT_ONCE;
+use llmscen_report::format::bytes;
 use serde_json::Value;
 use std::path::Path;
 
@@ -64,7 +64,7 @@ fn vocabulary(model: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Input, load};
+    use llmscen_scenario::{Input, load};
 
     #[test]
     fn the_bytes_are_those_of_the_files() {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::dataset::{TraceSpec, Turns};
-use crate::model::plan::TraceFile;
-use crate::scenario::{Input, load};
+use llmscen_core::dataset::{TraceSpec, Turns};
+use llmscen_core::plan::TraceFile;
+use llmscen_scenario::{Input, load};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 use super::*;
-use crate::model::manifest::Part;
-use crate::model::sample::Counts;
-use crate::model::target::Secret;
-use crate::scenario::{self, Input};
+use llmscen_core::manifest::Part;
+use llmscen_core::sample::Counts;
+use llmscen_core::target::Secret;
+use llmscen_scenario::Input;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn plan(url: &str) -> Plan {
          dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 9 }}\n"
     );
     let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
 }
 
 const URL: &str = "http://127.0.0.1:8000/v1/chat/completions";

@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::call::Call;
-use crate::model::outcome::{Outcome, Phase, Timeline};
 use crate::run::tally::Tally;
+use llmscen_core::call::Call;
+use llmscen_core::outcome::{Outcome, Phase, Timeline};
 
 #[test]
 fn every_start_has_a_log_of_its_own() {

@@ -1,14 +1,14 @@
 //! How much of the scenario a probe is, and whether its load was too much whatever its limits say.
 
-use crate::judge;
-use crate::model::check::Check;
-use crate::model::load::{Shape, Warmup};
-use crate::model::metric::Metric;
-use crate::model::plan::Case;
-use crate::model::sample::Sample;
-use crate::model::search::Quest;
-use crate::model::units::Nanos;
-use crate::stats::trend::slower;
+use llmscen_analysis::judge;
+use llmscen_core::check::Check;
+use llmscen_core::load::{Shape, Warmup};
+use llmscen_core::metric::Metric;
+use llmscen_core::plan::Case;
+use llmscen_core::sample::Sample;
+use llmscen_core::search::Quest;
+use llmscen_core::stats::trend::slower;
+use llmscen_core::units::Nanos;
 
 /// Measured requests of each user at the least: with fewer, a probe would be over before its load was on.
 const EACH_USER: u64 = 2;
@@ -69,8 +69,8 @@ pub(super) fn outrun(case: &Case, sample: &Sample) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::sample::Row;
-    use crate::scenario::{Input, load};
+    use llmscen_core::sample::Row;
+    use llmscen_scenario::{Input, load};
     use std::collections::BTreeMap;
     use std::path::Path;
 

@@ -1,10 +1,10 @@
 use super::*;
-use crate::engine::http::dropped;
-use crate::model::call::Call;
-use crate::model::outcome::{Failure, Finish};
-use crate::model::plan::Plan;
-use crate::model::units::Nanos;
-use crate::scenario::{self, Input};
+use llmscen_client::http::dropped;
+use llmscen_core::call::Call;
+use llmscen_core::outcome::{Failure, Finish};
+use llmscen_core::plan::Plan;
+use llmscen_core::units::Nanos;
+use llmscen_scenario::Input;
 use std::path::Path;
 
 fn plan(load: &str, slo: &str) -> Plan {
@@ -13,7 +13,7 @@ fn plan(load: &str, slo: &str) -> Plan {
          dataset: {{ kind: prompt, text: x }}\nload: {load}\nslo: [{slo}]\n"
     );
     let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
 }
 
 fn watcher(load: &str, slo: &str) -> Watcher {

@@ -48,7 +48,7 @@ fn lowest(chosen: &mut BTreeSet<(u64, u64, u32)>, most: usize, (rank, (seq, turn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::seed::Seed;
+    use llmscen_core::seed::Seed;
 
     fn heads() -> Vec<Head> {
         let rank = |seq: u64| Seed(7).child(seq).0;

@@ -1,13 +1,13 @@
 use super::*;
-use crate::frame::Tagged;
-use crate::model::call::Call;
-use crate::model::manifest::Part;
-use crate::model::outcome::{Failure, FailureKind, Outcome, Phase, Timeline};
-use crate::model::units::Nanos;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use llmscen_analysis::Tagged;
+use llmscen_core::call::Call;
+use llmscen_core::manifest::Part;
+use llmscen_core::outcome::{Failure, FailureKind, Outcome, Phase, Timeline};
+use llmscen_core::units::Nanos;
 
 /// A stream that began at `from`, whose tokens came after these spans, in microseconds.
 fn outcome(seq: u64, from: u64, spans: &[u64]) -> Outcome {

@@ -1,8 +1,8 @@
 //! The table `requests`: every row of the run.
 
 use super::{Trouble, schema, whole};
-use crate::frame::Table;
-use crate::frame::cells::{Cell, Values};
+use llmscen_analysis::Table;
+use llmscen_analysis::cells::{Cell, Values};
 use rusqlite::{Connection, Statement};
 use std::fmt::{Display, Write};
 

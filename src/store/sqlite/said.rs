@@ -1,7 +1,7 @@
 //! What is said about the run: the tables `runs`, `cases`, `parts`, `figures`, `distributions` and `slo`.
 
 use super::{Content, Trouble, schema, whole};
-use crate::model::report::{CaseReport, Report};
+use llmscen_core::report::{CaseReport, Report};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql, params, params_from_iter};
 

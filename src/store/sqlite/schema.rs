@@ -1,7 +1,7 @@
 //! The tables of requests.db, as docs/data.md describes them.
 
-use crate::frame::cells::{Form, columns};
-use crate::model::sample::Distribution;
+use llmscen_analysis::cells::{Form, columns};
+use llmscen_core::sample::Distribution;
 
 /// `PRAGMA user_version`: another shape is another number.
 pub const VERSION: i32 = 1;

@@ -1,10 +1,10 @@
 //! Reads the bodies of a run, each beside what its row says.
 
 use super::{FILE, Trouble, open, whole};
-use crate::model::units::Nanos;
 use crate::store::error::StoreError;
 use crate::store::rundir::RunDir;
 use flate2::read::ZlibDecoder;
+use llmscen_core::units::Nanos;
 use rusqlite::{Connection, Row, named_params};
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,15 +1,15 @@
 use super::*;
-use crate::frame::Tagged;
-use crate::model::call::Call;
-use crate::model::keep::{Bodies, Store};
-use crate::model::manifest::{Manifest, Part};
-use crate::model::metric::Metric;
-use crate::model::outcome::{Failure, FailureKind, Outcome, Phase, Timeline, Usage};
-use crate::model::plan::ReportSpec;
-use crate::model::report::CaseReport;
-use crate::model::sample::Distribution;
-use crate::model::units::Nanos;
 use crate::store::bodies::{Extent, Head, Packed, Spool, spool};
+use llmscen_analysis::Tagged;
+use llmscen_core::call::Call;
+use llmscen_core::keep::{Bodies, Store};
+use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::metric::Metric;
+use llmscen_core::outcome::{Failure, FailureKind, Outcome, Phase, Timeline, Usage};
+use llmscen_core::plan::ReportSpec;
+use llmscen_core::report::CaseReport;
+use llmscen_core::sample::Distribution;
+use llmscen_core::units::Nanos;
 use std::fs;
 
 fn plan() -> Plan {
@@ -17,7 +17,7 @@ fn plan() -> Plan {
         id: "p".into(),
         name: "n".into(),
         description: None,
-        seed: crate::model::seed::Seed(1),
+        seed: llmscen_core::seed::Seed(1),
         cases: Vec::new(),
         quests: Vec::new(),
         rounds: 1,

@@ -1,15 +1,10 @@
 //! What every decoder must keep, whatever the bytes: no panic, the same in any split, and no more memory than the bytes
 //! explain.
 
-#[path = "../../../src/model/mod.rs"]
-pub mod model;
-#[path = "../../../src/wire/mod.rs"]
-pub mod wire;
-
-use crate::model::api::Api;
-use crate::model::outcome::{Failure, FailureKind};
-use crate::model::request::{Done, Extract, ExtractUsage};
-use crate::wire::{Events, Protocol, Reply, Shape, check_path, protocol};
+use llmscen_core::api::Api;
+use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::request::{Done, Extract, ExtractUsage};
+use llmscen_protocols::{Events, Protocol, Reply, Shape, check_path, protocol};
 use peak_alloc::PeakAlloc;
 use serde_json::json;
 
@@ -164,8 +159,8 @@ macro_rules! target {
         $crate::target!($api, None);
     };
     ($api:expr, $extract:expr) => {
-        use llmscen_fuzz::model::api::Api;
-        use llmscen_fuzz::wire::{Protocol, protocol};
+        use llmscen_core::api::Api;
+        use llmscen_protocols::{Protocol, protocol};
         use std::sync::{Arc, LazyLock};
 
         static PROTOCOL: LazyLock<Option<Arc<dyn Protocol>>> = LazyLock::new(|| protocol($api, $extract).ok());

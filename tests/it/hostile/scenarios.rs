@@ -3,7 +3,7 @@
 use super::{random, trials};
 use crate::lab::{Lab, Ran};
 use llmscen::cli::{World, main as program};
-use llmscen::scenario::{Input, load};
+use llmscen_scenario::{Input, load};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;

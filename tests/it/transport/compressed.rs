@@ -5,7 +5,7 @@ use super::*;
 use crate::lab::{self, FINISH, Lab, TOKEN, plain};
 use flate2::Compression as Level;
 use flate2::write::GzEncoder;
-use llmscen::model::target::{Compression, HttpVersion, Secret};
+use llmscen_core::target::{Compression, HttpVersion, Secret};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;

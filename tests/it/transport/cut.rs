@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::lab::{FINISH, Server, TOKEN, send as write, stream};
-use llmscen::engine::gauges::Reading;
-use llmscen::model::outcome::Usage;
+use llmscen_client::gauges::Reading;
+use llmscen_core::outcome::Usage;
 use std::task::Poll;
 
 const OTHER: &str = r#"{"id":"r","choices":[{"index":1,"delta":{"content":"ho"},"finish_reason":null}]}"#;

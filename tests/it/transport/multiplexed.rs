@@ -4,7 +4,7 @@ use super::server::{Act, Server, event};
 use super::*;
 use crate::lab::{FINISH, TOKEN};
 use h2::Reason;
-use llmscen::model::target::HttpVersion;
+use llmscen_core::target::HttpVersion;
 use std::sync::atomic::Ordering;
 
 fn h2_target(server: &Server) -> Target {
@@ -23,7 +23,7 @@ fn paced(tokens: usize, wait: u64) -> Vec<Act> {
 fn a_stream_is_stamped_event_by_event_and_its_head_is_in_order() {
     let server = Server::start(100, None, |_| paced(4, PAUSE_MS));
     let target =
-        Target { headers: vec![("connection".into(), llmscen::model::target::Secret::new("x-hop"))], ..h2_target(&server) };
+        Target { headers: vec![("connection".into(), llmscen_core::target::Secret::new("x-hop"))], ..h2_target(&server) };
     let own = vec![("x-trace".to_owned(), "7".to_owned()), ("x-hop".to_owned(), "no".to_owned())];
     let outcome = on_a_lane(&target, async |engine| send(&engine, Call { headers: own, ..call(0) }).await.outcome);
     assert_ok(&outcome, 4);
@@ -73,7 +73,7 @@ fn a_connection_takes_no_more_than_our_own_cap() {
     let outcomes = on_a_lane(&h2_target(&server), async |engine| together(&engine, 101).await);
     outcomes.iter().for_each(|outcome| assert_ok(outcome, 2));
     assert_eq!(server.seen.count(), (2, 101));
-    assert_eq!(server.seen.most.load(Ordering::SeqCst), llmscen::engine::pool::STREAMS);
+    assert_eq!(server.seen.most.load(Ordering::SeqCst), llmscen_client::pool::STREAMS);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_silent_stream_times_out_though_its_neighbours_talk() {
 #[test]
 fn a_user_who_leaves_takes_no_neighbour_along() {
     let server = Server::start(100, None, |_| paced(4, 50));
-    let leaver = Call { leave: Some(llmscen::model::request::Leave::Tokens(2)), ..call(0) };
+    let leaver = Call { leave: Some(llmscen_core::request::Leave::Tokens(2)), ..call(0) };
     let outcomes = on_a_lane(&h2_target(&server), async |engine| {
         let others = together(&engine, 2);
         let (left, others) = tokio::join!(send(&engine, leaver), others);

@@ -3,7 +3,7 @@
 use super::server::{Act, Server, event};
 use super::*;
 use crate::lab::{self, FINISH, Lab, TOKEN, plain};
-use llmscen::model::target::HttpVersion;
+use llmscen_core::target::HttpVersion;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 

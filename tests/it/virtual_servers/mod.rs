@@ -10,11 +10,11 @@ pub mod table;
 mod truths;
 
 use batch::{Batch, Load};
-use llmscen::frame::truncation;
-use llmscen::judge::LoadKind;
-use llmscen::model::metric::Metric;
-use llmscen::model::sample::{Amounts, Flow, Row, Sample};
-use llmscen::stats::long_run::BINS;
+use llmscen_analysis::judge::LoadKind;
+use llmscen_analysis::truncation;
+use llmscen_core::metric::Metric;
+use llmscen_core::sample::{Amounts, Flow, Row, Sample};
+use llmscen_core::stats::long_run::BINS;
 pub use objective::{Objective, objectives};
 use queue::Queue;
 use series::Series;

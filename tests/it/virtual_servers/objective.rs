@@ -1,9 +1,9 @@
 //! Objectives on the virtual servers, and their long-run truths.
 
 use super::{Kind, Served, Server};
-use llmscen::model::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
-use llmscen::model::labels::Labels;
-use llmscen::model::metric::{Metric, Stat};
+use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
+use llmscen_core::labels::Labels;
+use llmscen_core::metric::{Metric, Stat};
 
 /// An objective without its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,8 +1,8 @@
 use super::*;
-use crate::model::dataset::TextShape;
-use crate::model::request::Quantity;
-use crate::model::telemetry::SignalStat;
 use crate::run::audit::tests::case as plain;
+use llmscen_core::dataset::TextShape;
+use llmscen_core::request::Quantity;
+use llmscen_core::telemetry::SignalStat;
 
 fn random(shared_prefix: u64) -> Source {
     Source::Random { tokens: Quantity::Fixed(1024), shared_prefix }

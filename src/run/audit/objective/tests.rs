@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::metric::Metric;
-use crate::model::signal::Signal;
 use crate::run::audit::tests::{check, of_subject};
+use llmscen_core::metric::Metric;
+use llmscen_core::signal::Signal;
 
 const P95: Option<Stat> = Some(Stat::Quantile(0.95));
 

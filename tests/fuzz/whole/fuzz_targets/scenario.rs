@@ -1,6 +1,6 @@
 #![no_main]
 
-use llmscen::scenario::{Input, load};
+use llmscen_scenario::{Input, load};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,0 +1,159 @@
+//! The table cell by cell, for stores of other forms than Parquet.
+
+use crate::error::FrameError;
+use crate::schema::{self, Kind};
+use crate::table::Table;
+use polars::prelude::*;
+use std::ops::Range;
+
+/// The form of a column's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Text.
+    Text,
+    /// True or false.
+    Flag,
+    /// A whole number.
+    Whole,
+    /// A real number.
+    Real,
+    /// A list of numbers.
+    List,
+}
+
+/// One value. A list that is absent is an empty one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell<'a> {
+    /// Absent.
+    Null,
+    /// Text.
+    Text(&'a str),
+    /// True or false.
+    Flag(bool),
+    /// A whole number.
+    Whole(u64),
+    /// A real number.
+    Real(f64),
+    /// Small whole numbers.
+    Few(&'a [u32]),
+    /// Whole numbers.
+    Wholes(&'a [u64]),
+    /// Real numbers.
+    Reals(&'a [f64]),
+}
+
+/// The names and forms of all columns, in the order of requests.parquet.
+pub fn columns() -> impl Iterator<Item = (&'static str, Form)> {
+    schema::columns().map(|(name, kind)| (name, form(kind)))
+}
+
+fn form(kind: Kind) -> Form {
+    match kind {
+        Kind::Text => Form::Text,
+        Kind::Flag => Form::Flag,
+        Kind::U32 | Kind::U64 => Form::Whole,
+        Kind::F64 => Form::Real,
+        Kind::U32List | Kind::U64List | Kind::F64List => Form::List,
+    }
+}
+
+/// The values of one column, or of a range of it.
+pub struct Values(Typed);
+
+enum Typed {
+    Text(StringChunked),
+    Flag(BooleanChunked),
+    U32(UInt32Chunked),
+    U64(UInt64Chunked),
+    F64(Float64Chunked),
+    Few(ListChunked),
+    Wholes(ListChunked),
+    Reals(ListChunked),
+}
+
+impl Table {
+    /// The values of a column of [`columns`] in a range of the rows.
+    ///
+    /// # Errors
+    /// The table has no such column.
+    pub fn values(&self, name: &str, rows: Range<usize>) -> Result<Values, FrameError> {
+        let missing = || FrameError::Missing { column: name.into() };
+        let kind = schema::columns().find(|(own, _)| *own == name).ok_or_else(missing)?.1;
+        let column = self.column(name, rows)?;
+        Ok(Values(match kind {
+            Kind::Text => Typed::Text(column.str()?.clone()),
+            Kind::Flag => Typed::Flag(column.bool()?.clone()),
+            Kind::U32 => Typed::U32(column.u32()?.clone()),
+            Kind::U64 => Typed::U64(column.u64()?.clone()),
+            Kind::F64 => Typed::F64(column.f64()?.clone()),
+            Kind::U32List => Typed::Few(column.list()?.clone()),
+            Kind::U64List => Typed::Wholes(column.list()?.clone()),
+            Kind::F64List => Typed::Reals(column.list()?.clone()),
+        }))
+    }
+}
+
+impl Values {
+    /// The value in a row of the range; a row that there is not has none.
+    pub fn get(&self, row: usize) -> Cell<'_> {
+        let cell = match &self.0 {
+            Typed::Text(own) => own.get(row).map(Cell::Text),
+            Typed::Flag(own) => own.get(row).map(Cell::Flag),
+            Typed::U32(own) => own.get(row).map(|value| Cell::Whole(value.into())),
+            Typed::U64(own) => own.get(row).map(Cell::Whole),
+            Typed::F64(own) => own.get(row).map(Cell::Real),
+            Typed::Few(own) => Some(Cell::Few(list::<UInt32Type>(own, row))),
+            Typed::Wholes(own) => Some(Cell::Wholes(list::<UInt64Type>(own, row))),
+            Typed::Reals(own) => Some(Cell::Reals(list::<Float64Type>(own, row))),
+        };
+        cell.unwrap_or(Cell::Null)
+    }
+}
+
+/// A list of a column in one chunk, as [`Table::values`] makes them.
+fn list<P: PolarsNumericType>(lists: &ListChunked, row: usize) -> &[P::Native] {
+    let Some(chunk) = lists.downcast_iter().next() else { return &[] };
+    let bound = |at: usize| chunk.offsets().as_slice().get(at).and_then(|bound| usize::try_from(*bound).ok());
+    let values = chunk.values().as_any().downcast_ref::<<P as PolarsDataType>::Array>();
+    let values = values.map_or(&[][..], |values| values.values().as_slice());
+    bound(row).zip(bound(row + 1)).and_then(|(from, to)| values.get(from..to)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{failed, stream, table};
+    use llmscen_core::outcome::FailureKind;
+
+    #[test]
+    fn cells_are_what_the_table_holds() {
+        let table = table("a", &[stream(0, 100, &[150, 150, 190]), failed(1, FailureKind::Dropped)]);
+        let check = |name: &str, known: [Cell<'_>; 2]| {
+            let values = table.values(name, 0..2).unwrap();
+            assert_eq!([values.get(0), values.get(1)], known, "{name}");
+        };
+        check("case_id", [Cell::Text("a"); 2]);
+        check("seq", [Cell::Whole(0), Cell::Whole(1)]);
+        check("ttft_ms", [Cell::Real(50.0), Cell::Null]);
+        check("itl_ms", [Cell::Reals(&[0.0, 40.0]), Cell::Reals(&[])]);
+        check("token_events_ns", [Cell::Wholes(&[150_000_000, 150_000_000, 190_000_000]), Cell::Wholes(&[])]);
+        assert_eq!(table.values("seq", 1..2).unwrap().get(0), Cell::Whole(1));
+        assert!(table.values("nothing", 0..2).is_err());
+    }
+
+    #[test]
+    fn every_column_has_values_of_its_form() {
+        let table = table("a", &[stream(0, 100, &[150, 190])]);
+        for (name, form) in columns() {
+            let fits = match table.values(name, 0..1).unwrap().get(0) {
+                Cell::Null => true,
+                Cell::Text(_) => form == Form::Text,
+                Cell::Flag(_) => form == Form::Flag,
+                Cell::Whole(_) => form == Form::Whole,
+                Cell::Real(_) => form == Form::Real,
+                Cell::Few(_) | Cell::Wholes(_) | Cell::Reals(_) => form == Form::List,
+            };
+            assert!(fits, "{name}");
+        }
+    }
+}

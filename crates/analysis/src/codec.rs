@@ -1,0 +1,128 @@
+//! The table as a file: requests.parquet.
+
+use crate::columns::Columns;
+use crate::error::FrameError;
+use llmscen_parquet::decode;
+
+use crate::schema;
+use crate::table::Table;
+use polars::prelude::*;
+use polars_parquet::read::{infer_schema, read_metadata};
+use std::io::{Read, Seek, Write};
+
+impl Table {
+    /// Writes the table as Parquet, compressed with zstd; a part of the rows is held as a frame at a time.
+    ///
+    /// # Errors
+    /// Where `out` cannot be written to.
+    pub fn write_parquet(&self, out: impl Write) -> Result<(), FrameError> {
+        let types: Schema = schema::columns().map(|(name, kind)| Field::new(name.into(), kind.dtype())).collect();
+        let mut writer = ParquetWriter::new(out).with_compression(ParquetCompression::Zstd(None)).batched(&types)?;
+        for rows in self.batches() {
+            writer.write_batch(&self.frame(rows)?)?;
+        }
+        writer.finish()?;
+        Ok(())
+    }
+
+    /// Reads a table that [`Table::write_parquet`] wrote, a column of a row group at a time. Columns that follow from others are
+    /// left out, and so are further ones.
+    ///
+    /// # Errors
+    /// Where `input` cannot be read, is no Parquet file, or lacks a column or has it with another type.
+    pub fn read_parquet(input: impl Read + Seek) -> Result<Table, FrameError> {
+        decode(|| Table::decoded(input))
+    }
+
+    fn decoded(mut input: impl Read + Seek) -> Result<Table, FrameError> {
+        let file = read_metadata(&mut input)?;
+        let fields = infer_schema(&file)?;
+        let lacking: Vec<_> = schema::later().filter(|(name, _)| !fields.contains(name)).collect();
+        let mut types = Schema::from_arrow_schema(&fields);
+        types.extend(lacking.iter().map(|(name, kind)| Field::new((*name).into(), kind.dtype())));
+        // Of no rows, since only the names and the types are looked at.
+        schema::checked(&DataFrame::empty_with_schema(&types))?;
+        let mut columns = Columns::default();
+        for group in &file.row_groups {
+            for field in fields.iter_values().filter(|field| Columns::holds(&field.name)) {
+                let array = llmscen_parquet::column(&mut input, group, field)?;
+                columns.extend(&field.name, &Series::from_arrow(field.name.clone(), array)?)?;
+            }
+            for (name, kind) in &lacking {
+                columns.extend(name, &Series::full_null((*name).into(), group.num_rows(), &kind.dtype()))?;
+            }
+            columns.grow(group.num_rows());
+        }
+        Ok(Table::of(columns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
+    use crate::sample::sample;
+    use llmscen_core::load::Shape;
+    use llmscen_core::outcome::FailureKind;
+    use std::io::Cursor;
+
+    fn written(table: &Table) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        table.write_parquet(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn whole(table: &Table) -> DataFrame {
+        table.frame(0..table.len()).unwrap()
+    }
+
+    fn file(mut frame: DataFrame) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_table_read_back_gives_the_same_figures() {
+        let rows = [
+            warmup(outcome(0)),
+            stream(1, 100, &[150, 150, 190]),
+            failed(2, FailureKind::Dropped),
+            failed(3, FailureKind::StreamError),
+            outcome(4),
+        ];
+        let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
+        let read = Table::read_parquet(Cursor::new(written(&table))).unwrap();
+        assert!(whole(&read).equals_missing(&whole(&table)));
+        let again = ParquetReader::new(Cursor::new(written(&read))).finish().unwrap();
+        assert!(again.equals_missing(&whole(&table)));
+        assert_eq!(sample(&read, &facts(&case)).unwrap(), sample(&table, &facts(&case)).unwrap());
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read_with_the_metrics_that_came_later() {
+        let table = table("a", &[stream(0, 0, &[50, 80]), failed(1, FailureKind::Dropped)]);
+        let earlier = file(schema::later().fold(whole(&table), |frame, (name, _)| frame.drop(name).unwrap()));
+        let read = Table::read_parquet(Cursor::new(earlier)).unwrap();
+        let known = whole(&table).drop("reasoning_events").unwrap();
+        assert!(whole(&read).drop("reasoning_events").unwrap().equals_missing(&known));
+        assert_eq!(whole(&read).column("output_tps_per_request").unwrap().f64().unwrap().get(0), Some(25.0));
+    }
+
+    #[test]
+    fn an_empty_table_survives() {
+        assert!(Table::read_parquet(Cursor::new(written(&table("a", &[])))).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_of_another_shape_is_an_error_that_names_the_column() {
+        let mut strange = whole(&table("a", &[outcome(0)]));
+        strange.with_column(Float64Chunked::from_slice("seq".into(), &[1.0]).into_column()).unwrap();
+        let error = Table::read_parquet(Cursor::new(file(strange))).unwrap_err().to_string();
+        assert!(error.starts_with("column `seq` holds f64 where u64 was expected"), "{error}");
+        let short = file(whole(&table("a", &[outcome(0)])).drop("ttft_ms").unwrap());
+        let error = Table::read_parquet(Cursor::new(short)).unwrap_err().to_string();
+        assert!(error.starts_with("the table has no column `ttft_ms`"), "{error}");
+        assert!(Table::read_parquet(Cursor::new(b"not a table")).is_err());
+    }
+}

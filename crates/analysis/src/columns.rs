@@ -1,0 +1,409 @@
+//! The raw facts of a run in memory, a column each, as small as they can be: a column whose values are all equal is one
+//! value, and a word that comes again is stored once.
+
+use crate::error::FrameError;
+use crate::schema as s;
+use crate::table::{Tagged, phase_word};
+use llmscen_core::outcome::{Failure, Outcome};
+use llmscen_core::units::Nanos;
+use polars::prelude::*;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A column.
+trait Held: Sized {
+    /// The values of these rows, in this order.
+    fn pick(&self, rows: &[u32]) -> Self;
+
+    /// Adds what was read from a file.
+    fn extend(&mut self, read: &Series) -> PolarsResult<()>;
+
+    /// A range of it as a column of the file.
+    fn column(&self, name: &str, rows: Range<usize>) -> Column;
+}
+
+/// Numbers or flags of one size, of which any may be absent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Numbers<T> {
+    len: usize,
+    /// Every value, while `values` is empty.
+    same: Option<T>,
+    values: Vec<T>,
+    /// A bit for each value that is not absent; empty where none is.
+    known: Vec<u64>,
+}
+
+impl<T: Copy + Default + PartialEq> Numbers<T> {
+    fn push(&mut self, value: Option<T>) {
+        if self.len == 0 {
+            self.same = value;
+        } else if self.values.is_empty() && value != self.same {
+            self.values = vec![self.same.unwrap_or_default(); self.len];
+            self.known = if self.same.is_some() { Vec::new() } else { vec![0; self.len.div_ceil(64)] };
+        }
+        if !self.values.is_empty() {
+            self.values.push(value.unwrap_or_default());
+            if value.is_none() && self.known.is_empty() {
+                self.known = vec![u64::MAX; self.len.div_ceil(64)];
+            }
+            if !self.known.is_empty() {
+                self.known.resize((self.len + 1).div_ceil(64), 0);
+                let (word, bit) = (self.len / 64, 1 << (self.len % 64));
+                if let Some(word) = self.known.get_mut(word) {
+                    *word = if value.is_some() { *word | bit } else { *word & !bit };
+                }
+            }
+        }
+        self.len += 1;
+    }
+
+    pub(super) fn get(&self, row: usize) -> Option<T> {
+        if self.values.is_empty() {
+            return self.same.filter(|_| row < self.len);
+        }
+        let known = self.known.get(row / 64).is_none_or(|word| word & 1 << (row % 64) != 0);
+        self.values.get(row).copied().filter(|_| known)
+    }
+
+    /// Whether any is absent.
+    fn lacks_some(&self) -> bool {
+        self.len > 0 && if self.values.is_empty() { self.same.is_none() } else { !self.known.is_empty() }
+    }
+
+    fn of(len: usize, all: impl Iterator<Item = Option<T>>) -> Numbers<T> {
+        let mut own = Numbers::default();
+        for value in all {
+            own.push(value);
+            if own.values.len() > 1 && own.values.capacity() < len {
+                own.values.reserve_exact(len - own.values.len());
+            }
+        }
+        own
+    }
+}
+
+macro_rules! numbers {
+    ($($own:ty, $array:ty, $get:ident;)*) => {$(
+        impl Held for Numbers<$own> {
+            fn pick(&self, rows: &[u32]) -> Self {
+                Numbers::of(rows.len(), rows.iter().map(|row| self.get(*row as usize)))
+            }
+
+            fn extend(&mut self, read: &Series) -> PolarsResult<()> {
+                read.$get()?.iter().for_each(|value| self.push(value));
+                Ok(())
+            }
+
+            fn column(&self, name: &str, rows: Range<usize>) -> Column {
+                <$array>::from_iter_options(name.into(), rows.map(|row| self.get(row))).into_column()
+            }
+        }
+    )*};
+}
+
+numbers! {
+    u32, UInt32Chunked, u32;
+    u64, UInt64Chunked, u64;
+    bool, BooleanChunked, bool;
+}
+
+/// Words of which there are few different ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    codes: Numbers<u32>,
+    words: Vec<Arc<str>>,
+    places: HashMap<Arc<str>, u32>,
+}
+
+impl Words {
+    fn push(&mut self, word: Option<&str>) {
+        let code = word.map(|word| self.code(word));
+        self.codes.push(code);
+    }
+
+    /// The number of a word, which it is given where it has none.
+    pub(super) fn code(&mut self, word: &str) -> u32 {
+        if let Some(code) = self.places.get(word) {
+            return *code;
+        }
+        let (code, word) = (self.words.len() as u32, Arc::<str>::from(word));
+        self.words.push(word.clone());
+        self.places.insert(word, code);
+        code
+    }
+
+    pub(super) fn get(&self, row: usize) -> Option<&Arc<str>> {
+        self.words.get(self.codes.get(row)? as usize)
+    }
+
+    /// The number of the word in a row.
+    pub(super) fn code_at(&self, row: usize) -> Option<u32> {
+        self.codes.get(row)
+    }
+
+    /// The number of a word of the column.
+    pub(super) fn place(&self, word: &str) -> Option<u32> {
+        self.places.get(word).copied()
+    }
+
+    /// The first row that has no word, or one that does not fit.
+    pub(super) fn misfit(&self, fits: impl Fn(&str) -> bool) -> Option<usize> {
+        let fitting: Vec<bool> = self.words.iter().map(|word| fits(word)).collect();
+        let unfit = |row: &usize| self.codes.get(*row).is_none_or(|code| !fitting.get(code as usize).is_some_and(|fits| *fits));
+        let some = self.codes.lacks_some() || fitting.contains(&false);
+        if some { (0..self.codes.len).find(unfit) } else { None }
+    }
+}
+
+impl<'a> FromIterator<Option<&'a str>> for Words {
+    fn from_iter<I: IntoIterator<Item = Option<&'a str>>>(all: I) -> Words {
+        let mut own = Words::default();
+        all.into_iter().for_each(|word| own.push(word));
+        own
+    }
+}
+
+impl Held for Words {
+    fn pick(&self, rows: &[u32]) -> Words {
+        Words { codes: self.codes.pick(rows), words: self.words.clone(), places: self.places.clone() }
+    }
+
+    fn extend(&mut self, read: &Series) -> PolarsResult<()> {
+        read.str()?.iter().for_each(|word| self.push(word));
+        Ok(())
+    }
+
+    fn column(&self, name: &str, rows: Range<usize>) -> Column {
+        StringChunked::from_iter_options(name.into(), rows.map(|row| self.get(row).map(|word| &**word))).into_column()
+    }
+}
+
+/// Texts that are nearly all different.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Texts {
+    known: Numbers<bool>,
+    bytes: Lists<u8>,
+}
+
+impl Texts {
+    fn push(&mut self, text: Option<&str>) {
+        self.known.push(Some(text.is_some()));
+        self.bytes.push(text.unwrap_or_default().bytes());
+    }
+
+    fn get(&self, row: usize) -> Option<&str> {
+        self.known.get(row).filter(|known| *known)?;
+        std::str::from_utf8(self.bytes.get(row)).ok()
+    }
+}
+
+impl Held for Texts {
+    fn pick(&self, rows: &[u32]) -> Texts {
+        Texts { known: self.known.pick(rows), bytes: self.bytes.pick(rows) }
+    }
+
+    fn extend(&mut self, read: &Series) -> PolarsResult<()> {
+        read.str()?.iter().for_each(|text| self.push(text));
+        Ok(())
+    }
+
+    fn column(&self, name: &str, rows: Range<usize>) -> Column {
+        StringChunked::from_iter_options(name.into(), rows.map(|row| self.get(row))).into_column()
+    }
+}
+
+/// Lists of numbers, all in one buffer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lists<T> {
+    len: usize,
+    /// Where each ends; empty while every list is.
+    ends: Vec<u64>,
+    values: Vec<T>,
+}
+
+impl<T: Copy> Lists<T> {
+    fn push(&mut self, list: impl Iterator<Item = T>) {
+        self.values.extend(list);
+        if self.ends.is_empty() && !self.values.is_empty() {
+            self.ends = vec![0; self.len];
+        }
+        if !self.values.is_empty() {
+            self.ends.push(self.values.len() as u64);
+        }
+        self.len += 1;
+    }
+
+    pub(super) fn get(&self, row: usize) -> &[T] {
+        let end = |row: usize| self.ends.get(row).map(|end| *end as usize);
+        let from = row.checked_sub(1).map_or(Some(0), end);
+        from.zip(end(row)).and_then(|(from, to)| self.values.get(from..to)).unwrap_or_default()
+    }
+
+    fn pick(&self, rows: &[u32]) -> Lists<T> {
+        let mut own = Lists { len: 0, ends: Vec::new(), values: Vec::new() };
+        own.values.reserve_exact(rows.iter().map(|row| self.get(*row as usize).len()).sum());
+        for row in rows {
+            own.push(self.get(*row as usize).iter().copied());
+            if own.ends.len() == own.len && own.ends.capacity() < rows.len() {
+                own.ends.reserve_exact(rows.len() - own.ends.len());
+            }
+        }
+        own
+    }
+}
+
+macro_rules! lists {
+    ($($own:ty, $type:ty, $dtype:ident, $get:ident;)*) => {$(
+        impl Held for Lists<$own> {
+            fn pick(&self, rows: &[u32]) -> Self {
+                Lists::pick(self, rows)
+            }
+
+            fn extend(&mut self, read: &Series) -> PolarsResult<()> {
+                for list in read.list()?.amortized_iter() {
+                    match list {
+                        Some(list) => self.push(list.as_ref().$get()?.iter().flatten()),
+                        None => self.push(std::iter::empty()),
+                    }
+                }
+                Ok(())
+            }
+
+            fn column(&self, name: &str, rows: Range<usize>) -> Column {
+                let all = rows.clone().map(|row| self.get(row).len()).sum();
+                let mut lists = ListPrimitiveChunkedBuilder::<$type>::new(name.into(), rows.len(), all, DataType::$dtype);
+                rows.for_each(|row| lists.append_slice(self.get(row)));
+                lists.finish().into_column()
+            }
+        }
+    )*};
+}
+
+lists! {
+    u32, UInt32Type, UInt32, u32;
+    u64, UInt64Type, UInt64, u64;
+}
+
+macro_rules! columns {
+    ($($field:ident $kind:ty = $name:path, |$row:ident| $value:expr;)*) => {
+        /// The columns that are held; the others of the file follow from them.
+        #[derive(Clone, Debug, Default)]
+        pub(super) struct Columns {
+            len: usize,
+            $(pub(super) $field: $kind,)*
+        }
+
+        impl Columns {
+            /// Adds a row.
+            pub(super) fn push(&mut self, row: &Tagged<'_>) {
+                $({ let $row = row; self.$field.push($value); })*
+                self.len += 1;
+            }
+
+            /// These rows, in this order.
+            pub(super) fn pick(&self, rows: &[u32]) -> Columns {
+                Columns { len: rows.len(), $($field: self.$field.pick(rows),)* }
+            }
+
+            /// Puts the rows into this order, one column after another.
+            pub(super) fn arrange(&mut self, rows: &[u32]) {
+                $(self.$field = self.$field.pick(rows);)*
+            }
+
+            /// Adds what was read of a column; false where it is not one of these.
+            pub(super) fn extend(&mut self, name: &str, read: &Series) -> Result<bool, FrameError> {
+                match name {
+                    $($name => self.$field.extend(read)?,)*
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+
+            /// Whether a column of the file is held.
+            pub(super) fn holds(name: &str) -> bool {
+                matches!(name, $($name)|*)
+            }
+
+            /// A range of a column; None where it is not held.
+            pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Option<Column> {
+                match name {
+                    $($name => Some(self.$field.column(name, rows)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+fn nanos(span: Option<Nanos>) -> Option<u64> {
+    span.map(|span| span.0)
+}
+
+fn failure<'a>(row: &Tagged<'a>) -> Option<&'a Failure> {
+    row.outcome.end.as_ref().err()
+}
+
+fn reason(outcome: &Outcome) -> Option<&str> {
+    outcome.end.as_ref().ok().map(|finish| finish.reason.as_str())
+}
+
+columns! {
+    case Words = s::CASE_ID, |row| Some(row.case);
+    seq Numbers<u64> = s::SEQ, |row| Some(row.outcome.seq);
+    turn Numbers<u32> = s::TURN, |row| Some(row.outcome.turn);
+    turns Numbers<u32> = s::TURNS, |row| Some(row.outcome.turns);
+    group Words = s::GROUP, |row| row.outcome.group.as_deref();
+    round Numbers<u32> = s::ROUND, |row| Some(row.round);
+    shard Numbers<u32> = s::SHARD, |row| Some(row.shard);
+    phase Words = s::PHASE, |row| Some(phase_word(row.outcome.phase));
+    status Numbers<u32> = s::STATUS, |row| row.outcome.status.map(u32::from);
+    model Words = s::MODEL, |row| Some(&row.outcome.model);
+    streamed Numbers<bool> = s::STREAMED, |row| Some(row.outcome.streamed);
+    intended Numbers<u64> = s::INTENDED, |row| Some(row.outcome.timeline.intended.0);
+    sent Numbers<u64> = s::SENT, |row| nanos(row.outcome.timeline.sent);
+    last_sent Numbers<u64> = s::LAST_SENT, |row| nanos(row.outcome.timeline.last_sent);
+    headers Numbers<u64> = s::HEADERS, |row| nanos(row.outcome.timeline.headers);
+    first_chunk Numbers<u64> = s::FIRST_CHUNK, |row| nanos(row.outcome.timeline.first_chunk);
+    end Numbers<u64> = s::END, |row| Some(row.outcome.timeline.end.0);
+    events Lists<u64> = s::TOKEN_EVENTS, |row| row.outcome.timeline.tokens.iter().map(|stamp| stamp.0);
+    choices Lists<u32> = s::TOKEN_CHOICES, |row| row.outcome.timeline.choices.iter().copied();
+    weights Lists<u32> = s::TOKEN_WEIGHTS, |row| row.outcome.timeline.weights.iter().copied();
+    reasoning Numbers<u32> = s::REASONING_EVENTS, |row| Some(row.outcome.timeline.reasoning);
+    reads Numbers<u32> = s::READS, |row| Some(row.outcome.reads);
+    bytes_in Numbers<u64> = s::BYTES_IN, |row| Some(row.outcome.bytes_in);
+    bytes_out Numbers<u64> = s::BYTES_OUT, |row| Some(row.outcome.bytes_out);
+    reconnects Numbers<u32> = s::RECONNECTS, |row| Some(row.outcome.reconnects);
+    attempts Numbers<u32> = s::ATTEMPTS, |row| Some(row.outcome.attempts);
+    usage_prompt Numbers<u64> = s::USAGE_PROMPT, |row| row.outcome.usage.prompt;
+    usage_output Numbers<u64> = s::USAGE_OUTPUT, |row| row.outcome.usage.output;
+    usage_reasoning Numbers<u64> = s::USAGE_REASONING, |row| row.outcome.usage.reasoning;
+    usage_cached Numbers<u64> = s::USAGE_CACHED, |row| row.outcome.usage.cached;
+    counted_prompt Numbers<u64> = s::COUNTED_PROMPT, |row| row.outcome.counted.prompt;
+    counted_output Numbers<u64> = s::COUNTED_OUTPUT, |row| row.outcome.counted.output;
+    approximate Numbers<bool> = s::COUNTED_APPROXIMATE, |row| Some(row.outcome.counted.approximate);
+    items Numbers<u64> = s::ITEM_COUNT, |row| row.outcome.items;
+    server_queue Numbers<u64> = s::SERVER_QUEUE, |row| nanos(row.outcome.server.queue);
+    server_load Numbers<u64> = s::SERVER_LOAD, |row| nanos(row.outcome.server.load);
+    server_prefill Numbers<u64> = s::SERVER_PREFILL, |row| nanos(row.outcome.server.prefill);
+    server_decode Numbers<u64> = s::SERVER_DECODE, |row| nanos(row.outcome.server.decode);
+    server_total Numbers<u64> = s::SERVER_TOTAL, |row| nanos(row.outcome.server.total);
+    max_tokens Numbers<u64> = s::MAX_TOKENS, |row| row.outcome.max_tokens;
+    response_id Texts = s::RESPONSE_ID, |row| row.outcome.response_id.as_deref();
+    request_id Texts = s::REQUEST_ID, |row| row.outcome.request_id.as_deref();
+    finish Words = s::FINISH_REASON, |row| reason(row.outcome);
+    outcome Words = s::OUTCOME, |row| Some(row.outcome.word());
+    message Words = s::ERROR, |row| failure(row).map(|failure| failure.message.as_str());
+    at Words = s::ERROR_AT, |row| failure(row).map(|failure| failure.at.as_str());
+}
+
+impl Columns {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Counts rows that were read a column at a time.
+    pub(super) fn grow(&mut self, rows: usize) {
+        self.len += rows;
+    }
+}

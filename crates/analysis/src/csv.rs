@@ -1,0 +1,137 @@
+//! One row per case: cases.csv.
+
+use crate::derive::source_word;
+use crate::error::FrameError;
+use llmscen_core::foreign::cell;
+use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::report::CaseReport;
+use llmscen_core::sample::Distribution;
+use polars::prelude::*;
+use std::io::Write;
+
+/// Writes one row per case: id, the swept values, counts, every case-level metric, every distribution in flat columns such
+/// as `ttft_ms_p99`. What does not exist is empty.
+///
+/// # Errors
+/// Where `out` cannot be written to.
+pub fn cases_csv(cases: &[CaseReport], out: impl Write) -> Result<(), FrameError> {
+    let mut columns = head(cases);
+    columns.extend(counts(cases));
+    let scalars = Metric::ALL.iter().filter(|metric| metric.per() == Per::Case);
+    columns.extend(scalars.map(|&metric| numbers(cases, metric.column(), |case| case.scalars.get(&metric).copied())));
+    for metric in Metric::ALL.iter().filter(|metric| metric.per() != Per::Case) {
+        columns.extend(spread(cases, *metric));
+    }
+    let mut frame = DataFrame::new(cases.len(), columns)?;
+    Ok(CsvWriter::new(out).finish(&mut frame)?)
+}
+
+fn head(cases: &[CaseReport]) -> Vec<Column> {
+    let mut paths: Vec<&str> = Vec::new();
+    for (path, _) in cases.iter().flat_map(|case| &case.labels.0) {
+        if !paths.contains(&path.as_str()) {
+            paths.push(path);
+        }
+    }
+    let label = |path: &&str| texts(cases, path, |case| case.labels.get(path).map(ToString::to_string));
+    let id = texts(cases, "case", |case| Some(case.id.clone()));
+    let load = texts(cases, "load", |case| Some(case.load.clone()));
+    [id].into_iter().chain(paths.iter().map(label)).chain([load]).collect()
+}
+
+fn counts(cases: &[CaseReport]) -> [Column; 11] {
+    let count = |name: &str, get: fn(&CaseReport) -> u64| {
+        UInt64Chunked::from_iter_values(name.into(), cases.iter().map(get)).into_column()
+    };
+    [
+        count("rounds", |case| u64::from(case.rounds)),
+        count("scheduled", |case| case.counts.scheduled),
+        count("ok", |case| case.counts.ok),
+        count("failed", |case| case.counts.failed),
+        count("abandoned", |case| case.counts.abandoned),
+        count("dropped", |case| case.counts.dropped),
+        count("warmup", |case| case.counts.warmup),
+        count("reconnects", |case| case.counts.reconnects),
+        count("retries", |case| case.counts.retries),
+        texts(cases, "token_source", |case| case.token_source.map(|source| source_word(source).into())),
+        BooleanChunked::from_iter_values("valid".into(), cases.iter().map(|case| case.audit.valid)).into_column(),
+    ]
+}
+
+fn spread(cases: &[CaseReport], metric: Metric) -> Vec<Column> {
+    let column = |stat: &str, get: &dyn Fn(&Distribution) -> Option<f64>| {
+        let name = format!("{}_{stat}", metric.column());
+        numbers(cases, &name, |case| case.distributions.get(&metric).and_then(get))
+    };
+    let n = cases.iter().map(|case| case.distributions.get(&metric).map(|seen| seen.n));
+    let n = UInt64Chunked::from_iter_options(format!("{}_n", metric.column()).into(), n).into_column();
+    let head = [column("mean", &|seen| Some(seen.mean)), column("sd", &|seen| seen.sd), column("min", &|seen| Some(seen.min))];
+    let quantile = |&share: &f64| column(&Stat::Quantile(share).to_string(), &|seen| seen.quantile(share));
+    let quantiles = Distribution::SHARES.iter().map(quantile);
+    [n].into_iter().chain(head).chain(quantiles).chain([column("max", &|seen| Some(seen.max))]).collect()
+}
+
+fn numbers(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<f64>) -> Column {
+    Float64Chunked::from_iter_options(name.into(), cases.iter().map(get)).into_column()
+}
+
+fn texts(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<String>) -> Column {
+    let texts = cases.iter().map(|case| get(case).map(|text| cell(&text).into_owned()));
+    StringChunked::from_iter_options(cell(name).as_ref().into(), texts).into_column()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmscen_core::labels::{Labels, Scalar};
+    use llmscen_core::report::TokenSource;
+    use std::collections::BTreeMap;
+
+    fn csv(cases: &[CaseReport]) -> Vec<Vec<String>> {
+        let mut bytes = Vec::new();
+        cases_csv(cases, &mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    }
+
+    #[test]
+    fn every_figure_has_its_column_and_what_is_absent_is_empty() {
+        let spread = Distribution { n: 2, mean: 1.5, sd: None, min: 1.0, max: 2.0, quantiles: (1..=13).map(f64::from).collect() };
+        let full = CaseReport {
+            id: "concurrency=8".into(),
+            labels: Labels(vec![("load.concurrency".into(), Scalar::Int(8))]),
+            load: "concurrency 8".into(),
+            scalars: BTreeMap::from([(Metric::ErrorRate, 0.25)]),
+            distributions: BTreeMap::from([(Metric::Ttft, spread)]),
+            token_source: Some(TokenSource::Events),
+            ..CaseReport::default()
+        };
+        let lines = csv(&[full, CaseReport { id: "base".into(), ..CaseReport::default() }]);
+        let cell = |row: usize, name: &str| {
+            let at = lines[0].iter().position(|head| head == name).unwrap_or_else(|| panic!("no column {name}"));
+            lines[row][at].as_str()
+        };
+        assert_eq!(lines[0][..4], ["case", "load.concurrency", "load", "rounds"]);
+        assert_eq!((cell(1, "load.concurrency"), cell(2, "load.concurrency")), ("8", ""));
+        assert_eq!((cell(1, "error_rate"), cell(2, "error_rate"), cell(1, "token_source")), ("0.25", "", "events"));
+        let flat = ["n", "mean", "sd", "min", "p1", "p50", "p99", "p99.9", "max"];
+        let known = ["2", "1.5", "", "1.0", "1.0", "5.0", "12.0", "13.0", "2.0"];
+        assert_eq!(flat.map(|stat| cell(1, &format!("ttft_ms_{stat}"))), known);
+        assert!(lines.iter().all(|line| line.len() == lines[0].len()));
+    }
+
+    #[test]
+    fn no_text_is_a_formula_for_a_spreadsheet() {
+        let labels = Labels(vec![("vars.x".into(), Scalar::Text("@SUM(A1)".into())), ("vars.n".into(), Scalar::Int(-5))]);
+        let odd = CaseReport { id: "=1+1".into(), labels, load: "-x".into(), ..CaseReport::default() };
+        assert_eq!(csv(&[odd])[1][..4], ["'=1+1", "'@SUM(A1)", "-5", "'-x"]);
+    }
+
+    #[test]
+    fn a_comma_in_a_label_is_quoted() {
+        let odd = CaseReport { id: "models=a,b".into(), ..CaseReport::default() };
+        let mut bytes = Vec::new();
+        cases_csv(&[odd], &mut bytes).unwrap();
+        assert!(String::from_utf8(bytes).unwrap().lines().nth(1).unwrap().starts_with("\"models=a,b\","));
+    }
+}

@@ -1,0 +1,130 @@
+//! Outcomes for tests: stamps in whole milliseconds, the simplest of everything else.
+
+use crate::CaseFacts;
+use crate::table::{Table, Tagged};
+use llmscen_core::api::Api;
+use llmscen_core::dataset::{DatasetSpec, Source};
+use llmscen_core::labels::Labels;
+use llmscen_core::load::{Load, Shape};
+use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage};
+use llmscen_core::plan::Case;
+use llmscen_core::request::RequestSpec;
+use llmscen_core::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
+use llmscen_core::units::Nanos;
+
+fn ms(millis: u64) -> Nanos {
+    Nanos::from_millis(millis)
+}
+
+/// A whole response: due, sent and ended at `100 × seq`, `+ 2` and `+ 82` ms, of 10 prompt and 4 output tokens.
+pub(super) fn outcome(seq: u64) -> Outcome {
+    let timeline = Timeline {
+        intended: ms(100 * seq),
+        sent: Some(ms(100 * seq + 2)),
+        headers: Some(ms(100 * seq + 80)),
+        first_chunk: Some(ms(100 * seq + 81)),
+        end: ms(100 * seq + 82),
+        ..Timeline::default()
+    };
+    Outcome {
+        seq,
+        turn: 0,
+        turns: 1,
+        group: None,
+        phase: Phase::Measured,
+        model: "m".into(),
+        streamed: false,
+        timeline,
+        status: Some(200),
+        reads: 1,
+        bytes_out: 50,
+        bytes_in: 100,
+        reconnects: 0,
+        attempts: 1,
+        usage: Usage { prompt: Some(10), output: Some(4), ..Usage::default() },
+        counted: Counted::default(),
+        server: Default::default(),
+        items: None,
+        max_tokens: Some(16),
+        response_id: Some(format!("r{seq}")),
+        request_id: None,
+        end: Ok(Finish { reason: "stop".into() }),
+    }
+}
+
+/// A stream due and sent at `sent` ms, whose token events arrive at these and which ends with the last one; a token each.
+pub(super) fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Outcome {
+    let last = tokens.last().copied().unwrap_or(sent);
+    let timeline = Timeline {
+        intended: ms(sent),
+        sent: Some(ms(sent)),
+        headers: Some(ms(sent + 1)),
+        first_chunk: Some(ms(sent + 1)),
+        tokens: tokens.iter().copied().map(ms).collect(),
+        end: ms(last),
+        ..Timeline::default()
+    };
+    let usage = Usage { prompt: Some(10), output: Some(tokens.len() as u64), ..Usage::default() };
+    Outcome { streamed: true, timeline, usage, ..outcome(seq) }
+}
+
+/// A response that failed; a dropped one was never sent.
+pub(super) fn failed(seq: u64, kind: FailureKind) -> Outcome {
+    let whole = outcome(seq);
+    let sent = whole.timeline.sent.filter(|_| kind != FailureKind::Dropped);
+    let timeline = Timeline { sent, ..whole.timeline };
+    Outcome { timeline, usage: Usage::default(), end: Err(Failure::new(kind, "no luck").at("after headers")), ..whole }
+}
+
+/// The same, as warm-up.
+pub(super) fn warmup(outcome: Outcome) -> Outcome {
+    Outcome { phase: Phase::Warmup, ..outcome }
+}
+
+/// A table of one round of one case.
+pub(super) fn table(case: &str, outcomes: &[Outcome]) -> Table {
+    Table::build(outcomes.iter().map(|outcome| Tagged { case, round: 0, shard: 0, outcome }))
+}
+
+/// A case `a` of this shape, without end or warm-up.
+pub(super) fn case(shape: Shape) -> Case {
+    let load = Load::bare(shape);
+    Case {
+        id: "a".into(),
+        labels: Labels::default(),
+        target: target(),
+        request: RequestSpec { stream: true, ..RequestSpec::default() },
+        dataset: DatasetSpec::of(Source::Prompt("x".into())),
+        mix: Vec::new(),
+        load,
+        trace: None,
+        checks: Vec::new(),
+        stage_checks: Vec::new(),
+    }
+}
+
+fn target() -> Target {
+    Target {
+        api: Api::OpenaiChat,
+        place: Place::Url("http://127.0.0.1:1/v1/chat/completions".into()),
+        models: vec![ModelShare { name: "m".into(), weight: 1.0 }],
+        api_key: None,
+        headers: Vec::new(),
+        timeouts: Timeouts { connect: ms(1), read: ms(1), total: ms(1) },
+        tls: Tls::default(),
+        pool: Pool::KeepAlive,
+        version: Default::default(),
+        compression: Default::default(),
+        request_id: None,
+        gpus: None,
+        server: None,
+        metrics: None,
+        hardware: None,
+        of_scenario: Default::default(),
+    }
+}
+
+/// Its facts, without parts.
+pub(super) fn facts(case: &Case) -> CaseFacts<'_> {
+    CaseFacts { case, parts: &[], until: None }
+}

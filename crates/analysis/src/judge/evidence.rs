@@ -1,0 +1,185 @@
+//! What a check is judged by, taken from the rows of a sample.
+
+use crate::judge::units::{self, Units};
+use llmscen_core::check::{Check, Of, RequestLimit, Subject};
+use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::mix::within;
+use llmscen_core::sample::{Row, Sample};
+use llmscen_core::telemetry::{Seen, SignalStat};
+
+/// The evidence for one check.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Evidence {
+    /// Values whose quantile or extreme is limited, in no order.
+    Values(Vec<f64>, Stat),
+    /// A share of requests.
+    Share {
+        /// Requests that count towards it.
+        hits: u64,
+        /// Requests.
+        n: u64,
+    },
+    /// A ratio of sums.
+    Ratio(Units),
+    /// A figure of the whole case, and the requests behind it; None where it does not exist.
+    Figure(Option<f64>, u64),
+}
+
+impl Evidence {
+    /// The evidence for a check in a sample.
+    pub(super) fn of(check: &Check, sample: &Sample) -> Evidence {
+        match &check.subject {
+            Subject::Signal { signal, stat } => of_signal(sample.signals.get(signal), *stat),
+            Subject::Goodput(limits) => share(goodput_flags(&sample.rows, limits).into_iter()),
+            Subject::Metric { metric, stat, tags } => {
+                let rows: Vec<&Row> = sample.rows.iter().filter(|row| tagged(row, tags)).collect();
+                match (metric, stat) {
+                    // One request without an end has no finite mean with any others, and nothing is there to draw from.
+                    (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok || row.left) => {
+                        Evidence::Ratio(units::mean(&rows, *metric))
+                    }
+                    (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
+                    (Metric::ErrorRate, None) => share(stayed(rows.iter().copied()).map(|row| !row.ok)),
+                    (metric, None) => figure(&rows, *metric, sample, tags),
+                }
+            }
+        }
+    }
+}
+
+/// A statistic of a signal: neighbouring samples are alike, and no number of them bounds it.
+fn of_signal(seen: Option<&SignalStat>, stat: Stat) -> Evidence {
+    let Some(seen) = seen else { return Evidence::Figure(None, 0) };
+    Evidence::Figure(seen.at(stat).and_then(Seen::value), seen.n)
+}
+
+/// What a histogram knows of a statistic where it knows a bound of it alone, and how much it counted.
+pub(super) fn bounded(check: &Check, sample: &Sample) -> Option<(Seen, u64)> {
+    let Subject::Signal { signal, stat } = &check.subject else { return None };
+    let own = sample.signals.get(signal)?;
+    let seen = own.at(*stat)?;
+    seen.value().is_none().then_some((seen, own.n))
+}
+
+/// Which rows are ok and meet every limit, in the order of the rows; those whose users left are not among them.
+pub fn goodput_flags(rows: &[Row], limits: &[RequestLimit]) -> Vec<bool> {
+    stayed(rows.iter()).map(|row| row.meets(limits)).collect()
+}
+
+/// The requests whose users did not leave.
+fn stayed<'a>(rows: impl Iterator<Item = &'a Row>) -> impl Iterator<Item = &'a Row> {
+    rows.filter(|row| !row.left)
+}
+
+fn share(flags: impl Iterator<Item = bool>) -> Evidence {
+    let (hits, n) = flags.fold((0, 0), |(hits, n), flag| (hits + u64::from(flag), n + 1));
+    Evidence::Share { hits, n }
+}
+
+/// Whether a row carries every tag; one that no row can carry leaves none.
+pub(super) fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
+    tags.iter().all(|(tag, value)| match tag.as_str() {
+        "model" => *row.model == **value,
+        "group" => row.group.as_deref().is_some_and(|group| within(group, value)),
+        "turn" if value == "first" => row.place.1 == 0,
+        "turn" if value == "later" => row.place.1 > 0,
+        "turn" => value.parse() == Ok(row.place.1.saturating_add(1)),
+        "round" => value.parse() == Ok(row.round),
+        _ => false,
+    })
+}
+
+/// What a row adds to the distribution of a metric: all gaps of its own, or its one value, or nothing.
+pub(super) fn own(row: &Row, metric: Metric) -> &[f64] {
+    match metric.per() {
+        _ if !row.counts(metric) => &[],
+        Per::Gap => &row.gaps,
+        Per::Request | Per::Case => row.values.get(&metric).map_or(&[], std::slice::from_ref),
+    }
+}
+
+/// Values of ok rows; of all that were scheduled where the check says so, and then a failed one breaks any limit.
+fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
+    let mut values: Vec<f64> = rows.iter().flat_map(|row| own(row, metric).iter().copied()).collect();
+    if check.of == Of::Scheduled {
+        let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
+        values.extend(stayed(rows.iter().copied()).filter(|row| !row.ok).map(|_| worst));
+    }
+    values
+}
+
+fn figure(rows: &[&Row], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
+    let known = sample.scalars.get(&metric).copied();
+    match units::throughput(rows, metric, sample, |row| tagged(row, tags)) {
+        Some(units) => Evidence::Ratio(units),
+        // Other figures are of the case as a whole and not of some of its rows.
+        None => Evidence::Figure(known.filter(|_| tags.is_empty()), rows.len() as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::fixture::{check, failed, ok, sample};
+    use llmscen_core::check::Op;
+
+    fn of(check: &Check, rows: Vec<Row>) -> Evidence {
+        Evidence::of(check, &sample(rows))
+    }
+
+    #[test]
+    fn failed_rows_break_any_limit_where_all_scheduled_count() {
+        let mut wanted = check(Metric::Ttft, Some(Stat::Max), Op::Less, 5.0);
+        let rows = || vec![ok(Metric::Ttft, 4.0), failed()];
+        assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0], Stat::Max));
+        wanted.of = Of::Scheduled;
+        assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Max));
+        wanted.op = Op::More;
+        assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::NEG_INFINITY], Stat::Max));
+    }
+
+    #[test]
+    fn a_mean_over_all_scheduled_knows_of_the_failed_ones() {
+        let wanted = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0) };
+        assert_eq!(of(&wanted, vec![ok(Metric::Ttft, 4.0), failed()]), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Mean));
+        assert!(matches!(of(&wanted, vec![ok(Metric::Ttft, 4.0)]), Evidence::Ratio(_)));
+    }
+
+    #[test]
+    fn users_who_left_are_no_errors_and_count_for_what_they_saw() {
+        let left = Row { left: true, ok: false, ..ok(Metric::Ttft, 9.0) };
+        let rows = || vec![ok(Metric::Ttft, 4.0), left.clone(), failed()];
+        let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
+        assert_eq!(of(&errors, rows()), Evidence::Share { hits: 1, n: 2 });
+        let limits = [RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 99.0 }];
+        assert_eq!(goodput_flags(&rows(), &limits), [true, false]);
+        let scheduled = |metric, stat| Check { of: Of::Scheduled, ..check(metric, Some(stat), Op::Less, 5.0) };
+        let worst = f64::INFINITY;
+        assert_eq!(of(&scheduled(Metric::Ttft, Stat::Max), rows()), Evidence::Values(vec![4.0, 9.0, worst], Stat::Max));
+        assert_eq!(of(&scheduled(Metric::E2e, Stat::Max), vec![left.clone()]), Evidence::Values(vec![], Stat::Max));
+        let Evidence::Ratio(mean) = of(&scheduled(Metric::Ttft, Stat::Mean), rows()[..2].to_vec()) else { panic!("a mean") };
+        assert_eq!((mean.n, mean.observed), (2, Some(6.5)));
+    }
+
+    #[test]
+    fn tags_leave_out_the_other_rows() {
+        let mut wanted = check(Metric::ErrorRate, None, Op::Less, 0.1);
+        let rows = || vec![Row { model: "a".into(), ..failed() }, Row { round: 1, model: "b".into(), ..ok(Metric::Ttft, 1.0) }];
+        let mut with = |tag: &str, value: &str| {
+            let Subject::Metric { tags, .. } = &mut wanted.subject else { unreachable!() };
+            *tags = vec![(tag.into(), value.into())];
+            of(&wanted, rows())
+        };
+        assert_eq!(with("model", "a"), Evidence::Share { hits: 1, n: 1 });
+        assert_eq!(with("round", "1"), Evidence::Share { hits: 0, n: 1 });
+        assert_eq!(with("colour", "red"), Evidence::Share { hits: 0, n: 0 });
+    }
+
+    #[test]
+    fn gaps_pool_over_requests() {
+        let row = |gaps: &[f64]| Row { gaps: gaps.to_vec(), ..ok(Metric::Ttft, 1.0) };
+        let wanted = check(Metric::Itl, Some(Stat::Quantile(0.5)), Op::Less, 5.0);
+        let seen = of(&wanted, vec![row(&[1.0, 2.0]), row(&[]), row(&[3.0])]);
+        assert_eq!(seen, Evidence::Values(vec![1.0, 2.0, 3.0], Stat::Quantile(0.5)));
+    }
+}

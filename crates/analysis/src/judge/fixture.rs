@@ -1,0 +1,52 @@
+//! Checks and rows for tests.
+
+use crate::judge::conditions::{Conditions, LoadKind};
+use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
+use llmscen_core::labels::Labels;
+use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::sample::{Row, Sample};
+
+/// A check at 95 %.
+pub(super) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {
+    of_subject(Subject::Metric { metric, stat, tags: Vec::new() }, op, limit)
+}
+
+/// A goodput check at 95 %.
+pub(super) fn goodput(limits: Vec<RequestLimit>, op: Op, share: f64) -> Check {
+    of_subject(Subject::Goodput(limits), op, share)
+}
+
+fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
+    Check {
+        expr: "x".into(),
+        subject,
+        op,
+        limit,
+        confidence: Confidence::Level(0.95),
+        when: Labels::default(),
+        of: Of::Ok,
+        no_data: NoData::Fail,
+        relative: None,
+        abort: None,
+    }
+}
+
+/// A load of which nothing is known.
+pub(super) fn conditions(valid: bool) -> Conditions {
+    Conditions { valid, load: LoadKind::Other }
+}
+
+/// A row that succeeded, with one value.
+pub(super) fn ok(metric: Metric, value: f64) -> Row {
+    Row { ok: true, values: [(metric, value)].into(), ..Row::default() }
+}
+
+/// A row that failed.
+pub(super) fn failed() -> Row {
+    Row::default()
+}
+
+/// A sample of these rows alone.
+pub(super) fn sample(rows: Vec<Row>) -> Sample {
+    Sample { rows, ..Sample::default() }
+}

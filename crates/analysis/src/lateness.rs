@@ -1,0 +1,254 @@
+//! By how much the load generator's own stalls and delays may have shifted the values of a case, request by request.
+//!
+//! A timestamp that a worker thread took right after a stall is late by the length of the stall at most, and never early. So
+//! each value lies between two others, which are taken here; docs/metrics.md, section 5, has the table.
+
+use crate::CaseFacts;
+use crate::error::FrameError;
+use crate::facts::{self, Fact};
+use crate::table::Table;
+use llmscen_core::manifest::{Stall, Vitals};
+use llmscen_core::metric::Metric;
+use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::sample::{Row, Sample, Values};
+use llmscen_core::units::Nanos;
+use std::collections::BTreeMap;
+
+/// How long after a stall, and the work that was waiting, a timestamp may still be late by it, nanoseconds.
+const AFTER: u64 = 1_000_000;
+/// The least that is left of a latency, milliseconds: speeds are its inverse.
+const LEAST: f64 = 1e-3;
+
+/// What the load generator did to a case, where it did anything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lateness {
+    rows: BTreeMap<(u32, u64, u32), Late>,
+}
+
+/// What one request may be late by, in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Late {
+    /// Its timestamps.
+    first: f64,
+    answer: f64,
+    chunk: f64,
+    end: f64,
+    sent: f64,
+    /// How much later it was sent than scheduled.
+    delay: f64,
+    /// Its first and its last tokens, per step between tokens.
+    pace: (f64, f64),
+    /// Gaps by their place: by how much the earlier token may be late, and the later one.
+    gaps: Vec<(u32, f64, f64)>,
+    /// It failed by the load generator, or so near to a stall that this may be why.
+    own_failure: bool,
+}
+
+impl Late {
+    fn is_none(&self) -> bool {
+        *self == Late::default()
+    }
+}
+
+/// Which stalls and send delays count.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Accepted {
+    /// Stalls of at most this length do not.
+    pub stall: Nanos,
+    /// No send delay does.
+    pub delays: bool,
+    /// No timestamp is late: whoever took it is not a worker thread.
+    pub stamps: bool,
+}
+
+/// What the load generator did to the measured requests of a case; None where it did nothing.
+///
+/// # Errors
+/// Where the table holds a word that is not one of its column's.
+pub fn lateness(table: &Table, facts: &CaseFacts<'_>, accepted: Accepted) -> Result<Option<Lateness>, FrameError> {
+    let own = |part: &llmscen_core::manifest::Part| {
+        let vitals = part.vitals.as_ref().filter(|_| part.case == facts.case.id && !accepted.stamps)?;
+        Some((part.round, Stalls::of(vitals, accepted.stall.0)))
+    };
+    let stalls: BTreeMap<u32, Stalls> = facts.parts.iter().filter_map(own).collect();
+    let none = Stalls::default();
+    let mut rows = BTreeMap::new();
+    for fact in facts::of(table, &facts.case.id)?.iter().filter(|fact| fact.measured()) {
+        let late = late(fact, stalls.get(&fact.round()).unwrap_or(&none), accepted);
+        if !late.is_none() {
+            rows.insert((fact.round(), fact.seq(), fact.turn()), late);
+        }
+    }
+    Ok((!rows.is_empty()).then_some(Lateness { rows }))
+}
+
+/// The stalls of a round, in the order of their ends. Which worker took a timestamp is not known: it may have been any.
+#[derive(Debug, Default)]
+struct Stalls {
+    stalls: Vec<Stall>,
+    /// The longest time that one of them was at work before its end, and after it.
+    busy: u64,
+    after: u64,
+}
+
+impl Stalls {
+    fn of(vitals: &Vitals, accepted: u64) -> Stalls {
+        let workers = vitals.stalls.iter().flatten();
+        let counts = |stall: &Stall| stall.to.saturating_sub(stall.from) > accepted;
+        let mut stalls: Vec<Stall> = workers.flat_map(|worker| &worker.longest).copied().filter(counts).collect();
+        stalls.sort_by_key(|stall| stall.to);
+        let most = |value: fn(&Stall) -> u64| stalls.iter().map(value).max().unwrap_or(0);
+        let (busy, after) = (most(|stall| stall.busy), most(|stall| stall.after) + AFTER);
+        Stalls { stalls, busy, after }
+    }
+
+    /// By how much a timestamp may be late, milliseconds.
+    fn at(&self, stamp: u64) -> f64 {
+        let from = self.stalls.partition_point(|stall| stall.to + self.after < stamp);
+        let near = self.stalls.iter().skip(from).take_while(|stall| stall.to.saturating_sub(self.busy) <= stamp);
+        let span = |stall: &Stall| stall.to.saturating_sub(stall.busy)..=stall.to + stall.after + AFTER;
+        let within = near.filter(|stall| span(stall).contains(&stamp) && stall.from < stamp);
+        within.map(|stall| stamp.min(stall.to) - stall.from).max().unwrap_or(0) as f64 / 1e6
+    }
+}
+
+fn late(fact: &Fact<'_>, stalls: &Stalls, accepted: Accepted) -> Late {
+    let at = |stamp: Option<u64>| stamp.map_or(0.0, |stamp| stalls.at(stamp));
+    let delay = fact.metric(Metric::ScheduleLag).filter(|_| !accepted.delays).unwrap_or(0.0);
+    let mut late = Late { delay, ..Late::default() };
+    if !stalls.stalls.is_empty() {
+        (late.first, late.chunk, late.end) = (at(fact.answered()), at(fact.first_chunk()), stalls.at(fact.end()));
+        late.answer = at(fact.first_answer());
+        late.sent = at(fact.sent());
+        late.pace = pace(fact, stalls);
+        late.gaps = gaps(fact, stalls);
+    }
+    late.own_failure = fact.failure().is_some_and(|kind| match kind {
+        FailureKind::ToolStall => true,
+        FailureKind::Connect => [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|own| fact.message().contains(own)),
+        FailureKind::TimeoutConnect | FailureKind::TimeoutRead | FailureKind::TimeoutTotal => late.end > 0.0,
+        _ => false,
+    });
+    late
+}
+
+fn pace(fact: &Fact<'_>, stalls: &Stalls) -> (f64, f64) {
+    let spans = fact.spans();
+    let steps = fact.output_tokens().and_then(|tokens| tokens.checked_sub(spans.len() as u64)).unwrap_or(0);
+    let sum = |stamp: fn(&(u64, u64)) -> u64| spans.iter().map(|span| stalls.at(stamp(span))).sum::<f64>() / steps as f64;
+    if steps > 0 { (sum(|span| span.0), sum(|span| span.1)) } else { (0.0, 0.0) }
+}
+
+/// In the order of [`Fact::gaps`].
+fn gaps(fact: &Fact<'_>, stalls: &Stalls) -> Vec<(u32, f64, f64)> {
+    if !fact.ok() {
+        return Vec::new();
+    }
+    let mut latest: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut late = Vec::new();
+    let mut place = 0;
+    for (index, &event) in fact.events().iter().enumerate() {
+        let now = stalls.at(event);
+        let choice = fact.choices().get(index).copied().unwrap_or(0);
+        if let Some(before) = latest.insert(choice, now) {
+            if before > 0.0 || now > 0.0 {
+                late.push((place, before, now));
+            }
+            place += 1;
+        }
+    }
+    late
+}
+
+/// Which end of its range every value of a case takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The server as slow as the measurement allows.
+    Slow,
+    /// As fast.
+    Fast,
+}
+
+impl Lateness {
+    /// The sample with every value at one end of its range. `idle`: the share of the offered load that was not there, by which a
+    /// server may have been faster.
+    pub fn shifted(&self, sample: &Sample, end: End, idle: f64) -> Sample {
+        let row = |row: &Row| match self.rows.get(&(row.round, row.place.0, row.place.1)) {
+            Some(late) => late.shift(row, end),
+            None => row.clone(),
+        };
+        let mut shifted = Sample { rows: sample.rows.iter().map(row).collect(), ..sample.clone() };
+        if end == End::Fast {
+            let more = 1.0 / (1.0 - idle.clamp(0.0, 0.99));
+            shifted.windows.iter_mut().chain(&mut shifted.sending).for_each(|window| *window /= more);
+            for metric in Metric::WINDOWED.into_iter().chain([Metric::OutputTpsSteady]) {
+                shifted.scalars.entry(metric).and_modify(|value| *value *= more);
+            }
+        }
+        let error_rate = crate::scalars::error_rate(&shifted.rows);
+        let speeds: Vec<f64> = shifted.rows.iter().filter_map(Row::user_tps).collect();
+        for (metric, value) in
+            [(Metric::ErrorRate, error_rate), (Metric::OutputTpsPerUser, llmscen_core::stats::moments::mean(&speeds))]
+        {
+            if let (Some(value), Some(own)) = (value, shifted.scalars.get_mut(&metric)) {
+                *own = value;
+            }
+        }
+        shifted
+    }
+}
+
+impl Late {
+    fn shift(&self, row: &Row, end: End) -> Row {
+        if end == End::Fast && self.own_failure {
+            return self.succeeded(row);
+        }
+        let value = |metric| row.values.get(&metric).copied().map(|own| self.value(metric, own, &row.values, end));
+        let values: Values = Metric::ALL.iter().filter_map(|metric| Some((*metric, value(*metric)?))).collect();
+        let mut gaps = row.gaps.clone();
+        for (place, earlier, later) in &self.gaps {
+            if let Some(gap) = gaps.get_mut(*place as usize) {
+                *gap = if end == End::Slow { *gap + earlier } else { (*gap - later).max(0.0) };
+            }
+        }
+        Row { values, gaps, ..row.clone() }
+    }
+
+    /// A failure of the load generator's own: the request might have succeeded, as fast as can be.
+    fn succeeded(&self, row: &Row) -> Row {
+        const SPANS: [Metric; 6] =
+            [Metric::Ttft, Metric::TtftService, Metric::Ttfc, Metric::Tpot, Metric::E2e, Metric::E2eService];
+        let known = Metric::ALL.iter().filter_map(|metric| Some((*metric, *row.values.get(metric)?)));
+        let values: Values = known.chain(SPANS.map(|metric| (metric, LEAST))).collect();
+        Row { ok: true, values, ..row.clone() }
+    }
+
+    fn value(&self, metric: Metric, own: f64, values: &Values, end: End) -> f64 {
+        let shorter = |own: f64, by: f64| own.min((own - by).max(LEAST));
+        let span = |metric: Metric, own: f64| match (metric, end) {
+            (Metric::Tpot, End::Slow) => own + self.pace.0,
+            (Metric::Tpot, End::Fast) => shorter(own, self.pace.1),
+            (_, End::Slow) => own,
+            (Metric::Ttft | Metric::TtftFirstTurn | Metric::TtftLaterTurns, End::Fast) => shorter(own, self.first + self.delay),
+            (Metric::TimeToFirstAnswer, End::Fast) => shorter(own, self.answer + self.delay),
+            (Metric::TtftService, End::Fast) => shorter(own, self.first + self.sent),
+            (Metric::Ttfc, End::Fast) => shorter(own, self.chunk + self.sent),
+            (Metric::E2e, End::Fast) => shorter(own, self.end + self.delay),
+            (Metric::E2eService, End::Fast) => shorter(own, self.end + self.sent),
+            _ => own,
+        };
+        // By how much the span that a value is taken from grows.
+        let grows = |of: Metric| values.get(&of).filter(|own| **own > 0.0).map_or(1.0, |own| span(of, *own) / own);
+        match metric {
+            Metric::DecodeTps => own / grows(Metric::Tpot),
+            Metric::PrefillTps => own / grows(Metric::TtftService),
+            Metric::OutputTpsPerRequest | Metric::TotalTpsPerRequest => own / grows(Metric::E2e),
+            Metric::Ntpot => own * grows(Metric::E2e),
+            Metric::TtftPerPromptToken => own * grows(Metric::Ttft),
+            metric => span(metric, own),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

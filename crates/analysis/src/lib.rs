@@ -1,0 +1,79 @@
+//! Outcomes as a polars frame, and what is taken from it.
+//!
+//! [`Table::build`] keeps the raw facts of every request, one row each; every figure is taken from those rows and nothing
+//! else, so a table that was written and read back gives the same ones. This room is the only door to polars.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod cdf;
+pub mod cells;
+mod codec;
+mod columns;
+mod csv;
+mod derive;
+mod distribution;
+mod error;
+mod excerpt;
+mod facts;
+mod failures;
+mod flight;
+mod groups;
+mod hardware;
+pub mod judge;
+mod lateness;
+mod live;
+mod local;
+mod notes;
+mod pictures;
+mod rates;
+mod repeats;
+mod round;
+mod sample;
+mod scalars;
+mod schema;
+mod sending;
+mod settle;
+mod stamped;
+mod steady;
+mod table;
+pub mod telemetry;
+mod timelines;
+
+pub use cdf::cdfs;
+pub use csv::cases_csv;
+pub use error::FrameError;
+pub use failures::failures;
+pub use groups::groups;
+pub use lateness::{Accepted, End, Lateness, lateness};
+pub use live::row;
+pub use local::{Worked, speed, worked};
+pub use notes::{notes, prompt_lengths, token_source};
+pub use pictures::pictures;
+pub use repeats::repeats;
+pub use sample::{round_sample, sample};
+pub use settle::{discarded, truncation};
+pub use stamped::stamped;
+pub use table::{Builder, Table, Tagged};
+pub use timelines::timelines;
+
+use llmscen_core::manifest::Part;
+use llmscen_core::plan::Case;
+use llmscen_core::units::Nanos;
+
+/// What is known of a case besides its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct CaseFacts<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// Its parts; those of other cases are passed over.
+    pub parts: &'a [Part],
+    /// Of a stage, when it ended by plan; None: the load of the case says it.
+    pub until: Option<Nanos>,
+}
+
+#[cfg(test)]
+mod example;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod several;

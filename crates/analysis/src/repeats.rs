@@ -1,0 +1,193 @@
+//! What the rounds of a case say about each other, and neighbouring requests about theirs.
+
+use crate::scalars::throughput;
+use crate::steady::changes;
+use llmscen_core::load::Shape;
+use llmscen_core::metric::Metric;
+use llmscen_core::repeats::{Change, Repeat};
+use llmscen_core::sample::{Row, Sample};
+use llmscen_core::stats::components::components;
+use llmscen_core::stats::{moments, trend, worth};
+
+/// The per-request metrics that are told of; the last one where there is no stream.
+const PER_REQUEST: [Metric; 3] = [Metric::Ttft, Metric::Tpot, Metric::E2e];
+/// The figures of a round as a whole, of which the first one that exists is told.
+const PER_ROUND: [Metric; 2] = [Metric::OutputTps, Metric::RequestThroughput];
+/// Stretches into which a round is cut at the most, and at the least.
+const STRETCHES: (usize, usize) = (24, 6);
+/// Effective samples in a stretch at the least: so many that two neighbouring means are hardly alike.
+const INDEPENDENT: f64 = 8.0;
+
+/// The figures of a sample over its rounds; those that do not exist are absent. `shape`: where the load changes by plan, or all
+/// is due at once, a change over time is no surprise, and none is looked for.
+pub fn repeats(sample: &Sample, shape: &Shape) -> Vec<Repeat> {
+    let rounds: Vec<&[Row]> = sample.rows.chunk_by(|a, b| a.round == b.round).collect();
+    let steady = !changes(shape) && *shape != Shape::Burst;
+    let requests = PER_REQUEST.iter().filter_map(|&metric| of_requests(metric, &rounds, steady));
+    let figure = PER_ROUND.iter().find_map(|&metric| of_rounds(metric, &rounds, sample));
+    requests.chain(figure.filter(|_| rounds.len() > 1)).collect()
+}
+
+fn of_requests(metric: Metric, rounds: &[&[Row]], steady: bool) -> Option<Repeat> {
+    let value = |row: &Row| row.values.get(&metric).copied().filter(|_| row.counts(metric));
+    let series: Vec<Vec<f64>> = rounds.iter().map(|rows| rows.iter().filter_map(value).collect()).collect();
+    let n = series.iter().map(Vec::len).sum::<usize>();
+    let worth = worth::effective(&series);
+    let apart = components(&series, n as f64 / worth.max(1.0));
+    let means: Vec<Option<f64>> = series.iter().map(|own| moments::mean(own)).collect();
+    Some(Repeat {
+        metric,
+        between_sd: apart.map(|apart| apart.between),
+        within_sd: apart.map(|apart| apart.within).or_else(|| moments::sd(&series.concat())),
+        over_rounds: over_rounds(&means),
+        over_time: steady.then(|| over_time(&series)).flatten(),
+        n: n as u64,
+        effective_n: Some(worth),
+        rounds: means,
+    })
+    .filter(|_| n > 0)
+}
+
+fn of_rounds(metric: Metric, rounds: &[&[Row]], sample: &Sample) -> Option<Repeat> {
+    let own = |rows: &&[Row]| {
+        let round = rows.first()?.round;
+        let flows = sample.flows.iter().filter(|flow| flow.like.round == round);
+        throughput(rows, flows, metric, sample.sending.get(round as usize).copied()?)
+    };
+    let figures: Vec<Option<f64>> = rounds.iter().map(own).collect();
+    let known: Vec<f64> = figures.iter().copied().flatten().collect();
+    (!known.is_empty()).then(|| Repeat {
+        metric,
+        between_sd: moments::sd(&known),
+        within_sd: None,
+        over_rounds: over_rounds(&figures),
+        over_time: None,
+        n: sample.rows.len() as u64,
+        effective_n: None,
+        rounds: figures,
+    })
+}
+
+fn over_rounds(figures: &[Option<f64>]) -> Option<Change> {
+    let known: Vec<f64> = figures.iter().copied().flatten().collect();
+    if known.len() < 3 {
+        return None;
+    }
+    let (steps, n, middle) = (known.len() - 1, known.len() as u64, moments::mean(&known)?);
+    change(&[known], steps, n, middle)
+}
+
+/// Means of stretches, each so long that it is worth several independent requests even where neighbours are alike. What they are
+/// worth is taken from what a straight line leaves over: a series that only grows would else be worth one.
+fn over_time(series: &[Vec<f64>]) -> Option<Change> {
+    let level: Vec<Vec<f64>> = series.iter().filter_map(|own| level(own)).collect();
+    let worth = worth::effective(&level) / level.iter().map(Vec::len).sum::<usize>().max(1) as f64;
+    let cut = |own: &Vec<f64>| {
+        let stretches = ((own.len() as f64 * worth / INDEPENDENT) as usize).min(STRETCHES.0);
+        let size = own.len().checked_div(stretches).filter(|_| stretches >= STRETCHES.1)?;
+        Some(own.chunks_exact(size).take(stretches).filter_map(moments::mean).collect::<Vec<f64>>())
+    };
+    let cuts: Vec<Vec<f64>> = series.iter().filter_map(cut).collect();
+    let (most, n) = (cuts.iter().map(Vec::len).max()?, cuts.iter().map(Vec::len).sum::<usize>());
+    change(&cuts, most - 1, n as u64, moments::mean(&cuts.concat())?)
+}
+
+/// The values less their straight line of least squares. None for fewer than two.
+fn level(own: &[f64]) -> Option<Vec<f64>> {
+    let (middle, at) = (moments::mean(own)?, (own.len() as f64 - 1.0) / 2.0);
+    let spread: f64 = (0..own.len()).map(|place| (place as f64 - at).powi(2)).sum();
+    let slope = own.iter().enumerate().map(|(place, value)| (place as f64 - at) * (value - middle)).sum::<f64>() / spread;
+    (spread > 0.0).then(|| own.iter().enumerate().map(|(place, value)| value - slope * (place as f64 - at)).collect())
+}
+
+fn change(series: &[Vec<f64>], steps: usize, n: u64, middle: f64) -> Option<Change> {
+    let trend = trend::test(series)?;
+    let share = if middle > 0.0 { trend.slope * steps as f64 / middle } else { 0.0 };
+    Some(Change { share, p_value: trend.p_value, n })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmscen_core::load::Arrival;
+    use llmscen_core::sample::{Amounts, Flow};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    const OPEN: Shape = Shape::Open { rate: 9.0, arrival: Arrival::Poisson };
+
+    fn row(round: u32, e2e: f64) -> Row {
+        Row { round, ok: true, output_tokens: Some(10.0), values: [(Metric::E2e, e2e)].into(), ..Row::default() }
+    }
+
+    fn seen(rows: Vec<Row>, windows: &[f64]) -> Vec<Repeat> {
+        let flow = |round: u32| {
+            let output = 10.0 * rows.iter().filter(|row| row.round == round).count() as f64;
+            let bins = [(0, Amounts { output, ..Amounts::default() })].into();
+            Flow { like: Row { round, ..Row::default() }, bins }
+        };
+        let flows = (0..windows.len() as u32).map(flow).collect();
+        repeats(&Sample { rows, sending: windows.to_vec(), flows, ..Sample::default() }, &OPEN)
+    }
+
+    /// Rounds of waits in which neighbours are alike by `phi`, each beginning so much higher than the one before.
+    fn waits(rounds: u32, n: u32, phi: f64, step: f64, grows: f64, seed: u64) -> Vec<Row> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut last = 0.0;
+        let mut draw = |round: u32, place: u32| {
+            last = phi * last - (1.0 - phi * phi).sqrt() * ((1.0 - rng.random::<f64>()).ln() + 1.0);
+            row(round, 10.0 + last + step * f64::from(round) + grows * f64::from(place) / f64::from(n))
+        };
+        (0..rounds).flat_map(|round| (0..n).map(move |place| (round, place))).map(|(round, place)| draw(round, place)).collect()
+    }
+
+    #[test]
+    fn every_figure_of_two_rounds_by_hand() {
+        let rows = vec![row(0, 1.0), row(0, 3.0), row(1, 5.0), row(1, 7.0)];
+        let told = seen(rows, &[2.0, 1.0]);
+        assert_eq!(told.iter().map(|one| one.metric).collect::<Vec<_>>(), [Metric::E2e, Metric::OutputTps]);
+        assert_eq!((&told[0].rounds, &told[1].rounds), (&vec![Some(2.0), Some(6.0)], &vec![Some(10.0), Some(20.0)]));
+        // MSW 2, MSB 16, two requests a round: (16 − 2) / 2.
+        assert_eq!((told[0].between_sd, told[0].within_sd), (Some(7f64.sqrt()), Some(2f64.sqrt())));
+        assert_eq!((told[1].between_sd, told[1].within_sd, told[1].effective_n), (Some(50f64.sqrt()), None, None));
+        assert_eq!((told[0].over_rounds, told[0].over_time, told[0].n, told[0].effective_n), (None, None, 4, Some(4.0)));
+    }
+
+    #[test]
+    fn one_round_has_a_worth_and_no_repeats() {
+        let told = seen(waits(1, 500, 0.9, 0.0, 0.0, 1), &[1.0]);
+        assert_eq!(told.len(), 1);
+        assert!((10.0..60.0).contains(&told[0].few().unwrap()), "{told:?}");
+        assert_eq!((told[0].between_sd, told[0].rounds.len(), told[0].over_rounds), (None, 1, None));
+        assert!(seen(vec![Row::default()], &[1.0]).is_empty());
+    }
+
+    #[test]
+    fn rounds_that_drift_and_rounds_that_creep_are_told_apart() {
+        let drifting = &seen(waits(5, 300, 0.0, 0.5, 0.0, 2), &[1.0; 5])[0];
+        let change = drifting.drifts().unwrap();
+        assert!((change.p_value - 1.0 / 60.0).abs() < 1e-12 && (0.15..0.22).contains(&change.share), "{change:?}");
+        assert_eq!((drifting.creeps(), drifting.few()), (None, None));
+        let creeping = &seen(waits(3, 600, 0.3, 0.0, 2.0, 3), &[1.0; 3])[0];
+        let change = creeping.creeps().unwrap();
+        assert!(change.p_value < 1e-4 && (0.12..0.24).contains(&change.share), "{change:?}");
+        assert_eq!(creeping.drifts(), None);
+        let sample = Sample { rows: waits(3, 600, 0.3, 0.0, 2.0, 3), windows: vec![1.0; 3], ..Sample::default() };
+        assert_eq!(repeats(&sample, &Shape::Burst)[0].over_time, None, "all was due at once");
+    }
+
+    #[test]
+    fn what_stays_the_same_is_hardly_ever_told_to_change() {
+        for (phi, n, times) in [(0.0, 100, 200), (0.5, 200, 200), (0.9, 1600, 40)] {
+            let told: Vec<Repeat> = (0..times).map(|seed| seen(waits(5, n, phi, 0.0, 0.0, seed), &[1.0; 5]).remove(0)).collect();
+            let within = told.iter().filter(|one| one.over_time.is_some_and(|change| change.p_value <= Repeat::SURE.1)).count();
+            let between = told.iter().filter(|one| one.over_rounds.unwrap().p_value <= Repeat::SURE.0).count();
+            // Nominally 2 and 3 of 200; what is told must besides be a change of 2 %.
+            assert!(within <= 6 && between <= 8, "{within} and {between} of {times} at phi {phi}");
+            assert!(told.iter().filter(|one| one.over_time.is_some()).count() as u64 > times * 3 / 4, "the test is made");
+            let spread: f64 = told.iter().map(|one| one.between_sd.unwrap()).sum::<f64>() / times as f64;
+            let naive = (1.0 + phi) / (1.0 - phi) / f64::from(n);
+            assert!(spread < naive.sqrt(), "likeness of neighbours is not taken for rounds that differ: {spread}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The one table of column names and types of requests.parquet.
+
+use crate::error::FrameError;
+use llmscen_core::metric::{Metric, Per};
+use llmscen_core::units::Unit;
+use polars::prelude::{DataFrame, DataType};
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Flag,
+    U32,
+    U64,
+    F64,
+    U32List,
+    U64List,
+    F64List,
+}
+
+impl Kind {
+    pub(super) fn dtype(self) -> DataType {
+        match self {
+            Kind::Text => DataType::String,
+            Kind::Flag => DataType::Boolean,
+            Kind::U32 => DataType::UInt32,
+            Kind::U64 => DataType::UInt64,
+            Kind::F64 => DataType::Float64,
+            Kind::U32List => DataType::List(Box::new(DataType::UInt32)),
+            Kind::U64List => DataType::List(Box::new(DataType::UInt64)),
+            Kind::F64List => DataType::List(Box::new(DataType::Float64)),
+        }
+    }
+}
+
+macro_rules! columns {
+    ($($name:ident $text:literal $kind:ident;)*) => {
+        $(pub(super) const $name: &str = $text;)*
+        /// The raw facts, in the order of the file. Stamps are nanoseconds since the start of the case.
+        pub(super) const RAW: &[(&str, Kind)] = &[$(($text, Kind::$kind),)*];
+    };
+}
+
+columns! {
+    CASE_ID "case_id" Text;
+    SEQ "seq" U64;
+    TURN "turn" U32;
+    TURNS "turns" U32;
+    GROUP "group" Text;
+    ROUND "round" U32;
+    SHARD "shard" U32;
+    PHASE "phase" Text;
+    STATUS "status" U32;
+    MODEL "model" Text;
+    STREAMED "streamed" Flag;
+    INTENDED "intended_ns" U64;
+    SENT "sent_ns" U64;
+    LAST_SENT "last_sent_ns" U64;
+    HEADERS "headers_ns" U64;
+    FIRST_CHUNK "first_chunk_ns" U64;
+    FIRST_TOKEN "first_token_ns" U64;
+    LAST_TOKEN "last_token_ns" U64;
+    END "end_ns" U64;
+    TOKEN_EVENTS "token_events_ns" U64List;
+    TOKEN_CHOICES "token_choices" U32List;
+    TOKEN_WEIGHTS "token_weights" U32List;
+    REASONING_EVENTS "reasoning_events" U32;
+    READS "reads" U32;
+    BYTES_IN "bytes_in" U64;
+    BYTES_OUT "bytes_out" U64;
+    RECONNECTS "reconnects" U32;
+    ATTEMPTS "attempts" U32;
+    USAGE_PROMPT "usage_prompt" U64;
+    USAGE_OUTPUT "usage_output" U64;
+    USAGE_REASONING "usage_reasoning" U64;
+    USAGE_CACHED "usage_cached" U64;
+    COUNTED_PROMPT "counted_prompt" U64;
+    COUNTED_OUTPUT "counted_output" U64;
+    COUNTED_APPROXIMATE "counted_approximate" Flag;
+    ITEM_COUNT "item_count" U64;
+    SERVER_QUEUE "server_queue_ns" U64;
+    SERVER_LOAD "server_load_ns" U64;
+    SERVER_PREFILL "server_prefill_ns" U64;
+    SERVER_DECODE "server_decode_ns" U64;
+    SERVER_TOTAL "server_total_ns" U64;
+    MAX_TOKENS "max_tokens" U64;
+    RESPONSE_ID "response_id" Text;
+    REQUEST_ID "request_id" Text;
+    FINISH_REASON "finish_reason" Text;
+    OUTCOME "outcome" Text;
+    ERROR "error" Text;
+    ERROR_AT "error_at" Text;
+}
+
+/// Where the output token count comes from; derived.
+pub(super) const TOKEN_SOURCE: &str = "token_source";
+
+/// Choices with content in them; derived.
+pub(super) const CHOICES: &str = "choices";
+/// For each of them, its first token's time after `intended`; derived, null where there are fewer than two.
+pub(super) const CHOICE_TTFT: &str = "choice_ttft_ms";
+/// For each of them, its last token's time after `intended`; likewise.
+pub(super) const CHOICE_TTLT: &str = "choice_ttlt_ms";
+
+/// The derived columns that are no metrics.
+const DERIVED: [(&str, Kind); 4] =
+    [(TOKEN_SOURCE, Kind::Text), (CHOICES, Kind::U32), (CHOICE_TTFT, Kind::F64List), (CHOICE_TTLT, Kind::F64List)];
+
+/// The type of a metric's column; None where it has none.
+pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
+    match (metric.per(), metric.unit()) {
+        (Per::Case, _) => None,
+        (Per::Gap, _) => Some(Kind::F64List),
+        (Per::Request, Unit::Tokens) if metric != Metric::TokensPerEvent => Some(Kind::U64),
+        (Per::Request, _) => Some(Kind::F64),
+    }
+}
+
+/// Metrics that files of earlier versions lack. They follow from the raw facts, so such files stay readable.
+const LATER_METRICS: [Metric; 4] =
+    [Metric::TimeToFirstAnswer, Metric::EventsPerReply, Metric::OutputTpsPerRequest, Metric::TotalTpsPerRequest];
+
+/// Columns that files of earlier versions lack; those that are held are null then.
+pub(super) fn later() -> impl Iterator<Item = (&'static str, Kind)> {
+    let metrics = LATER_METRICS.into_iter().filter_map(|metric| Some((metric.column(), of_metric(metric)?)));
+    metrics.chain([(REASONING_EVENTS, Kind::U32)])
+}
+
+/// All columns: the raw facts, then what is derived from them.
+pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
+    let metrics = Metric::ALL.iter().filter_map(|&metric| of_metric(metric).map(|kind| (metric.column(), kind)));
+    RAW.iter().copied().chain(DERIVED).chain(metrics)
+}
+
+/// The frame's columns of the schema, in its order; others are left out.
+pub(super) fn checked(frame: &DataFrame) -> Result<DataFrame, FrameError> {
+    for (name, kind) in columns() {
+        let column = frame.column(name).map_err(|_| FrameError::Missing { column: name.into() })?;
+        if *column.dtype() != kind.dtype() {
+            let (expected, found) = (kind.dtype().to_string(), column.dtype().to_string());
+            return Err(FrameError::Shape { column: name.into(), expected, found });
+        }
+    }
+    Ok(frame.select(columns().map(|(name, _)| name))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_name_stands_twice() {
+        let names: Vec<_> = columns().map(|(name, _)| name).collect();
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
+        assert_eq!(
+            (names.first(), names.get(RAW.len()), names.last()),
+            (Some(&"case_id"), Some(&"token_source"), Some(&"server_total_ms"))
+        );
+    }
+
+    #[test]
+    fn token_counts_are_whole_numbers_and_gaps_are_lists() {
+        assert_eq!(of_metric(Metric::OutputTokens), Some(Kind::U64));
+        assert_eq!(of_metric(Metric::TokensPerEvent), Some(Kind::F64));
+        assert_eq!((of_metric(Metric::Itl), of_metric(Metric::OutputTps)), (Some(Kind::F64List), None));
+    }
+}

@@ -1,0 +1,165 @@
+//! The start of an open loop: its server is empty then, and no request waits as long as later ones do.
+//!
+//! MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69, 1997) discards so
+//! much of the start that the mean of the rest has the least standard error. Alone it also discards a first burst of slow
+//! requests, which belongs to the server; so the start goes only where it is clearly faster than the rest.
+
+use crate::facts::{self, Fact};
+use crate::table::Table;
+use llmscen_core::load::{Load, Shape, Warmup};
+use llmscen_core::plan::Case;
+use llmscen_core::report::Discarded;
+use llmscen_core::stats::moments::{mean, sd};
+use std::collections::HashSet;
+
+/// The phase of a row of the start of an open loop. It counts like one of the warm-up.
+pub(super) const SETTLING: &str = "settling";
+/// Requests of a batch.
+const BATCH: usize = 5;
+/// Fewer batches have no start.
+const LEAST: usize = 10;
+/// Standard errors by which the start must be faster than the rest.
+const CLEARLY: f64 = 3.0;
+
+impl Table {
+    /// The same with the start of every open loop marked that has one rate and no warm-up of its own. It depends on nothing but
+    /// the rows, marked ones among them: the table of a file comes to the same.
+    pub fn settled<'a>(mut self, cases: impl IntoIterator<Item = &'a Case>) -> Table {
+        let starts: Vec<u32> =
+            cases.into_iter().filter(|case| empties(&case.load)).flat_map(|case| self.starts(&case.id)).collect();
+        if !starts.is_empty() {
+            let marked: HashSet<u32> = starts.into_iter().collect();
+            let phase = |row: u32| match self.columns.phase.get(row as usize) {
+                _ if marked.contains(&row) => Some(SETTLING),
+                other => other.map(|word| &**word),
+            };
+            self.columns.phase = (0..self.columns.len() as u32).map(phase).collect();
+        }
+        self
+    }
+
+    /// Rows of the start of each round of a case.
+    fn starts(&self, case: &str) -> Vec<u32> {
+        let Ok(all) = facts::of(self, case) else { return Vec::new() };
+        all.chunk_by(|a, b| a.round() == b.round()).flat_map(start).collect()
+    }
+}
+
+/// Whether the load begins with an empty server and measures from its first request on.
+fn empties(load: &Load) -> bool {
+    matches!(load.shape, Shape::Open { .. }) && load.warmup == Warmup::Requests(0)
+}
+
+/// The rows of a round's start, by their latency in the order of their schedule: to the first token, or of the whole reply where
+/// none was streamed.
+fn start(round: &[Fact<'_>]) -> Vec<u32> {
+    let mut ok: Vec<&Fact<'_>> = round.iter().filter(|fact| fact.counted() && fact.ok()).collect();
+    ok.sort_by_key(|fact| (fact.intended(), fact.seq(), fact.turn()));
+    let streamed = ok.iter().any(|fact| fact.answered().is_some());
+    let latency = |fact: &&Fact<'_>| if streamed { fact.answered() } else { Some(fact.end()) }.map(|at| (fact.intended(), at));
+    let spans: Vec<(u64, u64)> = ok.iter().filter_map(latency).collect();
+    let values: Vec<f64> = spans.iter().map(|(from, to)| to.saturating_sub(*from) as f64 / 1e6).collect();
+    let Some((first, _)) = truncation(&values).and_then(|cut| spans.get(cut)) else { return Vec::new() };
+    round.iter().filter(|fact| fact.counted() && fact.intended() < *first).map(Fact::row_index).collect()
+}
+
+/// How many values of the start are to go; None where none are. At most half.
+pub fn truncation(values: &[f64]) -> Option<usize> {
+    let batches: Vec<f64> = values.chunks_exact(BATCH).filter_map(mean).collect();
+    if batches.len() < LEAST {
+        return None;
+    }
+    // From the end: sums over ever more batches.
+    let (mut sum, mut squares, mut best) = (0.0, 0.0, (f64::INFINITY, 0));
+    for (cut, value) in batches.iter().enumerate().rev() {
+        (sum, squares) = (sum + value, squares + value * value);
+        let n = (batches.len() - cut) as f64;
+        let error = (squares - sum * sum / n).max(0.0) / (n * n);
+        if cut <= batches.len() / 2 && error <= best.0 {
+            best = (error, cut);
+        }
+    }
+    let (early, late) = batches.split_at(best.1);
+    let (early_mean, late_mean, spread) = (mean(early)?, mean(late)?, sd(late)?);
+    let clear = early_mean < late_mean - CLEARLY * spread / (early.len() as f64).sqrt();
+    clear.then_some(best.1 * BATCH)
+}
+
+/// What of a case was discarded as its start; None where nothing was.
+pub fn discarded(table: &Table, case: &str) -> Option<Discarded> {
+    let all = facts::of(table, case).ok()?;
+    let of_round = |round: &[Fact<'_>]| {
+        let settling = || round.iter().filter(|fact| fact.settling());
+        let from = settling().map(|fact| fact.intended()).min()?;
+        let until = round.iter().filter(|fact| fact.measured()).map(|fact| fact.intended()).min()?;
+        Some((settling().count() as u64, until.saturating_sub(from) as f64 / 1e9))
+    };
+    let rounds: Vec<(u64, f64)> = all.chunk_by(|a, b| a.round() == b.round()).filter_map(of_round).collect();
+    let sum = Discarded { requests: rounds.iter().map(|own| own.0).sum(), seconds: rounds.iter().map(|own| own.1).sum() };
+    (sum.requests > 0).then_some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CaseFacts;
+    use crate::fixture::{case, stream, table, warmup};
+    use crate::sample::sample;
+    use llmscen_core::load::Arrival;
+    use llmscen_core::metric::Metric;
+    use llmscen_core::outcome::Outcome;
+
+    /// A request every 10 ms, of which the first so many wait less.
+    fn rows(n: u64, start: u64) -> Vec<Outcome> {
+        let wait = |k: u64| if k < start { 20 } else { 100 } + k * 7 % 5;
+        (0..n).map(|k| stream(k, k * 10, &[k * 10 + wait(k), k * 10 + 300])).collect()
+    }
+
+    fn open() -> Case {
+        case(Shape::Open { rate: 100.0, arrival: Arrival::Constant })
+    }
+
+    fn start_of(table: Table, case: &Case) -> Option<(u64, f64)> {
+        let table = table.settled([case]).settled([case]);
+        discarded(&table, "a").map(|own| (own.requests, own.seconds))
+    }
+
+    #[test]
+    fn the_fast_start_of_an_open_loop_counts_like_warm_up() {
+        let own = open();
+        let table = table("a", &rows(200, 30)).settled([&own]);
+        let seen = sample(&table, &CaseFacts { case: &own, parts: &[], until: None }).unwrap();
+        assert_eq!((seen.counts.scheduled, seen.counts.warmup, seen.rows.len()), (170, 30, 170));
+        assert!(seen.distributions[&Metric::Ttft].min >= 100.0 && (seen.scalars[&Metric::RateOffered] - 100.0).abs() < 1e-9);
+        assert_eq!(discarded(&table, "a"), Some(Discarded { requests: 30, seconds: 0.3 }));
+    }
+
+    #[test]
+    fn marking_twice_marks_no_more_and_at_most_half_goes() {
+        assert_eq!(start_of(table("a", &rows(200, 30)), &open()), Some((30, 0.3)));
+        assert_eq!(start_of(table("a", &rows(200, 150)), &open()), None, "what is left would be as slow as what goes");
+    }
+
+    #[test]
+    fn a_slow_start_noise_and_loads_that_are_told_when_to_measure_lose_nothing() {
+        let slow: Vec<Outcome> =
+            (0..200).map(|k| stream(k, k * 10, &[k * 10 + if k < 30 { 100 } else { 20 } + k * 7 % 5])).collect();
+        assert_eq!(start_of(table("a", &slow), &open()), None);
+        assert_eq!(start_of(table("a", &rows(200, 0)), &open()), None);
+        assert_eq!(start_of(table("a", &rows(49, 10)), &open()), None, "fewer than ten batches");
+        assert_eq!(start_of(table("a", &rows(200, 30)), &case(Shape::Closed { users: 4 })), None);
+        let mut stated = open();
+        stated.load.warmup = Warmup::Requests(1);
+        let mut all = rows(200, 30);
+        all[0] = warmup(all[0].clone());
+        assert_eq!(start_of(table("a", &all), &stated), None);
+    }
+
+    #[test]
+    fn the_truncation_of_a_known_series() {
+        // Ten batches of 1, thirty of 9 and 11 in turn: the least error is at the step.
+        let values: Vec<f64> =
+            (0..200).map(|k| if k < 50 { 1.0 } else { 10.0 + if k / 5 % 2 == 0 { 1.0 } else { -1.0 } }).collect();
+        assert_eq!(truncation(&values), Some(50));
+    }
+}

@@ -1,0 +1,48 @@
+use crate::clock::Clock;
+use crate::http::{Http, Setting};
+use crate::route::Route;
+use llmscen_core::api::Api;
+use llmscen_core::call::Call;
+use llmscen_core::outcome::Phase;
+use llmscen_core::target::{Place, Target, Timeouts};
+use llmscen_core::units::Nanos;
+use llmscen_protocols::protocol;
+use std::time::Instant;
+
+/// An engine for a chat target at this URL.
+pub fn engine(url: &str) -> Http {
+    let limit = Nanos::from_millis(5000);
+    let target = Target {
+        api: Api::OpenaiChat,
+        place: Place::Url(String::new()),
+        models: Vec::new(),
+        api_key: None,
+        headers: Default::default(),
+        request_id: None,
+        timeouts: Timeouts { connect: limit, read: limit, total: limit },
+        tls: Default::default(),
+        pool: Default::default(),
+        version: Default::default(),
+        compression: Default::default(),
+        gpus: None,
+        server: None,
+        metrics: None,
+        hardware: None,
+        of_scenario: Default::default(),
+    };
+    let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
+    let protocol = protocol(Api::OpenaiChat, None).unwrap();
+    let clock = Clock::starting(Instant::now());
+    let (gauges, manners) = Default::default();
+    let setting = Setting { clock, gauges, protocol, keep_text: false, keep_bodies: false, manners };
+    Http::new(&target, &route, setting).unwrap()
+}
+
+/// Ten thousand streams wait at a time: what each holds beside its socket is this future.
+#[test]
+fn a_call_in_flight_takes_less_than_5_kib() {
+    let http = engine("http://h/v1");
+    let call = http.call(Call::default(), Nanos::ZERO, Phase::Measured, std::future::pending());
+    let size = std::mem::size_of_val(&call);
+    assert!((1000..5120).contains(&size), "{size} bytes");
+}

@@ -1,0 +1,123 @@
+//! What a lane tells the live display: counters that only it writes and anyone may read.
+
+use crate::stalls::Stalls;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Running totals of one lane.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    started: AtomicU64,
+    finished: AtomicU64,
+    events: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    unstreamed: AtomicU64,
+    absurd: Mutex<Option<Absurd>>,
+    /// When the lane stood still.
+    pub stalls: Stalls,
+}
+
+/// Replies whose counts cannot be true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absurd {
+    /// How many.
+    pub replies: u64,
+    /// What the server reported in one of them.
+    pub example: String,
+}
+
+impl Absurd {
+    /// Those of two lanes, or of two rounds.
+    pub fn joined(one: Option<Absurd>, other: Option<Absurd>) -> Option<Absurd> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(Absurd { replies: one.replies + other.replies, ..one }),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+/// The gauges at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Requests sent so far.
+    pub started: u64,
+    /// Token events so far.
+    pub events: u64,
+    /// Body bytes received so far.
+    pub bytes_in: u64,
+    /// Body bytes sent so far.
+    pub bytes_out: u64,
+    /// Replies so far that were not streamed although a stream was asked for.
+    pub unstreamed: u64,
+}
+
+impl Gauges {
+    /// A request leaves.
+    pub fn start(&self, bytes: u64) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A request is over.
+    pub fn finish(&self) {
+        self.finished.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A reply was good, and not streamed although a stream was asked for.
+    pub fn ignore_stream(&self) {
+        self.unstreamed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A reply had counts that cannot be true.
+    pub fn disbelieve(&self, example: String) {
+        let mut absurd = self.absurd.lock().unwrap_or_else(PoisonError::into_inner);
+        *absurd = Absurd::joined(absurd.take(), Some(Absurd { replies: 1, example }));
+    }
+
+    /// The replies so far whose counts cannot be true.
+    pub fn absurd(&self) -> Option<Absurd> {
+        self.absurd.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Bytes arrived, and so many token events in them.
+    pub fn receive(&self, bytes: u64, events: u64) {
+        self.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+        if events > 0 {
+            self.events.fetch_add(events, Ordering::Relaxed);
+        }
+    }
+
+    /// The totals now, added to those of other lanes.
+    pub fn add_to(&self, sum: Reading) -> Reading {
+        let finished = self.finished.load(Ordering::Relaxed);
+        let started = self.started.load(Ordering::Relaxed);
+        Reading {
+            in_flight: sum.in_flight + started.saturating_sub(finished),
+            started: sum.started + started,
+            events: sum.events + self.events.load(Ordering::Relaxed),
+            bytes_in: sum.bytes_in + self.bytes_in.load(Ordering::Relaxed),
+            bytes_out: sum.bytes_out + self.bytes_out.load(Ordering::Relaxed),
+            unstreamed: sum.unstreamed + self.unstreamed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_add_up() {
+        let (one, two) = (Gauges::default(), Gauges::default());
+        one.start(10);
+        one.receive(100, 2);
+        two.start(5);
+        two.start(5);
+        two.finish();
+        let sum = two.add_to(one.add_to(Reading::default()));
+        assert_eq!(sum, Reading { in_flight: 2, started: 3, events: 2, bytes_in: 100, bytes_out: 20, unstreamed: 0 });
+    }
+}

@@ -1,0 +1,28 @@
+//! Sends calls and stamps what comes back.
+//!
+//! The timed path stands on the connection, not on a client with a pool of its own: only there can the instant of each
+//! socket read be seen, before any parsing. HTTP/1.1 is spoken here (`http1`); HTTP/2 is hyper's.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod address;
+pub mod clock;
+mod coding;
+pub mod copy;
+pub mod dial;
+pub mod error;
+pub mod exchange;
+pub mod gauges;
+mod headers;
+pub mod http;
+pub mod http1;
+pub mod manners;
+mod models;
+pub mod pool;
+pub mod proxy;
+pub mod redact;
+pub mod route;
+pub mod server;
+pub mod stalls;
+pub mod stamp;
+pub mod tls;

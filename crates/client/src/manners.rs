@@ -1,0 +1,133 @@
+//! How a request behaves besides being sent: the id it carries, and when it is tried once more.
+
+use llmscen_core::call::Call;
+use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::request::Retry;
+use llmscen_core::schedule::backoff::doubling;
+use llmscen_core::seed::Seed;
+use llmscen_core::units::Nanos;
+use std::time::{Duration, SystemTime};
+
+/// What the requests of one round of a case do besides being sent.
+#[derive(Clone, Debug)]
+pub struct Manners {
+    /// What is tried once more, by the entry of the case's mix; without one there is a single one.
+    pub retry: Vec<Option<Retry>>,
+    /// The round's seed.
+    pub seed: Seed,
+    /// What the ids of the round begin with.
+    pub stem: String,
+}
+
+impl Default for Manners {
+    /// Nothing is tried twice.
+    fn default() -> Manners {
+        Manners { retry: Vec::new(), seed: Seed(0), stem: String::new() }
+    }
+}
+
+impl Manners {
+    /// The id of a call's attempt, from 0. The same plan, case, round, request and attempt have the same one.
+    pub(super) fn id(&self, call: &Call, attempt: u32) -> String {
+        let first = format!("{}-{}-{}", self.stem, call.seq, call.turn);
+        if attempt == 0 { first } else { format!("{first}-{attempt}") }
+    }
+
+    /// How long to wait before a call is tried once more, after so many attempts of which the last one failed with this
+    /// status and no content; None: it is not.
+    pub(super) fn pause(&self, call: &Call, attempts: u32, status: Option<u16>, failed: &Failed) -> Option<Nanos> {
+        let own = self.retry.get(call.entry)?.as_ref();
+        let retry = own.filter(|retry| attempts <= retry.max && covers(retry, status, failed.failure.kind))?;
+        let asked = failed.retry_after.filter(|_| retry.honor);
+        Some(asked.unwrap_or_else(|| self.backoff(retry.wait, call, attempts)))
+    }
+
+    fn backoff(&self, wait: Nanos, call: &Call, attempts: u32) -> Nanos {
+        let seed = self.seed.child("retry").child(call.seq).child(u64::from(call.turn)).child(u64::from(attempts));
+        doubling(wait, Nanos(u64::MAX), attempts, seed)
+    }
+}
+
+/// An attempt that failed.
+pub(super) struct Failed<'a> {
+    pub failure: &'a Failure,
+    pub retry_after: Option<Nanos>,
+}
+
+fn covers(retry: &Retry, status: Option<u16>, kind: FailureKind) -> bool {
+    let by_status = status.is_some_and(|status| kind == FailureKind::of_status(status) && retry.statuses.contains(&status));
+    by_status || retry.kinds.contains(&kind)
+}
+
+/// The wait that a `Retry-After` asks for at `now`: seconds, or a date in any form that RFC 9110 (10.2.3, 5.6.7) allows. A
+/// date that is past asks for none.
+pub(super) fn retry_after(value: &str, now: SystemTime) -> Option<Nanos> {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(value.parse().unwrap_or(u64::from(u32::MAX))).into());
+    }
+    let at = httpdate::parse_http_date(value).ok()?;
+    Some(at.duration_since(now).unwrap_or_default().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manners(honor: bool) -> Manners {
+        let kinds = vec![FailureKind::Connect];
+        let retry = Retry { statuses: vec![429, 503], kinds, honor, max: 2, wait: Nanos::from_millis(100) };
+        Manners { retry: vec![Some(retry)], seed: Seed(7), stem: "ab-0-1".into() }
+    }
+
+    fn pause(manners: &Manners, attempts: u32, status: Option<u16>, kind: FailureKind) -> Option<f64> {
+        let (failure, retry_after) = (Failure::new(kind, ""), Some(Nanos::from_millis(3000)));
+        let pause = manners.pause(&Call::default(), attempts, status, &Failed { failure: &failure, retry_after });
+        pause.map(Nanos::millis)
+    }
+
+    #[test]
+    fn what_the_scenario_names_is_tried_again_and_nothing_else() {
+        let asked = |status, kind| pause(&manners(true), 1, status, kind);
+        assert_eq!(asked(Some(429), FailureKind::Http429), Some(3000.0));
+        assert_eq!(asked(Some(503), FailureKind::Http5xx), Some(3000.0));
+        assert_eq!(asked(None, FailureKind::Connect), Some(3000.0));
+        assert_eq!(asked(Some(500), FailureKind::Http5xx), None);
+        assert_eq!(asked(Some(503), FailureKind::TimeoutTotal), None);
+        assert_eq!(pause(&Manners::default(), 1, Some(429), FailureKind::Http429), None);
+        let max = |attempts| pause(&manners(true), attempts, Some(429), FailureKind::Http429).is_some();
+        assert_eq!([1, 2, 3].map(max), [true, true, false]);
+    }
+
+    #[test]
+    fn waits_double_and_belong_to_their_attempt() {
+        let own = manners(false);
+        let wait = |seq, attempts| own.backoff(Nanos(1000), &Call { seq, ..Call::default() }, attempts).0;
+        for seq in 0..100 {
+            assert!((500..=1000).contains(&wait(seq, 1)) && (2000..=4000).contains(&wait(seq, 3)));
+        }
+        assert_eq!(wait(5, 1), wait(5, 1));
+        assert!((0..100).any(|seq| wait(seq, 1) != wait(seq + 1, 1)));
+        assert!(wait(0, 200) >= u64::MAX / 2, "no overflow");
+        assert!(pause(&own, 1, Some(429), FailureKind::Http429).unwrap() <= 100.0);
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        // The example of RFC 9110, section 5.6.7, in its three forms: 784111777 seconds after 1970.
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
+        let read = |value| retry_after(value, now).map(Nanos::secs);
+        assert_eq!([read("120"), read(" 0 "), read("-1"), read("soon"), read("")], [Some(120.0), Some(0.0), None, None, None]);
+        for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+            assert_eq!(read(date), Some(7.0), "{date}");
+        }
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:00 GMT"), Some(0.0));
+        assert!(read("99999999999999999999999").unwrap() >= 4e9);
+    }
+
+    #[test]
+    fn ids_are_told_apart_by_request_turn_and_attempt() {
+        let call = Call { seq: 12, turn: 3, ..Call::default() };
+        assert_eq!([0, 2].map(|attempt| manners(true).id(&call, attempt)), ["ab-0-1-12-3", "ab-0-1-12-3-2"]);
+    }
+}

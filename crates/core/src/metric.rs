@@ -1,0 +1,282 @@
+//! The metrics: one table of what exists, in which unit, over what, and which way is better.
+
+use crate::units::Unit;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Over what a metric is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Per {
+    /// A value per request: it has a distribution, and a limit needs a statistic (`.p99`).
+    Request,
+    /// Many values per request, pooled: likewise.
+    Gap,
+    /// One value per case: a limit stands on it alone.
+    Case,
+}
+
+/// What a case must do for the metric to exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// Streamed responses.
+    Stream,
+    /// `target.gpus`.
+    Gpus,
+    /// An open loop.
+    OpenLoop,
+    /// A stream of reasoning and an answer.
+    Reasoning,
+    /// Conversations.
+    Turns,
+    /// Requests that hold several inputs.
+    Items,
+    /// A server that reports its own times.
+    ServerTimes,
+    /// `target.server`.
+    ManagedServer,
+    /// GPUs that tell their power.
+    Power,
+    /// `target.hardware`.
+    Hardware,
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $column:literal $unit:ident $per:ident $needs:ident $higher:literal;)*) => {
+        /// A metric, by its name in SLOs, columns and reports.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Metric { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
+
+        impl Metric {
+            /// Every metric, in the order of the tables.
+            pub const ALL: &[Metric] = &[$(Metric::$variant,)*];
+
+            /// Its name in an SLO: `ttft`.
+            pub fn name(self) -> &'static str { match self { $(Metric::$variant => $name,)* } }
+
+            /// Its name in tables and results: `ttft_ms`.
+            pub fn column(self) -> &'static str { match self { $(Metric::$variant => $column,)* } }
+
+            /// Its unit.
+            pub fn unit(self) -> Unit { match self { $(Metric::$variant => Unit::$unit,)* } }
+
+            /// Over what it is taken.
+            pub fn per(self) -> Per { match self { $(Metric::$variant => Per::$per,)* } }
+
+            /// What it takes to exist.
+            pub fn needs(self) -> Needs { match self { $(Metric::$variant => Needs::$needs,)* } }
+
+            /// Whether more of it is better, so that its bad tail is the low one.
+            pub fn higher_is_better(self) -> bool { match self { $(Metric::$variant => $higher,)* } }
+        }
+    };
+}
+
+metrics! {
+    /// first_token − intended.
+    Ttft "ttft" "ttft_ms" Millis Request Stream false;
+    /// first_token − sent.
+    TtftService "ttft_service" "ttft_service_ms" Millis Request Stream false;
+    /// The first token that is not reasoning − intended, where there is reasoning.
+    TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning false;
+    /// first_chunk − sent.
+    Ttfc "ttfc" "ttfc_ms" Millis Request Nothing false;
+    /// Gaps between successive token events.
+    Itl "itl" "itl_ms" Millis Gap Stream false;
+    /// output_tokens / number of token events.
+    TokensPerEvent "tokens_per_event" "tokens_per_event" Tokens Request Stream false;
+    /// Token events of one reply.
+    EventsPerReply "events_per_reply" "events_per_reply" Count Request Stream true;
+    /// (last_token − first_token) / (output_tokens − 1).
+    Tpot "tpot" "tpot_ms" Millis Request Stream false;
+    /// e2e / output_tokens.
+    Ntpot "ntpot" "ntpot_ms" Millis Request Nothing false;
+    /// end − intended.
+    E2e "e2e" "e2e_ms" Millis Request Nothing false;
+    /// end − sent.
+    E2eService "e2e_service" "e2e_service_ms" Millis Request Nothing false;
+    /// sent − intended.
+    ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing false;
+    /// Tokens of the prompt.
+    PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing true;
+    /// Tokens generated.
+    OutputTokens "output_tokens" "output_tokens" Tokens Request Nothing true;
+    /// Reasoning tokens among them.
+    ReasoningTokens "reasoning_tokens" "reasoning_tokens" Tokens Request Nothing true;
+    /// Prompt tokens from the server's cache.
+    CachedTokens "cached_tokens" "cached_tokens" Tokens Request Nothing true;
+    /// prompt_tokens / ttft_service.
+    PrefillTps "prefill_tps" "prefill_tps" TokensPerSecond Request Stream true;
+    /// 1000 / tpot_ms.
+    DecodeTps "decode_tps" "decode_tps" TokensPerSecond Request Stream true;
+    /// output_tokens / e2e.
+    OutputTpsPerRequest "output_tps_per_request" "output_tps_per_request" TokensPerSecond Request Nothing true;
+    /// (prompt_tokens + output_tokens) / e2e.
+    TotalTpsPerRequest "total_tps_per_request" "total_tps_per_request" TokensPerSecond Request Nothing true;
+    /// ttft_ms / prompt_tokens.
+    TtftPerPromptToken "ttft_per_prompt_token" "ttft_ms_per_prompt_token" Millis Request Stream false;
+    /// ttft of the first turn of a conversation.
+    TtftFirstTurn "ttft_first_turn" "ttft_first_turn_ms" Millis Request Turns false;
+    /// ttft of the turns after it.
+    TtftLaterTurns "ttft_later_turns" "ttft_later_turns_ms" Millis Request Turns false;
+    /// Inputs of a request: texts embedded, documents ranked.
+    Items "items" "items" Count Request Items true;
+    /// The server's own word: waiting before the request was worked on.
+    ServerQueue "server_queue" "server_queue_ms" Millis Request ServerTimes false;
+    /// The server's own word: loading the model.
+    ServerLoad "server_load" "server_load_ms" Millis Request ServerTimes false;
+    /// The server's own word: working on the prompt.
+    ServerPrefill "server_prefill" "server_prefill_ms" Millis Request ServerTimes false;
+    /// The server's own word: generating.
+    ServerDecode "server_decode" "server_decode_ms" Millis Request ServerTimes false;
+    /// The server's own word: all of it.
+    ServerTotal "server_total" "server_total_ms" Millis Request ServerTimes false;
+    /// Ok requests that ended in the throughput window / its length.
+    RequestThroughput "request_throughput" "request_throughput" RequestsPerSecond Case Nothing true;
+    /// Inputs of ok requests that ended in the throughput window / its length.
+    ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items true;
+    /// Sessions of which every turn succeeded, and that ended in the throughput window / its length.
+    SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns true;
+    /// Output tokens of ok requests that arrived in the throughput window / its length.
+    OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing true;
+    /// Prompt and output tokens of ok requests that arrived in the throughput window / its length.
+    TotalTps "total_tps" "total_tps" TokensPerSecond Case Nothing true;
+    /// Mean over ok requests of output_tokens / e2e.
+    OutputTpsPerUser "output_tps_per_user" "output_tps_per_user" TokensPerSecond Case Nothing true;
+    /// output_tps / target.gpus.
+    OutputTpsPerGpu "output_tps_per_gpu" "output_tps_per_gpu" TokensPerSecond Case Gpus true;
+    /// Output tokens that arrived while in-flight stood at 90 % of its plateau or more, over that time.
+    OutputTpsSteady "output_tps_steady" "output_tps_steady" TokensPerSecond Case Stream true;
+    /// Requests in flight, time-weighted mean over the window.
+    ConcurrencyMean "concurrency_mean" "concurrency_mean" Count Case Nothing true;
+    /// Requests in flight at the most.
+    ConcurrencyMax "concurrency_max" "concurrency_max" Count Case Nothing true;
+    /// Arrivals per second that the plan asked for.
+    RateOffered "rate_offered" "rate_offered" RequestsPerSecond Case OpenLoop true;
+    /// Requests per second that were sent.
+    RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing true;
+    /// (scheduled − ok) / scheduled.
+    ErrorRate "error_rate" "error_rate" Share Case Nothing false;
+    /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
+    GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing true;
+    /// From the start of the managed server's process until it was ready; the mean of its starts.
+    Startup "startup" "startup_s" Seconds Case ManagedServer false;
+    /// Energy of the GPUs over the measured windows / output tokens of ok requests.
+    EnergyPerToken "energy_per_token" "energy_per_token_j" Joules Case Power false;
+    /// 2 × parameters × tokens per second / (peak_flops × gpus).
+    Mfu "mfu" "mfu" Share Case Hardware true;
+    /// Bytes of weights and KV cache read per second / (peak_bandwidth × gpus).
+    Mbu "mbu" "mbu" Share Case Hardware true;
+    /// Length of the measured window.
+    Window "window" "window_s" Seconds Case Nothing true;
+    /// Length of the window that throughputs are over: without the start and the drain.
+    ThroughputWindow "throughput_window" "throughput_window_s" Seconds Case Nothing true;
+    /// All ok requests / the measured window, its drain included.
+    RequestThroughputWithDrain "request_throughput_with_drain" "request_throughput_with_drain" RequestsPerSecond Case Nothing true;
+    /// Output tokens of all ok requests / the measured window, its drain included.
+    OutputTpsWithDrain "output_tps_with_drain" "output_tps_with_drain" TokensPerSecond Case Nothing true;
+    /// Prompt and output tokens of all ok requests / the measured window, its drain included.
+    TotalTpsWithDrain "total_tps_with_drain" "total_tps_with_drain" TokensPerSecond Case Nothing true;
+}
+
+impl Metric {
+    /// Throughputs over the time of sending, without the drain.
+    pub const WINDOWED: [Metric; 7] = [
+        Metric::RequestThroughput,
+        Metric::ItemThroughput,
+        Metric::SessionThroughput,
+        Metric::OutputTps,
+        Metric::TotalTps,
+        Metric::OutputTpsPerGpu,
+        Metric::GoodputRate,
+    ];
+
+    /// The metric of that SLO name.
+    pub fn parse(name: &str) -> Option<Metric> {
+        Metric::ALL.iter().copied().find(|metric| metric.name() == name)
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A statistic of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Stat {
+    /// Quantile by nearest rank; the share as 0..=1, so `p99.9` is 0.999.
+    Quantile(f64),
+    /// Arithmetic mean.
+    Mean,
+    /// Least.
+    Min,
+    /// Greatest.
+    Max,
+    /// Number of values.
+    Count,
+    /// Sample standard deviation.
+    Sd,
+}
+
+impl Stat {
+    /// The statistic of that name: `p50`, `p99.9`, `mean`, `min`, `max`, `count`, `sd`.
+    pub fn parse(name: &str) -> Option<Stat> {
+        match name {
+            "mean" => Some(Stat::Mean),
+            "min" => Some(Stat::Min),
+            "max" => Some(Stat::Max),
+            "count" => Some(Stat::Count),
+            "sd" => Some(Stat::Sd),
+            _ => {
+                let digits = name.strip_prefix('p')?;
+                // The decimal point is moved in the text: 99.9 / 100 is not 0.999, and a rank would be one too far.
+                let plain =
+                    digits.starts_with(|c: char| c.is_ascii_digit()) && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
+                let share: f64 = format!("{digits}e-2").parse().ok().filter(|_| plain)?;
+                (share <= 1.0).then_some(Stat::Quantile(share))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stat::Quantile(share) => write!(f, "p{}", (share * 1e8).round() / 1e6),
+            Stat::Mean => f.write_str("mean"),
+            Stat::Min => f.write_str("min"),
+            Stat::Max => f.write_str("max"),
+            Stat::Count => f.write_str("count"),
+            Stat::Sd => f.write_str("sd"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_and_columns_are_unique_and_parse_back() {
+        let names: HashSet<_> = Metric::ALL.iter().map(|m| m.name()).collect();
+        let columns: HashSet<_> = Metric::ALL.iter().map(|m| m.column()).collect();
+        assert_eq!((names.len(), columns.len()), (Metric::ALL.len(), Metric::ALL.len()));
+        for &metric in Metric::ALL {
+            assert_eq!(Metric::parse(metric.name()), Some(metric));
+        }
+    }
+
+    #[test]
+    fn statistics_print_and_reparse_equal() {
+        for name in ["p0", "p50", "p99", "p99.9", "p100", "mean", "min", "max", "count", "sd"] {
+            assert_eq!(Stat::parse(name).unwrap().to_string(), name);
+        }
+        for bad in ["p101", "p", "p-1", "p+5", "pnan", "pinf", "p1e1", "median", ""] {
+            assert_eq!(Stat::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Strikes secrets from text before it is kept or shown.
+
+use crate::target::{Place, Secret, Target};
+use crate::url_secrets::in_url;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// What is written in place of a secret.
+pub const REDACTED: &str = "[redacted]";
+/// A value that nothing but its origin makes a secret is struck from this length on.
+pub const DISTINCT: usize = 8;
+/// A single lower-case word is innocent up to this length.
+const LONGEST_WORD: usize = 15;
+
+/// Whether striking a value from any text leaves innocent text alone: `8`, `true`, `thinking` and `qwen2.5` are not distinct.
+pub fn is_distinct(text: &str) -> bool {
+    let word = text.len() <= LONGEST_WORD && text.chars().all(|c| c.is_ascii_lowercase());
+    text.len() >= DISTINCT && !word
+}
+
+/// Secrets shorter than this are not looked for: they would strike innocent text.
+pub const SHORTEST: usize = 4;
+/// The same for values that are secrets only by their origin.
+const SHORTEST_BY_ORIGIN: usize = 8;
+
+/// Knows secrets, and every spelling of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redactor {
+    pub(crate) secrets: Vec<Hidden>,
+}
+
+/// A text that must not be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    secret: Secret,
+    /// Bytes of its beginning that are taken for it where the text was cut.
+    shortest: usize,
+}
+
+impl Redactor {
+    /// A redactor of this target's key, header values, what its URLs hide, and the secrets of the whole scenario. A value such
+    /// as `Bearer sk-1` hides its last word too.
+    pub fn of(target: &Target) -> Redactor {
+        let words = target.secrets().flat_map(|secret| whole_and_last(secret.expose()));
+        let url = match &target.place {
+            Place::Url(url) => Some(url.as_str()),
+            Place::Simulator { .. } | Place::Local(_) => None,
+        };
+        let urls = url.into_iter().chain(target.metrics.as_ref().map(|page| page.url.as_str()));
+        let in_urls: Vec<String> = urls.flat_map(in_url).collect();
+        let words = words.chain(in_urls.iter().map(String::as_str));
+        let of_scenario = target.of_scenario.iter().map(Secret::expose);
+        Redactor::of_texts(words, SHORTEST).with(of_scenario, SHORTEST_BY_ORIGIN)
+    }
+
+    /// The same, and the values of a call's own headers.
+    pub fn and(&self, own: &[(String, String)]) -> Redactor {
+        if own.is_empty() {
+            return self.clone();
+        }
+        self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST_BY_ORIGIN)
+    }
+
+    /// The same, and the values of a command's own flags.
+    pub fn behind(&self, flags: &[(String, String)]) -> Redactor {
+        self.clone().with(flags.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST)
+    }
+
+    /// A redactor of these secrets; shorter ones than `shortest` are left out.
+    pub fn of_texts<'a>(texts: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
+        Redactor::default().with(texts, shortest)
+    }
+
+    /// The same with further secrets. The longest come first, so that none leaves a part of another.
+    pub fn with<'a>(self, texts: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
+        let spelled: BTreeSet<String> = texts.filter(|text| text.len() >= shortest).flat_map(spellings).collect();
+        self.and_spelled(spelled.into_iter().map(|text| (text, shortest)))
+    }
+
+    /// The secrets of both.
+    pub fn joined(mut self, other: Redactor) -> Redactor {
+        self.secrets.extend(other.secrets);
+        self.and_spelled(std::iter::empty())
+    }
+
+    /// The same, and every secret as `spell` writes it.
+    pub fn spelled(self, spell: impl Fn(&str) -> String) -> Redactor {
+        let more: Vec<_> = self.secrets.iter().map(|own| (spell(own.secret.expose()), own.shortest)).collect();
+        self.and_spelled(more.into_iter())
+    }
+
+    fn and_spelled(mut self, words: impl Iterator<Item = (String, usize)>) -> Redactor {
+        let words = words.filter(|(word, shortest)| word.len() >= *shortest);
+        self.secrets.extend(words.map(|(word, shortest)| Hidden { secret: Secret::new(word), shortest }));
+        self.secrets.sort_by(|a, b| {
+            let (one, other) = (a.secret.expose(), b.secret.expose());
+            other.len().cmp(&one.len()).then_with(|| one.cmp(other)).then(a.shortest.cmp(&b.shortest))
+        });
+        self.secrets.dedup_by(|later, first| later.secret == first.secret);
+        self
+    }
+
+    /// The text without the secrets, nor the beginning of one where the text was cut inside it.
+    pub fn clean(&self, text: &str) -> String {
+        let clean = self.secrets.iter().fold(text.to_owned(), |text, hidden| hidden.strike(text));
+        match self.secrets.iter().filter_map(|hidden| hidden.cut_at_the_end(&clean)).min() {
+            Some(start) => clean[..start].to_owned() + REDACTED,
+            None => clean,
+        }
+    }
+
+    /// A value without the secrets, of which a text is not known to be cut.
+    pub fn strike(&self, text: String) -> String {
+        self.secrets.iter().fold(text, |text, hidden| hidden.strike(text))
+    }
+
+    /// Data without the secrets in any of its texts.
+    pub fn clean_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
+        let Some(text) = serde_json::to_string(&data).ok().filter(|_| !self.secrets.is_empty()) else { return data };
+        let clean = self.clean_json(&text);
+        match serde_json::from_str(&clean) {
+            _ if clean == text => data,
+            Ok(clean) => clean,
+            // A secret that is also a fixed word of the data, such as the name of a verdict, stays; all others go.
+            Err(_) => self.secrets.iter().fold(data, |data, hidden| hidden.strike_all(data)),
+        }
+    }
+
+    /// A JSON text without the secrets in its string values: numbers, keys and punctuation stay, so that it can still be read.
+    pub fn clean_json(&self, text: &str) -> String {
+        if self.secrets.is_empty() {
+            return text.to_owned();
+        }
+        let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+        while let Some(open) = rest.find('"') {
+            let (before, string) = rest.split_at(open + 1);
+            let (inside, after) = string.split_at(end_of_string(string));
+            let key = after.strip_prefix('"').unwrap_or_default().trim_start().starts_with(':');
+            out += before;
+            out += &if key { inside.to_owned() } else { self.strike(inside.to_owned()) };
+            let quote = after.len().min(1);
+            out += &after[..quote];
+            rest = &after[quote..];
+        }
+        out + rest
+    }
+
+    /// A file's text without the secrets, by the end of its name; None where it holds none of them, or is not text.
+    pub fn clean_file(&self, name: &str, bytes: &[u8]) -> Option<String> {
+        let end = name.rsplit('.').next().unwrap_or_default();
+        let text = std::str::from_utf8(bytes).ok().filter(|_| !self.secrets.is_empty())?;
+        let clean = match end {
+            "json" | "jsonl" => self.clean_json(text),
+            "md" | "html" | "csv" | "tsv" | "xml" | "svg" | "txt" | "log" | "hlog" => self.strike(text.to_owned()),
+            _ => return None,
+        };
+        (clean != text).then_some(clean)
+    }
+}
+
+/// Where the string ends that `text` begins inside of.
+fn end_of_string(text: &str) -> usize {
+    let mut escaped = false;
+    let closes = |(_, byte): &(usize, u8)| {
+        let closes = *byte == b'"' && !escaped;
+        escaped = *byte == b'\\' && !escaped;
+        closes
+    };
+    text.bytes().enumerate().find(closes).map_or(text.len(), |(at, _)| at)
+}
+
+/// A secret as it is, and as JSON, HTML, XML and URLs write it.
+fn spellings(secret: &str) -> Vec<String> {
+    let json = serde_json::Value::from(secret).to_string();
+    let json = json.get(1..json.len() - 1).unwrap_or_default().to_owned();
+    let markup = |marks: &[(char, &str)]| {
+        let spell = |c: char| marks.iter().find(|(mark, _)| *mark == c).map_or_else(|| c.to_string(), |(_, by)| (*by).to_owned());
+        secret.chars().map(spell).collect::<String>()
+    };
+    let html = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#x27;"), ('/', "&#x2f;")];
+    let xml = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&apos;")];
+    let upper = percent_encoded(secret);
+    let slashes = json.replace('/', "\\/");
+    let all = [secret.to_owned(), json, slashes, markup(&html), markup(&xml), upper.to_lowercase_hex(), upper.0];
+    let mut all: Vec<String> = all.into_iter().chain(percent_decoded(secret)).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// A percent-encoded text, its hexadecimal digits in capitals.
+struct Encoded(String);
+
+impl Encoded {
+    fn to_lowercase_hex(&self) -> String {
+        let mut pieces = self.0.split('%');
+        let first = pieces.next().unwrap_or_default().to_owned();
+        pieces.fold(first, |text, piece| {
+            let (hex, rest) = piece.split_at(piece.len().min(2));
+            format!("{text}%{}{rest}", hex.to_lowercase())
+        })
+    }
+}
+
+fn percent_encoded(text: &str) -> Encoded {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            true => out.push(char::from(byte)),
+            // A string takes everything.
+            false => _ = write!(out, "%{byte:02X}"),
+        }
+    }
+    Encoded(out)
+}
+
+/// None where nothing in it is encoded.
+pub(crate) fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let hex = after.get(..2).filter(|_| byte == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(decoded) => {
+                bytes.push(decoded);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|decoded| decoded != text)
+}
+
+/// Whether the number between two stretches of JSON is the value of a key, so that what replaces it needs quotes.
+fn is_json_value(before: &str, after: &str) -> bool {
+    let key = before.trim_end().strip_suffix(':').map(str::trim_end).unwrap_or_default();
+    let ends = after.starts_with(|c: char| ",}]".contains(c) || c.is_whitespace());
+    ends && key.ends_with('"') && !key.ends_with("\\\"")
+}
+
+impl Hidden {
+    /// The text without the secret. Digits alone are not struck from a longer number.
+    fn strike(&self, text: String) -> String {
+        let secret = self.secret.expose();
+        if !text.contains(secret) {
+            return text;
+        }
+        if !secret.bytes().all(|byte| byte.is_ascii_digit()) {
+            return text.replace(secret, REDACTED);
+        }
+        let numeric = |c: char| c.is_ascii_digit() || c == '.';
+        let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+        for (at, _) in text.match_indices(secret) {
+            let end = at + secret.len();
+            let within = text[..at].ends_with(numeric) || text[end..].starts_with(|c: char| c.is_ascii_digit());
+            if !within {
+                out += &text[done..at];
+                out += &if is_json_value(&text[..at], &text[end..]) { format!("\"{REDACTED}\"") } else { REDACTED.to_owned() };
+                done = end;
+            }
+        }
+        out + &text[done..]
+    }
+
+    /// Data without this secret, or as it is where it would no longer be such data.
+    fn strike_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
+        let only = Redactor { secrets: vec![self.clone()] };
+        let clean = serde_json::to_string(&data).ok().and_then(|text| serde_json::from_str(&only.clean_json(&text)).ok());
+        clean.unwrap_or(data)
+    }
+
+    /// Where in `text` a beginning of the secret starts that runs to the end of the text.
+    fn cut_at_the_end(&self, text: &str) -> Option<usize> {
+        let secret = self.secret.expose();
+        let beginnings =
+            secret.char_indices().map(|(end, _)| &secret[..end]).filter(|beginning| beginning.len() >= self.shortest);
+        beginnings.rev().find(|beginning| text.ends_with(beginning)).map(|beginning| text.len() - beginning.len())
+    }
+}
+
+/// A header's value, and its last word: the key after a scheme such as `Bearer`.
+fn whole_and_last(value: &str) -> impl Iterator<Item = &str> {
+    std::iter::once(value).chain(value.rsplit(' ').next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_words(words: &[&str]) -> Redactor {
+        Redactor::of_texts(words.iter().copied(), SHORTEST)
+    }
+
+    #[test]
+    fn long_values_of_a_calls_own_headers_are_removed() {
+        let own = [("authorization", "Bearer recorded-key"), ("x-a", "1234567"), ("x-b", "12345678"), ("x-c", "some other word")];
+        let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let redactor = of_words(&["sk-123"]).and(&own);
+        let said = "recorded-key (Bearer recorded-key), 1234567, 12345678, word, some other word, sk-123";
+        assert_eq!(redactor.clean(said), "[redacted] ([redacted]), 1234567, [redacted], word, [redacted], [redacted]");
+        assert_eq!(redactor.clean("cut recorded"), "cut [redacted]");
+        assert_eq!(redactor.clean("cut recorde"), "cut recorde");
+        assert_eq!(of_words(&["sk-123"]).and(&[]).secrets, of_words(&["sk-123"]).secrets);
+    }
+
+    fn of(words: &[&str]) -> Redactor {
+        Redactor::of_texts(words.iter().copied(), 4)
+    }
+
+    #[test]
+    fn a_key_that_was_cut_is_removed_too() {
+        let redactor = of(&["sk-12345678"]);
+        assert_eq!(redactor.clean("bad key sk-12345"), "bad key [redacted]");
+        assert_eq!(redactor.clean("bad key sk-"), "bad key sk-");
+        assert_eq!(redactor.clean("sk-12345 is bad"), "sk-12345 is bad");
+    }
+
+    #[test]
+    fn an_echoed_key_is_removed() {
+        let redactor = of(&["sk-123", "Bearer sk-123"]);
+        assert_eq!(redactor.clean("Incorrect API key: sk-123 (Bearer sk-123)"), "Incorrect API key: [redacted] ([redacted])");
+    }
+
+    #[test]
+    fn every_spelling_of_a_secret_is_removed() {
+        let redactor = of(&["a/b\"c<d&e'f g"]);
+        for spelled in [
+            "a/b\"c<d&e'f g",
+            r#"a/b\"c<d&e'f g"#,
+            r#"a\/b\"c<d&e'f g"#,
+            "a&#x2f;b&quot;c&lt;d&amp;e&#x27;f g",
+            "a/b&quot;c&lt;d&amp;e&apos;f g",
+            "a%2Fb%22c%3Cd%26e%27f%20g",
+            "a%2fb%22c%3cd%26e%27f%20g",
+        ] {
+            assert_eq!(redactor.clean(&format!("x {spelled} y")), "x [redacted] y");
+        }
+        assert_eq!(of(&["open%20sesame"]).clean("open sesame"), "[redacted]");
+        assert_eq!(of(&["a_b_cd"]).spelled(|text| text.replace('_', "\\_")).clean("a\\_b\\_cd a_b_cd"), "[redacted] [redacted]");
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let redactor = of(&["12345678", "key-of-mine"]);
+        let text = r#"{"key-of-mine": 12345678, "a": "12345678", "b\"": ["say \"key-of-mine\"", "x"]}"#;
+        let clean = redactor.clean_json(text);
+        assert_eq!(clean, r#"{"key-of-mine": 12345678, "a": "[redacted]", "b\"": ["say \"[redacted]\"", "x"]}"#);
+        serde_json::from_str::<serde_json::Value>(&clean).unwrap();
+        assert_eq!(redactor.clean_file("a.json", text.as_bytes()), Some(clean));
+        assert_eq!(redactor.clean_file("a.png", b"key-of-mine"), None);
+        assert_eq!(redactor.clean("0.12345678 912345678 12345678, 12345678"), "0.12345678 912345678 [redacted], [redacted]");
+    }
+
+    #[test]
+    fn only_texts_that_may_be_cut_lose_the_beginning_of_a_secret() {
+        let redactor = of(&["gpt-4o-mini bench"]);
+        let text = r#"{"case": "model=gpt-4o-mini", "said": "gpt-4o-mini bench"}"#;
+        assert_eq!(redactor.clean_json(text), r#"{"case": "model=gpt-4o-mini", "said": "[redacted]"}"#);
+        assert_eq!(redactor.clean_file("a.md", b"model=gpt-4o-mini"), None);
+    }
+
+    #[test]
+    fn a_secret_that_is_a_word_of_the_data_keeps_no_other_secret() {
+        #[derive(Debug, PartialEq, Serialize, serde::Deserialize)]
+        enum Word {
+            Inconclusive,
+        }
+        let redactor = of(&["Inconclusive", "key-of-mine"]);
+        let data = (Word::Inconclusive, "key-of-mine".to_owned());
+        assert_eq!(redactor.clean_all(data), (Word::Inconclusive, "[redacted]".to_owned()));
+    }
+
+    #[test]
+    fn a_number_in_a_body_is_replaced_by_a_text() {
+        let redactor = of(&["12345678"]);
+        for (body, clean) in [
+            (r#"{"a":12345678,"b":1}"#, r#"{"a":"[redacted]","b":1}"#),
+            (r#"{"a" : 12345678 }"#, r#"{"a" : "[redacted]" }"#),
+            (r#"{"a":"12345678"}"#, r#"{"a":"[redacted]"}"#),
+        ] {
+            assert_eq!(redactor.clean(body), clean);
+        }
+        assert_eq!(redactor.clean(r#"{"a":"\"b\":12345678,"}"#), r#"{"a":"\"b\":[redacted],"}"#);
+        assert_eq!(redactor.clean("it is: 12345678, no"), "it is: [redacted], no");
+    }
+
+    #[test]
+    fn words_and_small_numbers_are_not_distinct() {
+        for innocent in ["8", "true", "thinking", "qwen2.5", "1.5"] {
+            assert!(!is_distinct(innocent), "{innocent}");
+        }
+        for distinct in ["12345678", "s3cret-1", "ABCDEFGH", "open sesame"] {
+            assert!(is_distinct(distinct), "{distinct}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a closed loop may still send, and when the time of any loop is up; shared by all lanes without a lock.
+
+use crate::load::{Load, Warmup};
+use crate::outcome::Phase;
+use crate::units::Nanos;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const UNSET: u64 = u64::MAX;
+
+/// The remaining allowance of a case.
+pub struct Quota {
+    load: Load,
+    measured: AtomicU64,
+    measured_from: AtomicU64,
+}
+
+impl Quota {
+    /// The whole allowance of this load.
+    pub fn new(load: &Load) -> Quota {
+        Quota { load: load.clone(), measured: AtomicU64::new(0), measured_from: AtomicU64::new(UNSET) }
+    }
+
+    /// The phase of request `seq` if a slot became free at `now`; None when the case is over.
+    pub fn admit(&self, seq: u64, now: Nanos) -> Option<Phase> {
+        if self.load.shape.end().is_some_and(|end| now >= end) {
+            return None;
+        }
+        let warm = match self.load.warmup {
+            Warmup::Requests(n) => seq < n,
+            Warmup::Span(span) => now < span,
+        };
+        if warm {
+            return Some(Phase::Warmup);
+        }
+        self.begin(now);
+        if self.deadline().is_some_and(|end| now >= end) {
+            return None;
+        }
+        let earlier = self.measured.fetch_add(1, Ordering::Relaxed);
+        self.load.requests.is_none_or(|most| earlier < most).then_some(Phase::Measured)
+    }
+
+    /// Measuring has begun by `at` at the latest.
+    pub fn begin(&self, at: Nanos) {
+        self.measured_from.fetch_min(at.0, Ordering::Relaxed);
+    }
+
+    /// When sending ends, as far as that is known: stages end when they do, a duration counts from the first measured
+    /// request.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.load.until(self.began())
+    }
+
+    /// Whether the deadline will stay where it is.
+    pub fn settled(&self) -> bool {
+        self.load.duration.is_none() || self.began().is_some()
+    }
+
+    /// From when on a duration counts.
+    fn began(&self) -> Option<Nanos> {
+        match self.load.warmup {
+            Warmup::Span(span) => Some(span),
+            Warmup::Requests(0) => Some(Nanos::ZERO),
+            Warmup::Requests(_) => Some(self.measured_from.load(Ordering::Relaxed)).filter(|&from| from != UNSET).map(Nanos),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Shape;
+    use crate::stage::UserStage;
+
+    fn quota(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Quota {
+        let shape = Shape::Closed { users: 1 };
+        let duration = millis.map(Nanos::from_millis);
+        Quota::new(&Load { requests, duration, warmup, ..Load::bare(shape) })
+    }
+
+    #[test]
+    fn warmup_requests_come_on_top_of_the_measured_ones() {
+        let quota = quota(Some(3), None, Warmup::Requests(2));
+        let phases: Vec<_> = (0..6).map(|seq| quota.admit(seq, Nanos(seq))).collect();
+        let (warm, measured) = (Some(Phase::Warmup), Some(Phase::Measured));
+        assert_eq!(phases, [warm, warm, measured, measured, measured, None]);
+    }
+
+    #[test]
+    fn a_duration_counts_from_the_first_measured_request() {
+        let quota = quota(None, Some(10), Warmup::Requests(1));
+        assert_eq!(quota.deadline(), None);
+        assert_eq!(quota.admit(0, Nanos::from_millis(0)), Some(Phase::Warmup));
+        assert_eq!(quota.admit(1, Nanos::from_millis(5)), Some(Phase::Measured));
+        assert_eq!(quota.deadline(), Some(Nanos::from_millis(15)));
+        assert_eq!(quota.admit(2, Nanos::from_millis(14)), Some(Phase::Measured));
+        assert_eq!(quota.admit(3, Nanos::from_millis(15)), None);
+    }
+
+    #[test]
+    fn a_warmup_span_ends_by_time() {
+        let quota = quota(Some(1), None, Warmup::Span(Nanos::from_millis(10)));
+        assert_eq!(quota.admit(0, Nanos::from_millis(9)), Some(Phase::Warmup));
+        assert_eq!(quota.admit(1, Nanos::from_millis(10)), Some(Phase::Measured));
+        assert_eq!(quota.admit(2, Nanos::from_millis(11)), None);
+    }
+
+    #[test]
+    fn stages_end_a_load_whatever_its_phase() {
+        let stage = UserStage { from: 1, to: 1, span: Nanos(100) };
+        let shape = Shape::Users { stages: [stage].into() };
+        let quota = |duration| {
+            let load = super::tests::quota(None, None, Warmup::Requests(3)).load;
+            Quota::new(&Load { shape: shape.clone(), duration, ..load })
+        };
+        let plain = quota(None);
+        assert_eq!((plain.deadline(), plain.settled()), (Some(Nanos(100)), true));
+        assert_eq!((plain.admit(0, Nanos(99)), plain.admit(1, Nanos(100))), (Some(Phase::Warmup), None));
+        let cut = quota(Some(Nanos(20)));
+        assert_eq!((cut.deadline(), cut.settled()), (Some(Nanos(100)), false));
+        assert_eq!(cut.admit(3, Nanos(50)), Some(Phase::Measured));
+        assert_eq!((cut.deadline(), cut.settled()), (Some(Nanos(70)), true));
+    }
+
+    #[test]
+    fn lanes_share_one_allowance() {
+        let quota = quota(Some(1000), None, Warmup::Requests(0));
+        let admitted: usize = std::thread::scope(|scope| {
+            let lanes: Vec<_> = (0..4u64)
+                .map(|lane| {
+                    let quota = &quota;
+                    scope.spawn(move || (0..500).filter(|i| quota.admit(lane * 500 + i, Nanos(1)).is_some()).count())
+                })
+                .collect();
+            lanes.into_iter().map(|lane| lane.join().unwrap()).sum()
+        });
+        assert_eq!(admitted, 1000);
+    }
+}

@@ -1,0 +1,113 @@
+//! Arrivals at a rate that changes: a process of rate one, seen through a clock that runs as fast as the rate.
+//!
+//! Let u₁ ≤ u₂ ≤ … be arrivals of mean rate 1 (Poisson, equal gaps or gamma, as [`Arrivals`] draws them) and
+//! Λ(t) = ∫₀ᵗ r(s) ds the area under the rate. The arrivals tₖ = Λ⁻¹(uₖ) then have the rate r(t): between t and t + dt
+//! the unit process passes through r(t)·dt of its own time. Of a Poisson process this is the time-rescaling theorem: the
+//! tₖ are an inhomogeneous Poisson process of rate r, and the Λ(tₖ) − Λ(tₖ₋₁) are independent and exponential of mean 1.
+//!
+//! Λ never falls and grows in pieces, one a stage, so its inverse is found in the stage that holds u, from v = u − Λ(start):
+//!
+//! * flat: t = v / a
+//! * ramp, slope s = (b − a)/d: the root of a·t + s·t²/2 = v that lies in the stage,
+//!   t = 2v / (a + √(a² + 2sv)). The usual (−a + √…)/s would subtract nearly equal numbers where s is small, and divides
+//!   by zero where it is none; under the root stands r(t)², so that it is at least 0 up to rounding.
+//! * sine: Λ has no closed inverse, but it lies between m·t and m·t + A·P/π, which brackets the root; Newton's step
+//!   (v − Λ(t))/r(t) is taken where it stays inside of the bracket, and else the bracket is halved.
+//!
+//! Where Λ stands still, because the rate is 0, the inverse is the end of the standstill: an arrival whose instant
+//! belongs to two stages belongs to the later one, as in a count over `[from, until)`.
+
+use crate::load::Arrival;
+use crate::schedule::arrival::Arrivals;
+use crate::seed::Seed;
+#[cfg(test)]
+use crate::stage::bounds;
+use crate::stage::{Course, RateStage};
+use crate::units::Nanos;
+use std::f64::consts::{PI, TAU};
+use std::sync::Arc;
+
+/// Halvings of a bracket after which a root is known to less than a nanosecond: 2⁻⁹⁰ of a thousand years.
+const HALVINGS: u32 = 90;
+
+/// The due times of a staged open loop, counted from the start of the case; they end with its last stage.
+pub struct Staged {
+    unit: Arrivals,
+    stages: Arc<[RateStage]>,
+    /// The stage that holds the next arrival or an earlier one, when it begins, and Λ there.
+    at: (usize, Nanos, f64),
+}
+
+impl Staged {
+    /// Arrivals through these stages.
+    pub fn new(stages: Arc<[RateStage]>, arrival: Arrival, seed: Seed) -> Staged {
+        Staged { unit: Arrivals::new(1.0, arrival, seed), stages, at: (0, Nanos::ZERO, 0.0) }
+    }
+}
+
+impl Iterator for Staged {
+    type Item = Nanos;
+
+    fn next(&mut self) -> Option<Nanos> {
+        let due = self.unit.seconds();
+        loop {
+            let (index, from, area) = self.at;
+            let stage = self.stages.get(index)?;
+            let total = stage.total();
+            // An instant that rounds to the stage's end is the next one's.
+            let within = (due < area + total).then(|| Nanos::from_secs_f64(inverse(stage, (due - area).max(0.0))));
+            match within.filter(|&within| within < stage.span) {
+                Some(within) => return Some(from + within),
+                None => self.at = (index + 1, from + stage.span, area + total),
+            }
+        }
+    }
+}
+
+/// When a stage has seen an area of `v` ≥ 0, in seconds after its beginning; `v` is less than its total.
+fn inverse(stage: &RateStage, v: f64) -> f64 {
+    let length = stage.span.secs();
+    match stage.rate {
+        _ if v == 0.0 => 0.0,
+        Course::Flat(rate) => v / rate,
+        Course::Ramp { from, to } => {
+            let slope = (to - from) / length;
+            2.0 * v / (from + (from * from + 2.0 * slope * v).max(0.0).sqrt())
+        }
+        Course::Sine { mean, amplitude, period } => {
+            let rate = |t: f64| mean + amplitude * (TAU * t / period.secs()).sin();
+            let lowest = (v - amplitude * period.secs() / PI) / mean;
+            root(v, |t| (stage.area(t), rate(t)), (lowest.max(0.0), (v / mean).min(length)))
+        }
+    }
+}
+
+/// Where a rising function reaches `v`, within a bracket; it comes with its slope.
+fn root(v: f64, function: impl Fn(f64) -> (f64, f64), (mut low, mut high): (f64, f64)) -> f64 {
+    let mut t = 0.5 * (low + high);
+    for _ in 0..HALVINGS {
+        let (value, slope) = function(t);
+        if value < v {
+            low = t
+        } else {
+            high = t
+        }
+        let newton = t + (v - value) / slope;
+        let next = if newton > low && newton < high { newton } else { 0.5 * (low + high) };
+        // A tenth of a nanosecond: what follows is lost in the rounding.
+        if (next - t).abs() < 1e-10 {
+            return next;
+        }
+        t = next;
+    }
+    t
+}
+
+/// Λ at an instant: the arrivals expected before it.
+#[cfg(test)]
+fn area(stages: &[RateStage], at: Nanos) -> f64 {
+    bounds(stages.iter().map(|stage| stage.span)).zip(stages).map(|((from, _), stage)| stage.area(at.since(from).secs())).sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! The top of a noisy function that rises and then falls: the load of the highest goodput.
+//!
+//! ```text
+//!            ● best            a and c are the probed neighbours of the best one; the next probe goes into the wider of the
+//!      a ●       ● c           two gaps, a golden section from the best (Kiefer, "Sequential minimax search for a maximum",
+//!   ●               ●          Proceedings of the AMS 4, 1953). Neighbours that noise may have put in the wrong order are
+//!  ─────────────────────▶ ln   probed again first, so that no one lucky probe leads away.
+//! ```
+
+use crate::schedule::search::{Probe, above, beginning, below};
+use crate::search::{Evidence, Extent, Finding, Purpose, SearchSpec};
+
+/// Probes at the most.
+const MOST: usize = 60;
+/// The smaller part of a golden section: 2 − φ.
+const GOLDEN: f64 = 0.381_966_011_250_105;
+/// Standard errors between two values that are told apart, and probes of one load that may try to.
+const APART: f64 = 2.0;
+const TRIES: usize = 3;
+/// Part of a whole sample that a probe takes before the answer is confirmed.
+const LOOK: f64 = 0.5;
+
+/// The search.
+#[derive(Clone, Debug)]
+pub struct Peak {
+    grid: Vec<f64>,
+    start: usize,
+    precision: f64,
+    confirm: u32,
+    /// The values seen at each place of the grid, and their standard errors.
+    seen: Vec<Vec<(f64, f64)>>,
+    confirmed: u32,
+}
+
+impl Peak {
+    pub(super) fn new(spec: &SearchSpec, grid: &[f64]) -> Peak {
+        let start = beginning(spec, grid);
+        let seen = vec![Vec::new(); grid.len()];
+        let (precision, confirm) = (spec.precision, spec.confirm);
+        Peak { grid: grid.to_vec(), start, precision, confirm, seen, confirmed: 0 }
+    }
+
+    pub(super) fn next(&self) -> Option<Probe> {
+        if self.grid.is_empty() || self.probed() >= MOST || self.settled() {
+            return None;
+        }
+        let (index, purpose) = self.aim();
+        let part = if purpose == Purpose::Confirm { 1.0 } else { LOOK };
+        Some(Probe { index, load: self.grid[index], purpose, part })
+    }
+
+    pub(super) fn tell(&mut self, index: usize, evidence: Evidence) {
+        if index >= self.grid.len() {
+            return;
+        }
+        let (asked, purpose) = self.aim();
+        let purpose = if asked == index { purpose } else { Purpose::Narrow };
+        self.seen[index].push(evidence.goodput);
+        // A confirmation that another load overtakes confirms nothing.
+        let stands = purpose == Purpose::Confirm && self.best() == Some(index);
+        self.confirmed = if stands { self.confirmed + 1 } else { 0 };
+    }
+
+    fn probed(&self) -> usize {
+        self.seen.iter().map(Vec::len).sum()
+    }
+
+    pub(super) fn finding(&self) -> Finding {
+        let best = self.best();
+        let at = |index: usize| self.grid[index];
+        let (low, high) = best.map_or((0, self.grid.len().saturating_sub(1)), |best| self.neighbours(best));
+        let last = self.grid.len().saturating_sub(1);
+        Finding {
+            answer: best.map(at),
+            interval: (best.map(|_| at(low)), self.grid.get(high).copied().unwrap_or_default()),
+            mass: None,
+            extent: if best == Some(last) { Extent::AtLeast } else { Extent::Within },
+            settled: best.is_some() && self.settled(),
+            confirmed: self.confirmed,
+            contrary: None,
+        }
+    }
+
+    fn settled(&self) -> bool {
+        self.best().is_some_and(|best| self.gap(best).is_none()) && self.confirmed >= self.confirm
+    }
+
+    /// The mean at a place and its standard error.
+    fn mean(&self, index: usize) -> Option<(f64, f64)> {
+        let seen = self.seen.get(index).filter(|seen| !seen.is_empty())?;
+        let n = seen.len() as f64;
+        let mean = seen.iter().map(|(value, _)| value).sum::<f64>() / n;
+        Some((mean, seen.iter().map(|(_, error)| error * error).sum::<f64>().sqrt() / n))
+    }
+
+    fn best(&self) -> Option<usize> {
+        let means = (0..self.grid.len()).filter_map(|index| Some((index, self.mean(index)?.0)));
+        means.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+    }
+
+    /// The nearest probed places on both sides; the place itself where there is none.
+    fn neighbours(&self, best: usize) -> (usize, usize) {
+        let probed = |index: &usize| !self.seen[*index].is_empty();
+        ((0..best).rev().find(probed).unwrap_or(best), (best + 1..self.grid.len()).find(probed).unwrap_or(best))
+    }
+
+    /// The place in the wider gap beside the best one; None where both are within the precision.
+    fn gap(&self, best: usize) -> Option<usize> {
+        let (low, high) = self.neighbours(best);
+        let width = |a: usize, b: usize| self.grid[b] / self.grid[a] - 1.0;
+        let sides = [(low, width(low, best)), (high, width(best, high))];
+        let (end, _) = sides
+            .into_iter()
+            .filter(|(end, width)| *width > self.precision && end.abs_diff(best) > 1)
+            .max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let aim = (self.grid[best].ln() * (1.0 - GOLDEN) + self.grid[end].ln() * GOLDEN).exp();
+        let nearest = self.grid.partition_point(|value| *value < aim);
+        Some(nearest.clamp(best.min(end) + 1, best.max(end) - 1))
+    }
+
+    fn aim(&self) -> (usize, Purpose) {
+        let Some(best) = self.best() else { return (self.start, Purpose::Bracket) };
+        let (low, high) = self.neighbours(best);
+        let last = self.grid.len() - 1;
+        if high == best && best < last {
+            return (above(&self.grid, best), Purpose::Bracket);
+        }
+        if low == best && best > 0 {
+            return (below(&self.grid, best), Purpose::Bracket);
+        }
+        match (self.doubtful(best, [low, high]), self.gap(best)) {
+            (Some(again), _) => (again, Purpose::Narrow),
+            (None, Some(index)) => (index, Purpose::Narrow),
+            (None, None) => (best, Purpose::Confirm),
+        }
+    }
+
+    /// The one to probe again of the best and a neighbour that is not told apart from it: the one that was probed less.
+    fn doubtful(&self, best: usize, neighbours: [usize; 2]) -> Option<usize> {
+        let (top, own) = self.mean(best)?;
+        let close = |other: &usize| {
+            let (mean, error) = self.mean(*other).unwrap_or((f64::NEG_INFINITY, 0.0));
+            *other != best && top - mean < APART * (own * own + error * error).sqrt()
+        };
+        let pairs = neighbours.into_iter().filter(close).flat_map(|other| [other, best]);
+        pairs.filter(|index| self.seen[*index].len() < TRIES).min_by_key(|index| self.seen[*index].len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::Goal;
+    use crate::units::Nanos;
+    use rand::SeedableRng;
+    use rand_distr::{Distribution, Normal};
+
+    fn spec(start: f64) -> SearchSpec {
+        let (vary, drain) = ("load.rate".to_owned(), Nanos::ZERO);
+        let (low, high, whole, precision, confirm) = (1.0, 1024.0, false, 0.1, 2);
+        SearchSpec { vary, low, high, start, whole, precision, confirm, goal: Goal::Goodput, drain }
+    }
+
+    /// A goodput that follows the load up to 100 and then falls as the square.
+    fn goodput(load: f64) -> f64 {
+        if load <= 100.0 { load } else { 100.0 * (100.0 / load).powi(2) }
+    }
+
+    fn climb(start: f64, noise: f64, seed: u64) -> Peak {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+        let law = Normal::new(0.0, noise).unwrap();
+        let spec = spec(start);
+        let mut peak = Peak::new(&spec, &spec.grid());
+        while let Some(probe) = peak.next() {
+            let value = goodput(probe.load) + law.sample(&mut rng);
+            peak.tell(probe.index, Evidence { holds: 0.5, requests: 100, goodput: (value, noise) });
+        }
+        peak
+    }
+
+    #[test]
+    fn the_top_is_found_from_both_sides() {
+        for start in [1.0, 90.0, 1024.0] {
+            let found = climb(start, 0.0, 1).finding();
+            let near = (found.answer.unwrap() / 100.0 - 1.0).abs() <= 0.1;
+            assert!(near && found.settled && found.confirmed >= 2, "{start}: {found:?}");
+            assert!(found.interval.0.unwrap() <= 100.0 && found.interval.1 >= 100.0, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn noise_leads_it_seldom_far_away() {
+        let good = (0..100).filter(|&seed| {
+            let answer = climb(8.0, 3.0, seed).finding().answer.unwrap();
+            goodput(answer) >= 90.0
+        });
+        assert!(good.count() >= 95);
+        assert!((0..100).all(|seed| climb(8.0, 3.0, seed).probed() <= MOST));
+    }
+}

@@ -1,0 +1,187 @@
+//! The search on servers whose edge is known: made-up ones.
+
+use super::*;
+use crate::schedule::search::Search;
+use crate::search::Goal;
+use crate::stats::normal::{probability, score};
+use crate::units::Nanos;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn spec(low: f64, high: f64, start: f64, whole: bool) -> SearchSpec {
+    let (vary, goal, drain) = ("load.rate".to_owned(), Goal::Slo, Nanos::ZERO);
+    SearchSpec { vary, low, high, start, whole, precision: 0.05, confirm: 2, goal, drain }
+}
+
+/// Searches a server that says of each load with which probability it holds.
+fn search(spec: &SearchSpec, server: impl Fn(f64) -> f64) -> Search {
+    let mut search = Search::new(spec, &spec.grid());
+    while let Some(probe) = search.next() {
+        search.tell(probe.index, Evidence { holds: server(probe.load), requests: 100, goodput: (0.0, 0.0) });
+    }
+    search
+}
+
+#[test]
+fn a_sharp_edge_is_found_exactly_where_numbers_are_whole() {
+    for (edge, start) in [(1.0, 16.0), (15.0, 16.0), (16.0, 16.0), (37.0, 1.0), (37.0, 1024.0), (900.0, 1.0)] {
+        let spec = spec(1.0, 1024.0, start, true);
+        let done = search(&spec, |load| f64::from(load <= edge));
+        let found = done.finding();
+        let near = |load: f64| (load / edge - 1.0).abs() <= 0.05;
+        assert!(found.answer.is_some_and(near) && found.settled && found.monotone(), "{edge} from {start}: {found:?}");
+        assert!(found.interval.0.unwrap() <= edge && edge <= found.interval.1, "{edge} from {start}: {found:?}");
+        assert!(done.probes().len() <= 25, "{} probes", done.probes().len());
+    }
+}
+
+#[test]
+fn whole_numbers_are_settled_within_one_step() {
+    // Five users hold, seven do not, and six are at the edge: no number of probes decides them.
+    let server = |load: f64| if load < 6.0 { 0.98 } else { f64::from(load < 7.0) * 0.5 + 0.01 };
+    let found = search(&spec(1.0, 64.0, 4.0, true), server).finding();
+    assert!(found.settled && found.answer.is_some_and(|load| (5.0..=6.0).contains(&load)), "{found:?}");
+    assert!(found.interval.1 - found.interval.0.unwrap() <= 1.0, "{found:?}");
+}
+
+#[test]
+fn the_bracket_goes_up_while_it_holds_and_down_while_it_fails() {
+    let bracket = |edge: f64, start| {
+        let done = search(&spec(1.0, 1024.0, start, true), |load| f64::from(load <= edge));
+        let outer = done.probes().iter().take_while(|probe| probe.purpose == Purpose::Bracket);
+        outer.map(|probe| probe.load).collect::<Vec<_>>()
+    };
+    assert_eq!(bracket(100.0, 16.0), [16.0, 32.0, 64.0, 127.0]);
+    assert_eq!(bracket(3.0, 16.0), [16.0, 8.0, 4.0, 2.0]);
+}
+
+#[test]
+fn a_range_that_holds_throughout_is_told_as_such_and_so_is_one_that_never_does() {
+    let all = search(&spec(1.0, 64.0, 8.0, true), |_| 1.0).finding();
+    assert_eq!((all.answer, all.extent, all.settled), (Some(64.0), Extent::AtLeast, true));
+    let none = search(&spec(1.0, 64.0, 8.0, true), |_| 0.0).finding();
+    assert_eq!((none.answer, none.extent, none.settled), (None, Extent::Nothing, true));
+    let one = search(&spec(5.0, 5.0, 5.0, true), |_| 1.0).finding();
+    assert_eq!((one.answer, one.extent), (Some(5.0), Extent::AtLeast));
+}
+
+#[test]
+fn one_lucky_probe_does_not_decide() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let mut lied = false;
+    while let Some(probe) = search.next() {
+        // The first look at an overloaded server is a lucky one.
+        let lie = probe.load > 100.0 && !lied;
+        lied |= lie;
+        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= 100.0 || lie), requests: 100, goodput: (0.0, 0.0) });
+    }
+    let found = search.finding();
+    assert!(lied && found.settled && found.answer.is_some_and(|load| (95.0..=105.0).contains(&load)), "{found:?}");
+}
+
+#[test]
+fn a_failed_confirmation_sends_it_on() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let mut refuted = None;
+    while let Some(probe) = search.next() {
+        // From its first confirmation on, the server holds half of what it held before.
+        if probe.purpose == Purpose::Confirm {
+            refuted.get_or_insert(search.probes().len());
+        }
+        let edge = if refuted.is_some() { 50.0 } else { 100.0 };
+        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= edge), requests: 100, goodput: (0.0, 0.0) });
+    }
+    let after = &search.probes()[refuted.unwrap() + 1..];
+    assert!(after.iter().any(|probe| probe.purpose == Purpose::Narrow), "{after:?}");
+    assert!(search.finding().answer.unwrap() < 97.0, "{:?}", search.finding());
+}
+
+#[test]
+fn only_what_was_seen_to_hold_at_a_load_confirms_it() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let mut confirms: Vec<(f64, bool)> = Vec::new();
+    while let Some(probe) = search.next() {
+        // The first and the third confirmation fail, whatever the load.
+        let unlucky = probe.purpose == Purpose::Confirm && matches!(confirms.len(), 0 | 2);
+        let holds = probe.load <= 100.0 && !unlucky;
+        if probe.purpose == Purpose::Confirm {
+            confirms.push((probe.load, holds));
+        }
+        search.tell(probe.index, Evidence { holds: f64::from(holds), requests: 100, goodput: (0.0, 0.0) });
+    }
+    let found = search.finding();
+    assert!(found.settled && found.confirmed == 2 && confirms.len() >= 4, "{confirms:?} {found:?}");
+    let last: Vec<&(f64, bool)> = confirms.iter().rev().take(2).collect();
+    assert!(last.iter().all(|(load, holds)| *holds && Some(*load) == found.answer), "{confirms:?} {found:?}");
+}
+
+#[test]
+fn nothing_is_settled_before_a_probe_of_four_times_the_length_holds() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let mut confirms = Vec::new();
+    while let Some(probe) = search.next() {
+        // What holds for a while up to 100 holds for long up to 80 only.
+        let edge = if probe.part > 2.0 { 80.0 } else { 100.0 };
+        if probe.purpose == Purpose::Confirm {
+            confirms.push((probe.part, probe.load <= edge));
+        }
+        let requests = (probe.part * 100.0) as u64;
+        search.tell(probe.index, Evidence { holds: f64::from(probe.load <= edge), requests, goodput: (0.0, 0.0) });
+    }
+    assert_eq!(confirms[..2], [(1.0, true), (4.0, false)], "{confirms:?}");
+    assert!(!search.finding().settled && confirms.iter().all(|(part, holds)| (*part < 2.0) == *holds), "{confirms:?}");
+}
+
+#[test]
+fn the_interval_holds_the_edge_where_probes_differ_by_more_than_their_requests_show() {
+    let spec = SearchSpec { precision: 0.2, ..spec(1.0, 64.0, 4.0, false) };
+    let (grid, edge) = (spec.grid(), 20.0f64);
+    let covered = (0..60).filter(|&seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut search = Search::new(&spec, &grid);
+        while let Some(probe) = search.next() {
+            let requests = (probe.part * 100.0) as u64;
+            // Twice the spread that so many requests promise.
+            let luck = 2.0 * score(rng.random_range(1e-9..1.0));
+            let z = (requests as f64).sqrt() * (edge / probe.load).ln() + luck;
+            search.tell(probe.index, Evidence { holds: probability(z), requests, goodput: (0.0, 0.0) });
+        }
+        let (low, high) = search.finding().interval;
+        low.is_none_or(|low| low <= edge) && edge <= high
+    });
+    let covered = covered.count();
+    assert!(covered >= 54, "{covered} of 60, where 90 % are claimed");
+}
+
+#[test]
+fn nothing_is_known_before_the_first_probe() {
+    let spec = spec(1.0, 1024.0, 16.0, true);
+    let found = Search::new(&spec, &spec.grid()).finding();
+    assert_eq!((found.answer, found.settled, found.extent), (None, false, Extent::Within));
+}
+
+#[test]
+fn a_server_that_recovers_under_more_load_is_not_monotone() {
+    let hole = |load: f64| f64::from(!(10.0..20.0).contains(&load) && load <= 200.0);
+    let spec = spec(1.0, 1024.0, 12.0, true);
+    let mut search = Search::new(&spec, &spec.grid());
+    let grid = spec.grid();
+    let at = |load: f64| grid.iter().position(|value| *value == load).unwrap();
+    for load in [12.0, 40.0] {
+        (0..2).for_each(|_| search.tell(at(load), Evidence { holds: hole(load), requests: 100, goodput: (0.0, 0.0) }));
+    }
+    assert_eq!(search.finding().contrary, Some((12.0, 40.0)));
+    assert!(!search.finding().monotone());
+}
+
+#[test]
+fn what_nothing_can_tell_ends_without_an_answer_that_stands() {
+    let done = search(&spec(1.0, 1024.0, 16.0, true), |_| 0.5);
+    assert!(!done.finding().settled);
+    assert!(done.probes().len() <= 60, "{}", done.probes().len());
+    assert_eq!(done.next(), None);
+}

@@ -1,0 +1,112 @@
+//! When the users of a closed loop come and go.
+//!
+//! Of a ramp from a to b users over d, the j-th of its n = |b − a| steps is at (j − ½)·d/n: the number of users is the
+//! whole number nearest to the straight line, early by half a step at one end as it is late by half a step at the other.
+
+use crate::load::{Load, Shape};
+use crate::stage::{UserStage, bounds};
+use crate::units::Nanos;
+
+/// One user more or less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// From this instant on.
+    pub at: Nanos,
+    /// One more; else one less.
+    pub more: bool,
+}
+
+/// The changes of one lane of `lanes`, in order. User k, counted from 0, lives on lane k mod `lanes`, and the last one to
+/// come is the first one to go: at every instant the lanes' numbers of users differ by one at the most, and their sum is the
+/// number asked for. Of an open loop there are none.
+pub fn changes(load: &Load, lane: u32, lanes: u32) -> Vec<Change> {
+    let mut users = 0u32;
+    let own = |(at, more): (Nanos, bool)| {
+        let user = if more { users } else { users.saturating_sub(1) };
+        users = if more { users + 1 } else { user };
+        (user % lanes.max(1) == lane).then_some(Change { at, more })
+    };
+    match &load.shape {
+        Shape::Closed { users: all } => starts(*all, load.spread).filter_map(own).collect(),
+        Shape::Static { batch } => starts(*batch, Nanos::ZERO).filter_map(own).collect(),
+        Shape::Users { stages } => steps(stages).into_iter().filter_map(own).collect(),
+        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } => Vec::new(),
+    }
+}
+
+/// So many users, one after another, the first one at zero.
+fn starts(users: u32, spread: Nanos) -> impl Iterator<Item = (Nanos, bool)> {
+    (0..users).map(move |user| (part(spread, 2 * u64::from(user), users), true))
+}
+
+fn steps(stages: &[UserStage]) -> Vec<(Nanos, bool)> {
+    let (mut steps, mut users) = (Vec::new(), 0);
+    for ((start, _), stage) in bounds(stages.iter().map(|stage| stage.span)).zip(stages) {
+        let jump = stage.from.abs_diff(users);
+        steps.extend((0..jump).map(|_| (start, stage.from > users)));
+        let climb = stage.to.abs_diff(stage.from);
+        let step = |j: u32| (start + part(stage.span, 2 * u64::from(j) - 1, climb), stage.to > stage.from);
+        steps.extend((1..=climb).map(step));
+        users = stage.to;
+    }
+    steps
+}
+
+/// `halves` halves of the `n`-th part of a span.
+fn part(span: Nanos, halves: u64, n: u32) -> Nanos {
+    Nanos((u128::from(span.0) * u128::from(halves) / (2 * u128::from(n.max(1)))) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(shape: Shape, spread: u64) -> Load {
+        Load { spread: Nanos(spread), ..Load::bare(shape) }
+    }
+
+    fn stages(stages: &[(u32, u32, u64)]) -> Load {
+        let stages = stages.iter().map(|&(from, to, span)| UserStage { from, to, span: Nanos(span) });
+        load(Shape::Users { stages: stages.collect() }, 0)
+    }
+
+    fn seen(load: &Load, lane: u32, lanes: u32) -> Vec<(u64, bool)> {
+        changes(load, lane, lanes).into_iter().map(|change| (change.at.0, change.more)).collect()
+    }
+
+    #[test]
+    fn users_start_evenly_over_a_spread() {
+        let four = |spread| seen(&load(Shape::Closed { users: 4 }, spread), 0, 1);
+        assert_eq!(four(100), [(0, true), (25, true), (50, true), (75, true)]);
+        assert_eq!(four(0), [(0, true); 4]);
+    }
+
+    #[test]
+    fn a_ramp_steps_where_the_line_passes_the_half() {
+        assert_eq!(seen(&stages(&[(1, 3, 100)]), 0, 1), [(0, true), (25, true), (75, true)]);
+        let spike = stages(&[(1, 1, 10), (3, 3, 10), (2, 0, 10)]);
+        let known = [(0, true), (10, true), (10, true), (20, false), (22, false), (27, false)];
+        assert_eq!(seen(&spike, 0, 1), known);
+    }
+
+    #[test]
+    fn lanes_share_users_evenly_and_lose_none() {
+        let profile = stages(&[(4, 64, 1000), (7, 7, 10), (9, 0, 500), (0, 5, 50)]);
+        let all = seen(&profile, 0, 1);
+        for lanes in 1..=5 {
+            let mut each: Vec<Vec<(u64, bool)>> = (0..lanes).map(|lane| seen(&profile, lane, lanes)).collect();
+            let mut at: Vec<u64> = all.iter().map(|change| change.0).collect();
+            at.dedup();
+            let count = |changes: &[(u64, bool)], at: u64| {
+                changes.iter().filter(|change| change.0 <= at).map(|change| if change.1 { 1i64 } else { -1 }).sum::<i64>()
+            };
+            for at in at {
+                let counts: Vec<i64> = each.iter().map(|changes| count(changes, at)).collect();
+                assert_eq!(counts.iter().sum::<i64>(), count(&all, at), "{lanes} lanes at {at}");
+                assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1);
+            }
+            let total: usize = each.iter().map(Vec::len).sum();
+            assert_eq!((total, each.iter_mut().all(|changes| changes.is_sorted_by_key(|change| change.0))), (all.len(), true));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Stages of a load: what changes while a case runs.
+//!
+//! The rate of an open loop over time is r(t) ≥ 0. What its arrivals follow is the area under that curve,
+//! Λ(t) = ∫₀ᵗ r(s) ds: the number of arrivals expected by t. Of a stage of length d, for 0 ≤ t ≤ d:
+//!
+//! | course | r(t) | Λ(t) |
+//! |---|---|---|
+//! | flat | a | a·t |
+//! | ramp | a + (b − a)·t/d | a·t + (b − a)·t²/(2d) |
+//! | sine | m + A·sin(2πt/P), A ≤ m | m·t + A·P/(2π)·(1 − cos(2πt/P)) |
+
+use crate::units::Nanos;
+use std::f64::consts::TAU;
+use std::fmt;
+
+/// How the rate of one stage goes. Arrivals per second, none below zero.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Course {
+    /// The same throughout.
+    Flat(f64),
+    /// In a straight line.
+    Ramp {
+        /// At its beginning.
+        from: f64,
+        /// At its end.
+        to: f64,
+    },
+    /// A wave that begins at its mean and rises first.
+    Sine {
+        /// The middle.
+        mean: f64,
+        /// How far it goes up and down from there; at most the mean.
+        amplitude: f64,
+        /// From crest to crest.
+        period: Nanos,
+    },
+}
+
+/// A stage of an open loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateStage {
+    /// Its rate.
+    pub rate: Course,
+    /// Its length, above zero.
+    pub span: Nanos,
+}
+
+/// A stage of a closed loop: users from `from` to `to` in a straight line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserStage {
+    /// Users at its beginning.
+    pub from: u32,
+    /// Users at its end.
+    pub to: u32,
+    /// Its length, above zero.
+    pub span: Nanos,
+}
+
+impl RateStage {
+    /// Arrivals expected in its first `seconds`, the whole stage at the most: Λ of the table above.
+    pub fn area(&self, seconds: f64) -> f64 {
+        let (t, d) = (seconds.clamp(0.0, self.span.secs()), self.span.secs());
+        match self.rate {
+            Course::Flat(rate) => rate * t,
+            Course::Ramp { from, to } => from * t + (to - from) * t * t / (2.0 * d),
+            Course::Sine { mean, amplitude, period } => {
+                let p = period.secs();
+                mean * t + amplitude * p / TAU * (1.0 - (TAU * t / p).cos())
+            }
+        }
+    }
+
+    /// Arrivals expected in all of it.
+    pub fn total(&self) -> f64 {
+        self.area(self.span.secs())
+    }
+}
+
+/// Where each of these spans begins and ends, one after the other from zero.
+pub fn bounds(spans: impl Iterator<Item = Nanos>) -> impl Iterator<Item = (Nanos, Nanos)> {
+    spans.scan(Nanos::ZERO, |end, span| {
+        let from = *end;
+        *end = from + span;
+        Some((from, *end))
+    })
+}
+
+impl fmt::Display for RateStage {
+    /// `1/s for 30 s`, `1/s → 20/s over 2 min`, `10/s ± 5/s every 30 s for 2 min`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let span = Words(self.span);
+        match self.rate {
+            Course::Flat(rate) => write!(f, "{}/s for {span}", six_digits(rate)),
+            Course::Ramp { from, to } => write!(f, "{}/s → {}/s over {span}", six_digits(from), six_digits(to)),
+            Course::Sine { mean, amplitude, period } => {
+                write!(f, "{}/s ± {}/s every {} for {span}", six_digits(mean), six_digits(amplitude), Words(period))
+            }
+        }
+    }
+}
+
+impl fmt::Display for UserStage {
+    /// `4 for 30 s`, `4 → 64 over 1 min`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UserStage { from, to, span } = *self;
+        if from == to { write!(f, "{from} for {}", Words(span)) } else { write!(f, "{from} → {to} over {}", Words(span)) }
+    }
+}
+
+/// A span as a person says it: `2 min`, `30 s`, `250 ms`.
+pub(super) struct Words(pub(super) Nanos);
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.0 {
+            nanos if nanos > 0 && nanos % 60_000_000_000 == 0 => write!(f, "{} min", nanos / 60_000_000_000),
+            nanos if nanos >= 1_000_000_000 => write!(f, "{} s", self.0.secs()),
+            _ => write!(f, "{} ms", self.0.millis()),
+        }
+    }
+}
+
+/// A rate to six significant digits: `100/m` reads as 1.66667 a second.
+pub(super) fn six_digits(rate: f64) -> f64 {
+    if rate == 0.0 {
+        return rate;
+    }
+    let scale = 10f64.powi(5 - rate.log10().floor() as i32);
+    if scale.is_finite() && scale > 0.0 { (rate * scale).round() / scale } else { rate }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(rate: Course, secs: u64) -> RateStage {
+        RateStage { rate, span: Nanos::from_millis(secs * 1000) }
+    }
+
+    #[test]
+    fn areas_are_those_of_the_table() {
+        let ramp = stage(Course::Ramp { from: 1.0, to: 20.0 }, 120);
+        assert_eq!((ramp.total(), ramp.area(60.0), ramp.area(999.0)), (1260.0, 345.0, 1260.0));
+        let sine = stage(Course::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(30_000) }, 120);
+        assert!((sine.total() - 1200.0).abs() < 1e-9, "whole waves have the mean's area: {}", sine.total());
+        let half = 150.0 + 5.0 * 30.0 / TAU * 2.0;
+        assert!((sine.area(15.0) - half).abs() < 1e-9);
+        assert_eq!(stage(Course::Flat(0.0), 9).total(), 0.0);
+    }
+
+    #[test]
+    fn stages_read_as_words() {
+        let sine = Course::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(500) };
+        assert_eq!(stage(Course::Ramp { from: 1.0, to: 20.0 }, 120).to_string(), "1/s → 20/s over 2 min");
+        assert_eq!(stage(Course::Flat(100.0 / 60.0), 90).to_string(), "1.66667/s for 90 s");
+        assert_eq!(stage(sine, 61).to_string(), "10/s ± 5/s every 500 ms for 61 s");
+        assert_eq!(stage(Course::Ramp { from: 0.0, to: 0.5 }, 1).to_string(), "0/s → 0.5/s over 1 s");
+        let users = |from, to| UserStage { from, to, span: Nanos::from_millis(1500) }.to_string();
+        assert_eq!((users(4, 64), users(4, 4)), ("4 → 64 over 1.5 s".into(), "4 for 1.5 s".into()));
+    }
+
+    #[test]
+    fn stages_follow_one_another() {
+        let spans = [3, 1, 2].map(Nanos).into_iter();
+        assert_eq!(bounds(spans).collect::<Vec<_>>(), [(Nanos(0), Nanos(3)), (Nanos(3), Nanos(4)), (Nanos(4), Nanos(6))]);
+    }
+}

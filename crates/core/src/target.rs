@@ -1,0 +1,183 @@
+//! Who is measured, and how it is reached.
+
+use crate::api::Api;
+use crate::local::Local;
+use crate::server::ManagedServer;
+use crate::simulator::Simulator;
+use crate::telemetry::{Hardware, Scrape};
+use crate::units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// Text that must never reach a log, a report or a file: it prints as `[redacted]`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The secret itself; only for the wire, and for finding it in what a server echoes.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// Where the requests of a case go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Place {
+    /// A server that runs already, by the URL that requests are posted to.
+    Url(String),
+    /// The built-in simulator, started for the run on a loopback port.
+    Simulator {
+        /// Its parameters.
+        server: Box<Simulator>,
+        /// The path that requests are posted to; None: the usual one of the protocol.
+        path: Option<String>,
+    },
+    /// A model in this process.
+    Local(Local),
+}
+
+/// One of the models that requests name, and its share of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelShare {
+    /// The name placed in the request.
+    pub name: String,
+    /// Its weight among the models of the case; weights need not sum to one.
+    pub weight: f64,
+}
+
+/// How long each step of a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From asking for a connection to having it, TLS included.
+    pub connect: Nanos,
+    /// The longest silence while waiting for the next byte.
+    pub read: Nanos,
+    /// From `sent` to `end`.
+    pub total: Nanos,
+}
+
+/// How the target's certificate is checked, and what this side shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// A PEM file of further authorities to trust.
+    pub ca: Option<String>,
+    /// A PEM file with this client's certificate chain.
+    pub cert: Option<String>,
+    /// A PEM file with that certificate's key.
+    pub key: Option<String>,
+    /// Accept any certificate.
+    pub insecure: bool,
+}
+
+/// Whether connections outlive a request, and when they are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pool {
+    /// Connections are used again; those of a closed loop's users, or of a burst, are opened before the start.
+    #[default]
+    KeepAlive,
+    /// Connections are used again, and opened when a request needs one.
+    OnDemand,
+    /// Every request opens its own.
+    PerRequest,
+}
+
+/// Which HTTP is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum HttpVersion {
+    /// HTTP/2 where the TLS handshake agrees on it (ALPN), otherwise HTTP/1.1.
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    /// HTTP/1.1.
+    #[serde(rename = "1.1")]
+    Http1,
+    /// HTTP/2; over plain TCP with prior knowledge (RFC 9113, section 3.3).
+    #[serde(rename = "2")]
+    Http2,
+}
+
+/// Which compression of responses is asked for. Whatever is asked for, what comes compressed is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compression {
+    /// None: compressing costs the server time that would be measured.
+    #[default]
+    None,
+    /// gzip.
+    Gzip,
+    /// zstd.
+    Zstd,
+    /// Either.
+    Any,
+}
+
+/// The server under test, as a case sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// The protocol.
+    pub api: Api,
+    /// Where it is.
+    pub place: Place,
+    /// The models named in requests; never empty.
+    pub models: Vec<ModelShare>,
+    /// Sent as `Authorization: Bearer …`.
+    pub api_key: Option<Secret>,
+    /// Further headers, in order. Their values may be secrets.
+    pub headers: Vec<(String, Secret)>,
+    /// The header in which each request carries an id of its own; None: it carries none.
+    pub request_id: Option<String>,
+    /// Limits in time.
+    pub timeouts: Timeouts,
+    /// Certificates.
+    pub tls: Tls,
+    /// Connection reuse.
+    pub pool: Pool,
+    /// HTTP version.
+    pub version: HttpVersion,
+    /// Compression that is asked for.
+    pub compression: Compression,
+    /// GPUs behind the target, for per-GPU figures.
+    pub gpus: Option<u32>,
+    /// The server that is started for it, and stopped; None: it runs already.
+    pub server: Option<ManagedServer>,
+    /// Its metrics page.
+    pub metrics: Option<Scrape>,
+    /// What its hardware could do at the most.
+    pub hardware: Option<Hardware>,
+    /// Secrets of the whole scenario by where they came from; not for the wire.
+    pub of_scenario: Arc<[Secret]>,
+}
+
+impl Target {
+    /// Every secret of this target, for the redaction of what a server echoes.
+    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.api_key
+            .iter()
+            .chain(self.headers.iter().map(|(_, value)| value))
+            .chain(self.server.iter().flat_map(|own| own.env.iter().map(|(_, value)| value)))
+            .chain(self.metrics.iter().flat_map(|own| own.headers.iter().map(|(_, value)| value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_never_prints() {
+        assert_eq!(format!("{:?}", Secret::new("sk-123")), "[redacted]");
+    }
+}

@@ -1,0 +1,297 @@
+//! Downloaded files, kept and checked.
+//!
+//! Beside each file lies `<file>.sha256`, in the format of `sha256sum`, written when the file first arrived: checked
+//! then against the hub's own digest where it sends one, and at every later use. A file that has changed is fetched
+//! again and must be what it was, so that a dataset stays the same for as long as its digest is kept.
+
+use super::Progress;
+use super::fetch::{self, FetchError, Problem, What};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The hub where none is named.
+pub const DEFAULT_HUB: &str = "https://www.modelscope.cn/datasets";
+/// The environment variable that names another one, as errors and the command line call it.
+pub const HUB_VARIABLE: &str = "LLMSCEN_HUB";
+
+/// Where downloads are kept and come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDir {
+    /// The folder; it is made when first needed.
+    pub dir: PathBuf,
+    /// Base address of the hub's datasets: [`DEFAULT_HUB`], `https://huggingface.co/datasets`, or a mirror of either.
+    pub hub: String,
+}
+
+/// A file on a hub.
+pub struct Remote {
+    /// Its path in the cache.
+    pub file: &'static str,
+    /// Its paths under a hub's base address, the first that exists wins: hubs name owners and branches differently.
+    pub homes: &'static [&'static str],
+}
+
+/// A file from the cache.
+#[derive(Debug)]
+pub struct Cached {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What a reader of the report must know.
+    pub note: Option<String>,
+}
+
+/// The file, from the cache if it is there and whole, otherwise from the hub.
+pub fn obtain(remote: &Remote, cache: &CacheDir, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
+    let urls = remote.homes.iter().map(|home| format!("{}/{home}", cache.hub.trim_end_matches('/'))).collect();
+    keep_of(&cache.dir.join(remote.file), urls, What::Dataset, progress)
+}
+
+/// The file at `path` in the cache if it is there and whole, otherwise of the first of `urls` that exists.
+pub fn keep_of(path: &Path, urls: Vec<String>, what: What, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
+    let path = path.to_owned();
+    let known = digest(&path);
+    let present = std::fs::read(&path).ok();
+    let damaged = present.is_some() && known.is_some();
+    if let (Some(bytes), Some(digest)) = (present, &known)
+        && sha256(&bytes) == *digest
+    {
+        return Ok(Cached { path, note: None });
+    }
+    let failed = |url, problem| FetchError { url, file: path.clone(), damaged, problem, what };
+    let mut bytes = Vec::new();
+    let digest = fetch::download(&urls, &mut bytes, progress).map_err(|(url, problem)| failed(url, problem))?;
+    if let Some(known) = known.filter(|known| *known != digest) {
+        return Err(failed(urls.join(" or "), Problem::Changed { known, digest }));
+    }
+    keep(&path, &bytes, &digest).map_err(|error| failed(urls.join(" or "), Problem::Disk(error)))?;
+    let note = damaged.then(|| format!("{} was damaged and has been downloaded again", path.display()));
+    Ok(Cached { path, note })
+}
+
+/// The same for a file of gigabytes: it is written as it arrives, and checked then alone.
+pub fn keep_large(path: &Path, urls: &[String], what: What, progress: &dyn Fn(Progress)) -> Result<(), FetchError> {
+    let known = digest(path);
+    if known.is_some() && path.exists() {
+        return Ok(());
+    }
+    let failed = |url, problem| FetchError { url, file: path.to_owned(), damaged: false, problem, what };
+    let on_disk = |error| failed(urls.join(" or "), Problem::Disk(error));
+    let part = part_of(path);
+    let file = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create(&part));
+    let fetched = fetch::download(urls, &mut file.map_err(on_disk)?, progress).map_err(|(url, problem)| failed(url, problem));
+    let kept = fetched.and_then(|digest| match known.filter(|known| *known != digest) {
+        Some(known) => Err(failed(urls.join(" or "), Problem::Changed { known, digest })),
+        None => write_digest(path, &digest).and_then(|()| std::fs::rename(&part, path)).map_err(on_disk),
+    });
+    if kept.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    kept
+}
+
+/// Whether a file has been kept here, and so can be had again.
+pub fn recorded(path: &Path) -> bool {
+    digest(path).is_some()
+}
+
+fn sidecar(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".sha256");
+    name.into()
+}
+
+fn digest(path: &Path) -> Option<String> {
+    let line = std::fs::read_to_string(sidecar(path)).ok()?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
+/// Both files appear whole or not at all; the digest first, so that a file without one is never trusted.
+fn keep(path: &Path, bytes: &[u8], digest: &str) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    write_digest(path, digest)?;
+    replace(path, bytes)
+}
+
+fn write_digest(path: &Path, digest: &str) -> std::io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    replace(&sidecar(path), format!("{digest}  {name}\n").as_bytes())
+}
+
+fn part_of(path: &Path) -> PathBuf {
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    part.into()
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let part = part_of(path);
+    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback::{hub, reply};
+    use crate::{longalpaca, openqa};
+    use std::cell::RefCell;
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
+
+    const REMOTE: Remote = Remote { file: "kind/data.jsonl", homes: &["first/data.jsonl", "second/data.jsonl"] };
+    const DATA: &str = "{\"question\": \"Why?\"}\n";
+
+    struct Home {
+        _dir: tempfile::TempDir,
+        cache: CacheDir,
+    }
+
+    fn home(hub: &str) -> Home {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = CacheDir { dir: dir.path().join("cache"), hub: hub.to_owned() };
+        Home { _dir: dir, cache }
+    }
+
+    fn held(cached: &Cached) -> String {
+        std::fs::read_to_string(&cached.path).unwrap()
+    }
+
+    fn failure(home: &Home) -> String {
+        obtain(&REMOTE, &home.cache, &|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_file_is_downloaded_once_and_its_digest_kept_beside_it() {
+        let (address, asked) = hub(|_| reply("200 OK", "", DATA));
+        let home = home(&address);
+        let told = RefCell::new(Vec::new());
+        let first = obtain(&REMOTE, &home.cache, &|step| told.borrow_mut().push(step)).unwrap();
+        let again = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
+        assert_eq!((held(&first), first.path.clone()), (DATA.to_owned(), again.path));
+        assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl"]);
+        let total = DATA.len() as u64;
+        assert_eq!(told.into_inner(), [Progress::Download { bytes: total, total: Some(total) }]);
+        let kept = std::fs::read_to_string(sidecar(&first.path)).unwrap();
+        assert_eq!(kept, format!("{}  data.jsonl\n", sha256(DATA.as_bytes())));
+        let names = std::fs::read_dir(first.path.parent().unwrap()).unwrap().count();
+        assert_eq!(names, 2, "nothing else is left behind");
+    }
+
+    #[test]
+    fn the_second_home_is_tried_and_redirects_are_followed() {
+        let (address, asked) = hub(|path| match path {
+            "/datasets/second/data.jsonl" => reply("302 Found", "location: /elsewhere\r\n", ""),
+            "/elsewhere" => reply("200 OK", "", DATA),
+            _ => reply("404 Not Found", "", "no"),
+        });
+        let home = home(&address);
+        assert_eq!(held(&obtain(&REMOTE, &home.cache, &|_| ()).unwrap()), DATA);
+        assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl", "/datasets/second/data.jsonl", "/elsewhere"]);
+    }
+
+    #[test]
+    fn a_damaged_copy_is_fetched_again_and_must_be_what_it_was() {
+        let served = Arc::new(Mutex::new(DATA.to_owned()));
+        let source = served.clone();
+        let (address, _) = hub(move |_| reply("200 OK", "", &source.lock().unwrap()));
+        let home = home(&address);
+        let path = obtain(&REMOTE, &home.cache, &|_| ()).unwrap().path;
+        std::fs::write(&path, "damaged").unwrap();
+        let healed = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
+        assert_eq!(held(&healed), DATA);
+        assert_eq!(healed.note.unwrap(), format!("{} was damaged and has been downloaded again", path.display()));
+        std::fs::write(&path, "damaged").unwrap();
+        *served.lock().unwrap() = "other".into();
+        let error = failure(&home);
+        assert!(error.contains("(the copy there is damaged): the hub now has another file"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "damaged", "an unexpected file replaces nothing");
+    }
+
+    #[test]
+    fn the_digest_that_a_hub_announces_is_checked() {
+        let announce = |digest: String| reply("200 OK", &format!("x-linked-etag: \"{digest}\"\r\n"), DATA);
+        let (good, _) = hub(move |_| announce(sha256(DATA.as_bytes())));
+        assert!(obtain(&REMOTE, &home(&good).cache, &|_| ()).is_ok());
+        let (bad, _) = hub(move |_| announce("0".repeat(64)));
+        let error = failure(&home(&bad));
+        assert!(
+            error.contains(&format!("have the SHA-256 {}, but the server announced 000", sha256(DATA.as_bytes()))),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn answers_that_are_not_the_file_are_not_kept() {
+        let page = reply("200 OK", "content-type: text/html\r\n", "<html>");
+        let short = reply("200 OK", "", DATA).replace("content-length: 21", "content-length: 99");
+        assert_ne!(short, reply("200 OK", "", DATA));
+        let gone = reply("404 Not Found", "", "");
+        let cases = [
+            (page, "the server sent a web page instead of the file"),
+            (short, "end of file before message length reached"),
+            (gone, "second/data.jsonl to "),
+            (reply("503 Busy", "", ""), "the server answered 503"),
+        ];
+        for (answer, expected) in cases {
+            let (address, _) = hub(move |_| answer.clone());
+            let home = home(&address);
+            let error = failure(&home);
+            assert!(error.contains(expected), "{expected}: {error}");
+            assert!(!home.cache.dir.join(REMOTE.file).exists());
+        }
+    }
+
+    #[test]
+    fn offline_names_the_ways_around_it() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let home = home(&format!("http://127.0.0.1:{port}"));
+        let error = failure(&home);
+        let url = format!("http://127.0.0.1:{port}/first/data.jsonl");
+        let file = home.cache.dir.join(REMOTE.file);
+        assert!(error.starts_with(&format!("cannot download {url} to {}: Connection refused", file.display())), "{error}");
+        for way in ["`path`", "`path: builtin`", "LLMSCEN_HUB"] {
+            assert!(error.contains(way), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_download_works_from_inside_a_runtime() {
+        let (address, _) = hub(|_| reply("200 OK", "", DATA));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(async { obtain(&REMOTE, &home(&address).cache, &|_| ()) }).is_ok());
+    }
+
+    #[test]
+    fn a_dataset_without_a_path_comes_from_the_hub() {
+        use llmscen_core::dataset::{DatasetSpec, Source};
+        let (address, asked) = hub(|path| match path.contains("Hello-SimpleAI") || path.contains("LongAlpaca") {
+            true => reply("200 OK", "", "[{\"question\": \"Why?\", \"instruction\": \"Sum it up.\"}]"),
+            false => reply("404 Not Found", "", ""),
+        });
+        let home = home(&address);
+        let mut spec = DatasetSpec::of(Source::Openqa);
+        for (source, text) in [(Source::Openqa, "Why?"), (Source::Longalpaca, "Sum it up.")] {
+            spec.source = source;
+            let opened = crate::open(&spec, llmscen_core::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();
+            assert_eq!(opened.prompts.session(3).unwrap().turns[0].text, text);
+        }
+        let paths = [openqa::KIND, longalpaca::KIND].map(|kind| kind.remote.unwrap().homes);
+        let expected = [paths[0][0], paths[0][1], paths[1][0]].map(|home| format!("/datasets/{home}"));
+        assert_eq!(*asked.lock().unwrap(), expected);
+    }
+}

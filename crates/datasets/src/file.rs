@@ -1,0 +1,75 @@
+//! Prompts that are the rows of a file.
+//!
+//! A scanner goes through the file once and finds where its rows lie; a few threads read rows by their offset, parse, count
+//! and filter them a little ahead of what is asked for. So the first prompts are there before the file was read, and only
+//! offsets are held in memory. What is packed, or is no text, is unpacked into a temporary file on the way.
+
+mod command;
+mod find;
+mod reading;
+mod row;
+mod scan;
+mod shared;
+mod sniff;
+mod source;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use reading::{Kind, Parse, Reading};
+pub use row::{Row, count, reason};
+pub use sniff::Taste;
+pub use source::{Magic, unpacked};
+pub use table::Table;
+
+use super::error::PromptError;
+use super::{Setting, cache};
+use llmscen_core::bounds;
+use llmscen_core::dataset::CommandSpec;
+use source::Origin;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Opens the file of a kind.
+pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<Table, PromptError> {
+    let (path, origin) = locate(kind, setting, notes)?;
+    let reading = reading(kind, setting, path);
+    let table = Table::start(reading, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)?;
+    notes.extend(table.member().map(|key| format!("the dataset's rows are those of the list `{key}`")));
+    Ok(table)
+}
+
+/// Starts a command and opens what it prints.
+pub fn open_command(kind: &'static Kind, spec: &CommandSpec, setting: &Setting<'_>) -> Result<Table, PromptError> {
+    let name = setting.spec.path.clone().unwrap_or_default();
+    let (process, stream) = command::start(spec, &name)?;
+    let reading = reading(kind, setting, format!("`{name}`").into());
+    let table = Table::start(reading, Origin::Printed(stream), setting.first, setting.seed.child("order").0)?;
+    table.ending(process).open(setting.progress)
+}
+
+fn reading(kind: &'static Kind, setting: &Setting<'_>, path: PathBuf) -> Reading {
+    Reading { kind, spec: setting.spec.clone(), tokenizer: setting.tokenizer.clone(), path, format: OnceLock::new() }
+}
+
+fn locate(kind: &Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<(PathBuf, Origin), PromptError> {
+    match (setting.spec.path.as_deref(), &kind.remote) {
+        (Some("builtin"), _) => {
+            let text = kind.builtin.ok_or(PromptError::NoBuiltin { kind: kind.name })?;
+            Ok((PathBuf::from("builtin"), Origin::Fixed(text.as_bytes())))
+        }
+        (Some(path), _) => disk(path.as_ref()),
+        (None, Some(remote)) => {
+            let cached = cache::obtain(remote, setting.cache, setting.progress)?;
+            notes.extend(cached.note);
+            disk(&cached.path)
+        }
+        (None, None) => Err(PromptError::NoPath { kind: kind.name }),
+    }
+}
+
+fn disk(path: &Path) -> Result<(PathBuf, Origin), PromptError> {
+    let file = bounds::open_stream(path).map_err(|source| PromptError::Read { path: path.to_owned(), source })?;
+    Ok((path.to_owned(), Origin::Disk(file)))
+}

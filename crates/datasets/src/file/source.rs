@@ -1,0 +1,166 @@
+//! Where a text comes from: opened, unpacked, and kept where rows can be read by their offset.
+
+use super::find::Span;
+use crate::error::PromptError;
+use flate2::read::MultiGzDecoder;
+use llmscen_parquet::{ParquetError, Records};
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A text that streams by.
+pub type Stream = Box<dyn Read + Send>;
+
+/// What is opened.
+pub enum Origin {
+    /// Data of this program.
+    Fixed(&'static [u8]),
+    /// A file.
+    Disk(File),
+    /// Lines of JSON that a command prints.
+    Printed(Stream),
+    /// A text that comes bit by bit.
+    #[cfg(test)]
+    Slow(Stream),
+}
+
+/// A text whose rows are read by their offset.
+pub enum Text {
+    /// Data of this program.
+    Fixed(&'static [u8]),
+    /// The file itself, or the temporary one that it was unpacked into.
+    Disk(File),
+}
+
+impl Text {
+    /// The bytes of a row.
+    pub fn read(&self, span: Span) -> io::Result<Vec<u8>> {
+        let len = span.len as usize;
+        match self {
+            Text::Fixed(bytes) => {
+                let row = usize::try_from(span.start).ok().and_then(|start| bytes.get(start..start.checked_add(len)?));
+                row.map(<[u8]>::to_vec).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+            }
+            Text::Disk(file) => {
+                let mut row = vec![0; len];
+                file.read_exact_at(&mut row, span.start)?;
+                Ok(row)
+            }
+        }
+    }
+}
+
+/// A text that is about to be scanned.
+pub struct Scanned {
+    /// Its bytes in order.
+    pub stream: Stream,
+    /// Where its rows are read.
+    pub text: Text,
+    /// The temporary file that what streams by is written to, where it lies nowhere else.
+    pub spool: Option<File>,
+    /// Its rows are JSON lines, whatever the file is called.
+    pub json: bool,
+}
+
+impl Origin {
+    /// Unpacks what is packed. Formats are told by their first bytes, whatever the file is called.
+    pub fn scanned(self, path: &Path) -> Result<Scanned, PromptError> {
+        let plain = |stream, text| Ok(Scanned { stream, text, spool: None, json: false });
+        let file = match self {
+            Origin::Fixed(bytes) => return plain(Box::new(bytes), Text::Fixed(bytes)),
+            Origin::Printed(stream) => return spooled(stream, true, path),
+            #[cfg(test)]
+            Origin::Slow(stream) => return spooled(stream, false, path),
+            Origin::Disk(file) => file,
+        };
+        let wrong = |source| PromptError::Read { path: path.to_owned(), source };
+        let regular = file.metadata().map_err(wrong)?.is_file();
+        let copy = file.try_clone().map_err(wrong)?;
+        let (magic, stream) = unpacked(Box::new(file), path)?;
+        match magic {
+            Magic::Parquet if regular => {
+                let mut file = copy;
+                file.rewind().map_err(wrong)?;
+                let rows = Records::open(file).map_err(|source| PromptError::Parquet { path: path.to_owned(), source })?;
+                spooled(Box::new(Unrolled { rows, line: Cursor::default() }), true, path)
+            }
+            Magic::Parquet => Err(format(path, "a parquet file that comes through a pipe", "a file on disk")),
+            Magic::None if regular => plain(stream, Text::Disk(copy)),
+            Magic::None | Magic::Packed => spooled(stream, false, path),
+        }
+    }
+}
+
+fn format(path: &Path, format: &'static str, instead: &'static str) -> PromptError {
+    PromptError::Format { path: path.to_owned(), format, instead }
+}
+
+fn spooled(stream: Stream, json: bool, path: &Path) -> Result<Scanned, PromptError> {
+    let wrong = |source| PromptError::Spool { path: path.to_owned(), source };
+    let spool = tempfile::tempfile().map_err(wrong)?;
+    let text = Text::Disk(spool.try_clone().map_err(wrong)?);
+    Ok(Scanned { stream, text, spool: Some(spool), json })
+}
+
+/// What the first bytes of a file say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Magic {
+    /// Text, as far as one can tell.
+    None,
+    /// gzip or zstd.
+    Packed,
+    /// A Parquet file.
+    Parquet,
+}
+
+/// The text of a file, gzip or zstd undone.
+pub fn unpacked(mut file: Stream, path: &Path) -> Result<(Magic, Stream), PromptError> {
+    let wrong = |source| PromptError::Read { path: path.to_owned(), source };
+    let first = first(&mut file).map_err(wrong)?;
+    let magic = magic(&first);
+    let again = BufReader::new(Cursor::new(first.clone()).chain(file));
+    let stream: Stream = match first.as_slice() {
+        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(again)),
+        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::with_buffer(again).map_err(wrong)?),
+        _ => return Ok((magic, Box::new(again))),
+    };
+    Ok((magic, stream))
+}
+
+fn magic(first: &[u8]) -> Magic {
+    match first {
+        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd] => Magic::Packed,
+        b"PAR1" => Magic::Parquet,
+        _ => Magic::None,
+    }
+}
+
+/// The first four bytes, fewer where there are no more.
+fn first(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut first = Vec::with_capacity(4);
+    stream.take(4).read_to_end(&mut first)?;
+    Ok(first)
+}
+
+/// The rows of a table as lines of JSON.
+struct Unrolled<I> {
+    rows: I,
+    line: Cursor<Vec<u8>>,
+}
+
+impl<I: Iterator<Item = Result<Map<String, Value>, ParquetError>>> Read for Unrolled<I> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = self.line.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            let Some(row) = self.rows.next() else { return Ok(0) };
+            let mut line = serde_json::to_vec(&row.map_err(io::Error::other)?)?;
+            line.write_all(b"\n")?;
+            self.line = Cursor::new(line);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a table is to those who ask it for sessions.
+
+mod command;
+mod formats;
+mod streaming;
+
+use crate::sample::{all, file, opened, spec};
+use crate::{CacheDir, Opened, Progress, PromptError, open};
+use llmscen_core::dataset::{DatasetSpec, OnExhausted, Order, Source};
+use llmscen_core::seed::Seed;
+use serde_json::json;
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+fn texts(spec: &DatasetSpec, first: u64, count: u64) -> Vec<Option<String>> {
+    let cache = CacheDir { dir: PathBuf::from("unused"), hub: String::new() };
+    let prompts = open(spec, Seed(42), first, &cache, &|_| ()).unwrap().prompts;
+    (0..count).map(|seq| prompts.session(seq).map(|session| session.turns[0].text.clone())).collect()
+}
+
+fn some(texts: &[&str]) -> Vec<Option<String>> {
+    texts.iter().map(|text| Some((*text).to_owned())).collect()
+}
+
+#[test]
+fn rows_cycle_from_the_first_item_that_is_asked_for() {
+    let (_dir, path) = file("data.txt", "a\nb\n\nc\n");
+    let mut spec = spec(Source::LineByLine, &path);
+    assert_eq!(texts(&spec, 0, 4), some(&["a", "b", "c", "a"]));
+    assert_eq!(texts(&spec, 5, 3), some(&["c", "a", "b"]));
+    assert_eq!(texts(&spec, u64::MAX, 1), some(&["a"]));
+    assert_eq!(opened(&spec).unwrap().prompts.len(), Some(3));
+    for end in [OnExhausted::Stop, OnExhausted::Fail] {
+        spec.on_exhausted = end;
+        assert_eq!(texts(&spec, 1, 4), [some(&["b", "c", "a"]), vec![None]].concat());
+    }
+}
+
+#[test]
+fn any_session_may_be_asked_for_again_and_out_of_order() {
+    let lines: Vec<String> = (0..3000).map(|n| format!("row {n}")).collect();
+    let (_dir, path) = file("data.txt", lines.join("\n"));
+    let prompts = opened(&spec(Source::LineByLine, &path)).unwrap().prompts;
+    for seq in [2900u64, 0, 1, 2900, 2901, 5, 3001, 2, 9001] {
+        assert_eq!(prompts.session(seq).unwrap().turns[0].text, lines[seq as usize % 3000]);
+    }
+    assert_eq!(prompts.len(), Some(3000));
+}
+
+#[test]
+fn a_shuffle_is_a_permutation_drawn_from_the_seed() {
+    let lines: Vec<String> = (0..100).map(|n| format!("row {n}")).collect();
+    let (_dir, path) = file("data.txt", lines.join("\n"));
+    let shuffled = DatasetSpec { order: Order::Shuffle, ..spec(Source::LineByLine, &path) };
+    let seen = texts(&shuffled, 0, 100);
+    assert_eq!(seen, texts(&shuffled, 0, 100));
+    let mut sorted: Vec<String> = seen.into_iter().flatten().collect();
+    assert_ne!(sorted, lines);
+    sorted.sort_by_key(|row| row[4..].parse::<u32>().unwrap());
+    assert_eq!(sorted, lines);
+}
+
+#[test]
+fn rows_outside_prompt_tokens_are_dropped_and_counted() {
+    let (_dir, path) = file("data.txt", "hi\nthe sky is blue\nthe sky is blue and the sea is blue\n");
+    let mut spec = spec(Source::LineByLine, &path);
+    (spec.min_tokens, spec.max_tokens) = (Some(4), Some(6));
+    let Opened { prompts, tokenizer, .. } = opened(&spec).unwrap();
+    assert_eq!((prompts.len(), prompts.dropped()), (Some(1), 2));
+    let prompt = prompts.session(0).unwrap().turns.remove(0);
+    assert_eq!((prompt.tokens, prompt.approximate), (Some(4), true));
+    assert_eq!(prompts.session(7).unwrap().turns[0], prompt, "a row that is read again counts the same");
+    assert!(tokenizer.unwrap().approximate());
+    assert_eq!(prompts.problems(), ["2 of 3 dataset rows are blank or outside `prompt_tokens` and were left out"]);
+    (spec.min_tokens, spec.max_tokens) = (Some(400), None);
+    let error = opened(&spec).unwrap_err();
+    assert!(matches!(error, PromptError::NoRows { dropped: 3, .. }), "{error}");
+    assert!(error.to_string().ends_with("has no usable row: 3 of 3 are blank or outside `prompt_tokens`"), "{error}");
+}
+
+#[test]
+fn without_a_tokenizer_nothing_is_counted() {
+    let (_dir, path) = file("data.txt", "hi");
+    let Opened { prompts, tokenizer, notes } = opened(&spec(Source::LineByLine, &path)).unwrap();
+    assert!(tokenizer.is_none() && notes.is_empty());
+    assert_eq!(prompts.session(0).unwrap().turns[0].tokens, None);
+}
+
+#[test]
+fn a_row_that_does_not_fit_is_named_counted_and_left_out() {
+    let rows = "{\"question\": \"Why?\"}\n\n{\"query\": 1}\n{\"question\": 2}\n{\"question\": \"How?\"}\n{\"question\"}\n[]\n";
+    let (_dir, path) = file("data.jsonl", rows);
+    let prompts = opened(&spec(Source::Openqa, &path)).unwrap().prompts;
+    assert_eq!((prompts.len(), prompts.dropped()), (Some(2), 4));
+    assert_eq!(prompts.session(1).unwrap().turns[0].text, "How?");
+    let told = [
+        format!("{path}:3: the row has no `question` (it has: query); the row was left out"),
+        format!("{path}:4: `question` is not a text; the row was left out"),
+        format!("{path}:6: not JSON (expected `:`); the row was left out"),
+        format!("{path}: 4 of 6 dataset rows do not fit and were left out"),
+    ];
+    assert_eq!(prompts.problems(), told);
+    assert!(prompts.fault().is_none());
+}
+
+#[test]
+fn a_row_of_more_than_one_text_does_not_fit_where_a_request_is_one() {
+    let (_dir, path) = file(
+        "a.jsonl",
+        "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"system\": \"s\"}\n{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": {\"url\": \"x\"}}]}]}\n{\"prompt\": \"c\"}\n",
+    );
+    let own = DatasetSpec { one_text: true, ..spec(Source::Rows, &path) };
+    let opened = opened(&own).unwrap();
+    assert_eq!((opened.prompts.len(), opened.prompts.problems().len()), (Some(2), 2));
+    let told = format!("{path}:2: the row is more than one text, which is all that the protocol takes; the row was left out");
+    assert_eq!(opened.prompts.problems()[0], told);
+    assert_eq!(all(&spec(Source::Rows, &path)).len(), 4);
+}
+
+#[test]
+fn the_first_row_that_does_not_fit_is_an_error_where_the_dataset_is_strict() {
+    let (_dir, path) = file("data.jsonl", "{\"question\": \"Why?\"}\n\n{\"query\": \"Why?\"}\n");
+    let strict = DatasetSpec { strict: true, ..spec(Source::Openqa, &path) };
+    let error = opened(&strict).unwrap_err().to_string();
+    let rest = "the row has no `question` (it has: query); expected rows such as `{\"question\": \"…\"}`";
+    assert_eq!(error, format!("{path}:3: {rest}"));
+    let (_dir, list) = file("data.json", "[\n {\"instruction\": \"a\"},\n {\"instruction\": 3}\n]");
+    let strict = DatasetSpec { strict: true, ..spec(Source::Longalpaca, &list) };
+    let error = opened(&strict).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{list}:3: `instruction` is not a text; expected")), "{error}");
+}
+
+#[test]
+fn without_a_usable_row_a_dataset_does_not_open() {
+    let (_dir, empty) = file("data.json", "[]");
+    assert!(matches!(opened(&spec(Source::Openqa, &empty)), Err(PromptError::Empty { .. })));
+    let (_dir, blank) = file("data.txt", " \r\n\n");
+    assert!(matches!(opened(&spec(Source::LineByLine, &blank)), Err(PromptError::Empty { .. })));
+    let (_dir, path) = file("data.jsonl", "{\"question\": \"\"}\n{\"ask\": 1}\n");
+    let error = opened(&spec(Source::Openqa, &path)).unwrap_err().to_string();
+    let why = format!(
+        "1 of 2 are blank or outside `prompt_tokens`, 1 of 2 do not fit\n  {path}:2: the row has no `question` (it has: ask); \
+         the row was left out; expected rows such as `{{\"question\": \"…\"}}`"
+    );
+    assert_eq!(error, format!("the dataset {path} has no usable row: {why}"));
+}
+
+#[test]
+fn a_blank_question_is_dropped_and_its_row_fills_the_fields() {
+    let (_dir, path) = file("data.txt", "[{\"question\": \" \"}, {\"question\": \"Why?\", \"topic\": \"x\"}]");
+    let prompts = opened(&spec(Source::Openqa, &path)).unwrap().prompts;
+    assert_eq!((prompts.len(), prompts.dropped()), (Some(1), 1));
+    assert_eq!(prompts.session(9).unwrap().turns[0].fields["topic"], "x");
+}
+
+#[test]
+fn a_system_message_goes_before_a_message_list_that_has_none() {
+    let own = r#"[{"role":"system","content":"own"},{"role":"user","content":"x"}]"#;
+    let (_dir, path) = file("data.txt", format!("[{{\"role\":\"user\",\"content\":\"x\"}}]\n{own}"));
+    let spec = DatasetSpec { system: Some("Be terse.".into()), ..spec(Source::LineByLine, &path) };
+    let prompts = opened(&spec).unwrap().prompts;
+    let first = |seq| prompts.session(seq).unwrap().turns[0].messages.as_ref().unwrap()[0].clone();
+    assert_eq!(first(0), json!({ "role": "system", "content": "Be terse." }));
+    assert_eq!(first(1), json!({ "role": "system", "content": "own" }));
+}
+
+#[test]
+fn the_built_in_data_is_all_usable_and_no_two_rows_of_it_are_alike() {
+    let rerank = Source::Rerank { documents: None };
+    let kinds = [(Source::Openqa, 209), (Source::Messages, 13), (Source::Sharegpt, 12), (rerank, 12)];
+    for (source, rows) in kinds.into_iter().chain([(Source::Embeddings { batch: 1 }, 24)]) {
+        let prompts = opened(&spec(source.clone(), "builtin")).unwrap().prompts;
+        let different: std::collections::HashSet<String> =
+            (0..rows).map(|seq| prompts.session(seq).unwrap().turns[0].text.clone()).collect();
+        assert_eq!((prompts.len(), prompts.dropped(), different.len() as u64), (Some(rows), 0, rows), "{source:?}");
+    }
+    let none = opened(&spec(Source::Longalpaca, "builtin")).unwrap_err().to_string();
+    assert!(none.starts_with("no `longalpaca` data ships with this tool; `path: builtin` is for openqa"), "{none}");
+    let pathless = DatasetSpec { path: None, ..spec(Source::LineByLine, "") };
+    assert_eq!(opened(&pathless).unwrap_err().to_string(), "a `line_by_line` dataset needs a `path`");
+    assert!(matches!(opened(&spec(Source::Rows, "/nowhere/x.csv")), Err(PromptError::Read { .. })));
+}
+
+#[test]
+fn opening_tells_how_far_it_is() {
+    let (_dir, path) = file("data.txt", "x\n".repeat(9));
+    let told = RefCell::new(Vec::new());
+    let cache = CacheDir { dir: PathBuf::new(), hub: String::new() };
+    open(&spec(Source::LineByLine, &path), Seed(1), 0, &cache, &|step| told.borrow_mut().push(step)).unwrap();
+    let fits = |step: &Progress| matches!(step, Progress::Rows { done: 0..=9, total: None | Some(0..=9) });
+    assert!(told.into_inner().iter().all(fits));
+}

@@ -1,0 +1,201 @@
+//! `images`: pictures beside a text, as parts of one user message.
+//!
+//! Generated ones differ in every request: a gradient between colours of their own, under a fine grain that keeps them
+//! from shrinking to nothing. All pictures of a request have one size. Those of a folder are taken by name, or shuffled.
+//! Their tokens depend on the model, so prompts with pictures are not counted here.
+
+use super::error::PromptError;
+use super::{Prompts, Setting};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use llmscen_core::bounds;
+use llmscen_core::dataset::{ImagesSpec, OnExhausted, Order};
+use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::seed::Seed;
+use rand::seq::SliceRandom;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+
+/// Width and height at the most, in pixels.
+const MOST: u32 = 16_384;
+/// Strength of the grain, of 256 levels: a power of two.
+const GRAIN: u8 = 16;
+
+enum Pictures {
+    /// Drawn at these sizes.
+    Drawn(Vec<(u32, u32)>),
+    /// Read from these files.
+    Files(Vec<File>),
+}
+
+struct File {
+    path: PathBuf,
+    media: &'static str,
+    size: (u32, u32),
+}
+
+struct Images {
+    pictures: Pictures,
+    /// Files of the folder that are none.
+    dropped: u64,
+    count: u64,
+    text: String,
+    cycle: bool,
+    seed: Seed,
+    first: u64,
+}
+
+/// Checks the sizes, or lists the folder.
+pub fn open(spec: &ImagesSpec, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<impl Prompts + use<>, PromptError> {
+    let wrong = |reason: String| PromptError::Images { reason };
+    if spec.count == 0 {
+        return Err(wrong("a request needs at least one picture".into()));
+    }
+    if let Some((width, height)) = spec.sizes.iter().find(|(w, h)| !(1..=MOST).contains(w) || !(1..=MOST).contains(h)) {
+        return Err(wrong(format!("{width}x{height} is no size; width and height go from 1 to {MOST}")));
+    }
+    let mut dropped = 0;
+    let pictures = match (spec.sizes.is_empty(), setting.spec.path.as_deref()) {
+        (false, _) => Pictures::Drawn(spec.sizes.clone()),
+        (true, Some(folder)) => {
+            let (mut files, others) = listed(Path::new(folder), notes)?;
+            dropped = others;
+            if setting.spec.order == Order::Shuffle {
+                files.shuffle(&mut ChaCha8Rng::seed_from_u64(setting.seed.child("order").0));
+            }
+            Pictures::Files(files)
+        }
+        (true, None) => return Err(PromptError::NoPath { kind: "images" }),
+    };
+    Ok(Images {
+        pictures,
+        dropped,
+        count: spec.count,
+        text: spec.text.clone(),
+        cycle: setting.spec.on_exhausted == OnExhausted::Cycle,
+        seed: setting.seed.child("images"),
+        first: setting.first,
+    })
+}
+
+/// The pictures of a folder, by name, and how many files with such a name are none.
+fn listed(folder: &Path, notes: &mut Vec<String>) -> Result<(Vec<File>, u64), PromptError> {
+    let failed = |source| PromptError::Read { path: folder.to_owned(), source };
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).map_err(failed)?;
+    let mut paths: Vec<(PathBuf, &'static str)> =
+        entries.into_iter().filter_map(|entry| Some((entry.path(), media(&entry.path())?))).collect();
+    paths.sort();
+    let found = paths.len();
+    let file = |(path, media): (PathBuf, &'static str)| {
+        // A pipe of that name would block.
+        bounds::open(&path).ok()?;
+        let size = imagesize::size(&path).ok()?;
+        Some(File { path, media, size: (size.width.try_into().ok()?, size.height.try_into().ok()?) })
+    };
+    let files: Vec<File> = paths.into_iter().filter_map(file).collect();
+    if files.is_empty() {
+        let reason = format!("{} holds no png, jpg or webp picture", folder.display());
+        return Err(PromptError::Images { reason });
+    }
+    let others = found - files.len();
+    if others > 0 {
+        notes.push(format!("{others} of {found} files in {} are no pictures and were left out", folder.display()));
+    }
+    Ok((files, others as u64))
+}
+
+fn media(path: &Path) -> Option<&'static str> {
+    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "png" => Some("image/png"),
+        "jpg" | "jpeg" => Some("image/jpeg"),
+        "webp" => Some("image/webp"),
+        _ => None,
+    }
+}
+
+impl Images {
+    /// One picture of a request as a data URL, and its size.
+    fn picture(&self, index: u64, number: u64) -> Option<(String, (u32, u32))> {
+        let (media, bytes, size) = match &self.pictures {
+            Pictures::Drawn(sizes) => {
+                let size = *sizes.get((index % sizes.len() as u64) as usize)?;
+                ("image/png", drawn(size, self.seed.child(index).child(number))?, size)
+            }
+            Pictures::Files(files) => {
+                let all = files.len() as u64;
+                let at = (index % self.rows()? * self.count + number) % all;
+                // A file that vanished during the run gives its place to the next one.
+                let mut turn = (0..all).filter_map(|later| files.get(((at + later) % all) as usize));
+                turn.find_map(|file| Some((file.media, bounds::read(&file.path, bounds::PICTURE).ok()?, file.size)))?
+            }
+        };
+        Some((format!("data:{media};base64,{}", STANDARD.encode(bytes)), size))
+    }
+
+    /// Requests until the folder's pictures come again; the last is filled up from its beginning.
+    fn rows(&self) -> Option<u64> {
+        match &self.pictures {
+            Pictures::Drawn(_) => None,
+            Pictures::Files(files) => Some((files.len() as u64).div_ceil(self.count)),
+        }
+    }
+}
+
+/// A PNG of that size, eight bits a channel.
+fn drawn((width, height): (u32, u32), seed: Seed) -> Option<Vec<u8>> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
+    let corners: [[u8; 3]; 3] = rng.random();
+    let mut pixels = vec![0; width as usize * height as usize * 3];
+    rng.fill_bytes(&mut pixels);
+    for (at, pixel) in pixels.chunks_exact_mut(3).enumerate() {
+        let (x, y) = (at as u32 % width, at as u32 / width);
+        for (channel, value) in pixel.iter_mut().enumerate() {
+            let [start, right, down] = corners.map(|corner| u32::from(corner[channel]));
+            let shade = (start * (width - x) + right * x) / width / 2 + (start * (height - y) + down * y) / height / 2;
+            *value = (shade.min(255 - u32::from(GRAIN)) as u8) + *value % GRAIN;
+        }
+    }
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_compression(png::Compression::Fast);
+    let mut writer = encoder.write_header().ok()?;
+    writer.write_image_data(&pixels).ok()?;
+    writer.finish().ok()?;
+    Some(bytes)
+}
+
+impl Prompts for Images {
+    fn session(&self, seq: u64) -> Option<Session> {
+        if !self.cycle && self.rows().is_some_and(|rows| seq >= rows) {
+            return None;
+        }
+        let index = self.first.wrapping_add(seq);
+        let pictures: Vec<_> = (0..self.count).map(|number| self.picture(index, number)).collect::<Option<_>>()?;
+        let (width, height) = pictures.first()?.1;
+        let mut parts = vec![json!({ "type": "text", "text": self.text })];
+        let part = |(url, _): (String, _)| json!({ "type": "image_url", "image_url": { "url": url } });
+        parts.extend(pictures.into_iter().map(part));
+        let prompt = Prompt {
+            text: self.text.clone(),
+            messages: Some(vec![json!({ "role": "user", "content": Value::Array(parts) })]),
+            fields: Map::from_iter([("width".to_owned(), json!(width)), ("height".to_owned(), json!(height))]).into(),
+            ..Prompt::default()
+        };
+        Some(Session { turns: vec![prompt] })
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.rows()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! `speed_benchmark`: the prompt lengths by which model cards state speeds.
+//!
+//! Each length in turn, exact with system message and chat template, 2048 tokens out. A length's prose is written once;
+//! a prompt differs by its first words, so that no cache knows it, and only those are tokenized for each.
+
+use super::error::PromptError;
+use super::message::slot_of;
+use super::random::GENERATORS;
+use super::{Prompts, Setting};
+use crate::token::{Slot, Text, TokenError, Tokenizer};
+use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::seed::Seed;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// The questions that ship with the tool.
+const QUESTIONS: &str = include_str!("../../../scenarios/data/openqa.jsonl");
+const SHORT: [u64; 5] = [96, 2048, 6144, 14336, 30720];
+const LONG: [u64; 2] = [63488, 129_024];
+/// Tokens that are asked for, neither more nor fewer.
+const OUTPUT: u64 = 2048;
+/// Tokens of the words that differ.
+const HEAD: u64 = 24;
+
+/// Prompts of one length.
+struct Class {
+    tokens: u64,
+    /// Behind the words that differ.
+    body: String,
+    /// Their place.
+    slot: Slot,
+}
+
+struct Speed {
+    classes: Vec<Class>,
+    tokenizer: Arc<Tokenizer>,
+    seed: Seed,
+    first: u64,
+}
+
+/// Writes the prose of every length that `prompt_tokens` admits.
+pub fn open(long: bool, setting: &Setting<'_>) -> Result<impl Prompts + use<>, PromptError> {
+    let wrong = |reason: String| PromptError::Length { kind: "speed_benchmark", reason };
+    let tokenizer = setting.tokenizer();
+    let slot = slot_of(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
+    let seed = setting.seed.child("speed");
+    let alone = tokenizer.alone(&slot);
+    let lengths: &[u64] = if long { &LONG } else { &SHORT };
+    let admitted: Vec<u64> = lengths.iter().copied().filter(|n| setting.admits(Some(*n))).collect();
+    match admitted.first() {
+        None => return Err(wrong(format!("none of {lengths:?} lies inside `prompt_tokens`"))),
+        Some(least) if *least <= alone => {
+            return Err(wrong(format!("{least} are too few: system message and chat template alone are {alone}")));
+        }
+        Some(_) => {}
+    }
+    let prose = prose(seed);
+    let class = |tokens| Class::write(tokens, alone, &slot, &prose, &tokenizer, seed);
+    let classes = admitted.into_iter().map(class).collect::<Result<Vec<Class>, TokenError>>()?;
+    Ok(Speed { classes, tokenizer, seed, first: setting.first })
+}
+
+/// Those questions, in several orders, each a text of its own.
+fn prose(seed: Seed) -> String {
+    let rows = QUESTIONS.lines();
+    let row = |row: &str| serde_json::from_str::<Value>(row).ok()?.get("question")?.as_str().map(str::to_owned);
+    let mut questions: Vec<String> = rows.filter_map(row).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.child("prose").0);
+    let orders = (0..8).map(|_| {
+        questions.shuffle(&mut rng);
+        questions.join(" ")
+    });
+    orders.collect::<Vec<_>>().join("\n")
+}
+
+impl Class {
+    fn write(tokens: u64, alone: u64, slot: &Slot, prose: &str, tokenizer: &Tokenizer, seed: Seed) -> Result<Class, TokenError> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed.child("class").child(tokens).0);
+        if tokens < alone + 2 * HEAD {
+            return Ok(Class { tokens, body: String::new(), slot: slot.clone() });
+        }
+        let head = tokenizer.exactly(HEAD, &Slot::default(), &mut rng)? + ".";
+        let text = Text { text: prose, more: prose, from: 0 };
+        let body = format!("\n{}", tokenizer.fitted(tokens, &slot.behind(&format!("{head}\n")), text, &mut rng)?);
+        let slot = tokenizer.ahead(slot, &head, &body, tokens);
+        slot.map(|slot| Class { tokens, body, slot }).ok_or(TokenError::NoFit { wanted: tokens, nearest: alone })
+    }
+}
+
+impl Prompts for Speed {
+    fn session(&self, seq: u64) -> Option<Session> {
+        let index = self.first.wrapping_add(seq);
+        let class = self.classes.get((index % self.classes.len() as u64) as usize)?;
+        let rng = |generator| ChaCha8Rng::seed_from_u64(self.seed.child(index).child(generator).0);
+        let draw = |generator| self.tokenizer.exactly(class.tokens, &class.slot, &mut rng(generator)).ok();
+        let head = (0..GENERATORS).find_map(draw)?;
+        let prompt = Prompt {
+            text: format!("{head}{}", class.body),
+            tokens: Some(class.tokens),
+            approximate: self.tokenizer.approximate(),
+            max_tokens: Some(OUTPUT),
+            sampling: Map::from_iter([("min_tokens".into(), json!(OUTPUT)), ("ignore_eos".into(), json!(true))]),
+            group: Some(class.tokens.to_string()),
+            ..Prompt::default()
+        };
+        Some(Session { turns: vec![prompt] })
+    }
+
+    fn len(&self) -> Option<u64> {
+        None
+    }
+
+    fn dropped(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests;

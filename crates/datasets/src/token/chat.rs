@@ -1,0 +1,151 @@
+//! Chat templates: what a model reads for a list of messages.
+//!
+//! A template is Jinja in the dialect of Hugging Face's `apply_chat_template`, rendered with `add_generation_prompt`:
+//! blocks trimmed, `break` and `continue`, the methods of Python's texts and maps, `raise_exception`, `strftime_now`,
+//! and `tojson` as Python writes JSON. The clock of `strftime_now` stands still at 26 July 2024, 00:00, so that the
+//! same messages have the same count on every day; the date of a server has as many digits.
+
+mod python;
+
+use llmscen_core::bounds;
+use minijinja::value::Serde;
+use minijinja::{Environment, Error, ErrorKind, Value as Jinja, syntax::SyntaxConfig};
+use serde_json::{Map, Value, json};
+
+/// Tokens that a tokenizer_config.json names and a template may speak of.
+const NAMED: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
+/// What the template is called in errors.
+const NAME: &str = "chat_template";
+
+/// A chat template, compiled.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// It walks through the parts of a content, as those of models that see do; otherwise contents are plain text.
+    parts: bool,
+}
+
+impl ChatTemplate {
+    /// Compiles a template. `config` is the tokenizer_config.json, for the tokens it names.
+    ///
+    /// # Errors
+    /// What the template engine said.
+    pub fn new(source: &str, config: &Map<String, Value>) -> Result<ChatTemplate, String> {
+        let source = plain_tags(source);
+        bounds::check_depth(&source).map_err(|(at, message)| {
+            let line = source[..at.start].matches('\n').count() + 1;
+            format!("{message} (line {line})")
+        })?;
+        let parts = walks_parts(&source);
+        let mut environment = bounds::environment();
+        let mut syntax = SyntaxConfig::builder();
+        syntax.trim_blocks(true).lstrip_blocks(true);
+        environment.set_syntax(syntax.build().map_err(|error| error.to_string())?);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", python::tojson);
+        environment.add_function("strftime_now", |format: String| python::strftime(&format));
+        environment.add_function("raise_exception", |message: String| -> Result<Jinja, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        });
+        for name in NAMED {
+            let given = config.get(name);
+            if let Some(token) = given.and_then(|value| value.get("content").unwrap_or(value).as_str()) {
+                environment.add_global(name, token.to_owned());
+            }
+        }
+        environment.add_template_owned(NAME, source).map_err(|error| reason(&error))?;
+        Ok(ChatTemplate { environment, parts })
+    }
+
+    /// What the model reads, up to where its reply begins. `tools` are those of the request.
+    ///
+    /// # Errors
+    /// What the template said: it may refuse roles, or their order.
+    pub fn render(&self, messages: &[Value], tools: Option<&Value>) -> Result<String, String> {
+        let messages: Vec<Value> = messages.iter().map(|message| self.prepared(message)).collect();
+        let context = json!({ "messages": messages, "tools": tools, "documents": null, "add_generation_prompt": true });
+        let template = self.environment.get_template(NAME).map_err(|error| reason(&error))?;
+        bounds::render(&template, Jinja::from(Serde(&context))).map_err(|error| reason(&error))
+    }
+
+    /// A message as servers hand it to the template: its content in the one form that the template reads, the
+    /// arguments of tool calls as data.
+    fn prepared(&self, message: &Value) -> Value {
+        let mut message = message.clone();
+        let text = text_of(&message);
+        let Some(fields) = message.as_object_mut() else { return message };
+        match fields.get("content") {
+            Some(Value::Array(_)) if self.parts => {}
+            _ if self.parts && text.is_empty() => _ = fields.insert("content".into(), json!([])),
+            _ if self.parts => _ = fields.insert("content".into(), json!([{ "type": "text", "text": text }])),
+            Some(Value::String(_)) => {}
+            _ => _ = fields.insert("content".into(), json!(text)),
+        }
+        for call in fields.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(arguments) = call.pointer_mut("/function/arguments")
+                && let Some(parsed) = arguments.as_str().and_then(|text| serde_json::from_str(text).ok())
+            {
+                *arguments = parsed;
+            }
+        }
+        message
+    }
+}
+
+/// The text of a message: its content, or the text parts of it, a line each.
+pub fn text_of(message: &Value) -> String {
+    match message.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n"),
+        _ => String::new(),
+    }
+}
+
+/// The message and where in the template it is, without the excerpt.
+fn reason(error: &Error) -> String {
+    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    match error.line() {
+        Some(line) => format!("{detail} (line {line})"),
+        None => detail,
+    }
+}
+
+/// The tags of a template, each with the text before it; None stands for the text behind the last.
+fn tags(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let mut rest = Some(source);
+    std::iter::from_fn(move || {
+        let text = rest.take()?;
+        let found = text.split_once("{%").and_then(|(before, tag)| Some((before, tag.split_once("%}")?)));
+        let Some((before, (tag, after))) = found else { return Some((text, None)) };
+        rest = Some(after);
+        Some((before, Some(tag)))
+    })
+}
+
+/// `{% generation %}` marks what was generated, for training: it renders as what stands between, so it becomes an `if`
+/// that is always true and keeps its blanks.
+fn plain_tags(source: &str) -> String {
+    let mut plain = String::with_capacity(source.len());
+    for (before, tag) in tags(source) {
+        plain.push_str(before);
+        if let Some(tag) = tag {
+            let tag = match tag.trim_matches(['-', '+', ' ']) {
+                "generation" => tag.replace("generation", "if true"),
+                "endgeneration" => tag.replace("endgeneration", "endif"),
+                _ => tag.to_owned(),
+            };
+            plain.extend(["{%", tag.as_str(), "%}"]);
+        }
+    }
+    plain
+}
+
+/// Whether there is a loop over a `content`, which is how servers tell templates that want parts.
+fn walks_parts(source: &str) -> bool {
+    let loops = tags(source).filter_map(|(_, tag)| tag?.trim_matches(['-', '+', ' ']).strip_prefix("for "));
+    let mut over = loops.filter_map(|each| each.split_once(" in ")?.1.split([' ', '|']).find(|word| !word.is_empty()));
+    over.any(|list| list.trim_end_matches(['\'', '"', ']']).ends_with("content"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! What a model is: its sizes and the choices of its family.
+
+use super::rope::Scaling;
+use super::unsupported::{scaling_reason, window_reason};
+use crate::error::LocalError;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// The names of the families that are known, as config.json and GGUF spell them.
+const FAMILIES: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
+
+/// Which products have a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bias {
+    /// Queries, keys and values.
+    pub qkv: bool,
+    /// The attention's output.
+    pub out: bool,
+    /// The feed-forward network.
+    pub mlp: bool,
+}
+
+/// A decoder of the Llama family.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Its family.
+    pub architecture: &'static str,
+    /// Tokens that it knows.
+    pub vocabulary: usize,
+    /// Width of a position's state.
+    pub hidden: usize,
+    /// Width inside the feed-forward network.
+    pub intermediate: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Heads of keys and values, each shared by as many query heads as there are more of those.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Added to the mean square of a norm.
+    pub eps: f64,
+    /// Base of the rotary frequencies.
+    pub theta: f64,
+    /// What became of them for a longer context.
+    pub scaling: Scaling,
+    /// Positions that it was made for.
+    pub limit: usize,
+    /// The embeddings are the head's weights too.
+    pub tied: bool,
+    /// Its biases.
+    pub bias: Bias,
+    /// Queries and keys are normed, each head for itself.
+    pub qk_norm: bool,
+    /// In which numbers its file says that it computes.
+    pub dtype: Option<String>,
+    /// Tokens that end a text.
+    pub eos: Vec<u32>,
+}
+
+/// The family of that name.
+pub fn family(path: &Path, name: &str) -> Result<&'static str, LocalError> {
+    let unknown = || LocalError::Architecture { path: path.to_owned(), architecture: name.to_owned() };
+    FAMILIES.into_iter().find(|known| *known == name).ok_or_else(unknown)
+}
+
+impl Config {
+    /// Reads a config.json.
+    ///
+    /// # Errors
+    /// A key that is missing or says what the engine does not compute.
+    pub fn read(path: &Path, text: &str) -> Result<Config, LocalError> {
+        let malformed = |error: serde_json::Error| LocalError::Malformed { path: path.to_owned(), reason: error.to_string() };
+        let keys = Keys { path: path.to_owned(), map: serde_json::from_str(text).map_err(malformed)? };
+        let architecture = family(path, keys.text("model_type")?.as_str())?;
+        if keys.get("quantization_config").is_some() {
+            return Err(keys.wrong("quantization_config", "is not computed with; use weights of 16 or 32 bits, or a GGUF file"));
+        }
+        if keys.text("hidden_act")? != "silu" {
+            return Err(keys.wrong("hidden_act", "is not `silu`, which is all that is computed with"));
+        }
+        let (hidden, heads) = (keys.count("hidden_size")?, keys.count("num_attention_heads")?);
+        let attention = keys.flag("attention_bias");
+        let bias = match architecture {
+            "qwen2" => Bias { qkv: true, ..Bias::default() },
+            "mistral" => Bias::default(),
+            _ => Bias { qkv: attention, out: attention, mlp: keys.flag("mlp_bias") },
+        };
+        let (theta, scaling) = keys.rope()?;
+        let config = Config {
+            architecture,
+            vocabulary: keys.count("vocab_size")?,
+            hidden,
+            intermediate: keys.count("intermediate_size")?,
+            layers: keys.count("num_hidden_layers")?,
+            heads,
+            kv_heads: keys.count_or("num_key_value_heads", heads)?,
+            head_dim: keys.count_or("head_dim", hidden / heads)?,
+            eps: keys.number("rms_norm_eps")?,
+            theta,
+            scaling,
+            limit: keys.limit(architecture)?,
+            tied: keys.flag("tie_word_embeddings"),
+            bias,
+            qk_norm: architecture == "qwen3",
+            dtype: keys.get("dtype").or(keys.get("torch_dtype")).and_then(Value::as_str).map(str::to_owned),
+            eos: ids(keys.get("eos_token_id")),
+        };
+        config.checked(path)
+    }
+
+    /// The same where its sizes go together.
+    pub fn checked(self, path: &Path) -> Result<Config, LocalError> {
+        let wrong = |key: &str, reason: String| Err(LocalError::Key { path: path.to_owned(), key: key.to_owned(), reason });
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            let reason = format!("is {}, which does not divide the {} query heads", self.kv_heads, self.heads);
+            return wrong("num_key_value_heads", reason);
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return wrong("head_dim", format!("is {}, and rotary positions need an even width", self.head_dim));
+        }
+        Ok(self)
+    }
+}
+
+/// The token ids of a value: one, or a list.
+pub fn ids(value: Option<&Value>) -> Vec<u32> {
+    let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Some(Value::Array(all)) => all.iter().filter_map(one).collect(),
+        Some(value) => one(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+struct Keys {
+    path: PathBuf,
+    map: Map<String, Value>,
+}
+
+impl Keys {
+    /// Nothing where it is null.
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, key: &str, reason: &str) -> LocalError {
+        LocalError::Key { path: self.path.clone(), key: key.to_owned(), reason: reason.to_owned() }
+    }
+
+    fn text(&self, key: &str) -> Result<String, LocalError> {
+        let text = self.get(key).and_then(Value::as_str).map(str::to_owned);
+        text.ok_or_else(|| self.wrong(key, "is missing, or not a text"))
+    }
+
+    fn number(&self, key: &str) -> Result<f64, LocalError> {
+        self.get(key).and_then(Value::as_f64).ok_or_else(|| self.wrong(key, "is missing, or not a number"))
+    }
+
+    fn count(&self, key: &str) -> Result<usize, LocalError> {
+        let count = self.get(key).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
+        count.filter(|count| *count > 0).ok_or_else(|| self.wrong(key, "is missing, or not a whole number above 0"))
+    }
+
+    fn count_or(&self, key: &str, other: usize) -> Result<usize, LocalError> {
+        if self.get(key).is_none() { Ok(other) } else { self.count(key) }
+    }
+
+    fn flag(&self, key: &str) -> bool {
+        self.get(key).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// The positions. Refuses a sliding window: Mistral attends in it where one is named, Qwen where it is switched on too.
+    fn limit(&self, architecture: &str) -> Result<usize, LocalError> {
+        let limit = self.count("max_position_embeddings")?;
+        let slides = match architecture {
+            "mistral" => true,
+            "qwen2" | "qwen3" => self.flag("use_sliding_window"),
+            _ => false,
+        };
+        let window = self.get("sliding_window").and_then(Value::as_u64).filter(|_| slides);
+        match window.and_then(|window| window_reason(window, limit as u64)) {
+            Some(reason) => Err(self.wrong("sliding_window", &reason)),
+            None => Ok(limit),
+        }
+    }
+
+    /// The base and the scaling, as older files (`rope_theta`, `rope_scaling`) or newer ones (`rope_parameters`) have them.
+    fn rope(&self) -> Result<(f64, Scaling), LocalError> {
+        let (name, object) = match self.get("rope_parameters") {
+            Some(value) => ("rope_parameters", Some(value)),
+            None => ("rope_scaling", self.get("rope_scaling")),
+        };
+        let Some(object) = object else { return Ok((self.theta(None), Scaling::None)) };
+        let map = object.as_object().cloned().ok_or_else(|| self.wrong(name, "is not a map"))?;
+        let rope = Keys { path: self.path.clone(), map };
+        let kind = rope.get("rope_type").or(rope.get("type")).and_then(Value::as_str).unwrap_or("default");
+        let scaling = match kind {
+            "default" => Scaling::None,
+            "linear" => Scaling::Linear { factor: rope.number("factor")? },
+            "llama3" => Scaling::Llama3 {
+                factor: rope.number("factor")?,
+                low: rope.number("low_freq_factor")?,
+                high: rope.number("high_freq_factor")?,
+                original: rope.number("original_max_position_embeddings")?,
+            },
+            other => {
+                return Err(self.wrong(name, &scaling_reason(other, "`default`, `linear` and `llama3`")));
+            }
+        };
+        Ok((self.theta(rope.get("rope_theta")), scaling))
+    }
+
+    fn theta(&self, newer: Option<&Value>) -> f64 {
+        newer.or(self.get("rope_theta")).and_then(Value::as_f64).unwrap_or(10_000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(changes: Value) -> Result<Config, String> {
+        let mut whole = json!({
+            "model_type": "llama", "hidden_act": "silu", "vocab_size": 100, "hidden_size": 64, "intermediate_size": 96,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 512, "rope_theta": 5e5, "eos_token_id": [3, 4], "torch_dtype": "bfloat16",
+        });
+        for (key, value) in changes.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        Config::read(Path::new("m/config.json"), &whole.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn older_and_newer_files_say_the_same() {
+        let old = read(json!({})).unwrap();
+        let newer = json!({ "rope_theta": null, "rope_parameters": { "rope_theta": 5e5, "rope_type": "default" },
+            "torch_dtype": null, "dtype": "bfloat16" });
+        assert_eq!(read(newer).unwrap(), old);
+        assert_eq!((old.head_dim, old.theta, old.eos.as_slice(), old.dtype.as_deref()), (16, 5e5, &[3, 4][..], Some("bfloat16")));
+        let three = json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192 });
+        let scaled = read(json!({ "rope_scaling": three })).unwrap();
+        assert_eq!(scaled.scaling, Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 });
+    }
+
+    #[test]
+    fn each_family_has_its_biases_and_norms() {
+        let of = |kind: &str| read(json!({ "model_type": kind, "attention_bias": true })).map(|c| (c.bias, c.qk_norm));
+        assert_eq!(of("llama"), Ok((Bias { qkv: true, out: true, mlp: false }, false)));
+        assert_eq!(of("qwen2"), Ok((Bias { qkv: true, out: false, mlp: false }, false)));
+        assert_eq!(of("qwen3"), Ok((Bias { qkv: true, out: true, mlp: false }, true)));
+        assert_eq!(of("mistral"), Ok((Bias::default(), false)));
+    }
+
+    #[test]
+    fn a_sliding_window_is_refused_where_it_slides() {
+        let of = |kind: &str, on: bool, window: u64| {
+            read(json!({ "model_type": kind, "sliding_window": window, "use_sliding_window": on })).map(|config| config.limit)
+        };
+        let reason = "m/config.json: `sliding_window` is 128 of 512 positions, and attention in a sliding window is not supported; \
+                      use a model without one, or measure a server";
+        assert_eq!((of("mistral", false, 128), of("qwen2", true, 128)), (Err(reason.into()), Err(reason.into())));
+        let all = [of("qwen2", false, 128), of("llama", true, 128), of("mistral", false, 512), of("qwen3", true, 4096)];
+        assert_eq!(all, [Ok(512), Ok(512), Ok(512), Ok(512)], "switched off, of another family, or as long as the context");
+    }
+
+    #[test]
+    fn what_is_not_computed_is_named() {
+        let text = |changes: Value| read(changes).unwrap_err();
+        let known = "known are llama, mistral, qwen2 and qwen3";
+        assert_eq!(
+            text(json!({ "model_type": "gemma" })),
+            format!("m/config.json: the architecture `gemma` is not known; {known}")
+        );
+        assert_eq!(text(json!({ "hidden_size": 0 })), "m/config.json: `hidden_size` is missing, or not a whole number above 0");
+        let yarn = "`rope_scaling` is `yarn`, and this scaling of rotary positions is not supported; supported are `default`, ";
+        assert!(text(json!({ "rope_scaling": { "rope_type": "yarn" } })).contains(yarn));
+        assert!(text(json!({ "quantization_config": {} })).contains("use weights of 16 or 32 bits, or a GGUF file"));
+        assert!(text(json!({ "num_key_value_heads": 3 })).contains("does not divide the 4 query heads"));
+        assert!(text(json!({ "head_dim": 15 })).contains("need an even width"));
+    }
+}

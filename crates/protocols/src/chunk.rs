@@ -1,0 +1,260 @@
+//! The JSON of the OpenAI family: one event of a stream, or one whole reply. Fields that nobody reads are skipped.
+//!
+//! Values are kept as the raw text of the body: whether a text is empty is seen without decoding it, so that an event
+//! costs no allocation, and a token that is half a surrogate pair is still a token.
+
+use crate::few::Few;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// A value as it stands in the body. `null` counts as absent.
+pub type Raw<'a> = Option<&'a RawValue>;
+
+/// One event, or one whole reply.
+#[derive(Deserialize)]
+pub struct Chunk<'a> {
+    /// The response's id.
+    #[serde(borrow)]
+    pub id: Raw<'a>,
+    /// `error` for an error in the shape of vLLM's older versions.
+    #[serde(borrow)]
+    pub object: Raw<'a>,
+    /// The choices; none in an event that only carries usage.
+    #[serde(borrow)]
+    pub choices: Option<Few<Choice<'a>>>,
+    /// Token counts.
+    #[serde(borrow)]
+    pub usage: Raw<'a>,
+    /// An error under status 200.
+    #[serde(borrow)]
+    pub error: Raw<'a>,
+    /// What llama.cpp measured.
+    #[serde(borrow)]
+    pub timings: Raw<'a>,
+}
+
+/// One of `n` answers.
+#[derive(Deserialize)]
+pub struct Choice<'a> {
+    /// Its number.
+    pub index: Option<u32>,
+    /// Chat, streamed.
+    #[serde(borrow)]
+    delta: Option<Message<'a>>,
+    /// Chat, whole.
+    #[serde(borrow)]
+    message: Option<Message<'a>>,
+    /// Text completions.
+    #[serde(borrow)]
+    text: Raw<'a>,
+    /// Why it ended; absent, null or empty before the end.
+    #[serde(borrow)]
+    pub finish_reason: Raw<'a>,
+}
+
+/// What is rare stays raw: every event is moved about, and pays for the size of what it could hold.
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Raw<'a>,
+    #[serde(borrow)]
+    reasoning_content: Raw<'a>,
+    #[serde(borrow)]
+    reasoning: Raw<'a>,
+    #[serde(borrow)]
+    refusal: Raw<'a>,
+    #[serde(borrow)]
+    tool_calls: Raw<'a>,
+    #[serde(borrow)]
+    function_call: Raw<'a>,
+    #[serde(borrow)]
+    audio: Raw<'a>,
+}
+
+/// A tool call, or the part of one that an event brings.
+#[derive(Deserialize)]
+pub struct ToolCall<'a> {
+    /// Its number among the calls of its choice; some servers leave it out.
+    pub index: Option<u32>,
+    /// Its id, in the first part only.
+    #[serde(borrow)]
+    pub id: Raw<'a>,
+    /// `function` or `custom`, in the first part only.
+    #[serde(borrow, rename = "type")]
+    pub kind: Raw<'a>,
+    #[serde(borrow)]
+    function: Option<Function<'a>>,
+    #[serde(borrow)]
+    custom: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Raw<'a>,
+    #[serde(borrow)]
+    arguments: Raw<'a>,
+    #[serde(borrow)]
+    input: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Audio<'a> {
+    #[serde(borrow)]
+    transcript: Raw<'a>,
+    #[serde(borrow)]
+    data: Raw<'a>,
+}
+
+/// What a piece of generated content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The answer itself, or what its audio says.
+    Content,
+    /// The reasoning in front of it.
+    Reasoning,
+    /// Why there is no answer.
+    Refusal,
+    /// The name or the arguments of the one function of the older protocol.
+    Function,
+    /// Sound: content, but no text.
+    Sound,
+}
+
+impl<'a> Choice<'a> {
+    /// The generated pieces in it that are not empty, but for tool calls.
+    pub fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
+        let text = self.text.map(|raw| (Part::Content, raw));
+        text.into_iter().chain(self.said().into_iter().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
+    }
+
+    /// The tool calls in it.
+    ///
+    /// # Errors
+    /// They are not a list of tool calls.
+    pub fn calls(&self) -> Result<Option<Few<ToolCall<'a>>>, serde_json::Error> {
+        let raw = self.said().and_then(|message| message.tool_calls);
+        raw.map(|raw| serde_json::from_str(raw.get())).transpose()
+    }
+
+    /// Whether it holds tool calls, or what should be some.
+    pub fn has_calls(&self) -> bool {
+        self.said().is_some_and(|message| message.tool_calls.is_some())
+    }
+
+    fn said(&self) -> Option<&Message<'a>> {
+        self.delta.as_ref().or(self.message.as_ref())
+    }
+}
+
+impl<'a> Message<'a> {
+    fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
+        // Some servers send the same reasoning under both names.
+        let reasoning = self.reasoning_content.filter(|raw| has_text(raw)).or(self.reasoning);
+        let texts = [(Part::Reasoning, reasoning), (Part::Content, self.content), (Part::Refusal, self.refusal)];
+        let rare = self.function_call.into_iter().flat_map(function).chain(self.audio.into_iter().flat_map(sound));
+        texts.into_iter().chain(rare).filter_map(|(part, raw)| Some((part, raw?)))
+    }
+}
+
+fn function(raw: &RawValue) -> [(Part, Raw<'_>); 2] {
+    let (name, arguments) =
+        serde_json::from_str::<Function>(raw.get()).map_or((None, None), |function| (function.name, function.arguments));
+    [(Part::Function, name), (Part::Function, arguments)]
+}
+
+/// Sound is an object with a transcript, or the bare data.
+fn sound(raw: &RawValue) -> [(Part, Raw<'_>); 2] {
+    match serde_json::from_str::<Audio>(raw.get()) {
+        Ok(audio) => [(Part::Content, audio.transcript), (Part::Sound, audio.data)],
+        Err(_) => [(Part::Sound, Some(raw)), (Part::Sound, None)],
+    }
+}
+
+impl<'a> ToolCall<'a> {
+    /// The name, if it is here and not empty.
+    pub fn name(&self) -> Raw<'a> {
+        self.tool().and_then(|tool| tool.name).filter(|raw| has_text(raw))
+    }
+
+    /// The arguments that are here, if not empty.
+    pub fn input(&self) -> Raw<'a> {
+        self.tool().and_then(|tool| tool.arguments.or(tool.input)).filter(|raw| has_text(raw))
+    }
+
+    fn tool(&self) -> Option<&Function<'a>> {
+        self.function.as_ref().or(self.custom.as_ref())
+    }
+}
+
+/// A string or a list of content parts that is not empty.
+pub fn has_text(raw: &RawValue) -> bool {
+    let json = raw.get();
+    json.len() > 2 && (json.starts_with('"') || json.starts_with('['))
+}
+
+/// The text of a JSON string. Broken escapes stay as they are written; anything but a string is empty.
+pub fn text_of(raw: &RawValue) -> Cow<'_, str> {
+    let Some(inner) = raw.get().strip_prefix('"').and_then(|json| json.strip_suffix('"')) else {
+        return Cow::Borrowed("");
+    };
+    match inner.contains('\\') {
+        true => serde_json::from_str(raw.get()).map_or(Cow::Borrowed(inner), Cow::Owned),
+        false => Cow::Borrowed(inner),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(choice: &str) -> Vec<String> {
+        let choice: Choice = serde_json::from_str(choice).unwrap();
+        let calls = choice.calls().unwrap();
+        let calls = calls.iter().flat_map(Few::iter).flat_map(|call| [call.name(), call.input()]).flatten();
+        choice.parts().map(|(_, raw)| raw).chain(calls).map(|raw| text_of(raw).into_owned()).collect()
+    }
+
+    #[test]
+    fn every_kind_of_generated_content_counts_and_empty_ones_do_not() {
+        for (choice, expected) in [
+            (r#"{"delta":{"role":"assistant","content":""}}"#, vec![]),
+            (r#"{"delta":{"content":null,"reasoning":null,"tool_calls":null,"audio":null}}"#, vec![]),
+            (r#"{"delta":{}, "logprobs":{"content":[{"token":"x"}]}}"#, vec![]),
+            (r#"{"delta":null,"text":""}"#, vec![]),
+            (r#"{"delta":{"content":" "}}"#, vec![" "]),
+            (r#"{"delta":{"reasoning":"a"}}"#, vec!["a"]),
+            (r#"{"delta":{"reasoning_content":"a","reasoning":"a"}}"#, vec!["a"]),
+            (r#"{"delta":{"reasoning_content":"","reasoning":"a","content":"b"}}"#, vec!["a", "b"]),
+            (r#"{"message":{"refusal":"no"}}"#, vec!["no"]),
+            (r#"{"text":"a"}"#, vec!["a"]),
+            (r#"{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":""}}]}}"#, vec!["f"]),
+            (
+                r#"{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\""}},{"function":{"arguments":"1"}}]}}"#,
+                vec!["{\"a\"", "1"],
+            ),
+            (r#"{"message":{"tool_calls":[{"type":"custom","custom":{"name":"f","input":"a"}}]}}"#, vec!["f", "a"]),
+            (r#"{"delta":{"function_call":{"name":"f","arguments":"{}"}}}"#, vec!["f", "{}"]),
+            (r#"{"delta":{"tool_calls":[{"index":0,"function":null}]}}"#, vec![]),
+            (r#"{"delta":{"audio":{"id":"a","transcript":"hi"}}}"#, vec!["hi"]),
+            (r#"{"delta":{"audio":{"data":"AAAA","transcript":""}}}"#, vec!["AAAA"]),
+            (r#"{"delta":{"audio":"AAAA"}}"#, vec!["AAAA"]),
+            (r#"{"delta":{"audio":{"id":"a","expires_at":7}}}"#, vec![]),
+        ] {
+            assert_eq!(texts(choice), expected, "{choice}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_parts_is_content() {
+        assert_eq!(texts(r#"{"delta":{"content":[{"type":"text","text":"a"}]}}"#), [""]);
+        assert_eq!(texts(r#"{"delta":{"content":[]}}"#), [""; 0]);
+    }
+
+    #[test]
+    fn escapes_are_decoded_and_half_a_surrogate_pair_is_still_text() {
+        assert_eq!(texts(r#"{"text":"\n\u00e9 \ud83d\ude00"}"#), ["\n\u{e9} \u{1F600}"]);
+        assert_eq!(texts(r#"{"text":"\ud83d"}"#), [r"\ud83d"]);
+    }
+}

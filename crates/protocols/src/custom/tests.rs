@@ -1,0 +1,174 @@
+//! What each key of `extract` means.
+
+use super::*;
+use crate::replay::cut_up;
+use crate::spec::end;
+use crate::{Events, Reply, protocol};
+use llmscen_core::api::Api;
+use llmscen_core::outcome::{FailureKind, Usage};
+use llmscen_core::request::{Done, ExtractUsage};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+fn some(path: &str) -> Option<String> {
+    Some(path.to_owned())
+}
+
+fn text(paths: &[&str]) -> Extract {
+    Extract { text: paths.iter().map(|path| path.to_string()).collect(), ..Extract::default() }
+}
+
+fn decode<'a>(extract: &Extract, shape: Shape, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Events, Reply) {
+    let (mut decoder, mut events) = (Custom::new(Some(extract)).unwrap().decoder(shape, true), Events::default());
+    pieces.into_iter().for_each(|piece| decoder.push(piece, &mut events));
+    let reply = decoder.finish(&mut events, None);
+    (events, reply)
+}
+
+fn lines(extract: &Extract, body: &str) -> (Events, Reply) {
+    decode(extract, Shape::Lines, [body.as_bytes()])
+}
+
+fn whole(extract: &Extract, body: &str) -> Reply {
+    decode(extract, Shape::Whole, [body.as_bytes()]).1
+}
+
+#[test]
+fn a_path_that_is_wrong_is_named_with_its_place() {
+    let error = |extract: &Extract| protocol(Api::Custom, Some(extract)).err().unwrap();
+    assert_eq!(check_path("$.a[*]['b','c'][?@.d == 'e'].f"), Ok(()));
+    assert_eq!(
+        error(&Extract { finish: some("$.a["), ..text(&["$.x"]) }),
+        "`request.extract.finish`: `$.a[` is no JSONPath: at character 5, expected selector"
+    );
+    assert!(error(&text(&["$.x", "x"])).starts_with("`request.extract.text`: `x` is no JSONPath: at character 1, expected "));
+    let usage = ExtractUsage { cached: some(""), ..ExtractUsage::default() };
+    assert!(error(&Extract { usage, ..text(&["$.x"]) }).starts_with("`request.extract.usage.cached`: `` is no JSONPath: "));
+    let done = Some(Done::Value { path: "$.d]".into(), equals: None });
+    assert!(error(&Extract { done, ..text(&["$.x"]) }).starts_with("`request.extract.done`: `$.d]` is no JSONPath: "));
+    assert!(error(&Extract::default()).starts_with("`request.extract.text` names no path"));
+    assert!(protocol(Api::Custom, None).err().unwrap().starts_with("`api: custom` needs `request.extract`"));
+    let deep = format!("$[?{}@.a{}]", "(".repeat(200), ")".repeat(200));
+    assert!(check_path(&deep).unwrap_err().ends_with("JSONPath nesting depth exceeds the maximum of 128"));
+}
+
+#[test]
+fn every_text_that_is_selected_counts_once_an_event() {
+    let (events, reply) = lines(
+        &text(&["$.a", "$.b[*]"]),
+        "{\"a\":\"x\",\"b\":[\"y\",null,\"\",7,[],{}]}\n{\"a\":\"\"}\n{\"c\":1}\n{\"b\":[{\"k\":1}]}",
+    );
+    assert_eq!(events, Events { seen: 4, content: 2, ..Events::default() });
+    assert_eq!(reply.text.as_deref(), Some("xy7{\"k\":1}"));
+    assert_eq!((end(&reply).as_str(), reply.message.unwrap().content), ("", "xy7{\"k\":1}".into()));
+}
+
+#[test]
+fn a_text_belongs_to_the_choice_whose_number_is_nearest() {
+    let extract = Extract { choice: some("$.c[*].i"), ..text(&["$.c[*].t"]) };
+    let (events, reply) = lines(&extract, r#"{"c":[{"t":"b","i":1},{"i":"0","t":"a"},{"i":11,"t":"z"},{"i":2,"t":""}]}"#);
+    assert_eq!((events.content, events.choices, reply.text.as_deref()), (3, vec![0, 1, 11], Some("abz")));
+    let flat = Extract { choice: some("$.choice"), ..text(&["$.text"]) };
+    let (events, _) = lines(&flat, "{\"choice\":1,\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"choice\":\"x\",\"text\":\"c\"}");
+    assert_eq!(events.choices, [1, 0, 0]);
+    let apart = Extract { choice: some("$.c[*].i"), ..text(&["$.t"]) };
+    assert_eq!(lines(&apart, r#"{"c":[{"i":3},{"i":2}],"t":"a"}"#).0.choices, [3], "the first, where none is nearer");
+    let many: Vec<String> = (0..1025).map(|i| format!(r#"{{"i":{i}}}"#)).collect();
+    let (_, reply) = lines(&extract, &format!("{{\"c\":[{}]}}\n", many.join(",")));
+    assert_eq!(end(&reply), "decode (event 1): more than 1024 choices in one response");
+}
+
+#[test]
+fn counts_id_and_reason_are_taken_where_they_stand() {
+    let usage = ExtractUsage { prompt: some("$.u.p"), output: some("$.u.o"), reasoning: some("$.u.r"), cached: some("$..k") };
+    let extract = Extract { usage, finish: some("$.f"), id: some("$.id"), ..text(&["$.t"]) };
+    let (events, reply) = lines(
+        &extract,
+        "{\"id\":null,\"t\":\"a\",\"u\":{\"p\":3,\"o\":2}}\n{\"id\":7,\"t\":\"b\",\"u\":{\"o\":5,\"r\":\"x\"}}\n{\"id\":8,\"f\":\"end\",\"u\":null,\"v\":[{\"k\":1}]}",
+    );
+    assert_eq!((events.weights, reply.id.as_deref(), end(&reply).as_str()), (vec![2, 3], Some("7"), "end"));
+    assert_eq!(reply.usage, Usage { prompt: Some(3), output: Some(5), reasoning: None, cached: Some(1) });
+}
+
+#[test]
+fn an_error_is_the_reason_unless_it_is_empty() {
+    let extract = Extract { error: some("$.error"), ..text(&["$.t"]) };
+    for none in ["null", "false", "\"\"", "{}", "[]"] {
+        assert_eq!(end(&lines(&extract, &format!(r#"{{"t":"a","error":{none}}}"#)).1), "", "{none}");
+    }
+    let (events, reply) = lines(&extract, "{\"t\":\"a\"}\n{\"t\":\"b\",\"error\":{\"message\":\"died\"}}\n{\"t\":\"c\"}");
+    assert_eq!((events.content, end(&reply).as_str()), (3, "stream_error (event 2): died"));
+    assert_eq!(end(&whole(&extract, r#"{"error":"no"}"#)), "stream_error (): no");
+    let gave_up = Extract { finish: some("$.f"), ..text(&["$.t"]) };
+    assert_eq!(end(&whole(&gave_up, r#"{"t":"a","f":"abort"}"#)), "stream_error (): the server finished with `abort`");
+}
+
+#[test]
+fn a_stream_is_complete_by_its_marker_or_its_reasons_or_its_end() {
+    let (a, f) = ("data: {\"t\":\"a\"}\n\n", "data: {\"t\":\"\",\"f\":\"stop\"}\n\n");
+    let run = |extract: &Extract, body: &[&str]| {
+        let (events, reply) = decode(extract, Shape::Stream, [body.concat().as_bytes()]);
+        (events.seen, events.done, end(&reply))
+    };
+    let plain = text(&["$.t"]);
+    assert_eq!(run(&plain, &[a]), (1, false, String::new()));
+    assert_eq!(
+        run(&plain, &[]).2,
+        "empty (after 0 events): the response is complete, but has neither content nor a finish reason"
+    );
+    let reasons = Extract { finish: some("$.f"), ..plain.clone() };
+    assert_eq!(run(&reasons, &[a, f]), (2, false, "stop".into()));
+    assert_eq!(run(&reasons, &[a]).2, "truncated (after 1 events): the stream ended without a finish reason for choice 0");
+    assert_eq!(run(&reasons, &[]).2, "truncated (after 0 events): the stream ended before its first choice");
+    let marker = Extract { done: Some(Done::Data(" END ".into())), ..plain.clone() };
+    assert_eq!(run(&marker, &[a, "data: END\n\n", a, "data: oops\n\n"]), (2, true, String::new()));
+    assert_eq!(run(&marker, &[a]).2, "truncated (after 1 events): the stream ended without its end marker");
+    let both = Extract { finish: some("$.f"), ..marker.clone() };
+    assert_eq!(run(&both, &[a, f]).2, "stop");
+    assert_eq!(run(&both, &[a, "data: END\n\n"]).2, "");
+    let named = Extract { done: Some(Done::Event("end".into())), ..reasons };
+    for last in ["event: end\ndata:\n\n", "event: end\ndata: bye\n\n", "event: end\ndata: {\"t\":\"b\",\"f\":\"x\"}\n\n"] {
+        let (seen, done, reason) = run(&named, &[a, last, a]);
+        assert_eq!((seen, done, reason.as_str()), (2, true, if last.contains("\"f\"") { "x" } else { "" }), "{last}");
+    }
+    assert!(run(&named, &["event: other\ndata: bye\n\n"]).2.starts_with("decode (event 1): the JSON cannot be read"));
+}
+
+#[test]
+fn a_value_that_ends_a_stream_is_any_or_a_given_one() {
+    let run = |equals: Option<Value>, line: &str| {
+        let done = Some(Done::Value { path: "$.d".into(), equals });
+        lines(&Extract { done, ..text(&["$.t"]) }, line).0.done
+    };
+    assert!(run(None, r#"{"d":0}"#) && run(None, r#"{"d":"no"}"#) && run(Some(json!(null)), r#"{"d":null}"#));
+    assert!(!run(None, r#"{"d":null}"#) && !run(None, r#"{"d":false}"#) && !run(None, "{}"));
+    assert!(run(Some(json!("end")), r#"{"d":"end"}"#) && !run(Some(json!("end")), r#"{"d":true}"#));
+}
+
+#[test]
+fn the_framing_is_the_scenarios_or_the_servers() {
+    let shape = |framing| Custom::new(Some(&Extract { framing, ..text(&["$"]) })).unwrap().shape(Some("text/plain"), true);
+    assert_eq!(shape(Some(Framing::Sse)), Ok(Shape::Stream));
+    assert_eq!(shape(Some(Framing::Ndjson)), Ok(Shape::Lines));
+    assert_eq!(shape(Some(Framing::Json)), Ok(Shape::Whole));
+    assert_eq!(shape(None).unwrap_err().kind, FailureKind::Decode);
+    assert_eq!(Custom::new(Some(&text(&["$"]))).unwrap().body(true), json!({}));
+}
+
+proptest! {
+    #[test]
+    fn garbage_never_panics_and_splits_change_nothing(
+        parts in prop::collection::vec(prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..12),
+            select(vec!["data: ", "\n\n", "{\"t\":\"", "\"}", "{\"c\":[{\"t\":\"a\",\"i\":1}]}", "\\ud83d", "[", "END", "event: end\n"])
+                .prop_map(|text| text.as_bytes().to_vec()),
+        ], 0..16),
+        cuts in prop::collection::vec(any::<Index>(), 0..8),
+        shape in select(vec![Shape::Stream, Shape::Lines, Shape::Whole]),
+    ) {
+        let done = Some(Done::Data("END".into()));
+        let extract = Extract { choice: some("$..i"), finish: some("$[1]"), error: some("$.error"), done, ..text(&["$..t", "$.*"]) };
+        let bytes = parts.concat();
+        prop_assert_eq!(decode(&extract, shape, cut_up(&bytes, &cuts)), decode(&extract, shape, [&bytes[..]]));
+    }
+}

@@ -1,0 +1,99 @@
+//! The server's own words, out of an error body of any of the shapes that servers use.
+
+use llmscen_core::outcome::Failure;
+use serde_json::Value;
+
+/// The server's own words in the body of a response that is not a success, at most [`Failure::MAX_MESSAGE`] characters.
+///
+/// Knows OpenAI's `error` object, FastAPI's `detail` (text, or a list of faults), a plain `message`, the title of an
+/// HTML page, and plain text.
+pub fn error_message(status: u16, body: &[u8]) -> String {
+    let words = words_of(body);
+    match words.is_empty() {
+        true => format!("status {status} with an empty body"),
+        false => words,
+    }
+}
+
+/// The words in an error body or an error event; empty for an empty body.
+pub fn words_of(body: &[u8]) -> String {
+    let words = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => words_in(&value).unwrap_or_else(|| value.to_string()),
+        Err(_) => words_in_text(&String::from_utf8_lossy(body)),
+    };
+    words.trim().chars().take(Failure::MAX_MESSAGE).collect()
+}
+
+/// The message in a JSON error, looked for where servers put it, outermost first.
+fn words_in(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) if !text.trim().is_empty() => Some(text.clone()),
+        Value::Object(fields) => ["error", "message", "detail", "msg"]
+            .into_iter()
+            .filter_map(|key| fields.get(key))
+            .find_map(|inner| words_in(inner).map(|words| located(value, words))),
+        Value::Array(faults) => {
+            let all: Vec<String> = faults.iter().filter_map(words_in).collect();
+            (!all.is_empty()).then(|| all.join("; "))
+        }
+        _ => None,
+    }
+}
+
+/// FastAPI names the field at fault beside the message: `loc: ["body", "max_tokens"]`.
+fn located(fault: &Value, words: String) -> String {
+    let Some(Value::Array(path)) = fault.get("loc") else {
+        return words;
+    };
+    let path: Vec<String> = path.iter().map(|part| part.as_str().map_or_else(|| part.to_string(), str::to_owned)).collect();
+    format!("{}: {words}", path.join("."))
+}
+
+/// Plain text as it is; of an HTML page its title.
+fn words_in_text(text: &str) -> String {
+    // ASCII lowercase keeps every byte's place.
+    let lower = text.to_ascii_lowercase();
+    let title = lower.find("<title").and_then(|start| {
+        let start = start + lower.get(start..)?.find('>')? + 1;
+        let end = start + lower.get(start..)?.find("</title")?;
+        text.get(start..end)
+    });
+    match title.filter(|title| !title.trim().is_empty()) {
+        Some(title) => title.split_whitespace().collect::<Vec<_>>().join(" "),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_own_words_are_found() {
+        for (body, expected) in [
+            (r#"{"error":{"message":"no such model","type":"x","code":404}}"#, "no such model"),
+            (r#"{"error":"queue is full","error_type":"overloaded"}"#, "queue is full"),
+            (r#"{"object":"error","message":"too long","code":400}"#, "too long"),
+            (r#"{"error":{"error":{"message":"wrapped by a proxy"}}}"#, "wrapped by a proxy"),
+            (r#"{"error":{"message":"","detail":"deeper"}}"#, "deeper"),
+            (r#"{"detail":"Not Found"}"#, "Not Found"),
+            (r#"{"detail":[{"loc":["body",3],"msg":"bad"},{"loc":["query"],"msg":"missing"}]}"#, "body.3: bad; query: missing"),
+            (r#""just text""#, "just text"),
+            (r#"{"error":{"code":7}}"#, r#"{"error":{"code":7}}"#),
+            ("  Internal Server Error\n", "Internal Server Error"),
+            ("<html><HEAD><Title lang=en>\n 502 Bad\n Gateway</TITLE></head><body>nginx</body></html>", "502 Bad Gateway"),
+            ("<html><body>no title</body></html>", "<html><body>no title</body></html>"),
+            ("<title>never closed", "<title>never closed"),
+            ("", "status 502 with an empty body"),
+            (" \r\n", "status 502 with an empty body"),
+        ] {
+            assert_eq!(error_message(502, body.as_bytes()), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn words_are_cut_by_characters_and_bad_bytes_replaced() {
+        assert_eq!(error_message(500, "é".repeat(9000).as_bytes()).chars().count(), 500);
+        assert_eq!(error_message(500, b"caf\xE9"), "caf\u{FFFD}");
+    }
+}

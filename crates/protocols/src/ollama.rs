@@ -1,0 +1,261 @@
+//! Ollama's native chat and generation: lines of JSON, and the server's own times.
+
+use crate::answers::{Answers, Part, number};
+use crate::assembly::{Assembly, unreadable};
+use crate::chunk::{Raw, text_of};
+use crate::error::words_of;
+use crate::sse::Event;
+use crate::stream::Stream;
+use crate::whole::Whole;
+use crate::{Decoder, Events, Protocol, Reply, Shape};
+use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::units::Nanos;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// `POST /api/chat`; answers of `POST /api/generate` are read as well.
+pub struct Ollama;
+
+impl Protocol for Ollama {
+    fn body(&self, stream: bool) -> Value {
+        json!({ "model": "{{ model }}", "messages": "{{ messages }}", "stream": stream })
+    }
+
+    fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
+        let lines = Said { answers: Answers::new(keep_text), calls: Vec::new(), done: false };
+        match shape {
+            Shape::Stream => Box::new(Stream::sse(lines)),
+            Shape::Lines => Box::new(Stream::lines(lines)),
+            Shape::Whole => Box::new(Whole::new(lines)),
+        }
+    }
+}
+
+/// One line of a stream, or a whole reply.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    message: Option<Message<'a>>,
+    #[serde(borrow)]
+    response: Raw<'a>,
+    #[serde(borrow)]
+    thinking: Raw<'a>,
+    #[serde(borrow)]
+    done: Raw<'a>,
+    #[serde(borrow)]
+    done_reason: Raw<'a>,
+    #[serde(borrow)]
+    error: Raw<'a>,
+    #[serde(borrow)]
+    prompt_eval_count: Raw<'a>,
+    #[serde(borrow)]
+    eval_count: Raw<'a>,
+    #[serde(borrow)]
+    load_duration: Raw<'a>,
+    #[serde(borrow)]
+    prompt_eval_duration: Raw<'a>,
+    #[serde(borrow)]
+    eval_duration: Raw<'a>,
+    #[serde(borrow)]
+    total_duration: Raw<'a>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Raw<'a>,
+    #[serde(borrow)]
+    thinking: Raw<'a>,
+    #[serde(borrow)]
+    tool_calls: Raw<'a>,
+}
+
+/// What the lines of one response add up to.
+struct Said {
+    answers: Answers,
+    /// Tool calls so far, where text is kept; each arrives whole.
+    calls: Vec<Value>,
+    done: bool,
+}
+
+impl Said {
+    fn add(&mut self, json: &[u8]) -> Result<(), Failure> {
+        let text = String::from_utf8_lossy(json);
+        let line: Line = serde_json::from_str(&text).map_err(|error| unreadable(&error, json))?;
+        if line.error.is_some() {
+            return Err(Failure::new(FailureKind::StreamError, words_of(json)));
+        }
+        self.answers.text(0, Part::Reasoning, line.thinking)?;
+        self.answers.text(0, Part::Content, line.response)?;
+        if let Some(message) = &line.message {
+            self.answers.text(0, Part::Reasoning, message.thinking)?;
+            self.answers.text(0, Part::Content, message.content)?;
+            self.add_calls(message.tool_calls)?;
+        }
+        self.done |= line.done.is_some_and(|done| done.get() == "true");
+        if self.done {
+            let reason = line.done_reason.map(text_of).unwrap_or_default();
+            // A model that was only loaded or unloaded generated nothing.
+            if !["load", "unload"].contains(&&*reason) {
+                self.answers.reason(0, &reason)?;
+            }
+            self.answers.usage(Some(0), usage(&line))?;
+            self.answers.server(times(&line));
+        }
+        Ok(())
+    }
+
+    fn add_calls(&mut self, raw: Raw<'_>) -> Result<(), Failure> {
+        let Some(raw) = raw.filter(|raw| is_list(raw)) else {
+            return Ok(());
+        };
+        self.answers.mark(0, Part::Call)?;
+        if self.answers.keeps_text() {
+            let calls: Vec<Value> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error, raw.get().as_bytes()))?;
+            for call in &calls {
+                let function = call.get("function");
+                let name = function.and_then(|function| function.get("name")).and_then(Value::as_str);
+                self.answers.keep(0, Part::Call, name.unwrap_or_default())?;
+                if let Some(arguments) = function.and_then(|function| function.get("arguments")) {
+                    self.answers.keep(0, Part::Call, &arguments.to_string())?;
+                }
+            }
+            self.calls.extend(calls);
+        }
+        Ok(())
+    }
+}
+
+/// A list that is not empty.
+fn is_list(raw: &RawValue) -> bool {
+    raw.get().strip_prefix('[').is_some_and(|rest| !rest.trim_start().starts_with(']'))
+}
+
+fn usage(line: &Line<'_>) -> Usage {
+    Usage { prompt: number(line.prompt_eval_count), output: number(line.eval_count), ..Usage::default() }
+}
+
+/// Ollama reports nanoseconds.
+fn times(line: &Line<'_>) -> ServerTimes {
+    let span = |raw| number(raw).map(Nanos);
+    ServerTimes {
+        queue: None,
+        load: span(line.load_duration),
+        prefill: span(line.prompt_eval_duration),
+        decode: span(line.eval_duration),
+        total: span(line.total_duration),
+    }
+}
+
+impl Assembly for Said {
+    fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
+        let added = self.add(event.data);
+        self.answers.arrived(events);
+        events.done = self.done;
+        added
+    }
+
+    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+        self.add(body)
+    }
+
+    /// A stream ends with a line that is `done`. Older servers give no reason there.
+    fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
+        match streamed && !self.done {
+            true => Err(Failure::new(FailureKind::Truncated, "the stream ended without a line that says `\"done\": true`")),
+            false => self.answers.ending(),
+        }
+    }
+
+    fn reply(mut self, end: Result<Finish, Failure>) -> Reply {
+        self.answers.calls(self.calls);
+        self.answers.reply(end)
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::decode;
+    use crate::spec::{Spec, end};
+    use crate::{Message, protocol};
+    use llmscen_core::api::Api;
+
+    #[test]
+    fn a_chat_is_read_with_its_reasoning_its_counts_and_the_servers_times() {
+        let (events, reply) = Spec::of("ollama.chat.ndjson").read();
+        assert_eq!(events, Events { seen: 6, content: 5, reasoning: 2, done: true, ..Events::default() });
+        assert_eq!(end(&reply), "stop");
+        assert_eq!(reply.text.as_deref(), Some("Hm…The sky is \"blue\"\n"));
+        let message = Message { content: "The sky is \"blue\"\n".into(), reasoning: "Hm…".into(), tool_calls: Value::Null };
+        assert_eq!(reply.message, Some(message));
+        assert_eq!(reply.usage, Usage { prompt: Some(26), output: Some(7), ..Usage::default() });
+        let times = ServerTimes {
+            queue: None,
+            load: Some(Nanos(1_334_875)),
+            prefill: Some(Nanos(342_546_000)),
+            decode: Some(Nanos(4_535_599_000)),
+            total: Some(Nanos(4_883_583_458)),
+        };
+        assert_eq!(reply.server, times);
+    }
+
+    #[test]
+    fn a_whole_reply_and_a_generation_are_read_as_well() {
+        let (events, reply) = Spec::of("ollama.whole.json").read();
+        assert_eq!(
+            (events, end(&reply).as_str(), reply.text.as_deref()),
+            (Events::default(), "stop", Some("HmThe sky is blue."))
+        );
+        assert_eq!((reply.usage.output, reply.server.load), (Some(7), Some(Nanos(1_334_875))));
+        let (events, reply) = Spec::of("ollama.generate.ndjson").read();
+        assert_eq!((events.seen, events.content, end(&reply).as_str()), (3, 2, "length"));
+        assert_eq!((reply.text.as_deref(), reply.usage.output), (Some("The sky"), Some(2)));
+    }
+
+    #[test]
+    fn tool_calls_arrive_whole() {
+        let (events, reply) = Spec::of("ollama.tools.ndjson").read();
+        assert_eq!((events.seen, events.content), (3, 2));
+        assert_eq!(reply.text.as_deref(), Some(r#"get_weather{"city":"Tokyo","days":2}now{"zone":"JST"}"#));
+        let calls = json!([
+            { "function": { "name": "get_weather", "arguments": { "city": "Tokyo", "days": 2 } } },
+            { "function": { "name": "now", "arguments": { "zone": "JST" } } },
+        ]);
+        assert_eq!(reply.message.unwrap().tool_calls, calls);
+    }
+
+    #[test]
+    fn an_error_line_is_the_reason_and_a_stream_ends_with_done() {
+        let run = |body: &str| decode(Api::Ollama, Shape::Lines, [body.as_bytes()], None);
+        let (events, reply) = Spec::of("ollama.error.ndjson").read();
+        let words = "an error was encountered while running the model: CUDA error";
+        assert_eq!((events.content, end(&reply)), (1, format!("stream_error (event 2): {words}")));
+        let hi = r#"{"message":{"content":"hi"},"done":false}"#;
+        assert_eq!(end(&run(hi).1), "truncated (after 1 events): the stream ended without a line that says `\"done\": true`");
+        let late = format!("{hi}\n{{\"done\":true}}\n{hi}\noops");
+        assert_eq!((run(&late).0.seen, end(&run(&late).1)), (2, String::new()));
+        assert_eq!(
+            run(r#"{"message":{"content":""},"done":true,"done_reason":"load"}"#).1.end.unwrap_err().kind,
+            FailureKind::Empty
+        );
+        assert_eq!(
+            run("{\"message\":{\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]}}").1.text.as_deref(),
+            Some("f{}")
+        );
+        assert_eq!(run("{\"message\":{\"tool_calls\":[ ]},\"done\":true}").0.content, 0);
+        assert_eq!(run("[]").1.end.unwrap_err().kind, FailureKind::Truncated);
+    }
+
+    #[test]
+    fn the_body_says_whether_it_streams_and_text_is_kept_only_when_asked() {
+        assert_eq!(Ollama.body(true).to_string(), r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":true}"#);
+        assert_eq!(Ollama.body(false)["stream"], false);
+        let spec = Spec::of("ollama.tools.ndjson");
+        let mut decoder = protocol(Api::Ollama, None).unwrap().decoder(spec.shape, false);
+        let mut events = Events::default();
+        decoder.push(&spec.body, &mut events);
+        let reply = decoder.finish(&mut events, None);
+        assert_eq!((events, reply.text, reply.message), (spec.read().0, None, None));
+    }
+}

@@ -1,0 +1,177 @@
+//! Every recorded response of `tests/wire`, decoded in one piece, byte by byte and in arbitrary splits.
+
+use crate::recordings::{self, Recording};
+use crate::{Events, Reply, Shape, error_message, protocol, shape_of};
+use llmscen_core::api::Api;
+use llmscen_core::outcome::{Failure, FailureKind};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use std::collections::BTreeSet;
+
+mod expected;
+use expected::{OTHERS, REFUSALS, REPLIES};
+
+/// Decodes these pieces of one response, keeping the text.
+pub fn decode<'a>(
+    api: Api,
+    shape: Shape,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    broken: Option<Failure>,
+) -> (Events, Reply) {
+    let (mut decoder, mut events) = (protocol(api, None).unwrap().decoder(shape, true), Events::default());
+    for piece in pieces {
+        decoder.push(piece, &mut events);
+    }
+    let reply = decoder.finish(&mut events, broken);
+    (events, reply)
+}
+
+/// The pieces between these places.
+pub fn cut_up<'a>(bytes: &'a [u8], cuts: &[Index]) -> Vec<&'a [u8]> {
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+    cuts.extend([0, bytes.len()]);
+    cuts.sort();
+    cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
+}
+
+fn replay<'a>(recording: &Recording, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Events, Reply) {
+    let broken = recording.cut.then(|| Failure::new(FailureKind::Truncated, "the connection closed"));
+    let shape = shape_of(recording.content_type.as_deref(), false).unwrap();
+    decode(recording.api, shape, pieces, broken)
+}
+
+/// What a table says of a reply: events; events with content; finish reason or failure; prompt, output, reasoning and
+/// cached tokens.
+pub fn told(events: &Events, reply: &Reply) -> (u32, u32, String, String) {
+    let word = match &reply.end {
+        Ok(finish) => finish.reason.clone(),
+        Err(failure) => failure.kind.name().to_owned(),
+    };
+    let counts = [reply.usage.prompt, reply.usage.output, reply.usage.reasoning, reply.usage.cached];
+    let counts = counts.map(|count| count.map_or("-".to_owned(), |count| count.to_string())).join(" ");
+    (events.seen, events.content, word, counts)
+}
+
+#[test]
+fn every_recording_has_its_expectation() {
+    let expected = REPLIES.iter().map(|row| row.0).chain(REFUSALS.iter().map(|row| row.0)).chain(OTHERS.iter().map(|row| row.0));
+    assert_eq!(expected.map(str::to_owned).collect::<BTreeSet<_>>(), recordings::all().into_keys().collect());
+}
+
+#[test]
+fn every_reply_decodes_to_what_the_server_said() {
+    let recordings = recordings::all();
+    for &(name, seen, content, end, usage) in REPLIES {
+        let recording = &recordings[name];
+        let (events, reply) = replay(recording, [&recording.body[..]]);
+        assert_eq!(told(&events, &reply), (seen, content, end.to_owned(), usage.to_owned()), "{name}");
+        assert_eq!(replay(recording, recording.body.chunks(1)), (events, reply), "{name}, byte by byte");
+    }
+}
+
+#[test]
+fn a_good_answer_of_another_kind_is_no_reply() {
+    let recordings = recordings::all();
+    for &(name, words) in OTHERS {
+        let (events, reply) = replay(&recordings[name], [&recordings[name].body[..]]);
+        let failure = reply.end.unwrap_err();
+        assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::Decode, words), "{name}");
+        assert_eq!((recordings[name].status, events), (200, Events::default()), "{name}");
+    }
+}
+
+#[test]
+fn the_marker_is_seen_where_the_server_sends_it() {
+    let is_stream = |recording: &Recording| recording.content_type.as_deref().is_some_and(|kind| kind.contains("event-stream"));
+    for (name, recording) in recordings::all().iter().filter(|(_, recording)| is_stream(recording)) {
+        let marker: &[u8] = if recording.api == Api::OpenaiResponses { b"\"type\":\"response.completed\"" } else { b"[DONE]" };
+        let sent = recording.body.windows(marker.len()).any(|window| window == marker);
+        assert_eq!(replay(recording, [&recording.body[..]]).0.done, sent, "{name}");
+        let chat = recording.api != Api::OpenaiResponses;
+        assert!(!sent || !chat || !name.starts_with("transformers"), "transformers serve never sends it");
+    }
+}
+
+#[test]
+fn each_choice_is_timed_on_its_own_and_running_counts_weigh_the_events() {
+    let recordings = recordings::all();
+    let marks = |name: &str| {
+        let (events, _) = replay(&recordings[name], [&recordings[name].body[..]]);
+        (events.choices, events.weights)
+    };
+    assert_eq!(marks("vllm_cpu.chat_stream_n2"), (vec![0, 1, 0, 1, 0, 1], vec![]));
+    assert_eq!(marks("llama_server.chat_stream_n2"), (vec![1, 0, 1, 0, 1, 0], vec![]));
+    assert_eq!(marks("vllm_cpu.chat_stream_contusage"), (vec![], vec![1; 5]));
+    for name in ["llama_server", "llamacpp_python", "transformers_serve"] {
+        assert_eq!(marks(&format!("{name}.chat_stream_contusage")), (vec![], vec![]), "{name} counts at the end, if at all");
+    }
+}
+
+#[test]
+fn the_servers_own_times_are_kept() {
+    let recordings = recordings::all();
+    let times = |name: &str| {
+        let server = replay(&recordings[name], [&recordings[name].body[..]]).1.server;
+        assert_eq!((server.queue, server.load, server.total), (None, None, None));
+        [server.prefill, server.decode].map(|span| span.map(|span| span.0))
+    };
+    assert_eq!(times("llama_server.chat_stream_usage"), [Some(4_045_000), Some(1_184_000)]);
+    assert_eq!(times("llama_server.chat_nonstream"), [Some(292_000), Some(1_517_000)]);
+    assert_eq!(times("llama_server.chat_stream_n2"), [Some(765_000), Some(3_235_000)], "the longer of two choices");
+    assert_eq!(times("llama_server.completions_stream"), [Some(415_000), Some(4_359_000)]);
+    assert_eq!(times("llama_server.responses_stream"), [Some(3_552_000), Some(2_587_000)]);
+    assert_eq!(times("vllm_cpu.chat_stream_usage"), [None, None]);
+}
+
+#[test]
+fn texts_ids_and_messages_are_the_servers() {
+    let recordings = recordings::all();
+    let reply = |name: &str| replay(&recordings[name], [&recordings[name].body[..]]).1;
+    for (name, text, id) in [
+        ("llama_server.chat_nonstream", "kernel\u{FFFD} binary\n\n           UP", "chatcmpl-9UvzJruVpWUjiVrGh2gdIcOUabIXQbvN"),
+        ("llama_server.chat_stream_n2", " SOmro 23 IP weightslatin", "chatcmpl-vIjVgq7Pi0xGxygICmlnaU6GwV1FGvUj"),
+        ("llama_server.chat_stream_nousage", " quo vari\u{FFFD} dummySCHEME", "chatcmpl-iqQjt7cyPqNXjY7DTEUTIBOst5wTbyXI"),
+        ("vllm_cpu.chat_stream_n2", " than \".       kw sorted cle", "chatcmpl-931f971dd639debf"),
+        ("vllm_cpu.reasoning_nonstream", " PRatimHel headersunderOWN", "chatcmpl-ac1902cc706a532a"),
+        ("vllm_cpu.completions_stream", " shecsstexuplic", "cmpl-a886a329da21cd46"),
+        ("vllm_cpu.responses_stream", " Ber excepticsfunctions", "resp_bd47c39b7f2d6082"),
+        ("llama_server.responses_stream", " httpsffixellive", "resp_nIZsi1J2n11d5E1FWnoUqMBLUPko7nGA"),
+        ("transformers_serve.responses_stream", " Module;::SCHEME", "resp_abbc38e5-6a47-4b2e-a50a-6bd08ddd11dc"),
+    ] {
+        assert_eq!((reply(name).text.as_deref(), reply(name).id.as_deref()), (Some(text), Some(id)), "{name}");
+    }
+    for (name, place, message) in [
+        (
+            "vllm_cpu.killed_midstream_term",
+            "event 22",
+            "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        ),
+        ("transformers_serve.err_negative_max", "event 2", "`max_new_tokens` must be greater than 0, but is -5."),
+        ("llama_server.killed_midstream_kill9", "after 21 events", "the connection closed"),
+        ("llamacpp_python.err_too_long", "after 0 events", "the stream ended before its first choice"),
+    ] {
+        let failure = reply(name).end.unwrap_err();
+        assert_eq!((failure.at.as_str(), failure.message.as_str()), (place, message), "{name}");
+    }
+}
+
+#[test]
+fn every_refusal_is_told_in_the_servers_words() {
+    let recordings = recordings::all();
+    for &(name, status, words) in REFUSALS {
+        let message = error_message(recordings[name].status, &recordings[name].body);
+        assert_eq!(recordings[name].status, status, "{name}");
+        assert!(message.starts_with(words), "{name}: {message}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn every_recording_decodes_the_same_in_any_split(cuts in prop::collection::vec(any::<Index>(), 1..60)) {
+        for (name, recording) in recordings::all().iter().filter(|(_, recording)| recording.status == 200) {
+            let pieces = cut_up(&recording.body, &cuts);
+            prop_assert_eq!(replay(recording, pieces), replay(recording, [&recording.body[..]]), "{}", name);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Rerank, as Cohere, Jina, vLLM and Text Embeddings Inference serve it.
+
+use crate::assembly::{Assembly, unreadable};
+use crate::chunk::{Raw, text_of};
+use crate::error::words_of;
+use crate::few::Few;
+use crate::shape::whole_only;
+use crate::sse::Event;
+use crate::usage::number;
+use crate::whole::Whole;
+use crate::{Decoder, Events, Protocol, Reply, Shape};
+use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// `POST /v1/rerank`.
+pub struct Rerank;
+
+impl Protocol for Rerank {
+    fn body(&self, _stream: bool) -> Value {
+        json!({ "model": "{{ model }}", "query": "{{ item.query }}", "documents": "{{ item.documents }}" })
+    }
+
+    fn shape(&self, content_type: Option<&str>, _asked_stream: bool) -> Result<Shape, Failure> {
+        whole_only(content_type)
+    }
+
+    fn decoder(&self, _shape: Shape, _keep_text: bool) -> Box<dyn Decoder> {
+        Box::new(Whole::new(Ranking::default()))
+    }
+}
+
+/// A reply; TEI's is the bare list of results.
+#[derive(Default, Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    id: Raw<'a>,
+    #[serde(borrow)]
+    results: Option<Few<Ranked<'a>>>,
+    /// Voyage's name of the results.
+    #[serde(borrow)]
+    data: Option<Few<Ranked<'a>>>,
+    #[serde(borrow)]
+    usage: Option<Tokens<'a>>,
+    #[serde(borrow)]
+    meta: Option<Meta<'a>>,
+    #[serde(borrow)]
+    error: Raw<'a>,
+}
+
+/// One document; its text, if it is there, is passed over.
+#[derive(Deserialize)]
+struct Ranked<'a> {
+    #[serde(borrow)]
+    relevance_score: Raw<'a>,
+    #[serde(borrow)]
+    score: Raw<'a>,
+}
+
+/// Cohere's account: what was worked on, and what is charged.
+#[derive(Deserialize)]
+struct Meta<'a> {
+    #[serde(borrow)]
+    tokens: Option<Tokens<'a>>,
+    #[serde(borrow)]
+    billed_units: Option<Tokens<'a>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct Tokens<'a> {
+    #[serde(borrow)]
+    prompt_tokens: Raw<'a>,
+    #[serde(borrow)]
+    input_tokens: Raw<'a>,
+    #[serde(borrow)]
+    total_tokens: Raw<'a>,
+}
+
+impl Tokens<'_> {
+    /// Nothing is generated, so the total is the prompt.
+    fn prompt(self) -> Option<u64> {
+        number(self.prompt_tokens).or(number(self.input_tokens)).or(number(self.total_tokens))
+    }
+}
+
+/// What a reply holds.
+#[derive(Debug, Default)]
+struct Ranking {
+    id: Option<String>,
+    usage: Usage,
+    items: Option<u64>,
+}
+
+impl Assembly for Ranking {
+    /// This API has no streams.
+    fn event(&mut self, _event: Event<'_>, _events: &mut Events) -> Result<(), Failure> {
+        Err(Failure::new(FailureKind::Decode, "a ranking is never streamed"))
+    }
+
+    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+        let text = String::from_utf8_lossy(body);
+        let bare = text.trim_start().starts_with('[');
+        let reply = match bare {
+            true => serde_json::from_str(&text).map(|results| Body { results: Some(results), ..Body::default() }),
+            false => serde_json::from_str(&text),
+        };
+        let reply: Body = reply.map_err(|error| unreadable(&error, body))?;
+        if reply.error.is_some() {
+            return Err(Failure::new(FailureKind::StreamError, words_of(body)));
+        }
+        let Some(results) = reply.results.or(reply.data) else {
+            return Err(Failure::new(FailureKind::Decode, "the reply has no results"));
+        };
+        let scored = |ranked: &Ranked| ranked.relevance_score.or(ranked.score).is_some();
+        if let Some(place) = results.iter().position(|ranked| !scored(ranked)) {
+            return Err(Failure::new(FailureKind::Decode, format!("result {place} has no score")));
+        }
+        self.id = reply.id.map(|id| text_of(id).into_owned());
+        self.items = Some(results.iter().count() as u64);
+        let meta =
+            reply.meta.and_then(|meta| meta.tokens.and_then(Tokens::prompt).or(meta.billed_units.and_then(Tokens::prompt)));
+        let prompt = reply.usage.and_then(Tokens::prompt).or(meta);
+        self.usage = Usage { prompt, output: Some(0), reasoning: None, cached: None };
+        Ok(())
+    }
+
+    fn ending(&self, _streamed: bool) -> Result<Finish, Failure> {
+        match self.items {
+            Some(1..) => Ok(Finish::default()),
+            _ => Err(Failure::new(FailureKind::Empty, "the response is complete, but ranks nothing")),
+        }
+    }
+
+    fn reply(self, end: Result<Finish, Failure>) -> Reply {
+        let server = ServerTimes::default();
+        Reply { end, usage: self.usage, id: self.id, text: None, message: None, server, items: self.items, silent: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::decode;
+    use llmscen_core::api::Api;
+
+    fn run(body: &str) -> Reply {
+        let (events, reply) = decode(Api::Rerank, Shape::Whole, [body.as_bytes()], None);
+        assert_eq!(events, Events::default());
+        reply
+    }
+
+    fn end(body: &str) -> String {
+        match run(body).end {
+            Ok(finish) => format!("ok {}", finish.reason),
+            Err(failure) => format!("{}: {}", failure.kind, failure.message),
+        }
+    }
+
+    #[test]
+    fn query_and_documents_are_the_items() {
+        let body = json!({ "model": "{{ model }}", "query": "{{ item.query }}", "documents": "{{ item.documents }}" });
+        assert_eq!((Rerank.body(true), Rerank.body(false)), (body.clone(), body));
+        assert_eq!(Rerank.shape(None, true), Ok(Shape::Whole));
+        assert_eq!(Rerank.shape(Some("application/x-ndjson"), false).unwrap_err().kind, FailureKind::Decode);
+    }
+
+    #[test]
+    fn the_prompt_is_counted_where_each_server_says_so() {
+        for (usage, prompt) in [
+            (r#""usage":{"total_tokens":38}"#, Some(38)),
+            (r#""usage":{"prompt_tokens":37,"total_tokens":38}"#, Some(37)),
+            (r#""meta":{"billed_units":{"search_units":1}}"#, None),
+            (r#""meta":{"billed_units":{"input_tokens":30},"tokens":{"input_tokens":31}}"#, Some(31)),
+            (r#""meta":{"billed_units":{"input_tokens":30}}"#, Some(30)),
+            (r#""usage":null"#, None),
+        ] {
+            let reply = run(&format!("{{\"results\":[{{\"index\":1,\"relevance_score\":0.5}}],{usage}}}"));
+            assert_eq!((reply.end, reply.items), (Ok(Finish::default()), Some(1)), "{usage}");
+            assert_eq!(reply.usage, Usage { prompt, output: Some(0), reasoning: None, cached: None }, "{usage}");
+        }
+    }
+
+    #[test]
+    fn a_bare_list_and_voyages_data_are_results_too() {
+        assert_eq!(run(r#" [{"index":1,"score":0.9},{"index":0,"score":0.1,"text":"x"}]"#).items, Some(2));
+        assert_eq!(run(r#"{"object":"list","data":[{"index":0,"relevance_score":0.4}]}"#).items, Some(1));
+    }
+
+    #[test]
+    fn no_results_are_empty_and_another_kind_of_reply_is_not_read() {
+        assert_eq!(end(r#"{"results":[]}"#), "empty: the response is complete, but ranks nothing");
+        assert_eq!(end("[]"), "empty: the response is complete, but ranks nothing");
+        assert_eq!(end(r#"{"results":[{"index":0,"score":1},{"index":1}]}"#), "decode: result 1 has no score");
+        assert_eq!(end(r#"{"object":"list","data":[{"id":"m"}]}"#), "decode: result 0 has no score");
+        assert_eq!(end(r#"{"status":"ok"}"#), "decode: the reply has no results");
+        assert_eq!(end(r#"{"error":"overloaded","error_type":"Overloaded"}"#), "stream_error: overloaded");
+        assert_eq!(end(r#"{"message":"bad key"}"#), "decode: the reply has no results");
+        assert!(end("[1]").starts_with("decode: the JSON cannot be read"));
+    }
+}

@@ -1,0 +1,243 @@
+//! Server-sent events, as the WHATWG HTML standard reads them (section 9.2.6), from bytes split anywhere.
+
+use memchr::{memchr, memchr2};
+use std::mem;
+
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// The `event:` field, empty where there was none.
+    pub name: &'a [u8],
+    /// The `data:` lines, joined by line feeds.
+    pub data: &'a [u8],
+}
+
+/// Splits a byte stream into events. An event that lies whole within one push is not copied.
+///
+/// The standard drops an event that lacks its blank line when the stream ends; here [`Sse::finish`] gives it, since
+/// servers leave out the last line ends. Fields but `data` and `event` mean nothing to a reader that never reconnects.
+#[derive(Debug)]
+pub struct Sse {
+    bound: usize,
+    /// The beginning of a line whose end has not arrived.
+    line: Vec<u8>,
+    /// The data lines so far, of an event whose blank line has not arrived.
+    data: Option<Vec<u8>>,
+    spare: Vec<u8>,
+    name: Vec<u8>,
+    begun: bool,
+    /// The last byte was a CR: an LF that follows belongs to it.
+    after_cr: bool,
+    over: bool,
+}
+
+impl Sse {
+    /// A decoder of events of at most `bound` bytes; the same bound holds for one line.
+    pub fn new(bound: usize) -> Sse {
+        let (line, data, spare, name) = (Vec::new(), None, Vec::new(), Vec::new());
+        Sse { bound, line, data, spare, name, begun: false, after_cr: false, over: false }
+    }
+
+    /// Whether the bound was broken. Nothing is decoded or kept after that.
+    pub fn over(&self) -> bool {
+        self.over
+    }
+
+    /// Takes further bytes and hands each event that they complete to `sink`.
+    pub fn push(&mut self, bytes: &[u8], mut sink: impl FnMut(Event<'_>)) {
+        let mut rest = bytes;
+        if self.after_cr && !rest.is_empty() {
+            self.after_cr = false;
+            rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+        }
+        while !self.over && !rest.is_empty() {
+            let Some(end) = memchr2(b'\n', b'\r', rest) else {
+                return self.hold(rest);
+            };
+            let (line, tail) = rest.split_at(end);
+            self.after_cr = tail == b"\r";
+            rest = tail.strip_prefix(b"\r\n").unwrap_or(tail.get(1..).unwrap_or_default());
+            self.whole_line(line, rest, &mut sink);
+        }
+    }
+
+    /// Ends the stream: an event that lacks its blank line is complete now.
+    pub fn finish(&mut self, mut sink: impl FnMut(Event<'_>)) {
+        if !self.line.is_empty() && !self.over {
+            self.whole_line(b"", b"", &mut sink);
+        }
+        if !self.over {
+            self.dispatch(&mut sink);
+        }
+    }
+
+    /// Keeps the beginning of a line.
+    fn hold(&mut self, part: &[u8]) {
+        if self.line.len() + part.len() > self.bound {
+            return self.give_up();
+        }
+        self.line.extend_from_slice(part);
+    }
+
+    /// Puts what was held before `part`, which ends a line, and reads that line.
+    fn whole_line(&mut self, part: &[u8], rest: &[u8], sink: &mut impl FnMut(Event<'_>)) {
+        if self.line.len() + part.len() > self.bound {
+            return self.give_up();
+        }
+        if self.line.is_empty() {
+            return self.read(part, rest, sink);
+        }
+        self.line.extend_from_slice(part);
+        let mut held = mem::take(&mut self.line);
+        self.read(&held, rest, sink);
+        held.clear();
+        self.line = held;
+    }
+
+    /// Reads one line; `rest` is what follows it, as far as it is here.
+    fn read(&mut self, line: &[u8], rest: &[u8], sink: &mut impl FnMut(Event<'_>)) {
+        let first = !mem::replace(&mut self.begun, true);
+        let line = line.strip_prefix(BOM).filter(|_| first).unwrap_or(line);
+        if line.is_empty() {
+            return self.dispatch(sink);
+        }
+        let (field, value) = line.split_at(memchr(b':', line).unwrap_or(line.len()));
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" if self.data.is_none() && matches!(rest.first(), Some(b'\n' | b'\r')) => {
+                sink(Event { name: &self.name, data: value });
+                self.name.clear();
+            }
+            b"data" => self.append(value),
+            b"event" => {
+                self.name.clear();
+                self.name.extend_from_slice(value);
+            }
+            _ => {}
+        }
+    }
+
+    fn append(&mut self, value: &[u8]) {
+        let Some(data) = &mut self.data else {
+            let mut data = mem::take(&mut self.spare);
+            data.extend_from_slice(value);
+            self.data = Some(data);
+            return;
+        };
+        if data.len() + 1 + value.len() > self.bound {
+            return self.give_up();
+        }
+        data.push(b'\n');
+        data.extend_from_slice(value);
+    }
+
+    /// A blank line: hands on the event that was gathered, if there was data.
+    fn dispatch(&mut self, sink: &mut impl FnMut(Event<'_>)) {
+        if let Some(mut data) = self.data.take() {
+            sink(Event { name: &self.name, data: &data });
+            data.clear();
+            self.spare = data;
+        }
+        self.name.clear();
+    }
+
+    fn give_up(&mut self) {
+        *self = Sse { over: true, ..Sse::new(self.bound) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::cut_up;
+    use proptest::prelude::*;
+
+    type Seen = Vec<(String, String)>;
+    type Rule = (&'static str, &'static [u8], &'static [(&'static str, &'static str)]);
+
+    fn decode<'a>(bound: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Seen, bool) {
+        let (mut sse, mut seen) = (Sse::new(bound), Seen::new());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        for piece in pieces {
+            sse.push(piece, |event| seen.push((text(event.name), text(event.data))));
+        }
+        sse.finish(|event| seen.push((text(event.name), text(event.data))));
+        (seen, sse.over())
+    }
+
+    /// One case a rule: what comes in, and the (name, data) of the events that come out.
+    const RULES: &[Rule] = &[
+        ("LF", b"data: a\n\ndata: b\n\n", &[("", "a"), ("", "b")]),
+        ("CRLF", b"data: a\r\n\r\ndata: b\r\n\r\n", &[("", "a"), ("", "b")]),
+        ("CR", b"data: a\r\rdata: b\r\r", &[("", "a"), ("", "b")]),
+        ("mixed ends", b"data: a\r\n\ndata: b\n\r\ndata: c\r\r\n", &[("", "a"), ("", "b"), ("", "c")]),
+        ("no space, one space, two", b"data:a\n\ndata: a\n\ndata:  a\n\n", &[("", "a"), ("", "a"), ("", " a")]),
+        ("lines are joined", b"data: a\ndata: b\ndata\ndata:\ndata: c\n\n", &[("", "a\nb\n\n\nc")]),
+        ("comments are nothing", b": ping\n\n:\n\ndata: a\n: between\ndata: b\n\n", &[("", "a\nb")]),
+        ("names", b"event: x\ndata: a\n\ndata: b\nevent:y\n\n", &[("x", "a"), ("y", "b")]),
+        ("the last name counts", b"event: x\nevent: y\ndata: a\n\n", &[("y", "a")]),
+        ("a name without data is dropped", b"event: x\n\ndata: a\n\n", &[("", "a")]),
+        ("id and retry mean nothing", b"id: 7\nretry: 5\ndata: a\nid\n\n", &[("", "a")]),
+        ("unknown fields", b"datum: a\n data: b\nDATA: c\ndata: d\n\n", &[("", "d")]),
+        ("empty data is an event", b"data\n\ndata:\n\ndata: \n\n", &[("", ""), ("", ""), ("", "")]),
+        ("a colon in the value", b"data: {\"a\": 1}\n\n", &[("", "{\"a\": 1}")]),
+        ("BOM", b"\xEF\xBB\xBFdata: a\n\n\xEF\xBB\xBFdata: b\n\n", &[("", "a")]),
+        ("no blank line at the end", b"data: a\n\ndata: b\n", &[("", "a"), ("", "b")]),
+        ("no line end at the end", b"data: a\n\ndata: b\r\ndata: c", &[("", "a"), ("", "b\nc")]),
+        ("blank lines only", b"\n\r\n\r\r\n\n", &[]),
+        ("nothing", b"", &[]),
+        ("UTF-8", "data: a\u{1F600}é\n\n".as_bytes(), &[("", "a\u{1F600}é")]),
+    ];
+
+    #[test]
+    fn each_rule_holds_in_one_piece_and_byte_by_byte() {
+        for (rule, bytes, expected) in RULES {
+            let expected: Seen = expected.iter().map(|(name, data)| (name.to_string(), data.to_string())).collect();
+            assert_eq!(decode(64, [*bytes]), (expected.clone(), false), "{rule}");
+            assert_eq!(decode(64, bytes.chunks(1)), (expected, false), "{rule}, byte by byte");
+        }
+    }
+
+    #[test]
+    fn the_bound_holds_for_events_lines_and_comments() {
+        let ok = ("".to_string(), "ok".to_string());
+        for long in [
+            &b"data: 456789ABCDEFG\n\n"[..],
+            b"data: 45678\ndata: 45678\ndata:12345\n\n",
+            b": 23456789ABCDEFG\n",
+            b"data: 0123456789ABCDEFGH",
+        ] {
+            let bytes = [b"data: ok\n\n", long, b"\n\ndata: late\n\n"].concat();
+            for size in [1, 7, 1000] {
+                assert_eq!(decode(16, bytes.chunks(size)), (vec![ok.clone()], true), "{}", String::from_utf8_lossy(long));
+            }
+        }
+        let just = b"data: 456789ABCD\n\ndata: 1234567\ndata: 12345678\n\n";
+        assert!(!decode(16, [&just[..]]).1);
+    }
+
+    #[test]
+    fn a_broken_bound_keeps_no_memory() {
+        let mut sse = Sse::new(1 << 16);
+        (0..100).for_each(|_| sse.push(&[b'x'; 1 << 12], |_| {}));
+        assert!(sse.over());
+        assert_eq!(sse.line.capacity(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn splits_change_nothing(
+            words in prop::collection::vec(
+                prop::sample::select(vec![&b"data: a"[..], b"data", b"event: x", b":", b"\r", b"\n", b"\r\n", b"\xEF\xBB\xBF", b"\xFF"]),
+                0..24,
+            ),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        ) {
+            let bytes = words.concat();
+            prop_assert_eq!(decode(20, cut_up(&bytes, &cuts)), decode(20, [&bytes[..]]));
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Charts: a report becomes figures (data), a figure becomes SVG, an SVG becomes a PNG.
+//!
+//! A chart without data is not produced. The same report gives the same bytes.
+
+mod axis;
+mod by_token;
+mod canvas;
+mod compare;
+mod distribution;
+mod draw;
+mod engines;
+mod figure;
+mod font;
+mod heat;
+mod latency_over_load;
+mod latency_over_throughput;
+mod layout;
+pub(super) mod limit;
+mod multiples;
+mod over_time;
+mod pareto;
+mod pick;
+mod prefill;
+mod raster;
+mod search;
+mod spectrum;
+mod style;
+mod svg;
+pub(super) mod sweep;
+mod telemetry;
+mod throughput_over_load;
+mod verdict;
+
+use crate::ViewError;
+pub use compare::{NAMES as COMPARISON_CHARTS, comparison_charts};
+use figure::Figure;
+use llmscen_core::plan::Format;
+use llmscen_core::report::Report;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use verdict::Ribbon;
+
+/// Threads that draw, at the most.
+const MOST_WORKERS: usize = 8;
+
+/// One picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chart {
+    /// File stem: `ttft_over_time`.
+    pub name: &'static str,
+    /// Title, for the text around the picture.
+    pub title: String,
+    /// The picture, two dots to a logical pixel; empty where it is not asked for.
+    pub png: Vec<u8>,
+    /// The picture as an SVG file; empty where it is not asked for.
+    pub svg: String,
+}
+
+impl Chart {
+    /// Name of the file that a report shows: `ttft_over_time.png`.
+    pub fn file(&self) -> String {
+        format!("{}.{}", self.name, if self.png.is_empty() { "svg" } else { "png" })
+    }
+}
+
+/// Every chart that the report has data for, in the order in which a reader wants them, in those of these formats that are
+/// pictures; nothing where none is.
+///
+/// # Errors
+/// [`ViewError::Chart`] where drawing fails, which no report should bring about.
+pub fn charts(report: &Report, formats: &[Format]) -> Result<Vec<Chart>, ViewError> {
+    if !formats.contains(&Format::Png) && !formats.contains(&Format::Svg) {
+        return Ok(Vec::new());
+    }
+    let (figures, ribbon) = (figures(report), verdict::ribbon(report));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
+    let next = AtomicUsize::new(0);
+    let work = || -> Vec<(usize, Result<Chart, ViewError>)> {
+        let take = || Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, figures.get(at)?)));
+        std::iter::from_fn(take).map(|(at, figure)| (at, render(figure, ribbon.as_ref(), formats))).collect()
+    };
+    // Each is drawn by itself, so who draws it changes nothing; they are put in order afterwards.
+    let mut drawn = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        others
+            .into_iter()
+            .flat_map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .chain(own)
+            .collect::<Vec<_>>()
+    });
+    drawn.sort_by_key(|(at, _)| *at);
+    drawn.into_iter().map(|(_, chart)| chart).collect()
+}
+
+fn figures(report: &Report) -> Vec<Figure> {
+    let first = search::figure(report);
+    // Of a search the cases are probes, some of them cut short: those have no rate that a curve could go through.
+    let whole = |figure: fn(&Report) -> Option<Figure>| Some(report).filter(|report| report.searches.is_empty()).and_then(figure);
+    let over_load = [
+        latency_over_load::figure,
+        latency_over_throughput::figure,
+        throughput_over_load::figure,
+        engines::figure,
+        pareto::figure,
+    ]
+    .map(whole);
+    let over_time =
+        [over_time::ttft(report), heat::figure(report), over_time::in_flight(report), over_time::tokens_per_second(report)];
+    let spread = distribution::figures(report).chain(spectrum::figure(report));
+    let within = [by_token::figure(report), prefill::figure(report)];
+    let over_load = first.into_iter().chain(over_load.into_iter().flatten());
+    let sampled = telemetry::figures(report);
+    over_load.chain(spread).chain(over_time.into_iter().chain(within).flatten()).chain(sampled).collect()
+}
+
+fn render(figure: &Figure, ribbon: Option<&Ribbon>, formats: &[Format]) -> Result<Chart, ViewError> {
+    let failed = |reason| ViewError::Chart { name: figure.name, reason };
+    let drawn = draw::svg(figure, ribbon).map_err(failed)?;
+    let png = if formats.contains(&Format::Png) { raster::png(&drawn).map_err(failed)? } else { Vec::new() };
+    let svg = formats.contains(&Format::Svg).then(|| svg::file(&drawn).ok_or_else(|| failed("the drawing has no size".into())));
+    Ok(Chart { name: figure.name, title: figure.title.clone(), png, svg: svg.transpose()?.unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
+    use crate::probes::tests::searched;
+
+    fn names(report: &Report) -> Vec<&'static str> {
+        figures(report).iter().map(|figure| figure.name).collect()
+    }
+
+    #[test]
+    fn one_case_has_no_chart_over_load() {
+        let spread = ["cdf_ttft", "cdf_itl", "cdf_e2e", "percentile_spectrum"];
+        let course = ["ttft_over_time", "latency_heat", "in_flight", "tokens_per_second", "itl_by_token", "ttft_by_prompt"];
+        let own = [spread.as_slice(), &course].concat();
+        assert_eq!(names(&sweep(1)), own);
+        let two = [["latency_over_load", "throughput_over_load"].as_slice(), &own].concat();
+        assert_eq!(names(&sweep(2)), two);
+        let many = ["latency_over_load", "latency_over_throughput", "throughput_over_load"];
+        assert_eq!(names(&sweep(12))[..3], many);
+        assert_eq!(names(&grid(2))[..4], [many.as_slice(), &["pareto"]].concat());
+    }
+
+    #[test]
+    fn no_data_draws_nothing() {
+        assert_eq!(names(&report_of(vec![no_data()], Default::default(), 3)), [""; 0]);
+        assert_eq!(names(&report_of(Vec::new(), Default::default(), 0)), [""; 0]);
+    }
+
+    #[test]
+    fn the_same_report_gives_the_same_bytes() {
+        let report = report_of(vec![failing()], Default::default(), 1);
+        let draw = |formats: &[Format]| charts(&report, formats).unwrap();
+        let both = draw(&[Format::Png, Format::Svg]);
+        assert_eq!(both, draw(&[Format::Svg, Format::Png]));
+        assert!(both.iter().all(|chart| chart.png.starts_with(b"\x89PNG") && chart.png.len() > 10_000));
+        assert_eq!(both.iter().map(|chart| chart.name).collect::<Vec<_>>(), names(&report));
+    }
+
+    #[test]
+    fn only_the_pictures_that_are_asked_for_are_made() {
+        let report = report_of(vec![failing()], Default::default(), 1);
+        let svg = charts(&report, &[Format::Svg, Format::Md]).unwrap();
+        assert!(svg.iter().all(|chart| chart.png.is_empty() && chart.svg.starts_with("<svg ") && chart.file().ends_with(".svg")));
+        assert_eq!(charts(&report, &[Format::Md, Format::Json]).unwrap(), []);
+    }
+
+    #[test]
+    fn nothing_is_drawn_outside_the_picture() {
+        let fontdb = font::database().unwrap();
+        let options = resvg::usvg::Options { fontdb, ..Default::default() };
+        let failures = report_of(vec![failing()], Default::default(), 1);
+        let watched = report_of(vec![observed(), observed()], Default::default(), 0);
+        for report in [sweep(1), sweep(5), sweep(100), grid(10), failures, searched(), watched, engines::tests::engines(9)] {
+            let ribbon = verdict::ribbon(&report);
+            for figure in figures(&report) {
+                let tree = resvg::usvg::Tree::from_str(&draw::svg(&figure, ribbon.as_ref()).unwrap(), &options).unwrap();
+                let (ink, size) = (tree.root().abs_stroke_bounding_box(), tree.size());
+                let inside = ink.x() >= -2.0
+                    && ink.y() >= -2.0
+                    && ink.right() <= size.width() + 2.0
+                    && ink.bottom() <= size.height() + 2.0;
+                assert!(inside, "{} {ink:?} {size:?}", figure.name);
+            }
+        }
+    }
+
+    #[test]
+    fn odd_values_are_drawn_or_left_out_but_never_fatal() {
+        for odd in [0.0, -1.0, 1e-9, 1e12, f64::NAN, f64::INFINITY] {
+            let mut report = searched();
+            for probe in &mut report.searches[0].probes {
+                (probe.load, probe.verdicts[0].observed) = (probe.load * odd, Some(odd));
+            }
+            for case in &mut report.cases {
+                case.load_value = case.load_value.map(|load| load * odd);
+                case.distributions.values_mut().for_each(|own| own.quantiles.fill(odd));
+                case.cdfs.values_mut().for_each(|points| *points = vec![(odd, 1.0)]);
+                case.scalars.values_mut().for_each(|value| *value = odd);
+                case.timelines.ttft_ms = vec![(odd, odd)];
+                case.timelines.in_flight = vec![(0.0, odd)];
+                case.timelines.measured = (odd, odd);
+                case.pictures.spectra.values_mut().for_each(|points| *points = vec![(0.0, 1.0), (odd, odd)]);
+                case.pictures.prefill.iter_mut().step_by(3).for_each(|point| *point = (odd, odd));
+                case.pictures.by_token.iter_mut().for_each(|band| (band.from, band.p99) = (odd, odd));
+                if let Some(heat) = &mut case.pictures.heat {
+                    (heat.times[1], heat.levels[0]) = (odd, odd);
+                }
+            }
+            for figure in figures(&report) {
+                let svg = draw::svg(&figure, None).unwrap();
+                assert!(svg.len() < 200_000 && !svg.contains("NaN"), "{} {odd}", figure.name);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "writes pictures to look at into a temporary folder"]
+    fn gallery() {
+        let dir = std::env::temp_dir().join("llmscen-gallery");
+        let failures = report_of(vec![failing()], Default::default(), 1);
+        let mut reports: Vec<(String, Report)> = [1, 2, 5, 8, 12, 100].map(|count| (count.to_string(), sweep(count))).into();
+        reports.extend([("failing", failures), ("grid", grid(10)), ("rates", grid(2))].map(|(name, own)| (name.to_owned(), own)));
+        let watched = [1, 2].map(|count| (format!("watched-{count}"), report_of(vec![observed(); count], Default::default(), 0)));
+        reports.extend(watched);
+        let mut invalid = sweep(6);
+        invalid.verdict = llmscen_core::report::RunVerdict::Invalid;
+        for case in &mut invalid.cases[..2] {
+            case.audit.valid = false;
+            case.audit.reasons = vec!["event-loop stall".to_owned()];
+        }
+        reports.extend([("invalid", invalid), ("engines", engines::tests::engines(3))].map(|(name, own)| (name.to_owned(), own)));
+        reports.extend([("search", searched())].map(|(name, own)| (name.to_owned(), own)));
+        for (folder, report) in reports {
+            let dir = dir.join(&folder);
+            std::fs::create_dir_all(&dir).unwrap();
+            let charts = charts(&report, &[Format::Png, Format::Svg]).unwrap();
+            for chart in charts {
+                std::fs::write(dir.join(format!("{}.png", chart.name)), chart.png).unwrap();
+                std::fs::write(dir.join(format!("{}.svg", chart.name)), chart.svg).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Strokes, shapes and text on an SVG, in logical pixels.
+//!
+//! plotters draws on whole numbers, so its pixel is made a quarter of ours: curves keep their shape.
+
+use crate::chart::font;
+use crate::chart::style::{Face, Stroke};
+use crate::format::plain;
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Units of the drawing to a logical pixel.
+pub const UNITS: f64 = 4.0;
+/// plotters sizes a font by its line, which it takes to be this many ems; SVG sizes it by the em.
+const LINE: f64 = 1.24;
+/// plotters hangs text by this many ems above the baseline.
+const HANG: f64 = 0.76;
+/// Half the height of a capital letter of the embedded type, in ems.
+const MIDDLE: f64 = 0.364;
+
+/// A point in logical pixels, down and to the right of the upper left corner.
+pub type Point = (f64, f64);
+
+/// A drawing.
+pub struct Canvas<'a> {
+    area: DrawingArea<SVGBackend<'a>, Shift>,
+}
+
+/// Which part of a text stands at its point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// Its left end.
+    Left,
+    /// Its middle.
+    Center,
+    /// Its right end.
+    Right,
+}
+
+fn units(point: Point) -> (i32, i32) {
+    ((point.0 * UNITS).round() as i32, (point.1 * UNITS).round() as i32)
+}
+
+fn words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl<'a> Canvas<'a> {
+    /// A white sheet of that width and height.
+    pub fn new(svg: &'a mut String, size: Point) -> Result<Canvas<'a>, String> {
+        font::database().ok_or("the embedded font cannot be read")?;
+        let (width, height) = units(size);
+        let area = SVGBackend::with_string(svg, (width as u32, height as u32)).into_drawing_area();
+        area.fill(&WHITE).map_err(words)?;
+        Ok(Canvas { area })
+    }
+
+    /// Ends the drawing.
+    pub fn finish(self) -> Result<(), String> {
+        self.area.present().map_err(words)
+    }
+
+    /// A line from point to point.
+    pub fn line(&self, points: &[Point], stroke: Stroke) -> Result<(), String> {
+        let style = stroke.color.stroke_width((stroke.width * UNITS).round() as u32);
+        let points: Vec<(i32, i32)> = points.iter().map(|point| units(*point)).collect();
+        match stroke.dash {
+            None => self.area.draw(&PathElement::new(points, style)).map_err(words),
+            Some((dash, gap)) => {
+                let (dash, gap) = ((dash * UNITS).round() as i32, (gap * UNITS).round() as i32);
+                self.area.draw(&DashedPathElement::new(points, dash, gap, style)).map_err(words)
+            }
+        }
+    }
+
+    /// A filled rectangle between two corners.
+    pub fn fill(&self, corners: [Point; 2], color: RGBColor) -> Result<(), String> {
+        self.area.draw(&Rectangle::new(corners.map(units), color.filled())).map_err(words)
+    }
+
+    /// A filled shape with these corners.
+    pub fn shape(&self, corners: &[Point], color: RGBColor) -> Result<(), String> {
+        let corners: Vec<(i32, i32)> = corners.iter().map(|corner| units(*corner)).collect();
+        self.area.draw(&Polygon::new(corners, color.filled())).map_err(words)
+    }
+
+    /// A filled dot.
+    pub fn dot(&self, at: Point, radius: f64, color: RGBColor) -> Result<(), String> {
+        let radius = (radius * UNITS).round() as i32;
+        self.area.draw(&Circle::new(units(at), radius, color.filled())).map_err(words)
+    }
+
+    /// A circle.
+    pub fn ring(&self, at: Point, radius: f64, color: RGBColor) -> Result<(), String> {
+        let (radius, width) = ((radius * UNITS).round() as i32, (1.25 * UNITS).round() as u32);
+        self.area.draw(&Circle::new(units(at), radius, color.stroke_width(width))).map_err(words)
+    }
+
+    /// A cross of that half width.
+    pub fn cross(&self, (x, y): Point, half: f64, color: RGBColor) -> Result<(), String> {
+        let stroke = Stroke { color, width: 1.75, dash: None };
+        self.line(&[(x - half, y - half), (x + half, y + half)], stroke)?;
+        self.line(&[(x - half, y + half), (x + half, y - half)], stroke)
+    }
+
+    /// Text whose capitals are centred on the height of `at`.
+    pub fn text(&self, text: &str, at: Point, face: Face, anchor: Anchor) -> Result<(), String> {
+        let h_pos = match anchor {
+            Anchor::Left => HPos::Left,
+            Anchor::Center => HPos::Center,
+            Anchor::Right => HPos::Right,
+        };
+        let style = self.style(face).pos(Pos::new(h_pos, VPos::Top));
+        let top = at.1 + (MIDDLE - HANG) * face.size;
+        self.area.draw_text(&plain(text), &style, units((at.0, top))).map_err(words)
+    }
+
+    /// The width of a text.
+    pub fn width(&self, text: &str, face: Face) -> Result<f64, String> {
+        let (width, _) = self.area.estimate_text_size(&plain(text), &self.style(face)).map_err(words)?;
+        Ok(f64::from(width) / UNITS)
+    }
+
+    /// The longest beginning of a text that fits into `room`, with an ellipsis where it is cut.
+    pub fn fitting(&self, text: &str, face: Face, room: f64) -> Result<String, String> {
+        self.shortened(text, (face, room), |_| 0)
+    }
+
+    /// As much of a name as fits into `room`, cut in its middle: names of cases differ at both ends.
+    pub fn fitting_name(&self, text: &str, face: Face, room: f64) -> Result<String, String> {
+        self.shortened(text, (face, room), |kept| kept / 2)
+    }
+
+    /// `tail`: how many of the characters that are kept stand behind the ellipsis.
+    fn shortened(&self, text: &str, (face, room): (Face, f64), tail: fn(usize) -> usize) -> Result<String, String> {
+        if self.width(text, face)? <= room {
+            return Ok(text.to_owned());
+        }
+        let chars: Vec<char> = text.chars().collect();
+        let cut = |kept: usize| -> String {
+            let (head, rest) = (kept - tail(kept), chars.len() - tail(kept));
+            chars.iter().take(head).chain(&['…']).chain(chars.iter().skip(rest)).collect()
+        };
+        // The more is kept, the wider it is: the place where it no longer fits is found by halving.
+        let (mut fits, mut wide) = (None, chars.len());
+        while wide > fits.map_or(0, |kept| kept + 1) {
+            let middle = (fits.map_or(0, |kept| kept + 1) + wide) / 2;
+            match self.width(&cut(middle), face)? <= room {
+                true => fits = Some(middle),
+                false => wide = middle,
+            }
+        }
+        Ok(fits.map(cut).unwrap_or_default())
+    }
+
+    fn style(&self, face: Face) -> TextStyle<'static> {
+        let weight = if face.bold { FontStyle::Bold } else { FontStyle::Normal };
+        FontDesc::new(FontFamily::SansSerif, face.size * UNITS * LINE, weight).color(&face.color)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::style::{INK, PANEL, TICK};
+
+    fn drawn(draw: impl Fn(&Canvas)) -> String {
+        let mut svg = String::new();
+        let canvas = Canvas::new(&mut svg, (100.0, 50.0)).unwrap();
+        draw(&canvas);
+        canvas.finish().unwrap();
+        svg
+    }
+
+    #[test]
+    fn logical_pixels_become_quarter_units() {
+        let svg = drawn(|canvas| canvas.line(&[(1.0, 2.0), (3.5, 4.25)], Stroke::solid(INK)).unwrap());
+        assert!(svg.contains(r#"width="400" height="200""#) && svg.contains(r#"points="4,8 14,17 ""#), "{svg}");
+    }
+
+    #[test]
+    fn foreign_text_cannot_break_the_drawing() {
+        let svg = drawn(|canvas| canvas.text("a\u{0}<b>&\u{1b}", (0.0, 0.0), TICK, Anchor::Left).unwrap());
+        assert!(svg.contains("a &lt;b&gt;&amp;\n"), "{svg}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_to_its_room() {
+        drawn(|canvas| {
+            let cut = canvas.fitting("concurrency=16,max_tokens=128", PANEL, 80.0).unwrap();
+            assert!(cut.ends_with('…') && cut.starts_with("concurr"), "{cut}");
+            assert!(canvas.width(&cut, PANEL).unwrap() <= 80.0);
+            assert_eq!(canvas.fitting("short", PANEL, 80.0).unwrap(), "short");
+        });
+    }
+}

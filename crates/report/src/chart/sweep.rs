@@ -1,0 +1,181 @@
+//! The cases of a report as lines over load.
+
+use crate::chart::axis::Axis;
+use crate::chart::pick::{shown, spread};
+use crate::chart::style::{Stroke, category};
+use crate::names::Names;
+use llmscen_core::labels::Labels;
+use llmscen_core::metric::Metric;
+use llmscen_core::plan::STAGE;
+use llmscen_core::report::{CaseReport, Report, Series};
+
+/// Lines of one chart at the most.
+const ROOM: usize = 6;
+
+/// The cases that lie on one load axis.
+pub struct Sweep<'a> {
+    /// `concurrency` or `rate`.
+    pub axis: &'static str,
+    /// Cases alike but for their load; at most six groups.
+    pub groups: Vec<Group<'a>>,
+    /// `6 of 20 groups shown`, or empty.
+    pub remark: String,
+}
+
+/// Cases that differ in load alone, by rising load.
+pub struct Group<'a> {
+    /// What they have in common and others have not, in short; empty where there is one group.
+    pub label: String,
+    /// The same in full, equal in every run.
+    pub key: String,
+    /// The cases.
+    pub cases: Vec<&'a CaseReport>,
+}
+
+impl<'a> Sweep<'a> {
+    /// The axis with the most cases; None where fewer than two loads lie on it, for then there is no line.
+    pub fn of(report: &'a Report) -> Option<Sweep<'a>> {
+        let on = |axis| {
+            let there = move |case: &&CaseReport| case.load_axis == axis && case.load_value.is_some() && case.counts.ok > 0;
+            report.cases.iter().filter(there).filter(|case| !case.is_stage() || steps(report, case))
+        };
+        let axis = ["concurrency", "rate"].into_iter().max_by_key(|axis| (on(*axis).count(), *axis == "concurrency"))?;
+        let mut loads: Vec<f64> = on(axis).filter_map(|case| case.load_value).collect();
+        loads.sort_by(f64::total_cmp);
+        loads.dedup();
+        if loads.len() < 2 {
+            return None;
+        }
+        let all = grouped(on(axis));
+        let found = all.len();
+        let kept = spread(found, ROOM);
+        let groups: Vec<Group> =
+            all.into_iter().enumerate().filter(|(index, _)| kept.contains(index)).map(|(_, group)| group).collect();
+        let remark = shown(groups.len(), found, "groups");
+        Some(Sweep { axis, groups, remark })
+    }
+
+    /// The horizontal axis.
+    pub fn x(&self) -> Axis {
+        let title = if self.axis == "rate" { "offered rate (req/s)" } else { "concurrency (requests in flight)" };
+        let loads: Vec<f64> = self.cases().filter_map(|case| case.load_value).collect();
+        Axis::loads(title, &loads)
+    }
+
+    /// Every case shown.
+    pub fn cases(&self) -> impl Iterator<Item = &'a CaseReport> + '_ {
+        self.groups.iter().flat_map(|group| group.cases.iter().copied())
+    }
+
+    /// The line of a group.
+    pub fn stroke(&self, index: usize) -> Stroke {
+        Stroke::solid(category(index, self.groups.len()))
+    }
+}
+
+impl Group<'_> {
+    /// A figure of each case over its load; cases without it are left out.
+    pub fn points(&self, figure: impl Fn(&CaseReport) -> Option<f64>) -> Series {
+        self.cases.iter().filter_map(|case| Some((case.load_value?, figure(case)?))).collect()
+    }
+
+    /// A quantile over load.
+    pub fn quantile(&self, metric: Metric, share: f64) -> Series {
+        self.points(|case| case.distributions.get(&metric)?.quantile(share))
+    }
+}
+
+/// Whether the stages that this one is of lie on a line over load: each has a load, and no two the same.
+fn steps(report: &Report, stage: &CaseReport) -> bool {
+    let label = without_load(&stage.labels);
+    let stages = || report.cases.iter().filter(|case| case.is_stage() && without_load(&case.labels) == label);
+    let mut loads: Vec<f64> = stages().filter_map(|case| case.load_value).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    loads.len() == stages().count()
+}
+
+fn grouped<'a>(cases: impl Iterator<Item = &'a CaseReport>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group> = Vec::new();
+    for case in cases {
+        let key = without_load(&case.labels);
+        match groups.iter_mut().find(|group| group.key == key) {
+            Some(group) => group.cases.push(case),
+            None => groups.push(Group { label: String::new(), key, cases: vec![case] }),
+        }
+    }
+    let firsts: Vec<&CaseReport> = groups.iter().filter_map(|group| group.cases.first().copied()).collect();
+    let names = Names::of(&firsts).without_load();
+    for (group, first) in groups.iter_mut().zip(firsts) {
+        group.label = Some(names.legend(first)).filter(|label| !label.is_empty()).unwrap_or_else(|| group.key.clone());
+        group.cases.sort_by(|a, b| a.load_value.unwrap_or(0.0).total_cmp(&b.load_value.unwrap_or(0.0)));
+    }
+    groups
+}
+
+fn without_load(labels: &Labels) -> String {
+    let own = labels.0.iter().filter(|(path, _)| path != "load.concurrency" && path != "load.rate" && path != STAGE);
+    let short = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
+    own.map(|(path, value)| format!("{}={value}", short(path))).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{case, report_of, sweep};
+    use llmscen_core::labels::Scalar;
+
+    #[test]
+    fn one_load_is_no_sweep() {
+        assert!(Sweep::of(&sweep(1)).is_none());
+        assert!(Sweep::of(&report_of(vec![case(4), case(4)], Default::default(), 0)).is_none());
+        assert!(Sweep::of(&report_of(Vec::new(), Default::default(), 0)).is_none());
+    }
+
+    #[test]
+    fn stages_are_a_line_only_where_each_has_a_load_of_its_own() {
+        let staged = |loads: &[Option<f64>]| {
+            let stage = |(index, load): (usize, &Option<f64>)| {
+                let mut own = case(4);
+                own.labels = Labels(vec![(STAGE.into(), Scalar::Int(index as i64 + 1))]);
+                (own.load_axis, own.load_value) = ("rate", *load);
+                own
+            };
+            report_of(loads.iter().enumerate().map(stage).collect(), Default::default(), 0)
+        };
+        let rising = staged(&[Some(10.0), Some(20.0), Some(40.0)]);
+        let sweep = Sweep::of(&rising).unwrap();
+        assert_eq!((sweep.groups.len(), sweep.groups[0].cases.len()), (1, 3));
+        assert!(Sweep::of(&staged(&[Some(40.0), None, Some(200.0)])).is_none(), "one climbs");
+        assert!(Sweep::of(&staged(&[Some(40.0), Some(200.0), Some(40.0)])).is_none(), "two are alike");
+    }
+
+    #[test]
+    fn engines_are_groups_with_short_names() {
+        let of = |url: &str, users: u32| {
+            let mut own = case(users);
+            own.labels.0.insert(0, ("target.url".into(), Scalar::Text(format!("http://10.0.0.7:{url}/v1"))));
+            own
+        };
+        let report =
+            report_of([1, 8].iter().flat_map(|users| [of("8000", *users), of("8001", *users)]).collect(), Default::default(), 0);
+        let sweep = Sweep::of(&report).unwrap();
+        let named: Vec<(&str, usize)> = sweep.groups.iter().map(|group| (group.label.as_str(), group.cases.len())).collect();
+        assert_eq!(named, [("10.0.0.7:8000", 2), ("10.0.0.7:8001", 2)]);
+        assert_ne!(sweep.stroke(0).color, sweep.stroke(1).color);
+    }
+
+    #[test]
+    fn cases_are_grouped_by_all_but_their_load() {
+        let mut report = sweep(12);
+        for (index, case) in report.cases.iter_mut().enumerate() {
+            case.labels.0.push(("request.max_tokens".into(), Scalar::Int(128 << (index % 2))));
+        }
+        report.cases.reverse();
+        let sweep = Sweep::of(&report).unwrap();
+        let labels: Vec<&str> = sweep.groups.iter().map(|group| group.label.as_str()).collect();
+        assert_eq!((labels, sweep.axis), (vec!["max_tokens=256", "max_tokens=128"], "concurrency"));
+        let loads: Vec<f64> = sweep.groups[1].points(|case| case.load_value).iter().map(|(x, _)| *x).collect();
+        assert_eq!(loads, [1.0, 4.0, 12.0, 24.0, 48.0, 96.0]);
+    }
+}

@@ -1,0 +1,143 @@
+//! The verdict on a picture: a ribbon where the run did not pass, and marks at the cases that failed or are invalid.
+
+use crate::chart::figure::{Entry, Mark, Swatch};
+use crate::chart::style::{ALARM, DOUBT, MUTED, PAPER};
+use crate::chart::sweep::{Group, Sweep};
+use crate::headline;
+use llmscen_core::check::Ruling;
+use llmscen_core::report::{CACHED, CaseReport, OFF_PLAN, Report, RunVerdict, Series};
+use plotters::style::RGBColor;
+
+/// Words in the upper right corner of every picture of a report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ribbon {
+    /// `INVALID: the load generator was the bottleneck (2 of 6 cases)`.
+    pub text: String,
+    /// Behind the words.
+    pub color: RGBColor,
+}
+
+/// The ribbon of a report; None where it passed.
+pub fn ribbon(report: &Report) -> Option<Ribbon> {
+    let color = match report.verdict {
+        RunVerdict::Pass => return None,
+        RunVerdict::Fail | RunVerdict::Error => ALARM,
+        RunVerdict::Inconclusive => DOUBT,
+        RunVerdict::Invalid => MUTED,
+    };
+    let why = if report.verdict == RunVerdict::Invalid { invalid(report) } else { objectives(report) };
+    let word = headline::word(report.verdict);
+    Some(Ribbon { text: why.map_or_else(|| word.to_owned(), |why| format!("{word}: {why}")), color })
+}
+
+fn invalid(report: &Report) -> Option<String> {
+    let invalid: Vec<&CaseReport> = report.cases.iter().filter(|case| case.is_invalid()).collect();
+    let first = invalid.first()?;
+    let why = match first.audit.reasons.first() {
+        Some(why) if why.starts_with(OFF_PLAN) => "the run did not happen as planned",
+        Some(why) if why.starts_with(CACHED) => "the server answered from its prefix cache",
+        _ => "the load generator may have caused it",
+    };
+    let (count, all) = (invalid.len(), report.cases.len());
+    Some(if all == 1 { why.to_owned() } else { format!("{why} ({count} of {all} cases)") })
+}
+
+/// How many objectives the verdict is about. The probes of a search are judged one by one, so a count says nothing there.
+fn objectives(report: &Report) -> Option<String> {
+    let wanted = if report.verdict == RunVerdict::Inconclusive { Ruling::Inconclusive } else { Ruling::Fail };
+    let all = || report.cases.iter().flat_map(|case| &case.verdicts);
+    let (count, total) = (all().filter(|verdict| verdict.ruling == wanted).count(), all().count());
+    let plural = if total == 1 { "" } else { "s" };
+    (report.searches.is_empty() && count > 0).then(|| format!("{count} of {total} objective{plural}"))
+}
+
+/// Whether a case failed an objective in a measurement that is valid.
+pub fn failed(case: &CaseReport) -> bool {
+    !case.is_invalid() && case.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Fail)
+}
+
+/// Hollow grey marks at the points of invalid cases, and rings around those of failed ones; `point` is of a case in data units.
+pub fn marks(group: &Group, point: impl Fn(&CaseReport) -> Option<(f64, f64)>) -> Vec<Mark> {
+    let points = |wanted: fn(&CaseReport) -> bool| -> Series {
+        group.cases.iter().filter(|case| wanted(case)).filter_map(|case| point(case)).collect()
+    };
+    let (invalid, failed) = (points(CaseReport::is_invalid), points(failed));
+    let mut marks = Vec::new();
+    if !invalid.is_empty() {
+        marks.extend([Mark::Dots(invalid.clone(), PAPER, 4.0), Mark::Rings(invalid, MUTED, 4.0)]);
+    }
+    if !failed.is_empty() {
+        marks.push(Mark::Rings(failed, ALARM, 6.0));
+    }
+    marks
+}
+
+/// The legend of [`marks`]: of failed cases where a chart rings them.
+pub fn legend(sweep: &Sweep, rings: bool) -> Vec<Entry> {
+    let there = |wanted: fn(&CaseReport) -> bool| sweep.cases().any(wanted);
+    let failed = (rings && there(failed)).then(|| Entry::new("failed objective", Swatch::Ring(ALARM)));
+    let invalid = there(CaseReport::is_invalid).then(|| Entry::new("invalid case", Swatch::Ring(MUTED)));
+    failed.into_iter().chain(invalid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{figures, latency_over_load};
+    use crate::fixture::{report_of, sweep};
+
+    fn invalid(mut report: Report, index: usize, reason: &str) -> Report {
+        report.verdict = RunVerdict::Invalid;
+        report.cases[index].audit.valid = false;
+        report.cases[index].audit.reasons = vec![reason.to_owned()];
+        report.cases[index].verdicts.iter_mut().for_each(|verdict| verdict.ruling = Ruling::Invalid);
+        report
+    }
+
+    #[test]
+    fn the_ribbon_says_the_verdict_and_why() {
+        let text = |report: &Report| ribbon(report).map(|own| own.text);
+        let bottleneck = invalid(sweep(6), 5, "event-loop stall p99 38 ms is over 5 ms");
+        assert_eq!(text(&bottleneck).unwrap(), "INVALID: the load generator may have caused it (1 of 6 cases)");
+        let off_plan = invalid(sweep(1), 0, &format!("{OFF_PLAN}x"));
+        assert_eq!(text(&off_plan).unwrap(), "INVALID: the run did not happen as planned");
+        let cached = invalid(sweep(1), 0, &format!("{CACHED}x"));
+        assert_eq!(text(&cached).unwrap(), "INVALID: the server answered from its prefix cache");
+        assert_eq!(text(&sweep(2)).unwrap(), "INCONCLUSIVE: 2 of 4 objectives");
+        let mut failing = sweep(12);
+        failing.verdict = RunVerdict::Fail;
+        let count = failing.cases.iter().flat_map(|case| &case.verdicts).filter(|own| own.ruling == Ruling::Fail).count();
+        assert_eq!(text(&failing).unwrap(), format!("FAIL: {count} of 24 objectives"));
+        assert_eq!(text(&report_of(Vec::new(), RunVerdict::Pass, 0)), None);
+    }
+
+    #[test]
+    fn every_picture_of_a_report_that_did_not_pass_shows_its_ribbon() {
+        let report = invalid(sweep(2), 0, "event-loop stall");
+        let ribbon = ribbon(&report);
+        for figure in figures(&report) {
+            let drawn = crate::chart::draw::svg(&figure, ribbon.as_ref()).unwrap();
+            assert!(drawn.contains("INVALID: the load generator may have caused it (1 of 2 cases)"), "{}", figure.name);
+        }
+    }
+
+    #[test]
+    fn invalid_cases_are_hollow_and_failed_ones_are_ringed() {
+        let report = invalid(sweep(12), 0, "event-loop stall");
+        let failed: Vec<f64> = report.cases.iter().filter(|case| failed(case)).filter_map(|case| case.load_value).collect();
+        assert!(!failed.is_empty() && !failed.contains(&1.0));
+        let figure = latency_over_load::figure(&report).unwrap();
+        let ringed = |color| {
+            let marks = figure.panels[0].marks.iter();
+            let rings =
+                marks.filter_map(move |mark| if let Mark::Rings(points, own, _) = mark { Some((points, *own)) } else { None });
+            rings
+                .filter(|(_, own)| *own == color)
+                .flat_map(|(points, _)| points.iter().map(|point| point.0))
+                .collect::<Vec<f64>>()
+        };
+        assert_eq!((ringed(ALARM), ringed(MUTED)), (failed, vec![1.0]));
+        let legend: Vec<&str> = figure.legend.iter().map(|entry| entry.label.as_str()).collect();
+        assert!(legend.contains(&"failed objective") && legend.contains(&"invalid case"), "{legend:?}");
+    }
+}

@@ -1,0 +1,127 @@
+use super::fixture::{comparison, doubtful};
+use super::*;
+use crate::chart::Chart;
+
+#[test]
+fn the_table_says_what_it_comes_to_and_by_what() {
+    let text = table(&comparison(1, 2), None, false);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["RUN", "FOLDER", "STARTED", "VERDICT", "SCENARIO"]);
+    let row = |name: &str| {
+        let line = lines.iter().find(|line| line.contains(name)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let slower = "REGRESSION concurrency=1 e2e.p95 ↓ B 1.70 s 1.90 s +12.0% +4.2% … +21.0% 0.012 small (δ +0.21)";
+    assert_eq!(row("e2e.p95"), slower);
+    let errors = "noise concurrency=1 error_rate ↓ B 0% 1.25% +1.25 pp -0.40 pp … +3.60 pp 0.310 small (h +0.22)";
+    assert_eq!(row("error_rate"), errors);
+    assert!(row("ttft.p99").contains(" +12.0% n/a n/a small"), "{text}");
+    assert!(
+        text.contains("REGRESSION: 8 regressions, 0 within tolerance, 1 better, 1 no more than noise, 1 unknown.\n"),
+        "{text}"
+    );
+    let rule = "p adjusted for 10 tests: Holm; more than noise is p < 0.05, a change is that and more than 5%; intervals at 95%, each by itself.\n";
+    assert!(text.ends_with(rule), "{text}");
+    let narrow = table(&comparison(2, 3), Some(80), false);
+    let rows: Vec<&str> = narrow.lines().filter(|line| line.contains(['↓', '↑'])).collect();
+    assert!(rows.len() == 44 && rows.iter().all(|line| line.chars().count() <= 80), "{narrow}");
+    assert!(table(&comparison(1, 2), Some(80), true).contains("\u{1b}[31mREGRESSION\u{1b}[0m"));
+}
+
+#[test]
+fn every_form_has_a_row_for_every_comparison() {
+    let own = comparison(2, 3);
+    assert_eq!(own.contrasts.len(), 2 * 2 * 11);
+    let csv = separated(&own, b',');
+    assert_eq!(csv.lines().count(), 45);
+    assert!(csv.lines().skip(1).all(|line| line.split(',').count() == 24), "{csv}");
+    assert!(csv.contains("concurrency=1,output_tps,tok/s,higher,C,"), "{csv}");
+    assert_eq!(separated(&own, b'\t').lines().next().unwrap().split('\t').count(), 24);
+    let json: serde_json::Value = serde_json::from_str(&json(&own).unwrap()).unwrap();
+    let rows = json["comparisons"].as_array().unwrap();
+    assert_eq!((rows.len(), json["schema"].as_str()), (44, Some(COMPARISON_SCHEMA)));
+    assert_eq!((&json["verdict"], &json["tests"], &json["correction"]), (&"regression".into(), &40.into(), &"holm".into()));
+    let p99 = rows.iter().find(|row| row["metric"] == "ttft.p99").unwrap();
+    assert_eq!(
+        (p99["finding"].as_str(), p99["ratio"].is_null(), p99["effect"]["magnitude"].as_str()),
+        (Some("unknown"), true, Some("small"))
+    );
+}
+
+#[test]
+fn markdown_begins_with_the_verdict_and_links_the_charts() {
+    let chart = Chart { name: "forest_b", title: "Change of B".into(), png: Vec::new(), svg: String::new() };
+    let text = markdown(&comparison(2, 2), &[chart]);
+    assert!(text.starts_with("# REGRESSION: chat\n\n16 regressions, 0 within tolerance, 2 better"), "{text}");
+    assert!(
+        text.contains("![Change of B](charts/forest_b.png)") && text.contains("### `concurrency=1` — regressions: 8\n"),
+        "{text}"
+    );
+    for table in text.split("\n\n").filter(|block| block.starts_with('|')) {
+        let columns: Vec<usize> = table.lines().map(|line| line.replace("\\|", "").matches('|').count()).collect();
+        assert!(columns.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
+    }
+    let many = markdown(&comparison(12, 2), &[]);
+    assert_eq!(
+        (many.matches("<details>").count(), many.matches("</details>").count(), many.contains("## Charts")),
+        (12, 12, false)
+    );
+}
+
+#[test]
+fn whatever_differs_is_told() {
+    let own = doubtful();
+    assert!(own.invalid());
+    let notes = notes(&own);
+    for said in [
+        "B was interrupted: what there is of it is compared",
+        "B, concurrency=1: not sound: a worker thread was busy",
+        "plan of B: load.concurrency: 4 → 8",
+        "plan of B: target.url: http://a → not set",
+        "seed of B: 42 → 7",
+        "concurrency=1: verdict inconclusive in A, invalid in B",
+        "A has a case without a counterpart: old|one",
+        "B has a case without a counterpart: new",
+        "ttft.p99 of concurrency=1 in B, ttft.p99 of concurrency=2 in B: too few values",
+    ] {
+        assert!(notes.iter().any(|note| note.starts_with(said)), "{said}: {notes:#?}");
+    }
+    assert!(notes.iter().any(|note| note.starts_with("machine of B: ") && note.contains("→ other (")), "{notes:#?}");
+    let text = markdown(&own, &[]);
+    assert!(text.starts_with("# INVALID") && text.contains("old\\|one"), "{text}");
+    let mut same = comparison(1, 2);
+    same.runs[1] = llmscen_core::compare::Run { label: "B".into(), ..same.runs[0].clone() };
+    assert!(super::notes(&same).contains(&"A and B are the same run".to_owned()));
+}
+
+#[test]
+fn a_folder_is_told_by_its_end() {
+    assert_eq!(ended("reports/chat/20260101T000000Z/"), "chat/20260101T000000Z");
+    assert_eq!((ended("a"), ended("/")), ("a".to_owned(), String::new()));
+    assert_eq!(ended(&"x".repeat(50)).chars().count(), 36);
+}
+
+#[test]
+fn sides_of_several_runs_are_named_and_single_runs_are_warned_of() {
+    let alone = "one run per side: differences under about 5 % may be the restart of the server, not the change; \
+                 compare several runs with --base and --candidate";
+    assert_eq!(notes(&comparison(2, 2)).iter().filter(|note| *note == alone).count(), 1);
+    let mut own = comparison(1, 4);
+    own.sides = vec!["A".into(), "B".into()];
+    for (run, (label, side)) in own.runs.iter_mut().zip([("A1", 0), ("A2", 0), ("B1", 1), ("B2", 1)]) {
+        (run.label, run.side) = (label.to_owned(), side);
+    }
+    own.contrasts.retain(|contrast| contrast.run == 1);
+    own.contrasts.iter_mut().for_each(|contrast| (contrast.base.replicates, contrast.other.replicates) = (2, 2));
+    assert!(!notes(&own).iter().any(|note| note.starts_with("one run per side")));
+    let text = table(&own, None, false);
+    assert!(text.ends_with("each by itself; Welch's test on the logarithm of one value per run: A 2, B 2.\n"), "{text}");
+    assert!(text.lines().filter(|line| line.contains('↓')).all(|line| line.contains(" B ")), "{text}");
+    let read: serde_json::Value = serde_json::from_str(&json(&own).unwrap()).unwrap();
+    assert_eq!(read["sides"][1], serde_json::json!({ "label": "B", "runs": ["B1", "B2"] }));
+    assert_eq!(read["comparisons"][0]["base"]["replicates"], 2);
+    for run in &mut own.runs {
+        run.report.cases[0].restarted = true;
+    }
+    assert!(table(&own, None, false).contains("one value per run or round on a restarted server: A 2, B 2."));
+}

@@ -1,0 +1,199 @@
+//! What `aiperf profile` exports: profile_export_aiperf.json (schema 1.4), profile_export_aiperf.csv, profile_export.jsonl.
+//!
+//! Times run from the sending to the last token, quantiles lie between values, deviations are of the population.
+
+mod metrics;
+mod records;
+
+use crate::ViewError;
+use crate::compat::names::{Names, slug};
+use crate::compat::spread::Spread;
+use crate::compat::{Export, File, Measured, csv};
+use llmscen_core::units::Nanos;
+use metrics::{Figure, Tagged, figures};
+use serde_json::{Map, Value, json};
+
+/// The percentiles of both summaries.
+const PERCENTS: [f64; 9] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0];
+
+/// Three files a case.
+#[derive(Debug, Default)]
+pub(super) struct Aiperf {
+    names: Names,
+}
+
+impl Export for Aiperf {
+    fn case(&mut self, case: &Measured<'_>) -> Result<Vec<File>, ViewError> {
+        let folder = self.names.fresh(&slug(&case.case.id));
+        let figures = figures(case);
+        let file = |name: &str, bytes: Vec<u8>| File { name: format!("{folder}/{name}"), bytes };
+        Ok(vec![
+            file("profile_export_aiperf.json", serde_json::to_vec_pretty(&summary(case, &figures))?),
+            file("profile_export_aiperf.csv", table(&figures)?),
+            file("profile_export.jsonl", records::lines(case)?),
+        ])
+    }
+
+    fn end(&mut self) -> Result<Vec<File>, ViewError> {
+        Ok(Vec::new())
+    }
+}
+
+fn summary(case: &Measured<'_>, figures: &[Tagged]) -> Map<String, Value> {
+    let mut out = Map::new();
+    let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put("schema_version", json!("1.4"));
+    put("benchmark_id", json!(format!("{}/{}", case.manifest.run_id, case.case.id)));
+    for figure in figures {
+        put(figure.tag, json_of(figure));
+    }
+    let (concurrency, rate) = (case.concurrency(), case.rate());
+    put(
+        "input_config",
+        json!({
+            "models": { "items": [{ "name": case.model() }] },
+            "phases": [{ "name": "profiling", "concurrency": concurrency, "rate": rate, "requests": case.rows.len() }],
+        }),
+    );
+    let labels: Map<String, Value> = case.case.labels.0.iter().map(|(path, value)| (path.clone(), json!(value))).collect();
+    put(
+        "run_info",
+        json!({
+            "benchmark_id": format!("{}/{}", case.manifest.run_id, case.case.id),
+            "random_seed": case.manifest.seed,
+            "run_label": case.case.id,
+            "variation_label": case.case.id,
+            "variation_values": labels,
+        }),
+    );
+    put("was_cancelled", json!(case.manifest.interrupted));
+    put("is_complete", json!(!case.manifest.interrupted && case.manifest.error.is_none() && case.report.aborted.is_none()));
+    put("error_summary", json!(errors(case)));
+    if let Some((from, to)) = case.bounds() {
+        put("start_time", json!(moment(case, from)));
+        put("end_time", json!(moment(case, to)));
+    }
+    out
+}
+
+/// A metric as JSON; statistics that a lone figure has not are absent.
+fn json_of(figure: &Tagged) -> Value {
+    let mut out = Map::new();
+    let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put("unit", json!(figure.unit));
+    match &figure.figure {
+        Figure::Count(count) => drop(put("avg", json!(*count as f64))),
+        Figure::Number(value) => drop(put("avg", json!(value))),
+        Figure::Spread(spread) => {
+            put("avg", json!(spread.mean()));
+            for percent in PERCENTS {
+                put(&format!("p{percent}"), json!(spread.linear(percent)));
+            }
+            put("min", json!(spread.min()));
+            put("max", json!(spread.max()));
+            put("std", json!(spread.sd()));
+            put("count", json!(spread.n()));
+            put("sum", json!(spread.sum()));
+        }
+    }
+    Value::Object(out)
+}
+
+/// Failures of one kind and wording.
+fn errors(case: &Measured<'_>) -> Vec<Value> {
+    let one = |failure: &llmscen_core::report::FailureExample| json!({ "error_details": { "type": failure.kind.name(), "message": failure.message }, "count": failure.count });
+    case.report.failures.iter().map(one).collect()
+}
+
+/// Both sections: metrics with percentiles, then lone figures, each in the order of their tags.
+fn table(figures: &[Tagged]) -> Result<Vec<u8>, ViewError> {
+    let mut sorted: Vec<&Tagged> = figures.iter().collect();
+    sorted.sort_by_key(|figure| figure.tag);
+    let line = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
+    let spreads = sorted.iter().filter_map(|figure| match &figure.figure {
+        Figure::Spread(spread) => Some(spread_line(figure, spread)),
+        Figure::Count(_) | Figure::Number(_) => None,
+    });
+    let lone = sorted.iter().filter_map(|figure| match &figure.figure {
+        Figure::Spread(_) => None,
+        Figure::Count(count) => Some(vec![figure.title(), count.to_string()]),
+        Figure::Number(value) => Some(vec![figure.title(), format!("{value:.2}")]),
+    });
+    let (spreads, lone): (Vec<_>, Vec<_>) = (spreads.collect(), lone.collect());
+    let mut bytes = Vec::new();
+    if !spreads.is_empty() {
+        let head = ["Metric", "avg", "min", "max", "sum", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "std"];
+        bytes.extend(csv(&[vec![line(&head)], spreads].concat())?);
+        // A record of no fields, which our writer would quote.
+        bytes.extend(b"\r\n");
+    }
+    bytes.extend(csv(&[vec![line(&["Metric", "Value"])], lone].concat())?);
+    Ok(bytes)
+}
+
+fn spread_line(figure: &Tagged, spread: &Spread) -> Vec<String> {
+    let percentiles = PERCENTS.map(|percent| spread.linear(percent));
+    let numbers = [spread.mean(), spread.min(), spread.max(), spread.sum()].into_iter().chain(percentiles).chain([spread.sd()]);
+    std::iter::once(figure.title()).chain(numbers.map(|number| format!("{number:.2}"))).collect()
+}
+
+/// `2026-01-02T03:04:05.250000`, UTC.
+fn moment(case: &Measured<'_>, at: Nanos) -> String {
+    let [year, month, day, hour, minute, second, micro] = case.date(at);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micro:06}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compat::fixture::texts;
+    use llmscen_core::peer::Peer;
+
+    fn read(name: &str) -> String {
+        texts(Peer::Aiperf).into_iter().find(|(own, _)| *own == format!("concurrency=2/{name}")).unwrap().1
+    }
+
+    #[test]
+    fn figures_are_those_of_numpy_over_our_rows() {
+        let summary: Value = serde_json::from_str(&read("profile_export_aiperf.json")).unwrap();
+        let of = |tag: &str, stat: &str| summary[tag][stat].as_f64().unwrap();
+        // numpy over [100, 190, 50, 100], and over [50, 90, 40, 100].
+        assert_eq!(
+            ["avg", "p50", "max", "count", "sum"].map(|stat| of("request_latency", stat)),
+            [110.0, 100.0, 190.0, 4.0, 440.0]
+        );
+        assert_eq!(["p99", "std", "min"].map(|stat| of("time_to_first_token", stat)), [99.7, 25.495097567963924, 40.0]);
+        assert_eq!((of("inter_token_latency", "p50"), of("inter_chunk_latency", "count")), (25.0, 6.0));
+        assert_eq!((of("benchmark_duration", "avg"), of("request_throughput", "avg")), (1.0, 4.0));
+        assert_eq!((of("output_token_throughput", "avg"), of("total_token_throughput", "avg")), (10.0, 50.0));
+        assert_eq!((of("request_count", "avg"), of("error_request_count", "avg"), of("total_isl", "avg")), (4.0, 2.0, 40.0));
+        assert_eq!(
+            (&summary["request_throughput"]["unit"], &summary["start_time"]),
+            (&json!("requests/sec"), &json!("2026-01-02T03:04:05.350000"))
+        );
+        assert!(summary["request_throughput"].get("p50").is_none() && summary.get("goodput").is_none());
+        assert_eq!(summary["error_summary"][0]["error_details"]["type"], "http_5xx");
+    }
+
+    #[test]
+    fn the_table_has_two_sections() {
+        let text = read("profile_export_aiperf.csv");
+        let (spreads, lone) = text.split_once("\r\n\r\n").unwrap();
+        let head = "Metric,avg,min,max,sum,p1,p5,p10,p25,p50,p75,p90,p95,p99,std";
+        assert_eq!(spreads.lines().next(), Some(head));
+        let ttft =
+            "Time to First Token (ms),70.00,40.00,100.00,280.00,40.30,41.50,43.00,47.50,70.00,92.50,97.00,98.50,99.70,25.50";
+        assert!(spreads.lines().any(|line| line == ttft), "{spreads}");
+        assert!(lone.starts_with("Metric,Value\r\nBenchmark Duration (sec),1.00\r\nError Request Count,2\r\n"), "{lone}");
+    }
+
+    #[test]
+    fn a_record_per_request_that_was_sent() {
+        let records: Vec<Value> = read("profile_export.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(records.len(), 5);
+        assert_eq!(records[0]["metadata"]["request_start_ns"], 1_767_323_045_350_000_000u64);
+        assert_eq!(records[0]["metrics"]["time_to_first_token"], json!({ "value": 50.0, "unit": "ms" }));
+        assert_eq!(records[1]["metrics"]["inter_chunk_latency"]["value"], json!([20.0, 20.0, 60.0]));
+        assert_eq!((&records[3]["error"]["type"], &records[3]["metrics"]), (&json!("http_5xx"), &json!({})));
+    }
+}

@@ -1,0 +1,251 @@
+//! What `evalscope perf` leaves of each of its runs: benchmark_summary.json and benchmark_percentile.json.
+//!
+//! It renamed its keys in 2026 (`Average latency (s)` became `Avg Latency (s)`, `TTFT (s)` became `TTFT (ms)`); dashboards
+//! of either age read these files, which hold both. Its quantiles are by nearest rank, as ours are.
+
+use crate::ViewError;
+use crate::compat::names::{Names, slug};
+use crate::compat::spread::{Spread, rounded};
+use crate::compat::{Export, File, Measured};
+use llmscen_core::metric::Metric;
+use llmscen_core::stamped::Stamped;
+use serde::Serialize;
+use serde_json::ser::{PrettyFormatter, Serializer};
+use serde_json::{Map, Value, json};
+
+/// Two files a case.
+#[derive(Debug, Default)]
+pub(super) struct Evalscope {
+    names: Names,
+}
+
+impl Export for Evalscope {
+    fn case(&mut self, case: &Measured<'_>) -> Result<Vec<File>, ViewError> {
+        let folder = self.names.fresh(&folder(case));
+        let mut files = vec![file(&folder, "benchmark_summary.json", &Value::Object(summary(case)))?];
+        let percentiles = percentiles(case);
+        if !percentiles.is_empty() {
+            files.push(file(&folder, "benchmark_percentile.json", &json!(percentiles))?);
+        }
+        Ok(files)
+    }
+
+    fn end(&mut self) -> Result<Vec<File>, ViewError> {
+        Ok(Vec::new())
+    }
+}
+
+fn file(folder: &str, name: &str, value: &Value) -> Result<File, ViewError> {
+    let mut bytes = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    ")))?;
+    Ok(File { name: format!("{folder}/{name}"), bytes })
+}
+
+/// `NAME/parallel_16_number_500` or `NAME/rate_8.0_number_500`, which its report finds runs by. The name is the model's, and
+/// what else tells the case from others.
+fn folder(case: &Measured<'_>) -> String {
+    let load = |path: &str| matches!(path, "load.concurrency" | "load.rate" | "load.requests" | "target.model");
+    let others = case.case.labels.0.iter().filter(|(path, _)| !load(path));
+    let others = others.map(|(path, value)| format!(",{}={value}", path.rsplit('.').next().unwrap_or(path)));
+    let name = slug(&format!("{}{}", case.model(), others.collect::<String>()));
+    let number = case.rows.len();
+    match users(case) {
+        Some(users) => format!("{name}/parallel_{users}_number_{number}"),
+        None => format!("{name}/rate_{:?}_number_{number}", case.rate().unwrap_or(-1.0)),
+    }
+}
+
+/// `--parallel`: users of a closed loop.
+fn users(case: &Measured<'_>) -> Option<u32> {
+    case.case.load.shape.users()
+}
+
+fn mean(values: Vec<f64>) -> Option<f64> {
+    Spread::of(values).map(|spread| spread.mean())
+}
+
+/// The paces that it calls TPOT.
+fn paces(case: &Measured<'_>) -> Vec<f64> {
+    case.ok().filter_map(|row| row.pace_ms(row.get(Metric::E2eService))).collect()
+}
+
+/// Both names of a figure; the older ones had seconds where the newer ones have milliseconds. What does not exist is absent.
+struct Summary(Map<String, Value>, Map<String, Value>);
+
+impl Summary {
+    fn count(&mut self, now: &str, before: &str, value: i64) {
+        self.0.insert(now.to_owned(), json!(value));
+        if !before.is_empty() {
+            self.1.insert(before.to_owned(), json!(value));
+        }
+    }
+
+    fn figure(&mut self, now: &str, before: &str, value: Option<f64>) {
+        if let Some(value) = value {
+            self.0.insert(now.to_owned(), json!(rounded(value, 4)));
+            if !before.is_empty() {
+                self.1.insert(before.to_owned(), json!(rounded(value, 4)));
+            }
+        }
+    }
+
+    fn millis(&mut self, now: &str, before: &str, value: Option<f64>) {
+        if let Some(value) = value {
+            self.0.insert(now.to_owned(), json!(rounded(value, 2)));
+            if !before.is_empty() {
+                self.1.insert(before.to_owned(), json!(rounded(value / 1e3, 4)));
+            }
+        }
+    }
+}
+
+fn summary(case: &Measured<'_>) -> Map<String, Value> {
+    let mut out = Summary(Map::new(), Map::new());
+    let time = case.span(|row| row.sent.is_some(), |row| row.end);
+    let over = |amount: Option<f64>| amount.zip(time).map(|(amount, time)| amount / time);
+    let (input, output) = (case.total(Metric::PromptTokens), case.total(Metric::OutputTokens));
+    let streamed = case.ok().filter(|row| row.first_token.is_some()).count() as i64;
+    out.figure("Test Duration (s)", "Time taken for tests (s)", time);
+    out.count("Concurrency", "Number of concurrency", users(case).map_or(-1, i64::from));
+    out.figure("Request Rate (req/s)", "Request rate (req/s)", Some(case.rate().unwrap_or(-1.0)));
+    out.count("Total Requests", "Total requests", case.rows.len() as i64);
+    out.count("Success Requests", "Succeed requests", case.completed() as i64);
+    out.count("Failed Requests", "Failed requests", case.failed() as i64);
+    let streams = if case.case.request.stream && case.case.target.api.generates() { case.rows.len() as i64 } else { streamed };
+    out.count("Stream Requests", "", streams);
+    out.count("Non-Stream Requests", "", case.rows.len() as i64 - streams);
+    out.figure("Req Throughput (req/s)", "Request throughput (req/s)", over(Some(case.completed() as f64)));
+    out.figure("Avg Latency (s)", "Average latency (s)", mean(case.values(Metric::E2eService)).map(|millis| millis / 1e3));
+    out.figure("Avg Input Tokens", "Average input tokens per request", mean(case.values(Metric::PromptTokens)));
+    if case.case.target.api.generates() {
+        out.figure("Output Throughput (tok/s)", "Output token throughput (tok/s)", over(output));
+        let total = input.zip(output).map(|(input, output)| input + output);
+        out.figure("Total Throughput (tok/s)", "Total token throughput (tok/s)", over(total));
+        out.millis("Avg TTFT (ms)", "Average time to first token (s)", mean(case.values(Metric::TtftService)));
+        out.millis("Avg TPOT (ms)", "Average time per output token (s)", mean(paces(case)));
+        out.millis("Avg ITL (ms)", "Average inter-token latency (s)", mean(case.gaps()));
+        out.figure("Avg Output Tokens", "Average output tokens per request", mean(case.values(Metric::OutputTokens)));
+        turns(case, &mut out);
+    } else {
+        let busy = case.total(Metric::E2eService).map(|millis| millis / 1e3);
+        out.figure(
+            "Input Throughput (tok/s)",
+            "Input token throughput (tok/s)",
+            input.zip(busy).map(|(input, busy)| input / busy),
+        );
+    }
+    out.0.extend(out.1);
+    out.0
+}
+
+/// What it says of conversations, caches and several tokens at a time.
+fn turns(case: &Measured<'_>, out: &mut Summary) {
+    let talks = || case.ok().filter(|row| row.row.turns > 1);
+    let first = |row: &&Stamped| row.row.place.1 == 0;
+    out.figure("Avg Turns/Request", "", mean(talks().map(|row| f64::from(row.row.place.1) + 1.0).collect()));
+    let cached: Vec<_> = case.ok().filter_map(|row| row.get(Metric::CachedTokens).zip(row.row.prompt_tokens)).collect();
+    let (hits, all) = cached.iter().fold((0.0, 0.0), |(hits, all), (hit, prompt)| (hits + hit, all + prompt));
+    out.figure("KV Cache Hit Rate (%)", "", (all > 0.0).then(|| hits * 100.0 / all));
+    let ttft = |row: &Stamped| row.get(Metric::TtftService);
+    out.millis("Avg First-Turn TTFT (ms)", "", mean(talks().filter(first).filter_map(ttft).collect()));
+    out.millis("Avg Subsequent-Turn TTFT (ms)", "", mean(talks().filter(|row| !first(row)).filter_map(ttft).collect()));
+    let leap = |row: &Stamped| {
+        let steps = row.events.checked_sub(1).filter(|&steps| steps > 0)? as f64;
+        row.row.output_tokens.map(|tokens| (tokens - 1.0) / steps).filter(|&leap| leap > 1.0)
+    };
+    out.figure("Avg Decoded Tok/Iter", "", mean(case.ok().filter_map(leap).collect()));
+}
+
+/// The columns of the percentile table: a name, how far values are scaled in it, the values.
+fn columns(case: &Measured<'_>) -> Vec<(&'static str, f64, Spread)> {
+    let per_s = |amount: fn(&Stamped) -> Option<f64>| {
+        let of = |row: &Stamped| Some(amount(row)? * 1e3 / row.get(Metric::E2eService).filter(|&latency| latency > 0.0)?);
+        case.ok().filter_map(of).collect::<Vec<_>>()
+    };
+    let both = |row: &Stamped| Some(row.row.prompt_tokens? + row.row.output_tokens?);
+    let generates = case.case.target.api.generates();
+    let columns = match generates {
+        true => vec![
+            ("Latency (s)", 1e-3, case.values(Metric::E2eService)),
+            ("TTFT (ms)", 1.0, case.values(Metric::TtftService)),
+            ("TTFT (s)", 1e-3, case.values(Metric::TtftService)),
+            ("ITL (ms)", 1.0, case.gaps()),
+            ("ITL (s)", 1e-3, case.gaps()),
+            ("TPOT (ms)", 1.0, paces(case)),
+            ("TPOT (s)", 1e-3, paces(case)),
+            ("Input tokens", 1.0, case.values(Metric::PromptTokens)),
+            ("Output tokens", 1.0, case.values(Metric::OutputTokens)),
+            ("Output (tok/s)", 1.0, per_s(|row| row.row.output_tokens)),
+            ("Total (tok/s)", 1.0, per_s(both)),
+            ("Decode (tok/s)", 1.0, paces(case).into_iter().filter(|&pace| pace > 0.0).map(|pace| 1e3 / pace).collect()),
+        ],
+        false => vec![
+            ("Latency (s)", 1e-3, case.values(Metric::E2eService)),
+            ("Input tokens", 1.0, case.values(Metric::PromptTokens)),
+            ("Input (tok/s)", 1.0, per_s(|row| row.row.prompt_tokens)),
+        ],
+    };
+    columns.into_iter().filter_map(|(name, scale, values)| Some((name, scale, Spread::of(values)?))).collect()
+}
+
+/// A row per percentile, those of both ages.
+fn percentiles(case: &Measured<'_>) -> Vec<Map<String, Value>> {
+    const PERCENTS: [f64; 14] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 66.0, 75.0, 80.0, 90.0, 95.0, 98.0, 99.0, 100.0];
+    let columns = columns(case);
+    let row = |percent: f64| {
+        let label = match percent {
+            0.0 => "min".to_owned(),
+            100.0 => "max".to_owned(),
+            percent => format!("{percent}%"),
+        };
+        let cells = columns.iter().map(|(name, scale, spread)| (*name, json!(rounded(spread.nearest(percent) * scale, 4))));
+        std::iter::once(("Percentiles", json!(label))).chain(cells).map(|(name, value)| (name.to_owned(), value)).collect()
+    };
+    if columns.is_empty() { Vec::new() } else { PERCENTS.into_iter().map(row).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compat::fixture::texts;
+    use llmscen_core::peer::Peer;
+
+    fn read(name: &str) -> Value {
+        let files = texts(Peer::Evalscope);
+        let (_, text) = files.iter().find(|(own, _)| own == &format!("org_m-7b/parallel_2_number_6/{name}")).unwrap();
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_summary_has_the_keys_of_both_ages() {
+        let summary = read("benchmark_summary.json");
+        let number = |key: &str| summary[key].as_f64().unwrap();
+        assert_eq!(["Test Duration (s)", "Time taken for tests (s)"].map(number), [1.002; 2]);
+        assert_eq!(
+            ["Total Requests", "Success Requests", "Failed Requests", "Succeed requests"].map(number),
+            [6.0, 4.0, 2.0, 4.0]
+        );
+        assert_eq!(["Req Throughput (req/s)", "Request throughput (req/s)"].map(number), [3.992; 2]);
+        assert_eq!(["Output Throughput (tok/s)", "Total token throughput (tok/s)"].map(number), [9.98, 49.9002]);
+        assert_eq!(["Avg Latency (s)", "Average latency (s)", "Avg Output Tokens"].map(number), [0.112, 0.112, 2.5]);
+        assert_eq!(["Avg TTFT (ms)", "Avg TPOT (ms)", "Avg ITL (ms)"].map(number), [70.0, 24.0, 26.67]);
+        assert_eq!(["Average time to first token (s)", "Average inter-token latency (s)"].map(number), [0.07, 0.0267]);
+        assert_eq!((number("Request Rate (req/s)"), number("Number of concurrency")), (-1.0, 2.0));
+        assert!(summary.get("KV Cache Hit Rate (%)").is_none() && summary.get("Avg Turns/Request").is_none());
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let rows = read("benchmark_percentile.json");
+        let labels: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["Percentiles"].as_str().unwrap()).collect();
+        assert_eq!(labels.join(" "), "min 1% 5% 10% 25% 50% 66% 75% 80% 90% 95% 98% 99% max");
+        let (median, tail) = (&rows[5], &rows[12]);
+        assert_eq!(
+            (&median["TTFT (ms)"], &median["TTFT (s)"], &median["Latency (s)"]),
+            (&json!(50.0), &json!(0.05), &json!(0.102))
+        );
+        assert_eq!((&tail["TTFT (ms)"], &tail["ITL (ms)"], &tail["TPOT (s)"]), (&json!(100.0), &json!(60.0), &json!(0.034)));
+        // 10 and 4 tokens in 192 ms; 1000 / 26 ms.
+        assert_eq!((&rows[13]["Total (tok/s)"], &median["Decode (tok/s)"]), (&json!(230.7692), &json!(38.4615)));
+    }
+}

@@ -1,0 +1,149 @@
+//! One case whose figures can be reckoned by hand.
+
+use crate::compat::{File, Measured, export};
+use llmscen_core::api::Api;
+use llmscen_core::dataset::{DatasetSpec, Source};
+use llmscen_core::labels::{Labels, Scalar};
+use llmscen_core::load::{Load, Shape};
+use llmscen_core::manifest::Manifest;
+use llmscen_core::metric::Metric;
+use llmscen_core::outcome::FailureKind;
+use llmscen_core::peer::Peer;
+use llmscen_core::plan::Case;
+use llmscen_core::report::{CaseReport, FailureExample};
+use llmscen_core::request::RequestSpec;
+use llmscen_core::sample::{Counts, Row};
+use llmscen_core::stamped::Stamped;
+use llmscen_core::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
+use llmscen_core::units::Nanos;
+
+fn ms(millis: u64) -> Nanos {
+    Nanos::from_millis(millis)
+}
+
+/// A stream due 1 ms before it is sent, whose token events arrive at these milliseconds and which ends 2 ms after the last
+/// one; a token each, 10 prompt tokens.
+fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Stamped {
+    let (first, last) = (tokens[0], tokens[tokens.len() - 1]);
+    let (end, n) = (last + 2, tokens.len() as f64);
+    let since = |from: u64, to: u64| (to - from) as f64;
+    let values = [
+        (Metric::Ttft, since(sent - 1, first)),
+        (Metric::TtftService, since(sent, first)),
+        (Metric::E2e, since(sent - 1, end)),
+        (Metric::E2eService, since(sent, end)),
+        (Metric::ScheduleLag, 1.0),
+        (Metric::PromptTokens, 10.0),
+        (Metric::OutputTokens, n),
+    ];
+    let row = Row {
+        place: (seq, 0),
+        turns: 1,
+        model: "org/m-7b".into(),
+        ok: true,
+        output_tokens: Some(n),
+        prompt_tokens: Some(10.0),
+        values: values.into(),
+        gaps: tokens.windows(2).map(|pair| since(pair[0], pair[1])).collect(),
+        ..Row::default()
+    };
+    Stamped {
+        row,
+        intended: ms(sent - 1),
+        sent: Some(ms(sent)),
+        first_token: Some(ms(first)),
+        last_token: Some(ms(last)),
+        end: ms(end),
+        events: tokens.len() as u64,
+        ..Stamped::default()
+    }
+}
+
+fn failed(seq: u64, kind: FailureKind, sent: Option<u64>) -> Stamped {
+    let row = Row { place: (seq, 0), turns: 1, model: "org/m-7b".into(), prompt_tokens: Some(10.0), ..Row::default() };
+    let (sent, message) = (sent.map(ms), "no \"luck\", at all".to_owned());
+    Stamped { row, intended: ms(900), sent, end: ms(950), failure: Some(kind), message, ..Stamped::default() }
+}
+
+/// Four streams, one failure and one request that was never sent, over a window of 2 s.
+pub(super) fn rows() -> Vec<Stamped> {
+    vec![
+        stream(0, 100, &[150, 170, 200]),
+        stream(1, 101, &[191, 211, 231, 291]),
+        stream(2, 300, &[340, 350]),
+        failed(3, FailureKind::Http5xx, Some(901)),
+        failed(4, FailureKind::Dropped, None),
+        stream(5, 1000, &[1100]),
+    ]
+}
+
+pub(super) fn case(shape: Shape) -> Case {
+    Case {
+        id: "concurrency=2".into(),
+        labels: Labels(vec![("load.concurrency".into(), Scalar::Int(2))]),
+        target: Target {
+            api: Api::OpenaiChat,
+            place: Place::Url("http://127.0.0.1:8000/v1/chat/completions".into()),
+            models: vec![ModelShare { name: "org/m-7b".into(), weight: 1.0 }],
+            api_key: None,
+            headers: Vec::new(),
+            timeouts: Timeouts { connect: ms(1), read: ms(1), total: ms(1) },
+            tls: Tls::default(),
+            pool: Pool::KeepAlive,
+            version: Default::default(),
+            compression: Default::default(),
+            request_id: None,
+            gpus: None,
+            server: None,
+            metrics: None,
+            hardware: None,
+            of_scenario: Default::default(),
+        },
+        request: RequestSpec { stream: true, ..RequestSpec::default() },
+        dataset: DatasetSpec::of(Source::Openqa),
+        mix: Vec::new(),
+        load: Load::bare(shape),
+        trace: None,
+        checks: Vec::new(),
+        stage_checks: Vec::new(),
+    }
+}
+
+pub(super) fn report() -> CaseReport {
+    let failure =
+        |kind| FailureExample { kind, count: 1, status: None, message: "no \"luck\", at all".into(), at: String::new() };
+    CaseReport {
+        id: "concurrency=2".into(),
+        rounds: 1,
+        scalars: [(Metric::Window, 2.0)].into(),
+        counts: Counts { scheduled: 6, ok: 4, failed: 1, dropped: 1, ..Counts::default() },
+        failures: vec![failure(FailureKind::Http5xx), failure(FailureKind::Dropped)],
+        ..CaseReport::default()
+    }
+}
+
+pub(super) fn manifest() -> Manifest {
+    Manifest {
+        run_id: "20260102T030405Z-1f2e".into(),
+        name: "chat".into(),
+        tool_version: "0.1.0".into(),
+        seed: 42,
+        started_at: "2026-01-02T03:04:05.250Z".into(),
+        started_unix_ns: 1_767_323_045_250_000_000,
+        ..Manifest::default()
+    }
+}
+
+/// The files of that tool of one case.
+pub(super) fn files(peer: Peer, case: &Case, rows: Vec<Stamped>) -> Vec<File> {
+    let (manifest, report, mut export) = (manifest(), report(), export(peer));
+    let mut files = export.case(&Measured { manifest: &manifest, case, report: &report, rows }).unwrap();
+    files.extend(export.end().unwrap());
+    files
+}
+
+/// The same of the usual rows, as text, by name.
+pub(super) fn texts(peer: Peer) -> Vec<(String, String)> {
+    let files = files(peer, &case(Shape::Closed { users: 2 }), rows());
+    files.into_iter().map(|file| (file.name, String::from_utf8(file.bytes).unwrap())).collect()
+}

@@ -1,0 +1,311 @@
+//! Reports made up for the tests of this room: seeded, of any size, with everything that can be odd about a run.
+
+mod observed;
+mod pictures;
+
+pub use observed::observed;
+
+use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Ruling, Subject, Verdict};
+use llmscen_core::labels::{Labels, Scalar};
+use llmscen_core::manifest::{Machine, Manifest};
+use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::outcome::FailureKind;
+use llmscen_core::report::{Audit, CaseReport, FailureExample, Report, RunVerdict, Timelines, TokenSource};
+use llmscen_core::sample::{Counts, Distribution};
+use llmscen_core::seed::Seed;
+use rand::RngExt;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+const REQUESTS: usize = 240;
+
+/// A closed-loop case of so many users against a server that saturates at about 32.
+pub fn case(users: u32) -> CaseReport {
+    let mut random = ChaCha8Rng::seed_from_u64(Seed(42).child(u64::from(users)).0);
+    let busy = f64::from(users) / 32.0;
+    let mut draw = |median: f64, spread: f64| -> Vec<f64> {
+        let normal = |r: &mut ChaCha8Rng| (0..12).map(|_| r.random::<f64>()).sum::<f64>() - 6.0;
+        (0..REQUESTS).map(|_| median * (spread * normal(&mut random)).exp()).collect()
+    };
+    let ttft = draw(60.0 + 220.0 * busy * busy.sqrt(), 0.28);
+    let gaps = draw(9.0 + 14.0 * busy, 0.22);
+    let e2e: Vec<f64> = ttft.iter().zip(&gaps).map(|(first, gap)| first + 127.0 * gap).collect();
+    let mean_e2e = e2e.iter().sum::<f64>() / REQUESTS as f64;
+    let window = REQUESTS as f64 / f64::from(users) * mean_e2e / 1e3;
+    let mut case = CaseReport {
+        id: format!("concurrency={users}"),
+        labels: Labels(vec![("load.concurrency".into(), Scalar::Int(i64::from(users)))]),
+        load: format!("concurrency {users}"),
+        load_value: Some(f64::from(users)),
+        load_axis: "concurrency",
+        rounds: 1,
+        token_source: Some(TokenSource::Usage),
+        ..CaseReport::default()
+    };
+    fill_figures(&mut case, [&ttft, &gaps, &e2e], window);
+    case.timelines = timelines(users, &ttft, window);
+    case.pictures = pictures::of([&ttft, &gaps, &e2e], window);
+    case.audit = audit();
+    case.verdicts = vec![verdict(&case, Metric::Ttft, 0.99, 500.0), errors(&case)];
+    case
+}
+
+fn fill_figures(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f64) {
+    let n = REQUESTS as u64;
+    case.counts = Counts { scheduled: n, ok: n, warmup: 16, ..Counts::default() };
+    let users = case.load_value.unwrap_or(1.0);
+    let decode: Vec<f64> = gaps.iter().map(|gap| 1e3 / gap).collect();
+    let constant = |value: f64| vec![value; REQUESTS];
+    for (metric, values) in [
+        (Metric::Ttft, ttft.to_vec()),
+        (Metric::TtftService, ttft.iter().map(|v| v - 0.4).collect()),
+        (Metric::Ttfc, ttft.iter().map(|v| v - 0.5).collect()),
+        (Metric::Itl, gaps.to_vec()),
+        (Metric::TokensPerEvent, constant(1.0)),
+        (Metric::EventsPerReply, constant(128.0)),
+        (Metric::Tpot, gaps.to_vec()),
+        (Metric::Ntpot, e2e.iter().map(|v| v / 128.0).collect()),
+        (Metric::E2e, e2e.to_vec()),
+        (Metric::E2eService, e2e.iter().map(|v| v - 0.4).collect()),
+        (Metric::ScheduleLag, constant(0.4)),
+        (Metric::PromptTokens, constant(512.0)),
+        (Metric::OutputTokens, constant(128.0)),
+        (Metric::PrefillTps, ttft.iter().map(|v| 512e3 / v).collect()),
+        (Metric::DecodeTps, decode),
+        (Metric::OutputTpsPerRequest, e2e.iter().map(|v| 128e3 / v).collect()),
+        (Metric::TotalTpsPerRequest, e2e.iter().map(|v| 640e3 / v).collect()),
+        (Metric::TtftPerPromptToken, ttft.iter().map(|v| v / 512.0).collect()),
+    ] {
+        case.distributions.insert(metric, distribution(&values));
+    }
+    for (metric, values) in [(Metric::Ttft, ttft), (Metric::Itl, gaps), (Metric::E2e, e2e)] {
+        case.cdfs.insert(metric, cdf(values));
+    }
+    let per_second = n as f64 / window;
+    case.scalars.extend([
+        (Metric::RequestThroughput, per_second),
+        (Metric::OutputTps, per_second * 128.0),
+        (Metric::TotalTps, per_second * 640.0),
+        (Metric::OutputTpsPerUser, per_second * 128.0 / users),
+        (Metric::OutputTpsSteady, per_second * 130.0),
+        (Metric::ConcurrencyMean, users * 0.98),
+        (Metric::ConcurrencyMax, users),
+        (Metric::RateAchieved, per_second),
+        (Metric::ErrorRate, 0.0),
+        (Metric::Window, window),
+        (Metric::ThroughputWindow, window * 0.96),
+        (Metric::RequestThroughputWithDrain, per_second * 0.98),
+        (Metric::OutputTpsWithDrain, per_second * 0.98 * 128.0),
+        (Metric::TotalTpsWithDrain, per_second * 0.98 * 640.0),
+    ]);
+}
+
+/// The distribution of some values, quantiles by nearest rank.
+pub fn distribution(values: &[f64]) -> Distribution {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len() as f64;
+    let mean = sorted.iter().sum::<f64>() / n;
+    let sd = (sorted.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+    let at = |share: &f64| sorted[((share * n).ceil() as usize).clamp(1, sorted.len()) - 1];
+    Distribution {
+        n: sorted.len() as u64,
+        mean,
+        sd: Some(sd),
+        min: sorted[0],
+        max: sorted[sorted.len() - 1],
+        quantiles: Distribution::SHARES.iter().map(at).collect(),
+    }
+}
+
+fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.iter().enumerate().map(|(index, &v)| (v, (index + 1) as f64 / values.len() as f64)).collect()
+}
+
+fn timelines(users: u32, ttft: &[f64], window: f64) -> Timelines {
+    let warm = window * 0.08;
+    let at = |index: usize| warm + window * index as f64 / REQUESTS as f64;
+    let level = |index: usize| f64::from(users) - if index % 9 == 4 { f64::from(users.min(2)) / 2.0 } else { 0.0 };
+    let ramp = (0..=users).map(|up| (0.02 * f64::from(up) / f64::from(users), f64::from(up)));
+    let tail =
+        (0..=users).map(|down| (warm + window * (1.0 + 0.03 * f64::from(down) / f64::from(users)), f64::from(users - down)));
+    Timelines {
+        in_flight: ramp.chain((0..REQUESTS).map(|i| (at(i), level(i).ceil()))).chain(tail).collect(),
+        output_tps: (0..60)
+            .map(|bin| {
+                (f64::from(bin) * window / 55.0, 128.0 * REQUESTS as f64 / window * (0.96 + 0.02 * f64::from(bin * 7 % 5)))
+            })
+            .collect(),
+        ttft_ms: ttft.iter().enumerate().map(|(index, &v)| (at(index), v)).collect(),
+        failures: Vec::new(),
+        measured: (warm, warm + window),
+        steady: Some((warm, warm + window * 0.97)),
+    }
+}
+
+fn audit() -> Audit {
+    Audit {
+        valid: true,
+        schedule_lag_ms_p50: Some(0.08),
+        schedule_lag_ms_p99: Some(0.41),
+        schedule_lag_ms_max: Some(1.9),
+        stall_ms_p99: Some(0.3),
+        stall_ms_max: Some(2.2),
+        cpu_share_max: Some(0.17),
+        memory_peak: Some(31 << 20),
+        events_per_s: Some(5120.0),
+        bytes_in_per_s: Some(1_450_000.0),
+        bytes_out_per_s: Some(88_000.0),
+        ..Audit::default()
+    }
+}
+
+fn verdict(case: &CaseReport, metric: Metric, share: f64, limit: f64) -> Verdict {
+    let observed = case.distributions[&metric].quantile(share);
+    let ruling = if observed.is_some_and(|seen| seen < limit) { Ruling::Pass } else { Ruling::Fail };
+    let expr = format!("{metric}.p{} < {limit}ms", share * 100.0);
+    let subject = Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags: Vec::new() };
+    let bound = observed.map(|seen| seen * 1.06);
+    Verdict {
+        check: check(expr, subject, limit),
+        ruling,
+        observed,
+        bound,
+        n: case.counts.ok,
+        effective_n: None,
+        need: None,
+        note: None,
+    }
+}
+
+fn errors(case: &CaseReport) -> Verdict {
+    let subject = Subject::Metric { metric: Metric::ErrorRate, stat: None, tags: Vec::new() };
+    Verdict {
+        check: check("error_rate < 1%".into(), subject, 0.01),
+        ruling: Ruling::Inconclusive,
+        observed: Some(0.0),
+        bound: Some(0.0124),
+        n: case.counts.scheduled,
+        effective_n: None,
+        need: Some(299),
+        note: None,
+    }
+}
+
+fn check(expr: String, subject: Subject, limit: f64) -> Check {
+    let (confidence, when) = (Confidence::Level(0.95), Labels::default());
+    Check { expr, subject, op: Op::Less, limit, relative: None, confidence, when, of: Of::Ok, no_data: NoData::Fail, abort: None }
+}
+
+/// A case in which requests fail with words that attack every format.
+pub fn failing() -> CaseReport {
+    let mut case = case(64);
+    let kinds = [(FailureKind::Http5xx, 9), (FailureKind::Truncated, 2)];
+    case.counts = Counts { ok: REQUESTS as u64 - 11, failed: 11, failures: kinds.into(), ..case.counts };
+    case.scalars.insert(Metric::ErrorRate, 11.0 / REQUESTS as f64);
+    let end = case.timelines.measured.1;
+    case.timelines.failures = (0..11).map(|index| (end * (0.5 + 0.04 * f64::from(index)), 1.0)).collect();
+    let nasty = "a|b `c` <img src=x onerror=alert(1)>\n| row | ]]> \u{1b}[31m\u{0} ``d`` & $x$ \\";
+    case.failures = vec![
+        FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: nasty.into(), at: "headers".into() },
+        FailureExample {
+            kind: FailureKind::Truncated,
+            count: 2,
+            status: None,
+            message: String::new(),
+            at: "after 12 events".into(),
+        },
+    ];
+    case.verdicts[1].ruling = Ruling::Fail;
+    case
+}
+
+/// A case in which nothing succeeded.
+pub fn no_data() -> CaseReport {
+    let mut verdict = verdict(&case(4), Metric::Ttft, 0.99, 500.0);
+    verdict = Verdict { ruling: Ruling::Fail, observed: None, bound: None, n: 0, note: Some("no data".into()), ..verdict };
+    CaseReport {
+        id: "base".into(),
+        load: "burst".into(),
+        load_axis: "concurrency",
+        rounds: 1,
+        counts: Counts { scheduled: 8, failed: 8, failures: [(FailureKind::Connect, 8)].into(), ..Counts::default() },
+        scalars: [(Metric::ErrorRate, 1.0)].into(),
+        audit: Audit { valid: false, reasons: vec!["schedule lag p99 8.1 ms is over 5 ms".into()], ..Audit::default() },
+        verdicts: vec![verdict],
+        failures: vec![FailureExample {
+            kind: FailureKind::Connect,
+            count: 8,
+            status: None,
+            message: "connection refused".into(),
+            at: "connecting".into(),
+        }],
+        notes: vec!["every request failed: connect".into()],
+        ..CaseReport::default()
+    }
+}
+
+/// A report of these cases.
+pub fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: u8) -> Report {
+    let machine = Machine {
+        host: "bench-1".into(),
+        os: "Debian 13".into(),
+        kernel: "6.12.0".into(),
+        cpu: "Some CPU @ 3.0 GHz".into(),
+        cores: 16,
+        memory: 64 << 30,
+    };
+    let manifest = Manifest {
+        run_id: "20260102T030405Z-1f2e".into(),
+        tool_version: "0.1.0".into(),
+        name: "chat".into(),
+        plan_id: "5f7c0ffee".into(),
+        seed: 42,
+        started_at: "2026-01-02T03:04:05Z".into(),
+        elapsed_s: Some(83.2),
+        machine,
+        targets: [("http://127.0.0.1:8000/v1/chat/completions".to_owned(), "uvicorn".to_owned())].into(),
+        ..Manifest::default()
+    };
+    Report {
+        description: Some("Interactive chat, nightly gate".into()),
+        manifest,
+        verdict,
+        exit_code,
+        cases,
+        ..Report::default()
+    }
+}
+
+/// A sweep of so many loads: powers of two up to twelve, every load beyond that.
+pub fn sweep(count: u32) -> Report {
+    let users = (0..count).map(|index| if count <= 12 { 1 << index.min(8) } else { index + 1 });
+    let mut users: Vec<u32> = users.collect();
+    if count == 12 {
+        users = vec![1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128];
+    }
+    report_of(users.into_iter().map(case).collect(), RunVerdict::Inconclusive, 5)
+}
+
+/// An open loop swept over rate and so many lengths, with ids that no legend has room for.
+pub fn grid(lengths: u32) -> Report {
+    let cell = |index: u32| {
+        let (users, length) = (1 << (index % 6), index / 6);
+        let mut case = case(users);
+        let slower = 1.0 + f64::from(length) * 0.4;
+        for distribution in case.distributions.values_mut() {
+            distribution.quantiles.iter_mut().for_each(|value| *value *= slower);
+        }
+        case.scalars.values_mut().for_each(|value| *value /= slower);
+        case.labels = Labels(vec![
+            ("load.rate".into(), Scalar::Text(format!("{users}/s"))),
+            ("request.max_tokens".into(), Scalar::Int(128 << length)),
+        ]);
+        case.id = format!("rate={users}/s,max_tokens={},model=an-organisation/a-long-model-name-70b-instruct", 128 << length);
+        (case.load_axis, case.load, case.load_value) = ("rate", format!("{users}/s poisson"), Some(f64::from(users)));
+        case
+    };
+    report_of((0..6 * lengths).map(cell).collect(), RunVerdict::Fail, 1)
+}

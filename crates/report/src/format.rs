@@ -1,0 +1,261 @@
+//! Numbers and units for people: the one place where a figure becomes text.
+
+use llmscen_core::check::{Check, Of, Verdict};
+use llmscen_core::foreign::escaped;
+use llmscen_core::metric::Metric;
+use llmscen_core::units::Unit;
+
+/// What stands where a value does not exist.
+pub const ABSENT: &str = "n/a";
+
+/// What differs from zero only by the arithmetic of floats.
+const DUST: f64 = 1e-9;
+
+/// Three significant digits below 1000, whole numbers above; trailing zeros are kept, for they are digits too.
+pub fn number(value: f64) -> String {
+    digits(value, 3)
+}
+
+/// A number rounded to `significant` digits; whole digits are never cut.
+fn digits(value: f64, significant: i32) -> String {
+    if !value.is_finite() {
+        return ABSENT.to_owned();
+    }
+    if value.abs() < DUST {
+        return "0".to_owned();
+    }
+    let places = (significant - 1 - magnitude(value, significant)).clamp(0, 12) as usize;
+    let text = format!("{value:.places$}");
+    let is_whole = text.parse::<f64>().is_ok_and(|rounded| rounded == value && value.fract() == 0.0);
+    if is_whole { format!("{value:.0}") } else { text }
+}
+
+/// The decimal exponent after rounding, so that 999.6 counts as 1000.
+fn magnitude(value: f64, significant: i32) -> i32 {
+    let raw = value.abs().log10().floor() as i32;
+    let step = 10f64.powi(raw - significant + 1);
+    ((value.abs() / step).round() * step * (1.0 + 1e-12)).log10().floor() as i32
+}
+
+/// A span given in milliseconds, in the unit that reads best: `87.3 µs`, `87.3 ms`, `1.24 s`.
+pub fn millis(value: f64) -> String {
+    span(value, 3)
+}
+
+fn span(value: f64, significant: i32) -> String {
+    if !value.is_finite() {
+        return ABSENT.to_owned();
+    }
+    let exponent = if value.abs() < DUST { 0 } else { magnitude(value, significant) };
+    match exponent {
+        3.. => format!("{} s", digits(value / 1e3, significant)),
+        0..3 => format!("{} ms", digits(value, significant)),
+        _ => format!("{} µs", digits(value * 1e3, significant)),
+    }
+}
+
+/// A figure with a `k` from 10 000 on: `12.4k`.
+pub fn thousands(value: f64) -> String {
+    compact(value, 3)
+}
+
+fn compact(value: f64, significant: i32) -> String {
+    if value.is_finite() && value.abs() >= 9999.5 {
+        return format!("{}k", digits(value / 1e3, significant));
+    }
+    digits(value, significant)
+}
+
+/// A share as percent: `0.5%`.
+pub fn percent(share: f64) -> String {
+    format_unit(share, Unit::Share, 3)
+}
+
+/// A value in its unit.
+pub fn value(value: f64, unit: Unit) -> String {
+    format_unit(value, unit, 3)
+}
+
+/// A value that may be missing, in its unit.
+pub fn optional(figure: Option<f64>, unit: Unit) -> String {
+    figure.map_or_else(|| ABSENT.to_owned(), |figure| value(figure, unit))
+}
+
+fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
+    if !value.is_finite() {
+        return ABSENT.to_owned();
+    }
+    match unit {
+        Unit::Millis => span(value, significant),
+        Unit::Seconds => span(value * 1e3, significant),
+        Unit::Share => format!("{}%", without_zeros(&digits(tidy(value * 100.0), significant))),
+        Unit::TokensPerSecond | Unit::RequestsPerSecond | Unit::ItemsPerSecond | Unit::SessionsPerSecond => {
+            format!("{} {}", compact(value, significant), unit.symbol())
+        }
+        Unit::Tokens | Unit::Watts | Unit::Joules | Unit::Megahertz | Unit::Celsius => {
+            format!("{} {}", digits(value, significant), unit.symbol())
+        }
+        Unit::PerSecond => format!("{}{}", compact(value, significant), unit.symbol()),
+        Unit::Bytes => bytes_in(value, significant),
+        Unit::BytesPerSecond => format!("{}/s", bytes_in(value, significant)),
+        Unit::Count => digits(value, significant),
+    }
+}
+
+/// Removes the binary dust of a multiplication by 100: 0.07 becomes 7, not 7.000000000000001.
+fn tidy(value: f64) -> f64 {
+    (value * 1e10).round() / 1e10
+}
+
+fn without_zeros(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
+/// A value beside the limit that it is held against: as many digits as it takes to tell the two apart.
+pub fn against(figure: Option<f64>, limit: f64, unit: Unit) -> String {
+    let Some(figure) = figure else { return ABSENT.to_owned() };
+    if figure.is_infinite() {
+        return if figure > 0.0 { "∞" } else { "-∞" }.to_owned();
+    }
+    let shown = |value, significant| format_unit(value, unit, significant);
+    let differs = |significant: &i32| leading(&shown(figure, *significant)) != leading(&shown(limit, *significant));
+    let significant = if figure == limit { 3 } else { (3..=15).find(differs).unwrap_or(15) };
+    shown(figure, significant)
+}
+
+/// The number that a text begins with, so that `500.0 ms` and `500 ms` count as the same figure.
+fn leading(text: &str) -> (Option<f64>, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '-')).unwrap_or(text.len());
+    (text[..end].parse().ok(), &text[end..])
+}
+
+/// Bytes in the binary unit that reads best.
+pub fn bytes(value: f64) -> String {
+    bytes_in(value, 3)
+}
+
+fn bytes_in(value: f64, significant: i32) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let step = units.iter().enumerate().rev().find(|(power, _)| value >= 1024f64.powi(*power as i32)).unwrap_or((0, &"B"));
+    format!("{} {}", digits(value / 1024f64.powi(step.0 as i32), significant), step.1)
+}
+
+/// The unit that a check's figures are in: a share for goodput, a plain count for `.count`.
+pub fn unit_of(verdict: &Verdict) -> Unit {
+    verdict.check.subject.unit()
+}
+
+/// The check as its scenario wrote it, and the rows it is about where they are not the usual ones.
+pub fn title(check: &Check) -> String {
+    match check.of {
+        Of::Ok => check.expr.clone(),
+        Of::Scheduled => format!("{} of scheduled", check.expr),
+    }
+}
+
+/// Whether the metric is computed from output tokens, so that a doubtful count makes it doubtful.
+pub fn counts_output(metric: Metric) -> bool {
+    use Metric::*;
+    matches!(
+        metric,
+        TokensPerEvent
+            | Tpot
+            | Ntpot
+            | OutputTokens
+            | DecodeTps
+            | OutputTpsPerRequest
+            | TotalTpsPerRequest
+            | OutputTps
+            | TotalTps
+            | OutputTpsPerUser
+            | OutputTpsPerGpu
+            | OutputTpsSteady
+            | OutputTpsWithDrain
+            | TotalTpsWithDrain
+            | EnergyPerToken
+            | Mfu
+            | Mbu
+    )
+}
+
+/// One line without control characters, so that a server's words can move no cursor, break no row and reorder no text.
+pub fn plain(text: &str) -> String {
+    let visible =
+        |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
+    let line = text.chars().map(visible).collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ");
+    escaped(&line, false).into_owned()
+}
+
+/// At most `room` characters of a text, the last one `…` where something was cut.
+pub fn shorten(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    text.chars().take(room.saturating_sub(1)).chain(std::iter::once('…')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_carry_the_meaning() {
+        let table = [
+            (0.0, "0"),
+            (5.6e-17, "0"),
+            (0.001234, "0.00123"),
+            (0.5, "0.500"),
+            (1.0, "1"),
+            (8.734, "8.73"),
+            (87.34, "87.3"),
+            (999.4, "999"),
+            (999.6, "1000"),
+            (12345.6, "12346"),
+            (-2.34567, "-2.35"),
+            (f64::NAN, "n/a"),
+            (f64::INFINITY, "n/a"),
+        ];
+        for (value, text) in table {
+            assert_eq!(number(value), text, "{value}");
+        }
+    }
+
+    #[test]
+    fn units_follow_the_size() {
+        let table =
+            [(0.0, "0 ms"), (0.0873, "87.3 µs"), (0.9996, "1.00 ms"), (87.34, "87.3 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s")];
+        for (value, text) in table {
+            assert_eq!(millis(value), text, "{value}");
+        }
+        assert_eq!(value(12_400.0, Unit::TokensPerSecond), "12.4k tok/s");
+        assert_eq!(value(9_876.0, Unit::TokensPerSecond), "9876 tok/s");
+        assert_eq!(value(1.5, Unit::Seconds), "1.50 s");
+        assert_eq!(value(12.0, Unit::RequestsPerSecond), "12 req/s");
+        assert_eq!(optional(None, Unit::Millis), "n/a");
+        assert_eq!((bytes(512.0), bytes(3.5 * 1024.0 * 1024.0)), ("512 B".to_owned(), "3.50 MiB".to_owned()));
+    }
+
+    #[test]
+    fn a_share_is_written_in_percent() {
+        let texts = [0.0, 0.07, 0.005, 0.9949, 1.0].map(percent);
+        assert_eq!(texts, ["0%", "7%", "0.5%", "99.5%", "100%"]);
+    }
+
+    #[test]
+    fn a_broken_limit_never_looks_equal_to_what_broke_it() {
+        assert_eq!(against(Some(500.4), 500.0, Unit::Millis), "500.4 ms");
+        assert_eq!(against(Some(500.0004), 500.0, Unit::Millis), "500.0004 ms");
+        assert_eq!(against(Some(500.0), 500.0, Unit::Millis), "500 ms");
+        assert_eq!(against(Some(0.98997), 0.99, Unit::Share), "98.997%");
+        assert_eq!(against(Some(20_000.000001), 20_000.0, Unit::Millis), "20.000000001 s");
+        assert_eq!(against(Some(f64::INFINITY), 500.0, Unit::Millis), "∞");
+        assert_eq!(against(None, 500.0, Unit::Millis), "n/a");
+    }
+
+    #[test]
+    fn hostile_text_becomes_one_visible_line() {
+        assert_eq!(plain("a\r\nb\t\u{1b}[31mc\u{0}\u{2028}d "), "a b [31mc d");
+        assert_eq!(plain("a\u{202e}b\u{200f}"), r"a\u{202e}b\u{200f}");
+        assert_eq!((shorten("abcdef", 4), shorten("abcd", 4)), ("abc…".to_owned(), "abcd".to_owned()));
+    }
+}

@@ -1,0 +1,223 @@
+//! What the charts of one case draw, as columns of numbers: thinned to what a screen can show, and rounded.
+
+use crate::format::title;
+use crate::html::sampled;
+use llmscen_core::check::{Subject, Verdict};
+use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::picture::{Band, Bar, Heat};
+use llmscen_core::report::{CaseReport, Series, Timelines};
+use serde_json::{Map, Value, json};
+
+/// Points of all cases together, and of one series at the least and at the most.
+const BUDGET: usize = 12_000;
+const POINTS: (usize, usize) = (120, 2000);
+/// Intervals of a round in which percentiles are taken and failures counted.
+const INTERVALS: usize = 48;
+/// Significant digits of a drawn number.
+const DIGITS: i32 = 5;
+
+/// The series of a case, one of so many on the page. What is empty is null.
+pub fn series(case: &CaseReport, cases: usize) -> Value {
+    let room = (BUDGET / cases.max(1)).clamp(POINTS.0, POINTS.1);
+    let pictures = &case.pictures;
+    json!({
+        "time": time(&case.timelines, room),
+        "telemetry": sampled::pictures(case, room / 2),
+        "cdfs": curves(&case.cdfs, case, room),
+        "spectra": curves(&pictures.spectra, case, room),
+        "heat": pictures.heat.as_ref().filter(|heat| !heat.counts.is_empty()).map(heat),
+        "by_token": some(&pictures.by_token).map(by_token),
+        "prefill": some(&pictures.prefill).map(|points| columns(&evenly(points, room))),
+        "waterfall": some(&pictures.waterfall).map(|bars| waterfall(&evenly(bars, room / 2))),
+    })
+}
+
+fn some<T>(items: &[T]) -> Option<&[T]> {
+    (!items.is_empty()).then_some(items)
+}
+
+fn time(lines: &Timelines, room: usize) -> Value {
+    if lines.in_flight.is_empty() && lines.ttft_ms.is_empty() {
+        return Value::Null;
+    }
+    let last = |points: &Series| points.last().map_or(0.0, |point| point.0);
+    let end = [&lines.in_flight, &lines.output_tps, &lines.ttft_ms, &lines.failures].map(last).into_iter().fold(0.0, f64::max);
+    let (from, until) = lines.measured;
+    json!({
+        "end": rounded(end),
+        "measured": numbers([from, until].into_iter()),
+        "steady": lines.steady.map(|(from, until)| numbers([from, until].into_iter())),
+        "in_flight": some(&lines.in_flight).map(|points| columns(&highest(points, room))),
+        "output_tps": some(&lines.output_tps).map(columns),
+        "ttft": some(&lines.ttft_ms).map(|points| columns(&highest(points, room))),
+        "ttft_n": lines.ttft_ms.len(),
+        "ttft_quantiles": some(&lines.ttft_ms).map(|points| quantiles(points, end)),
+        "failures": some(&lines.failures).map(|points| counted(points, end)),
+    })
+}
+
+/// Two columns of points.
+pub(super) fn columns(points: &[(f64, f64)]) -> Value {
+    json!([numbers(points.iter().map(|point| point.0)), numbers(points.iter().map(|point| point.1))])
+}
+
+fn numbers(values: impl Iterator<Item = f64>) -> Vec<Value> {
+    values.map(rounded).collect()
+}
+
+/// To five digits; whole numbers without a fraction, and what is no number as null.
+fn rounded(value: f64) -> Value {
+    if !value.is_finite() {
+        return Value::Null;
+    }
+    let places = if value == 0.0 { 0 } else { (DIGITS - 1 - value.abs().log10().floor() as i32).clamp(0, 15) };
+    let scale = 10f64.powi(places);
+    let short = (value * scale).round() / scale;
+    if short.fract() == 0.0 && short.abs() < 1e15 { json!(short as i64) } else { json!(short) }
+}
+
+/// Every n-th, so that at most `room` are left.
+fn evenly<T: Clone>(items: &[T], room: usize) -> Vec<T> {
+    items.iter().step_by(items.len().div_ceil(room.max(1)).max(1)).cloned().collect()
+}
+
+/// The highest of each of equally many in a row, and the first and the last: peaks stay.
+pub(super) fn highest(points: &[(f64, f64)], room: usize) -> Series {
+    let group = points.len().div_ceil(room.max(1)).max(1);
+    let peaks = points.chunks(group).filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)));
+    let ends = (group > 1).then(|| [points.first().copied(), points.last().copied()]);
+    let mut kept: Series = peaks.chain(ends.into_iter().flatten().flatten()).collect();
+    kept.sort_by(|a, b| a.0.total_cmp(&b.0));
+    kept
+}
+
+fn interval(at: f64, end: f64) -> usize {
+    ((at / end * INTERVALS as f64) as usize).min(INTERVALS - 1)
+}
+
+/// The middles of the intervals, and the percentiles of the requests due in each, by nearest rank.
+fn quantiles(points: &[(f64, f64)], end: f64) -> Value {
+    let mut bins: Vec<Vec<f64>> = vec![Vec::new(); INTERVALS];
+    for &(at, value) in points {
+        if let Some(bin) = bins.get_mut(interval(at, end)) {
+            bin.push(value);
+        }
+    }
+    bins.iter_mut().for_each(|bin| bin.sort_by(f64::total_cmp));
+    let of = |share: f64| {
+        let rank = |bin: &Vec<f64>| bin.get(((share * bin.len() as f64).ceil() as usize).saturating_sub(1)).copied();
+        bins.iter().map(|bin| rank(bin).map_or(Value::Null, rounded)).collect::<Vec<_>>()
+    };
+    json!({ "at": middles(end), "p50": of(0.50), "p90": of(0.90), "p95": of(0.95), "p99": of(0.99) })
+}
+
+fn counted(points: &[(f64, f64)], end: f64) -> Value {
+    let mut bins = vec![0u64; INTERVALS];
+    for &(at, _) in points {
+        if let Some(bin) = bins.get_mut(interval(at, end)) {
+            *bin += 1;
+        }
+    }
+    json!([middles(end), bins])
+}
+
+fn middles(end: f64) -> Vec<Value> {
+    numbers((0..INTERVALS).map(|index| (index as f64 + 0.5) * end / INTERVALS as f64))
+}
+
+/// Curves of a distribution with the limits on its quantiles, by column name.
+fn curves<'a>(of: impl IntoIterator<Item = (&'a Metric, &'a Series)>, case: &CaseReport, room: usize) -> Value {
+    let curve = |(metric, points): (&Metric, &Series)| {
+        let limits: Vec<Value> = case.verdicts.iter().filter_map(|verdict| limit(verdict, *metric)).collect();
+        let words = json!({
+            "name": metric.name(), "unit": metric.unit().symbol(), "points": columns(&thin(points, room)), "limits": limits,
+            "high": metric.higher_is_better(),
+        });
+        (metric.column().to_owned(), words)
+    };
+    Value::Object(of.into_iter().filter(|(_, points)| !points.is_empty()).map(curve).collect::<Map<_, _>>())
+}
+
+/// Evenly picked points of a curve, its last one among them.
+fn thin(points: &[(f64, f64)], room: usize) -> Series {
+    let mut kept = evenly(points, room);
+    if let Some(last) = points.last().filter(|last| kept.last() != Some(last)) {
+        kept.push(*last);
+    }
+    kept
+}
+
+fn limit(verdict: &Verdict, wanted: Metric) -> Option<Value> {
+    match &verdict.check.subject {
+        Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags } if *metric == wanted && tags.is_empty() => {
+            Some(json!({ "share": share, "value": rounded(verdict.check.limit), "label": title(&verdict.check) }))
+        }
+        _ => None,
+    }
+}
+
+fn heat(heat: &Heat) -> Value {
+    json!({ "times": numbers(heat.times.iter().copied()), "levels": numbers(heat.levels.iter().copied()), "counts": heat.counts })
+}
+
+fn by_token(bands: &[Band]) -> Value {
+    let column = |value: fn(&Band) -> f64| numbers(bands.iter().map(value));
+    json!({
+        "from": column(|band| band.from), "to": column(|band| band.to), "n": bands.iter().map(|band| band.n).collect::<Vec<_>>(),
+        "p50": column(|band| band.p50), "p90": column(|band| band.p90), "p99": column(|band| band.p99),
+    })
+}
+
+/// Columns: number, turn, due, sent, first token, end, how it failed.
+fn waterfall(bars: &[Bar]) -> Value {
+    let maybe = |value: fn(&Bar) -> Option<f64>| bars.iter().map(|bar| value(bar).map(rounded)).collect::<Vec<_>>();
+    json!([
+        bars.iter().map(|bar| bar.seq).collect::<Vec<_>>(),
+        bars.iter().map(|bar| bar.turn).collect::<Vec<_>>(),
+        numbers(bars.iter().map(|bar| bar.intended)),
+        maybe(|bar| bar.sent),
+        maybe(|bar| bar.first_token),
+        numbers(bars.iter().map(|bar| bar.end)),
+        bars.iter().map(|bar| bar.failure.map(|kind| kind.name())).collect::<Vec<_>>(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn numbers_keep_five_digits_and_what_is_none_is_null() {
+        let short = [0.0, 3.0, 1234567.8, 0.123456789, 1.5e-7, f64::NAN, f64::INFINITY].map(rounded);
+        assert_eq!(json!(short), json!([0, 3, 1234568, 0.12346, 1.5e-7, null, null]));
+    }
+
+    #[test]
+    fn thinning_keeps_peaks_and_ends() {
+        let mut points: Series = (0..10_000).map(|k| (f64::from(k), 1.0)).collect();
+        points[7777].1 = 9.0;
+        let thin = highest(&points, 100);
+        assert!(thin.len() <= 102 && thin.contains(&(7777.0, 9.0)) && thin[0].0 == 0.0, "{thin:?}");
+        assert_eq!((thin.last(), highest(&points[..3], 100).len()), (Some(&(9999.0, 1.0)), 3));
+    }
+
+    #[test]
+    fn percentiles_over_time_are_those_of_their_interval() {
+        let points: Series = (0..96).map(|k| (f64::from(k), f64::from(k))).collect();
+        let seen = quantiles(&points, 96.0);
+        assert_eq!((&seen["at"][1], &seen["p50"][1], &seen["p99"][1]), (&json!(3), &json!(2), &json!(3)));
+    }
+
+    #[test]
+    fn what_is_empty_is_left_out_and_limits_stand_beside_their_metric() {
+        let none = series(&fixture::no_data(), 1);
+        assert_eq!(
+            none,
+            json!({ "time": null, "telemetry": [], "cdfs": {}, "spectra": {}, "heat": null, "by_token": null, "prefill": null, "waterfall": null })
+        );
+        let some = series(&fixture::case(4), 1);
+        assert_eq!(some["cdfs"]["ttft_ms"]["limits"], json!([{ "share": 0.99, "value": 500, "label": "ttft.p99 < 500ms" }]));
+        assert_eq!(some["cdfs"]["itl_ms"]["limits"], json!([]));
+    }
+}

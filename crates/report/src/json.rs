@@ -1,0 +1,289 @@
+//! results.json: the machine's copy of a report. Its keys are a promise; `results.schema.json` states it.
+//!
+//! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
+
+use crate::{ViewError, absent, format, local, probes, repeats, server, telemetry};
+use llmscen_core::baseline::Relative;
+use llmscen_core::check::{VERDICT_RULES, Verdict};
+use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::report::{CaseReport, GroupReport, Report};
+use llmscen_core::sample::Distribution;
+use llmscen_core::units::Unit;
+use serde_json::{Map, Value, json};
+
+/// The format's name and version, the value of `schema`.
+pub const SCHEMA_NAME: &str = "llmscen/results/1";
+
+/// What throughputs count over, the value of `throughput_definition`: files without it counted the drain too.
+const THROUGHPUT_DEFINITION: &str = "without_drain";
+
+/// The JSON Schema (draft 2020-12) that every results.json holds.
+pub fn results_schema() -> &'static str {
+    include_str!("results.schema.json")
+}
+
+/// results.json of a report, indented, with a final newline.
+///
+/// # Errors
+/// [`ViewError::Json`] where a value cannot be written.
+pub fn json(report: &Report) -> Result<String, ViewError> {
+    let manifest = &report.manifest;
+    let cases: Vec<Value> = report.cases.iter().map(case).collect::<Result<_, _>>()?;
+    let document = json!({
+        "schema": SCHEMA_NAME,
+        "name": manifest.name,
+        "description": report.description,
+        "run_id": manifest.run_id,
+        "tool_version": manifest.tool_version,
+        "plan_id": manifest.plan_id,
+        "seed": manifest.seed,
+        "verdict": report.verdict,
+        "verdict_rules": VERDICT_RULES,
+        "exit_code": report.exit_code,
+        "started_at": manifest.started_at,
+        "elapsed_s": manifest.elapsed_s,
+        "interrupted": manifest.interrupted,
+        "machine": manifest.machine,
+        "targets": manifest.targets,
+        "notes": manifest.notes,
+        "throughput_definition": THROUGHPUT_DEFINITION,
+        "cases": cases,
+        "search": probes::json(report)?,
+    });
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn case(case: &CaseReport) -> Result<Value, ViewError> {
+    let labels: Map<String, Value> = case
+        .labels
+        .0
+        .iter()
+        .map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)))
+        .collect::<Result<_, ViewError>>()?;
+    Ok(json!({
+        "id": case.id,
+        "labels": labels,
+        "load": case.load,
+        "rounds": case.rounds,
+        "restarted": case.restarted,
+        "aborted": case.aborted,
+        "saturated": case.saturated,
+        "steady_from_s": case.timelines.steady.map(|steady| steady.0),
+        "steady_until_s": case.timelines.steady.map(|steady| steady.1),
+        "token_source": case.token_source,
+        "prompt_lengths": case.prompt_lengths,
+        "dataset_end": case.dataset_end,
+        "discarded": case.discarded,
+        "counts": case.counts,
+        "metrics": metrics(case),
+        "telemetry": telemetry::json(case),
+        "repeats": repeats::json(case),
+        "local": local::json(case, |own| json!(distribution(own))),
+        "speed": local::speed_json(case),
+        "groups": case.groups.iter().map(group).collect::<Vec<_>>(),
+        "audit": case.audit,
+        "slo": case.verdicts.iter().map(slo).collect::<Vec<_>>(),
+        "failures": case.failures,
+        "startups": case.startups.iter().map(server::startup).collect::<Vec<_>>(),
+        "server_ends": case.server_ends.iter().map(server::end).collect::<Vec<_>>(),
+        "notes": absent::notes(case),
+    }))
+}
+
+fn metrics(case: &CaseReport) -> Map<String, Value> {
+    let value = |metric: &Metric| match metric.per() {
+        Per::Case => json!(case.scalars.get(metric)),
+        Per::Request | Per::Gap => json!(case.distributions.get(metric).map(distribution)),
+    };
+    Metric::ALL.iter().map(|metric| (metric.column().to_owned(), value(metric))).collect()
+}
+
+fn group(group: &GroupReport) -> Value {
+    let metrics: Map<String, Value> =
+        group.distributions.iter().map(|(metric, seen)| (metric.column().to_owned(), json!(distribution(seen)))).collect();
+    let scalar = |metric: Metric| group.scalars.get(&metric);
+    json!({
+        "name": group.name,
+        "entry": group.entry,
+        "scheduled": group.scheduled,
+        "ok": group.ok,
+        "error_rate": scalar(Metric::ErrorRate),
+        "request_throughput": scalar(Metric::RequestThroughput),
+        "output_tps": scalar(Metric::OutputTps),
+        "output_tps_per_user": scalar(Metric::OutputTpsPerUser),
+        "rate_offered": scalar(Metric::RateOffered),
+        "rate_achieved": scalar(Metric::RateAchieved),
+        "metrics": metrics,
+    })
+}
+
+fn distribution(distribution: &Distribution) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert("n".to_owned(), json!(distribution.n));
+    out.insert("mean".to_owned(), json!(distribution.mean));
+    out.insert("sd".to_owned(), json!(distribution.sd));
+    out.insert("min".to_owned(), json!(distribution.min));
+    for share in Distribution::SHARES {
+        out.insert(Stat::Quantile(share).to_string(), json!(distribution.quantile(share)));
+    }
+    out.insert("max".to_owned(), json!(distribution.max));
+    out
+}
+
+/// A verdict, as it stands in `slo`.
+pub(super) fn slo(verdict: &Verdict) -> Value {
+    let unit = match format::unit_of(verdict) {
+        Unit::Share => "share",
+        unit => unit.symbol(),
+    };
+    json!({
+        "expr": verdict.check.expr,
+        "verdict": verdict.ruling,
+        "observed": verdict.observed,
+        "bound": verdict.bound,
+        "limit": verdict.check.limit,
+        "relative": verdict.check.relative.map(relative),
+        "unit": unit,
+        "n": verdict.n,
+        "effective_n": verdict.effective_n,
+        "need": verdict.need,
+        "note": verdict.note,
+    })
+}
+
+/// What a relative limit is a multiple of.
+fn relative(relative: Relative) -> Value {
+    let known = relative.known;
+    json!({
+        "to": relative.to,
+        "factor": relative.factor,
+        "value": known.map(|known| known.value),
+        "low": known.and_then(|known| known.low),
+        "high": known.and_then(|known| known.high),
+        "n": known.and_then(|known| known.n),
+        "runs": known.and_then(|known| known.spread).map(|spread| spread.runs),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
+    use crate::probes::tests::searched;
+    use llmscen_core::baseline::{Against, Known};
+    use llmscen_core::ending::{Aborted, Saturated};
+    use llmscen_core::signal::Signal;
+
+    fn rendered(report: &Report) -> Value {
+        serde_json::from_str(&json(report).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn results_hold_the_shipped_schema() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let odd = report_of(vec![failing(), no_data(), observed()], Default::default(), 1);
+        for report in
+            [searched(), sweep(1), sweep(12), grid(2), odd, report_of(Vec::new(), Default::default(), 0), Report::default()]
+        {
+            let results = rendered(&report);
+            let faults: Vec<String> =
+                validator.iter_errors(&results).map(|fault| format!("{} {fault}", fault.instance_path())).collect();
+            assert_eq!(faults, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_limit_may_be_in_every_unit() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let units = schema["$defs"]["slo"]["properties"]["unit"]["enum"].as_array().unwrap();
+        let of_all = Metric::ALL.iter().map(|metric| metric.unit()).chain(Signal::ALL.iter().map(|signal| signal.unit()));
+        for unit in of_all.filter(|unit| *unit != Unit::Share) {
+            assert!(units.contains(&json!(unit.symbol())), "{unit:?}");
+        }
+    }
+
+    #[test]
+    fn the_schema_refuses_what_it_should() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let whole = rendered(&sweep(1));
+        for pointer in [
+            "/verdict",
+            "/cases/0/metrics/ttft_ms",
+            "/cases/0/slo/0/need",
+            "/cases/0/metrics/ttft_ms/p99.9",
+            "/cases/0/audit/valid",
+            "/cases/0/aborted",
+            "/cases/0/steady_from_s",
+        ] {
+            let mut broken = whole.clone();
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            broken.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(key).unwrap();
+            assert!(!validator.is_valid(&broken), "{pointer}");
+        }
+        let mut renamed = whole;
+        renamed["verdict"] = json!("maybe");
+        assert!(!validator.is_valid(&renamed));
+    }
+
+    #[test]
+    fn every_metric_has_its_key_and_what_is_missing_is_null() {
+        let results = rendered(&sweep(1));
+        let metrics = results["cases"][0]["metrics"].as_object().unwrap();
+        assert_eq!(
+            metrics.keys().map(String::as_str).collect::<Vec<_>>(),
+            Metric::ALL.iter().map(|m| m.column()).collect::<Vec<_>>()
+        );
+        assert_eq!((&metrics["output_tps_per_gpu"], &metrics["cached_tokens"]), (&Value::Null, &Value::Null));
+        assert_eq!(metrics["ttft_ms"]["n"], json!(240));
+        let keys: Vec<&str> = metrics["ttft_ms"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys.join(" "), "n mean sd min p1 p5 p10 p25 p50 p66 p75 p80 p90 p95 p98 p99 p99.9 max");
+    }
+
+    #[test]
+    fn a_case_that_ended_early_says_why() {
+        let mut report = sweep(1);
+        let aborted = Aborted { expr: "x".into(), after: 9, n: 9, breaking: 8, allowed: 0.05, alpha: 0.01, ..Aborted::default() };
+        let saturated = Saturated { from_s: 2.5, at_s: 7.0, in_flight_slope: 3.0, ttft_slope: 40.0 };
+        (report.cases[0].aborted, report.cases[0].saturated) = (Some(aborted), Some(saturated));
+        let results = rendered(&report);
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        assert!(jsonschema::draft202012::new(&schema).unwrap().is_valid(&results));
+        let case = &results["cases"][0];
+        let lost = json!({ "check": 0, "expr": "x", "at_s": 0.0, "after": 9, "planned": null, "n": 9, "breaking": 8, "allowed": 0.05, "alpha": 0.01 });
+        assert_eq!((&case["aborted"], &case["saturated"]["from_s"]), (&lost, &json!(2.5)));
+        assert!(case["steady_until_s"].as_f64() > case["steady_from_s"].as_f64());
+    }
+
+    #[test]
+    fn a_relative_limit_says_what_it_is_a_multiple_of_and_may_be_none() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let known = Known { value: 512.0, low: None, high: Some(530.0), n: Some(400), spread: None };
+        let of = |known| {
+            let mut report = sweep(1);
+            let relative = Relative { to: Against::Baseline, factor: 1.1, known };
+            let check = &mut report.cases[0].verdicts[0].check;
+            (check.limit, check.relative) = (relative.limit(), Some(relative));
+            rendered(&report)
+        };
+        let (there, gone) = (of(Some(known)), of(None));
+        let wanted =
+            json!({ "to": "baseline", "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400, "runs": null });
+        let slo = &there["cases"][0]["slo"][0];
+        assert_eq!((&slo["relative"], &slo["limit"]), (&wanted, &json!(563.2)));
+        assert!(gone["cases"][0]["slo"][0]["limit"].is_null());
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        assert!(validator.is_valid(&there) && validator.is_valid(&gone));
+    }
+
+    #[test]
+    fn a_verdict_is_written_in_the_unit_it_names() {
+        let slo = &rendered(&sweep(1))["cases"][0]["slo"];
+        let errors = json!({
+            "expr": "error_rate < 1%", "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,
+            "relative": null, "unit": "share", "n": 240, "effective_n": null, "need": 299, "note": null
+        });
+        assert_eq!((&slo[1], &slo[0]["unit"], &slo[0]["limit"]), (&errors, &json!("ms"), &json!(500.0)));
+    }
+}

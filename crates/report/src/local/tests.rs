@@ -1,0 +1,96 @@
+use super::*;
+use crate::fixture::{case, report_of};
+use llmscen_core::local::Batch;
+use llmscen_core::report::RunVerdict;
+use llmscen_core::units::Nanos;
+
+/// Two prompts of 30 tokens in 100 ms, three tokens each: 20 and 30 ms.
+fn local() -> CaseReport {
+    let loaded = Loaded {
+        model: "/m/tiny".into(),
+        architecture: "llama".into(),
+        parameters: 1_234_000,
+        dtype: "f32".into(),
+        device: "cpu (2 threads)".into(),
+        read: Nanos::from_millis(5),
+        convert: Nanos::from_millis(2),
+        place: Nanos::ZERO,
+        weight_bytes: 3 << 20,
+        attention: "matmul + softmax".into(),
+        notes: Vec::new(),
+    };
+    let batch = Batch {
+        seqs: vec![0, 1],
+        measured: true,
+        prompt_tokens: 60,
+        padded_to: 30,
+        output_tokens: 6,
+        prefill: Nanos::from_millis(100),
+        steps: vec![Nanos::from_millis(20), Nanos::from_millis(30)],
+        memory: 100 << 20,
+        memory_reserved: Some(300 << 20),
+        ..Batch::default()
+    };
+    let part = LocalPart { loaded, batches: vec![batch], memory_peak: 200 << 20, ..LocalPart::default() };
+    let speed =
+        SpeedRow { prompt_tokens: 96, ok: 2, tokens_per_second: Some(61.234), memory: Some(1_500_000_000), of_device: false };
+    CaseReport { local: vec![part], speed: vec![speed], ..case(2) }
+}
+
+#[test]
+fn a_model_in_this_process_has_a_row_of_what_it_is_and_one_of_what_it_did() {
+    let report = report_of(vec![case(1), local()], RunVerdict::Pass, 0);
+    let model = [
+        "`concurrency=2`",
+        "`/m/tiny`",
+        "llama",
+        "1.23 M",
+        "f32",
+        "cpu (2 threads)",
+        "matmul + softmax",
+        "3 MiB",
+        "5 ms",
+        "2 ms",
+        "0 ms",
+    ];
+    assert_eq!(models(&report).rows, [model]);
+    let did = [
+        "`concurrency=2`",
+        "1",
+        "2",
+        "60",
+        "6",
+        "100",
+        "100",
+        "20",
+        "30",
+        "30",
+        "30",
+        "600",
+        "80",
+        "100 MiB / 200 MiB",
+        "300 MiB / 300 MiB",
+        "n/a",
+    ];
+    assert_eq!(batches(&report).rows, [did]);
+    assert_eq!(speeds(&report).rows, [["`concurrency=2`", "96", "61.23", "1.50", "2"]]);
+    let table = "CASE           INPUT LENGTH  SPEED (TOKENS/S)  MEMORY (GB)  REQUESTS\n\
+                 concurrency=2            96             61.23         1.50         2\n";
+    assert_eq!(speed_table(&report, None, false), table);
+    let line = "concurrency=2: /m/tiny (f32, cpu (2 threads)): prefill 600 tok/s, decode 80 tok/s, step p50 20 ms; \
+        memory 200 MiB at its peak";
+    assert_eq!(lines(&report), [line]);
+}
+
+#[test]
+fn results_json_tells_the_same_and_null_of_a_server() {
+    let own = json(&local(), |of| json!(of.max));
+    assert_eq!(
+        (&own["parameters"], &own["read_ms"], &own["measured"]["step_ms"]),
+        (&json!(1_234_000), &json!(5.0), &json!(30.0))
+    );
+    assert_eq!((&own["measured"]["prefill_tps"], &own["measured"]["decode_tps"]), (&json!(600.0), &json!(80.0)));
+    assert_eq!((&own["measured"]["device_memory"], json(&case(1), |_| Value::Null)), (&Value::Null, Value::Null));
+    let speed = json!({ "prompt_tokens": 96, "ok": 2, "output_tps": 61.234, "memory": 1_500_000_000u64, "memory_of": "process" });
+    assert_eq!(speed_json(&local()), [speed]);
+}

@@ -1,0 +1,182 @@
+//! The rounds of a case side by side, and what is to be said of them.
+
+use crate::escape::code;
+use crate::format::{ABSENT, number, percent};
+use crate::sheet::{Sheet, marked};
+use llmscen_core::repeats::{Change, Repeat};
+use llmscen_core::report::{CaseReport, Report};
+use serde_json::{Value, json};
+
+/// Rounds up to which each is printed; results.json has all.
+const PRINTED: usize = 10;
+
+/// `5 rounds, each on a restarted server`.
+pub(super) fn rounds(case: &CaseReport) -> String {
+    match (case.rounds, case.restarted) {
+        (1, _) => "1 round".to_owned(),
+        (rounds, false) => format!("{rounds} rounds"),
+        (rounds, true) => format!("{rounds} rounds, each on a restarted server"),
+    }
+}
+
+/// That rounds had a start of the server each: `5 rounds, each on a restarted server.`; None where none had.
+pub(super) fn restarts(report: &Report) -> Option<String> {
+    let restarted: Vec<&CaseReport> = report.cases.iter().filter(|case| case.restarted).collect();
+    let most = restarted.iter().max_by_key(|case| case.rounds)?;
+    Some(format!("{}. Differences between starts of the server are part of the differences between rounds.", rounds(most)))
+}
+
+/// The figures of all cases of two rounds and more.
+pub(super) fn sheet(report: &Report) -> Sheet {
+    let heads = [
+        "Case",
+        "Figure",
+        ">Rounds",
+        ">Each",
+        ">Between, sd",
+        ">Within, sd",
+        ">Trend, change",
+        ">Trend, p",
+        ">n",
+        ">Effective n",
+    ];
+    let repeated = report.cases.iter().filter(|case| case.rounds > 1);
+    Sheet::new(&heads, repeated.flat_map(|case| case.repeats.iter().map(move |own| row(case, own))).collect())
+}
+
+fn row(case: &CaseReport, own: &Repeat) -> Vec<String> {
+    let each = own.rounds.iter().take(PRINTED).map(|value| marked(case, own.metric, *value));
+    let more = (own.rounds.len() > PRINTED).then(|| "…".to_owned());
+    let change = |get: &dyn Fn(Change) -> String| own.over_rounds.map_or_else(|| ABSENT.to_owned(), get);
+    vec![
+        code(&case.id),
+        format!("{}, {}", code(own.metric.name()), own.metric.unit().symbol()),
+        own.rounds.len().to_string(),
+        each.chain(more).collect::<Vec<_>>().join(" · "),
+        own.between_sd.map_or_else(|| ABSENT.to_owned(), number),
+        own.within_sd.map_or_else(|| ABSENT.to_owned(), number),
+        change(&|change| signed(change.share)),
+        change(&|change| probability(change.p_value)),
+        own.n.to_string(),
+        own.effective_n.map_or_else(|| ABSENT.to_owned(), |worth| format!("{worth:.0}")),
+    ]
+}
+
+fn signed(share: f64) -> String {
+    format!("{}{}", if share > 0.0 { "+" } else { "" }, percent(share))
+}
+
+fn probability(p: f64) -> String {
+    if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
+}
+
+fn stated(p: f64) -> String {
+    if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") }
+}
+
+/// The `repeats` of a case in results.json.
+pub(super) fn json(case: &CaseReport) -> Vec<Value> {
+    let change = |change: Option<Change>| change.map(|own| json!({ "share": own.share, "p_value": own.p_value, "n": own.n }));
+    let told = |own: &Repeat| {
+        json!({
+            "metric": own.metric.column(),
+            "rounds": own.rounds,
+            "between_sd": own.between_sd,
+            "within_sd": own.within_sd,
+            "over_rounds": change(own.over_rounds),
+            "over_time": change(own.over_time),
+            "n": own.n,
+            "effective_n": own.effective_n,
+        })
+    };
+    case.repeats.iter().map(told).collect()
+}
+
+/// What a reader must know of rounds that are no repeats of each other.
+pub fn remarks(repeats: &[Repeat]) -> Vec<String> {
+    let drifts = repeats.iter().filter_map(|own| {
+        let change = own.drifts()?;
+        Some(format!(
+            "`{}` drifts from round to round: {} from the first to the last of {} (Mann-Kendall {}). Rounds that drift are no \
+             repeats of one another: find out what changed, on the server or the machine, before you trust their mean.",
+            own.metric,
+            signed(change.share),
+            change.n,
+            stated(change.p_value)
+        ))
+    });
+    let creeps = repeats.iter().filter_map(|own| {
+        let change = own.creeps()?;
+        let p = stated(change.p_value);
+        Some(format!(
+            "`{}` changes within a round: about {} from its beginning to its end (Mann-Kendall {p}). Either the warm-up is too \
+             short, or the load does not settle.",
+            own.metric,
+            signed(change.share),
+        ))
+    });
+    drifts.chain(creeps).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{report_of, sweep};
+    use llmscen_core::metric::Metric;
+    use llmscen_core::report::RunVerdict;
+
+    fn repeat() -> Repeat {
+        Repeat {
+            metric: Metric::Ttft,
+            rounds: vec![Some(100.0), None, Some(125.5)],
+            between_sd: Some(8.25),
+            within_sd: Some(30.0),
+            over_rounds: Some(Change { share: 0.255, p_value: 1.0 / 60.0, n: 5 }),
+            over_time: Some(Change { share: -0.1, p_value: 0.0001, n: 60 }),
+            n: 600,
+            effective_n: Some(150.2),
+        }
+    }
+
+    #[test]
+    fn what_is_clear_and_large_enough_is_said() {
+        let told = remarks(&[repeat()]);
+        assert!(
+            told[0].starts_with(
+                "`ttft` drifts from round to round: +25.5% from the first to the last of 5 (Mann-Kendall p = 0.017)"
+            )
+        );
+        assert!(
+            told[1]
+                .starts_with("`ttft` changes within a round: about -10% from its beginning to its end (Mann-Kendall p < 0.001)")
+        );
+        assert_eq!(told.len(), 2);
+        let small = |share| Some(Change { share, p_value: 0.001, n: 9 });
+        let quiet = Repeat { over_rounds: small(0.019), over_time: small(-0.019), effective_n: Some(300.0), ..repeat() };
+        assert_eq!(remarks(&[quiet]), [""; 0]);
+        let unsure = |p_value| Some(Change { share: 0.5, p_value, n: 9 });
+        let unsure = Repeat { over_rounds: unsure(0.021), over_time: unsure(0.011), effective_n: None, ..repeat() };
+        assert_eq!(remarks(&[unsure]), [""; 0]);
+    }
+
+    #[test]
+    fn the_table_has_cases_of_several_rounds_alone() {
+        let mut report = sweep(2);
+        for (case, rounds) in report.cases.iter_mut().zip([1, 3]) {
+            (case.rounds, case.repeats) = (rounds, vec![repeat()]);
+        }
+        let known = ["`ttft`, ms", "3", "100 · n/a · 126", "8.25", "30", "+25.5%", "0.017", "600", "150"];
+        let rows = sheet(&report).rows;
+        assert_eq!((rows.len(), &rows[0][1..]), (1, &known.map(str::to_owned)[..]));
+        assert!(sheet(&report_of(Vec::new(), RunVerdict::Pass, 0)).rows.is_empty());
+    }
+
+    #[test]
+    fn results_hold_every_round() {
+        let mut report = sweep(1);
+        report.cases[0].repeats = vec![repeat()];
+        let own = &json(&report.cases[0])[0];
+        assert_eq!((&own["metric"], &own["rounds"]), (&json!("ttft_ms"), &json!([100.0, null, 125.5])));
+        assert_eq!((&own["over_time"]["share"], &own["over_rounds"]["n"]), (&json!(-0.1), &json!(5)));
+    }
+}

@@ -1,0 +1,131 @@
+//! A place in the text of an assertion.
+
+use super::CheckError;
+use llmscen_core::check::Op;
+use std::ops::Range;
+
+/// The operators, the long ones first.
+const OPS: [Op; 6] = [Op::AtMost, Op::AtLeast, Op::Equal, Op::Unequal, Op::Less, Op::More];
+
+/// Reads words and signs from left to right; spaces around them do not count.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(text: &'a str) -> Cursor<'a> {
+        let mut cursor = Cursor { text, at: 0 };
+        cursor.skip();
+        cursor
+    }
+
+    fn skip(&mut self) {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    fn take(&mut self, fits: impl Fn(char) -> bool) -> (&'a str, Range<usize>) {
+        let rest = &self.text[self.at..];
+        let length = rest.find(|c| !fits(c)).unwrap_or(rest.len());
+        let range = self.at..self.at + length;
+        self.at += length;
+        self.skip();
+        (&rest[..length], range)
+    }
+
+    /// The next character.
+    pub fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    /// Width of the next character, 0 at the end.
+    pub fn width(&self) -> usize {
+        self.peek().map_or(0, char::len_utf8)
+    }
+
+    /// A name.
+    pub fn word(&mut self) -> (&'a str, Range<usize>) {
+        self.take(|c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    /// A statistic: letters, digits and the point of `p99.9`.
+    pub fn stat(&mut self) -> (&'a str, Range<usize>) {
+        self.take(|c| c.is_ascii_alphanumeric() || c == '.' || c == '_')
+    }
+
+    /// A number's text, its sign among it.
+    pub fn number(&mut self) -> (&'a str, Range<usize>) {
+        self.take(|c| c.is_ascii_digit() || c == '.' || c == '-' || c == '+')
+    }
+
+    /// A unit.
+    pub fn unit(&mut self) -> (&'a str, Range<usize>) {
+        self.take(|c| c.is_alphabetic() || matches!(c, '%' | '/' | '°'))
+    }
+
+    /// Text up to one of some signs, without the spaces around it.
+    pub fn until(&mut self, signs: &[char]) -> (&'a str, Range<usize>) {
+        let (text, range) = self.take(|c| !signs.contains(&c));
+        let trimmed = text.trim_end();
+        (trimmed, range.start..range.start + trimmed.len())
+    }
+
+    /// Takes a sign, if it is next.
+    pub fn eat(&mut self, sign: char) -> bool {
+        let found = self.peek() == Some(sign);
+        if found {
+            self.at += sign.len_utf8();
+            self.skip();
+        }
+        found
+    }
+
+    /// Takes a sign that must be next.
+    pub fn expect(&mut self, sign: char, place: &str) -> Result<(), CheckError> {
+        if self.eat(sign) {
+            return Ok(());
+        }
+        let at = self.visible(self.at..self.at + self.width());
+        Err(CheckError::new(at, format!("`{sign}` is missing {place}"), format!("expected `{sign}`")))
+    }
+
+    /// A comparison.
+    pub fn op(&mut self) -> Result<Op, CheckError> {
+        if let Some(op) = OPS.into_iter().find(|op| self.text[self.at..].starts_with(op.symbol())) {
+            self.at += op.symbol().len();
+            self.skip();
+            return Ok(op);
+        }
+        let at = self.visible(self.at..self.at + self.width());
+        let error = CheckError::new(at, "a comparison is missing", "expected `<`, `<=`, `>`, `>=`, `==` or `!=`");
+        Err(match self.peek() {
+            Some('=') => error.help("Equality is `==`."),
+            Some('{') => error.help("Tags stand in front of the statistic: `ttft{model=a}.p99`."),
+            _ => error,
+        })
+    }
+
+    /// The next character's place.
+    pub fn here(&self) -> Range<usize> {
+        self.at..self.at + self.width()
+    }
+
+    /// What is left.
+    pub fn rest(&self) -> Option<Range<usize>> {
+        (self.at < self.text.len()).then(|| self.at..self.text.trim_end().len())
+    }
+
+    /// A range that can be underlined: at the end of the text, its last character.
+    pub fn visible(&self, range: Range<usize>) -> Range<usize> {
+        if !range.is_empty() {
+            return range;
+        }
+        let rest = &self.text[range.start..];
+        match rest.chars().next() {
+            Some(next) => range.start..range.start + next.len_utf8(),
+            None => self.text.char_indices().next_back().map_or(0, |(start, _)| start)..self.text.len(),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The right side of a comparison: a number with its unit, turned into the metric's own unit.
+
+use super::CheckError;
+use super::cursor::Cursor;
+use crate::leaf::share::percent;
+use crate::near::near;
+use llmscen_core::units::{Unit, to_percent};
+use std::ops::Range;
+
+/// The units of memory, in bytes.
+const SIZES: [(&str, f64); 9] = [
+    ("B", 1.0),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("TB", 1e12),
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("TiB", 1_099_511_627_776.0),
+];
+
+/// The units of time: name, power of ten in seconds, factor.
+const TIMES: [(&str, i32, f64); 7] =
+    [("ns", -9, 1.0), ("us", -6, 1.0), ("µs", -6, 1.0), ("ms", -3, 1.0), ("s", 0, 1.0), ("m", 0, 60.0), ("h", 0, 3600.0)];
+
+/// Reads a value for `subject`, which is measured in `unit`.
+pub(super) fn read(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result<f64, CheckError> {
+    let (text, at) = cursor.number();
+    if text.is_empty() {
+        return Err(no_number(cursor, at.start, subject, unit));
+    }
+    let number = at.clone();
+    let (word, unit_at) = cursor.unit();
+    if cursor.peek() == Some('*') {
+        return Err(product(cursor, at.start));
+    }
+    let bad = |_| CheckError::new(number.clone(), format!("`{text}` is not a number"), "expected a number");
+    let value: f64 = text.parse().map_err(bad)?;
+    let whole = at.start..if word.is_empty() { at.end } else { unit_at.end };
+    let limit = match convert(text, value, word, unit) {
+        Some(limit) => limit,
+        None if word.is_empty() => {
+            let label = match unit {
+                Unit::Millis | Unit::Seconds => format!("write `{text}ms` or `{text}s`"),
+                Unit::Share if value >= 1.0 => format!("write `{text}%`"),
+                Unit::Share => format!("write `{}%`", to_percent(value)),
+                _ => format!("write `{}`", example(text, unit)),
+            };
+            return Err(CheckError::new(at, "missing unit", label).help(format!("`{subject}` is measured in {}.", name(unit))));
+        }
+        None => {
+            if let Some(meant) = meant(word, unit) {
+                let kind = if matches!(unit, Unit::Millis | Unit::Seconds) { "time unit" } else { "unit" };
+                return Err(CheckError::new(unit_at, format!("unknown {kind} `{word}`"), format!("did you mean `{meant}`?")));
+            }
+            let message = format!("`{word}` is not a unit for `{subject}`");
+            let error = CheckError::new(unit_at, message, format!("expected {}", units(unit)));
+            return Err(error.help(format!("`{subject}` is measured in {}.", name(unit))));
+        }
+    };
+    match unit {
+        _ if limit < 0.0 => Err(CheckError::new(whole, "a limit below zero", format!("`{subject}` is never negative"))),
+        Unit::Share if limit > 1.0 => Err(CheckError::new(whole, "a share above 100 %", "expected 0 % to 100 %")),
+        _ => Ok(limit),
+    }
+}
+
+/// The unit that a word was meant to be: a longer name of a time, or nearly the symbol.
+fn meant(word: &str, unit: Unit) -> Option<&'static str> {
+    let begins = [("n", "ns"), ("mic", "us"), ("us", "us"), ("ms", "ms"), ("mil", "ms"), ("min", "m"), ("s", "s"), ("h", "h")];
+    let word = word.to_lowercase();
+    match unit {
+        Unit::Millis | Unit::Seconds if !word.chars().all(char::is_alphabetic) => None,
+        Unit::Millis | Unit::Seconds => begins.iter().find(|(begin, _)| word.starts_with(begin)).map(|(_, unit)| *unit),
+        _ => near(&word, Some(unit.symbol()).filter(|symbol| symbol.len() > 1)),
+    }
+}
+
+/// A product where a number must stand.
+fn product(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
+    cursor.eat('*');
+    let (word, at) = cursor.word();
+    let range = start..at.end.max(start + 1);
+    if super::relative::named(word).is_some() {
+        return inside(range);
+    }
+    let error = CheckError::new(range, "a limit is one number", "this is a product");
+    error.help("A product is a multiple of `baseline` or `reference`.")
+}
+
+/// A multiple of another run's figure, inside of goodput.
+fn inside(range: Range<usize>) -> CheckError {
+    let error = CheckError::new(range, "a relative limit inside of goodput", "a single request has no counterpart");
+    error.help("Write for example goodput(ttft < 500ms) >= 0.98 * baseline.")
+}
+
+fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -> CheckError {
+    let (word, at) = cursor.word();
+    if super::relative::named(word).is_some() {
+        return inside(at);
+    }
+    let range = cursor.visible(start..at.end);
+    CheckError::new(
+        range,
+        "the limit is missing",
+        format!("expected a number{}", if unit.symbol().is_empty() { "" } else { " with its unit" }),
+    )
+    .help(format!("For example `{}` for `{subject}`.", example("500", unit)))
+}
+
+fn convert(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
+    let spelled = |power: i32| format!("{text}e{power}").parse::<f64>().ok();
+    match unit {
+        Unit::Millis | Unit::Seconds => {
+            let own = if unit == Unit::Millis { 3 } else { 0 };
+            let (_, power, factor) = TIMES.iter().find(|(name, ..)| *name == word)?;
+            // The decimal point is moved in the text, so that 0.3s is 300 ms to the last bit.
+            spelled(power + own).map(|scaled| scaled * factor)
+        }
+        Unit::Bytes => spelled(0).zip(size(word)).map(|(value, factor)| value * factor),
+        Unit::BytesPerSecond => spelled(0).zip(size(word.strip_suffix("/s")?)).map(|(value, factor)| value * factor),
+        Unit::Share => (word == "%").then(|| percent(text)).flatten(),
+        Unit::Celsius => ["", "C", unit.symbol()].contains(&word).then_some(value),
+        _ => (word.is_empty() || word == unit.symbol()).then_some(value),
+    }
+}
+
+fn size(word: &str) -> Option<f64> {
+    SIZES.iter().find(|(name, _)| *name == word).map(|(_, bytes)| *bytes)
+}
+
+fn name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Millis | Unit::Seconds => "time",
+        Unit::Share => "percent",
+        Unit::TokensPerSecond => "tokens per second",
+        Unit::RequestsPerSecond => "requests per second",
+        Unit::ItemsPerSecond => "items per second",
+        Unit::SessionsPerSecond => "sessions per second",
+        Unit::Tokens => "tokens",
+        Unit::Count => "plain numbers",
+        Unit::PerSecond => "events per second",
+        Unit::Bytes => "bytes",
+        Unit::BytesPerSecond => "bytes per second",
+        Unit::Watts => "watts",
+        Unit::Joules => "joules",
+        Unit::Megahertz => "megahertz",
+        Unit::Celsius => "degrees Celsius",
+    }
+}
+
+fn units(unit: Unit) -> String {
+    match unit {
+        Unit::Millis | Unit::Seconds => "`ns`, `us`, `ms`, `s`, `m` or `h`".to_owned(),
+        Unit::Count => "no unit".to_owned(),
+        Unit::Celsius => "`C` or `°C`".to_owned(),
+        Unit::Bytes => "`B`, `MB`, `GB`, `MiB` or `GiB`".to_owned(),
+        Unit::BytesPerSecond => "`B/s`, `MB/s`, `GB/s`, `MiB/s` or `GiB/s`".to_owned(),
+        _ => format!("`{}`", unit.symbol()),
+    }
+}
+
+fn example(number: &str, unit: Unit) -> String {
+    match unit {
+        Unit::Share => "1%".to_owned(),
+        Unit::Tokens | Unit::Count => number.to_owned(),
+        _ if unit.symbol().contains('/') => format!("{number} {}", unit.symbol()),
+        _ => format!("{number}{}", unit.symbol()),
+    }
+}

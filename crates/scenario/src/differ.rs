@@ -1,0 +1,121 @@
+//! How two resolved scenarios differ, field by field.
+
+use llmscen_core::compare::Difference;
+use serde_json::Value;
+
+/// Fields that do not change what is asked: what the run is called and where it is reported, whom it was sent to and how that was
+/// started, by what it is judged, and what is sampled beside it. The seed draws other requests of the same kind.
+const HARMLESS: &[&str] = &[
+    "name",
+    "description",
+    "report",
+    "seed",
+    "cache_seed",
+    "target.url",
+    "target.simulator",
+    "target.server",
+    "target.metrics",
+    "target.hardware",
+    "target.gpus",
+    "target.local",
+    "slo",
+    "audit",
+    "telemetry",
+    "baseline",
+    "reference",
+];
+/// … unless a limit may end a case early.
+const ENDS: &str = "abort";
+
+/// The differences between two resolved scenarios, in the order of their fields; empty where they are alike.
+///
+/// # Errors
+/// Where one of them is no YAML, in the parser's words.
+pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
+    let read = |text: &str| serde_yaml::from_str::<Value>(text).map_err(|error| error.to_string());
+    let (base, other) = (read(base)?, read(other)?);
+    let mut found = Vec::new();
+    walk(String::new(), Some(&base), Some(&other), &mut found);
+    let aborts = [&base, &other].iter().any(|plan| ends(plan));
+    for difference in &mut found {
+        let path = difference.path.as_str();
+        let within =
+            |field: &&&str| path.strip_prefix(**field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        difference.harmless = HARMLESS.iter().find(within).is_some_and(|field| *field != "slo" || !aborts);
+    }
+    Ok(found)
+}
+
+fn ends(plan: &Value) -> bool {
+    let limits = plan.get("slo").and_then(Value::as_array);
+    limits.is_some_and(|limits| limits.iter().any(|limit| limit.get(ENDS).is_some()))
+}
+
+fn walk(path: String, base: Option<&Value>, other: Option<&Value>, found: &mut Vec<Difference>) {
+    match (base, other) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            let more = b.keys().filter(|key| !a.contains_key(*key));
+            for key in a.keys().chain(more) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                walk(path, a.get(key), b.get(key), found);
+            }
+        }
+        (Some(Value::Array(a)), Some(Value::Array(b))) => {
+            for index in 0..a.len().max(b.len()) {
+                walk(format!("{path}[{index}]"), a.get(index), b.get(index), found);
+            }
+        }
+        _ if base == other => {}
+        _ => {
+            let [base, other] = [base, other].map(|value| value.map(told));
+            found.push(Difference { path, base, other, harmless: false });
+        }
+    }
+}
+
+fn told(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "name: a\ntarget: { url: x, model: m }\nload: { concurrency: 4 }\nslo:\n- { expr: ttft.p95 < 1s }\nmatrix: { load.rate: [1, 2] }\n";
+
+    fn of(other: &str) -> Vec<(String, Option<String>, Option<String>, bool)> {
+        let found = differences(BASE, other).unwrap();
+        found.into_iter().map(|own| (own.path, own.base, own.other, own.harmless)).collect()
+    }
+
+    #[test]
+    fn every_field_that_differs_is_named_with_both_values() {
+        let text = |value: &str| Some(value.to_owned());
+        let other =
+            BASE.replace("concurrency: 4", "concurrency: 8, requests: 9").replace("[1, 2]", "[1]").replace("name: a", "name: b");
+        let known = [
+            ("name".into(), text("a"), text("b"), true),
+            ("load.concurrency".into(), text("4"), text("8"), false),
+            ("load.requests".into(), None, text("9"), false),
+            ("matrix.load.rate[1]".into(), text("2"), None, false),
+        ];
+        assert_eq!(of(&other), known);
+        assert_eq!(of(BASE), []);
+        assert!(differences(BASE, "a: [").is_err());
+    }
+
+    #[test]
+    fn who_answers_and_who_judges_may_differ_and_what_is_asked_may_not() {
+        let harmless = |other: &str| of(other).into_iter().map(|own| own.3).collect::<Vec<_>>();
+        assert_eq!(harmless(&BASE.replace("url: x", "url: y")), [true]);
+        let engine = "url: x, server: { preset: vllm, args: { dtype: half } }, metrics: { url: z }, local: { batch: 2 }";
+        assert_eq!(harmless(&BASE.replace("url: x", engine)), [true; 3]);
+        assert_eq!(harmless(&BASE.replace("model: m", "model: n")), [false]);
+        assert_eq!(harmless(&BASE.replace("1s", "2s")), [true]);
+        assert_eq!(harmless(&BASE.replace("1s", "2s, abort: { alpha: 0.01 }")), [false, false]);
+        assert_eq!(harmless(&BASE.replace("name: a", "names: a")), [true, false]);
+    }
+}

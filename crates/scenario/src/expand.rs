@@ -1,0 +1,239 @@
+//! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
+
+use crate::fault::Review;
+use crate::leaf::duration::duration;
+use crate::sections::baseline::{self, Ground};
+use crate::sections::slo::Grounds;
+use crate::sections::{
+    Draft, audit, dataset, load, mix, report, request, request::last, rounds, search, server, slo, target, telemetry,
+};
+use crate::sweep::{Called, Point, Setting, points};
+use crate::tree::Node;
+use crate::vars::World;
+use llmscen_core::check::{Check, Subject};
+use llmscen_core::dataset::DatasetSpec;
+use llmscen_core::labels::Labels;
+use llmscen_core::mix::Entry;
+use llmscen_core::plan::{AuditLimits, Case, Plan, ReportSpec};
+use llmscen_core::request::RequestSpec;
+use llmscen_core::search::{Goal, Quest};
+use llmscen_core::seed::Seed;
+use llmscen_core::units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The sections that are decoded once per case. One that is known to be wrong is not looked at again: what follows from a
+/// mistake is no news.
+struct Sound {
+    target: bool,
+    request: bool,
+    dataset: bool,
+    load: bool,
+    mix: bool,
+}
+
+/// The plan of a checked scenario, without its resolved text, and what its limits are relative to. None where something is wrong; the review says what.
+pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<(Plan, Ground)> {
+    let sound = |section: &str| !review.partial && review.clean(section) && root.get(section).is_some();
+    let sound = Sound {
+        target: sound("target"),
+        request: sound("request"),
+        // Entries of a mix may need none.
+        dataset: sound("dataset") || sound("mix") && review.clean("dataset"),
+        load: sound("load"),
+        mix: sound("mix"),
+    };
+    let mut axes = crate::sweep::paths(root);
+    let points = if review.clean("matrix") {
+        review.section = "matrix".to_owned();
+        points(root.get("matrix"), review)
+    } else {
+        Vec::new()
+    };
+    let called = Called::of(&points, root, review);
+    let (points, quests) = searched(root, points, (&axes, &called), review);
+    axes.extend(search::path(root));
+    mix::axes(root, &axes, review);
+    review.section = "baseline".to_owned();
+    let (baseline, text) = baseline::decode(root, review);
+    review.section = "slo".to_owned();
+    let limits = slo::decode(root, &axes, review);
+    let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
+    let grounds = Grounds { root, baseline, telemetry: telemetry.clone() };
+    let names = names(&points);
+    let given = Given { env, called: &called, names: &names, axes: &axes, sound: &sound };
+    let drafts = points.iter().map(|point| case(root, point, &given, review));
+    let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
+    let rounds = root.get("rounds").and_then(rounds::decode);
+    if cases.len() == points.len() {
+        review.section = "target".to_owned();
+        server::alike(&cases, root, &axes, review);
+        review.section = "rounds".to_owned();
+        rounds::restarts(root, &cases, review);
+        review.section = "slo".to_owned();
+        slo::assign(&limits, &mut cases, (rounds.map_or(1, |own| own.count), &grounds), review);
+        aims(root, &quests, &cases, review);
+    }
+    let frame = frame(root);
+    let (seed, pause, audit, report) = frame.filter(|_| review.is_clean())?;
+    let plan = Plan {
+        id: String::new(),
+        name: root.get("name")?.text()?.into_owned(),
+        description: root.get("description").and_then(Node::text).map(|text| text.into_owned()),
+        seed,
+        cases,
+        quests,
+        rounds: rounds?.count,
+        restart: rounds?.restart,
+        pause,
+        audit,
+        telemetry,
+        report,
+        baseline: text,
+        resolved: String::new(),
+        secrets: Default::default(),
+    };
+    Some((plan, grounds.baseline))
+}
+
+/// The points of a search: each value of its field at each point of the matrix.
+fn searched(
+    root: &Node,
+    points: Vec<Point>,
+    (axes, called): (&BTreeSet<String>, &Called),
+    review: &mut Review,
+) -> (Vec<Point>, Vec<Quest>) {
+    review.section = "search".to_owned();
+    let Some(varied) = Some(root).filter(|_| review.clean("search")).and_then(|root| search::decode(root, axes, review)) else {
+        return (points, Vec::new());
+    };
+    let quest = |(number, point): (usize, &Point)| Quest {
+        spec: varied.spec.clone(),
+        labels: called.labels(point),
+        first: number * varied.grid.len(),
+        grid: varied.grid.clone(),
+    };
+    let quests = points.iter().enumerate().map(quest).collect();
+    let with = |point: &Point, setting: &Setting| point.iter().chain([setting]).cloned().collect();
+    let all = points.iter().flat_map(|point| varied.settings.iter().map(move |setting| with(point, setting)));
+    (all.collect(), quests)
+}
+
+/// Files a search whose cases have no limit that its goal could be about.
+fn aims(root: &Node, quests: &[Quest], cases: &[Case], review: &mut Review) {
+    review.section = "search".to_owned();
+    let (Some(quest), Some(entry)) = (quests.first(), root.entry_at("search")) else { return };
+    let aim = |case: &Case| match quest.spec.goal {
+        Goal::Slo => !case.checks.is_empty(),
+        Goal::Goodput => case.checks.iter().any(|check| matches!(check.subject, Subject::Goodput(_))),
+    };
+    if review.clean("slo") && !cases.iter().all(aim) {
+        search::aimless(quest.spec.goal, entry.key_at, review);
+    }
+    if cases.iter().any(|case| !case.stages().is_empty()) {
+        search::staged(root.entry_at("load.stages").map_or(entry.key_at, |stages| stages.key_at), review);
+    }
+    let grows = |check: &&Check| quest.spec.goal == Goal::Slo && search::grows(check);
+    if let Some(check) = cases.iter().flat_map(|case| &case.checks).find(grows) {
+        search::upside_down(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), &check.expr, review);
+    }
+    if cases.iter().any(|case| case.checks.iter().any(|check| check.abort.is_some())) {
+        search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), "`abort` in a search", review);
+    }
+    if cases.iter().any(|case| case.checks.iter().any(|check| check.relative.is_some())) {
+        search::relative(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
+    }
+    if cases.iter().any(|case| case.load.stop_when_saturated) {
+        let own = root.entry_at("load.stop_when_saturated");
+        search::early(own.map_or(entry.key_at, |own| own.key_at), "`stop_when_saturated` in a search", review);
+    }
+}
+
+/// What all cases share.
+fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
+    let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
+    let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
+    let pause = root.get("pause").and_then(duration)?;
+    Some((Seed(seed), pause, audit::decode(&draft)?, report::decode(&draft)?))
+}
+
+/// What all cases are made with.
+struct Given<'a> {
+    env: &'a BTreeMap<String, String>,
+    called: &'a Called,
+    names: &'a BTreeMap<String, String>,
+    axes: &'a BTreeSet<String>,
+    sound: &'a Sound,
+}
+
+fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> Option<Case> {
+    let mut tree = root.clone();
+    for setting in point {
+        tree.set(&setting.path, setting.path_at, setting.value.clone());
+    }
+    let tree = World::new(given.env, &tree, &BTreeSet::new()).scenario(review);
+    let labels = given.called.labels(point);
+    let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
+    let target = decode("target", given.sound.target, &draft, review, target::decode);
+    let asked = if tree.get("mix").is_some() { mixed(&draft, given, review) } else { plain(&draft, given, review) };
+    let load = decode("load", given.sound.load, &draft, review, load::decode);
+    let (target, (load, trace), Asked { request, dataset, mix }) = (target?, load?, asked?);
+    Some(Case {
+        id: id(&labels, given.names),
+        labels,
+        target,
+        request,
+        dataset,
+        mix,
+        load,
+        trace,
+        checks: Vec::new(),
+        stage_checks: Vec::new(),
+    })
+}
+
+/// What is asked, and by whom.
+struct Asked {
+    request: RequestSpec,
+    dataset: DatasetSpec,
+    mix: Vec<Entry>,
+}
+
+fn plain(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<Asked> {
+    let dataset = decode("dataset", given.sound.dataset, draft, review, dataset::decode);
+    let request = decode("request", given.sound.request, draft, review, request::decode);
+    Some(Asked { request: request?, dataset: dataset?, mix: Vec::new() })
+}
+
+/// Of a mix only its entries are decoded, each with what the scenario says for all.
+fn mixed(draft: &Draft<'_>, given: &Given<'_>, review: &mut Review) -> Option<Asked> {
+    let sound = given.sound.mix && given.sound.request && given.sound.dataset;
+    let mix = decode("mix", sound, draft, review, mix::decode)?;
+    let first = mix.first()?;
+    Some(Asked { request: first.request.clone(), dataset: first.dataset.clone(), mix })
+}
+
+fn decode<T>(
+    section: &str,
+    sound: bool,
+    draft: &Draft<'_>,
+    review: &mut Review,
+    act: fn(&Draft<'_>, &mut Review) -> Option<T>,
+) -> Option<T> {
+    review.section = section.to_owned();
+    sound.then(|| act(draft, review)).flatten()
+}
+
+/// How each swept path is called in case ids: by its last segment, or in full where two of them would be the same.
+fn names(points: &[Point]) -> BTreeMap<String, String> {
+    let paths: BTreeSet<&str> = points.iter().flatten().map(|setting| setting.path.as_str()).collect();
+    let alone = |path: &str| paths.iter().filter(|other| last(other) == last(path)).count() == 1;
+    paths.iter().map(|path| ((*path).to_owned(), if alone(path) { last(path) } else { path }.to_owned())).collect()
+}
+
+fn id(labels: &Labels, names: &BTreeMap<String, String>) -> String {
+    if labels.0.is_empty() {
+        return "base".to_owned();
+    }
+    let pairs = labels.0.iter().map(|(path, value)| format!("{}={value}", names.get(path).unwrap_or(path)));
+    pairs.collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,355 @@
+//! Everything that is wrong with a scenario, each with its place, what was expected and what to type instead.
+
+mod page;
+mod places;
+
+use crate::fault::page::{Page, beside, clipped, shortened, shortened_help};
+use crate::source::{COMMAND_LINE, Sources};
+use crate::tree::Span;
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
+use places::{join_variables, plain, repeated};
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One mistake, before it is given its text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Mistake {
+    message: String,
+    at: Span,
+    label: String,
+    also: Vec<(Span, String)>,
+    help: Option<String>,
+    section: String,
+    /// The environment variable whose value is missing.
+    variable: Option<String>,
+    /// Further places with the same cause.
+    again: Vec<Span>,
+}
+
+impl Mistake {
+    /// A mistake at a place, and the words under the underline.
+    pub fn new(at: Span, message: impl Into<String>, label: impl Into<String>) -> Mistake {
+        let (message, label, section) = (message.into(), label.into(), String::new());
+        Mistake { message, at, label, also: Vec::new(), help: None, section, variable: None, again: Vec::new() }
+    }
+
+    /// What to do about it.
+    pub fn help(mut self, help: impl Into<String>) -> Mistake {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// A second place that belongs to it.
+    pub fn also(mut self, at: Span, label: impl Into<String>) -> Mistake {
+        self.also.push((at, label.into()));
+        self
+    }
+}
+
+/// Makes the text of a baseline of a run folder, or says why there is none.
+pub type Figures = fn(&Path) -> Result<String, String>;
+
+/// Says why the local model at a path cannot be computed with.
+pub type Supports = fn(&Path) -> Result<(), String>;
+
+/// What variables have made of a scenario so far: a few lines of them could stand for more than the memory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Expanded {
+    /// Bytes of text; a value counts as some.
+    pub bytes: usize,
+    /// Values within each other.
+    pub depth: usize,
+    /// It has been said that this is too much.
+    pub said: bool,
+}
+
+/// What a load finds on its way: texts, mistakes, warnings.
+#[derive(Debug, Default)]
+pub(crate) struct Review {
+    /// The texts read so far.
+    pub sources: Sources,
+    /// Paths that settings of the command line fixed.
+    pub fixed: Vec<String>,
+    /// The top-level key that is being looked at; mistakes are filed under it.
+    pub section: String,
+    /// The key whose value is being looked at.
+    pub key: String,
+    /// A file that others extend is not there: what is missing may stand in it.
+    pub partial: bool,
+    /// Makes the text of a baseline of a run folder.
+    pub figures: Option<Figures>,
+    /// Says why a local model cannot be computed with.
+    pub supports: Option<Supports>,
+    /// Bytes and values that replaced variables make, and how deep the one that is looked at nests.
+    pub expanded: Expanded,
+    /// The Hugging Face cache of this machine.
+    pub hugging_face: Option<PathBuf>,
+    mistakes: Vec<Mistake>,
+    warnings: Vec<Warning>,
+    warned: HashSet<Warning>,
+    /// Texts that lack the value of a variable.
+    lacking: HashSet<Span>,
+}
+
+impl Review {
+    /// Files a mistake; but not in a text that lacks the value of a variable: what follows from a mistake is no news.
+    pub fn push(&mut self, mistake: Mistake) {
+        if !self.lacking.contains(&mistake.at) {
+            self.file(mistake);
+        }
+    }
+
+    /// Files that the text at `at` lacks the value of the variable `name`.
+    pub fn lacks(&mut self, at: Span, name: &str, mistake: Mistake) {
+        self.file(Mistake { variable: Some(name.to_owned()), ..mistake });
+        self.lacking.insert(at);
+    }
+
+    /// Whether the text at `at` lacks the value of a variable.
+    pub fn lacks_value(&self, at: Span) -> bool {
+        self.lacking.contains(&at)
+    }
+
+    /// What one text lacks, the text that refers to it does too.
+    pub fn inherit(&mut self, from: Span, to: Span) {
+        if self.lacking.contains(&from) {
+            self.lacking.insert(to);
+        }
+    }
+
+    fn file(&mut self, mistake: Mistake) {
+        self.mistakes.push(Mistake { section: self.section.clone(), ..mistake });
+    }
+
+    /// Files a warning.
+    pub fn warn(&mut self, at: Span, message: impl Into<String>) {
+        self.remark(at, message.into(), false);
+    }
+
+    /// Files a note.
+    pub fn note(&mut self, at: Span, message: impl Into<String>) {
+        self.remark(at, message.into(), true);
+    }
+
+    fn remark(&mut self, at: Span, message: String, note: bool) {
+        let (line, column) = self.sources.place(at);
+        let warning = Warning { file: self.sources.name(at.file).to_owned(), line, column, message, note };
+        if self.warned.insert(warning.clone()) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Whether nothing is known to be wrong with a section.
+    pub fn clean(&self, section: &str) -> bool {
+        self.mistakes.iter().all(|mistake| mistake.section != section)
+    }
+
+    /// Drops what was filed: all of it follows from what is filed next.
+    pub fn forget(&mut self) {
+        self.mistakes.clear();
+    }
+
+    /// Whether more errors are known than are ever shown: what would be suggested for further ones costs time for nothing.
+    pub fn is_flooded(&self) -> bool {
+        self.mistakes.len() > 4 * MOST_SHOWN
+    }
+
+    /// How many mistakes were filed.
+    pub fn count(&self) -> usize {
+        self.mistakes.len()
+    }
+
+    /// Whether nothing is known to be wrong at all.
+    pub fn is_clean(&self) -> bool {
+        self.mistakes.is_empty()
+    }
+
+    /// The faults in the order of the text, each once.
+    pub fn faults(self) -> Faults {
+        let mut mistakes = self.mistakes;
+        mistakes.sort_by_key(|mistake| mistake.at);
+        let mut seen = HashSet::new();
+        mistakes.retain(|mistake| seen.insert((mistake.at, mistake.message.clone())));
+        Faults { faults: join_variables(mistakes).into_iter().map(|mistake| Fault::new(mistake, &self.sources)).collect() }
+    }
+
+    /// The warnings, in the order of their finding.
+    pub fn into_warnings(self) -> Vec<Warning> {
+        self.warnings
+    }
+}
+
+/// Something that is allowed and probably not meant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Warning {
+    /// The file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What to know.
+    pub message: String,
+    /// It is a note: context, with no need to act.
+    pub note: bool,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
+    }
+}
+
+/// One mistake with its text: a diagnostic that points at the line.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    message: String,
+    labels: Vec<LabeledSpan>,
+    help: Option<String>,
+    page: Page,
+    line: usize,
+    column: usize,
+}
+
+impl Fault {
+    fn new(mut mistake: Mistake, sources: &Sources) -> Fault {
+        let page = Page::new(sources.name(mistake.at.file), sources.text(mistake.at.file));
+        let label = |label: String, at: Span| (Some(shortened(label)), clipped(page.text(), at.range()));
+        let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));
+        let place = mistake.at;
+        let shown = |at: Span| clipped(page.text(), at.range());
+        let near = |at: Span| at.file == place.file && beside(page.text(), shown(place), shown(at));
+        let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| near(*at));
+        let (words, range) = label(mistake.label, mistake.at);
+        let first = LabeledSpan::new_primary_with_span(words, range);
+        let others = here.into_iter().map(|(at, words)| label(words, at));
+        let labels: Vec<LabeledSpan> =
+            std::iter::once(first).chain(others.map(|(words, range)| LabeledSpan::new_with_span(words, range))).collect();
+        let remote =
+            elsewhere.into_iter().map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.place(at).0));
+        let help: Vec<String> = again.into_iter().chain(mistake.help.take()).chain(remote).collect();
+        let (line, column) = sources.place(mistake.at);
+        Fault {
+            message: shortened(mistake.message),
+            labels,
+            help: (!help.is_empty()).then(|| shortened_help(help.join("\n"))),
+            page,
+            line,
+            column,
+        }
+    }
+
+    /// About an argument, not about a text: there is nothing to point at.
+    fn is_of_command_line(&self) -> bool {
+        self.file() == COMMAND_LINE
+    }
+
+    /// What is wrong, in one sentence without its place.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The file, as it was named.
+    pub fn file(&self) -> &str {
+        self.page.name()
+    }
+
+    /// Line, from 1.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// Column in characters, from 1.
+    pub fn column(&self) -> usize {
+        self.column
+    }
+}
+
+impl Diagnostic for Fault {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&self.page)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.labels.iter().cloned()))
+    }
+}
+
+/// Errors that are shown; further ones are counted.
+const MOST_SHOWN: usize = 50;
+
+/// A count with its thousands apart: `19,950`.
+fn grouped(count: usize) -> String {
+    let digits = count.to_string();
+    let first = (digits.len() - 1) % 3 + 1;
+    let rest = digits.as_bytes()[first..].chunks(3).map(String::from_utf8_lossy);
+    std::iter::once(String::from(&digits[..first])).chain(rest.map(String::from)).collect::<Vec<_>>().join(",")
+}
+
+/// All that is wrong with a scenario, in the order of its text; never empty.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    faults: Vec<Fault>,
+}
+
+impl Faults {
+    /// The faults one by one.
+    pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
+        self.faults.iter()
+    }
+
+    /// How many there are.
+    #[expect(clippy::len_without_is_empty, reason = "a list of faults is never empty")]
+    pub fn len(&self) -> usize {
+        self.faults.len()
+    }
+
+    /// The first of them as text for a terminal of `width` columns, one after another, and a last line that counts all.
+    pub fn render(&self, color: bool, width: usize) -> String {
+        let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(1);
+        let mut text = String::new();
+        for fault in self.faults.iter().take(MOST_SHOWN) {
+            if fault.is_of_command_line() {
+                text += &plain(fault, color);
+                continue;
+            }
+            // Writing to a String cannot fail, and a snippet that cannot be drawn must not hide the message.
+            if handler.render_report(&mut text, fault).is_err() {
+                text.push_str(&format!("  × {fault}\n"));
+            }
+            text.push('\n');
+        }
+        let more = self.faults.len().saturating_sub(MOST_SHOWN);
+        if more > 0 {
+            text += &format!("… and {} more {}\n", grouped(more), if more == 1 { "error" } else { "errors" });
+        }
+        text + &self.count_line()
+    }
+
+    fn count_line(&self) -> String {
+        let shown: Vec<&Fault> = self.faults.iter().filter(|fault| !fault.is_of_command_line()).collect();
+        let mut files: Vec<&str> = shown.iter().map(|fault| fault.file()).collect();
+        files.dedup();
+        match shown.len() {
+            0 => String::new(),
+            1 => format!("1 error in {}. No request was sent.\n", files.join(", ")),
+            many => format!("{} errors in {}. No request was sent.\n", grouped(many), files.join(", ")),
+        }
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.faults.iter().map(|fault| format!("{}:{}:{}: {fault}", fault.file(), fault.line, fault.column));
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl std::error::Error for Faults {}

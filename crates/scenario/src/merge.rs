@@ -1,0 +1,311 @@
+//! One tree from many: the chain of `extends`, and the settings of the command line on top.
+
+use crate::block::{Block, Kind};
+use crate::fault::{Mistake, Review};
+use crate::near::{list, near};
+use crate::sections::scenario::SCENARIO;
+use crate::source::{COMMAND_LINE, scenarios_near};
+use crate::sweep;
+use crate::template;
+use crate::tree::{Data, Entry, Node, Span};
+use crate::vars::World;
+use crate::{Input, parse::parse};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+/// The scenario of an input, with what it extends and with its settings. None where there is nothing to look at.
+pub(crate) fn gather(input: &Input<'_>, review: &mut Review) -> Option<Node> {
+    let name = input.path.display().to_string();
+    let file = match &input.text {
+        Some(text) => {
+            let folder = input.path.parent().map(Path::to_path_buf).unwrap_or_default();
+            review.sources.add(name.as_str(), text.as_str(), folder)
+        }
+        None => read_first(input.path, &name, review)?,
+    };
+    let mut chain = vec![(input.path.canonicalize().unwrap_or_else(|_| input.path.to_path_buf()), name)];
+    let root = layer(file, input.env, &mut chain, review).filter(|root| input.text.is_some() || !is_own_output(root));
+    let Some(mut root) = root else {
+        if input.text.is_none() && (review.is_clean() || is_foreign(input.path)) {
+            let named = named(&input.path.display().to_string(), review);
+            let mistake = Mistake::new(named, format!("{} is not a scenario", input.path.display()), "named here");
+            review.forget();
+            review.push(mistake.help(existing(input.path)));
+        }
+        return None;
+    };
+    set(&mut root, input.set, review);
+    Some(root)
+}
+
+fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
+    let at = named(name, review);
+    if path.try_exists().is_ok_and(|exists| !exists) {
+        let mistake = Mistake::new(at, format!("scenario file not found: {name}"), "named here");
+        review.push(mistake.help(existing(path)));
+        return None;
+    }
+    template::load(at, path, name, review)
+}
+
+/// A path as an argument of the command line.
+fn named(name: &str, review: &mut Review) -> Span {
+    Span { file: review.sources.add(COMMAND_LINE, name, PathBuf::new()), start: 0, end: name.len() }
+}
+
+/// What could have been meant instead of a file that is missing or something else.
+fn existing(path: &Path) -> String {
+    let files = scenarios_near(path);
+    let meant = near(stem(path), files.iter().map(|file| stem(Path::new(file))));
+    let meant = files.iter().find(|file| meant == Some(stem(Path::new(file))));
+    match (meant, files.len()) {
+        (Some(meant), _) => format!("did you mean {meant}?"),
+        (None, 0) => "write a first scenario with: llmscen init".to_owned(),
+        (None, ..=MOST_NAMED) => format!("existing scenarios: {}", files.join(", ")),
+        (None, all) => format!("existing scenarios: {} and {} more", files[..MOST_NAMED].join(", "), all - MOST_NAMED),
+    }
+}
+
+/// The name without its ending, which all scenarios share.
+fn stem(path: &Path) -> &str {
+    path.file_stem().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
+}
+
+/// Scenarios that are named one by one.
+const MOST_NAMED: usize = 8;
+
+/// A file whose ending is that of something else, such as README.md.
+fn is_foreign(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| !["yaml", "yml", "json"].iter().any(|own| ending.eq_ignore_ascii_case(own)))
+}
+
+/// results.json or a baseline, which llmscen itself writes.
+fn is_own_output(root: &Node) -> bool {
+    root.get("schema").and_then(Node::text).is_some_and(|schema| schema.starts_with("llmscen/"))
+}
+
+fn layer(file: usize, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, String)>, review: &mut Review) -> Option<Node> {
+    let text = review.sources.text(file);
+    let mut node = parse(file, 0, &text, review)?;
+    let start = Span { file, start: 0, end: text.chars().next().map_or(0, char::len_utf8) };
+    if !matches!(node.data, Data::Map(_)) {
+        let mistake = match node.data {
+            Data::Null => Mistake::new(start, "this file is empty", "expected a scenario"),
+            _ => Mistake::new(start, "a scenario is a mapping", format!("this file holds {}", node.noun())),
+        };
+        review.push(mistake.help("The smallest one has `version`, `name`, `target`, `dataset` and `load`."));
+        return None;
+    }
+    spell_out(&mut node, &SCENARIO);
+    let Some(extends) = node.remove("extends") else { return Some(node) };
+    let base = base(&extends, env, chain, review);
+    Some(match base {
+        Some(base) => merge(base, node),
+        None => {
+            review.partial = true;
+            node
+        }
+    })
+}
+
+/// Files that may extend each other.
+const MOST_LAYERS: usize = 32;
+
+fn base(
+    extends: &Entry,
+    env: &BTreeMap<String, String>,
+    chain: &mut Vec<(PathBuf, String)>,
+    review: &mut Review,
+) -> Option<Node> {
+    let at = extends.value.at;
+    let (nothing, none) = (Node::new(at, Data::Null), BTreeSet::new());
+    let world = World::new(env, &nothing, &none);
+    let value = world.text(&extends.value, review);
+    let Some(named) = value.text() else {
+        let label = format!("expected a file name, found {}", extends.value.noun());
+        review.push(Mistake::new(at, "`extends` is text", label));
+        return None;
+    };
+    let Some(path) = review.sources.find(at.file, &named) else {
+        let mistake = crate::shape::no_file(at, &named, review);
+        review.push(mistake);
+        return None;
+    };
+    let shown = review.sources.shown(at.file, &named, &path);
+    if let Some(first) = chain.iter().position(|(own, _)| *own == path) {
+        let names: Vec<&str> = chain[first..].iter().map(|(_, name)| name.as_str()).chain([shown.as_str()]).collect();
+        let mistake = Mistake::new(at, "`extends` goes round in a circle", "leads back to a file above");
+        review.push(mistake.help(names.join(" → ")));
+        return None;
+    }
+    if chain.len() > MOST_LAYERS {
+        let message = format!("more than {MOST_LAYERS} files extend each other");
+        review.push(Mistake::new(at, message, "one too many"));
+        return None;
+    }
+    let file = template::load(at, &path, &shown, review)?;
+    chain.push((path, shown));
+    layer(file, env, chain, review)
+}
+
+/// Keys of a file of objectives that take the place of a scenario's own.
+const OBJECTIVES: [&str; 4] = ["slo", "presets", "baseline", "reference"];
+/// Keys that only a scenario has.
+const SCENARIOS_OWN: [&str; 5] = ["extends", "target", "dataset", "load", "mix"];
+
+/// The objectives of a file that has nothing else, as a mapping. None where it is a scenario, or wrong; the review says which.
+pub(crate) fn objectives(path: &Path, review: &mut Review) -> Option<Node> {
+    let file = read_first(path, &path.display().to_string(), review)?;
+    let text = review.sources.text(file);
+    let node = parse(file, 0, &text, review)?;
+    let at = Span { end: node.at.start, ..node.at };
+    match &node.data {
+        Data::List(_) => {
+            let entry = Entry { key: "slo".to_owned(), key_at: at, value: node };
+            Some(Node::new(at, Data::Map(vec![entry])))
+        }
+        Data::Map(entries) if entries.iter().any(|entry| SCENARIOS_OWN.contains(&entry.key.as_str())) => None,
+        Data::Map(entries) => {
+            for entry in entries.iter().filter(|entry| !OBJECTIVES.contains(&entry.key.as_str())) {
+                let mistake = Mistake::new(entry.key_at, format!("unknown key `{}`", entry.key), "not a key of a file of SLOs");
+                review.push(mistake.help(format!("Keys of a file of SLOs are {}.", list(OBJECTIVES, "and"))));
+            }
+            review.is_clean().then_some(node)
+        }
+        _ => {
+            let found = if node.is_null() { "this file is empty".to_owned() } else { format!("this file holds {}", node.noun()) };
+            let first = Span { end: at.start + text.chars().next().map_or(0, char::len_utf8), ..at };
+            let mistake = Mistake::new(first, found, "expected a list of SLOs, or a scenario");
+            review.push(mistake.help("For example `[\"ttft.p95 < 500ms\"]`."));
+            None
+        }
+    }
+}
+
+/// Puts the entries of `over` in place of those of the same keys.
+pub(crate) fn replace(root: &mut Node, over: Node) {
+    if let Data::Map(entries) = over.data {
+        for entry in entries {
+            root.remove(&entry.key);
+            root.put(&entry.key, entry.key_at, entry.value);
+        }
+    }
+    spell_out(root, &SCENARIO);
+}
+
+/// Mappings merge, everything else is replaced.
+fn merge(base: Node, over: Node) -> Node {
+    match (base.data, over.data) {
+        (Data::Map(mut entries), Data::Map(own)) => {
+            let index: HashMap<String, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect();
+            for entry in own {
+                match index.get(&entry.key).copied() {
+                    Some(index) => {
+                        let known = std::mem::replace(&mut entries[index].value, Node::new(over.at, Data::Null));
+                        entries[index] = Entry { value: merge(known, entry.value), ..entry };
+                    }
+                    None => entries.push(entry),
+                }
+            }
+            Node { data: Data::Map(entries), at: over.at, parts: None }
+        }
+        (_, data) => Node { data, at: over.at, parts: over.parts },
+    }
+}
+
+/// `dataset: openqa` becomes `dataset: { kind: openqa }`, before anything is merged into it.
+fn spell_out(node: &mut Node, table: &'static Block) {
+    let Data::Map(entries) = &mut node.data else { return };
+    for entry in entries {
+        match table.fields.iter().find(|field| field.name == entry.key).map(|field| &field.kind) {
+            Some(Kind::Block(block) | Kind::Over(block)) => spell_out_one(&mut entry.value, block),
+            Some(Kind::List(Kind::Block(block))) => spell_out_items(&mut entry.value, block),
+            Some(Kind::Map(Kind::List(Kind::Block(block)))) => {
+                if let Data::Map(lists) = &mut entry.value.data {
+                    lists.iter_mut().for_each(|own| spell_out_items(&mut own.value, block));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn spell_out_items(list: &mut Node, block: &'static Block) {
+    if let Data::List(items) = &mut list.data {
+        items.iter_mut().for_each(|item| spell_out_one(item, block));
+    }
+}
+
+fn spell_out_one(node: &mut Node, block: &'static Block) {
+    if let (Some(key), Data::Text(_)) = (block.short, &node.data) {
+        let at = node.at;
+        let value = std::mem::replace(node, Node::new(at, Data::Null));
+        node.data = Data::Map(vec![Entry { key: key.to_owned(), key_at: at, value }]);
+    }
+    spell_out(node, block);
+}
+
+fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
+    for (path, value) in settings {
+        let file = review.sources.add("--set", format!("{path}={value}"), PathBuf::new());
+        let at = Span { file, start: 0, end: path.len() };
+        if !known(path) {
+            let paths: Vec<String> = SCENARIO.scalar_paths().into_iter().map(|(path, _)| path).collect();
+            let near = near(path, paths.iter().map(String::as_str));
+            let label = near.map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+            review.push(
+                Mistake::new(at, format!("unknown path `{path}`"), label)
+                    .help("A setting is a path into the scenario and its value."),
+            );
+            continue;
+        }
+        let shift = path.len() + 1;
+        let text = literal(path, value).then(|| {
+            let at = Span { file, start: shift, end: shift + value.len() };
+            Node::new(at, Data::Text(value.clone()))
+        });
+        let Some(value) = text.or_else(|| parse(file, shift, value, review)) else { continue };
+        match path.strip_prefix("matrix.") {
+            Some(axis) => {
+                let mut matrix = root.remove("matrix").map_or(Node::new(at, Data::Null), |entry| entry.value);
+                matrix.put(axis, at, value);
+                root.put("matrix", at, matrix);
+            }
+            None => {
+                sweep::fix(root, path, &value);
+                review.fixed.push(path.clone());
+                let something = !value.is_null();
+                root.set(path, at, value);
+                if something && root.get(path).is_none() {
+                    let mistake = Mistake::new(at, format!("`{path}` leads nowhere"), "there is no such item");
+                    review.push(mistake.help("The item of a list is named by its `name`, or by its index from 0."));
+                }
+            }
+        }
+    }
+    spell_out(root, &SCENARIO);
+}
+
+/// Whether the value of a setting is text as it is. The shell has quoted it already, so it is YAML only where YAML reads all of
+/// it: `@file`, `*`, `a: b` and `a #b` are text where the scenario takes text.
+fn literal(path: &str, value: &str) -> bool {
+    let written = value.trim();
+    if written.is_empty() || written.starts_with(['"', '\'', '[', '{']) && !written.starts_with("{{") {
+        return false;
+    }
+    let mut trial = Review::default();
+    let file = trial.sources.add("--set", value, PathBuf::new());
+    let Some(node) = parse(file, 0, value, &mut trial).filter(|_| trial.is_clean()) else { return true };
+    match node.data {
+        Data::List(_) | Data::Map(_) => matches!(
+            SCENARIO.kind_at(path),
+            Some(Kind::Text | Kind::Secret | Kind::File | Kind::Hub | Kind::Template | Kind::Leaf(_))
+        ),
+        _ => value.get(node.at.range()) != Some(written),
+    }
+}
+
+fn known(path: &str) -> bool {
+    path.starts_with("matrix.")
+        || (path != "extends" && SCENARIO.kind_at(path).is_some_and(|kind| !matches!(kind, Kind::Planned)))
+}

@@ -1,0 +1,247 @@
+//! The reference page of the format, as Markdown, read from the same tables that a file is held against.
+
+use crate::block::{Block, Default, Field, Kind};
+use crate::sections::scenario::{SCENARIO, section_of};
+use std::fmt::Write;
+
+const HEAD: &str = "# The scenario file
+
+One YAML file is one versioned benchmark plan. This page is made by `llmscen schema --markdown` from the tables that a file is
+held against; `llmscen schema` prints the same as a JSON Schema, for editors. Every example stands in its place as it is.
+
+```yaml
+version: 1
+name: chat
+target: { url: http://127.0.0.1:8000/v1/chat/completions, model: qwen2.5 }
+dataset: openqa
+load: { concurrency: 8, requests: 100 }
+slo: [ \"ttft.p95 < 500ms\", \"error_rate < 1%\" ]
+```
+
+`${ENV}` and `${ENV:-default}` in any text are variables of the environment, `{{ vars.x }}` is a value of `vars`; paths are
+relative to the file that names them, or else to the working directory. A key that does not exist is an error, and so is one
+that contradicts another.
+";
+
+/// How keys work together, after the tables.
+const GUIDE: &str = include_str!("reference/guide.md");
+
+/// The reference page: every section with its keys, their types, defaults, meaning and an example.
+pub fn markdown() -> String {
+    let mut page = HEAD.to_owned();
+    section(&mut page, "", &SCENARIO);
+    page + GUIDE
+}
+
+/// A block's table, the words of its choices, and then the blocks inside of it.
+fn section(page: &mut String, path: &str, table: &'static Block) {
+    let fields = || table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
+    let heading = if path.is_empty() { "The file".to_owned() } else { format!("`{path}`") };
+    let _ = write!(page, "\n## {heading}\n\n{}\n\n", table.doc);
+    page.push_str("| field | type | default | what it means | example |\n|---|---|---|---|---|\n");
+    for field in fields() {
+        row(page, field);
+    }
+    for field in fields() {
+        if let Some(words) = words(&field.kind) {
+            let _ = write!(page, "\n`{}` is one of:\n\n", field.name);
+            words.iter().for_each(|(word, doc)| _ = writeln!(page, "- `{word}`: {doc}"));
+        }
+    }
+    for field in fields() {
+        let inner = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
+        match &field.kind {
+            // What stands in the outermost section of the same kind need not be said twice.
+            Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
+            Kind::Block(block) => section(page, &inner, block),
+            Kind::List(Kind::Block(block)) => section(page, &format!("{inner}[]"), block),
+            _ => {}
+        }
+    }
+}
+
+fn words(kind: &'static Kind) -> Option<&'static [(&'static str, &'static str)]> {
+    match kind {
+        Kind::Choice(words, _) => Some(words),
+        Kind::List(inner) => words(inner),
+        _ => None,
+    }
+}
+
+fn row(page: &mut String, field: &'static Field) {
+    let code = |yaml: &str| format!("`{}`", yaml.replace('|', "\\|"));
+    let default = match field.default {
+        _ if field.required => "required".to_owned(),
+        Default::None | Default::Empty => String::new(),
+        Default::Yaml(yaml) => code(yaml),
+        Default::With(beside, yaml) | Default::WithIn(beside, _, yaml) => format!("{} with `{beside}`", code(yaml)),
+        Default::Where(_, _, "{}") => String::new(),
+        Default::Where(beside, words, yaml) => format!("{} with `{beside}: {}`", code(yaml), words.join("`, `")),
+    };
+    let example = field.example.map_or(String::new(), |yaml| code(&format!("{}: {yaml}", field.name)));
+    let (kind, doc) = (of(&field.kind).replace('|', "\\|"), field.doc.replace('|', "\\|"));
+    let _ = writeln!(page, "| `{}` | {kind} | {default} | {doc} | {example} |", field.name);
+}
+
+/// What may stand there, in a few words.
+fn of(kind: &'static Kind) -> String {
+    match kind {
+        Kind::Bool => "`true`, `false`".to_owned(),
+        Kind::Whole(low, high) => whole(*low, *high),
+        Kind::Number(low, high) => number(*low, *high),
+        Kind::Text => "text".to_owned(),
+        Kind::Secret => "text, kept secret".to_owned(),
+        Kind::File => "file or folder".to_owned(),
+        Kind::Hub => "file, folder, or `org/name`".to_owned(),
+        Kind::Choice(..) => "a word, see below".to_owned(),
+        Kind::Leaf(leaf) => leaf.expected.to_owned(),
+        Kind::List(Kind::Choice(..)) => "list of words, see below".to_owned(),
+        Kind::List(Kind::Block(_)) => "list of blocks".to_owned(),
+        Kind::List(inner) => format!("list: {}", of(inner)),
+        Kind::Block(_) => "block".to_owned(),
+        Kind::Over(_) => "block, a part of it".to_owned(),
+        Kind::Map(inner) => format!("mapping to {}", of(inner)),
+        Kind::Json => "any value".to_owned(),
+        Kind::Template => "file, or mapping".to_owned(),
+        Kind::Matrix => "mapping of paths to lists".to_owned(),
+        Kind::Planned => String::new(),
+    }
+}
+
+fn whole(low: i64, high: i64) -> String {
+    match (low, high) {
+        (low, high) if low == high => format!("`{low}`"),
+        (i64::MIN, _) => "whole number".to_owned(),
+        (low, high) if high >= i64::from(u32::MAX) => format!("whole number, {low} or more"),
+        (low, high) => format!("whole number, {low} to {high}"),
+    }
+}
+
+fn number(low: f64, high: f64) -> String {
+    match (low == f64::MIN_POSITIVE, high.is_finite()) {
+        (true, _) => "number above 0".to_owned(),
+        (false, true) => format!("number, {low} to {high}"),
+        (false, false) => format!("number, {low} or more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::Review;
+    use crate::fill;
+    use crate::shape;
+    use crate::tree::{Entry, Node, Span};
+    use serde_json::{Value, json};
+
+    /// Every field with its path, blocks themselves among them; an item of a list is `[]`.
+    fn fields(prefix: &str, table: &'static Block) -> Vec<(String, &'static Field)> {
+        let known = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
+        let inner = |field: &'static Field| {
+            let path = format!("{prefix}{}", field.name);
+            let below = match &field.kind {
+                Kind::Block(block) => fields(&format!("{path}."), block),
+                Kind::List(Kind::Block(block)) => fields(&format!("{path}.[]."), block),
+                _ => Vec::new(),
+            };
+            std::iter::once((path, field)).chain(below).collect::<Vec<_>>()
+        };
+        known.flat_map(inner).collect()
+    }
+
+    /// What stands at a path in a file that leaves everything else to another one.
+    fn placed(path: &str, value: Value) -> Value {
+        path.rsplit('.').fold(value, |value, key| if key == "[]" { json!([value]) } else { json!({ key: value }) })
+    }
+
+    #[test]
+    fn every_field_has_an_example_that_fits_its_place() {
+        let schema = crate::json_schema();
+        let schema = jsonschema::validator_for(&schema).unwrap();
+        let all = fields("", &SCENARIO);
+        assert!(all.len() > 120, "{} fields", all.len());
+        for (path, field) in all {
+            let example = field.example.unwrap_or_else(|| panic!("`{path}` has no example"));
+            let mut review = Review::default();
+            review.partial = true;
+            // The files of an example are not here; everything else is held against it.
+            review.sources.stored = true;
+            let at = review.sources.add("example", example, std::path::PathBuf::new());
+            let value = fill::value(example, Span { file: at, start: 0, end: example.len() });
+            let mut file = placed(&path, value.json());
+            file["extends"] = json!("base.yaml");
+            let errors: Vec<String> = schema.iter_errors(&file).map(|error| error.to_string()).collect();
+            assert!(errors.is_empty(), "`{path}: {example}` by the schema: {errors:?}");
+            check(&path, value, field, review);
+        }
+    }
+
+    /// Holds an example against its table as a file is.
+    fn check(path: &str, value: Node, field: &'static Field, mut review: Review) {
+        let at = value.at;
+        // A plain text in a block's place is its short form, spelled out before the tables are asked.
+        let short = |node: &Node| node.text().is_some();
+        match &field.kind {
+            Kind::Block(block) if block.short.is_some() && short(&value) => return,
+            Kind::List(Kind::Block(_)) if value.items().iter().all(short) => return,
+            Kind::Matrix => crate::sweep::check(&value, &SCENARIO, &mut review),
+            kind => shape::value(&Entry { key: field.name.to_owned(), key_at: at, value }, kind, &mut review),
+        }
+        if !review.is_clean() {
+            panic!("`{path}`: {}", review.faults());
+        }
+    }
+
+    #[test]
+    fn every_default_fits_its_place() {
+        for (path, field) in fields("", &SCENARIO) {
+            let (Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml)) =
+                field.default
+            else {
+                continue;
+            };
+            let mut review = Review::default();
+            review.partial = true;
+            let at = Span { file: review.sources.add("default", yaml, std::path::PathBuf::new()), start: 0, end: yaml.len() };
+            let entry = Entry { key: field.name.to_owned(), key_at: at, value: fill::value(yaml, at) };
+            shape::value(&entry, &field.kind, &mut review);
+            assert!(review.is_clean(), "`{path}: {yaml}`: {}", review.faults());
+        }
+    }
+
+    #[test]
+    fn the_reference_of_the_documentation_is_current() {
+        let written = std::fs::read_to_string("../../docs/scenario.md").unwrap_or_default();
+        assert!(written == markdown(), "write it again: llmscen schema --markdown > docs/scenario.md");
+    }
+
+    #[test]
+    fn the_blocks_of_the_guide_are_scenarios() {
+        let rest = [
+            "target: { url: simulator, model: m }",
+            "dataset: { kind: prompt, text: x }",
+            "load: { concurrency: 1, requests: 4 }",
+        ];
+        let blocks = GUIDE.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next());
+        let cases = blocks.map(|block| {
+            let given = |line: &str| block.starts_with(line.split(' ').next().unwrap_or_default());
+            let rest: String = rest.iter().filter(|line| !given(line)).map(|line| format!("{line}\n")).collect();
+            let text = Some(format!("version: 1\nname: t\n{rest}{block}"));
+            let input = crate::Input { path: "t.yaml".as_ref(), text, env: &std::collections::BTreeMap::new(), set: &[] };
+            let loaded = crate::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
+            loaded.plan.cases.len()
+        });
+        assert_eq!(cases.collect::<Vec<_>>(), [4, 6, 6, 1, 1, 1]);
+    }
+
+    #[test]
+    fn the_reference_names_every_field_and_word() {
+        let page = markdown();
+        for (path, field) in fields("", &SCENARIO) {
+            assert!(page.contains(&format!("| `{}` |", field.name)), "{path}");
+            for (word, doc) in words(&field.kind).unwrap_or_default() {
+                assert!(page.contains(&format!("- `{word}`: {doc}\n")), "{path} {word}");
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Prompt to request body. The template is compiled once; a request costs a walk over its parts. Values are placed as data, so
+//! nothing in a prompt can break the JSON.
+
+mod body;
+mod dialog;
+mod draw;
+pub(crate) mod leaf;
+mod put;
+mod speech;
+
+pub use speech::spoken;
+use speech::tools;
+
+use crate::sections::request::last;
+use body::{Body, Scope};
+use llmscen_core::api::Api;
+use llmscen_core::plan::Case;
+use llmscen_core::prompt::Prompt;
+use llmscen_core::request::{Quantity, RequestSpec};
+use llmscen_core::seed::Seed;
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+/// Why a body cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// A text of the template does not compile or evaluate.
+    #[error("the template's `{at}` cannot be rendered: {message}")]
+    Leaf {
+        /// Path of the text in the body, dotted.
+        at: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// `max_tokens: { from: item.x }` and the row has no such number.
+    #[error("the dataset's row has no number `{0}`, which `max_tokens` is to come from")]
+    Length(String),
+    /// The body is no mapping.
+    #[error("a request body is a mapping, this one is not")]
+    Shape,
+}
+
+/// A body, ready to be sent, and what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// The body as JSON.
+    pub bytes: Vec<u8>,
+    /// The model it names.
+    pub model: String,
+    /// Whether it asks for a stream.
+    pub streamed: bool,
+    /// Output tokens it allows, where it says so.
+    pub max_tokens: Option<u64>,
+    /// Documents in it that are to be ranked.
+    pub items: Option<u64>,
+}
+
+/// Makes the bodies of a case.
+pub struct Renderer {
+    case: Case,
+    body: Body,
+    /// The body is the protocol's own: what has no value is left out of it.
+    own: bool,
+    extra: Body,
+    labels: Map<String, Value>,
+    /// The protocol says in the body whether it streams; others say it by their path or a header.
+    says_stream: bool,
+    stream_options: Option<Value>,
+    /// The body names the model.
+    names_model: bool,
+    /// Where the body limits the output; another name of the same limit may stand in the template.
+    limits: Vec<String>,
+}
+
+const MAX_TOKENS: &str = "max_tokens";
+/// What chat's servers call the limit by now.
+const NEW_LIMIT: &str = "max_completion_tokens";
+
+impl Renderer {
+    /// Compiles the template of a case; the protocol's body, with a stream asked for or not, stands in where it has none, such
+    /// as `{"model": "{{ model }}", "messages": "{{ messages }}", "stream": true, "stream_options": {"include_usage": true}}`.
+    /// Its `stream` and `stream_options` follow the finished body; a body without `stream` gets none.
+    ///
+    /// # Errors
+    /// A text that does not compile; a template that is no mapping.
+    pub fn new(case: &Case, protocol_body: impl Fn(bool) -> Value) -> Result<Renderer, RenderError> {
+        // A whole body from the data may stream where the scenario does not.
+        let stream_options = protocol_body(true).get("stream_options").cloned();
+        let protocol_body = protocol_body(streams(&case.request));
+        let own = case.request.template.is_none();
+        let template = case.request.template.clone().unwrap_or_else(|| {
+            let mut own = protocol_body.clone();
+            if let Value::Object(own) = &mut own {
+                own.retain(|key, _| key != "stream" && key != "stream_options");
+            }
+            own
+        });
+        if !template.is_object() {
+            return Err(RenderError::Shape);
+        }
+        let labels = case.labels.0.iter().map(|(path, value)| (last(path).to_owned(), json!(value))).collect();
+        let place = case.target.api.place(MAX_TOKENS).map(|path| path.into_owned());
+        let other = (place.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
+        Ok(Renderer {
+            case: case.clone(),
+            body: Body::compile(&template, "")?,
+            own,
+            extra: Body::compile(&Value::Object(case.request.extra.clone()), "")?,
+            labels,
+            says_stream: protocol_body.get("stream").is_some(),
+            stream_options,
+            names_model: [&template, &protocol_body].iter().any(|body| body.get("model").is_some()),
+            limits: place.into_iter().chain(other).collect(),
+        })
+    }
+
+    /// The body of request `seq`. Equal seeds, numbers and prompts give equal bodies. What the prompt says of its model, its
+    /// length and its sampling goes before the scenario.
+    ///
+    /// # Errors
+    /// A variable that the prompt's row does not hold.
+    pub fn body(&self, prompt: &Prompt, seq: u64, seed: Seed) -> Result<Rendered, RenderError> {
+        let drawn = || draw::model(&self.case.target.models, seed.child("model").child(seq));
+        let model = prompt.model.as_deref().unwrap_or_else(drawn);
+        let max_tokens = self.max_tokens(prompt, seed.child("max_tokens").child(seq))?;
+        let (api, system) = (self.case.target.api, self.case.dataset.system.as_deref());
+        let scope = Scope::new((model, seq, max_tokens), prompt, &self.labels, (system, api));
+        let mut body = match &prompt.body {
+            Some(whole) => self.whole(whole, prompt, model),
+            None => self.template(&scope)?,
+        };
+        self.fill(&mut body, max_tokens, prompt);
+        let Value::Object(extra) = self.extra.eval(&scope, false)? else { return Err(RenderError::Shape) };
+        self.ask_for_counts(&mut body, &extra);
+        put::merge(&mut body, extra);
+        self.include(&mut body);
+        Ok(Rendered {
+            model: body.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
+            streamed: self.streamed(&body),
+            max_tokens: self.limit(&body, max_tokens),
+            items: self.items(&body),
+            bytes: serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?,
+        })
+    }
+
+    fn max_tokens(&self, prompt: &Prompt, seed: Seed) -> Result<Option<u64>, RenderError> {
+        let (None, Some(quantity)) = (prompt.max_tokens, &self.case.request.max_tokens) else { return Ok(prompt.max_tokens) };
+        match (draw::length(quantity, seed, &prompt.fields), quantity) {
+            (None, Quantity::Item(name)) => Err(RenderError::Length(name.clone())),
+            (drawn, _) => Ok(drawn),
+        }
+    }
+
+    fn template(&self, scope: &Scope<'_>) -> Result<Map<String, Value>, RenderError> {
+        match self.body.eval(scope, self.own)? {
+            Value::Object(map) => Ok(map),
+            _ => Err(RenderError::Shape),
+        }
+    }
+
+    /// A body from the data takes the template's place. The model is filled in, for the data cannot know it; a model that
+    /// the data names beside the body is the one to use.
+    fn whole(&self, whole: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
+        let mut body = whole.clone();
+        if self.names_model && (prompt.model.is_some() || !body.contains_key("model")) {
+            body.insert("model".to_owned(), json!(model));
+        }
+        self.limit_whole(&mut body, prompt);
+        body
+    }
+
+    /// What the data says of its length beside a whole body goes before the body: under the name that the body has for it.
+    /// Where nobody knows the protocol's names, those of the chat stand.
+    fn limit_whole(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
+        let custom = self.case.target.api == Api::Custom;
+        let place =
+            |field: &str| if custom { Some(field.to_owned()) } else { self.case.target.api.place(field).map(Cow::into_owned) };
+        for (field, value) in &prompt.sampling {
+            if let Some(path) = place(field) {
+                put::set(body, &path, value.clone());
+            }
+        }
+        let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limits };
+        let own = names.iter().find(|path| put::get(body, path).is_some()).or(names.first());
+        if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, own) {
+            put::set(body, path, json!(max_tokens));
+        }
+    }
+
+    /// Fields of the prompt and of `request` fill in what the template leaves out.
+    fn fill(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>, prompt: &Prompt) {
+        if self.says_stream {
+            body.entry("stream").or_insert(Value::Bool(self.case.request.stream));
+        }
+        if let (Some(max_tokens), Some(path)) = (max_tokens, self.limits.first())
+            && !self.limits.iter().any(|path| put::get(body, path).is_some())
+        {
+            put::fill(body, path, json!(max_tokens));
+        }
+        for (field, value) in prompt.sampling.iter().chain(&self.case.request.sampling) {
+            let puts = self.case.target.api.puts(field, &tools(self.case.target.api, field, value));
+            // Where the field itself stands already, what belongs to it is not for this value to say.
+            if puts.first().is_some_and(|(path, _)| put::get(body, path).is_none()) {
+                puts.into_iter().for_each(|(path, value)| put::fill(body, &path, value));
+            }
+        }
+    }
+
+    /// A stream is asked to report its token counts, unless the template or `extra`, which is merged next, says otherwise.
+    fn ask_for_counts(&self, body: &mut Map<String, Value>, extra: &Map<String, Value>) {
+        if extra.get("stream").or(body.get("stream")) == Some(&Value::Bool(true))
+            && let Some(options) = &self.stream_options
+        {
+            body.entry("stream_options").or_insert_with(|| options.clone());
+        }
+    }
+
+    /// What a field needs among the body's `include` stands there, also where the template or `extra` has a list of its own.
+    fn include(&self, body: &mut Map<String, Value>) {
+        let puts = self.case.request.sampling.iter().flat_map(|(field, value)| self.case.target.api.puts(field, value));
+        for (_, needed) in puts.filter(|(path, _)| path == "include") {
+            if let (Some(Value::Array(list)), Value::Array(needed)) = (body.get_mut("include"), needed) {
+                let missing: Vec<Value> = needed.into_iter().filter(|value| !list.contains(value)).collect();
+                list.extend(missing);
+            }
+        }
+    }
+
+    /// Documents in a body that has them ranked: the reply may name fewer, the best three of a hundred. Of embeddings the
+    /// reply tells.
+    fn items(&self, body: &Map<String, Value>) -> Option<u64> {
+        let documents = (self.case.target.api == Api::Rerank).then(|| body.get("documents").or_else(|| body.get("texts")));
+        Some(documents??.as_array()?.len() as u64)
+    }
+
+    /// Whether a body asks for a stream. Where the protocol does not say it in the body, the scenario does.
+    fn streamed(&self, body: &Map<String, Value>) -> bool {
+        let said = body.get("stream").and_then(Value::as_bool);
+        said.unwrap_or(!self.says_stream && self.case.request.stream)
+    }
+
+    /// Output tokens that a body allows; in a template of one's own nobody knows where they stand.
+    fn limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
+        let said = self.limits.iter().find_map(|path| put::get(body, path)).and_then(Value::as_u64);
+        said.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
+    }
+}
+
+/// Whether the bodies of a request ask for a stream, as far as that is fixed: `extra` wins over the template, the template
+/// over `request.stream`.
+pub fn streams(request: &RequestSpec) -> bool {
+    let template = request.template.as_ref().and_then(|body| body.get("stream"));
+    let said = request.extra.get("stream").or(template).and_then(Value::as_bool);
+    said.unwrap_or(request.stream)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! A compiled body, and what its variables stand for in one request.
+
+use super::RenderError;
+use super::dialog::Dialog;
+use super::leaf::{self, Leaf};
+use llmscen_core::api::Api;
+use llmscen_core::prompt::Prompt;
+use minijinja::Value as Jinja;
+use minijinja::value::Serde;
+use serde_json::{Map, Value, json};
+use std::cell::OnceCell;
+
+/// A JSON value whose texts are compiled.
+pub(super) enum Body {
+    /// The same in every request.
+    Constant(Value),
+    /// A text with variables, and its path.
+    Leaf(Leaf, String),
+    /// A list.
+    List(Vec<Body>),
+    /// A mapping.
+    Map(Vec<(String, Body)>),
+}
+
+impl Body {
+    /// Compiles a value that stands at `path`.
+    pub fn compile(value: &Value, path: &str) -> Result<Body, RenderError> {
+        let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        let body = match value {
+            Value::String(text) => match leaf::compile(text) {
+                Ok(Leaf::Constant(text)) => Body::Constant(Value::String(text)),
+                Ok(leaf) => Body::Leaf(leaf, path.to_owned()),
+                Err(error) => return Err(RenderError::Leaf { at: path.to_owned(), message: error.message }),
+            },
+            Value::Array(items) => {
+                let items = items.iter().enumerate().map(|(index, item)| Body::compile(item, &below(&index.to_string())));
+                Body::List(items.collect::<Result<_, _>>()?)
+            }
+            Value::Object(map) => {
+                let pairs = map.iter().map(|(key, value)| Ok((key.clone(), Body::compile(value, &below(key))?)));
+                Body::Map(pairs.collect::<Result<_, _>>()?)
+            }
+            constant => Body::Constant(constant.clone()),
+        };
+        Ok(body)
+    }
+
+    /// The value in one request. `sparse`: what has no value there is left out of its mapping.
+    pub fn eval(&self, scope: &Scope<'_>, sparse: bool) -> Result<Value, RenderError> {
+        match self {
+            Body::Constant(value) => Ok(value.clone()),
+            Body::Leaf(leaf, at) => {
+                let value = leaf.eval(|path| scope.lookup(path), || scope.context());
+                value.map_err(|error| RenderError::Leaf { at: at.clone(), message: error.message })
+            }
+            Body::List(items) => Ok(Value::Array(items.iter().map(|item| item.eval(scope, sparse)).collect::<Result<_, _>>()?)),
+            Body::Map(pairs) => {
+                let mut map = Map::new();
+                for (key, body) in pairs {
+                    let value = body.eval(scope, sparse)?;
+                    if !(sparse && value.is_null()) {
+                        map.insert(key.clone(), value);
+                    }
+                }
+                Ok(Value::Object(map))
+            }
+        }
+    }
+}
+
+/// What the variables of a template stand for in one request.
+pub(super) struct Scope<'a> {
+    model: &'a str,
+    seq: u64,
+    max_tokens: Option<u64>,
+    prompt: &'a Prompt,
+    labels: &'a Map<String, Value>,
+    dialog: Dialog<'a>,
+    context: OnceCell<Jinja>,
+}
+
+impl<'a> Scope<'a> {
+    /// The scope of one request: its model, number and `max_tokens`, its prompt, its case's labels, the dataset's system
+    /// message, the protocol.
+    pub fn new(
+        (model, seq, max_tokens): (&'a str, u64, Option<u64>),
+        prompt: &'a Prompt,
+        labels: &'a Map<String, Value>,
+        (system, api): (Option<&'a str>, Api),
+    ) -> Scope<'a> {
+        Scope { model, seq, max_tokens, prompt, labels, dialog: Dialog::new(prompt, system, api), context: OnceCell::new() }
+    }
+
+    fn lookup(&self, path: &[String]) -> Option<Value> {
+        let (root, rest) = path.split_first()?;
+        let found = match (root.as_str(), rest.split_first()) {
+            ("model", _) => json!(self.model),
+            ("prompt", _) => json!(self.prompt.text),
+            ("messages", _) => self.dialog.messages(),
+            ("system", _) => self.dialog.system(),
+            ("dialog", _) => self.dialog.others(),
+            ("seq", _) => json!(self.seq),
+            ("item", Some((field, deeper))) => {
+                return deeper.iter().try_fold(self.prompt.fields.get(field)?, |value, key| value.get(key)).cloned();
+            }
+            ("item", None) => Value::Object((*self.prompt.fields).clone()),
+            ("case", Some((key, _))) => return self.case().get(key).cloned(),
+            ("case", None) => Value::Object(self.case()),
+            _ => return None,
+        };
+        rest.is_empty().then_some(found)
+    }
+
+    fn case(&self) -> Map<String, Value> {
+        let mut case = self.labels.clone();
+        if let Some(max_tokens) = self.max_tokens {
+            case.insert("max_tokens".to_owned(), json!(max_tokens));
+        }
+        case
+    }
+
+    fn context(&self) -> Jinja {
+        let make = || {
+            let all = json!({ "model": self.model, "prompt": self.prompt.text, "messages": self.dialog.messages(),
+                "system": self.dialog.system(), "dialog": self.dialog.others(), "item": *self.prompt.fields, "case": self.case(), "seq": self.seq });
+            Jinja::from(Serde(&all))
+        };
+        self.context.get_or_init(make).clone()
+    }
+}

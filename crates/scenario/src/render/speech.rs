@@ -1,0 +1,274 @@
+//! A list of messages in the words of each protocol. Data holds messages as chat completions has them, and replies bring
+//! their tool calls as their own protocol has them; what already is of the protocol's own shape stays as it is. So does a
+//! part that the protocol has no word for: the server refuses it, and nothing is lost in silence.
+
+mod tools;
+
+pub use tools::tools;
+
+use llmscen_core::api::Api;
+use serde_json::{Map, Value, json};
+
+/// The messages of one request as the protocol says them.
+///
+/// | Protocol | Parts | Tool calls and results |
+/// |---|---|---|
+/// | `anthropic` | `image` | blocks of their messages; results that follow one another are one message of the user |
+/// | `openai-responses` | `input_text`, `output_text`, `input_image` | items of their own |
+/// | `dashscope` | `text`, `image` | as in chat |
+/// | `ollama` | texts joined, pictures beside them in `images` | as in chat, arguments as a mapping |
+///
+/// Anthropic refuses messages without content, and keys of a message that it does not know: an assistant's that has neither
+/// text nor calls is left out there, and so is what stands beside role and content. Reasoning goes back where the protocol
+/// takes it without a signature: chat, dashscope, ollama.
+pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
+    match api {
+        Api::Anthropic => anthropic(messages),
+        Api::OpenaiResponses => responses(messages),
+        Api::Dashscope => messages.into_iter().map(|message| parts(message, dashscope)).collect(),
+        Api::Ollama => messages.into_iter().map(ollama).collect(),
+        _ => messages,
+    }
+}
+
+fn anthropic(messages: Vec<Value>) -> Vec<Value> {
+    let mut said: Vec<Value> = Vec::new();
+    let mut results = Vec::new();
+    for message in messages {
+        if has(&message, "role", "tool") {
+            results.push(result(message));
+            continue;
+        }
+        said.extend(answered(&mut results));
+        said.extend(blocks(message));
+    }
+    said.extend(answered(&mut results));
+    said
+}
+
+/// The results so far as a message. The protocol wants those of one reply together.
+fn answered(results: &mut Vec<Value>) -> Option<Value> {
+    (!results.is_empty()).then(|| json!({ "role": "user", "content": std::mem::take(results) }))
+}
+
+fn result(message: Value) -> Value {
+    let mut message = parts(message, block);
+    let (id, content) = (take(&mut message, "tool_call_id"), take(&mut message, "content"));
+    json!({ "type": "tool_result", "tool_use_id": id, "content": content })
+}
+
+/// A message with its calls among its content. None where there is nothing in it.
+fn blocks(message: Value) -> Option<Value> {
+    let mut message = parts(message, block);
+    let calls = calls(&mut message);
+    retain(&mut message, &["role", "content"]);
+    if calls.is_empty() {
+        return (!(has(&message, "role", "assistant") && is_silent(&message))).then_some(message);
+    }
+    let mut content = match take(&mut message, "content") {
+        Value::Array(blocks) => blocks,
+        Value::String(text) if !text.is_empty() => vec![json!({ "type": "text", "text": text })],
+        _ => Vec::new(),
+    };
+    content.extend(calls.into_iter().map(|call| match function(&call) {
+        Some((id, name, arguments)) => json!({ "type": "tool_use", "id": id, "name": name, "input": input(arguments) }),
+        None => call,
+    }));
+    message["content"] = Value::Array(content);
+    Some(message)
+}
+
+/// Arguments as the mapping that their text spells; what spells none stands in one.
+fn input(arguments: &Value) -> Value {
+    let spelled = match arguments {
+        Value::Null => return json!({}),
+        Value::String(text) if text.trim().is_empty() => return json!({}),
+        Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| arguments.clone()),
+        other => other.clone(),
+    };
+    if spelled.is_object() { spelled } else { json!({ "arguments": spelled }) }
+}
+
+fn block(part: Value) -> Value {
+    let Some(url) = picture(&part) else { return part };
+    let source = match inline(&url) {
+        Some((media, data)) => json!({ "type": "base64", "media_type": media, "data": data }),
+        None => json!({ "type": "url", "url": url }),
+    };
+    recast(part, "image_url", Some("image"), ("source", source))
+}
+
+fn responses(messages: Vec<Value>) -> Vec<Value> {
+    let mut items: Vec<Value> = Vec::new();
+    for message in messages {
+        if has(&message, "role", "tool") {
+            let output = output(message, &items);
+            items.push(output);
+            continue;
+        }
+        let mut message = parts(message, |part| item(part, "input_text"));
+        if has(&message, "role", "assistant") {
+            join(&mut message);
+        }
+        let calls = calls(&mut message);
+        if message.get("role").is_some() {
+            retain(&mut message, &["type", "id", "status", "role", "content"]);
+        }
+        if calls.is_empty() || !is_silent(&message) {
+            items.push(message);
+        }
+        items.extend(calls.into_iter().map(|call| match function(&call) {
+            Some((id, name, arguments)) => {
+                let arguments = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+                json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments })
+            }
+            None => call,
+        }));
+    }
+    items
+}
+
+/// An assistant's texts as one: parts of its own kind would have to name their annotations.
+fn join(message: &mut Value) {
+    let texts = |parts: &Vec<Value>| {
+        let text = |part: &Value| part.get("text")?.as_str().map(str::to_owned).filter(|_| has(part, "type", "input_text"));
+        parts.iter().map(text).collect::<Option<Vec<String>>>()
+    };
+    if let Some(texts) = message.get("content").and_then(Value::as_array).and_then(texts) {
+        message["content"] = texts.join("\n").into();
+    }
+}
+
+/// A tool's result; that of a custom tool's call has a name of its own.
+fn output(message: Value, items: &[Value]) -> Value {
+    let mut message = parts(message, |part| item(part, "input_text"));
+    let (id, output) = (take(&mut message, "tool_call_id"), take(&mut message, "content"));
+    let custom = items.iter().any(|item| has(item, "type", "custom_tool_call") && item.get("call_id") == Some(&id));
+    let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
+    json!({ "type": kind, "call_id": id, "output": output })
+}
+
+fn item(mut part: Value, text: &str) -> Value {
+    if has(&part, "type", "text") {
+        part["type"] = text.into();
+    }
+    let Some(url) = picture(&part) else { return part };
+    let detail = part.pointer("/image_url/detail").cloned();
+    let mut part = recast(part, "image_url", Some("input_image"), ("image_url", url.into()));
+    // The default, which some servers want to be said.
+    part["detail"] = detail.unwrap_or_else(|| "auto".into());
+    part
+}
+
+fn dashscope(part: Value) -> Value {
+    match picture(&part) {
+        Some(url) => recast(part, "image_url", None, ("image", url.into())),
+        None if has(&part, "type", "text") => {
+            let mut part = part;
+            take(&mut part, "type");
+            part
+        }
+        None => part,
+    }
+}
+
+/// A message whose parts are all text and pictures. Pictures that are not in the data are left as their address, which the
+/// server refuses.
+fn ollama(mut message: Value) -> Value {
+    if message.get("reasoning_content").is_some() {
+        message["thinking"] = take(&mut message, "reasoning_content");
+    }
+    for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(arguments) = call.pointer_mut("/function/arguments") {
+            *arguments = input(arguments);
+        }
+    }
+    let Some(parts) = message.get("content").and_then(Value::as_array) else { return message };
+    let (mut texts, mut images) = (Vec::new(), Vec::new());
+    for part in parts {
+        match (picture(part), part.get("text").and_then(Value::as_str).filter(|_| has(part, "type", "text"))) {
+            (Some(url), _) => images.push(Value::from(inline(&url).map_or(url.as_str(), |(_, data)| data))),
+            (None, Some(text)) => texts.push(text),
+            (None, None) => return message,
+        }
+    }
+    message["content"] = texts.join("\n").into();
+    if !images.is_empty() {
+        message["images"] = Value::Array(images);
+    }
+    message
+}
+
+/// A message with each part of its content turned; content that is text has none.
+fn parts(mut message: Value, turn: impl Fn(Value) -> Value) -> Value {
+    if let Some(Value::Array(parts)) = message.get_mut("content") {
+        *parts = std::mem::take(parts).into_iter().map(turn).collect();
+    }
+    message
+}
+
+fn has(value: &Value, key: &str, word: &str) -> bool {
+    value.get(key).is_some_and(|own| own == word)
+}
+
+fn take(value: &mut Value, key: &str) -> Value {
+    value.as_object_mut().and_then(|own: &mut Map<String, Value>| own.shift_remove(key)).unwrap_or_default()
+}
+
+/// Leaves a message no other keys than these.
+fn retain(message: &mut Value, keys: &[&str]) {
+    if let Some(own) = message.as_object_mut() {
+        own.retain(|key, _| keys.contains(&key.as_str()));
+    }
+}
+
+/// Takes the calls out of a message.
+fn calls(message: &mut Value) -> Vec<Value> {
+    match take(message, "tool_calls") {
+        Value::Array(calls) => calls,
+        _ => Vec::new(),
+    }
+}
+
+/// Id, name and arguments of a call of the chat's shape.
+fn function(call: &Value) -> Option<(&Value, &Value, &Value)> {
+    let function = call.get("function")?;
+    Some((call.get("id").unwrap_or(&Value::Null), function.get("name")?, function.get("arguments").unwrap_or(&Value::Null)))
+}
+
+/// Whether a message has no content.
+fn is_silent(message: &Value) -> bool {
+    match message.get("content") {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(parts)) => parts.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// The address of a picture of the chat's shape.
+fn picture(part: &Value) -> Option<String> {
+    let own = part.get("image_url").filter(|_| has(part, "type", "image_url"))?;
+    own.as_str().or_else(|| own.get("url")?.as_str()).map(str::to_owned)
+}
+
+/// Media type and base64 of a data URL.
+fn inline(url: &str) -> Option<(&str, &str)> {
+    let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
+    let media = head.strip_suffix(";base64")?;
+    Some((media.split(';').next().unwrap_or(media), data))
+}
+
+/// A part of another kind (None: without any), with `old` for a value of another name. Its other keys stay.
+fn recast(mut part: Value, old: &str, kind: Option<&str>, (key, value): (&str, Value)) -> Value {
+    take(&mut part, old);
+    match kind {
+        Some(kind) => part["type"] = kind.into(),
+        None => _ = take(&mut part, "type"),
+    }
+    part[key] = value;
+    part
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The JSON Schema of the format (2020-12), read from the same tables that a file is held against.
+
+use crate::block::{Block, Default, Field, Kind};
+use crate::fill;
+use crate::sections::scenario::{SCENARIO, section_of};
+use crate::tree::Span;
+use serde_json::{Map, Value, json};
+
+/// The schema of a scenario file, for editors: every key with its meaning, its default and an example; no others.
+pub fn json_schema() -> Value {
+    let mut schema = block(&SCENARIO);
+    if let Value::Object(map) = &mut schema {
+        map.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+        map.insert("title".to_owned(), json!("llmscen scenario"));
+        map.insert("$defs".to_owned(), definitions());
+        // A file that extends another one may leave anything to it.
+        let needs = [needs(|_| None), needs(|field| field.instead)];
+        let needs = needs.iter().map(|keys| json!({ "required": keys }));
+        let needs: Vec<Value> = std::iter::once(json!({ "required": ["extends"] })).chain(needs).collect();
+        map.insert("anyOf".to_owned(), json!(needs));
+    }
+    schema
+}
+
+/// The keys that a scenario needs, where some are replaced.
+fn needs(instead: impl Fn(&Field) -> Option<&'static str>) -> Vec<&'static str> {
+    let required = SCENARIO.fields.iter().filter(|field| field.required);
+    required.map(|field| instead(field).unwrap_or(field.name)).collect()
+}
+
+fn block(table: &'static Block) -> Value {
+    let fields = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
+    let properties: Map<String, Value> =
+        fields.map(|own| (own.name.to_owned(), again(table, own).unwrap_or_else(|| field(own)))).collect();
+    // Inner blocks of a file that extends another one may be incomplete, so only the outermost says what it needs.
+    json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+/// A key that stands for a section of the scenario in another place.
+fn again(table: &'static Block, field: &'static Field) -> Option<Value> {
+    let Kind::Block(own) = field.kind else { return None };
+    let section = section_of(own).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
+    Some(json!({ "$ref": format!("#/properties/{section}"), "description": field.doc }))
+}
+
+/// A block's keys, without what holds where one is left out.
+fn over(table: &'static Block) -> Value {
+    let mut schema = block(table);
+    if let Some(Value::Object(keys)) = schema.get_mut("properties") {
+        keys.values_mut().filter_map(Value::as_object_mut).for_each(|key| _ = key.remove("default"));
+    }
+    schema
+}
+
+fn field(field: &'static Field) -> Value {
+    let mut schema = kind(&field.kind);
+    if let Value::Object(map) = &mut schema {
+        map.insert("description".to_owned(), json!(field.doc));
+        match field.default {
+            Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml) => {
+                _ = map.insert("default".to_owned(), yaml_value(yaml))
+            }
+            Default::None | Default::Empty => {}
+        }
+        if let Some(example) = field.example {
+            map.insert("examples".to_owned(), json!([yaml_value(example)]));
+        }
+    }
+    schema
+}
+
+fn yaml_value(yaml: &str) -> Value {
+    fill::value(yaml, Span { file: 0, start: 0, end: 0 }).json()
+}
+
+fn kind(kind: &'static Kind) -> Value {
+    match kind {
+        Kind::Block(table) => match table.short.and_then(|key| table.field(key)) {
+            Some(short) => json!({ "anyOf": [scalar(&short.kind), block(table)] }),
+            None => block(table),
+        },
+        Kind::Over(table) => over(table),
+        Kind::List(inner) => json!({ "type": "array", "items": self::kind(inner) }),
+        Kind::Map(inner) => json!({ "type": "object", "additionalProperties": self::kind(inner) }),
+        Kind::Template => json!({ "type": ["string", "object"] }),
+        Kind::Json => json!({}),
+        Kind::Matrix => matrix(),
+        Kind::Planned => json!(false),
+        Kind::Text | Kind::Secret | Kind::File | Kind::Hub => scalar(kind),
+        _ => json!({ "anyOf": [scalar(kind), { "$ref": "#/$defs/variable" }] }),
+    }
+}
+
+fn scalar(kind: &'static Kind) -> Value {
+    match kind {
+        Kind::Bool => json!({ "type": "boolean" }),
+        Kind::Whole(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
+        Kind::Number(low, high) => {
+            let mut schema = json!({ "type": "number" });
+            if *low == f64::MIN_POSITIVE {
+                schema["exclusiveMinimum"] = json!(0);
+            } else if low.is_finite() {
+                schema["minimum"] = json!(low);
+            }
+            if high.is_finite() {
+                schema["maximum"] = json!(high);
+            }
+            schema
+        }
+        Kind::Choice(words, _) => {
+            let words = words.iter().map(|(word, doc)| json!({ "const": word, "description": doc }));
+            json!({ "oneOf": words.collect::<Vec<_>>() })
+        }
+        Kind::Leaf(leaf) => (leaf.schema)(),
+        Kind::Text | Kind::Secret | Kind::File | Kind::Hub | Kind::Template => json!({ "type": "string" }),
+        _ => json!({}),
+    }
+}
+
+/// Free keys that a matrix may sweep, too.
+const FREE: &str = r"^(vars|mix|request\.extra|request\.template|target\.server\.args)\.";
+
+/// Any path of a value, with a list of what may stand there.
+fn matrix() -> Value {
+    let mut properties = axes();
+    let list = |doc: &str, items: &str| json!({ "description": doc, "type": "array", "items": { "$ref": items } });
+    let group = json!({ "$ref": "#/$defs/group" });
+    let groups = json!([group, { "type": "array", "items": group }]);
+    properties.insert("zip".to_owned(), json!({ "description": "Lists of equal length that go in step.", "anyOf": groups }));
+    properties.insert("include".to_owned(), list("Rows that extend matching cases, or are cases of their own.", "#/$defs/row"));
+    properties.insert("exclude".to_owned(), list("Rows whose cases are left out.", "#/$defs/row"));
+    free(properties, json!({ "type": "array" }))
+}
+
+fn axes() -> Map<String, Value> {
+    let list = |path: &str| json!({ "type": "array", "minItems": 1, "items": cell(path) });
+    SCENARIO.scalar_paths().into_iter().map(|(path, _)| (path.clone(), list(&path))).collect()
+}
+
+fn cell(path: &str) -> Value {
+    json!({ "$ref": format!("#/$defs/{path}") })
+}
+
+fn free(properties: Map<String, Value>, other: Value) -> Value {
+    json!({ "type": "object", "properties": properties, "patternProperties": { FREE: other }, "additionalProperties": false })
+}
+
+/// What is used more than once: a variable, the value at each path, the rows and groups of a matrix.
+fn definitions() -> Value {
+    let paths = SCENARIO.scalar_paths();
+    let mut defs: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), kind(&field.kind))).collect();
+    let doc = "A variable: ${ENV}, ${ENV:-default} or {{ vars.x }}.";
+    defs.insert("variable".to_owned(), json!({ "type": "string", "pattern": r"\$\{|\{\{", "description": doc }));
+    defs.insert("row".to_owned(), free(paths.iter().map(|(path, _)| (path.clone(), cell(path))).collect(), json!({})));
+    defs.insert("group".to_owned(), free(axes(), json!({ "type": "array" })));
+    Value::Object(defs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::Review;
+    use crate::parse::parse;
+
+    fn valid(yaml: &str) -> bool {
+        let tree = parse(0, 0, yaml, &mut Review::default()).unwrap().json();
+        jsonschema::validator_for(&json_schema()).unwrap().is_valid(&tree)
+    }
+
+    const SMALLEST: &str =
+        "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
+
+    #[test]
+    fn a_bad_plan_with_unknown_keys_is_not_valid() {
+        assert!(!valid(&std::fs::read_to_string("tests/faults/unknown-keys.yaml").unwrap()));
+        assert!(!valid(&std::fs::read_to_string("tests/faults/six.yaml").unwrap().replace("  requests: 100\n", "")));
+    }
+
+    #[test]
+    fn every_shipped_scenario_is_valid() {
+        for entry in std::fs::read_dir("../../scenarios").unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let tree = parse(0, 0, &text, &mut Review::default()).unwrap().json();
+            let schema = json_schema();
+            let errors: Vec<String> = jsonschema::validator_for(&schema)
+                .unwrap()
+                .iter_errors(&tree)
+                .map(|e| format!("{} {e}", e.instance_path()))
+                .collect();
+            assert!(errors.is_empty(), "{}: {errors:?}", path.display());
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_not_valid() {
+        assert!(valid(SMALLEST));
+        for bad in [
+            "lod: {}",
+            "target: {url: simulator, modle: a}",
+            "load: {concurrency: 0}",
+            "load: {concurrency: many}",
+            "seed: -1",
+            "pause: 5",
+            "search: {vary: load.concurrency, rnge: [1, 8]}",
+            "matrix: {load.concurency: [1]}",
+            "matrix: {load.concurrency: 1}",
+            "slo: [{expr: \"ttft.p95 < 5ms\", wen: {}}]",
+            "request: {max_tokens: {uniform: [1]}}",
+        ] {
+            let key = bad.split(':').next().unwrap();
+            let rest: Vec<&str> = SMALLEST.lines().filter(|line| !line.starts_with(&format!("{key}:"))).collect();
+            assert!(!valid(&format!("{}\n{bad}\n", rest.join("\n"))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_schema_of_the_documentation_is_current() {
+        let written = std::fs::read_to_string("../../docs/scenario.schema.json").unwrap();
+        let current = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
+        assert!(written == current, "write it again: llmscen schema > docs/scenario.schema.json");
+    }
+
+    #[test]
+    fn variables_may_stand_for_any_value() {
+        assert!(valid(&SMALLEST.replace("concurrency: 8", "concurrency: \"${N:-8}\"")));
+        assert!(valid("extends: base.yaml\nload: {duration: 5s}\n"));
+        assert!(valid(&format!(
+            "{SMALLEST}matrix: {{load.rate: [8/s, burst], zip: {{dataset.tokens: [1, 2], vars.x: [a, b]}}}}\n"
+        )));
+    }
+}

@@ -1,0 +1,230 @@
+//! `baseline`: the earlier run that limits are relative to.
+
+use crate::block::Leaf;
+use crate::fault::{Mistake, Review};
+use crate::leaf::expect;
+use crate::near::{list, near};
+use crate::tree::{Data, Node, Span};
+use crate::{shape, template};
+use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
+use llmscen_core::check::{Check, Confidence, Subject};
+use llmscen_core::labels::Labels;
+use llmscen_core::metric::Metric;
+use llmscen_core::plan::{BaselineFile, Case};
+use llmscen_core::stats::share;
+use llmscen_core::stats::welch::Group;
+use std::path::{Path, PathBuf};
+
+/// The word for "there is none yet".
+const NONE: &str = "none";
+/// The copy of its baseline that a run folder keeps.
+pub(crate) const COPY: &str = "baseline.json";
+const MAKE: &str = "Make one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
+
+/// A baseline file, a run folder, or `none`.
+pub(crate) static BASELINE: Leaf = Leaf {
+    expected: "a baseline file, a run folder, or `none`",
+    sweepable: false,
+    schema: || {
+        let if_missing = serde_json::json!({ "enum": [ERROR, INCONCLUSIVE] });
+        let keys = serde_json::json!({ "path": { "type": "string" }, "if_missing": if_missing });
+        let block =
+            serde_json::json!({ "type": "object", "properties": keys, "required": ["path"], "additionalProperties": false });
+        serde_json::json!({ "anyOf": [{ "type": "string" }, block] })
+    },
+    check: |node, review| {
+        let keys = |node: &Node| node.entries().iter().all(|entry| ["path", "if_missing"].contains(&entry.key.as_str()));
+        let word = node.get("if_missing").map(|word| [ERROR, INCONCLUSIVE].iter().any(|own| word.text().as_deref() == Some(own)));
+        let block = node.get("path").is_some_and(|path| path.text().is_some()) && keys(node) && word != Some(false);
+        if node.text().is_none() && !block {
+            let example = "`baselines/chat.json`, or `{ path: baselines/chat.json, if_missing: inconclusive }`";
+            expect(node, "a baseline file, a run folder, or `none`", example, review);
+        }
+    },
+};
+
+/// What a missing file means: an error (unless said otherwise), or objectives that are inconclusive until there is one.
+const ERROR: &str = "error";
+const INCONCLUSIVE: &str = "inconclusive";
+
+/// What a scenario says of a baseline, once it is read.
+pub(crate) enum Ground {
+    /// Nothing.
+    Unsaid,
+    /// That there is none yet, or a stored plan's is gone: limits against it are not decided.
+    Missing,
+    /// One that cannot be used; it has been said why.
+    Broken,
+    /// This one.
+    There(Box<Baseline>, Span),
+}
+
+/// Writes the path as an absolute one, so that a plan stored elsewhere still finds it.
+pub(crate) fn settle(root: &mut Node, review: &mut Review) {
+    let Some(entry) = root.entry_at("baseline").cloned() else { return };
+    let may_miss = entry.value.get("if_missing").and_then(Node::text).is_some_and(|word| word == INCONCLUSIVE);
+    let node = entry.value.get("path").unwrap_or(&entry.value);
+    let Some(named) = node.text().filter(|named| named != NONE) else { return };
+    let found = review.sources.find(node.at.file, &named).map(|path| path.display().to_string());
+    if found.is_none() && may_miss {
+        let message = format!(
+            "baseline {named} not found; objectives relative to it will be inconclusive (create it with `llmscen baseline update RUN_DIR --to {named}`)"
+        );
+        review.warn(node.at, message);
+    }
+    let path = found.unwrap_or_else(|| if may_miss { NONE.to_owned() } else { named.into_owned() });
+    root.set("baseline", entry.key_at, Node::new(node.at, Data::Text(path)));
+}
+
+/// Reads the baseline of a scenario.
+pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<BaselineFile>) {
+    let Some(node) = root.get("baseline").filter(|node| node.text().is_some()) else { return (Ground::Unsaid, None) };
+    let named = node.text().unwrap_or_default().into_owned();
+    if named == NONE {
+        return (Ground::Missing, None);
+    }
+    let Some(path) = locate(node, &named, review) else {
+        if review.sources.stored {
+            review.warn(node.at, format!("the baseline {named} has gone: limits relative to it are not decided"));
+            return (Ground::Missing, Some(BaselineFile { path: named, text: None }));
+        }
+        let mistake = shape::no_file(node.at, &named, review).help(MAKE);
+        review.push(mistake);
+        return (Ground::Broken, None);
+    };
+    let Some(text) = text(node, &named, &path, review) else { return (Ground::Broken, None) };
+    match parse(&text) {
+        Ok(baseline) => (Ground::There(Box::new(baseline), node.at), Some(BaselineFile { path: named, text: Some(text) })),
+        Err(why) => {
+            let read = path.file_name().map_or_else(|| shown(&named), |name| name.to_string_lossy().into_owned());
+            let mistake = Mistake::new(node.at, format!("`{read}` is not a baseline"), why);
+            review.push(mistake.help(MAKE));
+            (Ground::Broken, None)
+        }
+    }
+}
+
+/// Where it is: a stored plan keeps to the copy beside it, any other to the file itself while that is there.
+fn locate(node: &Node, named: &str, review: &Review) -> Option<PathBuf> {
+    let copy = review.sources.beside(node.at.file, "manifest.json").and(review.sources.beside(node.at.file, COPY));
+    let own = || review.sources.find(node.at.file, named).filter(|path| path.exists());
+    if review.sources.stored { copy.or_else(own) } else { own().or(copy) }
+}
+
+fn text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<String> {
+    let results = path.file_name().is_some_and(|name| name == "results.json");
+    let folder = if results { path.parent().filter(|folder| folder.join("manifest.json").exists()) } else { Some(path) };
+    let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
+        let file = template::load(node.at, path, named, review)?;
+        return Some(review.sources.text(file).to_string());
+    };
+    let read = review.figures.map_or_else(|| Err("a run folder cannot be read here".to_owned()), |read| read(folder));
+    match read {
+        Ok(text) => Some(text),
+        Err(why) => {
+            review.push(Mistake::new(node.at, format!("`{}` gives no baseline", shown(named)), why).help(MAKE));
+            None
+        }
+    }
+}
+
+/// The last part of a path: whose absolute form nobody wrote.
+fn shown(named: &str) -> String {
+    Path::new(named).file_name().map_or_else(|| named.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn parse(text: &str) -> Result<Baseline, String> {
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
+    match value.get("schema").and_then(|schema| schema.as_str()) {
+        Some(BASELINE_SCHEMA | SINGLE_SCHEMA) => {
+            let baseline: Baseline = serde_json::from_value(value).map_err(|why| why.to_string())?;
+            baseline.flaw().map_or(Ok(baseline), Err)
+        }
+        Some(schema) if schema.starts_with("llmscen/results/") => {
+            Err("results without intervals; name their run folder, or write a baseline of it".to_owned())
+        }
+        Some(schema) => Err(format!("its schema is `{schema}`, not `{BASELINE_SCHEMA}`")),
+        None => Err("it has no `schema`".to_owned()),
+    }
+}
+
+/// Warns where the baseline was made from a plan that says other things about target, requests, data or load.
+pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
+    let Ground::There(baseline, at) = ground else { return };
+    if let Some(what) = baseline.other_plan(&crate::settings(resolved)) {
+        review.warn(*at, format!("the baseline was made from another plan: {what}"));
+    }
+}
+
+/// Whether this is a throughput of a baseline that was made when throughputs lasted until the last end.
+fn counts_drain(own: &BaselineCase, check: &Check) -> bool {
+    use Metric::{GoodputRate, ItemThroughput, OutputTps, OutputTpsPerGpu, RequestThroughput, SessionThroughput, TotalTps};
+    const THROUGHPUTS: [Metric; 7] =
+        [RequestThroughput, OutputTps, TotalTps, OutputTpsPerGpu, ItemThroughput, SessionThroughput, GoodputRate];
+    let of = |subject: &Subject| matches!(subject, Subject::Metric { metric, .. } if THROUGHPUTS.contains(metric));
+    of(&check.subject) && own.figure(Metric::ThroughputWindow.name()).is_none()
+}
+
+/// What a baseline says about a check in a case; `place` is where the limit stands. Files what is missing.
+pub(crate) fn known(baseline: &Baseline, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+    let same = |labels: &Labels| case.labels.0.len() == labels.0.len() && case.labels.covers(labels);
+    let labels = |own: &BaselineCase| Labels(own.labels.clone().into_iter().collect());
+    let Some(own) = baseline.cases.iter().find(|own| same(&labels(own))) else {
+        let cases = list(baseline.cases.iter().map(|own| own.id.as_str()), "and");
+        let mistake = Mistake::new(place, format!("the baseline has no case `{}`", case.id), "nothing to hold it against");
+        let help = format!("It has {cases}. Restrict the limit with `when`, or refresh it: `llmscen baseline update RUN_DIR`.");
+        review.push(mistake.help(help));
+        return None;
+    };
+    let name = check.figure_name();
+    let Some(figure) = own.figure(&name) else {
+        let message = format!("the baseline has no `{name}` in case `{}`", case.id);
+        let names = || own.metrics.iter().map(|(name, _)| name.as_str());
+        let label = near(&name, names()).map_or("does not exist there".to_owned(), |near| format!("it has `{near}`"));
+        let help = "A baseline holds what its run measured: every metric, and what the limits of its own plan are about. \
+                    Refresh it from a run of this scenario: `llmscen baseline update RUN_DIR`.";
+        review.push(Mistake::new(place, message, label).help(help));
+        return None;
+    };
+    if counts_drain(own, check) {
+        let message = format!("the baseline's `{name}` counts the drain, which throughputs leave out now");
+        review.warn(place, format!("{message}; refresh it: `llmscen baseline update RUN_DIR`"));
+    }
+    let Confidence::Level(level) = check.confidence else { return Some(figure.known(None)) };
+    let Some(index) = baseline.level(level) else {
+        let most = baseline.confidences.last().copied().unwrap_or(LEVELS[0]);
+        let mistake = Mistake::new(place, format!("the baseline has no bounds at confidence {level}"), "surer than it can be");
+        review.push(mistake.help(format!("It holds bounds up to {most}.")));
+        return None;
+    };
+    Some(spread(figure, check, level).unwrap_or_else(|| figure.known(Some(index))))
+}
+
+/// The figure by how it varied from run to run; None where the runs are too few for that, or a figure of 0 has no logarithm.
+fn spread(figure: &Figure, check: &Check, level: f64) -> Option<Known> {
+    let values: Vec<f64> = figure.runs.iter().copied().flatten().collect();
+    if values.len() < SPREAD {
+        return None;
+    }
+    let runs = values.len() as u32;
+    if matches!(check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. }) {
+        let group = Group::of(&values)?;
+        // As exact as the requests of one run can be, at the mean of all.
+        let n = figure.n as f64;
+        let (low, high) = (share::lower(group.mean * n, n, level), share::upper(group.mean * n, n, level));
+        let (low, high) = (Some(low.min(group.mean)), Some(high.max(group.mean)));
+        return Some(Known {
+            value: group.mean,
+            low,
+            high,
+            n: Some(figure.n),
+            spread: Some(Spread { runs, reach: group.reach(level)? }),
+        });
+    }
+    let logs: Vec<f64> = values.iter().filter(|value| **value > 0.0).map(|value| value.ln()).collect();
+    let group = Group::of(&logs).filter(|group| group.n == values.len())?;
+    let reach = group.reach(level)?;
+    let of = |log: f64| Some(log.exp());
+    let (value, low, high) = (group.mean.exp(), of(group.mean - reach), of(group.mean + reach));
+    Some(Known { value, low, high, n: Some(figure.n), spread: Some(Spread { runs, reach }) })
+}

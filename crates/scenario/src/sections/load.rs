@@ -1,0 +1,275 @@
+//! `load`: how hard a case pushes, and for how long.
+
+use crate::block::{Block, Default, Kind, field, planned};
+use crate::fault::{Mistake, Review};
+use crate::leaf::duration::{DURATION, SPAN, duration};
+use crate::leaf::rate::{ARRIVALS, RATE, Rate, arrivals, rate};
+use crate::leaf::times::{REQUESTS_LEAF, Times, WARMUP_LEAF, times, warmup};
+use crate::near::list;
+use crate::sections::{Draft, dataset, mix};
+use crate::tree::{Data, Entry, Node};
+use llmscen_core::load::{Arrival, Load, Shape, Warmup};
+use llmscen_core::plan::TraceFile;
+
+mod batches;
+mod stages;
+
+use batches::STATIC;
+use stages::STAGE;
+
+const MOST: i64 = 1_000_000;
+
+static TRACE: Block = Block {
+    doc: "Arrivals as a log has them: of the dataset, where it is a trace, or of a file of its own.",
+    short: None,
+    fields: &[
+        field("path", Kind::File, "The log; without it the arrivals are those of `dataset: { kind: trace }`.")
+            .example("data/log.jsonl"),
+        field("speed", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "How much faster than the log.").default("1").example("2"),
+        field("layout", dataset::LAYOUT, "With `path`: how its columns are named.")
+            .defaults(Default::With("path", "auto"))
+            .example("azure"),
+        field("start", Kind::Leaf(&DURATION), "With `path`: only what arrived so long after the first request, or later.")
+            .example("5m"),
+        field("end", Kind::Leaf(&SPAN), "With `path`: only what arrived before this.").example("10m"),
+    ],
+};
+
+/// The keys of `load`.
+pub(crate) static LOAD: Block = Block {
+    doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. Where the entries of `mix` have rates, none of the five.",
+    short: None,
+    fields: &[
+        field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.")
+            .example("16"),
+        field(
+            "rate",
+            Kind::Leaf(&RATE),
+            "Open loop: requests leave at this mean rate, whatever the server does. `burst`: all at time 0.",
+        )
+        .example("8/s"),
+        field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: how arrivals are spaced.")
+            .defaults(Default::WithIn("rate", "stages", "poisson"))
+            .example("{ gamma: 0.5 }"),
+        field(
+            "stages",
+            Kind::List(&Kind::Block(&STAGE)),
+            "A load that changes, stage by stage: all with a `rate` (open loop) or all with a `concurrency` (closed loop). Each is also reported as a case of its own, `ID/stage=1` the first; `requests` and `duration` may end it earlier.",
+        )
+        .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]"),
+        field("trace", Kind::Block(&TRACE), "Open loop: requests leave when those of a log did. `{}` takes the dataset's own.")
+            .example("{ speed: 2 }"),
+        field("static", Kind::Block(&STATIC), "Closed loop in lockstep: so many requests leave together, so many times.")
+            .example("{ batch: 16, rounds: 10 }"),
+        field("spread", Kind::Leaf(&SPAN), "With `concurrency`: users start one after another, evenly over this span.")
+            .example("10s"),
+        field("max_in_flight", Kind::Whole(1, MOST), "Open loop: an arrival over it is dropped, and counted.").example("256"),
+        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Measured requests, or `10x` the concurrency.").example("200"),
+        field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, in place of `requests`: measured conversations.")
+            .example("50"),
+        field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s"),
+        field("warmup", Kind::Leaf(&WARMUP_LEAF), "Sent first and not measured: requests, `1x` the concurrency, or a duration.")
+            .default("0")
+            .example("1x"),
+        field("graceful_stop", Kind::Leaf(&DURATION), "How long requests in flight may go on after the sending ended.")
+            .default("30s")
+            .example("10s"),
+        field(
+            "stop_when_saturated",
+            Kind::Bool,
+            "Open loop: send nothing more once requests in flight and TTFT both surely grow with time. The case says since when.",
+        )
+        .defaults(Default::With("rate", "false"))
+        .example("true"),
+        planned("cooldown"),
+    ],
+};
+
+/// The load of a case, and the file that its arrivals come from. Files what contradicts itself.
+pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Option<TraceFile>)> {
+    let (shape, fixed) = shape(draft, review)?;
+    let users = shape.users().filter(|_| shape.end().is_none());
+    let because = if shape.closed() { "stages have no single one" } else { "an open loop has none" };
+    let requests = if draft.entry("load.static").is_some() { None } else { counted(draft, review).map(|entry| &entry.value) };
+    for node in requests.into_iter().chain(draft.get("load.warmup")) {
+        if users.is_none() && matches!(times(node), Some(Times::Concurrency(_))) {
+            let mistake = Mistake::new(node.at, "a multiple of the concurrency, without a concurrency", because);
+            review.push(mistake.help("Write a number of requests, or a duration."));
+        }
+    }
+    misplaced(draft, &shape, review);
+    let trace = trace(draft, review);
+    let load = Load {
+        shape,
+        requests: fixed.or(requests.and_then(times).and_then(|times| times.of(users))),
+        duration: draft.get("load.duration").and_then(duration),
+        warmup: warmup(draft.get("load.warmup")?, users)?,
+        graceful_stop: draft.get("load.graceful_stop").and_then(duration)?,
+        max_in_flight: draft.count("load.max_in_flight").and_then(|n| u32::try_from(n).ok()),
+        stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
+        spread: draft.get("load.spread").and_then(duration).unwrap_or_default(),
+    };
+    ends(draft, &load, requests.is_some(), review);
+    stages::fits(draft, &load, review);
+    batches::fits(draft, &load, review);
+    Some((load, trace))
+}
+
+/// The number of requests; of conversations where the data has them, for then nobody knows how many requests they make.
+fn counted<'a>(draft: &Draft<'a>, review: &mut Review) -> Option<&'a Entry> {
+    let (requests, sessions) = (draft.entry("load.requests"), draft.entry("load.sessions"));
+    if !review.clean("dataset") {
+        return requests.or(sessions);
+    }
+    match (draft.turns(), requests, sessions) {
+        (Some(turns), Some(entry), _) => {
+            let mistake = Mistake::new(entry.key_at, "`requests` cannot end conversations", "say `sessions`");
+            let mistake = mistake.also(turns.key_at, "a session has several turns");
+            review.push(mistake.help("`sessions: 50` is fifty conversations, each with all its turns."));
+            Some(entry)
+        }
+        (None, _, Some(entry)) => {
+            let mistake = Mistake::new(entry.key_at, "`sessions` without turns", "say `requests`");
+            review.push(mistake.help("Sessions are conversations: they go with `dataset.turns`."));
+            requests.or(Some(entry))
+        }
+        (Some(_), None, sessions) => sessions,
+        (None, requests, None) => requests,
+    }
+}
+
+/// The shapes by their keys, and what each is.
+const SHAPES: [(&str, &str); 5] = [
+    ("concurrency", "closed loop here"),
+    ("rate", "open loop here"),
+    ("stages", "stages here"),
+    ("trace", "arrivals of a log here"),
+    ("static", "batches here"),
+];
+
+/// The shape, and the number of requests where it fixes that.
+fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
+    let given = SHAPES.iter().filter_map(|(key, label)| Some((draft.entry(&format!("load.{key}"))?, *label)));
+    let given: Vec<(&Entry, &str)> = given.collect();
+    if let Some(total) = mix::total_rate(draft.root) {
+        return mixed(draft, total, &given, review).map(|shape| (shape, None));
+    }
+    let Some(((last, label), others)) = given.split_last() else {
+        let names = list(SHAPES.iter().map(|(key, _)| *key), "or");
+        let mistake = Mistake::new(draft.place("load"), "no load shape", format!("needs {names}"));
+        let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open one, `trace: {}` one with the arrivals of a log; `stages` change over time, `static` sends in batches.";
+        review.push(mistake.help(help));
+        return None;
+    };
+    if !others.is_empty() {
+        let names = list(given.iter().map(|(entry, _)| entry.key.as_str()), "and");
+        let mistake = Mistake::new(last.key_at, format!("{names} are mutually exclusive"), *label);
+        let mistake = others.iter().fold(mistake, |mistake, (entry, label)| mistake.also(entry.key_at, *label));
+        let first = &given[0].0.key;
+        let help =
+            format!("Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.");
+        review.push(mistake.help(help));
+        return None;
+    }
+    let shape = match last.key.as_str() {
+        "concurrency" => Shape::Closed { users: u32::try_from(last.value.whole()?).ok()? },
+        "rate" => match rate(&last.value)? {
+            Rate::Burst => Shape::Burst,
+            Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.get("load.arrivals").and_then(arrivals)? },
+        },
+        "stages" => stages::decode(draft, last, review)?,
+        "static" => return batches::decode(draft).map(|(shape, requests)| (shape, Some(requests))),
+        _ => Shape::Replay { speed: draft.get("load.trace.speed").and_then(Node::number)? },
+    };
+    Some((shape, None))
+}
+
+/// The open loop of a mix whose entries have arrivals of their own, together so many a second. Files another shape.
+fn mixed(draft: &Draft<'_>, total: f64, given: &[(&Entry, &str)], review: &mut Review) -> Option<Shape> {
+    if let Some((entry, label)) = given.last() {
+        let mistake = Mistake::new(entry.key_at, "entries of `mix` have their own rates", *label);
+        let mistake = mistake.also(draft.place("mix"), "arrivals of their own here");
+        review.push(mistake.help(format!("Remove `{}` here, or give the entries a `weight` instead of a `rate`.", entry.key)));
+        return None;
+    }
+    Some(Shape::Open { rate: total, arrival: draft.get("load.arrivals").map_or(Some(Arrival::Poisson), arrivals)? })
+}
+
+/// The file of a replay that has one. Files a replay of nothing, and a window into what is not here.
+fn trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
+    let block = draft.entry("load.trace")?;
+    if let Some(path) = draft.file("load.trace.path", review) {
+        return Some(TraceFile { path, spec: dataset::log(draft, "load.trace", review) });
+    }
+    if let Some(mix) = draft.entry("mix") {
+        let mistake = Mistake::new(block.key_at, "a mix has no arrivals of its own", "needs a `path`");
+        let mistake = mistake.also(mix.key_at, "which entry's log would it be?");
+        review.push(mistake.help("`trace: { path: log.jsonl }` names the log whose arrivals all entries share."));
+        return None;
+    }
+    let kind = draft.entry("dataset.kind").filter(|kind| kind.value.text().as_deref() != Some("trace"));
+    if let Some(kind) = kind.filter(|_| !draft.swept("dataset.kind")) {
+        let mistake = Mistake::new(block.key_at, "a replay of no log", "needs a `path`");
+        let mistake = mistake.also(kind.value.at, "this data has no arrivals");
+        review.push(
+            mistake.help("`trace: { path: log.jsonl }` names the log; without a path it is that of `dataset: { kind: trace }`."),
+        );
+    }
+    for entry in ["layout", "start", "end"].iter().filter_map(|key| draft.entry(&format!("load.trace.{key}"))) {
+        let mistake = Mistake::new(entry.key_at, format!("`{}` goes with `path`", entry.key), "there is no file here");
+        review.push(mistake.help(format!("Without a path the log is the dataset's: write `dataset.trace.{}`.", entry.key)));
+    }
+    None
+}
+
+/// Files the keys that belong to another shape.
+fn misplaced(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
+    let (wrong, because): (&[&str], &str) = match shape {
+        _ if draft.swept("load.rate") => return,
+        Shape::Closed { .. } if draft.entry("load.static").is_none() => {
+            (&["arrivals", "max_in_flight"], "`concurrency` makes a closed loop: requests follow one another")
+        }
+        Shape::Closed { .. } | Shape::Static { .. } => {
+            (&["arrivals", "max_in_flight", "spread"], "In a static load requests leave when those before them are back")
+        }
+        Shape::Users { .. } => {
+            (&["arrivals", "max_in_flight", "spread"], "Stages of users are a closed loop, and a ramp spreads their starts")
+        }
+        Shape::Burst => (&["arrivals", "spread"], "`rate: burst` sends everything at time 0"),
+        Shape::Replay { .. } => (&["arrivals", "spread"], "A log has its own arrivals"),
+        Shape::Open { .. } | Shape::Rates { .. } => (&["spread"], "An open loop has no users who could start"),
+    };
+    let fills = matches!(shape, Shape::Open { .. } | Shape::Replay { .. });
+    if let Some(entry) = draft.written("load.stop_when_saturated").filter(|entry| entry.value.data == Data::Bool(true) && !fills)
+    {
+        let mistake = Mistake::new(entry.key_at, "`stop_when_saturated` goes with arrivals", "nothing arrives over time here");
+        review.push(mistake.help("It ends a `rate` or a `trace` that the server does not keep up with."));
+    }
+    for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
+        let with = if entry.key == "spread" { "concurrency" } else { "rate" };
+        let mistake = Mistake::new(entry.key_at, format!("`{}` goes with a {with}", entry.key), "has no meaning here");
+        review.push(mistake.help(format!("{because}.")));
+    }
+}
+
+fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
+    let burst = load.shape == Shape::Burst;
+    let replay = matches!(load.shape, Shape::Replay { .. });
+    let ends_itself = replay || load.shape.end().is_some() || draft.entry("load.static").is_some();
+    if !counted && !ends_itself && (load.duration.is_none() || burst) {
+        let count = if draft.turns().is_some() { "sessions" } else { "requests" };
+        let (message, label) = if burst {
+            (format!("a burst needs `{count}`"), "how many at once?".to_owned())
+        } else {
+            ("this load has no end".to_owned(), format!("needs `{count}` or `duration`"))
+        };
+        let help = format!("For example `{count}: 200`, `duration: 60s` (not for a burst), or both.");
+        review.push(Mistake::new(draft.place("load"), message, label).help(help));
+    }
+    if burst && matches!(load.warmup, Warmup::Span(_)) {
+        let at = draft.place("load.warmup");
+        review.push(
+            Mistake::new(at, "a burst has no warm-up span", "everything is due at time 0").help("Write a number of requests."),
+        );
+    }
+}

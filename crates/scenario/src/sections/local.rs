@@ -1,0 +1,237 @@
+//! `target.local`: a model in this process, and what makes no sense with one.
+
+use crate::block::{Block, Default, Field, Kind, field};
+use crate::fault::{Mistake, Review};
+use crate::sections::Draft;
+use crate::tree::{Data, Node, Span};
+use llmscen_core::api::Api;
+use llmscen_core::local::{Device, Dtype, Local};
+use llmscen_core::target::Place;
+
+mod model;
+
+pub(crate) use model::{found, model, tokenizer};
+
+const DEVICE: Kind = Kind::Choice(
+    &[
+        ("cpu", "The processor"),
+        ("cuda", "An NVIDIA GPU; a build with `--features cuda`"),
+        ("metal", "An Apple GPU; a build with `--features metal`"),
+    ],
+    &[],
+);
+
+const DTYPE: Kind = Kind::Choice(
+    &[
+        ("auto", "Those that the model's configuration names"),
+        ("f32", "32 bits"),
+        ("f16", "16 bits, as IEEE 754 has them"),
+        ("bf16", "16 bits with the exponent of 32"),
+    ],
+    &[],
+);
+
+/// The keys of `target.local`.
+pub(crate) static LOCAL: Block = Block {
+    doc: "How a model in this process runs.",
+    short: None,
+    fields: &[
+        field("device", DEVICE, "On what it runs.").default("cpu").example("cuda"),
+        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1"),
+        field("dtype", DTYPE, "The numbers that it computes in; those of a `.gguf` file are its own.").default("auto").example("f32"),
+        field("threads", Kind::Whole(1, 1024), "Threads of the processor; without it one for each core.").example("8"),
+        field(
+            "batch",
+            Kind::Whole(1, 65_536),
+            "Requests that are worked on together at the most, as one static batch to its end; without it 1, and of `load.static` its batch.",
+        )
+        .example("8"),
+    ],
+};
+
+/// The key of `target`.
+pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model in this process runs; only with `api: local`.")
+    .defaults(Default::Where("api", &["local"], "{}"))
+    .example("{ dtype: f32, batch: 4 }");
+
+/// The keys of `request.keep`.
+pub(crate) static KEEP: Block = Block {
+    doc: "What is kept of each request besides its row.",
+    short: None,
+    fields: &[field(
+        "logits",
+        Kind::Bool,
+        "The logits of every step, `logits/CASE/ROUND-SEQ.npy` in the run folder: float32, a row of the vocabulary's width for each token.",
+    )
+    .default("false")
+    .example("true")],
+};
+
+/// What speaks of a server, and what a resolved plan says where nobody did.
+const SERVERS: [(&str, &str); 15] = [
+    ("target.url", ""),
+    ("target.api_key", ""),
+    ("target.headers", ""),
+    ("target.request_id", ""),
+    ("target.timeouts.connect", "\"10s\""),
+    ("target.timeouts.read", "\"120s\""),
+    ("target.tls", "{\"insecure\":false}"),
+    ("target.http.version", "\"auto\""),
+    ("target.http.pool", "\"keep-alive\""),
+    ("target.http.compression", "\"none\""),
+    ("target.simulator", ""),
+    ("target.server", ""),
+    ("target.metrics", ""),
+    ("request.retry", ""),
+    ("request.extract", ""),
+];
+
+/// Whether a value, written as JSON, is this text.
+fn says(node: &Node, text: &str) -> bool {
+    node.json().to_string().as_str() == text
+}
+
+/// What is read of a request's body.
+const READ: [&str; 12] = [
+    "messages",
+    "prompt",
+    "max_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "ignore_eos",
+    "stream",
+];
+
+/// `api: local` brings its block, in place of a URL.
+pub(crate) fn settle(root: &mut Node) {
+    let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
+        return;
+    };
+    let at = Span { end: api.key_at.start, ..api.key_at };
+    if root.get("target.local").is_none() {
+        root.set("target.local", at, Node::new(at, Data::Map(Vec::new())));
+    }
+}
+
+/// Whether some case may be of a model in this process.
+pub(crate) fn meant(root: &Node) -> bool {
+    root.get("target.local").is_some()
+}
+
+/// Files what contradicts the protocol in `request` and `target`.
+pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
+    if draft.swept("target.api") {
+        return;
+    }
+    if api != Api::Local {
+        for path in ["target.local", "request.keep"] {
+            if let Some(entry) = draft.written(path) {
+                let mistake =
+                    Mistake::new(entry.key_at, format!("`{}` is for a model in this process", entry.key), "has no meaning here");
+                review.push(draft.also_api(mistake, "this is a server").help("Remove it, or write `api: local`."));
+            }
+        }
+        return;
+    }
+    for (path, default) in SERVERS {
+        if let Some(entry) = draft.written(path).filter(|entry| !says(&entry.value, default)) {
+            let mistake = Mistake::new(entry.key_at, format!("`{}` speaks of a server", entry.key), "there is none");
+            review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
+        }
+    }
+    if let Some(entry) = draft.written("request.stream").filter(|_| draft.flag("request.stream") == Some(false)) {
+        let mistake = Mistake::new(entry.key_at, "a model in this process tells of every token", "nothing is sent in one piece");
+        review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
+    }
+    for (key, _) in draft.get("request.extra").and_then(|node| node.json().as_object().cloned()).unwrap_or_default() {
+        if !READ.contains(&key.as_str()) {
+            let at = draft.place(&format!("request.extra.{key}"));
+            let mistake = Mistake::new(at, format!("a model in this process does not read `{key}`"), "would change nothing");
+            let mistake = draft.also_api(mistake, "a model in this process");
+            review.push(mistake.help(format!("Remove it. What it reads is {}.", READ.join(", "))));
+        }
+    }
+    if let Some(entry) = draft.entry("dataset.kind").filter(|entry| entry.value.text().as_deref() == Some("images")) {
+        let mistake = Mistake::new(entry.value.at, "a model in this process reads text alone", "has pictures in it");
+        review.push(draft.also_api(mistake, "a model in this process").help("Take a dataset of texts."));
+    }
+}
+
+/// How the model runs. Files what this build cannot do.
+pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
+    let at = draft.get("target.api")?.at;
+    if !cfg!(feature = "local") {
+        let mistake = Mistake::new(at, "this llmscen was built without models in process", "is not in this build");
+        review.push(mistake.help("Build it with `--features local`."));
+        return None;
+    }
+    let device = match draft.text("target.local.device")?.as_ref() {
+        "cuda" => Device::Cuda,
+        "metal" => Device::Metal,
+        _ => Device::Cpu,
+    };
+    let missing = match device {
+        Device::Cuda if !cfg!(feature = "cuda") => Some("cuda"),
+        Device::Metal if !cfg!(feature = "metal") => Some("metal"),
+        Device::Cpu | Device::Cuda | Device::Metal => None,
+    };
+    if let Some(feature) = missing {
+        let at = draft.get("target.local.device").map_or(at, |node| node.at);
+        let mistake = Mistake::new(at, format!("this llmscen was built without `{feature}`"), "is not in this build");
+        review.push(mistake.help(format!("Build it with `--features {feature}`, or take `device: cpu`.")));
+    }
+    machine(draft, device, review);
+    let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
+    Some(Place::Local(Local {
+        device,
+        index: small("target.local.index")?,
+        dtype: match draft.text("target.local.dtype")?.as_ref() {
+            "f32" => Dtype::F32,
+            "f16" => Dtype::F16,
+            "bf16" => Dtype::Bf16,
+            _ => Dtype::Auto,
+        },
+        threads: small("target.local.threads"),
+        batch: batch(draft, review),
+        logits: draft.flag("request.keep.logits").unwrap_or(false),
+    }))
+}
+
+/// Files a place among GPUs where there is none, and warns of more threads than cores.
+fn machine(draft: &Draft<'_>, device: Device, review: &mut Review) {
+    if let Some(entry) = draft.written("target.local.index").filter(|_| device == Device::Cpu)
+        && draft.count("target.local.index").is_some_and(|index| index > 0)
+    {
+        let mistake = Mistake::new(entry.key_at, "`index` says which of several GPUs", "the device is the processor");
+        review.push(mistake.help("Remove it, or name the device: `device: cuda`."));
+    }
+    let cores = std::thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64);
+    if let (Some(threads), Some(node)) = (draft.count("target.local.threads"), draft.get("target.local.threads"))
+        && threads > cores
+        && !review.sources.stored
+    {
+        review.warn(node.at, format!("{threads} threads share {cores} cores: they wait for each other, and steps are slower"));
+    }
+}
+
+/// Requests of a batch at the most: those of a static load are its own.
+fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
+    let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
+    let (own, load) = (small("target.local.batch"), small("load.static.batch"));
+    if let (Some(own), Some(load), Some(entry)) = (own, load, draft.entry("target.local.batch"))
+        && own != load
+    {
+        let mistake = Mistake::new(entry.value.at, "two sizes of a batch", format!("{own} here"));
+        let mistake = mistake.also(draft.place("load.static.batch"), format!("{load} here"));
+        review.push(mistake.help("A round of a static load is worked on as one batch; remove this one."));
+    }
+    load.or(own).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! `mix`: several kinds of requests under one load.
+
+use crate::block::{Block, Kind, field};
+use crate::fault::{Mistake, Review};
+use crate::fill;
+use crate::leaf::rate::{RATE, Rate, rate};
+use crate::leaf::word::NAME;
+use crate::near::{list, near};
+use crate::sections::scenario::SCENARIO;
+use crate::sections::{Draft, dataset, request};
+use crate::tree::{self, Data, Node};
+use llmscen_core::api::Api;
+use llmscen_core::mix::{Entry, Pull};
+use std::collections::BTreeSet;
+
+/// The keys of an entry of `mix`.
+pub(crate) static MIX: Block = Block {
+    doc: "Kinds of requests that share one load. By `weight` each request is drawn by the seed, and `load` is of any shape; by `rate` each entry has arrivals of its own, and `load` says the rest. In a limit, `group=NAME` counts the requests of one entry; where its data has groups, they are `NAME/GROUP`. An entry's requests are the same whatever the others do: each draws from a seed of its own, and `{{ seq }}` counts its own; entries that share data share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
+    short: None,
+    fields: &[
+        field("name", Kind::Leaf(&NAME), "Its name, which its requests bear as their `group`.").required().example("chat"),
+        field(
+            "weight",
+            Kind::Number(0.0, 1e9),
+            "Its share of the requests, over the sum of all weights. Without a rate it is 1.",
+        )
+        .example("3"),
+        field("rate", Kind::Leaf(&RATE), "Its own open loop; then every entry has one, and `load` no shape.").example("5/s"),
+        field("request", Kind::Over(&request::REQUEST), "Each key takes the place of that of `request`.")
+            .example("{ max_tokens: 64 }"),
+        field("dataset", Kind::Block(&dataset::DATASET), "Takes the place of `dataset` as a whole.")
+            .example("{ kind: prompt, text: Hi }"),
+    ],
+};
+
+fn items(root: &Node) -> &[Node] {
+    root.get("mix").map(Node::items).unwrap_or_default()
+}
+
+/// Whether an entry has arrivals of its own.
+fn by_rate(root: &Node) -> bool {
+    items(root).iter().any(|item| item.get("rate").is_some())
+}
+
+/// The arrivals per second of all entries together; None where entries have no arrivals of their own.
+pub(crate) fn total_rate(root: &Node) -> Option<f64> {
+    by_rate(root).then(|| items(root).iter().filter_map(per_second).sum())
+}
+
+fn per_second(item: &Node) -> Option<f64> {
+    match item.get("rate").and_then(rate)? {
+        Rate::PerSecond(rate) => Some(rate),
+        Rate::Burst => None,
+    }
+}
+
+/// Spells out what holds where it is left out: weights of 1, or arrivals by chance.
+pub(crate) fn settle(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
+    if by_rate(root) {
+        if root.get("load.arrivals").is_none() && !swept("load.arrivals") && root.get("load").is_some() {
+            let at = tree::Span { end: root.at.start, ..root.at };
+            root.set("load.arrivals", at, Node::new(at, Data::Text("poisson".to_owned())));
+        }
+        return;
+    }
+    for index in 0..items(root).len() {
+        let at = root.at;
+        let at = tree::Span { end: at.start, ..at };
+        if root.get(&format!("mix.{index}.weight")).is_none() {
+            root.set(&format!("mix.{index}.weight"), at, Node::new(at, Data::Int(1)));
+        }
+    }
+}
+
+/// The entries of a case. Files what contradicts itself; None where something is wrong, nothing where there is no mix.
+pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Entry>> {
+    let Some(own) = draft.entry("mix") else { return Some(Vec::new()) };
+    let items = own.value.items();
+    let before = review.count();
+    if items.is_empty() {
+        let mistake = Mistake::new(own.value.at, "a mix without entries", "is empty");
+        review.push(mistake.help("For example `mix: [{ name: chat, weight: 3 }, { name: summarise }]`, or leave `mix` out."));
+    }
+    twice(items, review);
+    pulls(items, review);
+    nobody(draft, review);
+    let entries: Vec<Option<Entry>> = items.iter().map(|item| entry(draft, item, review)).collect();
+    let entries: Option<Vec<Entry>> = entries.into_iter().collect();
+    (review.count() == before).then_some(entries).flatten().inspect(|entries| one_path(draft, entries, review))
+}
+
+fn twice(items: &[Node], review: &mut Review) {
+    let mut seen: Vec<(String, tree::Span)> = Vec::new();
+    for node in items.iter().filter_map(|item| item.get("name")) {
+        let name = node.text().unwrap_or_default().into_owned();
+        match seen.iter().find(|(other, _)| *other == name) {
+            Some((_, first)) => {
+                let mistake = Mistake::new(node.at, format!("two entries are called `{name}`"), "the second one");
+                review.push(mistake.also(*first, "the first one").help("Results are told by name: give each its own."));
+            }
+            None => seen.push((name, node.at)),
+        }
+    }
+}
+
+/// Files weights beside rates, rates that are none, and weights that leave nothing.
+fn pulls(items: &[Node], review: &mut Review) {
+    let rated = items.iter().find_map(|item| item.entry_at("rate"));
+    let weighed = |item: &'_ Node| item.entry_at("weight").map(|entry| entry.key_at);
+    let Some(rated) = rated else {
+        let weights = items.iter().filter_map(|item| item.get("weight"));
+        let at = weights.clone().next().map(|node| node.at);
+        if let Some(at) = at.filter(|_| weights.filter_map(Node::number).sum::<f64>() <= 0.0) {
+            let mistake = Mistake::new(at, "all weights are 0", "nothing would be sent");
+            review.push(mistake.help("At least one entry needs a weight above 0."));
+        }
+        return;
+    };
+    for item in items {
+        let odd =
+            weighed(item).or_else(|| item.get("rate").is_none().then_some(item.get("name").map_or(item.at, |name| name.at)));
+        if let Some(at) = odd {
+            let label = if weighed(item).is_some() { "a weight" } else { "no rate" };
+            let mistake = Mistake::new(at, "a mix is by weight or by rate", label).also(rated.key_at, "a rate here");
+            review.push(mistake.help("Give every entry a `rate`, or every one a `weight` and `load` the rate."));
+        } else if per_second(item).is_none()
+            && let Some(node) = item.get("rate")
+        {
+            let mistake = Mistake::new(node.at, "an entry has no burst", "needs a rate such as `5/s`");
+            review.push(mistake.help("`load: { rate: burst }` with weights sends all of a mix at once."));
+        }
+    }
+}
+
+/// Warns of data that no entry takes.
+fn nobody(draft: &Draft<'_>, review: &mut Review) {
+    let unused = || draft.written("dataset").filter(|_| items(draft.root).iter().all(|item| item.get("dataset").is_some()));
+    if let Some(entry) = unused() {
+        review.warn(entry.key_at, "every entry of `mix` has a `dataset` of its own: this one is not used");
+    }
+}
+
+/// Files axes of a matrix or a search that lead to an entry which is not there.
+pub(crate) fn axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
+    let items = items(root);
+    let names: Vec<String> = items.iter().filter_map(|item| Some(item.get("name")?.text()?.into_owned())).collect();
+    let names = || names.iter().map(String::as_str);
+    for path in axes {
+        let Some((name, _)) = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')) else { continue };
+        let index = name.parse().is_ok_and(|index: usize| index < items.len());
+        if index || names().any(|own| own == name) {
+            continue;
+        }
+        let label = near(name, names()).map_or("has no such entry".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let section = if root.get("search.vary").and_then(Node::text).as_deref() == Some(path) { "search" } else { "matrix" };
+        let at = root.entry_at(section).map_or(root.at, |entry| entry.key_at);
+        let mistake = Mistake::new(at, format!("`{path}` leads to no entry of `mix`"), label);
+        let exist =
+            if items.is_empty() { "There is no `mix`.".to_owned() } else { format!("Entries are {}.", list(names(), "and")) };
+        review.section = section.to_owned();
+        review.push(mistake.help(exist));
+    }
+}
+
+/// One entry, decoded in the place of what the scenario says for all.
+fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
+    let name = item.get("name")?.text()?.into_owned();
+    if item.get("dataset").or(draft.get("dataset.kind")).is_none() {
+        let mistake = Mistake::new(item.get("name")?.at, format!("`{name}` has no dataset"), "what does it ask?");
+        review.push(mistake.help("Give it a `dataset`, or the scenario one for all entries that have none."));
+        return None;
+    }
+    for (key, alike) in [("extract", "entries of a mix are read alike"), ("keep", "of all entries of a mix the same is kept")] {
+        if let Some(own) = item.entry_at(&format!("request.{key}")) {
+            let mistake = Mistake::new(own.key_at, alike, "cannot differ");
+            review.push(mistake.help(format!("Write `{key}` into the scenario's own `request`: it is for all entries.")));
+        }
+    }
+    let root = own(draft, item);
+    let line = Draft { root: &root, ..*draft };
+    let (dataset, request) = (dataset::decode(&line, review), request::decode(&line, review));
+    let pull = match per_second(item) {
+        Some(rate) => Pull::Rate(rate),
+        None => Pull::Weight(item.get("weight").and_then(Node::number)?),
+    };
+    Some(Entry { name, pull, request: request?, dataset: dataset? })
+}
+
+/// The scenario as if there were this entry alone.
+fn own(draft: &Draft<'_>, item: &Node) -> Node {
+    let mut root = draft.root.clone();
+    root.remove("mix");
+    if let Some(data) = item.entry_at("dataset") {
+        root.put("dataset", data.key_at, data.value.clone());
+    }
+    for entry in item.get("request").map(Node::entries).unwrap_or_default() {
+        root.set(&format!("request.{}", entry.key), entry.key_at, entry.value.clone());
+    }
+    let axes: &BTreeSet<String> = draft.axes;
+    fill::fill(&mut root, &SCENARIO, &|path| axes.contains(path));
+    root
+}
+
+/// Files entries of which only some are streamed, where the protocol says by the path whether a response is.
+fn one_path(draft: &Draft<'_>, entries: &[Entry], review: &mut Review) {
+    let apart = |api: &Api| api.path(true) != api.path(false);
+    let Some(api) = draft.api().filter(apart) else { return };
+    let mut streams = entries.iter().map(|entry| entry.request.stream);
+    let first = streams.next();
+    if streams.any(|stream| Some(stream) != first) {
+        let mistake = Mistake::new(draft.place("mix"), "entries of a mix share one path", "some are streamed, some are not");
+        review.push(mistake.help(format!("{api} says by its path whether it streams: set `stream` alike for all entries.")));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! `reference`: figures that limits are relative to, written in the scenario.
+
+use crate::block::Leaf;
+use crate::check::{parse_subject, parse_value};
+use crate::fault::{Mistake, Review};
+use crate::leaf::expect;
+use crate::near::{list, near};
+use crate::tree::{Data, Entry, Node, Span};
+use llmscen_core::baseline::Known;
+use llmscen_core::check::{Check, Confidence, Subject};
+use llmscen_core::labels::Labels;
+use llmscen_core::plan::Case;
+use llmscen_core::stats::normal::score;
+use std::collections::BTreeSet;
+
+const EXPECTED: &str = "a table such as `{ output_tps: { \"load.concurrency=1\": 420 } }`";
+/// The keys of a value that is not certain.
+const PARTS: [&str; 4] = ["value", "low", "high", "sd"];
+
+/// Metric → a value for all cases, or values by case.
+pub(crate) static REFERENCE: Leaf =
+    Leaf { expected: EXPECTED, sweepable: false, schema: || serde_json::json!({ "type": "object" }), check };
+
+/// A value with what is known of its uncertainty.
+struct Stated {
+    value: f64,
+    ends: Option<(f64, f64)>,
+    sd: Option<f64>,
+}
+
+fn check(node: &Node, review: &mut Review) {
+    if !matches!(node.data, Data::Map(_)) {
+        return expect(node, EXPECTED, "", review);
+    }
+    for entry in node.entries() {
+        match parse_subject(&entry.key) {
+            Ok(subject) => figures(&entry.value, &subject, review),
+            Err(error) => {
+                let mistake = Mistake::new(entry.key_at, error.message, error.label);
+                review.push(error.help.into_iter().fold(mistake, Mistake::help));
+            }
+        }
+    }
+}
+
+fn figures(node: &Node, subject: &Subject, review: &mut Review) {
+    if node.is_open() {
+        return;
+    }
+    if !by_case(node) {
+        stated(node, subject, review);
+        return;
+    }
+    for entry in node.entries() {
+        if labels(&entry.key).is_none() {
+            let mistake = Mistake::new(entry.key_at, format!("`{}` names no case", entry.key), "expected `path=value`");
+            review.push(mistake.help("A case is named by its matrix values: \"load.concurrency=16,request.max_tokens=128\"."));
+        }
+        stated(&entry.value, subject, review);
+    }
+}
+
+/// Whether values differ from case to case.
+fn by_case(node: &Node) -> bool {
+    matches!(node.data, Data::Map(_)) && node.entries().iter().all(|entry| !PARTS.contains(&entry.key.as_str()))
+}
+
+fn stated(node: &Node, subject: &Subject, review: &mut Review) -> Option<Stated> {
+    if !matches!(node.data, Data::Map(_)) {
+        return Some(Stated { value: number(node, subject, review)?, ends: None, sd: None });
+    }
+    if let Some(strange) = node.entries().iter().find(|entry| !PARTS.contains(&entry.key.as_str())) {
+        let label = near(&strange.key, PARTS).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+        let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
+        review.push(mistake.help("A value has `value`, and `low` and `high`, or `sd`."));
+        return None;
+    }
+    let mut part = |key: &str| node.get(key).map(|own| number(own, subject, review));
+    let (value, low, high, sd) = (part("value"), part("low"), part("high"), part("sd"));
+    let wrong = match (value, low, high, sd) {
+        (Some(Some(value)), Some(Some(low)), Some(Some(high)), None) if low <= value && value <= high => {
+            return Some(Stated { value, ends: Some((low, high)), sd: None });
+        }
+        (Some(Some(value)), None, None, sd) if sd.is_none_or(|sd| sd.is_some()) => {
+            return Some(Stated { value, ends: None, sd: sd.flatten() });
+        }
+        (Some(None), ..) | (_, Some(None), ..) | (_, _, Some(None), _) | (.., Some(None)) => return None,
+        (None, ..) => "`value` is missing",
+        (_, Some(_), Some(_), None) => "`value` must lie between `low` and `high`",
+        (_, Some(_), Some(_), Some(_)) => "either `low` and `high`, or `sd`",
+        _ => "`low` and `high` go together, and without `sd`",
+    };
+    review.push(
+        Mistake::new(node.at, "an uncertain reference is incomplete", wrong)
+            .help("For example { value: 420, low: 410, high: 430 }, or { value: 420, sd: 5 }."),
+    );
+    None
+}
+
+fn number(node: &Node, subject: &Subject, review: &mut Review) -> Option<f64> {
+    let text = match &node.data {
+        Data::Text(text) => text.clone(),
+        Data::Int(_) | Data::Float(_) => node.json().to_string(),
+        _ => {
+            let mistake = Mistake::new(node.at, "a reference is a number", format!("this is {}", node.noun()));
+            review.push(mistake.help(format!("With its unit, where it is a time or a share: {EXPECTED}.")));
+            return None;
+        }
+    };
+    match parse_value(&text, subject) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let at = review.sources.part(node, &text, error.range);
+            let mistake = Mistake::new(at, error.message, error.label);
+            review.push(error.help.into_iter().fold(mistake, Mistake::help));
+            None
+        }
+    }
+}
+
+/// The matrix values that a key such as `load.concurrency=16,request.max_tokens=128` names.
+fn labels(key: &str) -> Option<Labels> {
+    let nowhere = Span { file: 0, start: 0, end: 0 };
+    let pair = |pair: &str| {
+        let (path, value) = pair.split_once('=')?;
+        let value = Node::new(nowhere, Data::plain(value.trim())).scalar()?;
+        (!path.trim().is_empty()).then(|| (path.trim().to_owned(), value))
+    };
+    key.split(',').map(pair).collect::<Option<Vec<_>>>().map(Labels)
+}
+
+/// Files keys that name what the matrix does not sweep.
+pub(crate) fn axes(root: &Node, apart: &BTreeSet<String>, review: &mut Review) {
+    let tables = root.get("reference").map(Node::entries).unwrap_or_default().iter().filter(|entry| by_case(&entry.value));
+    for key in tables.flat_map(|table| table.value.entries()) {
+        for (path, _) in labels(&key.key).unwrap_or_default().0.iter().filter(|(path, _)| !apart.contains(path)) {
+            let label = near(path, apart.iter().map(String::as_str));
+            let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let swept = list(apart.iter().map(String::as_str), "and");
+            let mistake = Mistake::new(key.key_at, format!("`{path}` does not tell cases apart"), label);
+            review.push(mistake.help(format!("A reference names what the matrix sweeps; here that is {swept}.")));
+        }
+    }
+}
+
+/// What the reference says about a check in a case; `place` is where the limit stands. Files what is missing.
+pub(crate) fn known(root: &Node, check: &Check, case: &Case, place: Span, review: &mut Review) -> Option<Known> {
+    let table = root.get("reference")?;
+    let name = check.subject.to_string();
+    let same = |entry: &&Entry| parse_subject(&entry.key).is_ok_and(|own| own == check.subject);
+    let Some(entry) = table.entries().iter().find(same) else {
+        let names = || table.entries().iter().map(|entry| entry.key.as_str());
+        let label = near(&name, names()).map_or("does not exist there".to_owned(), |near| format!("it has `{near}`"));
+        let mistake = Mistake::new(place, format!("`reference` has no `{}`", check.figure_name()), label);
+        review.push(mistake.help(format!("It has {}.", list(names(), "and"))));
+        return None;
+    };
+    let node = if by_case(&entry.value) { of_case(entry, case, place, review)? } else { &entry.value };
+    let stated = stated(node, &check.subject, review)?;
+    let level = if let Confidence::Level(level) = check.confidence { Some(level) } else { None };
+    let (low, high) = match (stated.ends, stated.sd, level) {
+        (Some(ends), ..) => ends,
+        (None, Some(sd), Some(level)) => ((stated.value - score(level) * sd).max(0.0), stated.value + score(level) * sd),
+        _ => (stated.value, stated.value),
+    };
+    Some(Known { value: stated.value, low: Some(low), high: Some(high), n: None, spread: None })
+}
+
+/// The value that names most of a case's matrix values, and no other ones.
+fn of_case<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) -> Option<&'a Node> {
+    let rows = entry.value.entries().iter().filter_map(|row| Some((labels(&row.key)?, row)));
+    let mut fits: Vec<_> = rows.filter(|(labels, _)| case.labels.covers(labels)).collect();
+    fits.sort_by_key(|(labels, _)| std::cmp::Reverse(labels.0.len()));
+    match fits.as_slice() {
+        [] => {
+            let message = format!("`reference` says nothing of `{}` in case `{}`", entry.key, case.id);
+            let mistake = Mistake::new(entry.key_at, message, "has no value for it").also(place, "needed by this limit");
+            let pairs = case.labels.0.iter().map(|(path, value)| format!("{path}={value}")).collect::<Vec<_>>().join(",");
+            let help = if pairs.is_empty() {
+                "One number is a value for all cases.".to_owned()
+            } else {
+                format!("Add \"{pairs}\": ….")
+            };
+            review.push(mistake.help(help));
+            None
+        }
+        [(first, _), (second, other), ..] if first.0.len() == second.0.len() => {
+            let message = format!("two values of `{}` fit case `{}`", entry.key, case.id);
+            let label = "as well as another one";
+            review.push(Mistake::new(other.key_at, message, label).help("Name more of the case's matrix values."));
+            None
+        }
+        [(_, row), ..] => Some(&row.value),
+    }
+}

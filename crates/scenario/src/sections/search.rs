@@ -1,0 +1,235 @@
+//! `search`: one field is varied until the largest value is known at which the limits hold.
+
+use crate::block::{Block, Kind, field};
+use crate::fault::{Mistake, Review};
+use crate::leaf::duration::{DURATION, duration};
+use crate::leaf::rate::{RATE, Rate, rate};
+use crate::leaf::share::{SHARE, share};
+use crate::near::near;
+use crate::sections::rounds;
+use crate::sections::scenario::SCENARIO;
+use crate::shape;
+use crate::sweep::Setting;
+use crate::tree::{Data, Entry, Node, Span};
+use llmscen_core::check::{Check, Subject};
+use llmscen_core::metric::Metric;
+use llmscen_core::search::{Goal, SearchSpec};
+use std::collections::BTreeSet;
+
+const GOAL: Kind = Kind::Choice(
+    &[
+        ("slo", "The largest value at which every limit of `slo` holds"),
+        ("goodput", "The value at which most requests per second meet the limits of `goodput(…)`"),
+    ],
+    &[],
+);
+static BOUND: Kind = Kind::Number(f64::MIN_POSITIVE, f64::INFINITY);
+/// More values than this tell the precision apart from nothing that a server does.
+const MOST: f64 = 4000.0;
+
+/// The keys of `search`.
+pub(crate) static SEARCH: Block = Block {
+    doc: "Finds the largest value of one field at which every limit of `slo` holds. Each probe is a run of the scenario with that value; what `load` says is a whole probe, of a closed loop with at least two requests for each user and two before them that do not count, of a `rate` with as much time as at the field's own value and a quarter more before it that does not count.",
+    short: None,
+    fields: &[
+        field("vary", Kind::Text, "Path of the field that is varied; any number, a rate among them.")
+            .required()
+            .example("load.concurrency"),
+        field(
+            "range",
+            Kind::List(&BOUND),
+            "Least and greatest value; of a rate, per second. The search begins at the field's own value.",
+        )
+        .required()
+        .example("[1, 1024]"),
+        field("precision", Kind::Leaf(&SHARE), "How near to the truth the answer shall be.").default("5%").example("2%"),
+        field("confirm", Kind::Whole(0, 100), "Probes at the answer before it stands, the last one four times as long.")
+            .default("2")
+            .example("3"),
+        field("goal", GOAL, "What is looked for.").default("slo").example("goodput"),
+        field("drain", Kind::Leaf(&DURATION), "Rest of the server between two probes, once nothing is in flight.")
+            .default("5s")
+            .example("30s"),
+    ],
+};
+
+/// A search, and the values of its field, ascending.
+pub(crate) struct Varied {
+    /// The search.
+    pub spec: SearchSpec,
+    /// The values.
+    pub grid: Vec<f64>,
+    /// The values as settings of the field.
+    pub settings: Vec<Setting>,
+}
+
+/// The path that a search varies.
+pub(crate) fn path(root: &Node) -> Option<String> {
+    root.get("search.vary").and_then(Node::text).map(|path| path.into_owned())
+}
+
+/// The search of a checked scenario. Files what contradicts itself; `axes` are the paths of the matrix.
+pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) -> Option<Varied> {
+    let vary = root.entry_at("search.vary")?;
+    let path = vary.value.text()?.into_owned();
+    let kind = numeric(vary, &path, review)?;
+    swept(root, (vary, &path), axes, review);
+    let (low, high) = range(root.entry_at("search.range")?, review)?;
+    let unit = if is_rate(kind) { "/s" } else { "" };
+    let whole = match kind {
+        Kind::Whole(..) => true,
+        Kind::Number(..) => false,
+        _ => unit.is_empty() && [low, high].iter().all(|end| end.whole().is_some()),
+    };
+    let fits = [low, high].map(|end| fits((vary, end), (kind, unit), review));
+    let ends = low.number().zip(high.number()).filter(|_| fits.iter().all(|fits| *fits))?;
+    let precision = root.entry_at("search.precision")?;
+    let spec = SearchSpec {
+        start: start(root, &path).unwrap_or((ends.0 * ends.1).sqrt()).clamp(ends.0, ends.1),
+        vary: path,
+        low: ends.0,
+        high: ends.1,
+        whole,
+        precision: share(&precision.value)?,
+        confirm: root.get("search.confirm").and_then(Node::whole).and_then(|n| u32::try_from(n).ok())?,
+        goal: if root.get("search.goal")?.text()? == "goodput" { Goal::Goodput } else { Goal::Slo },
+        drain: root.get("search.drain").and_then(duration)?,
+    };
+    let spec = if whole { SearchSpec { start: spec.start.round(), ..spec } } else { spec };
+    if spec.precision <= 0.0 || spec.size() > MOST {
+        let mistake = Mistake::new(precision.value.at, "a precision too fine for this range", "too fine");
+        review.push(mistake.help("Take 1 % or more, or a narrower range."));
+        return None;
+    }
+    let grid = spec.grid();
+    let setting = |value: &f64| Setting {
+        path: spec.vary.clone(),
+        path_at: vary.value.at,
+        value: Node::new(vary.value.at, data(*value, whole, unit)),
+    };
+    let settings = grid.iter().map(setting).collect();
+    Some(Varied { spec, grid, settings })
+}
+
+fn is_rate(kind: &Kind) -> bool {
+    matches!(kind, Kind::Leaf(leaf) if std::ptr::eq(*leaf, &RATE))
+}
+
+fn data(value: f64, whole: bool, unit: &str) -> Data {
+    match (unit, whole) {
+        ("", true) => Data::Int(value as i64),
+        ("", false) => Data::Float(value),
+        (unit, _) => Data::Text(format!("{value}{unit}")),
+    }
+}
+
+/// The kind of the field, where it is one that holds a number.
+fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kind> {
+    let paths = || SCENARIO.scalar_paths().into_iter().filter(|(own, _)| !own.starts_with("search."));
+    let kind = SCENARIO.kind_at(path).filter(|_| !path.starts_with("search."));
+    let label = match kind {
+        Some(kind @ (Kind::Whole(..) | Kind::Number(..) | Kind::Json | Kind::Leaf(_))) if kind.is_scalar() => return Some(kind),
+        Some(_) => "is no number".to_owned(),
+        None => {
+            let known: Vec<String> = paths().map(|(own, _)| own).collect();
+            near(path, known.iter().map(String::as_str))
+                .map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"))
+        }
+    };
+    let mistake = Mistake::new(vary.value.at, format!("`{path}` is no field to search"), label);
+    review.push(mistake.help("Name the path of a number, such as `load.concurrency` or `load.rate`."));
+    None
+}
+
+fn swept(root: &Node, (vary, path): (&Entry, &str), axes: &BTreeSet<String>, review: &mut Review) {
+    if axes.contains(path) {
+        let mistake = Mistake::new(vary.value.at, format!("`{path}` is searched and swept"), "the matrix sets it too");
+        let mistake = root.entry_at("matrix").map_or(mistake.clone(), |matrix| mistake.also(matrix.key_at, "here"));
+        review.push(mistake.help("Remove it from one of the two; other paths may be swept, and each case is searched."));
+    }
+    if axes.iter().any(|axis| axis.starts_with("search."))
+        && let Some(matrix) = root.entry_at("matrix")
+    {
+        review.push(Mistake::new(matrix.key_at, "a search cannot be swept", "sets a key of `search`"));
+    }
+    if let Some(rounds) = root.entry_at("rounds").filter(|own| rounds::decode(&own.value).is_some_and(|own| own.count > 1)) {
+        let mistake = Mistake::new(rounds.value.at, "a search has no rounds", "it probes as often as it must");
+        review.push(mistake.help("Remove `rounds`; `confirm` says how often the answer is seen again."));
+    }
+}
+
+fn range<'a>(entry: &'a Entry, review: &mut Review) -> Option<(&'a Node, &'a Node)> {
+    match entry.value.items() {
+        [low, high] if low.number() < high.number() => Some((low, high)),
+        _ => {
+            let mistake =
+                Mistake::new(entry.value.at, "`range` must be two numbers, the smaller one first", "expected two numbers");
+            review.push(mistake.help("For example `range: [1, 1024]`."));
+            None
+        }
+    }
+}
+
+/// Whether the field takes an end of the range; files it where not.
+fn fits((vary, end): (&Entry, &Node), (kind, unit): (&'static Kind, &str), review: &mut Review) -> bool {
+    let value = match (unit, end.number()) {
+        ("", _) => end.clone(),
+        (unit, number) => Node::new(end.at, Data::Text(format!("{}{unit}", number.unwrap_or_default()))),
+    };
+    let key = vary.value.text().unwrap_or_default().rsplit('.').next().unwrap_or_default().to_owned();
+    let before = review.count();
+    shape::value(&Entry { key, key_at: vary.key_at, value }, kind, review);
+    review.count() == before
+}
+
+/// The field's own value.
+fn start(root: &Node, path: &str) -> Option<f64> {
+    let node = root.get(path)?;
+    match rate(node) {
+        Some(Rate::PerSecond(rate)) => Some(rate),
+        _ => node.number(),
+    }
+}
+
+/// Files a search that has nothing to look for: limits are missing at `place`.
+pub(crate) fn aimless(goal: Goal, place: Span, review: &mut Review) {
+    let (message, help) = match goal {
+        Goal::Slo => ("a search without limits", "`slo` says what must hold; for example `slo: [\"ttft.p95 < 500ms\"]`."),
+        Goal::Goodput => (
+            "a search for goodput without a `goodput(…)` limit",
+            "`slo` says what a good request is; for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
+        ),
+    };
+    review.push(Mistake::new(place, message, "nothing to look for").help(help));
+}
+
+/// Files another reason to end a probe early than the search's own, at `place`.
+pub(crate) fn early(place: Span, what: &str, review: &mut Review) {
+    let mistake = Mistake::new(place, what, "a search stops hopeless probes by itself");
+    review.push(mistake.help("Remove it: a probe ends as soon as no more requests could save it."));
+}
+
+/// Files limits of a search that are relative to another run, at `place`.
+pub(crate) fn relative(place: Span, review: &mut Review) {
+    let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
+    review.push(mistake.help("A search wants limits that are numbers, such as `ttft.p95 < 500ms`."));
+}
+
+/// Files a load that changes within a probe, at `place`.
+pub(crate) fn staged(place: Span, review: &mut Review) {
+    let mistake = Mistake::new(place, "a search over a load in stages", "each probe has one load");
+    review.push(mistake.help("Take a `concurrency` or a `rate`; the search itself goes through the loads."));
+}
+
+/// Whether a limit is easier to hold the more load there is: then no largest load is the edge of it.
+pub(crate) fn grows(check: &Check) -> bool {
+    use Metric::{OutputTps, OutputTpsPerGpu, RequestThroughput, TotalTps};
+    let total = |metric| matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu);
+    matches!(check.subject, Subject::Metric { metric, .. } if total(metric)) && !check.op.is_ceiling()
+}
+
+/// Files such a limit in `slo`, which is at `place`.
+pub(crate) fn upside_down(place: Span, expr: &str, review: &mut Review) {
+    let mistake = Mistake::new(place, format!("`{expr}` in a search for the largest load"), "throughput grows with the load");
+    review.push(mistake.help("Limit what gets worse under load, such as `ttft.p95`, `tpot.p95` or `error_rate`."));
+}

@@ -1,0 +1,267 @@
+//! `target.server`: a server that the run starts and stops.
+
+mod presets;
+mod words;
+
+use crate::block::{Block, Default, Kind, field};
+use crate::fault::{Mistake, Review};
+use crate::leaf::duration::{SPAN, duration};
+use crate::near::list;
+use crate::sections::Draft;
+use crate::tree::Node;
+use llmscen_core::plan::Case;
+use llmscen_core::server::{ManagedServer, Readiness};
+use llmscen_core::target::{ModelShare, Place, Secret};
+use llmscen_core::telemetry::Scrape;
+use llmscen_core::units::Nanos;
+use presets::{On, PRESETS, Preset};
+use std::collections::BTreeSet;
+pub(crate) use words::{ARGUMENT, COMMAND, command, settle};
+use words::{STYLE, argument};
+
+const PRESET: Kind = Kind::Choice(
+    &[
+        ("vllm", "`vllm serve`"),
+        ("lmdeploy", "`lmdeploy serve api_server`"),
+        ("sglang", "`python3 -m sglang.launch_server`"),
+        ("llama-server", "llama.cpp's `llama-server`"),
+        ("transformers", "`transformers serve`"),
+        ("ollama", "`ollama serve`"),
+        ("tgi", "`text-generation-launcher`"),
+    ],
+    &[],
+);
+
+static READY: Block = Block {
+    doc: "When the server is ready: one of `url` and `log`; a `preset` knows its own.",
+    short: None,
+    fields: &[
+        field("url", Kind::Text, "A GET of this URL is answered with a status of 200 to 299.")
+            .example("http://127.0.0.1:8000/health"),
+        field("log", Kind::Text, "Its log holds this text.").example("Application startup complete"),
+        field("timeout", Kind::Leaf(&SPAN), "How long it may take until then.").default("30m").example("5m"),
+        field("interval", Kind::Leaf(&SPAN), "How often the URL is asked; more often in the first moments.")
+            .default("1s")
+            .example("250ms"),
+    ],
+};
+
+static STOP: Block = Block {
+    doc: "How the server is stopped.",
+    short: None,
+    fields: &[field("grace", Kind::Leaf(&SPAN), "From SIGTERM to SIGKILL, for the server and all that it started.")
+        .default("10s")
+        .example("30s")],
+};
+
+/// The keys of `target.server`.
+pub(crate) static SERVER: Block = Block {
+    doc: "The server under test, started before its first request and stopped with the run, whatever ends it.",
+    short: None,
+    fields: &[
+        field("preset", PRESET, "A server that is known: its command, readiness and metrics page, for `target.model` on the host and port of `target.url`. What stands beside it goes before.")
+            .example("vllm"),
+        field("command", Kind::Leaf(&COMMAND), "The program and its arguments: a text, split as a shell does, or a list. No shell runs it.")
+            .example("\"vllm serve {{ target.model }} --port 8000\""),
+        field("args", Kind::Map(&Kind::Leaf(&ARGUMENT)), "Further arguments: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, a list several values. A matrix may vary each.")
+            .example("{ max_num_seqs: 64, enforce_eager: true }"),
+        field("args_style", STYLE, "How a name in `args` becomes a flag. A name that begins with a dash is used unchanged.")
+            .default("kebab")
+            .example("snake"),
+        field("env", Kind::Map(&Kind::Secret), "Environment variables over those of this process; never printed, never stored.")
+            .example("{ HF_TOKEN: \"${HF_TOKEN}\" }"),
+        field("cwd", Kind::File, "Its working folder; this process's where it is left out.").example("."),
+        field("ready", Kind::Block(&READY), "When it is ready.").defaults(Default::Empty).example("{ url: \"http://127.0.0.1:8000/health\" }"),
+        field("log", Kind::Text, "The file in the run folder that its output goes to; a second start writes `server-2.log`.")
+            .default("server.log")
+            .example("vllm.log"),
+        field("per_case", Kind::Bool, "Start it anew for every round of every case.").default("false").example("true"),
+        field("stop", Kind::Block(&STOP), "How it is stopped.").defaults(Default::Empty).example("{ grace: 30s }"),
+    ],
+};
+
+const AT: &str = "target.server";
+
+/// The server that the run starts, and the metrics page that its preset knows. None where there is none, or it is wrong.
+pub(crate) fn decode(
+    draft: &Draft<'_>,
+    (place, models): (Option<&Place>, Option<&[ModelShare]>),
+    review: &mut Review,
+) -> (Option<ManagedServer>, Option<Scrape>) {
+    let Some(entry) = draft.entry(AT).filter(|entry| !entry.value.is_null()) else { return (None, None) };
+    let url = match place {
+        Some(Place::Url(url)) => url,
+        None => return (None, None),
+        Some(Place::Simulator { .. } | Place::Local(_)) => {
+            let mistake = Mistake::new(entry.key_at, "`server` beside a target that needs none", "would serve nobody");
+            let mistake = mistake.also(draft.place("target.url"), "this target is a part of llmscen");
+            review.push(mistake.help("Remove it, or write the URL at which it serves: `url: http://127.0.0.1:8000/…`."));
+            return (None, None);
+        }
+    };
+    let preset = draft.text("target.server.preset").and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
+    let (root, host, port) = parts(url);
+    let model = models.and_then(<[ModelShare]>::first).map_or("", |share| share.name.as_str());
+    let on = On { model, host, port };
+    let metrics = preset.and_then(|preset| preset.metrics).map(|path| Scrape {
+        url: format!("{root}{path}"),
+        interval: Nanos::from_millis(1000),
+        headers: Vec::new(),
+    });
+    let (command, ready) = (words(draft, (preset, &on), review), readiness(draft, (preset, root), review));
+    let (env, cwd, log) = (env(draft, (preset, &on), review), draft.file("target.server.cwd", review), log(draft, review));
+    let server = || {
+        Some(ManagedServer {
+            command: command?,
+            env,
+            cwd,
+            ready: ready?,
+            timeout: draft.get("target.server.ready.timeout").and_then(duration)?,
+            interval: draft.get("target.server.ready.interval").and_then(duration)?,
+            log: log?,
+            per_case: draft.flag("target.server.per_case")?,
+            grace: draft.get("target.server.stop.grace").and_then(duration)?,
+        })
+    };
+    (server(), metrics)
+}
+
+/// `http://HOST:PORT`, the host without brackets, and the port, of a URL that is one.
+fn parts(url: &str) -> (String, &str, &str) {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = authority.rsplit('@').next().unwrap_or_default();
+    let usual = if scheme == "https" { "443" } else { "80" };
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (authority, usual),
+    };
+    (format!("{scheme}://{authority}"), host.trim_matches(['[', ']']), port)
+}
+
+fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &mut Review) -> Option<Vec<String>> {
+    let own = match (draft.get("target.server.command"), preset) {
+        (Some(node), _) => command(node)?,
+        (None, Some(preset)) => preset.command(on),
+        (None, None) => {
+            let mistake = Mistake::new(draft.place(AT), "`server` needs `command`, or a `preset`", "what is to be started?");
+            let known = list(PRESETS.iter().map(|preset| preset.name), "and");
+            review.push(
+                mistake
+                    .help(format!("For example `command: vllm serve {{{{ target.model }}}} --port 8000`. Presets are {known}.")),
+            );
+            return None;
+        }
+    };
+    let args = draft.get("target.server.args").map(Node::entries).unwrap_or_default();
+    for entry in args.iter().filter(|entry| entry.key.trim_matches('-').is_empty() || entry.key.contains(char::is_whitespace)) {
+        let mistake = Mistake::new(entry.key_at, "this is not the name of an argument", "has no letter, or a space");
+        review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; what stands at no flag belongs into `command`."));
+    }
+    let style = draft.text("target.server.args_style")?;
+    let all: Vec<String> = own.into_iter().chain(args.iter().flat_map(|entry| argument(entry, &style))).collect();
+    if all.iter().any(|word| word.contains('\0')) {
+        review.push(Mistake::new(draft.place(AT), "the command holds a zero byte", "no program takes that"));
+    }
+    Some(all)
+}
+
+fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), review: &mut Review) -> Option<Readiness> {
+    let (url, log) = (draft.entry("target.server.ready.url"), draft.entry("target.server.ready.log"));
+    match (url, log, preset) {
+        (Some(url), Some(log), _) => {
+            let mistake = Mistake::new(log.key_at, "`ready` has both `url` and `log`", "which of them?");
+            review.push(
+                mistake.also(url.key_at, "or this").help("Keep the one that is true later: the server is measured from then on."),
+            );
+            None
+        }
+        (Some(entry), None, _) => {
+            let url = entry.value.text()?;
+            let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+            if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':'])) || url.contains(char::is_whitespace) {
+                let mistake = Mistake::new(entry.value.at, "this is not a URL", "expected `http://…` or `https://…`");
+                review.push(mistake.help(format!("For example {root}/health.")));
+                return None;
+            }
+            Some(Readiness::Url(url.into_owned()))
+        }
+        (None, Some(entry), _) => {
+            let text = entry.value.text()?;
+            if text.is_empty() || text.contains('\n') {
+                review.push(Mistake::new(
+                    entry.value.at,
+                    "`log` must be some text of one line",
+                    "would be found at once, or never",
+                ));
+                return None;
+            }
+            Some(Readiness::Log(text.into_owned()))
+        }
+        (None, None, Some(preset)) => Some(Readiness::Url(format!("{root}{}", preset.ready))),
+        (None, None, None) => {
+            let mistake = Mistake::new(draft.place(AT), "`server` needs `ready`", "when may the first request be sent?");
+            let help = format!(
+                "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` knows its own."
+            );
+            review.push(mistake.help(help));
+            None
+        }
+    }
+}
+
+/// What the preset needs, and what is written, which goes before.
+fn env(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &mut Review) -> Vec<(String, Secret)> {
+    let entries = draft.get("target.server.env").map(Node::entries).unwrap_or_default();
+    for entry in entries {
+        if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
+            let mistake = Mistake::new(
+                entry.key_at,
+                format!("`{}` is not the name of an environment variable", entry.key),
+                "has no name, or `=` in it",
+            );
+            review.push(mistake.help("For example `env: { HF_TOKEN: \"${HF_TOKEN}\" }`."));
+        }
+        if entry.value.text().is_some_and(|value| value.contains('\0')) {
+            review.push(Mistake::new(entry.value.at, "this value holds a zero byte", "no program takes that"));
+        }
+    }
+    let own = entries.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.text()?.into_owned())));
+    let preset = preset.map(|preset| preset.env(on)).unwrap_or_default();
+    let preset = preset.into_iter().filter(|(name, _)| entries.iter().all(|entry| entry.key != *name));
+    preset.chain(own).map(|(name, value)| (name, Secret::new(value))).collect()
+}
+
+fn log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
+    let entry = draft.entry("target.server.log")?;
+    let name = entry.value.text()?.into_owned();
+    if name.contains(['/', '\\', '\0']) || !name.ends_with(".log") || name.len() == 4 {
+        let mistake =
+            Mistake::new(entry.value.at, "`log` must be the name of a file that ends with `.log`", "is none in the run folder");
+        review.push(mistake.help("For example `log: server.log`; it lies in the run folder, beside the report."));
+        return None;
+    }
+    Some(name)
+}
+
+/// Files a server that is another one from case to case and yet is not started anew for each.
+pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
+    let servers: Vec<&ManagedServer> = cases.iter().filter_map(|case| case.target.server.as_ref()).collect();
+    let Some(first) = servers.first() else { return };
+    if servers.iter().all(|server| server == first) || servers.iter().all(|server| server.per_case) {
+        return;
+    }
+    let own = |prefix: &str| axes.iter().find(|path| path.starts_with(prefix));
+    let path = own("target.server.").or_else(|| own("target.")).or_else(|| axes.first());
+    let server = root.entry_at(AT).map_or(root.at, |entry| entry.key_at);
+    let axis = path.and_then(|path| root.get("matrix")?.entry(path)).map_or(server, |entry| entry.key_at);
+    let what = path.map_or("the matrix", String::as_str);
+    let mistake =
+        Mistake::new(axis, format!("`{what}` varies the server, which is started once"), "asks for another server in each case");
+    review.push(
+        mistake.also(server, "this one").help("Write `per_case: true` there: it is started anew for every round of every case."),
+    );
+}
+
+#[cfg(test)]
+mod tests;

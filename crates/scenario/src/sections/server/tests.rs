@@ -1,0 +1,116 @@
+use super::*;
+use crate::{Input, load};
+use llmscen_core::plan::Plan;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn plan(target: &str, more: &str) -> Plan {
+    let text = format!(
+        "version: 1\nname: t\ntarget: {{ {target} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n{more}"
+    );
+    let env = BTreeMap::from([("TOK".to_owned(), "t0ken".to_owned())]);
+    let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] };
+    load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+}
+
+fn server(plan: &Plan, case: usize) -> &ManagedServer {
+    plan.cases[case].target.server.as_ref().unwrap()
+}
+
+const URL: &str = "url: \"http://127.0.0.1:8000/v1/chat/completions\", model: m";
+
+#[test]
+fn a_command_may_refer_to_the_target_and_has_its_defaults() {
+    let plan = plan(
+        &format!(
+            "{URL}, server: {{ command: \"serve {{{{ target.model }}}} --at {{{{ target.url }}}}\", ready: {{ log: up }} }}"
+        ),
+        "",
+    );
+    let own = server(&plan, 0);
+    assert_eq!(own.command, ["serve", "m", "--at", "http://127.0.0.1:8000/v1/chat/completions"]);
+    assert_eq!((&own.ready, own.log.as_str(), own.per_case), (&Readiness::Log("up".into()), "server.log", false));
+    assert_eq!((own.timeout.secs(), own.interval.secs(), own.grace.secs()), (1800.0, 1.0, 10.0));
+    assert_eq!(plan.cases[0].target.metrics, None);
+}
+
+#[test]
+fn a_preset_fills_in_what_is_not_written() {
+    let plan = plan(&format!("{URL}, server: {{ preset: vllm, args: {{ dtype: half }} }}"), "");
+    let own = server(&plan, 0);
+    assert_eq!(own.command.join(" "), "vllm serve m --host 127.0.0.1 --port 8000 --dtype half");
+    assert_eq!(own.ready, Readiness::Url("http://127.0.0.1:8000/health".into()));
+    assert_eq!(plan.cases[0].target.metrics.as_ref().unwrap().url, "http://127.0.0.1:8000/metrics");
+    let other = self::plan(
+        &format!(
+            "{URL}, server: {{ preset: ollama, command: [o, 1], ready: {{ url: \"http://h/x\" }}, env: {{ OLLAMA_HOST: \"h:1\", A: b }} }}"
+        ),
+        "",
+    );
+    let own = server(&other, 0);
+    assert_eq!((own.command.join(" ").as_str(), &own.ready), ("o 1", &Readiness::Url("http://h/x".into())));
+    let env: Vec<(&str, &str)> = own.env.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    assert_eq!(env, [("OLLAMA_HOST", "h:1"), ("A", "b")]);
+}
+
+#[test]
+fn a_matrix_varies_arguments_that_are_not_written() {
+    let matrix = "matrix: { target.server.args.max_num_seqs: [64, 128] }\n";
+    let plan = plan(&format!("{URL}, server: {{ command: s, ready: {{ log: up }}, per_case: true }}"), matrix);
+    assert_eq!(
+        [server(&plan, 0).command.join(" "), server(&plan, 1).command.join(" ")],
+        ["s --max-num-seqs 64", "s --max-num-seqs 128"]
+    );
+    assert_eq!(plan.cases[1].id, "max_num_seqs=128");
+}
+
+#[test]
+fn values_of_the_environment_stay_out_of_the_stored_plan() {
+    let plan = plan(
+        &format!(
+            "{URL}, server: {{ command: s, ready: {{ log: up }}, env: {{ HF_TOKEN: \"${{TOK}}\", MY_KEY: secret7, LEVEL: info }} }}"
+        ),
+        "",
+    );
+    assert_eq!(server(&plan, 0).env[0].1.expose(), "t0ken");
+    assert!(!plan.resolved.contains("t0ken") && !plan.resolved.contains("secret7"), "{}", plan.resolved);
+    assert!(plan.resolved.contains("HF_TOKEN: ${TOK}") && plan.resolved.contains("LEVEL: info"), "{}", plan.resolved);
+}
+
+#[test]
+fn numbers_are_the_text_that_they_are_written_as() {
+    let server = "server: { command: [s, 1e3, 7], ready: { log: up }, args: { share: 0.90, n: 4, on: true }, env: { OMP_NUM_THREADS: 2, RATE: 0.50, ON: True } }";
+    let text = format!(
+        "version: 1\nname: t\ntarget: {{ {URL}, {server} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
+    );
+    let set =
+        [("target.server.env.OTHER".to_owned(), "012".to_owned()), ("target.server.args.hex".to_owned(), "0x10".to_owned())];
+    let none = BTreeMap::new();
+    let plan = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &none, set: &set }).unwrap().plan;
+    let own = self::server(&plan, 0);
+    assert_eq!(own.command.join(" "), "s 1e3 7 --share 0.90 -n 4 --on --hex 0x10");
+    let env: Vec<String> = own.env.iter().map(|(name, value)| format!("{name}={}", value.expose())).collect();
+    assert_eq!(env, ["OMP_NUM_THREADS=2", "RATE=0.50", "ON=True", "OTHER=012"]);
+    let again = load(&Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &none, set: &[] }).unwrap().plan;
+    assert_eq!(again, plan);
+}
+
+#[test]
+fn swept_numbers_are_the_text_that_they_are_written_as() {
+    let matrix = "matrix: { target.server.args.share: [0.80, 0.90, '0.950'], exclude: [{ target.server.args.share: 0.8 }] }\n";
+    let target = format!("{URL}, server: {{ command: s, ready: {{ log: up }}, per_case: true, args_style: snake }}");
+    let plan = plan(&target, matrix);
+    let seen: Vec<_> =
+        (0..plan.cases.len()).map(|case| (server(&plan, case).command.join(" "), plan.cases[case].id.as_str())).collect();
+    assert_eq!(seen, [("s --share 0.90".to_owned(), "share=0.90"), ("s --share 0.950".to_owned(), "share=0.950")]);
+    let none = BTreeMap::new();
+    let again = load(&Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &none, set: &[] }).unwrap().plan;
+    assert_eq!(again, plan);
+}
+
+#[test]
+fn host_and_port_are_those_of_the_url() {
+    assert_eq!(parts("http://h:80/v1"), ("http://h:80".into(), "h", "80"));
+    assert_eq!(parts("https://u:p@[::1]/x:y@z"), ("https://[::1]".into(), "::1", "443"));
+    assert_eq!(parts("http://[::1]:9?x"), ("http://[::1]:9".into(), "::1", "9"));
+}

@@ -1,0 +1,247 @@
+//! `slo`: the limits that the run is judged by.
+
+mod possible;
+mod relative;
+mod sampled;
+
+use crate::block::{Block, Kind, Leaf, field};
+use crate::check;
+use crate::fault::{Mistake, Review};
+use crate::leaf::expect;
+use crate::leaf::word::{CONFIDENCE, confidence};
+use crate::near::{list, near};
+use crate::sections::reference;
+use crate::tree::Node;
+use llmscen_core::baseline::Relative;
+use llmscen_core::check::{Abort, Check, NoData, Of, Subject};
+use llmscen_core::labels::{Labels, Scalar};
+use llmscen_core::metric::Per;
+use llmscen_core::plan::{Case, STAGE};
+use possible::possible;
+pub(crate) use relative::Grounds;
+use std::collections::BTreeSet;
+
+const OF: Kind =
+    Kind::Choice(&[("ok", "Requests that succeeded"), ("scheduled", "All of them; a failed one counts as infinitely slow")], &[]);
+
+const NO_DATA: Kind = Kind::Choice(
+    &[("fail", "The limit is broken"), ("inconclusive", "Nothing can be said"), ("pass", "The limit holds; the report says so")],
+    &[],
+);
+
+static ABORT: Block = Block {
+    doc: "Gives the case up, as failed, once the limit is lost: by a test that may look after every request. For quantiles and `max`, `goodput(…)` and `error_rate`.",
+    short: None,
+    fields: &[
+        field("min_samples", Kind::Whole(1, 1_000_000_000), "Requests that the limit is judged by at the least before.")
+            .default("100")
+            .example("200"),
+        field(
+            "alpha",
+            Kind::Number(1e-9, 0.5),
+            "The chance at the most that a case is given up though its limit holds. The rounds of a case share it.",
+        )
+        .default("0.01")
+        .example("0.001"),
+    ],
+};
+
+static EXPR: Leaf = Leaf { expected: "a limit such as `ttft.p95 < 500ms`", sweepable: false, schema, check: check_expr };
+
+/// The keys of an entry of `slo`.
+pub(crate) static SLO: Block = Block {
+    doc: "A limit. A plain text is short for `{ expr: … }`.",
+    short: Some("expr"),
+    fields: &[
+        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`. The right side may be `1.10 * baseline` or `0.95 * reference`.")
+            .required_unless("preset")
+            .example("ttft.p95 < 500ms"),
+        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the case as a whole; without it a limit is about the case and each of its stages.").example("{ load.concurrency: 64 }"),
+        field("confidence", Kind::Leaf(&CONFIDENCE), "How sure a ruling must be; `point` compares the point estimate.")
+            .default("0.95")
+            .example("0.99"),
+        field("of", OF, "Which requests a quantile is taken over.").default("ok").example("scheduled"),
+        field("no_data", NO_DATA, "What no data means.").default("fail").example("inconclusive"),
+        field("abort", Kind::Block(&ABORT), "Give the case up once this limit is lost.").example("{ min_samples: 200 }"),
+        field("preset", Kind::Text, "Named limits in place of `expr`: `mlperf/…`, `reading/silent`, `reading/listening`, `reading/visual`, or one of `presets`. The other keys go for each of them.")
+            .example("mlperf/llama2-70b-interactive"),
+        field("words_per_minute", Kind::Number(1.0, 10_000.0), "With a reading speed: how fast the reader is, in place of the preset's 250, 450 or 700.")
+            .example("300"),
+        field("tokens_per_word", Kind::Number(0.1, 100.0), "With a reading speed: tokens that a word takes, 1.5 unless told.").example("1.3"),
+    ],
+};
+
+/// A limit and the places of its parts.
+pub(crate) struct Limit<'a> {
+    check: Check,
+    node: &'a Node,
+}
+
+/// The limits of a checked scenario, conditions resolved.
+pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
+    let items = root.get("slo").map(Node::items).unwrap_or_default();
+    let stage = root.get("load.stages").map(|_| STAGE.to_owned());
+    let apart: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
+    items.iter().filter_map(|node| limit(node, &apart, review)).collect()
+}
+
+fn limit<'a>(node: &'a Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
+    let expr = node.get("expr")?.text()?.into_owned();
+    let assertion = check::parse(&expr).ok()?;
+    let check = Check {
+        expr,
+        subject: assertion.subject,
+        op: assertion.op,
+        limit: assertion.limit,
+        relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
+        confidence: node.get("confidence").and_then(confidence)?,
+        when: condition(node, apart, review)?,
+        of: if node.get("of")?.text()? == "scheduled" { Of::Scheduled } else { Of::Ok },
+        no_data: match node.get("no_data")?.text()?.as_ref() {
+            "inconclusive" => NoData::Inconclusive,
+            "pass" => NoData::Pass,
+            _ => NoData::Fail,
+        },
+        abort: node.get("abort").and_then(abort),
+    };
+    if check.relative.is_none() {
+        lost_early(node, &check, review);
+    }
+    whole(node, &check, review);
+    let limit = Limit { check, node };
+    relative::sound(&limit, review);
+    Some(limit)
+}
+
+fn abort(node: &Node) -> Option<Abort> {
+    let min_samples = u64::try_from(node.get("min_samples")?.whole()?).ok()?;
+    Some(Abort { min_samples, alpha: node.get("alpha")?.number()? })
+}
+
+/// Files an `abort` on a limit that is never lost before the end.
+fn lost_early(node: &Node, check: &Check, review: &mut Review) {
+    let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && check.allowed().is_none()) else { return };
+    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Per::Gap);
+    let (label, help) = if gaps {
+        ("the gaps of a request are alike", "Write a limit on `tpot`, or on requests: goodput(itl < 50ms) >= 99%.")
+    } else {
+        ("no share of requests decides it", "It goes with quantiles, `max`, `goodput(…)` and `error_rate`.")
+    };
+    let mistake = Mistake::new(entry.key_at, "this limit cannot be lost before the end", label);
+    let mistake = match node.entry_at("expr") {
+        Some(expr) => mistake.also(expr.value.at, "this one"),
+        None => mistake,
+    };
+    review.push(mistake.help(help));
+}
+
+/// Files an `abort` on a limit that is about one stage: only what the whole case is judged by is watched.
+fn whole(node: &Node, check: &Check, review: &mut Review) {
+    let one = check.when.get(STAGE).is_some_and(|stage| *stage != Scalar::Text("all".into()));
+    let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && one) else { return };
+    let mistake = Mistake::new(entry.key_at, "`abort` does not watch one stage alone", "gives up whole cases");
+    let mistake = match node.entry_at("when") {
+        Some(when) => mistake.also(when.value.at, "one stage"),
+        None => mistake,
+    };
+    review.push(mistake.help("Leave `abort` out, or write `load.stage: all` for the case as a whole."));
+}
+
+fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
+    let entries = node.get("when").map(Node::entries).unwrap_or_default();
+    let mut labels = Vec::new();
+    for entry in entries {
+        let Some(value) = entry.value.scalar() else {
+            review.key.clone_from(&entry.key);
+            expect(&entry.value, "one value of the matrix", "", review);
+            return None;
+        };
+        if !apart.contains(&entry.key) {
+            let label = near(&entry.key, apart.iter().map(String::as_str));
+            let label = label.map_or("is not swept".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let swept = list(apart.iter().map(String::as_str), "and");
+            let mistake = Mistake::new(entry.key_at, format!("`{}` does not tell cases apart", entry.key), label);
+            review.push(mistake.help(format!("`when` names what the matrix sweeps, and stages; here that is {swept}.")));
+            return None;
+        }
+        labels.push((entry.key.clone(), value));
+    }
+    Some(Labels(labels))
+}
+
+/// Gives every case the limits that are about it. Files limits that no case can meet or produce.
+pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds): (u32, &Grounds<'_>), review: &mut Review) {
+    let apart: BTreeSet<String> = cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
+    let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
+    reference::axes(grounds.root, &apart.into_iter().chain(staged).collect(), review);
+    // A case is copied to look at its lines and stages, and thousands of checks must not be copied with it each time.
+    let mut given: Vec<(Vec<Check>, _)> = cases.iter().map(|_| (Vec::new(), Vec::new())).collect();
+    for limit in limits {
+        let mut about = false;
+        for (case, (checks, stage_checks)) in cases.iter_mut().zip(&mut given) {
+            let staged = !case.load.shape.stages().is_empty();
+            let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
+            if all.covers(&limit.check.when) {
+                possible(limit, case, (rounds, &grounds.telemetry), review);
+                // Rounds are looked at one by one, and any of them may give the case up.
+                let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
+                let check = relative::resolved(limit, case, grounds, review);
+                checks.push(Check { abort: check.abort.map(share), ..check });
+                about = true;
+            }
+            if staged {
+                let own = assign_stages(limit, case, (rounds, grounds), review);
+                about |= own.is_some();
+                stage_checks.extend(own.into_iter().flatten());
+            }
+        }
+        if !about {
+            nowhere(limit, cases, review);
+        }
+    }
+    for (case, (checks, stage_checks)) in cases.iter_mut().zip(given) {
+        case.checks.extend(checks);
+        case.stage_checks.extend(stage_checks);
+    }
+}
+
+/// The limit as those of the stages of this case that it is about, if it is about any.
+fn assign_stages(
+    limit: &Limit<'_>,
+    case: &Case,
+    (rounds, grounds): (u32, &Grounds<'_>),
+    review: &mut Review,
+) -> Option<Vec<Check>> {
+    let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
+    let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
+    // Of a limit about all of them the whole case has told what is wrong.
+    if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
+        possible(limit, stage, (rounds, &grounds.telemetry), review);
+    }
+    (!about.is_empty()).then(|| relative::stages(limit, &about, grounds, review).into_iter().collect())
+}
+
+fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
+    let Some(when) = limit.node.entry_at("when") else { return };
+    let fixed = when.value.entries().iter().any(|entry| review.fixed.contains(&entry.key));
+    if fixed {
+        return review.warn(when.value.at, "no case meets this condition, for a setting of the command line replaced an axis");
+    }
+    let mistake = Mistake::new(when.value.at, "this `when` matches no case", "no case has these values");
+    let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case.id).collect::<Vec<_>>();
+    let names: Vec<String> = cases.iter().flat_map(|case| [vec![case.id.clone()], stages(case)].concat()).take(12).collect();
+    review.push(mistake.help(format!("Cases are {}.", list(names.iter().map(String::as_str), "and"))));
+}
+
+fn check_expr(node: &Node, review: &mut Review) {
+    let Some(text) = node.text() else { return expect(node, EXPR.expected, "", review) };
+    if let Err(error) = check::parse(&text) {
+        let at = review.sources.part(node, &text, error.range);
+        let mistake = Mistake::new(at, error.message, error.label);
+        review.push(error.help.into_iter().fold(mistake, Mistake::help));
+    }
+}
+
+fn schema() -> serde_json::Value {
+    serde_json::json!({ "type": "string", "pattern": "^\\s*[a-z_]+.*[<>=].*$" })
+}

@@ -1,0 +1,148 @@
+//! Whether a case can produce what a limit is about.
+
+use super::{Limit, sampled};
+use crate::fault::{Mistake, Review};
+use crate::near::list;
+use crate::render;
+use llmscen_core::check::Subject;
+use llmscen_core::metric::{Metric, Needs, Per};
+use llmscen_core::plan::Case;
+use llmscen_core::telemetry::{Hardware, TelemetrySpec};
+
+/// Files what a case cannot produce of a limit, which it might wait for in vain.
+pub(super) fn possible(limit: &Limit<'_>, case: &Case, (rounds, spec): (u32, &TelemetrySpec), review: &mut Review) {
+    let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
+        Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
+        Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
+        Subject::Signal { signal, .. } => return sampled::told(limit, *signal, (case, spec), review),
+    };
+    tags.iter().for_each(|(tag, value)| known_tag(limit, case, (tag, value, rounds), review));
+    let lines = case.lines_of(limit.check.group());
+    for metric in metrics {
+        if !tags.is_empty() {
+            of_some(limit, metric, review);
+        }
+        if let Some((because, remedy)) = none(metric, &lines, spec) {
+            let at = underline(limit, metric.name(), review);
+            let others = Metric::ALL.iter().filter(|own| own.per() == metric.per() && none(**own, &lines, spec).is_none());
+            let exist = list(others.map(|own| own.name()), "and");
+            let mistake =
+                Mistake::new(at, format!("`{metric}` cannot exist: {because}"), format!("{} has none", case_name(case)));
+            review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`. There are {exist}.")));
+        }
+    }
+}
+
+/// The figures of a case that are known of some of its requests alone.
+const APART: [Metric; 6] = [
+    Metric::ErrorRate,
+    Metric::RequestThroughput,
+    Metric::OutputTps,
+    Metric::TotalTps,
+    Metric::OutputTpsPerGpu,
+    Metric::OutputTpsPerUser,
+];
+
+/// Files a tag on a figure that only the case as a whole has.
+fn of_some(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
+    if metric.per() == Per::Case && !APART.contains(&metric) {
+        let at = underline(limit, metric.name(), review);
+        let mistake = Mistake::new(at, format!("`{metric}` is a figure of the case as a whole"), "has no tags");
+        let apart = list(APART.iter().map(|own| own.name()), "and");
+        review.push(mistake.help(format!("Tags go with metrics that each request has, and with {apart}.")));
+    }
+}
+
+/// Why none of the kinds of requests of a case has a metric.
+fn none(metric: Metric, lines: &[Case], spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
+    let reasons: Option<Vec<_>> = lines.iter().map(|line| lacks(metric, line, spec)).collect();
+    reasons?.first().copied()
+}
+
+pub(super) fn case_name(case: &Case) -> String {
+    if case.labels.0.is_empty() { "this scenario".to_owned() } else { format!("case {}", case.id) }
+}
+
+/// The metrics of generated text, streamed or not.
+const GENERATED: [Metric; 9] = [
+    Metric::OutputTokens,
+    Metric::ReasoningTokens,
+    Metric::Ntpot,
+    Metric::OutputTpsPerRequest,
+    Metric::TotalTpsPerRequest,
+    Metric::OutputTps,
+    Metric::OutputTpsPerUser,
+    Metric::OutputTpsPerGpu,
+    Metric::OutputTpsWithDrain,
+];
+
+fn lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
+    let generates = case.target.api.generates();
+    match metric.needs() {
+        _ if !generates && (matches!(metric.needs(), Needs::Stream | Needs::Reasoning) || GENERATED.contains(&metric)) => {
+            Some(("embeddings and rerank generate no text", "Take another metric"))
+        }
+        Needs::Stream | Needs::Reasoning if !render::streams(&case.request) => {
+            Some(("responses are not streamed", "Set `request.stream: true`"))
+        }
+        Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
+        Needs::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
+        Needs::ManagedServer if case.target.server.is_none() => Some(("no server is started", "Set `target.server`")),
+        Needs::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
+        Needs::Items if case.target.api.generates() => {
+            Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))
+        }
+        Needs::Power if !sampled::gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
+        Needs::Hardware => unrated(metric, case.target.hardware.as_ref()),
+        _ => None,
+    }
+}
+
+/// What is not known of the hardware, for a share of what it could do.
+fn unrated(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str, &'static str)> {
+    match hardware {
+        None => Some(("what the hardware could do is not known", "Set `target.hardware`")),
+        Some(own) if metric == Metric::Mfu && own.peak_flops.is_none() => {
+            Some(("the peak of the GPUs is not known", "Set `target.hardware.peak_flops`"))
+        }
+        Some(own) if metric == Metric::Mbu && own.peak_bandwidth.is_none() => {
+            Some(("the peak of the GPUs' memory is not known", "Set `target.hardware.peak_bandwidth`"))
+        }
+        Some(_) => None,
+    }
+}
+
+fn known_tag(limit: &Limit<'_>, case: &Case, (tag, value, rounds): (&str, &str, u32), review: &mut Review) {
+    let (known, exist) = match tag {
+        "model" => {
+            let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
+            (names.contains(&value), format!("Models are {}.", list(names, "and")))
+        }
+        "turn" => {
+            let turn = ["first", "later"].contains(&value) || value.parse::<u32>().is_ok_and(|turn| turn > 0);
+            (turn && case.talks(), "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned())
+        }
+        // What groups there are is known when the data is read; what entries, before.
+        "group" if case.mix.is_empty() => return,
+        "group" => {
+            let names = case.mix.iter().map(|entry| entry.name.as_str());
+            (case.entry_of(Some(value)).is_some(), format!("Entries are {}.", list(names, "and")))
+        }
+        _ => (value.parse::<u32>().is_ok_and(|round| round < rounds), format!("Rounds are 0 to {}.", rounds.saturating_sub(1))),
+    };
+    if !known {
+        let at = underline(limit, value, review);
+        review
+            .push(Mistake::new(at, format!("there is no {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
+    }
+}
+
+/// The place of a word in a limit; the whole limit where it is written differently.
+pub(super) fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate::tree::Span {
+    let node = limit.node.get("expr").unwrap_or(limit.node);
+    let text = &limit.check.expr;
+    let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
+    let whole = |start: &usize| is_edge(text[..*start].chars().next_back()) && is_edge(text[start + word.len()..].chars().next());
+    let found = text.match_indices(word).map(|(start, _)| start).find(whole);
+    found.map_or(node.at, |start| review.sources.part(node, text, start..start + word.len()))
+}

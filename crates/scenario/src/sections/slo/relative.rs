@@ -1,0 +1,118 @@
+//! Relative limits: what they may be about, and what they come to in a case.
+
+use super::possible::underline;
+use super::{Limit, STAGE};
+use crate::fault::{Mistake, Review};
+use crate::sections::baseline::{self, Ground};
+use crate::sections::reference;
+use crate::tree::{Node, Span};
+use llmscen_core::baseline::{Against, Known, Relative};
+use llmscen_core::check::{Check, Confidence, Subject};
+use llmscen_core::labels::Scalar;
+use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::plan::Case;
+use llmscen_core::telemetry::TelemetrySpec;
+
+/// What limits rest on besides their case.
+pub(crate) struct Grounds<'a> {
+    /// The scenario, for its reference.
+    pub root: &'a Node,
+    /// The earlier run.
+    pub baseline: Ground,
+    /// What is sampled beside the requests.
+    pub telemetry: TelemetrySpec,
+}
+
+/// Files what no relative limit can say: about a figure without a spread at a confidence, or with `abort`.
+pub(super) fn sound(limit: &Limit<'_>, review: &mut Review) {
+    let check = &limit.check;
+    let Some(relative) = check.relative else { return };
+    if let Some(entry) = limit.node.entry_at("abort") {
+        let mistake = Mistake::new(entry.key_at, "`abort` on a relative limit", "its test knows limits that are numbers");
+        let mistake = mistake.also(place(limit, relative.to, review), "relative");
+        review.push(mistake.help("Put `abort` on a second limit, with a number that is far off enough to end the case."));
+    }
+    let Some(why) = boundless(&check.subject) else { return };
+    let counted = matches!(check.subject, Subject::Metric { stat: Some(Stat::Count), .. });
+    if counted || matches!(check.confidence, Confidence::Level(_)) {
+        let at = limit.node.get("expr").map_or(limit.node.at, |expr| expr.at);
+        let mistake = Mistake::new(at, "this relative limit cannot be decided", why);
+        let help = "A relative limit goes with quantiles, means, throughputs, `error_rate` and goodput(…)";
+        let point = if counted { "." } else { "; `confidence: point` compares the bare numbers." };
+        review.push(mistake.help(format!("{help}{point}")));
+    }
+}
+
+/// Why a figure has no confidence interval; None where it has one.
+fn boundless(subject: &Subject) -> Option<&'static str> {
+    use Metric::{ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
+    let Subject::Metric { metric, stat, .. } = subject else { return None };
+    match stat {
+        Some(Stat::Quantile(p)) if 0.0 < *p && *p < 1.0 => None,
+        Some(Stat::Mean) => None,
+        Some(Stat::Quantile(_) | Stat::Min | Stat::Max) => Some("no number of samples bounds an extreme"),
+        Some(Stat::Sd) => Some("a deviation is compared as a point"),
+        Some(Stat::Count) => Some("how many there are is the plan's choice"),
+        None => match metric {
+            ErrorRate | RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu | OutputTpsPerUser => None,
+            _ => Some("one figure of a case, with no spread"),
+        },
+    }
+}
+
+/// The check in a case: its limit as a number, where it is a multiple of something that is known.
+pub(super) fn resolved(limit: &Limit<'_>, case: &Case, grounds: &Grounds<'_>, review: &mut Review) -> Check {
+    let check = limit.check.clone();
+    let Some(relative) = check.relative else { return check };
+    let place = place(limit, relative.to, review);
+    let known = match relative.to {
+        Against::Baseline => by_baseline(&check, case, grounds, place, review),
+        Against::Reference if grounds.root.get("reference").is_none() => {
+            let mistake = Mistake::new(place, "a limit relative to a reference, and no `reference:`", "there is none");
+            review.push(mistake.help("For example reference: { output_tps: { \"load.concurrency=1\": 420 } }."));
+            None
+        }
+        Against::Reference => reference::known(grounds.root, &check, &named(case), place, review),
+    };
+    let relative = Relative { known, ..relative };
+    Check { limit: relative.limit(), relative: Some(relative), ..check }
+}
+
+/// A case as a reference names it: the whole of a staged one is `load.stage=all`.
+fn named(case: &Case) -> Case {
+    let whole = case.labels.get(STAGE).is_none() && !case.load.shape.stages().is_empty();
+    let labels = if whole { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
+    Case { labels, ..case.clone() }
+}
+
+fn by_baseline(check: &Check, case: &Case, grounds: &Grounds<'_>, place: Span, review: &mut Review) -> Option<Known> {
+    match &grounds.baseline {
+        Ground::There(baseline, _) => baseline::known(baseline, check, case, place, review),
+        Ground::Missing | Ground::Broken => None,
+        Ground::Unsaid => {
+            let mistake = Mistake::new(place, "a limit relative to a baseline, and no `baseline:`", "there is none");
+            let help = "Name a file that `llmscen baseline update RUN_DIR --to FILE` wrote, or a run folder. `baseline: none` \
+                        runs without one, to make the first.";
+            review.push(mistake.help(help));
+            None
+        }
+    }
+}
+
+/// The word that says what the limit is relative to.
+fn place(limit: &Limit<'_>, to: Against, review: &Review) -> Span {
+    underline(limit, to.name(), review)
+}
+
+/// A check about stages as one for each of them, for each is held against its own counterpart.
+pub(super) fn stages(limit: &Limit<'_>, about: &[Case], grounds: &Grounds<'_>, review: &mut Review) -> Vec<Check> {
+    if limit.check.relative.is_none() {
+        return vec![limit.check.clone()];
+    }
+    let one = |stage: &Case| {
+        let check = resolved(limit, stage, grounds, review);
+        let Some(number) = stage.labels.get(STAGE).filter(|_| check.when.get(STAGE).is_none()) else { return check };
+        Check { when: check.when.with(STAGE, number.clone()), ..check }
+    };
+    about.iter().map(one).collect()
+}

@@ -1,0 +1,305 @@
+//! `target`: the server under test.
+
+pub(crate) mod url;
+
+use crate::block::{Block, Default, Kind, field};
+use crate::fault::{Mistake, Review};
+use crate::leaf::address::{no_address, parts};
+use crate::leaf::duration::{SPAN, duration};
+use crate::leaf::models::{MODELS, models};
+use crate::leaf::version::{VERSION, version};
+use crate::sections::{Draft, hardware, local, metrics, server, simulator};
+use crate::tree::{Node, Span};
+use llmscen_core::api::Api;
+use llmscen_core::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
+use std::sync::Arc;
+
+/// The word that stands for the built-in server.
+pub(crate) const SIMULATOR: &str = "simulator";
+
+const API: Kind = Kind::Choice(
+    &[
+        ("openai-chat", "OpenAI chat completions"),
+        ("openai-completions", "OpenAI text completions"),
+        ("openai-responses", "OpenAI responses"),
+        ("openai-embeddings", "OpenAI embeddings; not streamed"),
+        ("rerank", "Rerank, as Cohere, Jina and vLLM serve it; not streamed"),
+        ("dashscope", "DashScope's native generation"),
+        ("anthropic", "Anthropic messages; needs `request.max_tokens`"),
+        ("ollama", "Ollama's native chat, as lines of JSON"),
+        ("tgi", "Text Generation Inference's native generation"),
+        ("custom", "What `request.template` and `request.extract` say"),
+        ("local", "A model in this process, which `model` names: a folder, a name on the hub, a `.gguf` file, or `random:tiny`"),
+        (SIMULATOR, "The built-in server; the same as `url: simulator`"),
+    ],
+    &[],
+);
+
+const POOL: Kind = Kind::Choice(
+    &[
+        ("keep-alive", "Connections are used again; those of a closed loop's users, or of a burst, are opened before the start"),
+        ("on-demand", "Connections are used again, and opened when a request needs one: the first ones wait for theirs"),
+        ("per-request", "Every request opens its own"),
+    ],
+    &[],
+);
+
+const COMPRESSION: Kind = Kind::Choice(
+    &[
+        ("none", "No compression: it costs the server time that would be measured"),
+        ("gzip", "gzip"),
+        ("zstd", "zstd"),
+        ("any", "Either"),
+    ],
+    &[],
+);
+
+static TIMEOUTS: Block = Block {
+    doc: "How long each step of a request may take.",
+    short: None,
+    fields: &[
+        field("connect", Kind::Leaf(&SPAN), "From asking for a connection to having it, TLS included.")
+            .default("10s")
+            .example("5s"),
+        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte. A byte of the head counts too. Pauses of llmscen itself do not.").default("120s").example("60s"),
+        field("total", Kind::Leaf(&SPAN), "From the send to the end of the response.").default("600s").example("2m"),
+    ],
+};
+
+static TLS: Block = Block {
+    doc: "How the server's certificate is checked, and what this side shows.",
+    short: None,
+    fields: &[
+        field("ca", Kind::File, "A PEM file of further authorities to trust.").example("ca.pem"),
+        field("cert", Kind::File, "A PEM file with this client's certificate chain.").example("client.pem"),
+        field("key", Kind::File, "A PEM file with that certificate's key.").example("client.key"),
+        field("insecure", Kind::Bool, "Accept any certificate; a warning and the report say so.")
+            .default("false")
+            .example("true"),
+    ],
+};
+
+static HTTP: Block = Block {
+    doc: "How HTTP is spoken.",
+    short: None,
+    fields: &[
+        field(
+            "version",
+            Kind::Leaf(&VERSION),
+            "`auto` is HTTP/2 where TLS agrees on it, otherwise HTTP/1.1; `2` is HTTP/2 always.",
+        )
+        .default("auto")
+        .example("2"),
+        field(
+            "pool",
+            POOL,
+            "Whether connections outlive a request, and when they are opened. One that no request needs for 60 s is closed.",
+        )
+        .default("keep-alive")
+        .example("per-request"),
+        field("compression", COMPRESSION, "Which compression of responses is asked for. What comes compressed is read anyway.")
+            .default("none")
+            .example("gzip"),
+    ],
+};
+
+/// Headers without which no request is understood.
+const TAKEN: [&str; 7] = ["accept", "authorization", "connection", "content-length", "content-type", "host", "transfer-encoding"];
+
+/// The keys of `target`.
+pub(crate) static TARGET: Block = Block {
+    doc: "The server under test. Requests go through the proxy that `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY` names, except for loopback addresses and the hosts in `NO_PROXY`.",
+    short: None,
+    fields: &[
+        field("api", API, "The protocol spoken with it.").default("openai-chat").example("anthropic"),
+        field(
+            "url",
+            Kind::Text,
+            "The URL that requests are posted to. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with `dashscope`) is completed to the path of `api`, and a note shows the result; any other path is taken unchanged, and so is every URL with `custom`. `simulator` is the built-in server, at another path than its protocol's with `simulator/v1/messages`.",
+        )
+        .required_unless("local")
+        .example("http://127.0.0.1:8000/v1/chat/completions"),
+        field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
+            .example("qwen2.5"),
+        field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.")
+            .example("\"${OPENAI_API_KEY}\""),
+        field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }"),
+        field("request_id", Kind::Text, "The header in which each request carries an id of its own, which its row tells too: for joining with the server's logs.")
+            .example("X-Request-Id"),
+        field("timeouts", Kind::Block(&TIMEOUTS), "How long each step may take.").defaults(Default::Empty).example("{ connect: 5s, total: 2m }"),
+        field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
+        field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty).example("{ version: 2 }"),
+        field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
+        field("hardware", Kind::Block(&hardware::HARDWARE), "What its hardware could do at the most: for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }"),
+        field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
+            .example("{ alpha: 2ms }"),
+        field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }"),
+        field("metrics", Kind::Block(&metrics::METRICS), "The server's own metrics, read through the run.")
+            .example("http://127.0.0.1:8000/metrics"),
+        local::FIELD,
+    ],
+};
+
+/// The target of a case. Files what contradicts itself.
+pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
+    let api = draft.api()?;
+    let own = api == Api::Local;
+    let place = if own { local::place(draft, review) } else { place(draft, api, review) };
+    let models = if own { local::model(draft, review) } else { shares(draft, review) };
+    let headers = headers(draft, "target.headers", review);
+    let request_id = request_id(draft, review);
+    let tls = tls(draft, review);
+    let (server, preset) = server::decode(draft, (place.as_ref(), models.as_deref()), review);
+    let metrics = metrics::decode(draft, review).or(preset);
+    Some(Target {
+        api,
+        place: place?,
+        models: models?,
+        api_key: draft.text("target.api_key").filter(|key| !key.is_empty()).map(Secret::new),
+        headers,
+        request_id,
+        timeouts: timeouts(draft.get("target.timeouts")?)?,
+        tls: tls?,
+        pool: match draft.text("target.http.pool").as_deref() {
+            Some("per-request") => Pool::PerRequest,
+            Some("on-demand") => Pool::OnDemand,
+            _ => Pool::KeepAlive,
+        },
+        version: draft.get("target.http.version").and_then(version)?,
+        compression: match draft.text("target.http.compression")?.as_ref() {
+            "gzip" => Compression::Gzip,
+            "zstd" => Compression::Zstd,
+            "any" => Compression::Any,
+            _ => Compression::None,
+        },
+        gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
+        server,
+        metrics,
+        hardware: hardware::decode(draft, review),
+        of_scenario: Arc::default(),
+    })
+}
+
+/// The path behind the word `simulator`, empty where none is named; None where the URL is another server's.
+pub(crate) fn simulator_path(url: &str) -> Option<&str> {
+    url.strip_prefix(SIMULATOR).filter(|path| path.is_empty() || path.starts_with('/'))
+}
+
+fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
+    let entry = draft.entry("target.url")?;
+    let url = entry.value.text()?;
+    if let Some(path) = simulator_path(&url) {
+        if api == Api::Custom && path.is_empty() {
+            let mistake = Mistake::new(entry.value.at, "`api: custom` needs a path at the simulator", "which of its protocols?");
+            let mistake = draft.also_api(mistake, "this one has no path of its own");
+            review.push(mistake.help("For example `url: simulator/v1/chat/completions`."));
+            return None;
+        }
+        let path = (!path.is_empty()).then(|| path.to_owned());
+        let server = draft.get("target.simulator").and_then(simulator::decode)?;
+        return Some(Place::Simulator { server: Box::new(server), path });
+    }
+    if draft.text("target.api").as_deref() == Some(SIMULATOR) {
+        let mistake = Mistake::new(entry.value.at, "`api: simulator` brings its own server", "this address is not used");
+        review.push(mistake.help("Remove `url`, or name the protocol: `api: openai-chat`."));
+        return None;
+    }
+    if let Some(entry) = draft.entry("target.simulator").filter(|_| !draft.swept("target.url")) {
+        let mistake = Mistake::new(entry.key_at, "`simulator` without the simulator", "describes a server that is not used");
+        review.push(mistake.also(draft.place("target.url"), "this server is").help("Remove it, or write `url: simulator`."));
+    }
+    address(draft, (&url, entry.value.at), api, review)
+}
+
+fn address(draft: &Draft<'_>, (url, at): (&str, Span), api: Api, review: &mut Review) -> Option<Place> {
+    let stream = draft.flag("request.stream").unwrap_or(true);
+    let (usual, (_, path)) = (api.path(stream), parts(url));
+    if let Some(wanted) = no_address(url) {
+        let mistake = Mistake::new(at, "this is not a URL", wanted);
+        review.push(mistake.help(format!("Write the whole URL, for example http://127.0.0.1:8000{usual}.")));
+        return None;
+    }
+    if let Some(whole) = url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root)) {
+        review.note(at, url::note(&whole));
+        return Some(Place::Url(whole));
+    }
+    if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty() {
+        review.warn(at, format!("requests are posted to this URL unchanged; the usual path of `api: {api}` is {usual}"));
+    }
+    Some(Place::Url(url.to_owned()))
+}
+
+fn shares(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
+    match draft.get("target.model") {
+        Some(node) => models(node),
+        None if draft.text("target.url").is_some_and(|url| simulator_path(&url).is_some()) => {
+            Some(vec![ModelShare { name: "sim".to_owned(), weight: 1.0 }])
+        }
+        None => {
+            let mistake = Mistake::new(draft.place("target"), "`target` needs `model`", "`model` is missing");
+            review.push(mistake.help("The model that requests name, for example `model: qwen2.5`."));
+            None
+        }
+    }
+}
+
+/// Files what HTTP allows no header to be called.
+fn named(name: &str, at: Span, review: &mut Review) {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) {
+        review.push(Mistake::new(at, format!("`{name}` is not a header name"), "has characters that HTTP does not allow"));
+    }
+}
+
+/// The header of ids, which no other of the scenario's may take the place of.
+fn request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
+    let node = draft.get("target.request_id")?;
+    let name = node.text()?.into_owned();
+    named(&name, node.at, review);
+    if TAKEN.contains(&name.to_ascii_lowercase().as_str()) {
+        let mistake = Mistake::new(node.at, format!("`{name}` is a header with a meaning of its own"), "cannot hold an id");
+        review.push(mistake.help("For example `request_id: X-Request-Id`."));
+    }
+    let entries = draft.get("target.headers").map(Node::entries).unwrap_or_default();
+    if let Some(entry) = entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(&name)) {
+        let mistake = Mistake::new(node.at, format!("the header `{name}` has two values"), "an id for each request");
+        review.push(mistake.also(entry.key_at, "the same text for all of them").help("Remove one of them."));
+    }
+    Some(name)
+}
+
+/// The headers at a path. Files what HTTP does not allow.
+pub(crate) fn headers(draft: &Draft<'_>, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
+    let entries = draft.get(path).map(Node::entries).unwrap_or_default();
+    for entry in entries {
+        named(&entry.key, entry.key_at, review);
+        if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
+            review.push(Mistake::new(entry.value.at, "this header value has control characters in it", "must be one line"));
+        }
+    }
+    entries.iter().filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?)))).collect()
+}
+
+fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
+    let file = |path: &str| draft.file(path, review);
+    let (ca, cert, key) = (file("target.tls.ca"), file("target.tls.cert"), file("target.tls.key"));
+    if cert.is_some() != key.is_some() {
+        let (given, missing) = if cert.is_some() { ("cert", "key") } else { ("key", "cert") };
+        let at = draft.place(&format!("target.tls.{given}"));
+        review.push(Mistake::new(at, format!("`{given}` without `{missing}`"), "a certificate and its key go together"));
+    }
+    let insecure = draft.flag("target.tls.insecure")?;
+    if insecure && !review.sources.stored {
+        let at = draft.place("target.tls.insecure");
+        review.warn(at, "`tls.insecure: true`: certificates of the target are not verified; any server can pose as it");
+    }
+    Some(Tls { ca, cert, key, insecure })
+}
+
+fn timeouts(node: &Node) -> Option<Timeouts> {
+    let span = |path| node.get(path).and_then(duration);
+    Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
+}
+
+#[cfg(test)]
+mod tests;

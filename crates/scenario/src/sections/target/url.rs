@@ -1,0 +1,184 @@
+//! `target.url`: a base URL is completed to the path of the protocol.
+
+use crate::fault::Review;
+use crate::leaf::address::{no_address, parts};
+use crate::tree::{Data, Node, Part};
+use llmscen_core::api::Api;
+use llmscen_core::url_secrets::shown;
+use std::collections::BTreeSet;
+
+/// What the URL depends on.
+const AXES: [&str; 3] = ["target.url", "target.api", "request.stream"];
+
+/// The path at which the clients of a protocol begin their own; empty: they begin at the host.
+fn base(api: Api) -> &'static str {
+    match api {
+        Api::Dashscope => "/api/v1",
+        Api::Ollama => "/api",
+        Api::Tgi | Api::Custom | Api::Local => "",
+        _ => "/v1",
+    }
+}
+
+/// Bytes of a base URL that stay, and what follows them in the whole one: the rest of the protocol's path, and the query.
+/// None for a URL that has a path of its own.
+fn rest(url: &str, api: Api, stream: bool) -> Option<(usize, String)> {
+    let (usual, base) = (api.path(stream), base(api));
+    let (_, behind) = parts(url);
+    let (path, query) = behind.split_at(behind.find(['?', '#']).unwrap_or(behind.len()));
+    let bare = path.trim_end_matches('/');
+    let missing = match bare {
+        "" => usual,
+        _ if !base.is_empty() && bare.ends_with(base) => usual.strip_prefix(base)?,
+        _ => return None,
+    };
+    (!missing.is_empty() && no_address(url).is_none())
+        .then(|| (url.len() - behind.len() + bare.len(), format!("{missing}{query}")))
+}
+
+/// The URL that requests are posted to, where this one is a base URL.
+pub(super) fn completed(url: &str, api: Api, stream: bool) -> Option<String> {
+    rest(url, api, stream).map(|(kept, rest)| format!("{}{rest}", &url[..kept]))
+}
+
+/// The path of Text Generation Inference depends on whether a request streams, and the entries of a mix may differ in that.
+pub(super) fn is_fixed(api: Api, root: &Node) -> bool {
+    api != Api::Tgi || root.get("mix").is_none()
+}
+
+/// The note about a URL that was completed.
+pub(super) fn note(url: &str) -> String {
+    format!("target.url completed to {}", shown(url))
+}
+
+/// Completes the URL in the tree, so that the resolved plan holds the whole one; where a matrix sets what it depends on, each
+/// case does so for itself.
+pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut Review) {
+    let Some(entry) = root.entry_at(AXES[0]).filter(|_| AXES.iter().all(|path| !swept.contains(*path))).cloned() else { return };
+    let api = root.get("target.api").and_then(Node::text).and_then(|name| Api::parse(&name));
+    let stream = !matches!(root.get("request.stream").map(|node| &node.data), Some(Data::Bool(false)));
+    let (Some(url), Some(api)) = (entry.value.text(), api.filter(|api| is_fixed(*api, root))) else { return };
+    let Some((kept, rest)) = rest(&url, api, stream) else { return };
+    let parts = entry.value.parts.as_deref().map(|parts| spliced(parts, url.len() - kept, &rest));
+    // What a variable ends with stays in the tree; each case drops it.
+    if parts.as_ref().is_some_and(Option::is_none) {
+        return;
+    }
+    let whole = format!("{}{rest}", &url[..kept]);
+    review.note(entry.value.at, note(&whole));
+    let value = Node { data: Data::Text(whole), parts: parts.flatten().map(Into::into), ..entry.value };
+    root.set(AXES[0], entry.key_at, value);
+}
+
+/// The pieces with `rest` in place of their last `cut` bytes. None where those are not the file's own.
+fn spliced(parts: &[Part], cut: usize, rest: &str) -> Option<Vec<Part>> {
+    let mut parts = parts.to_vec();
+    match parts.last_mut() {
+        Some(Part::Literal(text)) if text.len() >= cut => {
+            text.truncate(text.len() - cut);
+            text.push_str(rest);
+        }
+        _ if cut == 0 => parts.push(Part::Literal(rest.to_owned())),
+        _ => return None,
+    }
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Input, Loaded, load};
+    use llmscen_core::target::Place;
+    use std::path::Path;
+
+    #[test]
+    fn a_base_url_is_completed_and_no_other() {
+        for (api, url, whole) in [
+            (Api::OpenaiChat, "http://h:8000", "http://h:8000/v1/chat/completions"),
+            (Api::OpenaiChat, "http://h:8000/", "http://h:8000/v1/chat/completions"),
+            (Api::OpenaiChat, "http://h:8000/v1", "http://h:8000/v1/chat/completions"),
+            (Api::OpenaiChat, "http://h:8000/v1/", "http://h:8000/v1/chat/completions"),
+            (Api::OpenaiChat, "https://h/openai/v1", "https://h/openai/v1/chat/completions"),
+            (Api::OpenaiChat, "https://u:p@h?a=1", "https://u:p@h/v1/chat/completions?a=1"),
+            (Api::OpenaiChat, "https://h/v1/?a=/v1", "https://h/v1/chat/completions?a=/v1"),
+            (Api::OpenaiCompletions, "http://[::1]:80", "http://[::1]:80/v1/completions"),
+            (Api::OpenaiResponses, "http://h/v1", "http://h/v1/responses"),
+            (Api::OpenaiEmbeddings, "http://h/v1", "http://h/v1/embeddings"),
+            (Api::Rerank, "http://h", "http://h/v1/rerank"),
+            (Api::Anthropic, "https://h/v1", "https://h/v1/messages"),
+            (Api::Ollama, "http://h:11434", "http://h:11434/api/chat"),
+            (Api::Ollama, "http://h:11434/api/", "http://h:11434/api/chat"),
+            (Api::Dashscope, "https://h/api/v1", "https://h/api/v1/services/aigc/text-generation/generation"),
+            (Api::Tgi, "http://h/", "http://h/generate_stream"),
+        ] {
+            assert_eq!(completed(url, api, true).as_deref(), Some(whole), "{api} {url}");
+            assert_eq!(completed(whole, api, true), None, "{whole}");
+        }
+        assert_eq!(completed("http://h", Api::Tgi, false).as_deref(), Some("http://h/generate"));
+        for (api, url) in [
+            (Api::OpenaiChat, "http://h/v1/completions"),
+            (Api::OpenaiChat, "http://h/v1/messages"),
+            (Api::OpenaiChat, "http://h/api/v3"),
+            (Api::OpenaiChat, "http://h/foov1"),
+            (Api::OpenaiChat, "h:8000"),
+            (Api::Ollama, "http://h/v1"),
+            (Api::Dashscope, "http://h/v1"),
+            (Api::Tgi, "http://h/v1"),
+            (Api::Custom, "http://h"),
+            (Api::Custom, "http://h/v1"),
+        ] {
+            assert_eq!(completed(url, api, true), None, "{api} {url}");
+        }
+    }
+
+    fn read(target: &str, rest: &str, env: &[(&str, &str)]) -> Loaded {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let text = format!("version: 1\nname: t\ntarget: {target}\nload: {{concurrency: 1, requests: 1}}\n{rest}\n");
+        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] };
+        load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+    }
+
+    fn urls(loaded: &Loaded) -> Vec<&str> {
+        let cases = loaded.plan.cases.iter();
+        cases.map(|case| if let Place::Url(url) = &case.target.place { url.as_str() } else { "" }).collect()
+    }
+
+    fn notes(loaded: &Loaded) -> Vec<&str> {
+        assert!(loaded.warnings.iter().all(|warning| warning.note), "{:?}", loaded.warnings);
+        loaded.warnings.iter().map(|warning| warning.message.as_str()).collect()
+    }
+
+    #[test]
+    fn the_plan_holds_the_whole_url_and_a_note_says_so_once() {
+        let loaded = read("{url: \"http://u:${PW}@h:80/v1/\", model: m}", "dataset: openqa", &[("PW", "p4ss")]);
+        assert_eq!(urls(&loaded), ["http://u:p4ss@h:80/v1/chat/completions"]);
+        assert_eq!(notes(&loaded), ["target.url completed to http://u:[redacted]@h:80/v1/chat/completions"]);
+        let resolved = &loaded.plan.resolved;
+        assert!(resolved.contains("url: http://u:${PW}@h:80/v1/chat/completions\n"), "{resolved}");
+        let whole = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h")]);
+        assert_eq!((urls(&whole), notes(&whole).len()), (vec!["http://h/v1/chat/completions"], 1));
+        assert!(whole.plan.resolved.contains("url: http://h/v1/chat/completions\n"), "{}", whole.plan.resolved);
+        // The slash is the variable's: only the cases can drop it.
+        let slash = read("{url: \"${LLM}\", model: m}", "dataset: openqa", &[("LLM", "http://h/")]);
+        assert_eq!((urls(&slash), notes(&slash).len()), (vec!["http://h/v1/chat/completions"], 1));
+    }
+
+    #[test]
+    fn each_case_of_a_matrix_is_completed_for_itself() {
+        let matrix = "dataset: openqa\nmatrix: {target.url: [\"http://a\", \"http://b/v1\", \"http://c/x\"]}";
+        let swept = read("{url: \"http://z\", model: m}", matrix, &[]);
+        assert_eq!(urls(&swept), ["http://a/v1/chat/completions", "http://b/v1/chat/completions", "http://c/x"]);
+        assert_eq!(notes(&swept).len(), 2);
+        let matrix = "dataset: openqa\nmatrix: {request.stream: [true, false]}";
+        let tgi = read("{api: tgi, url: \"http://h\", model: m}", matrix, &[]);
+        assert_eq!(urls(&tgi), ["http://h/generate_stream", "http://h/generate"]);
+    }
+
+    #[test]
+    fn a_path_that_the_entries_of_a_mix_choose_is_not_completed() {
+        let mix =
+            "mix: [{name: a, dataset: openqa, request: {stream: false}}, {name: b, dataset: openqa, request: {stream: false}}]";
+        let loaded = read("{api: tgi, url: \"http://h/\", model: m}", mix, &[]);
+        assert_eq!((urls(&loaded), loaded.warnings[0].note), (vec!["http://h/"], false));
+    }
+}

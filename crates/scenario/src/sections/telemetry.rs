@@ -1,0 +1,154 @@
+//! `telemetry`: what is sampled beside the requests.
+
+use crate::block::{Block, Kind, Leaf, field};
+use crate::fault::{Mistake, Review};
+use crate::leaf::address::no_address;
+use crate::leaf::duration::{DURATION, duration};
+use crate::leaf::expect;
+use crate::sections::Draft;
+use crate::shape::found;
+use crate::tree::{Data, Node};
+use llmscen_core::telemetry::TelemetrySpec;
+use llmscen_core::units::Nanos;
+use serde_json::json;
+use std::borrow::Cow;
+
+/// The word for no interval.
+const OFF: &str = "off";
+/// The shortest interval: the system counts in steps of 10 ms.
+const LEAST: Nanos = Nanos::from_millis(100);
+
+/// It holds for the whole run: no matrix sets it.
+static INTERVAL: Leaf = Leaf { expected: "a duration such as `1s`, or `off`", sweepable: false, schema: interval, check };
+static SWITCH: Leaf =
+    Leaf { expected: "`true` or `false`", sweepable: false, schema: || json!({ "type": "boolean" }), check: check_switch };
+static ADDRESS: Leaf = Leaf {
+    expected: "a URL such as `http://gpu-node:9400/metrics`",
+    sweepable: false,
+    schema: || json!({ "type": "string", "pattern": "^https?://" }),
+    check: check_address,
+};
+
+/// The keys of `telemetry`.
+pub(crate) static TELEMETRY: Block = Block {
+    doc: "What is sampled beside the requests: the hardware, this tool, and the server where the tool manages it.",
+    short: None,
+    fields: &[
+        field(
+            "interval",
+            Kind::Leaf(&INTERVAL),
+            "Between two samples, 100ms at the least; `off` samples nothing but `target.metrics`, which has an interval of its own.",
+        )
+        .default("1s")
+        .example("500ms"),
+        field(
+            "gpu",
+            Kind::Leaf(&SWITCH),
+            "Sample the GPUs of this machine, by NVIDIA's library or AMD's command. Where there are none, the run says so once.",
+        )
+        .default("true")
+        .example("false"),
+        field(
+            "host",
+            Kind::Leaf(&SWITCH),
+            "Sample CPU, memory, network and disks: of this tool, of the managed server, and of this machine.",
+        )
+        .default("true")
+        .example("false"),
+        field(
+            "dcgm",
+            Kind::Leaf(&ADDRESS),
+            "The page of a DCGM exporter, where the GPUs are another machine's: it tells them, and this machine's are not looked for.",
+        )
+        .example("http://gpu-node:9400/metrics"),
+    ],
+};
+
+/// What a checked scenario samples.
+pub(crate) fn decode(draft: &Draft<'_>) -> Option<TelemetrySpec> {
+    let interval = draft.get("telemetry.interval").and_then(span)?;
+    let dcgm = draft.text("telemetry.dcgm").map(Cow::into_owned);
+    Some(TelemetrySpec { interval, gpu: draft.flag("telemetry.gpu")?, host: draft.flag("telemetry.host")?, dcgm })
+}
+
+fn span(node: &Node) -> Option<Nanos> {
+    if node.text().is_some_and(|text| text == OFF) { Some(Nanos::ZERO) } else { duration(node) }
+}
+
+fn check(node: &Node, review: &mut Review) {
+    match span(node) {
+        None => (DURATION.check)(node, review),
+        Some(span) if span > Nanos::ZERO && span < LEAST => {
+            expect(node, "100ms or longer, or `off`", "`500ms`", review);
+        }
+        Some(_) => {}
+    }
+}
+
+fn check_switch(node: &Node, review: &mut Review) {
+    if !matches!(node.data, Data::Bool(_)) {
+        let message = format!("`{}` must be `true` or `false`", review.key);
+        review.push(Mistake::new(node.at, message, found(node, "`true` or `false`")));
+    }
+}
+
+fn check_address(node: &Node, review: &mut Review) {
+    let Some(wanted) = node.text().map_or(Some(ADDRESS.expected), |url| no_address(&url)) else { return };
+    let mistake = Mistake::new(node.at, "this is not a URL", wanted);
+    review.push(mistake.help("Write the whole URL of the exporter's page, for example http://gpu-node:9400/metrics."));
+}
+
+fn interval() -> serde_json::Value {
+    json!({ "anyOf": [(DURATION.schema)(), { "const": OFF }] })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Input, load};
+    use llmscen_core::telemetry::TelemetrySpec;
+    use llmscen_core::units::Nanos;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn telemetry(section: &str) -> Result<TelemetrySpec, String> {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
+             load: {{ concurrency: 1, requests: 1 }}\n{section}"
+        );
+        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] });
+        let plan = loaded.map_err(|faults| faults.render(false, 120))?.plan;
+        let input = Input { path: Path::new("p.yaml"), text: Some(plan.resolved), env: &BTreeMap::new(), set: &[] };
+        assert_eq!(load(&input).unwrap().plan.telemetry, plan.telemetry, "the resolved plan says the same");
+        Ok(plan.telemetry)
+    }
+
+    #[test]
+    fn what_is_sampled_is_said_in_a_section_that_may_be_left_out() {
+        let spec = |millis, gpu, host| Ok(TelemetrySpec { interval: Nanos::from_millis(millis), gpu, host, dcgm: None });
+        assert_eq!(telemetry(""), spec(1000, true, true));
+        assert_eq!(telemetry("telemetry: { interval: 100ms, gpu: false }"), spec(100, false, true));
+        assert_eq!(telemetry("telemetry: { interval: off, host: false }"), spec(0, true, false));
+        assert_eq!(telemetry("telemetry: { interval: 0s }"), spec(0, true, true));
+        let dcgm = Some("http://gpu-node:9400/metrics".to_owned());
+        let there = telemetry("telemetry: { dcgm: \"http://gpu-node:9400/metrics\" }");
+        assert_eq!(there, spec(1000, true, true).map(|spec| TelemetrySpec { dcgm, ..spec }));
+    }
+
+    #[test]
+    fn what_it_cannot_be_is_said() {
+        for (section, expected) in [
+            ("telemetry: { interval: 99ms }", "`interval` must be 100ms or longer, or `off`"),
+            ("telemetry: { interval: 5 }", "Say the unit: `5s` is seconds"),
+            ("telemetry: { gpu: maybe }", "`gpu` must be `true` or `false`"),
+            ("telemetry: { dcgm: 9400 }", "this is not a URL"),
+            ("telemetry: { dcgm: \"gpu-node:9400\" }", "expected `http://…`"),
+            ("matrix: { telemetry.dcgm: [\"http://a/\", \"http://b/\"] }", "cannot be swept"),
+            ("telemetry: { cpu: true }", "unknown key `cpu`"),
+            ("matrix: { telemetry.interval: [1s, 2s] }", "cannot be swept"),
+            ("matrix: { telemetry.gpu: [true, false] }", "cannot be swept"),
+        ] {
+            let error = telemetry(section).unwrap_err();
+            assert!(error.contains(expected), "{section}: {error}");
+        }
+    }
+}

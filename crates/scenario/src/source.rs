@@ -1,0 +1,297 @@
+//! The texts of a scenario: the only place here that reads files.
+
+use crate::tree::{Data, Node, Span};
+use llmscen_core::bounds;
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+#[derive(Debug)]
+struct Text {
+    name: String,
+    text: Arc<str>,
+    folder: PathBuf,
+    path: Option<PathBuf>,
+    bad: Option<Span>,
+    marks: OnceLock<Vec<Mark>>,
+}
+
+/// A place in a text: byte, line ends before it, and characters between the last of them and it.
+type Mark = (usize, usize, usize);
+
+/// Bytes between the marks of a text, from which places are counted: thousands of faults must not each read all of it.
+const STRIDE: usize = 512;
+
+/// The name of the text that a scenario's path comes from: faults of it are about the path, not about a text.
+pub(crate) const COMMAND_LINE: &str = "command line";
+
+/// Names data that ships with the tool.
+const BUILTIN: &str = "builtin";
+
+/// The texts read so far, each under the name it was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    texts: Vec<Text>,
+    /// A stored plan is read to report on it: files it names may be gone.
+    pub stored: bool,
+}
+
+/// Why a file gave no text.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    /// It could not be read.
+    Io(io::Error),
+    /// It is not UTF-8; the place of the first bad byte in the text that was kept.
+    NotUtf8(Span),
+    /// It is no text of ours at all: what it is instead.
+    NotText(&'static str),
+}
+
+impl Sources {
+    /// Takes in a text that is already here; names in it are relative to `folder`.
+    pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>, folder: PathBuf) -> usize {
+        self.texts.push(Text { name: name.into(), text: text.into(), folder, path: None, bad: None, marks: OnceLock::new() });
+        self.texts.len() - 1
+    }
+
+    /// Reads a file, once; faults call it `name`.
+    pub fn read(&mut self, path: &Path, name: &str) -> Result<usize, ReadError> {
+        let known = self.texts.iter().position(|text| text.path.as_deref() == Some(path));
+        let file = match known {
+            Some(file) => file,
+            None => {
+                let bytes = bounds::read(path, bounds::TEXT).map_err(ReadError::Io)?;
+                if let Some(what) = not_text(&bytes) {
+                    return Err(ReadError::NotText(what));
+                }
+                let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+                let file = self.add(name, String::from_utf8_lossy(&bytes), folder);
+                let start = std::str::from_utf8(&bytes).err().map(|error| error.valid_up_to());
+                self.texts[file].bad = start.map(|start| Span { file, start, end: start + '\u{fffd}'.len_utf8() });
+                self.texts[file].path = Some(path.to_path_buf());
+                file
+            }
+        };
+        self.texts[file].bad.map_or(Ok(file), |at| Err(ReadError::NotUtf8(at)))
+    }
+
+    /// The name of a text.
+    pub fn name(&self, file: usize) -> &str {
+        self.texts.get(file).map_or("", |text| &text.name)
+    }
+
+    /// A text.
+    pub fn text(&self, file: usize) -> Arc<str> {
+        self.texts.get(file).map_or_else(|| Arc::from(""), |text| text.text.clone())
+    }
+
+    /// Line and column of a span's start, both from 1; columns count characters.
+    pub fn place(&self, at: Span) -> (usize, usize) {
+        let Some(known) = self.texts.get(at.file) else { return (1, 1) };
+        let text = &*known.text;
+        let end = if text.is_char_boundary(at.start) { at.start } else { text.len() };
+        let marks = known.marks.get_or_init(|| marks(text));
+        let mark = marks[..marks.partition_point(|(byte, ..)| *byte <= end)].last().copied().unwrap_or_default();
+        let (_, lines, column) = advanced(mark, &text[mark.0..end]);
+        (lines + 1, column + 1)
+    }
+
+    /// The place of a part of a node's text; the whole node where the source writes it differently (escapes, folding).
+    pub fn part(&self, node: &Node, written: &str, range: Range<usize>) -> Span {
+        let text = self.text(node.at.file);
+        let slice = text.get(node.at.range()).unwrap_or("");
+        let shift = if slice == written {
+            0
+        } else if slice.len() == written.len() + 2 && slice.get(1..slice.len() - 1) == Some(written) {
+            1
+        } else {
+            return node.at;
+        };
+        let start = node.at.start + shift + range.start;
+        Span { file: node.at.file, start, end: start + range.len() }
+    }
+
+    /// A number, `true` or `false` as it is written: `0.90` is no `0.9` to whom it is text. None for what is none of these.
+    pub fn written(&self, node: &Node) -> Option<String> {
+        if !matches!(node.data, Data::Int(_) | Data::Float(_) | Data::Bool(_)) {
+            return None;
+        }
+        let text = self.text(node.at.file);
+        // What a reference stands for is written elsewhere.
+        let own = text.get(node.at.range()).filter(|text| Data::plain(text) == node.data);
+        Some(own.map_or_else(|| node.json().to_string(), str::to_owned))
+    }
+
+    /// The file that a text names: relative to its own folder, or else to the working directory. As an absolute path, so that
+    /// a plan stored elsewhere still finds it. None where there is no such file. The word `builtin` is what ships with the
+    /// tool, unless there is a file of that name.
+    pub fn find(&self, file: usize, named: &str) -> Option<PathBuf> {
+        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
+        let tried = [folder.join(named), PathBuf::from(named)];
+        let found = tried.iter().find_map(|path| path.canonicalize().ok());
+        let found = found.or_else(|| (named == BUILTIN).then(|| PathBuf::from(BUILTIN)));
+        found.or_else(|| self.stored.then(|| tried.first().and_then(|path| std::path::absolute(path).ok())).flatten())
+    }
+
+    /// The file or folder that a text names, or the text itself where it is what a hub would call it: `org/name`, where
+    /// there is no folder `org` that it could be looked for in.
+    pub fn find_or_hub(&self, file: usize, named: &str) -> Option<String> {
+        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
+        let here = |named: &Path| [folder.join(named), named.to_path_buf()].iter().any(|path| path.exists());
+        let parent = Path::new(named).parent().unwrap_or(Path::new(""));
+        if is_hub_name(named) && !here(parent) {
+            return Some(named.to_owned());
+        }
+        self.find(file, named).map(|path| path.display().to_string())
+    }
+
+    /// The file of that name in a text's own folder, where there is one.
+    pub fn beside(&self, file: usize, name: &str) -> Option<PathBuf> {
+        let path = self.texts.get(file)?.folder.join(name);
+        path.is_file().then_some(path)
+    }
+
+    /// A found file as a reader of `file` would write it from where he stands.
+    pub fn shown(&self, file: usize, named: &str, found: &Path) -> String {
+        let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));
+        let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|own| own == found));
+        beside.map_or(named.to_owned(), |beside| beside.display().to_string())
+    }
+
+    /// The folders that a file was looked for in.
+    pub fn looked_in(&self, file: usize, named: &str) -> Option<String> {
+        let folder = self.texts.get(file).map(|text| text.folder.as_path()).unwrap_or(Path::new(""));
+        let own = folder.display().to_string();
+        match own.trim_start_matches("./") {
+            _ if Path::new(named).is_absolute() => None,
+            "" | "." => Some("looked in the working directory".to_owned()),
+            own => Some(format!("looked in {}/ and in the working directory", own.trim_end_matches('/'))),
+        }
+    }
+
+    /// File names beside the one that was not found, for a "did you mean".
+    pub fn siblings(&self, file: usize, named: &str) -> Vec<String> {
+        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
+        let sub = Path::new(named).parent().unwrap_or(Path::new(""));
+        let names = [folder.join(sub), Path::new(".").join(sub)].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
+        let mut names: Vec<String> =
+            names.flatten().flatten().map(|entry| sub.join(entry.file_name()).display().to_string()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn marks(text: &str) -> Vec<Mark> {
+    let mut marks = vec![Mark::default()];
+    let mut last = Mark::default();
+    while text.len() - last.0 > STRIDE {
+        let next = (last.0 + STRIDE..).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        last = advanced(last, &text[last.0..next]);
+        marks.push(last);
+    }
+    marks
+}
+
+/// The mark behind the `part` that follows a mark.
+fn advanced((byte, lines, column): Mark, part: &str) -> Mark {
+    let column = match part.rsplit_once('\n') {
+        Some((_, line)) => line.chars().count(),
+        None => column + part.chars().count(),
+    };
+    (byte + part.len(), lines + part.matches('\n').count(), column)
+}
+
+/// Scenario files beside a path, in the working directory and in its folder `scenarios`, as they would be typed.
+pub(crate) fn scenarios_near(path: &Path) -> Vec<String> {
+    let folders = [path.parent().unwrap_or(Path::new("")), Path::new(""), Path::new("scenarios")];
+    let read = |folder: &&Path| std::fs::read_dir(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }).ok();
+    let files = folders.iter().filter_map(|folder| Some((folder, read(folder)?)));
+    let files = files.flat_map(|(folder, entries)| entries.flatten().map(|entry| folder.join(entry.file_name())));
+    let names: BTreeSet<String> = files.filter(|file| is_scenario(file)).map(|file| file.display().to_string()).collect();
+    names.into_iter().collect()
+}
+
+/// A YAML file with a target; other YAML files lie about, too.
+fn is_scenario(path: &Path) -> bool {
+    let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    let starts = |line: &str| line.starts_with("target:") || line.starts_with("extends:");
+    yaml && text(path).is_some_and(|text| text.lines().any(starts))
+}
+
+/// What bytes are that no UTF-8 text has. The Windows shell's `>` writes UTF-16.
+fn not_text(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16 text"),
+        _ => bytes.contains(&0).then_some("a binary file"),
+    }
+}
+
+/// The text of a small file that no span points into; None where it cannot be read.
+pub fn text(path: &Path) -> Option<String> {
+    bounds::read_text(path, bounds::TEXT).ok()
+}
+
+/// `org/name`, and no file: an ending of letters alone is a file's, `Qwen2.5-7B` is none.
+pub(crate) fn is_hub_name(text: &str) -> bool {
+    let plain = |part: &str| {
+        let fits = part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        fits && part.starts_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let ending = text.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let file = !ending.is_empty() && ending.bytes().all(|b| b.is_ascii_alphabetic());
+    !file && text.split_once('/').is_some_and(|(org, name)| plain(org) && plain(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_characters() {
+        let mut sources = Sources::default();
+        let file = sources.add("a", "é: ü\nz: y\n", PathBuf::new());
+        assert_eq!(sources.place(Span { file, start: 4, end: 6 }), (1, 4));
+        assert_eq!(sources.place(Span { file, start: 10, end: 11 }), (2, 4));
+    }
+
+    #[test]
+    fn the_name_of_a_hub_is_no_path() {
+        for name in ["Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1", "org/name"] {
+            assert!(is_hub_name(name), "{name}");
+        }
+        for path in ["tokenizer.json", "a/tokenizer.json", "./a", "/a", "../a", "a/b/c", "a", "a/", "a/b c"] {
+            assert!(!is_hub_name(path), "{path}");
+        }
+        let mut sources = Sources::default();
+        let file = sources.add("a", "", PathBuf::new());
+        assert_eq!(sources.find_or_hub(file, "org/name"), Some("org/name".into()));
+        assert_eq!(sources.find_or_hub(file, "builtin"), Some("builtin".into()));
+        assert_eq!(sources.find_or_hub(file, "tests/nowhere"), None, "the folder is there, the file is not");
+    }
+
+    #[test]
+    fn parts_are_found_in_plain_and_quoted_text_only() {
+        let mut sources = Sources::default();
+        let file = sources.add("a", "abc 'abc' \"a\\x62c\"", PathBuf::new());
+        let node = |start, end| Node::new(Span { file, start, end }, Data::Text("abc".into()));
+        assert_eq!(sources.part(&node(0, 3), "abc", 1..2), Span { file, start: 1, end: 2 });
+        assert_eq!(sources.part(&node(4, 9), "abc", 1..2), Span { file, start: 6, end: 7 });
+        assert_eq!(sources.part(&node(10, 18), "abc", 1..2), Span { file, start: 10, end: 18 });
+    }
+
+    #[test]
+    fn files_are_found_beside_the_text_that_names_them() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("x.txt"), [b'a', 0xff]).unwrap();
+        let mut sources = Sources::default();
+        let file = sources.add("a", "", folder.path().to_path_buf());
+        assert_eq!(sources.find(file, "x.txt"), Some(folder.path().canonicalize().unwrap().join("x.txt")));
+        assert_eq!(sources.find(file, "Cargo.toml"), Some(Path::new("Cargo.toml").canonicalize().unwrap()));
+        assert_eq!(sources.find(file, "y.txt"), None);
+        assert_eq!(sources.siblings(file, "y.txt").iter().filter(|name| *name == "x.txt").count(), 1);
+        let error = sources.read(&folder.path().join("x.txt"), "x").unwrap_err();
+        assert!(matches!(error, ReadError::NotUtf8(Span { file: 1, start: 1, end: 4 })), "{error:?}");
+    }
+}

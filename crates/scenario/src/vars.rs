@@ -1,0 +1,292 @@
+//! `${ENV}`, `${ENV:-default}` and `{{ vars.x }}`, replaced wherever they stand in a text of the file.
+//!
+//! `$${` is `${` itself and `{{ "{{" }}` is `{{` itself. A text that is one variable and nothing else takes its value's type.
+//! In request bodies only `{{ vars.x }}` and fields of the scenario (`{{ target.model }}`) are replaced; the rest is for the
+//! renderer. A reference to a swept field stays until its case is made.
+
+mod pieces;
+
+use crate::fault::{Mistake, Review};
+use crate::near::near;
+use crate::tree::{Data, Entry, Node, Part, Span, joined};
+use llmscen_core::bounds;
+use llmscen_core::url_secrets::is_secret_name;
+use pieces::{Meaning, Piece};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A reference may lead to another one, so many times at the most: further ones go round in circles.
+const MOST_STEPS: usize = 16;
+
+/// What variables may make of a scenario, in bytes; a value counts as [`VALUE`].
+const MOST_BYTES: usize = 64 << 20;
+const VALUE: usize = 64;
+/// Values within each other, in all the references that are followed at once.
+const DEEPEST: usize = 150;
+
+/// Sections that a file of objectives puts in place of a stored plan's own.
+const JUDGING: [&str; 4] = ["slo", "presets", "baseline", "reference"];
+
+/// What texts are expanded with.
+pub(crate) struct World<'a> {
+    /// The environment.
+    pub env: &'a BTreeMap<String, String>,
+    /// The scenario that references look into.
+    pub root: &'a Node,
+    /// Paths that the matrix sets.
+    pub swept: &'a BTreeSet<String>,
+    vars: OnceCell<HashMap<String, usize>>,
+}
+
+/// Whose `{{ … }}` a text holds.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// The scenario's.
+    Plain,
+    /// The renderer's, but for references to the scenario.
+    Body,
+}
+
+impl<'a> World<'a> {
+    /// What texts are expanded with.
+    pub fn new(env: &'a BTreeMap<String, String>, root: &'a Node, swept: &'a BTreeSet<String>) -> World<'a> {
+        World { env, root, swept, vars: OnceCell::new() }
+    }
+
+    /// The whole scenario with its variables replaced; `vars` itself stays as it is.
+    pub fn scenario(&self, review: &mut Review) -> Node {
+        let mut root = self.root.clone();
+        review.expanded.bytes = 0;
+        if let Data::Map(entries) = &mut root.data {
+            for entry in entries.iter_mut().filter(|entry| entry.key != "vars") {
+                review.section.clone_from(&entry.key);
+                *entry = self.entry(entry, "", review);
+            }
+        }
+        review.section.clear();
+        root
+    }
+
+    /// A request body with its references to the scenario replaced.
+    pub fn body(&self, node: &Node, review: &mut Review) -> Node {
+        self.node(node, Mode::Body, 0, review)
+    }
+
+    /// One text.
+    pub fn text(&self, node: &Node, review: &mut Review) -> Node {
+        self.node(node, Mode::Plain, 0, review)
+    }
+
+    fn entry(&self, entry: &Entry, prefix: &str, review: &mut Review) -> Entry {
+        let path = format!("{prefix}{}", entry.key);
+        let is_body = |path: &str| {
+            let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
+            own.starts_with("request.template") || own.starts_with("request.extra")
+        };
+        let value = match &entry.value.data {
+            Data::Map(_) if path == "request" || path == "matrix" => {
+                self.entries(&entry.value, if path == "request" { "request." } else { "" }, review)
+            }
+            Data::List(items) if path == "mix" => {
+                let items = items.iter().map(|item| self.entries(item, "", review)).collect();
+                Node { data: Data::List(items), ..entry.value.clone() }
+            }
+            _ => self.node(&entry.value, if is_body(&path) { Mode::Body } else { Mode::Plain }, 0, review),
+        };
+        Entry { value, ..entry.clone() }
+    }
+
+    /// A mapping whose keys stand behind a prefix.
+    fn entries(&self, node: &Node, prefix: &str, review: &mut Review) -> Node {
+        if !matches!(node.data, Data::Map(_)) {
+            return self.node(node, Mode::Plain, 0, review);
+        }
+        let entries = node.entries().iter().map(|inner| self.entry(inner, prefix, review)).collect();
+        Node { data: Data::Map(entries), ..node.clone() }
+    }
+
+    fn node(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {
+        if self.spend(VALUE, node.at, review) || review.expanded.depth == DEEPEST {
+            if review.expanded.depth == DEEPEST {
+                let message = format!("references lead more than {DEEPEST} values deep");
+                review.push(Mistake::new(node.at, message, "too deep here"));
+            }
+            return Node::new(node.at, Data::Null);
+        }
+        review.expanded.depth += 1;
+        let expanded = self.below(node, mode, step, review);
+        review.expanded.depth -= 1;
+        expanded
+    }
+
+    /// Whether variables have made too much of the scenario, with `bytes` more.
+    fn spend(&self, bytes: usize, at: Span, review: &mut Review) -> bool {
+        review.expanded.bytes = review.expanded.bytes.saturating_add(bytes);
+        let spent = review.expanded.bytes > MOST_BYTES;
+        if spent && !std::mem::replace(&mut review.expanded.said, true) {
+            let message = format!("variables make more than {} of this scenario", bounds::size(MOST_BYTES as u64));
+            review.push(Mistake::new(at, message, "one too many"));
+        }
+        spent
+    }
+
+    fn below(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {
+        let data = match &node.data {
+            Data::List(items) => Data::List(items.iter().map(|item| self.node(item, mode, step, review)).collect()),
+            Data::Map(entries) => {
+                let inner = |entry: &Entry| Entry { value: self.node(&entry.value, mode, step, review), ..entry.clone() };
+                Data::Map(entries.iter().map(inner).collect())
+            }
+            Data::Text(text) => return self.leaf(node, text, mode, step, review),
+            _ => return node.clone(),
+        };
+        Node { data, ..node.clone() }
+    }
+
+    fn leaf(&self, node: &Node, text: &str, mode: Mode, step: usize, review: &mut Review) -> Node {
+        let pieces = match &node.parts {
+            Some(parts) => pieces::of_parts(parts),
+            None => pieces::of_text(text, mode == Mode::Body),
+        };
+        if let [Piece { meaning: Meaning::Ref(path), .. }] = pieces.as_slice()
+            && !self.swept.contains(path)
+        {
+            let found = self.refer(path, node, &pieces[0], step, review);
+            return found.map_or(node.clone(), |found| Node { at: node.at, ..found });
+        }
+        if node.parts.is_none() && pieces.iter().all(|piece| piece.meaning == Meaning::AsIs) {
+            return node.clone();
+        }
+        let alone = matches!(pieces.as_slice(), [Piece { meaning: Meaning::Env { .. }, .. }]);
+        let mut parts: Vec<Part> = Vec::new();
+        for piece in &pieces {
+            let own = self.parts(piece, node, text, step, review);
+            if self.spend(own.iter().map(length).sum(), node.at, review) {
+                break;
+            }
+            parts.extend(own);
+        }
+        let text = joined(&parts);
+        let data = if alone { Data::plain(&text) } else { Data::Text(text) };
+        Node { at: node.at, data, parts: Some(parts.into()) }
+    }
+
+    fn parts(&self, piece: &Piece, node: &Node, text: &str, step: usize, review: &mut Review) -> Vec<Part> {
+        match &piece.meaning {
+            Meaning::AsIs => vec![Part::Literal(text[piece.range.clone()].to_owned())],
+            Meaning::Literal(text) => vec![Part::Literal(text.clone())],
+            Meaning::Known(part) => vec![part.clone()],
+            Meaning::Wrong(message, help) => {
+                let at = review.sources.part(node, text, piece.range.clone());
+                review.push(Mistake::new(at, message.clone(), "cannot be replaced").help(help.clone()));
+                Vec::new()
+            }
+            Meaning::Env { name, default } => self.variable(name, default.as_deref(), (node, text, piece), step, review),
+            Meaning::Ref(path) if self.swept.contains(path) => vec![Part::Ref(path.clone())],
+            Meaning::Ref(path) => {
+                let found = self.refer(path, node, piece, step, review);
+                found.map_or(Vec::new(), |found| self.inline(path, found, (node, text, piece), review))
+            }
+        }
+    }
+
+    /// `:-` holds for a variable that is empty, too, as in a shell and in Compose.
+    fn variable(
+        &self,
+        name: &str,
+        default: Option<&str>,
+        (node, text, piece): Site<'_>,
+        step: usize,
+        review: &mut Review,
+    ) -> Vec<Part> {
+        // What a stored plan calls by name it calls so whatever the variable holds now. Objectives may come from another file.
+        let by_name = review.sources.stored && default.is_none() && !is_secret_name(name) && !JUDGING.contains(&&*review.section);
+        let value = self.env.get(name).filter(|value| !by_name && (default.is_none() || !value.is_empty()));
+        if let Some(value) = value {
+            return vec![Part::Env { name: name.to_owned(), value: value.clone() }];
+        }
+        if let Some(default) = default {
+            if step == MOST_STEPS {
+                let message = format!("more than {MOST_STEPS} defaults within each other");
+                review.push(Mistake::new(node.at, message, "too deep"));
+                return Vec::new();
+            }
+            let inner = Node::new(node.at, Data::Text(default.to_owned()));
+            let inner = self.leaf(&inner, default, Mode::Body, step + 1, review);
+            return inner.parts.map_or(vec![Part::Literal(default.to_owned())], |parts| parts.to_vec());
+        }
+        if review.sources.stored {
+            return vec![Part::Env { name: name.to_owned(), value: format!("${{{name}}}") }];
+        }
+        let at = review.sources.part(node, text, piece.range.clone());
+        let known = self.env.keys().map(String::as_str).filter(|_| !review.is_flooded());
+        let label = near(name, known).filter(|near| *near != name);
+        let label = label.map_or("is not set".to_owned(), |near| format!("did you mean `{near}`?"));
+        let mistake = Mistake::new(at, format!("environment variable `{name}` is not set"), label);
+        review.lacks(node.at, name, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
+        Vec::new()
+    }
+
+    fn refer(&self, path: &str, node: &Node, piece: &Piece, step: usize, review: &mut Review) -> Option<Node> {
+        let text = if let Data::Text(text) = &node.data { text.as_str() } else { "" };
+        let at = review.sources.part(node, text, piece.range.clone());
+        if step == MOST_STEPS {
+            review.push(Mistake::new(at, format!("`{path}` leads back to itself"), "this reference never ends"));
+            return None;
+        }
+        if let Some(found) = self.find(path) {
+            let value = self.node(found, Mode::Plain, step + 1, review);
+            review.inherit(found.at, node.at);
+            return Some(value);
+        }
+        let names = if review.is_flooded() { Vec::new() } else { self.names() };
+        let label = near(path, names.iter().map(String::as_str))
+            .map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+        let mistake = Mistake::new(at, format!("unknown reference `{path}`"), label);
+        review.push(mistake.help("A text may refer to `vars` and to fields that this file sets; {{ \"{{\" }} is two braces."));
+        None
+    }
+
+    /// The value at a path. The entries of `vars` are found by name, for there may be thousands.
+    fn find(&self, path: &str) -> Option<&Node> {
+        let (section, name) = path.split_once('.').unwrap_or((path, ""));
+        if section != "vars" || name.is_empty() || name.contains('.') {
+            return self.root.get(path);
+        }
+        let vars = self.vars.get_or_init(|| {
+            let entries = self.root.entry("vars").map(|vars| vars.value.entries()).unwrap_or_default();
+            entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect()
+        });
+        let entry = self.root.entry("vars")?.value.entries().get(*vars.get(name)?)?;
+        (!entry.value.is_null()).then_some(&entry.value)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let own = self.root.entries().iter().flat_map(|section| {
+            let inner = section.value.entries().iter().map(|entry| format!("{}.{}", section.key, entry.key));
+            inner.chain(std::iter::once(section.key.clone())).collect::<Vec<_>>()
+        });
+        own.collect()
+    }
+
+    fn inline(&self, path: &str, found: Node, (node, text, piece): Site<'_>, review: &mut Review) -> Vec<Part> {
+        match (found.parts, found.data) {
+            (_, Data::List(_) | Data::Map(_)) => {
+                let at = review.sources.part(node, text, piece.range.clone());
+                review.push(Mistake::new(at, format!("`{path}` does not fit into a text"), "is a list or a mapping"));
+                Vec::new()
+            }
+            (Some(parts), _) => parts.to_vec(),
+            (None, Data::Text(text)) => vec![Part::Literal(text)],
+            (None, data) => vec![Part::Literal(Node::new(node.at, data).json().to_string())],
+        }
+    }
+}
+
+fn length(part: &Part) -> usize {
+    match part {
+        Part::Literal(text) | Part::Env { value: text, .. } | Part::Ref(text) => text.len(),
+    }
+}
+
+type Site<'a> = (&'a Node, &'a str, &'a Piece);

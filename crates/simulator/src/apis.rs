@@ -1,0 +1,153 @@
+//! The protocols: how each asks, and how it answers. A further one is a file here and its line in [`ALL`].
+
+mod anthropic;
+mod chat;
+mod completions;
+mod dashscope;
+mod embeddings;
+mod ollama;
+mod openai;
+mod rerank;
+mod responses;
+#[cfg(test)]
+mod tests;
+mod tgi;
+
+use crate::ask::{Ask, Call};
+use crate::fields::Refusal;
+use crate::frame;
+use llmscen_core::units::Nanos;
+use std::fmt::Debug;
+
+/// `created` of every answer: the simulator does not read the wall clock, and its answers are the same on every run.
+const CREATED: u64 = 1_700_000_000;
+
+/// Every protocol.
+static ALL: [&dyn Protocol; 9] = [
+    &chat::Chat,
+    &completions::Completions,
+    &responses::Responses,
+    &anthropic::Messages,
+    &embeddings::Embeddings,
+    &rerank::Rerank,
+    &dashscope::Dashscope,
+    &ollama::Ollama,
+    &tgi::Tgi,
+];
+
+/// One protocol.
+pub(super) trait Protocol: Debug + Sync {
+    /// Its endpoints, all of which take POST.
+    fn paths(&self) -> &'static [&'static str];
+
+    /// The id of answer `number`.
+    fn id(&self, number: u64) -> String;
+
+    /// Reads a request: what it asks for, and what forms the answer. Fields that the simulator does not know are ignored.
+    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal>;
+
+    /// The body of an answer with an error status; the id is that of the answer, where there is to be one.
+    fn error(&self, refusal: &Refusal, id: Option<&str>) -> String;
+}
+
+/// What forms the bytes of one answer. Each event of a stream is one HTTP chunk.
+///
+/// Protocols that never stream leave out all but [`Reply::whole`] and [`Reply::broken`].
+pub(super) trait Reply: Debug {
+    /// The content type of its streams.
+    fn content_type(&self) -> &'static str {
+        "text/event-stream; charset=utf-8"
+    }
+
+    /// What a stream sends as soon as the request is accepted.
+    fn open(&mut self, _to: &mut Vec<u8>, _ask: &Ask) {}
+
+    /// An event that carries text, with all that has to stand around it.
+    fn text(&mut self, _to: &mut Vec<u8>, _ask: &Ask, _piece: &Piece<'_>) {}
+
+    /// A comment, where the protocol knows any.
+    fn comment(&self, to: &mut Vec<u8>) {
+        frame::comment(to);
+    }
+
+    /// What follows the last text, the end marker included.
+    fn finish(&mut self, _to: &mut Vec<u8>, _ask: &Ask, _times: Times) {}
+
+    /// An error in mid-stream and what the protocol sends behind it.
+    fn fail(&mut self, _to: &mut Vec<u8>, _ask: &Ask) {}
+
+    /// A whole answer. Unless numbers were asked for there is one [`Said`] for each choice.
+    fn whole(&self, ask: &Ask, said: &[Said], times: Times) -> String;
+
+    /// A whole answer that reports an error under a status of success.
+    fn broken(&self, ask: &Ask) -> String;
+}
+
+/// What an event's text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Reasoning text.
+    Reasoning,
+    /// The answer itself.
+    Content,
+}
+
+/// Text that one event is to carry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'t> {
+    /// The choice that it belongs to, below 16.
+    pub(super) choice: usize,
+    pub(super) part: Part,
+    /// It needs no escapes in JSON.
+    pub(super) text: &'t str,
+    /// Tokens of the choice, these included.
+    pub(super) made: u64,
+    /// It is the first of its choice.
+    pub(super) first: bool,
+    /// It is the first of its part.
+    pub(super) opens: bool,
+    /// It is the last of its part.
+    pub(super) closes: bool,
+    /// It is the last of its choice.
+    pub(super) last: bool,
+}
+
+/// All text of one choice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) thoughts: String,
+    pub(super) text: String,
+}
+
+/// When things happened to a request, by the engine's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    /// It was read.
+    pub(super) received: Nanos,
+    /// Its first token was there.
+    pub(super) first: Nanos,
+    /// Its newest token was there.
+    pub(super) newest: Nanos,
+}
+
+/// The protocol of a path, and the path as its own constant.
+pub(super) fn of(path: &str) -> Option<(&'static dyn Protocol, &'static str)> {
+    ALL.iter().find_map(|protocol| Some((*protocol, *protocol.paths().iter().find(|own| **own == path)?)))
+}
+
+/// All endpoints of all protocols.
+pub(super) fn paths() -> impl Iterator<Item = &'static str> {
+    ALL.iter().flat_map(|protocol| protocol.paths()).copied()
+}
+
+/// The error of a request that reached no protocol, in OpenAI's shape.
+pub(super) fn plain_error(refusal: &Refusal) -> String {
+    openai::error(refusal)
+}
+
+/// The list of models, in OpenAI's shape: any name is served, this one is shown.
+pub(super) fn models() -> String {
+    format!(
+        "{{\"object\":\"list\",\"data\":[{{\"id\":\"sim\",\"object\":\"model\",\"created\":{CREATED},\"owned_by\":\"llmscen\"}}]}}"
+    )
+}

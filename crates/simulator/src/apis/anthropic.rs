@@ -1,0 +1,150 @@
+//! Anthropic messages. Reasoning is a thinking block in front of the text block.
+
+use super::{Part, Piece, Protocol, Reply, Said, Times};
+use crate::ask::{Ask, Call, Finish};
+use crate::fields::Refusal;
+use crate::frame::chunk;
+use serde_json::json;
+
+/// What stands for the signature of a thinking block.
+const SIGNATURE: &str = "c2ltdWxhdGVk";
+
+#[derive(Debug)]
+pub(super) struct Messages;
+
+impl Protocol for Messages {
+    fn paths(&self) -> &'static [&'static str] {
+        &["/v1/messages"]
+    }
+
+    fn id(&self, number: u64) -> String {
+        format!("msg-sim-{number}")
+    }
+
+    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+        let body = call.body;
+        body.need("max_tokens")?;
+        let mut prompt = call.prompt();
+        if let Some(system) = body.get("system") {
+            prompt.content(system).ok_or_else(|| body.wrong("system", "must be text or a list of blocks"))?;
+        }
+        call.messages(&mut prompt, body)?;
+        let ask = call.ask(prompt, body.limit("max_tokens")?)?;
+        Ok((ask, Box::new(Answer { id: call.id.to_owned(), block: 0 })))
+    }
+
+    fn error(&self, refusal: &Refusal, id: Option<&str>) -> String {
+        error(refusal, id)
+    }
+}
+
+fn error(refusal: &Refusal, id: Option<&str>) -> String {
+    let kind = match refusal.status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    };
+    json!({ "type": "error", "error": { "type": kind, "message": refusal.message }, "request_id": id }).to_string()
+}
+
+#[derive(Debug)]
+struct Answer {
+    id: String,
+    /// Index of the block that is open, or of the next one.
+    block: usize,
+}
+
+impl Answer {
+    /// A message without its end, its content in between.
+    fn message(&self, ask: &Ask, content: &str, reason: &str, output: u64) -> String {
+        let usage = usage(ask, output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
+        format!(
+            "{{\"id\":\"{}\",\"type\":\"message\",\"role\":\"assistant\",\"model\":{},\"content\":[{content}],\
+             \"stop_reason\":{reason},\"stop_sequence\":null{usage}}}",
+            self.id, ask.model
+        )
+    }
+}
+
+impl Reply for Answer {
+    fn open(&mut self, to: &mut Vec<u8>, ask: &Ask) {
+        let message = self.message(ask, "", "null", 0);
+        chunk(to, &["event: message_start\ndata: {\"type\":\"message_start\",\"message\":", &message, "}\n\n"]);
+        chunk(to, &["event: ping\ndata: {\"type\":\"ping\"}\n\n"]);
+    }
+
+    fn text(&mut self, to: &mut Vec<u8>, _ask: &Ask, piece: &Piece<'_>) {
+        let index = if self.block == 0 { "0" } else { "1" };
+        let (block, delta) = match piece.part {
+            Part::Reasoning => ("\"thinking\",\"thinking\":\"\",\"signature\":\"\"", "\"thinking_delta\",\"thinking\":\""),
+            Part::Content => ("\"text\",\"text\":\"\"", "\"text_delta\",\"text\":\""),
+        };
+        let start = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":";
+        let middle = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
+        let stop = "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":";
+        if piece.opens {
+            chunk(to, &[start, index, ",\"content_block\":{\"type\":", block, "}}\n\n"]);
+        }
+        chunk(to, &[middle, index, ",\"delta\":{\"type\":", delta, piece.text, "\"}}\n\n"]);
+        if piece.closes {
+            if piece.part == Part::Reasoning {
+                let delta = ",\"delta\":{\"type\":\"signature_delta\",\"signature\":\"";
+                chunk(to, &[middle, index, delta, SIGNATURE, "\"}}\n\n"]);
+            }
+            chunk(to, &[stop, index, "}\n\n"]);
+            self.block += 1;
+        }
+    }
+
+    fn finish(&mut self, to: &mut Vec<u8>, ask: &Ask, _times: Times) {
+        let usage = usage(ask, ask.output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
+        let delta = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":";
+        chunk(to, &[delta, reason(ask), ",\"stop_sequence\":null}", &usage, "}\n\n"]);
+        chunk(to, &["event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"]);
+    }
+
+    fn fail(&mut self, to: &mut Vec<u8>, ask: &Ask) {
+        chunk(to, &["event: error\ndata: ", &self.broken(ask), "\n\n"]);
+    }
+
+    fn whole(&self, ask: &Ask, said: &[Said], _times: Times) -> String {
+        let block = |said: &Said| {
+            let (thinking, text) = (&said.thoughts, &said.text);
+            let thinking = format!("{{\"type\":\"thinking\",\"thinking\":\"{thinking}\",\"signature\":\"{SIGNATURE}\"}}");
+            let text = format!("{{\"type\":\"text\",\"text\":\"{text}\"}}");
+            let blocks = [(thinking, ask.reasoning > 0), (text, ask.reasoning < ask.output)];
+            blocks.into_iter().filter(|(_, there)| *there).map(|(block, _)| block).collect::<Vec<_>>().join(",")
+        };
+        let content: String = said.iter().map(block).collect();
+        self.message(ask, &content, reason(ask), ask.output)
+    }
+
+    fn broken(&self, _ask: &Ask) -> String {
+        error(&Refusal::broken(), Some(&self.id))
+    }
+}
+
+fn reason(ask: &Ask) -> &'static str {
+    match ask.finish {
+        Finish::Stop => "\"end_turn\"",
+        Finish::Length => "\"max_tokens\"",
+    }
+}
+
+/// Here the input tokens leave out those that were read from the cache.
+fn usage(ask: &Ask, output: u64) -> Option<String> {
+    let (input, cached) = (ask.prompt.tokens(), ask.cached);
+    let usage = match cached {
+        None => json!({ "input_tokens": input, "output_tokens": output }),
+        Some(cached) => json!({
+            "input_tokens": input.saturating_sub(cached), "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached, "output_tokens": output,
+        }),
+    };
+    ask.usage.then(|| usage.to_string())
+}

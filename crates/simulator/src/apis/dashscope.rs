@@ -1,0 +1,165 @@
+//! DashScope's native generation. Its streams have no end marker but the finish reason in the last event.
+
+use super::{Part, Piece, Protocol, Reply, Said, Times};
+use crate::ask::{Ask, Call};
+use crate::fields::Refusal;
+use crate::frame::chunk;
+use crate::http::Request;
+use serde_json::json;
+use std::fmt::Write;
+
+#[derive(Debug)]
+pub(super) struct Dashscope;
+
+impl Protocol for Dashscope {
+    fn paths(&self) -> &'static [&'static str] {
+        &["/api/v1/services/aigc/text-generation/generation"]
+    }
+
+    fn id(&self, number: u64) -> String {
+        format!("req-sim-{number}")
+    }
+
+    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+        let (input, parameters) = (call.body.object("input")?, call.body.object("parameters")?);
+        let mut prompt = call.prompt();
+        match input.text("prompt")? {
+            Some(text) => prompt.text(text),
+            None => call.messages(&mut prompt, input)?,
+        }
+        if parameters.whole("n")?.is_some_and(|n| n != 1) {
+            return Err(parameters.wrong("n", "must be 1: the simulator gives one choice here"));
+        }
+        let bare = match parameters.text("result_format")? {
+            None | Some("message") => false,
+            Some("text") => true,
+            Some(_) => return Err(parameters.wrong("result_format", "must be `message` or `text`")),
+        };
+        let incremental = parameters.flag("incremental_output", false)?;
+        let ask = call.ask(prompt, parameters.limit("max_tokens")?)?;
+        let ask = Ask { stream: streams(call.request), ..ask };
+        let event = String::new();
+        Ok((ask, Box::new(Answer { id: call.id.to_owned(), bare, incremental, said: Said::default(), events: 0, event })))
+    }
+
+    fn error(&self, refusal: &Refusal, id: Option<&str>) -> String {
+        error(refusal, id)
+    }
+}
+
+/// `X-DashScope-SSE` decides; without it a client that accepts event streams and nothing else gets one.
+fn streams(request: &Request) -> bool {
+    let is = |header: &str, value: &str| header.eq_ignore_ascii_case(value);
+    match request.header("x-dashscope-sse") {
+        Some(header) => is(header, "enable"),
+        None => request.header("accept").is_some_and(|header| is(header, "text/event-stream")),
+    }
+}
+
+fn error(refusal: &Refusal, id: Option<&str>) -> String {
+    let code = match refusal.status {
+        401 => "InvalidApiKey",
+        403 => "AccessDenied",
+        404 => "NotFound",
+        429 => "Throttling",
+        500.. => "InternalError",
+        _ => "InvalidParameter",
+    };
+    json!({ "code": code, "message": refusal.message, "request_id": id }).to_string()
+}
+
+#[derive(Debug)]
+struct Answer {
+    id: String,
+    /// The output is a text, not a list of choices.
+    bare: bool,
+    /// Each event carries what is new, not all so far.
+    incremental: bool,
+    said: Said,
+    /// Events so far.
+    events: u64,
+    /// The event that is being formed.
+    event: String,
+}
+
+impl Answer {
+    /// Appends an output of these texts.
+    fn output(&self, to: &mut String, (thoughts, text): (&str, &str), reason: &str, ask: &Ask) {
+        let [lead, thoughts, close] = if ask.reasoning > 0 { [",\"reasoning_content\":\"", thoughts, "\""] } else { [""; 3] };
+        // Writing to a string cannot fail.
+        let _ = match self.bare {
+            true => write!(to, "\"output\":{{\"text\":\"{text}\",\"finish_reason\":\"{reason}\"}}"),
+            false => write!(
+                to,
+                "\"output\":{{\"choices\":[{{\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"{lead}{thoughts}{close}}},\
+                 \"finish_reason\":\"{reason}\"}}]}}"
+            ),
+        };
+    }
+
+    /// Appends the usage after `made` tokens, and the id.
+    fn tail(&self, to: &mut String, ask: &Ask, made: u64) {
+        if ask.usage {
+            let input = ask.prompt.tokens();
+            let total = input.saturating_add(made);
+            let _ = write!(to, ",\"usage\":{{\"total_tokens\":{total},\"input_tokens\":{input},\"output_tokens\":{made}");
+            if ask.reasoning > 0 {
+                let thoughts = made.min(ask.reasoning);
+                let _ = write!(to, ",\"output_tokens_details\":{{\"reasoning_tokens\":{thoughts}}}");
+            }
+            if let Some(cached) = ask.cached {
+                let _ = write!(to, ",\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}");
+            }
+            to.push('}');
+        }
+        let _ = write!(to, ",\"request_id\":\"{}\"", self.id);
+    }
+
+    /// Keeps the text of an event, after what came before where that is repeated.
+    fn hear(&mut self, piece: &Piece<'_>) {
+        if self.incremental {
+            self.said = Said::default();
+        }
+        match piece.part {
+            Part::Reasoning => self.said.thoughts.push_str(piece.text),
+            Part::Content => self.said.text.push_str(piece.text),
+        }
+    }
+}
+
+impl Reply for Answer {
+    fn content_type(&self) -> &'static str {
+        "text/event-stream;charset=UTF-8"
+    }
+
+    fn text(&mut self, to: &mut Vec<u8>, ask: &Ask, piece: &Piece<'_>) {
+        self.hear(piece);
+        self.events += 1;
+        let mut event = std::mem::take(&mut self.event);
+        event.clear();
+        let _ = write!(event, "id:{}\nevent:result\n:HTTP_STATUS/200\ndata:{{", self.events);
+        let reason = if piece.last { ask.finish.word() } else { "null" };
+        self.output(&mut event, (&self.said.thoughts, &self.said.text), reason, ask);
+        self.tail(&mut event, ask, piece.made);
+        chunk(to, &[&event, "}\n\n"]);
+        self.event = event;
+    }
+
+    fn fail(&mut self, to: &mut Vec<u8>, ask: &Ask) {
+        let lead = format!("id:{}\nevent:error\n:HTTP_STATUS/500\ndata:", self.events + 1);
+        chunk(to, &[&lead, &self.broken(ask), "\n\n"]);
+    }
+
+    fn whole(&self, ask: &Ask, said: &[Said], _times: Times) -> String {
+        let mut to = "{".to_owned();
+        for said in said {
+            self.output(&mut to, (&said.thoughts, &said.text), ask.finish.word(), ask);
+        }
+        self.tail(&mut to, ask, ask.output);
+        to + "}"
+    }
+
+    fn broken(&self, _ask: &Ask) -> String {
+        error(&Refusal::broken(), Some(&self.id))
+    }
+}

@@ -1,0 +1,152 @@
+//! What chat and text completions share.
+
+use super::{CREATED, Piece};
+use crate::ask::{Ask, Call, MOST_CHOICES};
+use crate::fields::{Fields, Refusal};
+use crate::frame::chunk;
+use crate::prompt::Prompt;
+use std::fmt::Write;
+
+const INDEX: [&str; MOST_CHOICES as usize] =
+    ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
+
+/// The fields of `stream_options`, where the request streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Options {
+    /// Usage in an event of its own.
+    usage: bool,
+    /// Usage beside every event.
+    continuous: bool,
+}
+
+impl Options {
+    pub(super) fn read(body: Fields<'_>) -> Result<Options, Refusal> {
+        let options = body.object("stream_options")?;
+        let usage = options.flag("include_usage", false)?;
+        Ok(Options { usage, continuous: options.flag("continuous_usage_stats", false)? && usage })
+    }
+}
+
+/// The number of choices, `n`.
+pub(super) fn choices(body: Fields<'_>) -> Result<u64, Refusal> {
+    match body.whole("n")?.unwrap_or(1) {
+        n @ 1..=MOST_CHOICES => Ok(n),
+        n => Err(body.wrong("n", format_args!("must be from 1 to {MOST_CHOICES}, not {n}"))),
+    }
+}
+
+/// Completes what was asked for with the length, the choices and whether usage is wanted.
+pub(super) fn ask(call: &Call<'_>, prompt: Prompt, options: Options) -> Result<Ask, Refusal> {
+    let body = call.body;
+    let limit = match body.limit("max_completion_tokens")? {
+        Some(limit) => Some(limit),
+        None => body.limit("max_tokens")?,
+    };
+    let least = body.whole("min_tokens")?.unwrap_or(0);
+    if let Some(limit) = limit.filter(|limit| least > *limit) {
+        return Err(body.wrong("min_tokens", format_args!("must not exceed the limit of {limit}")));
+    }
+    body.flag("ignore_eos", false)?;
+    let ask = call.ask(prompt, limit)?;
+    let (output, usage) = (ask.output.max(least), ask.usage && (options.usage || !ask.stream));
+    let reasoning = u64::from(call.config.faults.reasoning_tokens).min(output);
+    Ok(Ask { output, reasoning, choices: choices(body)?, usage, ..ask })
+}
+
+/// The parts of a stream's events that do not change from one to the next.
+#[derive(Debug)]
+pub(super) struct Events {
+    /// Up to and with `"choices":[`.
+    open: String,
+    /// What a choice's last event ends with.
+    last: String,
+    continuous: bool,
+    /// The usage of the event that is being formed.
+    usage: String,
+}
+
+impl Events {
+    pub(super) fn new(object: &str, ask: &Ask, id: &str, options: Options) -> Events {
+        let open = format!("data: {{{},\"choices\":[", envelope(object, ask, id));
+        let last = format!(",\"logprobs\":null,\"finish_reason\":\"{}\"}}]", ask.finish.word());
+        Events { open, last, continuous: options.continuous && ask.usage, usage: String::new() }
+    }
+
+    /// An event of one choice: `lead`, the text and `close` are its delta.
+    pub(super) fn choice(&mut self, to: &mut Vec<u8>, ask: &Ask, piece: &Piece<'_>, (lead, close): (&str, &str)) {
+        self.usage.clear();
+        if self.continuous {
+            let (prompt, made) = (ask.prompt.tokens(), piece.made);
+            let total = prompt + made;
+            // Writing to a string cannot fail.
+            let _ = write!(
+                self.usage,
+                ",\"usage\":{{\"prompt_tokens\":{prompt},\"total_tokens\":{total},\"completion_tokens\":{made}}}"
+            );
+        }
+        let index = INDEX.get(piece.choice).copied().unwrap_or_default();
+        let end = if piece.last { self.last.as_str() } else { ",\"logprobs\":null,\"finish_reason\":null}]" };
+        chunk(to, &[&self.open, "{\"index\":", index, lead, piece.text, close, end, &self.usage, "}\n\n"]);
+    }
+
+    /// The event of the usage, where it is wanted, and the end marker.
+    pub(super) fn finish(&self, to: &mut Vec<u8>, ask: &Ask) {
+        if ask.usage {
+            chunk(to, &[&self.open, "]", &usage(ask), "}\n\n"]);
+        }
+        done(to);
+    }
+
+    /// An error event and the end marker.
+    pub(super) fn fail(&self, to: &mut Vec<u8>) {
+        chunk(to, &["data: ", &error(&Refusal::broken()), "\n\n"]);
+        done(to);
+    }
+}
+
+fn done(to: &mut Vec<u8>) {
+    chunk(to, &["data: [DONE]\n\n"]);
+}
+
+/// A whole answer; `choices` are the fields of each choice but its index and its end.
+pub(super) fn whole(object: &str, ask: &Ask, id: &str, choices: impl Iterator<Item = String>) -> String {
+    let finish = ask.finish.word();
+    let choice = |(index, fields)| format!("{{\"index\":{index},{fields},\"logprobs\":null,\"finish_reason\":\"{finish}\"}}");
+    let choices: Vec<String> = choices.enumerate().map(choice).collect();
+    format!("{{{},\"choices\":[{}]{}}}", envelope(object, ask, id), choices.join(","), usage(ask))
+}
+
+/// An error.
+pub(super) fn error(refusal: &Refusal) -> String {
+    let kind = match refusal.status {
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        500.. => "server_error",
+        _ => "invalid_request_error",
+    };
+    let Refusal { status, message, param } = refusal;
+    serde_json::json!({ "error": { "message": message, "type": kind, "param": param, "code": status } }).to_string()
+}
+
+fn envelope(object: &str, ask: &Ask, id: &str) -> String {
+    format!("\"id\":\"{id}\",\"object\":\"{object}\",\"created\":{CREATED},\"model\":{}", ask.model)
+}
+
+/// The usage over all choices, a comma in front; empty where none is wanted.
+fn usage(ask: &Ask) -> String {
+    if !ask.usage {
+        return String::new();
+    }
+    let (prompt, output) = (ask.prompt.tokens(), ask.total());
+    let mut text = format!(
+        ",\"usage\":{{\"prompt_tokens\":{prompt},\"total_tokens\":{},\"completion_tokens\":{output}",
+        prompt.saturating_add(output)
+    );
+    if ask.reasoning > 0 {
+        text += &format!(",\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}", ask.thoughts());
+    }
+    if let Some(cached) = ask.cached {
+        text += &format!(",\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}");
+    }
+    text + "}"
+}

@@ -1,0 +1,81 @@
+//! Rerank as vLLM serves it: scores from 0 to 1, drawn on the seed. All pairs of query and document are one prefill.
+
+use super::{Protocol, Reply, Said, Times, openai};
+use crate::ask::{Ask, Call};
+use crate::fields::Refusal;
+use crate::prompt::Prompt;
+use llmscen_core::seed::Seed;
+use serde_json::{Value, json};
+
+#[derive(Debug)]
+pub(super) struct Rerank;
+
+impl Protocol for Rerank {
+    fn paths(&self) -> &'static [&'static str] {
+        &["/v1/rerank", "/rerank", "/v2/rerank"]
+    }
+
+    fn id(&self, number: u64) -> String {
+        format!("rerank-sim-{number}")
+    }
+
+    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+        let body = call.body;
+        let query = body.text("query")?.ok_or_else(|| body.wrong("query", "is missing"))?;
+        let documents: Option<Vec<String>> = body.list("documents", "document")?.iter().map(document).collect();
+        let documents = documents.ok_or_else(|| body.wrong("documents", "must hold texts, or objects with a `text`"))?;
+        let most = body.whole("top_n")?.filter(|most| *most > 0).map_or(documents.len(), |most| most as usize);
+        let mut prompt = Prompt::new(false);
+        documents.iter().for_each(|document| prompt.add(pair(query, document)));
+        let shown = body.flag("return_documents", true)?;
+        let reply = Scores { id: call.id.to_owned(), seed: call.seed, documents, most, shown };
+        Ok((call.pooled(prompt)?, Box::new(reply)))
+    }
+
+    fn error(&self, refusal: &Refusal, _id: Option<&str>) -> String {
+        openai::error(refusal)
+    }
+}
+
+fn document(value: &Value) -> Option<String> {
+    value.as_str().or_else(|| value.get("text")?.as_str()).map(str::to_owned)
+}
+
+/// Tokens of a query and a document, which the model reads as one text.
+fn pair(query: &str, document: &str) -> u64 {
+    let mut prompt = Prompt::new(false);
+    prompt.text(query);
+    prompt.text(document);
+    prompt.tokens()
+}
+
+#[derive(Debug)]
+struct Scores {
+    id: String,
+    seed: Seed,
+    documents: Vec<String>,
+    /// Results at the most.
+    most: usize,
+    /// Results carry their document.
+    shown: bool,
+}
+
+impl Reply for Scores {
+    fn whole(&self, ask: &Ask, _said: &[Said], _times: Times) -> String {
+        let score = |index: u64| (self.seed.child("score").child(index).0 >> 11) as f64 / (1u64 << 53) as f64;
+        let mut scores: Vec<(f64, usize)> = (0..self.documents.len()).map(|index| (score(index as u64), index)).collect();
+        scores.sort_by(|one, two| two.0.total_cmp(&one.0));
+        let result = |(score, index): &(f64, usize)| match self.documents.get(*index).filter(|_| self.shown) {
+            Some(text) => json!({ "index": index, "document": { "text": text }, "relevance_score": score }),
+            None => json!({ "index": index, "relevance_score": score }),
+        };
+        let results: Vec<Value> = scores.iter().take(self.most).map(result).collect();
+        let (results, tokens) = (Value::Array(results), ask.prompt.tokens());
+        let usage = if ask.usage { format!(",\"usage\":{{\"total_tokens\":{tokens}}}") } else { String::new() };
+        format!("{{\"id\":\"{}\",\"model\":{}{usage},\"results\":{results}}}", self.id, ask.model)
+    }
+
+    fn broken(&self, _ask: &Ask) -> String {
+        openai::error(&Refusal::broken())
+    }
+}

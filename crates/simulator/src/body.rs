@@ -1,0 +1,201 @@
+//! The bytes of one answer, token by token: as a stream of events, or whole at its end.
+
+use crate::apis::{Part, Piece, Reply, Said, Times};
+use crate::ask::Ask;
+use crate::chaos::Strike;
+use crate::frame;
+use crate::http;
+use crate::words::word;
+use llmscen_core::seed::Seed;
+use llmscen_core::simulator::Faults;
+
+/// An answer in the making. It knows no clock and no socket: bytes are appended to a buffer that others send.
+#[derive(Debug)]
+pub(super) struct Body {
+    ask: Ask,
+    id: String,
+    reply: Box<dyn Reply>,
+    /// Tokens in one event, events in one write, and events between comments, 0 for no comments.
+    per_event: u64,
+    per_write: u32,
+    per_comment: u64,
+    /// Of the text.
+    seed: Seed,
+    choices: Vec<Choice>,
+    times: Times,
+    /// Tokens taken from the engine.
+    made: u64,
+    /// Tokens that stand in no event yet.
+    pending: u64,
+    /// Events of text so far.
+    events: u64,
+    /// Events formed since the last write.
+    unsent: u32,
+    close: bool,
+}
+
+/// One choice of the answer.
+#[derive(Debug, Default)]
+struct Choice {
+    made: u64,
+    pending: u64,
+    /// Text that stands in no event yet; of a whole answer its part so far.
+    text: String,
+    thoughts: String,
+}
+
+impl Body {
+    /// An empty answer; `seed` is that of its text, and `close` says that the connection ends with it.
+    pub(super) fn new((ask, reply): (Ask, Box<dyn Reply>), id: &str, faults: &Faults, seed: Seed, close: bool) -> Body {
+        Body {
+            choices: (0..ask.choices).map(|_| Choice::default()).collect(),
+            ask,
+            id: id.to_owned(),
+            reply,
+            per_event: u64::from(faults.tokens_per_chunk),
+            per_write: faults.coalesce.max(1),
+            per_comment: u64::from(faults.comment_every),
+            seed,
+            times: Times::default(),
+            made: 0,
+            pending: 0,
+            events: 0,
+            unsent: 0,
+            close,
+        }
+    }
+
+    /// What a stream sends as soon as the request is accepted; nothing for a whole answer.
+    pub(super) fn open(&mut self, to: &mut Vec<u8>) {
+        if self.ask.stream {
+            let framing = http::Framing::Chunked;
+            http::head(to, 200, self.reply.content_type(), &framing, (Some(&self.id), self.close));
+            self.reply.open(to, &self.ask);
+        }
+    }
+
+    /// Adds the next token of a choice, and with the last one of all what ends the answer.
+    pub(super) fn token(&mut self, choice: usize, to: &mut Vec<u8>) {
+        let Some(own) = self.choices.get_mut(choice) else { return };
+        own.text.push_str(word(self.seed, choice, own.made));
+        own.made += 1;
+        own.pending += 1;
+        self.made += 1;
+        self.pending += 1;
+        let turns = own.made == self.ask.reasoning;
+        let due = own.pending >= self.per_event || turns || own.made == self.ask.output;
+        match self.ask.stream {
+            true if due => self.event(choice, to),
+            false if turns => own.thoughts = std::mem::take(&mut own.text),
+            _ => {}
+        }
+        if self.complete() {
+            self.finish(to);
+        }
+    }
+
+    /// Notes when the engine gave a token.
+    pub(super) fn stamp(&mut self, times: Times) {
+        self.times = times;
+    }
+
+    /// Breaks the answer off before its next token.
+    pub(super) fn cut(&mut self, strike: Strike, to: &mut Vec<u8>) {
+        let about = (Some(self.id.as_str()), self.close);
+        match (self.ask.stream, strike) {
+            (false, Strike::StreamError) => http::json(to, 200, &self.reply.broken(&self.ask), about),
+            (false, _) => {
+                let body = self.whole();
+                http::head(to, 200, http::JSON, &http::Framing::Length(body.len()), about);
+                to.extend_from_slice(&body.as_bytes()[..body.len() / 2]);
+            }
+            (true, _) => {
+                for choice in 0..self.choices.len() {
+                    if self.choices[choice].pending > 0 {
+                        self.event(choice, to);
+                    }
+                }
+                if strike == Strike::StreamError {
+                    self.reply.fail(to, &self.ask);
+                }
+                if matches!(strike, Strike::StreamError | Strike::Truncate) {
+                    frame::last_chunk(to);
+                }
+            }
+        }
+    }
+
+    /// Tokens made so far.
+    pub(super) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Tokens that stand in the bytes formed so far.
+    pub(super) fn formed(&self) -> u64 {
+        self.made - self.pending
+    }
+
+    /// Whether the last token was made.
+    pub(super) fn complete(&self) -> bool {
+        self.made == self.ask.total()
+    }
+
+    /// Whether enough events are formed for a write; forgets them if so.
+    pub(super) fn due(&mut self) -> bool {
+        let due = self.unsent >= self.per_write || self.complete();
+        self.unsent = if due { 0 } else { self.unsent };
+        due
+    }
+
+    /// What was asked for.
+    pub(super) fn ask(&self) -> &Ask {
+        &self.ask
+    }
+
+    /// Whether the connection ends with the answer.
+    pub(super) fn closes(&self) -> bool {
+        self.close
+    }
+
+    /// Forms the event of all text of a choice that stands in none yet. It is never of two parts.
+    fn event(&mut self, choice: usize, to: &mut Vec<u8>) {
+        self.events += 1;
+        if self.per_comment > 0 && self.events.is_multiple_of(self.per_comment) {
+            self.reply.comment(to);
+        }
+        let Some(own) = self.choices.get_mut(choice) else { return };
+        let (before, made, reasoning) = (own.made - own.pending, own.made, self.ask.reasoning);
+        let last = made == self.ask.output;
+        let piece = Piece {
+            choice,
+            part: if made <= reasoning { Part::Reasoning } else { Part::Content },
+            text: &own.text,
+            made,
+            first: before == 0,
+            opens: before == 0 || before == reasoning,
+            closes: made == reasoning || last,
+            last,
+        };
+        self.reply.text(to, &self.ask, &piece);
+        self.pending -= own.pending;
+        own.pending = 0;
+        own.text.clear();
+        self.unsent += 1;
+    }
+
+    fn finish(&mut self, to: &mut Vec<u8>) {
+        if self.ask.stream {
+            self.reply.finish(to, &self.ask, self.times);
+            frame::last_chunk(to);
+            return;
+        }
+        self.pending = 0;
+        http::json(to, 200, &self.whole(), (Some(&self.id), self.close));
+    }
+
+    fn whole(&self) -> String {
+        let said = |choice: &Choice| Said { thoughts: choice.thoughts.clone(), text: choice.text.clone() };
+        let said: Vec<Said> = self.choices.iter().map(said).collect();
+        self.reply.whole(&self.ask, &said, self.times)
+    }
+}

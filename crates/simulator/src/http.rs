@@ -1,0 +1,219 @@
+//! HTTP/1.1 by hand, because faults need the raw socket: requests read, response heads written.
+
+use crate::socket::Socket;
+use std::io;
+
+/// Most bytes of a request's line and headers together.
+const MAX_HEAD: usize = 64 << 10;
+/// Most bytes of a request's body.
+const MAX_BODY: usize = 64 << 20;
+/// Most headers of a request.
+const MAX_HEADERS: usize = 128;
+/// The content type of everything that is no stream.
+pub(super) const JSON: &str = "application/json";
+
+/// A request, read in full.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) method: String,
+    /// The path, without the query.
+    pub(super) path: String,
+    /// The client wants the connection closed after the answer.
+    pub(super) close: bool,
+    /// Names in lower case, and values; those that are no text are left out.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Request {
+    /// A header's value, by its name in lower case.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.trim())
+    }
+}
+
+/// Why there is no request.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// The other side is gone.
+    Gone,
+    /// What came is to be answered with this status and message; the connection cannot go on.
+    Refused(u16, &'static str),
+}
+
+impl From<io::Error> for Unread {
+    fn from(_: io::Error) -> Unread {
+        Unread::Gone
+    }
+}
+
+/// How the end of a body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// It has this many bytes.
+    Length(usize),
+    /// It comes in chunks.
+    Chunked,
+}
+
+struct Head {
+    request: Request,
+    framing: Framing,
+    /// Bytes of the head.
+    length: usize,
+    expects_continue: bool,
+}
+
+/// Reads the next request of a connection; `buffer` holds what was read and not used yet.
+pub(super) async fn read(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Request, Unread> {
+    let head = loop {
+        let head = parse(buffer)?;
+        if head.as_ref().map_or(buffer.len(), |head| head.length) > MAX_HEAD {
+            return Err(Unread::Refused(431, "the request's headers exceed 64 KiB"));
+        }
+        match head {
+            Some(head) => break head,
+            None => fill(socket, buffer).await?,
+        }
+    };
+    let Head { mut request, framing, length, expects_continue } = head;
+    buffer.drain(..length);
+    if framing_exceeds(framing) {
+        return Err(TOO_LARGE);
+    }
+    if expects_continue && framing != Framing::Length(0) {
+        socket.send(b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+    request.body = match framing {
+        Framing::Length(length) => exactly(socket, buffer, length).await?,
+        Framing::Chunked => chunks(socket, buffer).await?,
+    };
+    Ok(request)
+}
+
+const TOO_LARGE: Unread = Unread::Refused(413, "the request's body exceeds 64 MiB");
+
+fn framing_exceeds(framing: Framing) -> bool {
+    matches!(framing, Framing::Length(length) if length > MAX_BODY)
+}
+
+fn parse(buffer: &[u8]) -> Result<Option<Head>, Unread> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let length = match parsed.parse(buffer) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(Unread::Refused(431, "the request has more than 128 headers")),
+        Err(_) => return Err(Unread::Refused(400, "the request is not HTTP/1.1")),
+    };
+    if parsed.version != Some(1) {
+        return Err(Unread::Refused(505, "the simulator speaks HTTP/1.1 only"));
+    }
+    let path = parsed.path.unwrap_or("/").split('?').next().unwrap_or("/").to_owned();
+    let method = parsed.method.unwrap_or("").to_owned();
+    let close = has(parsed.headers, "connection", "close");
+    let expects_continue = has(parsed.headers, "expect", "100-continue");
+    let framing = framing(parsed.headers)?;
+    let text = |header: &httparse::Header<'_>| {
+        Some((header.name.to_ascii_lowercase(), std::str::from_utf8(header.value).ok()?.to_owned()))
+    };
+    let headers = parsed.headers.iter().filter_map(text).collect();
+    Ok(Some(Head { request: Request { method, path, close, headers, body: Vec::new() }, framing, length, expects_continue }))
+}
+
+fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, Unread> {
+    if has(headers, "transfer-encoding", "chunked") {
+        return Ok(Framing::Chunked);
+    }
+    let Some(length) = headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length")) else {
+        return Ok(Framing::Length(0));
+    };
+    let length = std::str::from_utf8(length.value).ok().and_then(|text| text.trim().parse().ok());
+    length.map(Framing::Length).ok_or(Unread::Refused(400, "the Content-Length is not a number"))
+}
+
+fn has(headers: &[httparse::Header<'_>], name: &str, token: &str) -> bool {
+    let is = |item: &[u8]| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes());
+    headers
+        .iter()
+        .filter(|header| header.name.eq_ignore_ascii_case(name))
+        .any(|header| header.value.split(|&b| b == b',').any(is))
+}
+
+async fn fill(socket: &Socket, buffer: &mut Vec<u8>) -> Result<(), Unread> {
+    match socket.read(buffer).await? {
+        0 => Err(Unread::Gone),
+        _ => Ok(()),
+    }
+}
+
+async fn exactly(socket: &Socket, buffer: &mut Vec<u8>, length: usize) -> Result<Vec<u8>, Unread> {
+    while buffer.len() < length {
+        fill(socket, buffer).await?;
+    }
+    let rest = buffer.split_off(length);
+    Ok(std::mem::replace(buffer, rest))
+}
+
+async fn chunks(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> {
+    let mut body = Vec::new();
+    loop {
+        let size = chunk_size(socket, buffer).await?;
+        if size == 0 {
+            break;
+        }
+        if body.len() + size > MAX_BODY {
+            return Err(TOO_LARGE);
+        }
+        let chunk = exactly(socket, buffer, size + 2).await?;
+        body.extend_from_slice(&chunk[..size]);
+    }
+    // Trailers, which mean nothing here, up to the empty line.
+    while !line(socket, buffer).await?.is_empty() {}
+    Ok(body)
+}
+
+async fn chunk_size(socket: &Socket, buffer: &mut Vec<u8>) -> Result<usize, Unread> {
+    let mut line = line(socket, buffer).await?;
+    line.extend_from_slice(b"\r\n");
+    match httparse::parse_chunk_size(&line) {
+        // More than any body may have: the comparison in `chunks` then speaks.
+        Ok(httparse::Status::Complete((_, size))) => Ok(size.min(MAX_BODY as u64 + 1) as usize),
+        _ => Err(Unread::Refused(400, "the body's chunks are malformed")),
+    }
+}
+
+/// One line without its end.
+async fn line(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> {
+    loop {
+        if let Some(end) = buffer.windows(2).position(|pair| pair == b"\r\n") {
+            let line = buffer[..end].to_vec();
+            buffer.drain(..end + 2);
+            return Ok(line);
+        }
+        if buffer.len() > MAX_HEAD {
+            return Err(Unread::Refused(400, "the body's chunks are malformed"));
+        }
+        fill(socket, buffer).await?;
+    }
+}
+
+/// Appends the status line and headers of a response. `about` is its id, where it has one, and whether the connection ends.
+pub(super) fn head(to: &mut Vec<u8>, status: u16, content_type: &str, framing: &Framing, about: (Option<&str>, bool)) {
+    let (id, close) = about;
+    let framing = match framing {
+        Framing::Length(length) => format!("content-length: {length}"),
+        Framing::Chunked => "transfer-encoding: chunked".to_owned(),
+    };
+    let id = id.map(|id| format!("x-request-id: {id}\r\n")).unwrap_or_default();
+    let close = if close { "connection: close\r\n" } else { "" };
+    let reason = ::http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Fault");
+    let head = format!("HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\n{framing}\r\n{id}{close}\r\n");
+    to.extend_from_slice(head.as_bytes());
+}
+
+/// Appends a response with a JSON body.
+pub(super) fn json(to: &mut Vec<u8>, status: u16, body: &str, about: (Option<&str>, bool)) {
+    head(to, status, JSON, &Framing::Length(body.len()), about);
+    to.extend_from_slice(body.as_bytes());
+}

@@ -1,0 +1,218 @@
+//! The heart of the server: requests in flight, and the loop that gives them tokens at the engine's times.
+
+use crate::apis::{Protocol, Reply};
+use crate::ask::{Ask, Call, MOST_CHOICES};
+use crate::body::Body;
+use crate::chaos::{Strike, fate};
+use crate::clock::{Clock, Timer};
+use crate::engine::{Engine, Job, TooLong};
+use crate::fields::{Fields, Refusal};
+use crate::http::Request;
+use crate::live::{After, Live, Turn};
+use crate::metrics::Meters;
+use crate::socket::Socket;
+use crate::truth::{Entry, Truth};
+use llmscen_core::seed::Seed;
+use llmscen_core::simulator::Simulator;
+use llmscen_core::units::Nanos;
+use serde_json::Value;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use tokio::sync::{Notify, oneshot};
+
+/// State of one server; it lives on one thread.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) config: Simulator,
+    pub(super) clock: Clock,
+    seed: Seed,
+    truth: Truth,
+    engine: RefCell<Engine>,
+    live: RefCell<HashMap<u64, Live>>,
+    meters: RefCell<Meters>,
+    /// Number of the next request.
+    next: Cell<u64>,
+    /// Something was submitted.
+    work: Notify,
+}
+
+/// A request that will be answered with an error.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) id: String,
+    pub(super) entry: Entry,
+    pub(super) status: u16,
+    pub(super) body: String,
+}
+
+impl Server {
+    pub(super) fn new(config: &Simulator, seed: Seed, truth: &Truth) -> Server {
+        Server {
+            config: config.clone(),
+            clock: Clock::since(truth.origin()),
+            seed,
+            truth: truth.clone(),
+            engine: RefCell::new(Engine::new(config, seed.child("engine"))),
+            live: RefCell::default(),
+            meters: RefCell::default(),
+            next: Cell::new(0),
+            work: Notify::new(),
+        }
+    }
+
+    /// The step loop. While there is work each step begins where the one before it ideally ended, so that the lateness of
+    /// one timer never shifts the next.
+    pub(super) async fn steps(self: &Rc<Self>, timer: Timer) -> io::Error {
+        let (mut from, mut emitted) = (Nanos::ZERO, Vec::new());
+        loop {
+            let begun = self.engine.borrow_mut().begin(from);
+            let Some(end) = begun else {
+                self.work.notified().await;
+                continue;
+            };
+            if let Err(error) = timer.until(end).await {
+                return error;
+            }
+            self.engine.borrow_mut().complete(&mut emitted);
+            for token in emitted.drain(..) {
+                self.give(token.id, end);
+            }
+            from = end;
+        }
+    }
+
+    /// Takes in a request of a protocol. Its number, and the receiver that hears of its end; or how to refuse it.
+    pub(super) fn accept(
+        self: &Rc<Self>,
+        (protocol, path): (&'static dyn Protocol, &'static str),
+        request: &Request,
+        socket: &Rc<Socket>,
+    ) -> Result<(u64, oneshot::Receiver<After>), Box<Refused>> {
+        let received_at = self.clock.now();
+        let number = self.next.replace(self.next.get() + 1);
+        let id = protocol.id(number);
+        let entry = self.truth.open((number, &id), request.header("x-request-id"), path, received_at);
+        let refuse = |refusal: Refusal| {
+            let (status, body) = (refusal.status, protocol.error(&refusal, Some(&id)));
+            Box::new(Refused { id: id.clone(), entry: entry.clone(), status, body })
+        };
+        let faults = &self.config.faults;
+        let seed = self.seed.child("text").child(number);
+        let (mut ask, reply) = self.read((protocol, path), request, &id, seed).map_err(refuse)?;
+        let fate = fate(faults, self.seed, number, ask.total());
+        if fate.strike == Some(Strike::Error) {
+            return Err(refuse(Refusal::new(faults.error_status, "the simulator failed this request on purpose")));
+        }
+        let submitted = self.submit(number, &mut ask, received_at);
+        submitted.map_err(|too_long| refuse(Refusal::new(400, too_long.to_string())))?;
+        let (over, ended) = oneshot::channel();
+        let body = Body::new((ask, reply), &id, faults, seed, request.close);
+        self.live.borrow_mut().insert(number, Live::new(body, fate, (socket.clone(), entry.clone()), over));
+        self.open_after(number, faults.slow_headers);
+        self.work.notify_one();
+        Ok((number, ended))
+    }
+
+    fn read(
+        &self,
+        (protocol, path): (&'static dyn Protocol, &'static str),
+        request: &Request,
+        id: &str,
+        seed: Seed,
+    ) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+        let body: Value =
+            serde_json::from_slice(&request.body).map_err(|error| Refusal::new(400, format!("the body is not JSON: {error}")))?;
+        let Value::Object(body) = &body else { return Err(Refusal::new(400, "the body must be a JSON object")) };
+        protocol.read(&Call { path, request, body: Fields::of(body), id, config: &self.config, seed })
+    }
+
+    /// Gives the engine a sequence for each choice, and notes how much of the prompt it had computed before.
+    fn submit(&self, number: u64, ask: &mut Ask, now: Nanos) -> Result<(), TooLong> {
+        let blocks = ask.prompt.blocks(self.config.block_tokens);
+        let mut engine = self.engine.borrow_mut();
+        for choice in 0..ask.choices {
+            let id = sequence(number, choice);
+            let job = Job { id, prompt: ask.prompt.tokens(), output: ask.output, blocks: blocks.clone() };
+            let cached = engine.take(job, now)?;
+            ask.cached = self.config.prefix_cache.then_some(cached);
+        }
+        Ok(())
+    }
+
+    /// The client of a request is gone.
+    pub(super) fn cancel(&self, number: u64) {
+        if let Some(live) = self.live.borrow_mut().remove(&number) {
+            self.withdraw(number, &live);
+            live.abandon(self.clock.now());
+        }
+    }
+
+    /// The `/metrics` page.
+    pub(super) fn metrics(&self) -> String {
+        self.meters.borrow().page(self.engine.borrow().occupancy(), self.config.kv_blocks)
+    }
+
+    /// Gives a request the token that the engine emitted for one of its sequences at `at`.
+    fn give(self: &Rc<Self>, id: u64, at: Nanos) {
+        let (number, choice) = (id / MOST_CHOICES, id % MOST_CHOICES);
+        let turn = {
+            let mut all = self.live.borrow_mut();
+            let Some(live) = all.get_mut(&number) else { return };
+            let (turn, before) = live.token(choice as usize, at);
+            let mut meters = self.meters.borrow_mut();
+            match live.ask().pooled {
+                true => meters.pooled(),
+                false => meters.token(at, before.unwrap_or(live.received_at), before.is_none()),
+            }
+            if live.served() {
+                meters.served(at.since(live.received_at), live.ask().finish);
+            }
+            turn
+        };
+        self.settle(number, turn);
+    }
+
+    /// Takes the sequences of a request back from the engine.
+    fn withdraw(&self, number: u64, live: &Live) {
+        let mut engine = self.engine.borrow_mut();
+        (0..live.ask().choices).for_each(|choice| engine.cancel(sequence(number, choice)));
+    }
+
+    fn settle(self: &Rc<Self>, number: u64, turn: Turn) {
+        match turn {
+            Turn::Wait => {}
+            Turn::Stall => self.open_after(number, self.config.faults.stall_for),
+            Turn::Over(after) => {
+                let Some(live) = self.live.borrow_mut().remove(&number) else { return };
+                if !live.served() {
+                    self.withdraw(number, &live);
+                }
+                live.leave(after);
+            }
+        }
+    }
+
+    /// Opens a request's gate after a while, or now.
+    fn open_after(self: &Rc<Self>, number: u64, pause: Nanos) {
+        if pause == Nanos::ZERO {
+            return self.open(number);
+        }
+        let server = self.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(pause.into()).await;
+            server.open(number);
+        });
+    }
+
+    fn open(self: &Rc<Self>, number: u64) {
+        let turn = self.live.borrow_mut().get_mut(&number).map(Live::open);
+        self.settle(number, turn.unwrap_or(Turn::Wait));
+    }
+}
+
+/// The engine's id of a choice of a request.
+fn sequence(number: u64, choice: u64) -> u64 {
+    number * MOST_CHOICES + choice
+}

@@ -1,0 +1,155 @@
+//! Every fault, seen from the wire.
+
+use super::client::{Answer, Client, simulator};
+use crate::truth::{End, Record};
+use llmscen_core::simulator::Faults;
+use llmscen_core::units::Nanos;
+use std::io::ErrorKind;
+
+const STREAM: &str = r#","stream":true,"max_tokens":10,"stream_options":{"include_usage":true}"#;
+
+/// One request under a fault: what came, and what the server says of it.
+fn under(faults: Faults, fields: &str) -> (Answer, Record) {
+    let server = simulator(faults);
+    let answer = Client::of(&server).chat(fields);
+    (answer, server.truth().get(0).unwrap())
+}
+
+/// Events that carry text.
+fn texts(answer: &Answer) -> Vec<String> {
+    let text = |event: &serde_json::Value| event["choices"][0]["delta"]["content"].as_str().map(str::to_owned);
+    answer.events().iter().filter_map(text).filter(|text| !text.is_empty()).collect()
+}
+
+fn sent(record: &Record) -> u64 {
+    record.writes.last().map_or(0, |write| write.tokens)
+}
+
+#[test]
+fn an_error_status_comes_with_an_error_body_and_the_connection_lives_on() {
+    let server = simulator(Faults { error: 1.0, error_status: 429, ..Faults::default() });
+    let mut client = Client::of(&server);
+    for number in 0..2 {
+        let answer = client.chat(STREAM);
+        assert_eq!((answer.status, &answer.json()["error"]["type"]), (429, &"rate_limit_error".into()));
+        assert_eq!(server.truth().get(number).unwrap().end, Some(End::Status(429)));
+    }
+}
+
+#[test]
+fn a_reset_breaks_the_connection_in_mid_stream() {
+    let faults = Faults { reset: 1.0, ..Faults::default() };
+    let (answer, record) = under(faults.clone(), STREAM);
+    assert_eq!((answer.status, answer.broken, record.end), (200, Some(ErrorKind::ConnectionReset), Some(End::Reset)));
+    assert_eq!(texts(&answer).len() as u64, sent(&record));
+    assert!((1..10).contains(&sent(&record)));
+    let (whole, _) = under(faults, r#","max_tokens":10"#);
+    assert_eq!((whole.status, whole.broken), (200, Some(ErrorKind::ConnectionReset)));
+}
+
+#[test]
+fn a_truncated_stream_is_proper_http_and_lacks_what_the_protocol_demands() {
+    let server = simulator(Faults { truncate: 1.0, ..Faults::default() });
+    let mut client = Client::of(&server);
+    let answer = client.chat(STREAM);
+    assert_eq!((answer.broken, server.truth().get(0).unwrap().end), (None, Some(End::Truncated)));
+    assert!((1..10).contains(&texts(&answer).len()));
+    assert!(!answer.body().contains("[DONE]") && !answer.body().contains("\"length\""));
+    // The connection is fit for the next request; a whole answer breaks off in its body.
+    let whole = client.chat(r#","max_tokens":10"#);
+    assert_eq!((whole.status, whole.broken), (200, Some(ErrorKind::UnexpectedEof)));
+}
+
+#[test]
+fn an_error_in_mid_stream_is_followed_by_done() {
+    let (answer, record) = under(Faults { stream_error: 1.0, ..Faults::default() }, STREAM);
+    let [.., error, done] = answer.chunks.as_slice() else { panic!("{answer:?}") };
+    assert_eq!((answer.status, done.as_str(), record.end), (200, "data: [DONE]\n\n", Some(End::StreamError)));
+    assert_eq!(
+        error,
+        "data: {\"error\":{\"message\":\"the simulator broke this answer on purpose\",\"type\":\"server_error\",\"param\":null,\
+         \"code\":500}}\n\n"
+    );
+    let (whole, _) = under(Faults { stream_error: 1.0, ..Faults::default() }, "");
+    assert_eq!((whole.status, &whole.json()["error"]["code"]), (200, &500.into()));
+}
+
+#[test]
+fn a_stall_is_a_silence_of_its_length_after_which_all_is_there() {
+    let stall_for = Nanos::from_millis(60);
+    let (answer, record) = under(Faults { stall: 1.0, stall_for, ..Faults::default() }, STREAM);
+    assert_eq!((texts(&answer).len(), record.end, sent(&record)), (10, Some(End::Done), 10));
+    let silence = record.writes.windows(2).map(|pair| pair[1].at - pair[0].done).max().unwrap();
+    assert!(silence >= stall_for, "{silence:?}");
+}
+
+#[test]
+fn slow_headers_hold_the_head_and_what_comes_behind_it() {
+    let slow_headers = Nanos::from_millis(150);
+    let (answer, record) = under(Faults { slow_headers, ..Faults::default() }, STREAM);
+    assert!(record.headers_at.unwrap().since(record.received_at) >= slow_headers);
+    assert_eq!((texts(&answer).len(), answer.broken), (10, None));
+    assert_eq!(record.writes.iter().map(|write| write.tokens).collect::<Vec<_>>(), [10]);
+    let (error, record) = under(Faults { slow_headers, error: 1.0, ..Faults::default() }, STREAM);
+    assert_eq!(error.status, 500);
+    assert!(record.headers_at.unwrap().since(record.received_at) >= slow_headers);
+}
+
+#[test]
+fn split_writes_say_the_same() {
+    let (answer, record) = under(Faults { split: 3, ..Faults::default() }, STREAM);
+    let (plain, _) = under(Faults::default(), STREAM);
+    assert_eq!((answer.chunks, answer.broken, record.end), (plain.chunks, None, Some(End::Done)));
+}
+
+#[test]
+fn coalesced_events_share_a_write_and_chunked_tokens_an_event() {
+    let (answer, record) = under(Faults { coalesce: 4, ..Faults::default() }, STREAM);
+    assert_eq!(texts(&answer).len(), 10);
+    assert_eq!(record.writes.iter().map(|write| write.tokens).collect::<Vec<_>>(), [4, 8, 10]);
+    let (answer, record) = under(Faults { tokens_per_chunk: 3, ..Faults::default() }, STREAM);
+    assert_eq!(texts(&answer).iter().map(|text| text.matches(' ').count()).collect::<Vec<_>>(), [3, 3, 3, 1]);
+    assert_eq!(record.writes.iter().map(|write| write.tokens).collect::<Vec<_>>(), [3, 6, 9, 10]);
+}
+
+#[test]
+fn the_role_may_come_with_the_first_text_and_usage_not_at_all() {
+    let (answer, _) = under(Faults { role_chunk: false, no_usage: true, ..Faults::default() }, STREAM);
+    let events = answer.events();
+    assert_eq!(events.len(), 10);
+    assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
+    assert!(events[1]["choices"][0]["delta"]["role"].is_null() && !answer.body().contains("usage"));
+    let (whole, _) = under(Faults { no_usage: true, ..Faults::default() }, "");
+    assert!(whole.json()["usage"].is_null());
+}
+
+#[test]
+fn reasoning_stands_in_front_and_comments_between() {
+    let faults = Faults { reasoning_tokens: 4, tokens_per_chunk: 3, comment_every: 2, ..Faults::default() };
+    let (answer, _) = under(faults.clone(), STREAM);
+    let kinds: Vec<(usize, usize)> = answer.events()[1..5]
+        .iter()
+        .map(|event| ["reasoning_content", "content"].map(|key| event["choices"][0]["delta"][key].as_str().unwrap_or("")))
+        .map(|[thought, text]| (thought.matches(' ').count(), text.matches(' ').count()))
+        .collect();
+    assert_eq!(kinds, [(3, 0), (1, 0), (0, 3), (0, 3)]);
+    assert_eq!(answer.chunks.iter().filter(|chunk| *chunk == ": keep-alive\n\n").count(), 2);
+    assert_eq!(answer.events()[5]["usage"]["completion_tokens_details"]["reasoning_tokens"], 4);
+    let (whole, _) = under(faults, r#","max_tokens":10"#);
+    let message = &whole.json()["choices"][0]["message"];
+    assert_eq!(["reasoning_content", "content"].map(|key| message[key].as_str().unwrap().matches(' ').count()), [4, 6]);
+}
+
+#[test]
+fn the_seed_decides_whom_a_fault_strikes() {
+    let faults = Faults { error: 0.3, stream_error: 0.3, ..Faults::default() };
+    let run = || {
+        let server = simulator(faults.clone());
+        let mut client = Client::of(&server);
+        (0..30).for_each(|_| drop(client.chat(r#","max_tokens":2,"stream":true"#)));
+        server.truth().all().iter().map(|record| (record.end, sent(record))).collect::<Vec<_>>()
+    };
+    let first = run();
+    assert_eq!(first, run());
+    assert!(first.iter().any(|(end, _)| *end == Some(End::Done)) && first.iter().any(|(end, _)| *end != Some(End::Done)));
+}

@@ -1,0 +1,213 @@
+//! The whole machine: processor, memory, network and disks, as Linux counts them.
+
+use crate::pace::LEAST;
+use crate::proc::{Proc, first};
+use crate::source::{Source, Told};
+use llmscen_core::telemetry::Teller;
+use llmscen_core::units::Nanos;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Bytes of a sector in `/proc/diskstats`, whatever the disk's own.
+const SECTOR: f64 = 512.0;
+
+/// The whole machine. In a container too: only its network is its own there.
+pub struct Host {
+    proc: Proc,
+    interval: Nanos,
+    /// The disks themselves: neither their partitions nor what is made of disks, which count the same bytes again.
+    disks: BTreeSet<String>,
+    before: Option<(Instant, Ticks)>,
+}
+
+/// Processor time of all cores since the machine started, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ticks {
+    busy: f64,
+    all: f64,
+}
+
+impl Host {
+    /// This machine.
+    pub fn new(interval: Nanos) -> Host {
+        Host::under(Path::new("/"), interval)
+    }
+
+    /// The machine whose `/proc` and `/sys` lie under `root`.
+    fn under(root: &Path, interval: Nanos) -> Host {
+        Host { proc: Proc::under(root), interval, disks: disks(&root.join("sys/block")), before: None }
+    }
+
+    fn cpu(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+        let now = ticks(&self.proc.read("stat")?).ok_or("`/proc/stat` has no line `cpu`")?;
+        let Some((from, before)) = self.before else {
+            self.before = Some((at, now));
+            return Ok(());
+        };
+        let all = now.all - before.all;
+        if all > 0.0 && at.saturating_duration_since(from) >= LEAST {
+            tell(Told::plain("host.cpu", ((now.busy - before.busy) / all).clamp(0.0, 1.0)));
+            self.before = Some((at, now));
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+        let used = used(&self.proc.read("meminfo")?).ok_or("`/proc/meminfo` has no `MemTotal` and `MemAvailable`")?;
+        tell(Told::plain("host.memory", used));
+        Ok(())
+    }
+
+    fn network(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+        let (received, sent) = network(&self.proc.read("net/dev")?);
+        tell(Told::plain("host.net_in", received));
+        tell(Told::plain("host.net_out", sent));
+        Ok(())
+    }
+
+    fn disk(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+        if !self.disks.is_empty() {
+            let (read, written) = sectors(&self.proc.read("diskstats")?, &self.disks);
+            tell(Told::plain("host.disk_read", read * SECTOR));
+            tell(Told::plain("host.disk_write", written * SECTOR));
+        }
+        Ok(())
+    }
+}
+
+impl Source for Host {
+    fn teller(&self) -> Teller {
+        Teller::Host
+    }
+
+    fn interval(&self) -> Nanos {
+        self.interval
+    }
+
+    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+        first([self.cpu(at, tell), self.memory(tell), self.network(tell), self.disk(tell)])
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        let none = self.disks.is_empty().then(|| "telemetry of host: no disk is listed under /sys/block".into());
+        none.into_iter().collect()
+    }
+}
+
+/// The disks that have a device; loop devices, memory disks, RAID and volumes have none.
+fn disks(block: &Path) -> BTreeSet<String> {
+    let listed = std::fs::read_dir(block).into_iter().flatten().flatten();
+    let real = |path: &PathBuf| path.join("device").exists();
+    listed.map(|entry| entry.path()).filter(real).filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
+}
+
+/// The line `cpu` of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal; guests are in user and nice.
+/// Stolen time is busy: nobody here could use it.
+fn ticks(stat: &str) -> Option<Ticks> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let counts: Vec<f64> = line.split_whitespace().take(8).map_while(|count| count.parse().ok()).collect();
+    let all: f64 = counts.iter().sum();
+    let waiting: f64 = counts.iter().skip(3).take(2).sum();
+    (counts.len() >= 4).then_some(Ticks { busy: all - waiting, all })
+}
+
+/// Bytes in use: what is there less what a new program could have.
+fn used(meminfo: &str) -> Option<f64> {
+    let kib = |name: &str| {
+        let rest = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()
+    };
+    Some((kib("MemTotal")? - kib("MemAvailable")?) * 1024.0)
+}
+
+/// Bytes received and sent over all interfaces but the loopback.
+fn network(dev: &str) -> (f64, f64) {
+    let mut sum = (0.0, 0.0);
+    for (_, rest) in dev.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo") {
+        let mut counts = rest.split_whitespace();
+        if let (Some(Ok(received)), Some(Ok(sent))) = (counts.next().map(str::parse::<f64>), counts.nth(7).map(str::parse::<f64>))
+        {
+            sum = (sum.0 + received, sum.1 + sent);
+        }
+    }
+    sum
+}
+
+/// Sectors read and written, of these disks.
+fn sectors(diskstats: &str, disks: &BTreeSet<String>) -> (f64, f64) {
+    let mut sum = (0.0, 0.0);
+    for line in diskstats.lines() {
+        let mut words = line.split_whitespace().skip(2);
+        let known = words.next().is_some_and(|name| disks.contains(name));
+        // Reads, merged, sectors, time; writes, merged, sectors, time.
+        if let (true, Some(Ok(read)), Some(Ok(written))) =
+            (known, words.nth(2).map(str::parse::<f64>), words.nth(3).map(str::parse::<f64>))
+        {
+            sum = (sum.0 + read, sum.1 + written);
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const NET: &str = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes packets\n\
+        lo: 900 9 0 0 0 0 0 0 900 9 0 0 0 0 0 0\n  eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n  eth1:7 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n";
+    const DISKS: &str = "   7       0 loop0 5 0 100 0 5 0 100 0 0 0 0\n 254       0 vda 10 2 40 6 20 4 80 7 0 0 0\n\
+        \x20254       1 vda1 10 2 40 6 20 4 80 7 0 0 0\n 259       0 nvme0n1 1 0 2 0 1 0 3 0 0 0 0 0 0 0 0 0 0\n";
+
+    fn machine(root: &Path, stat: &str) {
+        fs::create_dir_all(root.join("proc/net")).unwrap();
+        for disk in ["vda/device", "nvme0n1/device", "loop0", "dm-0"] {
+            fs::create_dir_all(root.join("sys/block").join(disk)).unwrap();
+        }
+        let meminfo = "MemTotal:       1000 kB\nMemFree:  10 kB\nMemAvailable:    250 kB\n";
+        for (name, text) in [("stat", stat), ("meminfo", meminfo), ("net/dev", NET), ("diskstats", DISKS)] {
+            fs::write(root.join("proc").join(name), text).unwrap();
+        }
+    }
+
+    fn sample(host: &mut Host, at: Instant) -> (Vec<(String, f64)>, Result<(), String>) {
+        let mut told = Vec::new();
+        let answer = host.sample(at, &mut |own| told.push((own.name.to_owned(), own.value)));
+        (told, answer)
+    }
+
+    #[test]
+    fn a_machine_is_read_as_linux_writes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        machine(folder.path(), "cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 1 1 1\n");
+        let mut host = Host::under(folder.path(), Nanos::from_millis(1000));
+        let counts = [("host.memory", 750.0 * 1024.0), ("host.net_in", 107.0), ("host.net_out", 35.0)];
+        let disk = [("host.disk_read", 42.0 * 512.0), ("host.disk_write", 83.0 * 512.0)];
+        let named = |all: &[(&str, f64)]| all.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect::<Vec<_>>();
+        let without: Vec<_> = named(&counts).into_iter().chain(named(&disk)).collect();
+        let begin = Instant::now();
+        assert_eq!(sample(&mut host, begin), (without.clone(), Ok(())), "a share needs two samples");
+        assert_eq!(sample(&mut host, begin + LEAST).0, without, "and a tick between them");
+        // 40 ticks later: 10 user, 5 irq, 5 stolen; 15 idle, 5 waiting for a disk.
+        machine(folder.path(), "cpu  110 0 100 715 105 5 0 5 0 0\n");
+        assert_eq!(sample(&mut host, begin + LEAST / 2).0, without, "that are not too near");
+        let (told, _) = sample(&mut host, begin + LEAST);
+        assert_eq!(told, named(&[("host.cpu", 0.5)]).into_iter().chain(without).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_and_the_rest_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        machine(folder.path(), "cpu  1 2 3 4 5 6 7 8\n");
+        fs::remove_file(folder.path().join("proc/net/dev")).unwrap();
+        let mut host = Host::under(folder.path(), Nanos::from_millis(1000));
+        let (told, answer) = sample(&mut host, Instant::now());
+        assert_eq!(told.len(), 3);
+        assert!(answer.unwrap_err().ends_with("proc/net/dev: No such file or directory (os error 2)"));
+        assert!(host.notes().is_empty());
+        fs::remove_dir_all(folder.path().join("sys")).unwrap();
+        let mut bare = Host::under(folder.path(), Nanos::from_millis(1000));
+        assert_eq!((sample(&mut bare, Instant::now()).0.len(), bare.notes().len()), (1, 1));
+    }
+}

@@ -1,0 +1,97 @@
+//! Floor 4. The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
+
+mod args;
+mod baseline;
+mod bodies;
+mod compare;
+mod compat;
+mod exit;
+mod follow;
+mod guard;
+mod import;
+mod indented;
+mod inspect;
+mod lines;
+mod live;
+pub(crate) mod memory;
+mod metrics;
+mod progress;
+mod report;
+mod run;
+mod shown;
+mod signals;
+mod simulate;
+mod sources;
+mod suggest;
+mod terminal;
+mod track;
+mod try_request;
+
+pub use exit::Exit;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use llmscen_core::foreign::escaped;
+use std::collections::BTreeMap;
+use std::io::Write;
+use terminal::Terminal;
+
+/// What the program is given from outside.
+pub struct World<'a> {
+    /// The command line, the program's own name first.
+    pub args: Vec<String>,
+    /// Environment variables.
+    pub env: BTreeMap<String, String>,
+    /// Where data goes.
+    pub out: &'a mut (dyn Write + Send),
+    /// Where everything else goes.
+    pub err: &'a mut (dyn Write + Send),
+    /// Whether `out` and `err` are terminals.
+    pub terminals: (bool, bool),
+}
+
+/// Runs the program.
+pub fn main(world: World) -> Exit {
+    // One TLS provider for the whole process; a second call, in tests, finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let cli = match Cli::try_parse_from(&world.args) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(world, &error),
+    };
+    let mut terminal = Terminal::new(world.out, world.err, world.terminals, &world.env, &cli.look);
+    match cli.command {
+        Command::Run(args) => run::run(&args, &world.env, &mut terminal),
+        Command::Try(args) => try_request::try_request(&args, &world.env, &mut terminal),
+        Command::Bodies(args) => bodies::bodies(&args, &world.env, &mut terminal),
+        Command::Validate(args) => inspect::validate(&args, &world.env, &mut terminal),
+        Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
+        Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),
+        Command::Report(args) => report::report(&args, &world.env, &mut terminal),
+        Command::Baseline(args) => baseline::baseline(&args, &world.env, &mut terminal),
+        Command::Import(args) => import::import(&args, &mut terminal),
+        Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),
+        Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
+        Command::Guard => guard::watch_over(&mut terminal),
+        Command::Init { path } => inspect::init(&path, &mut terminal),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "llmscen", &mut script);
+            terminal.foreign(&String::from_utf8_lossy(&script));
+            Exit::Pass
+        }
+    }
+}
+
+/// Help and version go to stdout with success; a wrong command line to stderr with exit code 2.
+fn refuse(world: World, error: &clap::Error) -> Exit {
+    let (wrong, colour) = (error.use_stderr(), if error.use_stderr() { world.terminals.1 } else { world.terminals.0 });
+    let text = match suggest::suggest(error, &world.args) {
+        Some(text) => format!("{}: {text}\n", if colour { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" }),
+        None if colour => error.render().ansi().to_string(),
+        None => error.render().to_string(),
+    };
+    let to = if wrong { world.err } else { world.out };
+    // A closed pipe is no reason to fail twice.
+    let _ = to.write_all(escaped(&text, colour).as_bytes());
+    if wrong { Exit::Scenario } else { Exit::Pass }
+}
