@@ -10,7 +10,7 @@ use candle_transformers::models::llama::{Cache, Config, Llama, LlamaConfig};
 use llmscen_core::local::Local;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
-use llmscen_local::ask::Ask;
+use llmscen_local::generation_params::Ask;
 use llmscen_local::model::Model;
 use std::collections::HashMap;
 use std::path::Path;

@@ -7,7 +7,7 @@ use crate::cli::terminal::Terminal;
 use crate::store::sqlite::{StoredBodies, StoredBody, Wanted, stored_bodies};
 use crate::store::{RunDir, StoreError, bodies::spool};
 use clap::Args;
-use llmscen_core::keep::Bodies;
+use llmscen_core::artifacts::Bodies;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

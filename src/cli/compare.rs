@@ -12,11 +12,11 @@ use crate::store::{RunDir, Where};
 use clap::{Args, ValueEnum};
 use llmscen_analysis::judge::compare::{Side, alone, comparable, contrasts, settle, usual, withdraw_cached};
 use llmscen_core::compare::{Comparison, Correction, Difference, Finding, Measure, Run};
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::plan::Plan;
 use llmscen_report::chart::{COMPARISON_CHARTS, comparison_charts};
 use llmscen_report::compare::{differs, html, json, markdown, notes, separated, table};
-use llmscen_scenario::differ::differences;
+use llmscen_scenario::diff::differences;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -290,7 +290,7 @@ fn measures(text: &str) -> Result<Measures, String> {
         Some(stat) => Some(Stat::parse(stat).ok_or_else(|| format!("`{stat}` is no statistic; p50, p99.9 or mean"))?),
         None => None,
     };
-    if stat.is_none() && metric.per() != Per::Case {
+    if stat.is_none() && metric.per() != Scope::Case {
         return Err(format!("`{name}` has a distribution; name a statistic of it, such as {name}.p95 or {name}.mean"));
     }
     let measure = Measure { metric, stat };

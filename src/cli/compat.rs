@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use llmscen_core::peer::Peer;
+use llmscen_core::export_format::Peer;
 use llmscen_core::plan::Plan;
 
 /// Which tools.

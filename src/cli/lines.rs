@@ -4,7 +4,7 @@ use crate::cli::follow::Show;
 use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Progress};
 use crate::run::stop::Level;
-use llmscen_core::ending::Ending;
+use llmscen_core::early_stop::Ending;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::{Report, RunVerdict};

@@ -5,7 +5,7 @@ use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Preparing, Progress};
 use crate::run::stop::Level;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use llmscen_core::ending::Ending;
+use llmscen_core::early_stop::Ending;
 use llmscen_report::format::{plain, shorten};
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@ mod objective;
 use llmscen_analysis::judge;
 use llmscen_analysis::{Accepted, CaseFacts, End, FrameError, Lateness, Table};
 use llmscen_core::check::Verdict;
-use llmscen_core::ending::Ending;
+use llmscen_core::early_stop::Ending;
 use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};

@@ -6,7 +6,7 @@ use crate::run::event::{Event, Preparing};
 use crate::run::line::{Line, datasets};
 use crate::run::stop::Level;
 use llmscen_client::clock::Clock;
-use llmscen_client::gauges::Gauges;
+use llmscen_client::counters::Gauges;
 use llmscen_client::http::{Http, Setting};
 use llmscen_client::route::Route;
 use llmscen_core::dataset::{DatasetSpec, OnExhausted};

@@ -12,7 +12,7 @@ use crate::run::search;
 use crate::run::secrets::redactor;
 use crate::store::{RunDir, Where, manifest};
 use llmscen_analysis::Table;
-use llmscen_core::ending::Ending;
+use llmscen_core::early_stop::Ending;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan};

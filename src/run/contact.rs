@@ -9,7 +9,7 @@
 use crate::run::event::Event;
 use crate::run::fail_fast::FailFast;
 use crate::run::stop::{Level, Stop};
-use llmscen_core::ending::{Ending, TargetLost};
+use llmscen_core::early_stop::{Ending, TargetLost};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome};
 use llmscen_core::units::Nanos;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -21,7 +21,7 @@ use crate::run::turn::{Played, Probing, Turn};
 use crate::store::journal::Writer;
 use crate::store::{RunDir, bodies, journal, manifest};
 use llmscen_analysis::Table;
-use llmscen_client::gauges::Absurd;
+use llmscen_client::counters::Absurd;
 use llmscen_client::route::Route;
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
 use llmscen_core::plan::{Case, Plan};

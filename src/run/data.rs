@@ -5,7 +5,7 @@ use crate::run::publish::Results;
 use crate::store::bodies::spool;
 use crate::store::sqlite::{self, Content};
 use crate::store::{StoreError, hlog};
-use llmscen_core::keep::Store;
+use llmscen_core::artifacts::Store;
 
 /// requests.db. What lies in the spool goes into it, and then the spool goes. One that the plan does not ask for is removed,
 /// unless it holds bodies: those are nowhere else.

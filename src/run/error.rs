@@ -4,7 +4,7 @@ use crate::store::StoreError;
 use llmscen_analysis::FrameError;
 use llmscen_client::error::EngineError;
 use llmscen_client::server::ServerError;
-use llmscen_core::ending::{AllFailed, Ending, TargetLost};
+use llmscen_core::early_stop::{AllFailed, Ending, TargetLost};
 use llmscen_core::outcome::Failure;
 use llmscen_datasets::PromptError;
 use llmscen_datasets::token::TokenError;

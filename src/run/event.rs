@@ -2,7 +2,7 @@
 
 use crate::run::stop::Level;
 use crate::run::totals::Totals;
-use llmscen_core::ending::Ending;
+use llmscen_core::early_stop::Ending;
 use std::path::PathBuf;
 
 /// One thing that happened, or a state to show.

@@ -1,7 +1,7 @@
 //! Stops a case whose first requests all fail with the same HTTP status: a wrong key or path fails every other one too.
 
 use http::StatusCode;
-use llmscen_core::ending::AllFailed;
+use llmscen_core::early_stop::AllFailed;
 use llmscen_core::outcome::{FailureKind, Outcome};
 
 /// Requests that decide.

@@ -10,7 +10,7 @@ use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Subject};
 use llmscen_core::labels::Labels;
 use llmscen_core::manifest::{Manifest, Part};
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::{Report, RunVerdict};
 use llmscen_core::sample::{Distribution, Sample};
@@ -116,8 +116,8 @@ fn usual() -> impl Iterator<Item = Check> {
     let quantiles = Distribution::SHARES.map(Stat::Quantile);
     let stats: Vec<Stat> = [Stat::Mean, Stat::Sd, Stat::Min].into_iter().chain(quantiles).chain([Stat::Max]).collect();
     let of = move |metric: &Metric| match metric.per() {
-        Per::Case => vec![(*metric, None)],
-        Per::Request | Per::Gap => stats.iter().map(|stat| (*metric, Some(*stat))).collect(),
+        Scope::Case => vec![(*metric, None)],
+        Scope::Request | Scope::Gap => stats.iter().map(|stat| (*metric, Some(*stat))).collect(),
     };
     let check = |(metric, stat)| Check {
         expr: String::new(),

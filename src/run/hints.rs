@@ -1,7 +1,7 @@
 //! What to do about failed requests: one sentence for each cause, from the most frequent on.
 
 use http::Uri;
-use llmscen_core::ending::{AllFailed, Ending};
+use llmscen_core::early_stop::{AllFailed, Ending};
 use llmscen_core::manifest::Manifest;
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::plan::{Case, Plan};

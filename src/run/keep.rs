@@ -3,10 +3,10 @@
 use crate::run::turn::Turn;
 use crate::store::StoreError;
 use crate::store::bodies::{Extent, Head, Packed, Picks, Spool, pack};
-use llmscen_client::copy::{Copies, MOST};
+use llmscen_client::body_capture::{Copies, MOST};
 use llmscen_client::redact::redactor_on;
 use llmscen_client::route::Route;
-use llmscen_core::keep::Bodies;
+use llmscen_core::artifacts::Bodies;
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::redact::Redactor;
 use llmscen_core::seed::Seed;

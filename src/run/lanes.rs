@@ -7,7 +7,7 @@ use crate::run::panics::Alarm;
 use crate::run::stall_log::StallLog;
 use crate::run::stop::Stop;
 use llmscen_client::clock::Clock;
-use llmscen_client::gauges::{Gauges, Reading};
+use llmscen_client::counters::{Gauges, Reading};
 use llmscen_client::stalls::{Moment, thread_cpu};
 use llmscen_core::manifest::WorkerStalls;
 use llmscen_core::plan::Case;

@@ -4,7 +4,7 @@ use crate::run::feed::Place;
 use llmscen_core::request::{Cancel, Departure, Leave};
 use llmscen_core::schedule::wait::wait;
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::quantity::draw;
+use llmscen_core::stats::length_distribution::draw;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value};

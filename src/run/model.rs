@@ -16,10 +16,10 @@ use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::seed::Seed;
 use llmscen_core::target::{Place, Target};
+use llmscen_local::adapter::Seat;
 #[cfg(not(feature = "local"))]
 use llmscen_local::error::LocalError;
 use llmscen_local::host::{Host, Loading};
-use llmscen_local::seat::Seat;
 use llmscen_local::session::{Gather, Keep, Logits, Session};
 use llmscen_telemetry::process::memory_now;
 use std::path::Path;
@@ -77,8 +77,8 @@ pub fn supports(path: &Path) -> Result<(), String> {
 fn start(name: String, spec: Local, seed: Seed, context: &Context) -> Result<Loading, RunError> {
     use llmscen_core::local::Loaded;
     use llmscen_datasets::Progress;
+    use llmscen_local::batch_model::Resident;
     use llmscen_local::error::LocalError;
-    use llmscen_local::works::Resident;
     use llmscen_telemetry::process::{memory_anew, memory_peak, memory_reserved};
     let (cache, env, events) = (context.cache.clone(), context.env.clone(), context.events.clone());
     let load = move || {

@@ -14,8 +14,8 @@ use llmscen_telemetry::gpu::visible::Visible;
 use llmscen_telemetry::host::Host;
 use llmscen_telemetry::prometheus::Prometheus;
 use llmscen_telemetry::sampler::Sampler;
+use llmscen_telemetry::self_process::Tool;
 use llmscen_telemetry::source::Source;
-use llmscen_telemetry::tool::Tool;
 use llmscen_telemetry::tree::{Members, Tree};
 use std::net::SocketAddr;
 

@@ -1,6 +1,6 @@
 //! What a reader must know of replies that succeeded without what was asked for.
 
-use llmscen_client::gauges::Absurd;
+use llmscen_client::counters::Absurd;
 use llmscen_core::outcome::{Outcome, Phase};
 use std::collections::BTreeMap;
 

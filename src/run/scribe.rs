@@ -12,7 +12,7 @@ use llmscen_core::dataset::Turns;
 use llmscen_core::prompt::{Prompt, Session};
 use llmscen_core::schedule::wait::wait;
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::quantity::draw;
+use llmscen_core::stats::length_distribution::draw;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::{Prompts, tokens_of};
 use llmscen_protocols::Message;

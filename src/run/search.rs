@@ -21,7 +21,7 @@ use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::sample::Sample;
 use llmscen_core::schedule::search::Hunt;
-use llmscen_core::search::{Evidence, Goal, ProbeReport, Purpose, Quest, SearchReport};
+use llmscen_core::search::{CapacitySearch, Evidence, Goal, ProbeReport, Purpose, SearchReport};
 use llmscen_core::stats::normal::probability;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -84,7 +84,7 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
 
 /// The case that the first probe is of, and its index.
 pub fn opening(plan: &Plan) -> (usize, Option<&Case>) {
-    let first = |quest: &Quest| Some(quest.first + Hunt::new(&quest.spec, &quest.grid).next()?.index);
+    let first = |quest: &CapacitySearch| Some(quest.first + Hunt::new(&quest.spec, &quest.grid).next()?.index);
     let index = plan.quests.first().and_then(first).unwrap_or_default();
     (index, plan.cases.get(index))
 }
@@ -138,7 +138,7 @@ pub fn reports(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Vec<Se
     plan.quests.iter().map(|quest| report(plan, quest, (table, manifest))).collect()
 }
 
-fn report(plan: &Plan, quest: &Quest, (table, manifest): (&Table, &Manifest)) -> Result<SearchReport, RunError> {
+fn report(plan: &Plan, quest: &CapacitySearch, (table, manifest): (&Table, &Manifest)) -> Result<SearchReport, RunError> {
     let mut hunt = Hunt::new(&quest.spec, &quest.grid);
     let mut probes: Vec<ProbeReport> = Vec::new();
     let cases = plan.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();

@@ -4,7 +4,7 @@ use llmscen_client::http::{Finished, Http};
 use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, Phase};
 use llmscen_core::units::Nanos;
-use llmscen_local::seat::Seat;
+use llmscen_local::adapter::Seat;
 
 /// A server, or a model in this process.
 pub enum Engine {

@@ -2,7 +2,7 @@
 
 use llmscen_analysis::judge;
 use llmscen_core::check::Verdict;
-use llmscen_core::ending::Ending;
+use llmscen_core::early_stop::Ending;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::{CaseReport, OFF_PLAN};

@@ -1,11 +1,11 @@
 //! Watches a round while it goes on: is a limit lost already, or does the server only fall behind?
 use crate::run::meter::Spans;
 use llmscen_analysis::judge;
-use llmscen_core::ending::{Aborted, Ending, Saturated};
+use llmscen_core::early_stop::{Aborted, Ending, Saturated};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::Case;
-use llmscen_core::stats::drift::Drift;
+use llmscen_core::stats::joint_trend::Drift;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -113,7 +113,7 @@ mod gaps {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use llmscen_core::ending::{Aborted, AllFailed, Ending, Saturated, TargetLost};
+    use llmscen_core::early_stop::{Aborted, AllFailed, Ending, Saturated, TargetLost};
     use llmscen_core::manifest::{Vitals, WorkerStalls};
     use llmscen_core::outcome::FailureKind;
     use llmscen_core::search::Part as Probe;

@@ -19,7 +19,7 @@ use super::bodies::spool;
 use super::error::StoreError;
 use super::rundir::RunDir;
 use llmscen_analysis::{FrameError, Table};
-use llmscen_core::keep::Bodies;
+use llmscen_core::artifacts::Bodies;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::Report;
 use rusqlite::{Connection, OpenFlags};

@@ -11,7 +11,7 @@ use llmscen::run::stop::Stop;
 use llmscen::run::turn::Turn;
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
-use llmscen_core::keep::Bodies;
+use llmscen_core::artifacts::Bodies;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind, Outcome};
 use llmscen_core::plan::Plan;

@@ -5,7 +5,7 @@ use llmscen_core::stats::bootstrap::Unit;
 use llmscen_core::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS};
 use llmscen_core::stats::quantile::{nearest_rank, sort};
-use llmscen_core::stats::{claim, components::components, ks, moments, share, trend, worth};
+use llmscen_core::stats::{effective_sample_size, ks, moments, quantile_bound, share, trend, variance_components::components};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -66,12 +66,12 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
         "long_run": long_run::mean(&weighed, &vec![0; n]).map(|own| own.ends(level)),
         "rate": long_run::rate(&[arrivals(&values)], 0.7).map(|own| own.ends(level)),
         "share": [share::lower(hits as f64, n as f64, level), share::upper(hits as f64, n as f64, level)],
-        "decision": format!("{:?}", claim::decide(n as f64, hits as f64, 1.0 - p, level)),
-        "needed": claim::needed(1.0 - p, level, number % 4),
+        "decision": format!("{:?}", quantile_bound::decide(n as f64, hits as f64, 1.0 - p, level)),
+        "needed": quantile_bound::needed(1.0 - p, level, number % 4),
         "trend": change(std::slice::from_ref(&few)),
         "trend_apart": change(&few.chunks(few.len().div_ceil(3)).map(<[f64]>::to_vec).collect::<Vec<_>>()),
-        "worth": worth::effective(std::slice::from_ref(&values)),
-        "worth_apart": worth::effective(&groups),
+        "worth": effective_sample_size::effective(std::slice::from_ref(&values)),
+        "worth_apart": effective_sample_size::effective(&groups),
         "components": components(&groups, 1.0).map(|own| [own.between, own.within]),
         "ks": ks::test(&values, |x| 1.0 - (-x.max(0.0) / 100.0).exp()).map(|fit| fit.distance),
     })

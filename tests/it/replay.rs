@@ -2,7 +2,7 @@
 
 use crate::lab::{Server, send};
 use llmscen_client::clock::Clock;
-use llmscen_client::gauges::Gauges;
+use llmscen_client::counters::Gauges;
 use llmscen_client::http::{Http, Setting};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;

@@ -10,7 +10,7 @@ use llmscen::run::stop::Stop;
 use llmscen::run::turn::{Played, Turn};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
-use llmscen_core::keep::Bodies;
+use llmscen_core::artifacts::Bodies;
 use llmscen_core::outcome::Outcome;
 use llmscen_core::seed::Seed;
 use llmscen_core::telemetry::{Reading, Teller};

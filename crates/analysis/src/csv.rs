@@ -3,7 +3,7 @@
 use crate::derive::source_word;
 use crate::error::FrameError;
 use llmscen_core::foreign::cell;
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;
 use llmscen_core::sample::Distribution;
 use polars::prelude::*;
@@ -17,9 +17,9 @@ use std::io::Write;
 pub fn cases_csv(cases: &[CaseReport], out: impl Write) -> Result<(), FrameError> {
     let mut columns = head(cases);
     columns.extend(counts(cases));
-    let scalars = Metric::ALL.iter().filter(|metric| metric.per() == Per::Case);
+    let scalars = Metric::ALL.iter().filter(|metric| metric.per() == Scope::Case);
     columns.extend(scalars.map(|&metric| numbers(cases, metric.column(), |case| case.scalars.get(&metric).copied())));
-    for metric in Metric::ALL.iter().filter(|metric| metric.per() != Per::Case) {
+    for metric in Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case) {
         columns.extend(spread(cases, *metric));
     }
     let mut frame = DataFrame::new(cases.len(), columns)?;

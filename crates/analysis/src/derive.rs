@@ -2,7 +2,7 @@
 
 use crate::facts::Fact;
 use crate::schema::{self as s, Kind};
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::TokenSource;
 use llmscen_core::sample::{Row, Values};
 use polars::prelude::*;
@@ -145,7 +145,7 @@ impl Fact<'_> {
 
     /// The request as statistics see it.
     pub(super) fn row(&self) -> Row {
-        let metrics = Metric::ALL.iter().filter(|metric| metric.per() == Per::Request);
+        let metrics = Metric::ALL.iter().filter(|metric| metric.per() == Scope::Request);
         let values: Values = metrics.filter_map(|&metric| Some((metric, self.metric(metric)?))).collect();
         Row {
             round: self.round(),

@@ -6,7 +6,7 @@ use crate::sample::sample;
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
 use llmscen_core::sample::{Row, Sample};
 use llmscen_core::server::Startup;
@@ -108,7 +108,7 @@ fn figure(sample: &Sample, name: &str) -> Option<f64> {
         return sample.scalars.get(metric).copied();
     }
     let (column, stat) = name.rsplit_once('_')?;
-    let metric = Metric::ALL.iter().find(|metric| metric.column() == column && metric.per() != Per::Case)?;
+    let metric = Metric::ALL.iter().find(|metric| metric.column() == column && metric.per() != Scope::Case)?;
     let seen = sample.distributions.get(metric)?;
     match Stat::parse(if stat == "n" { "count" } else { stat })? {
         Stat::Quantile(share) => seen.quantile(share),
@@ -137,14 +137,14 @@ fn the_page_says_what_the_code_computes_of_a_case() {
 fn the_page_says_what_the_code_computes_of_each_request() {
     let outcomes = requests();
     let told = cells("<!-- per request -->");
-    let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Per::Case);
+    let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
     assert_eq!(told.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
     for (place, outcome) in outcomes.iter().enumerate() {
         let table = table("a", std::slice::from_ref(outcome));
         let fact = crate::facts::of(&table, "a").unwrap()[0];
         for line in &told {
             let metric = Metric::ALL.iter().find(|metric| metric.column() == line[0]).unwrap();
-            let computed = if metric.per() == Per::Gap { fact.gaps() } else { fact.metric(*metric).into_iter().collect() };
+            let computed = if metric.per() == Scope::Gap { fact.gaps() } else { fact.metric(*metric).into_iter().collect() };
             let words: Vec<&str> = line[place + 1].split_whitespace().collect();
             let close = words.len() == computed.len() && computed.iter().zip(&words).all(|(value, word)| near(*value, word));
             assert!(close, "{} of request {}: the page says {words:?}, the code {computed:?}", line[0], place + 1);

@@ -2,9 +2,9 @@
 
 use crate::columns::Columns;
 use crate::error::FrameError;
-use crate::excerpt::BESIDE;
 use crate::schema as s;
 use crate::settle::SETTLING;
+use crate::stage_slice::BESIDE;
 use crate::table::{Table, phase_word};
 use llmscen_core::outcome::{FailureKind, Phase};
 use std::fmt;

@@ -11,7 +11,7 @@ use crate::sending;
 use crate::table::Table;
 use crate::telemetry;
 use llmscen_core::manifest::Part;
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::request::Departure;
 use llmscen_core::sample::{Counts, Distribution, Row, Sample, Values};
@@ -103,7 +103,7 @@ fn windows(rounds: &[Round<'_, '_>]) -> Vec<f64> {
 }
 
 fn distributions(rows: &[Row]) -> BTreeMap<Metric, Distribution> {
-    let metrics = Metric::ALL.iter().filter(|metric| metric.per() != Per::Case);
+    let metrics = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
     metrics.filter_map(|&metric| Some((metric, distribution::of(values(rows, metric))?))).collect()
 }
 
@@ -111,8 +111,8 @@ fn distributions(rows: &[Row]) -> BTreeMap<Metric, Distribution> {
 pub(super) fn values<R: Borrow<Row>>(rows: &[R], metric: Metric) -> Vec<f64> {
     let ok = rows.iter().map(Borrow::borrow).filter(|row| row.counts(metric));
     match metric.per() {
-        Per::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
-        Per::Request | Per::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
+        Scope::Gap => ok.flat_map(|row| row.gaps.iter().copied()).collect(),
+        Scope::Request | Scope::Case => ok.filter_map(|row| row.values.get(&metric).copied()).collect(),
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::table::Tagged;
     use llmscen_core::dataset::Wait;
-    use llmscen_core::ending::Ending;
+    use llmscen_core::early_stop::Ending;
     use llmscen_core::load::Shape;
     use llmscen_core::outcome::Outcome;
     use llmscen_core::request::{Cancel, Quantity};

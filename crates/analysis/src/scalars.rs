@@ -2,7 +2,7 @@
 
 use crate::CaseFacts;
 use crate::facts::Fact;
-use crate::flight::Flight;
+use crate::in_flight::Flight;
 use crate::rates::rates;
 use crate::round::Round;
 use crate::sending::sending;

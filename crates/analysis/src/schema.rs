@@ -1,7 +1,7 @@
 //! The one table of column names and types of requests.parquet.
 
 use crate::error::FrameError;
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::units::Unit;
 use polars::prelude::{DataFrame, DataType};
 
@@ -109,10 +109,10 @@ const DERIVED: [(&str, Kind); 4] =
 /// The type of a metric's column; None where it has none.
 pub(super) fn of_metric(metric: Metric) -> Option<Kind> {
     match (metric.per(), metric.unit()) {
-        (Per::Case, _) => None,
-        (Per::Gap, _) => Some(Kind::F64List),
-        (Per::Request, Unit::Tokens) if metric != Metric::TokensPerEvent => Some(Kind::U64),
-        (Per::Request, _) => Some(Kind::F64),
+        (Scope::Case, _) => None,
+        (Scope::Gap, _) => Some(Kind::F64List),
+        (Scope::Request, Unit::Tokens) if metric != Metric::TokensPerEvent => Some(Kind::U64),
+        (Scope::Request, _) => Some(Kind::F64),
     }
 }
 

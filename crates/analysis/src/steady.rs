@@ -8,12 +8,12 @@
 //! Tokens credited when their request ends would count those of before the state in it, and show more than was possible.
 
 use crate::facts::Fact;
-use crate::flight::Flight;
+use crate::in_flight::Flight;
 use crate::round::Round;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::stage::Course;
-use llmscen_core::stats::drift::Drift;
+use llmscen_core::stats::joint_trend::Drift;
 
 /// Tokens that arrived in the steady state, and its length in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -3,7 +3,7 @@
 use crate::CaseFacts;
 use crate::error::FrameError;
 use crate::facts::{self, Fact};
-use crate::flight::Flight;
+use crate::in_flight::Flight;
 use crate::round::{Round, rounds};
 use crate::steady::extent;
 use crate::table::Table;

@@ -1,7 +1,7 @@
 //! The headers of requests to a target.
 
 use crate::address::Address;
-use crate::coding::accepted;
+use crate::content_encoding::accepted;
 use crate::error::EngineError;
 use crate::route::Route;
 use base64::Engine;

@@ -1,17 +1,17 @@
 //! One target over HTTP: the call that becomes an outcome, whatever happens.
 
 use crate::address::Address;
+use crate::body_capture::{Copies, Heads};
 use crate::clock::Clock;
-use crate::copy::{Copies, Heads};
-use crate::dial::Dialer;
+use crate::connect::Dialer;
+use crate::counters::Gauges;
 use crate::error::EngineError;
 use crate::exchange::{Exchange, Line, Trace, unsent};
-use crate::gauges::Gauges;
 use crate::headers::Headers;
-use crate::manners::{Failed, Manners};
 use crate::models;
 use crate::pool::Pool;
 use crate::redact::redactor_on;
+use crate::retry::{Failed, Manners};
 use crate::route::Route;
 use crate::stalls::{Overrun, Stalls, overrun};
 use bytes::Bytes;

@@ -11,7 +11,7 @@ mod head;
 #[cfg(test)]
 mod tests;
 
-use crate::dial::Transport;
+use crate::connect::Transport;
 use crate::http1::body::Framing;
 use crate::http1::head::{Head, MOST, request_head, response_head};
 use bytes::{Buf, Bytes};

@@ -6,23 +6,23 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod address;
+pub mod body_capture;
 pub mod clock;
-mod coding;
-pub mod copy;
-pub mod dial;
+pub mod connect;
+mod content_encoding;
+pub mod counters;
 pub mod error;
 pub mod exchange;
-pub mod gauges;
 mod headers;
 pub mod http;
 pub mod http1;
-pub mod manners;
 mod models;
 pub mod pool;
 pub mod proxy;
+pub mod read_timestamp;
 pub mod redact;
+pub mod retry;
 pub mod route;
 pub mod server;
 pub mod stalls;
-pub mod stamp;
 pub mod tls;

@@ -6,19 +6,19 @@
 //! ```
 //! While a connection is being opened that several may share, those that it will have room for wait for it.
 
-mod ahead;
 mod lease;
+mod preconnect;
 mod shared;
 
 pub use lease::{Broken, Lease};
 pub use shared::STREAMS;
 
-use crate::dial::{Dialer, Line, REMEDY};
-use crate::gauges::Gauges;
+use crate::connect::{Dialer, Line, REMEDY};
+use crate::counters::Gauges;
 use crate::http::late;
 use crate::http1::{Connection, Scratch};
-use crate::pool::ahead::Ahead;
 use crate::pool::lease::Carrier;
+use crate::pool::preconnect::Ahead;
 use crate::pool::shared::{Shared, Wire};
 use crate::stalls::{Overrun, overrun};
 use llmscen_core::outcome::{Failure, FailureKind};

@@ -1,6 +1,6 @@
 //! The way to a target, settled once and shared by all lanes.
 
-use crate::dial::{bracketed, host_and_port};
+use crate::connect::{bracketed, host_and_port};
 use crate::error::EngineError;
 use crate::proxy::{Proxy, proxy_for};
 use crate::tls::client_config;

@@ -8,10 +8,10 @@
 //! stopping the server takes.
 
 mod error;
-pub mod guard;
 mod handle;
 mod log;
 mod ready;
+pub mod supervisor;
 mod tree;
 
 pub use error::ServerError;

@@ -2,7 +2,7 @@
 
 use crate::baseline::Relative;
 use crate::labels::Labels;
-use crate::metric::{Metric, Per, Stat};
+use crate::metric::{Metric, Scope, Stat};
 use crate::signal::Signal;
 use crate::units::Unit;
 use serde::{Deserialize, Serialize};
@@ -186,7 +186,7 @@ impl Check {
             Subject::Metric { metric, stat, .. } => match (*stat)? {
                 Stat::Max if ceiling => 0.0,
                 Stat::Min if !ceiling => 0.0,
-                Stat::Quantile(_) if metric.per() == Per::Gap => return None,
+                Stat::Quantile(_) if metric.per() == Scope::Gap => return None,
                 Stat::Quantile(p) if ceiling => 1.0 - p,
                 Stat::Quantile(p) => p,
                 Stat::Max | Stat::Min | Stat::Mean | Stat::Count | Stat::Sd => return None,

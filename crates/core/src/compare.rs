@@ -1,6 +1,6 @@
 //! Runs side by side: what is compared, and what was found.
 
-use crate::effect::Effect;
+use crate::effect_size::Effect;
 use crate::metric::{Metric, Stat};
 use crate::report::{Report, RunVerdict};
 use serde::Serialize;

@@ -6,16 +6,18 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod api;
+pub mod artifacts;
 pub mod baseline;
 pub mod bounds;
 pub mod call;
+pub mod chart_data;
 pub mod check;
 pub mod compare;
 pub mod dataset;
-pub mod effect;
-pub mod ending;
+pub mod early_stop;
+pub mod effect_size;
+pub mod export_format;
 pub mod foreign;
-pub mod keep;
 pub mod labels;
 pub mod load;
 pub mod local;
@@ -25,14 +27,12 @@ pub mod mix;
 pub mod model_hub;
 pub mod noise;
 pub mod outcome;
-pub mod peer;
-pub mod picture;
 pub mod plan;
 pub mod prompt;
 pub mod redact;
-pub mod repeats;
 pub mod report;
 pub mod request;
+pub mod round_variance;
 pub mod sample;
 pub mod schedule;
 pub mod search;

@@ -1,6 +1,6 @@
 //! What is known of a run besides its rows: `manifest.json`.
 
-use crate::ending::Ending;
+use crate::early_stop::Ending;
 use crate::local::LocalPart;
 use crate::search::Part as ProbePart;
 use crate::server::{ServerEnd, Startup};

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Over what a metric is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Per {
+pub enum Scope {
     /// A value per request: it has a distribution, and a limit needs a statistic (`.p99`).
     Request,
     /// Many values per request, pooled: likewise.
@@ -17,7 +17,7 @@ pub enum Per {
 
 /// What a case must do for the metric to exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub enum Requires {
     /// Nothing.
     Nothing,
     /// Streamed responses.
@@ -62,10 +62,10 @@ macro_rules! metrics {
             pub fn unit(self) -> Unit { match self { $(Metric::$variant => Unit::$unit,)* } }
 
             /// Over what it is taken.
-            pub fn per(self) -> Per { match self { $(Metric::$variant => Per::$per,)* } }
+            pub fn per(self) -> Scope { match self { $(Metric::$variant => Scope::$per,)* } }
 
             /// What it takes to exist.
-            pub fn needs(self) -> Needs { match self { $(Metric::$variant => Needs::$needs,)* } }
+            pub fn needs(self) -> Requires { match self { $(Metric::$variant => Requires::$needs,)* } }
 
             /// Whether more of it is better, so that its bad tail is the low one.
             pub fn higher_is_better(self) -> bool { match self { $(Metric::$variant => $higher,)* } }

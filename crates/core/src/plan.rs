@@ -1,15 +1,15 @@
 //! What will run.
 
+use crate::artifacts::{Bodies, Store};
 use crate::check::Check;
 use crate::dataset::{DatasetSpec, TraceSpec};
-use crate::keep::{Bodies, Store};
+use crate::export_format::Peer;
 use crate::labels::{Labels, Scalar};
 use crate::load::{Load, Warmup};
 use crate::mix::Entry;
-use crate::peer::Peer;
 use crate::redact::{DISTINCT, Redactor};
 use crate::request::RequestSpec;
-use crate::search::Quest;
+use crate::search::CapacitySearch;
 use crate::seed::Seed;
 use crate::target::{Secret, Target};
 use crate::telemetry::TelemetrySpec;
@@ -177,7 +177,7 @@ pub struct Plan {
     /// The cases, in the order in which they run.
     pub cases: Vec<Case>,
     /// Searches, whose probes are the cases: then a case runs only where its search wants to know of it.
-    pub quests: Vec<Quest>,
+    pub quests: Vec<CapacitySearch>,
     /// Times that each case runs, interleaved.
     pub rounds: u32,
     /// Whether each round after the first begins with a new start of the managed server.

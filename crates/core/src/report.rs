@@ -1,15 +1,15 @@
 //! What a report says: every number in place, nothing left to compute but its form.
 
+use crate::chart_data::Pictures;
 use crate::check::{Ruling, Verdict};
-use crate::ending::{Aborted, Saturated};
+use crate::early_stop::{Aborted, Saturated};
 use crate::labels::Labels;
 use crate::local::LocalPart;
 use crate::manifest::Manifest;
 use crate::metric::Metric;
 use crate::outcome::FailureKind;
-use crate::picture::Pictures;
 use crate::plan::{AuditLimits, STAGE};
-use crate::repeats::Repeat;
+use crate::round_variance::Repeat;
 use crate::sample::{Counts, Distribution};
 use crate::search::SearchReport;
 use crate::server::{ServerEnd, Startup};

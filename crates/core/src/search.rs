@@ -172,7 +172,7 @@ impl Finding {
 
 /// A search's place in a plan: its probes are cases of the plan, one for each value of the grid.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Quest {
+pub struct CapacitySearch {
     /// What is looked for.
     pub spec: SearchSpec,
     /// The matrix values that its cases share; the varied one is not among them.

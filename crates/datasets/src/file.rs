@@ -5,21 +5,21 @@
 //! offsets are held in memory. What is packed, or is no text, is unpacked into a temporary file on the way.
 
 mod command;
-mod find;
+mod format_detection;
+mod reader;
 mod reading;
 mod row;
+mod row_index;
+mod row_splitter;
 mod scan;
-mod shared;
-mod sniff;
 mod source;
-mod state;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use format_detection::Taste;
 pub use reading::{Kind, Parse, Reading};
 pub use row::{Row, count, reason};
-pub use sniff::Taste;
 pub use source::{Magic, unpacked};
 pub use table::Table;
 

@@ -4,7 +4,7 @@ use super::Setting;
 use super::error::PromptError;
 use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::quantity::draw;
+use llmscen_core::stats::length_distribution::draw;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Map;

@@ -5,21 +5,19 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod bust;
 mod cache;
-mod edited;
+mod cache_bust;
 mod embeddings;
 mod error;
 mod fetch;
 mod file;
-mod hub;
 mod images;
-mod lead;
 mod lengths;
 mod line_by_line;
 mod longalpaca;
 mod message;
 mod messages;
+mod model_hub;
 mod openqa;
 mod permute;
 mod prefix;
@@ -30,11 +28,13 @@ mod rows;
 #[cfg(test)]
 mod sample;
 mod shaped;
+mod shared_prefix;
 mod sharegpt;
 mod speed;
 mod text;
 pub mod token;
 mod trace;
+mod transforms;
 mod turns;
 
 #[cfg(test)]
@@ -43,8 +43,8 @@ mod loopback;
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
 pub use fetch::FetchError;
-pub use hub::model as hub_model;
 pub use message::tokens_of;
+pub use model_hub::model as hub_model;
 pub use trace::{Log, log as trace_log};
 
 use crate::token::Tokenizer;
@@ -208,7 +208,7 @@ pub fn open(
         Source::Rerank { .. } => Box::new(file::open(&rerank::KIND, &setting, &mut notes)?),
         Source::Embeddings { batch } => Box::new(embeddings::open(*batch, &setting, &mut notes)?),
     };
-    let prompts = bust::over(prompts, &setting, &mut notes);
+    let prompts = cache_bust::over(prompts, &setting, &mut notes);
     let prompts = shaped::over(prompts, &setting)?;
     Ok(Opened { prompts, tokenizer, notes })
 }
@@ -224,7 +224,7 @@ fn tokenizer(
         return Ok(Some(Arc::new(Tokenizer::builtin().of_the_model())));
     }
     if let Some(name) = spec.tokenizer.as_deref().filter(|name| *name != "builtin") {
-        let tokenizer = hub::tokenizer(name, cache, progress, notes)?;
+        let tokenizer = model_hub::tokenizer(name, cache, progress, notes)?;
         // Without a chat template the contents of messages are plain text.
         let templated = spec.templated && tokenizer.chat_template().is_some();
         return Ok(Some(Arc::new(if templated { tokenizer } else { tokenizer.for_plain_text() })));

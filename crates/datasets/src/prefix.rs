@@ -7,11 +7,11 @@
 //! same length, so that nothing is shared.
 
 use super::error::PromptError;
-use super::lead::Lead;
 use super::lengths::Lengths;
 use super::message::slot_of;
 use super::permute::permuted;
 use super::random::GENERATORS;
+use super::shared_prefix::Lead;
 use super::{Prompts, Setting};
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::dataset::{OnExhausted, Order};

@@ -5,9 +5,9 @@
 //! own, of the same length.
 
 use super::error::PromptError;
-use super::lead::Lead;
 use super::lengths::Lengths;
 use super::message::slot_of;
+use super::shared_prefix::Lead;
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
 use llmscen_core::prompt::{Prompt, Session};

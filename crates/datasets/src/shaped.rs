@@ -5,16 +5,16 @@
 //! short goes on with its own text or with that of `fill_from`, from a place drawn for each prompt. A prompt whose length
 //! cannot be drawn from its row, or that holds pictures, stays as it is, with its own count.
 
-use super::edited::{Edit, Edited};
 use super::error::PromptError;
 use super::message::{replace_last_user, shapeable, slot_of, tokens_of};
+use super::transforms::{Edit, Edited};
 use super::{Prompts, Setting, text};
 use crate::token::{Text, TokenError, Tokenizer};
 use llmscen_core::dataset::{ShapeMode, TextShape};
 use llmscen_core::prompt::{Prompt, Session};
 use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::quantity::draw;
+use llmscen_core::stats::length_distribution::draw;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;

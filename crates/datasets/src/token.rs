@@ -9,9 +9,9 @@ mod config;
 mod embedded;
 mod error;
 mod fit;
+mod length_fit;
 mod pre_tokenizer;
-mod shape;
-mod slot;
+mod template_offset;
 mod text;
 #[cfg(test)]
 pub(crate) mod trained;
@@ -19,8 +19,8 @@ pub(crate) mod trained;
 pub use chat::{ChatTemplate, text_of};
 pub use embedded::{Embedded, TemplateSource};
 pub use error::TokenError;
-pub use shape::Text;
-pub use slot::{MARK, Slot};
+pub use length_fit::Text;
+pub use template_offset::{MARK, Slot};
 pub use text::Growing;
 
 use llmscen_core::bounds;

@@ -7,10 +7,10 @@
 
 mod batch;
 
+use super::batch_model::{Resident, Works};
 use super::error::LocalError;
+use super::generation_request::Wanted;
 use super::session::{Gather, Session};
-use super::wanted::Wanted;
-use super::works::{Resident, Works};
 use batch::work_on;
 use llmscen_core::local::Loaded;
 use llmscen_core::outcome::Failure;

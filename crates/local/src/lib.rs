@@ -2,13 +2,13 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod ask;
+pub mod adapter;
+pub mod batch_model;
 pub mod error;
+pub mod generation_params;
+mod generation_request;
 pub mod host;
 #[cfg(feature = "local")]
 pub mod model;
 pub mod sample;
-pub mod seat;
 pub mod session;
-mod wanted;
-pub mod works;

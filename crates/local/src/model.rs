@@ -18,8 +18,8 @@ mod work;
 
 pub use load::check;
 
-use super::ask::{Ask, Worked};
 use super::error::LocalError;
+use super::generation_params::{Ask, Worked};
 use cache::Cache;
 use llmscen_core::local::{Loaded, Local};
 use llmscen_core::seed::Seed;

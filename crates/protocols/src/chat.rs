@@ -2,7 +2,7 @@
 
 use crate::stream::Stream;
 use crate::tally::Tally;
-use crate::whole::Whole;
+use crate::unary::Whole;
 use crate::{Decoder, Protocol, Shape};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 //! Values are kept as the raw text of the body: whether a text is empty is seen without decoding it, so that an event
 //! costs no allocation, and a token that is half a surrogate pair is still a token.
 
-use crate::few::Few;
+use crate::one_or_many::Few;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;

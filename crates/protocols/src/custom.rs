@@ -5,7 +5,7 @@ mod paths;
 mod tree;
 
 use crate::stream::Stream;
-use crate::whole::Whole;
+use crate::unary::Whole;
 use crate::{Decoder, Protocol, Shape, shape_of};
 use extracted::Extracted;
 use llmscen_core::outcome::Failure;

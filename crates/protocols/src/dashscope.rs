@@ -1,6 +1,6 @@
 //! DashScope's native generation.
 
-mod growth;
+mod cumulative_text;
 mod message;
 
 use crate::answers::{Answers, CHOICES, Part, is_text};
@@ -9,9 +9,9 @@ use crate::chunk::{Raw, text_of};
 use crate::error::words_of;
 use crate::sse::Event;
 use crate::stream::Stream;
-use crate::whole::Whole;
+use crate::unary::Whole;
 use crate::{Decoder, Events, Protocol, Reply, Shape};
-use growth::Growth;
+use cumulative_text::Growth;
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use message::{Call, Choice, Function, Message, Output, Packet, usage_of};
 use serde_json::{Value, json};

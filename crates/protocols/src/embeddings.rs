@@ -3,11 +3,11 @@
 use crate::assembly::{Assembly, unreadable};
 use crate::chunk::{Raw, text_of};
 use crate::error::words_of;
-use crate::few::Few;
+use crate::one_or_many::Few;
 use crate::shape::whole_only;
 use crate::sse::Event;
+use crate::unary::Whole;
 use crate::usage::usage_of;
-use crate::whole::Whole;
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! The two framings of a stream behind one face.
 
-use crate::lines::Lines;
+use crate::ndjson::Lines;
 use crate::sse::{Event, Sse};
 
 /// Splits the bytes of a stream into its events.

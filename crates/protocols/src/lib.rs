@@ -11,7 +11,6 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod alike;
 mod answers;
 mod anthropic;
 mod assembly;
@@ -20,25 +19,26 @@ mod chunk;
 mod completions;
 mod custom;
 mod dashscope;
+mod delta_fast_path;
 mod embeddings;
 mod error;
-mod few;
 mod framer;
-mod lines;
+mod incremental_usage;
+mod message_text;
+mod ndjson;
 mod ollama;
+mod one_or_many;
 mod plausible;
 mod rerank;
 mod responses;
-mod running;
-mod said;
 mod shape;
 mod sse;
 mod stream;
 mod tally;
 mod tgi;
 mod timings;
+mod unary;
 mod usage;
-mod whole;
 
 #[cfg(test)]
 mod laws;

@@ -6,7 +6,7 @@ use crate::chunk::{Raw, text_of};
 use crate::error::words_of;
 use crate::sse::Event;
 use crate::stream::Stream;
-use crate::whole::Whole;
+use crate::unary::Whole;
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use llmscen_core::units::Nanos;

@@ -3,12 +3,12 @@
 use crate::assembly::{Assembly, complete, unreadable};
 use crate::chunk::{Raw, text_of};
 use crate::error::words_of;
-use crate::said::{Call, Said};
+use crate::message_text::{Call, Said};
 use crate::sse::Event;
 use crate::stream::Stream;
 use crate::timings::timings_of;
+use crate::unary::Whole;
 use crate::usage::{latest, number, usage_of};
-use crate::whole::Whole;
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use serde::Deserialize;

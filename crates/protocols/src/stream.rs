@@ -3,7 +3,7 @@
 use crate::assembly::Assembly;
 use crate::error::words_of;
 use crate::framer::Framer;
-use crate::lines::Lines;
+use crate::ndjson::Lines;
 use crate::sse::{Event, Sse};
 use crate::{Decoder, Events, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish};

@@ -1,13 +1,13 @@
 //! What the chunks of one response add up to.
 
-use crate::alike::{Alike, is_plain, string};
 use crate::answers::is_text;
 use crate::assembly::{Assembly, complete, unreadable};
 use crate::chunk::{Choice, Chunk, Part, Raw, ToolCall, text_of};
+use crate::delta_fast_path::{Alike, is_plain, string};
 use crate::error::words_of;
-use crate::few::Few;
-use crate::running::Running;
-use crate::said::{Call, Said};
+use crate::incremental_usage::Running;
+use crate::message_text::{Call, Said};
+use crate::one_or_many::Few;
 use crate::sse::Event;
 use crate::timings::{longest, timings_of};
 use crate::usage::{latest, most, together, usage_of};

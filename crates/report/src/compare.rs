@@ -2,20 +2,20 @@
 
 mod html;
 mod json;
+mod labels;
 mod markdown;
 mod notes;
 mod separated;
 mod signals;
 mod table;
-mod words;
 
 pub use html::html;
 pub use json::{COMPARISON_SCHEMA, json};
+pub use labels::ended;
 pub use markdown::markdown;
 pub use notes::{differs, notes};
 pub use separated::separated;
 pub use table::table;
-pub use words::ended;
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -17,8 +17,8 @@ mod vllm;
 pub use measured::Measured;
 
 use crate::ViewError;
+use llmscen_core::export_format::Peer;
 use llmscen_core::foreign::cell;
-use llmscen_core::peer::Peer;
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! How much less correlated samples say than their number: once per case.
 
 use llmscen_core::check::{Subject, Verdict};
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report};
 
 /// Effective samples below this share of all are reported.
@@ -51,7 +51,7 @@ fn metric(verdict: &Verdict) -> Option<Metric> {
 }
 
 fn is_of_gaps(verdict: &Verdict) -> bool {
-    metric(verdict).is_some_and(|metric| metric.per() == Per::Gap)
+    metric(verdict).is_some_and(|metric| metric.per() == Scope::Gap)
 }
 
 #[cfg(test)]

@@ -4,16 +4,16 @@
 
 mod case;
 pub(super) mod cells;
-mod hunt;
 mod local;
 mod overview;
-mod sampled;
+mod search;
 mod series;
 pub(super) mod tables;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
-use crate::{ViewError, absent, doubt, headline, markdown, server};
+use crate::{ViewError, doubt, headline, markdown, missing_values, server};
 use case::Section;
 use cells::{Piece, Table, rich};
 use llmscen_core::check::Ruling;
@@ -46,7 +46,7 @@ struct Page<'a> {
     reason: Vec<Piece>,
     interruption: Option<String>,
     description: Option<&'a str>,
-    searches: Vec<hunt::Told>,
+    searches: Vec<search::Told>,
     slo_total: usize,
     slo: Table,
     slo_held: Table,
@@ -115,7 +115,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         reason: rich(&headline::reason(report)),
         interruption: headline::interruption(report),
         description: report.description.as_deref(),
-        searches: hunt::told(report),
+        searches: search::told(report),
         slo_total,
         slo: tables::slo(report, fold, |verdict| !fold || verdict.ruling != Ruling::Pass),
         slo_held: tables::slo(report, false, |verdict| fold && verdict.ruling == Ruling::Pass),
@@ -145,7 +145,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
 fn notes(report: &Report) -> Vec<Note> {
     let whole = report.cases.len();
     let of_run = report.manifest.notes.iter().map(|note| Note { cases: Vec::new(), more: 0, text: rich(note) });
-    let of_cases = absent::grouped(report).into_iter().map(|(note, about)| {
+    let of_cases = missing_values::grouped(report).into_iter().map(|(note, about)| {
         let named = if about.len() == whole { 0 } else { NAMED_CASES.min(about.len()) };
         let more = if named == 0 { 0 } else { about.len() - named };
         Note { cases: about.iter().take(named).map(|id| (*id).to_owned()).collect(), more, text: rich(&note) }

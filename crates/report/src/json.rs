@@ -2,10 +2,10 @@
 //!
 //! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
 
-use crate::{ViewError, absent, format, local, probes, repeats, server, telemetry};
+use crate::{ViewError, format, local, missing_values, probes, repeats, server, telemetry};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{VERDICT_RULES, Verdict};
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::{CaseReport, GroupReport, Report};
 use llmscen_core::sample::Distribution;
 use llmscen_core::units::Unit;
@@ -86,14 +86,14 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "failures": case.failures,
         "startups": case.startups.iter().map(server::startup).collect::<Vec<_>>(),
         "server_ends": case.server_ends.iter().map(server::end).collect::<Vec<_>>(),
-        "notes": absent::notes(case),
+        "notes": missing_values::notes(case),
     }))
 }
 
 fn metrics(case: &CaseReport) -> Map<String, Value> {
     let value = |metric: &Metric| match metric.per() {
-        Per::Case => json!(case.scalars.get(metric)),
-        Per::Request | Per::Gap => json!(case.distributions.get(metric).map(distribution)),
+        Scope::Case => json!(case.scalars.get(metric)),
+        Scope::Request | Scope::Gap => json!(case.distributions.get(metric).map(distribution)),
     };
     Metric::ALL.iter().map(|metric| (metric.column().to_owned(), value(metric))).collect()
 }
@@ -171,7 +171,7 @@ mod tests {
     use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
     use crate::probes::tests::searched;
     use llmscen_core::baseline::{Against, Known};
-    use llmscen_core::ending::{Aborted, Saturated};
+    use llmscen_core::early_stop::{Aborted, Saturated};
     use llmscen_core::signal::Signal;
 
     fn rendered(report: &Report) -> Value {

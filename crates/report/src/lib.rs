@@ -4,7 +4,6 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod absent;
 mod baseline;
 mod baseline_table;
 pub mod chart;
@@ -27,14 +26,15 @@ mod json;
 mod junit;
 mod limits;
 pub mod local;
-mod manners;
 mod markdown;
+mod missing_values;
 mod names;
 mod noise;
 mod percentiles;
 mod probes;
 mod relative;
 pub mod repeats;
+mod retry;
 pub mod search;
 mod server;
 mod sheet;

@@ -4,7 +4,7 @@ use crate::chart::Chart;
 use crate::escape::{code, prose};
 use crate::format::{bytes, millis, percent, plain, value};
 use crate::sheet::{self, Sheet};
-use crate::{ViewError, absent, doubt, groups, headline, local, manners, percentiles, probes, repeats, server, telemetry};
+use crate::{ViewError, doubt, groups, headline, local, missing_values, percentiles, probes, repeats, retry, server, telemetry};
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
@@ -111,7 +111,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         beside: telemetry::beside(report),
         folded: report.cases.len() > OPEN_CASES,
         failures: sheet::failures(report),
-        manners: manners::manners(report),
+        manners: retry::manners(report),
         servers: server::sheet(report),
         server_ends: server::ends(report).into_iter().map(|end| server::End { said: prose(&end.said), ..end }).collect(),
         audit: sheet::audit(report),
@@ -119,7 +119,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         doubts: sheet::doubts(report),
         doubts_of: doubt::extent(report).as_deref().map(prose),
         environment: environment(report),
-        notes: absent::told(report),
+        notes: missing_values::told(report),
     }
 }
 

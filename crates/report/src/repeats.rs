@@ -3,8 +3,8 @@
 use crate::escape::code;
 use crate::format::{ABSENT, number, percent};
 use crate::sheet::{Sheet, marked};
-use llmscen_core::repeats::{Change, Repeat};
 use llmscen_core::report::{CaseReport, Report};
+use llmscen_core::round_variance::{Change, Repeat};
 use serde_json::{Value, json};
 
 /// Rounds up to which each is printed; results.json has all.

@@ -2,7 +2,7 @@
 
 use crate::format::percent;
 use llmscen_core::report::Report;
-use llmscen_core::search::{Extent, Goal, ProbeReport, Quest, SearchReport, SearchSpec};
+use llmscen_core::search::{CapacitySearch, Extent, Goal, ProbeReport, SearchReport, SearchSpec};
 
 /// The varied field in short, with the entry of a mix that it belongs to, and the unit of its values.
 pub fn axis(spec: &SearchSpec) -> (String, &'static str) {
@@ -17,7 +17,7 @@ pub fn axis(spec: &SearchSpec) -> (String, &'static str) {
 }
 
 /// A search before it runs, in a line.
-pub fn planned(quest: &Quest, searches: usize) -> String {
+pub fn planned(quest: &CapacitySearch, searches: usize) -> String {
     let (spec, values) = (&quest.spec, quest.grid.len());
     let SearchSpec { vary, low, high, start, confirm, .. } = spec;
     let goal = match spec.goal {

@@ -1,12 +1,12 @@
 //! The tables of a report as text cells, before any of them is laid out.
 
-use crate::absent::mark;
 use crate::doubt;
 use crate::escape::{code, prose};
 use crate::format::{ABSENT, against, bytes, number, optional, percent, title, unit_of};
+use crate::missing_values::mark;
 use crate::relative;
 use llmscen_core::check::{Ruling, Subject, Verdict};
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, FailureExample, Report};
 use llmscen_core::sample::Distribution;
 use llmscen_core::units::Unit;
@@ -161,7 +161,7 @@ pub fn high_is_better(case: &CaseReport) -> Option<Sheet> {
 }
 
 fn percentiles(case: &CaseReport, heads: &[&str], wanted: fn(Metric) -> bool, shares: &[f64]) -> Option<Sheet> {
-    let known = Metric::ALL.iter().filter(|metric| metric.per() != Per::Case && wanted(**metric));
+    let known = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case && wanted(**metric));
     let rows: Vec<Vec<String>> =
         known.filter_map(|metric| Some(percentile_row(case, *metric, case.distributions.get(metric)?, shares))).collect();
     (!rows.is_empty()).then(|| Sheet::new(heads, rows))

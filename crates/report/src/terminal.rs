@@ -1,8 +1,8 @@
 //! What a run prints in the end, and a plan before it: tables for a terminal, plain lines elsewhere.
 
-use crate::absent::mark;
 use crate::format::{ABSENT, against, millis, percent, title, unit_of, value};
 use crate::headline;
+use crate::missing_values::mark;
 use crate::relative;
 use crate::search::planned;
 use crate::sheet::{remark, subject_mark};

@@ -20,11 +20,11 @@ mod relative;
 mod signal;
 mod stat;
 
-use crate::near::{list, near};
+use crate::suggest::{list, near};
 use cursor::Cursor;
 use llmscen_core::baseline::Against;
 use llmscen_core::check::{Op, RequestLimit, Subject};
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use std::ops::Range;
 
 /// What an assertion says.
@@ -194,8 +194,8 @@ fn limits(cursor: &mut Cursor<'_>) -> Result<Subject, CheckError> {
 fn request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckError> {
     let (name, at) = cursor.word();
     let metric = metric(name, at.clone(), cursor)?;
-    if metric.per() == Per::Case {
-        let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Per::Case).map(|metric| metric.name());
+    if metric.per() == Scope::Case {
+        let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case).map(|metric| metric.name());
         let error = CheckError::new(at, format!("`{metric}` is one value per case"), "a single request has none");
         return Err(error.help(format!("A request has {}.", list(per_request, "and"))));
     }

@@ -1,7 +1,6 @@
 //! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
 
 use crate::fault::Review;
-use crate::leaf::duration::duration;
 use crate::sections::baseline::{self, Ground};
 use crate::sections::slo::Grounds;
 use crate::sections::{
@@ -9,6 +8,7 @@ use crate::sections::{
 };
 use crate::sweep::{Called, Point, Setting, points};
 use crate::tree::Node;
+use crate::values::duration::duration;
 use crate::vars::World;
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::dataset::DatasetSpec;
@@ -16,7 +16,7 @@ use llmscen_core::labels::Labels;
 use llmscen_core::mix::Entry;
 use llmscen_core::plan::{AuditLimits, Case, Plan, ReportSpec};
 use llmscen_core::request::RequestSpec;
-use llmscen_core::search::{Goal, Quest};
+use llmscen_core::search::{CapacitySearch, Goal};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,12 +101,12 @@ fn searched(
     points: Vec<Point>,
     (axes, called): (&BTreeSet<String>, &Called),
     review: &mut Review,
-) -> (Vec<Point>, Vec<Quest>) {
+) -> (Vec<Point>, Vec<CapacitySearch>) {
     review.section = "search".to_owned();
     let Some(varied) = Some(root).filter(|_| review.clean("search")).and_then(|root| search::decode(root, axes, review)) else {
         return (points, Vec::new());
     };
-    let quest = |(number, point): (usize, &Point)| Quest {
+    let quest = |(number, point): (usize, &Point)| CapacitySearch {
         spec: varied.spec.clone(),
         labels: called.labels(point),
         first: number * varied.grid.len(),
@@ -119,7 +119,7 @@ fn searched(
 }
 
 /// Files a search whose cases have no limit that its goal could be about.
-fn aims(root: &Node, quests: &[Quest], cases: &[Case], review: &mut Review) {
+fn aims(root: &Node, quests: &[CapacitySearch], cases: &[Case], review: &mut Review) {
     review.section = "search".to_owned();
     let (Some(quest), Some(entry)) = (quests.first(), root.entry_at("search")) else { return };
     let aim = |case: &Case| match quest.spec.goal {

@@ -9,31 +9,31 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-pub(crate) mod block;
 pub mod check;
-pub mod differ;
+pub(crate) mod defaults;
+pub mod diff;
 pub(crate) mod expand;
 pub mod fault;
-pub(crate) mod fill;
 pub mod import;
-pub(crate) mod leaf;
 pub(crate) mod lookup;
 pub(crate) mod merge;
-pub(crate) mod near;
 pub(crate) mod origins;
 pub(crate) mod parse;
 pub(crate) mod reference;
 pub mod render;
 pub(crate) mod resolve;
 pub mod schema;
+pub(crate) mod schema_table;
 pub(crate) mod secret;
 pub(crate) mod sections;
 pub(crate) mod settings;
-pub(crate) mod shape;
 pub(crate) mod source;
+pub(crate) mod suggest;
 pub(crate) mod sweep;
 pub(crate) mod template;
 pub(crate) mod tree;
+pub(crate) mod validate;
+pub(crate) mod values;
 pub(crate) mod vars;
 pub(crate) mod yaml;
 
@@ -172,7 +172,7 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     simulate(&mut root);
     sections::local::settle(&mut root);
     sections::server::settle(&mut root, &review.sources);
-    shape::scenario(&root, &SCENARIO, review);
+    validate::scenario(&root, &SCENARIO, review);
     if !swept.iter().any(|path| path.starts_with("request.template")) {
         inline(&mut root, "request.template", &world, review);
     }
@@ -184,9 +184,9 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     sections::mix::settle(&mut root, &|path| swept.contains(path));
     simulated(&mut root, &swept);
     whole(&mut root, &swept);
-    fill::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
+    defaults::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
     sections::target::url::complete(&mut root, &swept, review);
-    leaf::seed::draw(&mut root, &swept);
+    values::seed::draw(&mut root, &swept);
     root
 }
 

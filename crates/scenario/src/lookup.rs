@@ -1,8 +1,8 @@
 //! The path of a setting by its last name: what a command line of another tool calls `--concurrency`.
 
-use crate::block::{Block, Kind};
-use crate::near::near;
+use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
+use crate::suggest::near;
 
 /// A setting of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]

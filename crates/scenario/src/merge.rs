@@ -1,10 +1,10 @@
 //! One tree from many: the chain of `extends`, and the settings of the command line on top.
 
-use crate::block::{Block, Kind};
 use crate::fault::{Mistake, Review};
-use crate::near::{list, near};
+use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::source::{COMMAND_LINE, scenarios_near};
+use crate::suggest::{list, near};
 use crate::sweep;
 use crate::template;
 use crate::tree::{Data, Entry, Node, Span};
@@ -127,7 +127,7 @@ fn base(
         return None;
     };
     let Some(path) = review.sources.find(at.file, &named) else {
-        let mistake = crate::shape::no_file(at, &named, review);
+        let mistake = crate::validate::no_file(at, &named, review);
         review.push(mistake);
         return None;
     };

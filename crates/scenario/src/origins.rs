@@ -1,6 +1,6 @@
 //! The secrets of a scenario by where they came from: environment variables, URLs, headers, keys.
 
-use crate::block::Kind;
+use crate::schema_table::Kind;
 use crate::secret::{behind_flags, is_hidden};
 use crate::sections::request::last;
 use crate::sections::scenario::SCENARIO;

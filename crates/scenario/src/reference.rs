@@ -1,6 +1,6 @@
 //! The reference page of the format, as Markdown, read from the same tables that a file is held against.
 
-use crate::block::{Block, Default, Field, Kind};
+use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
 use std::fmt::Write;
 
@@ -128,10 +128,10 @@ fn number(low: f64, high: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::defaults;
     use crate::fault::Review;
-    use crate::fill;
-    use crate::shape;
     use crate::tree::{Entry, Node, Span};
+    use crate::validate;
     use serde_json::{Value, json};
 
     /// Every field with its path, blocks themselves among them; an item of a list is `[]`.
@@ -167,7 +167,7 @@ mod tests {
             // The files of an example are not here; everything else is held against it.
             review.sources.stored = true;
             let at = review.sources.add("example", example, std::path::PathBuf::new());
-            let value = fill::value(example, Span { file: at, start: 0, end: example.len() });
+            let value = defaults::value(example, Span { file: at, start: 0, end: example.len() });
             let mut file = placed(&path, value.json());
             file["extends"] = json!("base.yaml");
             let errors: Vec<String> = schema.iter_errors(&file).map(|error| error.to_string()).collect();
@@ -185,7 +185,7 @@ mod tests {
             Kind::Block(block) if block.short.is_some() && short(&value) => return,
             Kind::List(Kind::Block(_)) if value.items().iter().all(short) => return,
             Kind::Matrix => crate::sweep::check(&value, &SCENARIO, &mut review),
-            kind => shape::value(&Entry { key: field.name.to_owned(), key_at: at, value }, kind, &mut review),
+            kind => validate::value(&Entry { key: field.name.to_owned(), key_at: at, value }, kind, &mut review),
         }
         if !review.is_clean() {
             panic!("`{path}`: {}", review.faults());
@@ -203,8 +203,8 @@ mod tests {
             let mut review = Review::default();
             review.partial = true;
             let at = Span { file: review.sources.add("default", yaml, std::path::PathBuf::new()), start: 0, end: yaml.len() };
-            let entry = Entry { key: field.name.to_owned(), key_at: at, value: fill::value(yaml, at) };
-            shape::value(&entry, &field.kind, &mut review);
+            let entry = Entry { key: field.name.to_owned(), key_at: at, value: defaults::value(yaml, at) };
+            validate::value(&entry, &field.kind, &mut review);
             assert!(review.is_clean(), "`{path}: {yaml}`: {}", review.faults());
         }
     }

@@ -4,9 +4,9 @@
 mod body;
 mod dialog;
 mod draw;
-pub(crate) mod leaf;
 mod put;
 mod speech;
+pub(crate) mod values;
 
 pub use speech::spoken;
 use speech::tools;

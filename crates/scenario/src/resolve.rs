@@ -3,9 +3,9 @@
 
 mod command;
 
-use crate::block::{Block, Kind};
 use crate::fault::Review;
 use crate::origins::USUAL_HEADERS;
+use crate::schema_table::{Block, Kind};
 use crate::secret::{Place, by_name, escaped, from_env, is_hidden, keeps_name, named, written, written_part};
 use crate::sections::{local, request::last};
 use crate::tree::{Data, Node, Part, joined};

@@ -1,7 +1,7 @@
 //! The JSON Schema of the format (2020-12), read from the same tables that a file is held against.
 
-use crate::block::{Block, Default, Field, Kind};
-use crate::fill;
+use crate::defaults;
+use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
 use crate::tree::Span;
 use serde_json::{Map, Value, json};
@@ -70,7 +70,7 @@ fn field(field: &'static Field) -> Value {
 }
 
 fn yaml_value(yaml: &str) -> Value {
-    fill::value(yaml, Span { file: 0, start: 0, end: 0 }).json()
+    defaults::value(yaml, Span { file: 0, start: 0, end: 0 }).json()
 }
 
 fn kind(kind: &'static Kind) -> Value {

@@ -1,10 +1,10 @@
 //! `matrix`: the product of lists of values, `zip` for lists that go in step, `exclude` and `include` as in GitHub Actions.
 
-pub(crate) mod called;
+pub(crate) mod case_labels;
 pub(crate) mod check;
 pub(crate) mod points;
 
-pub(crate) use called::Called;
+pub(crate) use case_labels::Called;
 pub(crate) use check::check;
 pub(crate) use points::{Point, Setting, points};
 

@@ -2,9 +2,9 @@
 
 use crate::fault::{Mistake, Review};
 use crate::parse::parse;
-use crate::shape::no_file;
 use crate::source::ReadError;
 use crate::tree::{Data, Node, Span};
+use crate::validate::no_file;
 use std::path::{Path, PathBuf};
 
 /// The body that a template names or is: a mapping stays, a text that begins with `{` is JSON, any other names a file.

@@ -4,14 +4,14 @@
 //! In request bodies only `{{ vars.x }}` and fields of the scenario (`{{ target.model }}`) are replaced; the rest is for the
 //! renderer. A reference to a swept field stays until its case is made.
 
-mod pieces;
+mod interpolation;
 
 use crate::fault::{Mistake, Review};
-use crate::near::near;
+use crate::suggest::near;
 use crate::tree::{Data, Entry, Node, Part, Span, joined};
+use interpolation::{Meaning, Piece};
 use llmscen_core::bounds;
 use llmscen_core::url_secrets::is_secret_name;
-use pieces::{Meaning, Piece};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -145,8 +145,8 @@ impl<'a> World<'a> {
 
     fn leaf(&self, node: &Node, text: &str, mode: Mode, step: usize, review: &mut Review) -> Node {
         let pieces = match &node.parts {
-            Some(parts) => pieces::of_parts(parts),
-            None => pieces::of_text(text, mode == Mode::Body),
+            Some(parts) => interpolation::of_parts(parts),
+            None => interpolation::of_text(text, mode == Mode::Body),
         };
         if let [Piece { meaning: Meaning::Ref(path), .. }] = pieces.as_slice()
             && !self.swept.contains(path)

@@ -2,7 +2,7 @@
 //!
 //! Fields as in its `default-counters.csv` and NVIDIA's list of field identifiers (exporter 2 to 4).
 
-use super::prometheus::page::{Page, Sample};
+use super::prometheus::text::{Page, Sample};
 use super::prometheus::{Fetch, others, patience, series};
 use crate::source::{Source, Told};
 use llmscen_core::signal::Signal::{self, *};

@@ -1,6 +1,6 @@
 //! The whole machine: processor, memory, network and disks, as Linux counts them.
 
-use crate::pace::LEAST;
+use crate::cpu_usage::LEAST;
 use crate::proc::{Proc, first};
 use crate::source::{Source, Told};
 use llmscen_core::telemetry::Teller;

@@ -3,7 +3,7 @@
 mod common;
 mod fetch;
 pub mod names;
-pub(super) mod page;
+pub(super) mod text;
 
 pub(super) use fetch::Fetch;
 
@@ -15,9 +15,9 @@ use llmscen_core::telemetry::{Scrape, Teller};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::shown as address;
 use names::FAMILIES;
-use page::Page;
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
+use text::Page;
 
 /// The longest that a page is waited for, whatever the interval.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -2,7 +2,7 @@
 
 mod sum;
 
-use crate::pace::Pace;
+use crate::cpu_usage::Pace;
 use crate::proc::{Proc, Stat, disk, resident, stat};
 use crate::source::{Source, Told};
 use llmscen_core::telemetry::Teller;

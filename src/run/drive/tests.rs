@@ -1,6 +1,6 @@
 use super::*;
 use async_channel::bounded;
-use llmscen_client::gauges::{Gauges, Reading};
+use llmscen_client::counters::{Gauges, Reading};
 use llmscen_client::http::{Http, Setting};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;

@@ -8,7 +8,7 @@ use llmscen_core::plan::{Case, Plan};
 use llmscen_core::request::Quantity;
 use llmscen_core::target::Place;
 use llmscen_datasets::token::Tokenizer;
-use llmscen_local::ask::LOGITS_AT_ONCE;
+use llmscen_local::generation_params::LOGITS_AT_ONCE;
 use llmscen_report::format::bytes;
 use serde_json::Value;
 use std::path::Path;

@@ -6,7 +6,7 @@ use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::sample::Sample;
-use llmscen_core::search::Quest;
+use llmscen_core::search::CapacitySearch;
 use llmscen_core::stats::trend::slower;
 use llmscen_core::units::Nanos;
 
@@ -19,7 +19,7 @@ const START: u64 = 4;
 /// The requests of a probe, or its time, over those of the scenario: the part that is asked for, and as much more as the load
 /// needs to be on. Never fewer requests than the limits need to be decided, or [`EACH_USER`] for each user; a higher rate goes
 /// on for as long as the scenario's own would. What is varied itself, and loads that say each request, are never cut.
-pub(super) fn share(case: &Case, quest: &Quest, part: f64) -> f64 {
+pub(super) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
     let of_all = |requests: u64| case.load.requests.map_or(0.0, |all| requests as f64 / all.max(1) as f64);
     // Of an entry of a mix only its share is about the limit.
     let own = |check: &Check| case.entry_of(check.group()).map_or(1.0, |entry| case.share_of(entry));

@@ -1,8 +1,8 @@
 use super::*;
 use crate::store::bodies::{Extent, Head, Packed, Spool, spool};
 use llmscen_analysis::Tagged;
+use llmscen_core::artifacts::{Bodies, Store};
 use llmscen_core::call::Call;
-use llmscen_core::keep::{Bodies, Store};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, Phase, Timeline, Usage};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lab::{FINISH, Server, TOKEN, send as write, stream};
-use llmscen_client::gauges::Reading;
+use llmscen_client::counters::Reading;
 use llmscen_core::outcome::Usage;
 use std::task::Poll;
 

@@ -8,7 +8,7 @@ mod proxied;
 mod server;
 
 use llmscen_client::clock::Clock;
-use llmscen_client::gauges::Gauges;
+use llmscen_client::counters::Gauges;
 use llmscen_client::http::{Finished, Http, Setting};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;

@@ -1,6 +1,6 @@
 //! Limits on a figure of which a server's histogram knows a bound alone.
 
-use crate::judge::opinion::Opinion;
+use crate::judge::assessment::Opinion;
 use llmscen_core::check::{Check, Op, Ruling, Subject};
 use llmscen_core::telemetry::Seen;
 

@@ -5,9 +5,9 @@ use crate::judge::{Conditions, LoadKind, rule};
 use llmscen_core::check::{Check, Confidence, Ruling, Subject};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::sample::Sample;
-use llmscen_core::stats::claim;
+use llmscen_core::stats::alpha_spending::Looks;
 use llmscen_core::stats::design::of_flags;
-use llmscen_core::stats::looks::Looks;
+use llmscen_core::stats::quantile_bound;
 
 /// Levels at which a limit is ruled on that is judged by batch means; the last one that decides is the probability.
 const LEVELS: [f64; 5] = [0.6, 0.75, 0.9, 0.95, 0.99];
@@ -26,7 +26,7 @@ fn one(check: &Check, sample: &Sample) -> f64 {
         // Requests of one queue wait together.
         let (n, over) = (flags.len() as f64, flags.iter().filter(|own| **own).count() as f64);
         let effect = of_flags(&flags).effect(POINT);
-        return claim::chance(n / effect, over / effect, tail);
+        return quantile_bound::chance(n / effect, over / effect, tail);
     }
     let conditions = Conditions { valid: true, load: LoadKind::Other };
     let ruled = |confidence| rule(&Check { confidence, ..check.clone() }, sample, &conditions).ruling;
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_quantile_is_as_likely_as_its_counts_say() {
         let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
-        assert_eq!(of(&p90, &[1.0; 29]), claim::chance(29.0, 0.0, 0.1));
+        assert_eq!(of(&p90, &[1.0; 29]), quantile_bound::chance(29.0, 0.0, 0.1));
         assert!(of(&p90, &[1.0; 29]) > 0.97 && of(&p90, &[9.0; 29]) < 1e-6);
         let floor = check(Metric::Ttft, Some(Stat::Quantile(0.1)), Op::More, 5.0);
         assert!(of(&floor, &[9.0; 29]) > 0.97 && of(&floor, &[1.0; 29]) < 1e-6);

@@ -1,9 +1,9 @@
 //! The rule on counts: at most a share of the samples may break a limit, and samples are correlated.
 
-use crate::judge::opinion::{Opinion, ruling};
+use crate::judge::assessment::{Opinion, ruling};
 use llmscen_core::check::{Op, Ruling};
-use llmscen_core::stats::claim::{Decision, decide, needed_to_decide};
 use llmscen_core::stats::design::Dependence;
+use llmscen_core::stats::quantile_bound::{Decision, decide, needed_to_decide};
 
 /// Effective samples below which an effective sample size is too uncertain for a verdict.
 const LEAST: f64 = 20.0;

@@ -1,8 +1,8 @@
 //! What a check is judged by, taken from the rows of a sample.
 
-use crate::judge::units::{self, Units};
+use crate::judge::resampling_units::{self, Units};
 use llmscen_core::check::{Check, Of, RequestLimit, Subject};
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::mix::within;
 use llmscen_core::sample::{Row, Sample};
 use llmscen_core::telemetry::{Seen, SignalStat};
@@ -36,7 +36,7 @@ impl Evidence {
                 match (metric, stat) {
                     // One request without an end has no finite mean with any others, and nothing is there to draw from.
                     (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok || row.left) => {
-                        Evidence::Ratio(units::mean(&rows, *metric))
+                        Evidence::Ratio(resampling_units::mean(&rows, *metric))
                     }
                     (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
                     (Metric::ErrorRate, None) => share(stayed(rows.iter().copied()).map(|row| !row.ok)),
@@ -93,8 +93,8 @@ pub(super) fn tagged(row: &Row, tags: &[(String, String)]) -> bool {
 pub(super) fn own(row: &Row, metric: Metric) -> &[f64] {
     match metric.per() {
         _ if !row.counts(metric) => &[],
-        Per::Gap => &row.gaps,
-        Per::Request | Per::Case => row.values.get(&metric).map_or(&[], std::slice::from_ref),
+        Scope::Gap => &row.gaps,
+        Scope::Request | Scope::Case => row.values.get(&metric).map_or(&[], std::slice::from_ref),
     }
 }
 
@@ -110,7 +110,7 @@ fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
 
 fn figure(rows: &[&Row], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
     let known = sample.scalars.get(&metric).copied();
-    match units::throughput(rows, metric, sample, |row| tagged(row, tags)) {
+    match resampling_units::throughput(rows, metric, sample, |row| tagged(row, tags)) {
         Some(units) => Evidence::Ratio(units),
         // Other figures are of the case as a whole and not of some of its rows.
         None => Evidence::Figure(known.filter(|_| tags.is_empty()), rows.len() as u64),

@@ -1,7 +1,7 @@
 //! An estimate with its bounds at several confidences: what a baseline keeps, and what a relative limit is decided by.
 
 use crate::judge::evidence::Evidence;
-use crate::judge::{alike, point};
+use crate::judge::{design_effect, point};
 use llmscen_core::baseline::Figure;
 use llmscen_core::check::Check;
 use llmscen_core::metric::Stat;
@@ -20,7 +20,7 @@ pub fn figure(check: &Check, sample: &Sample, levels: &[f64]) -> Option<Figure> 
     let mut evidence = Evidence::of(check, sample);
     let (value, n) = point::estimate(&mut evidence);
     let value = value.filter(|value| value.is_finite())?;
-    let dependence = alike::dependence(check, sample, &evidence, value);
+    let dependence = design_effect::dependence(check, sample, &evidence, value);
     let ends = ends(evidence, dependence, levels).unwrap_or_default();
     let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
     let low = ends.iter().map(|(low, _)| finite(*low)).collect();

@@ -1,10 +1,10 @@
 //! Limits on quantiles, by order statistics.
 
+use crate::judge::assessment::Opinion;
 use crate::judge::counted::{Claim, Samples, nearer, stricter};
-use crate::judge::opinion::Opinion;
 use llmscen_core::check::Check;
-use llmscen_core::stats::claim::allowed;
 use llmscen_core::stats::quantile::rank;
+use llmscen_core::stats::quantile_bound::allowed;
 
 /// Judges the quantile `p`, 0 < p < 1, of at least one value, at confidence `level`.
 pub(super) fn judge(check: &Check, mut values: Vec<f64>, p: f64, (samples, level): (Samples, f64)) -> Opinion {

@@ -1,7 +1,7 @@
 //! Limits on means and throughputs, by batches with Student's t.
 
-use crate::judge::opinion::Opinion;
-use crate::judge::units::Units;
+use crate::judge::assessment::Opinion;
+use crate::judge::resampling_units::Units;
 use llmscen_core::check::{Check, Ruling};
 use llmscen_core::stats::long_run::LEAST;
 
@@ -49,7 +49,7 @@ fn needed(n: u64, observed: f64, end: f64, limit: f64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::judge::fixture::{check, ok};
-    use crate::judge::units::mean;
+    use crate::judge::resampling_units::mean;
     use llmscen_core::check::Op;
     use llmscen_core::metric::{Metric, Stat};
     use llmscen_core::sample::Row;

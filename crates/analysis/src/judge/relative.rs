@@ -1,10 +1,10 @@
 //! Limits relative to a baseline or a reference: decided by the uncertainty of both sides.
 
+use crate::judge::assessment::Opinion;
 use crate::judge::evidence::Evidence;
 use crate::judge::figure::ends;
-use crate::judge::need::needed;
-use crate::judge::opinion::Opinion;
 use crate::judge::prediction;
+use crate::judge::required_samples::needed;
 use llmscen_core::baseline::{Against, Known, Relative};
 use llmscen_core::check::{Check, Confidence, Ruling, Subject};
 use llmscen_core::metric::Metric;

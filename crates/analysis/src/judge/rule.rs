@@ -1,13 +1,13 @@
 //! One check of one case, ruled.
 
+use crate::judge::assessment::Opinion;
 use crate::judge::conditions::{Conditions, LoadKind};
 use crate::judge::counted::{Samples, stricter};
 use crate::judge::evidence::{self, Evidence, goodput_flags};
 use crate::judge::not_measured::is_of_startup;
-use crate::judge::opinion::Opinion;
-use crate::judge::{alike, bounded as histogram, point, quantile, ratio, relative, share};
+use crate::judge::{bounded as histogram, design_effect, point, quantile, ratio, relative, share};
 use llmscen_core::check::{Check, Confidence, NoData, Of, RequestLimit, Ruling, Subject, Verdict};
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::sample::Sample;
 use llmscen_core::stats::quantile::rank;
 
@@ -41,11 +41,11 @@ fn opinion(check: &Check, sample: &Sample, conditions: &Conditions) -> Opinion {
     let (Some(observed), n) = point::estimate(&mut evidence) else { return without_data(check, sample) };
     let lost = observed.is_infinite().then_some("the value lies among the failed requests, which break any limit");
     if let Some(own) = &check.relative {
-        let dependence = alike::dependence(check, sample, &evidence, observed);
+        let dependence = design_effect::dependence(check, sample, &evidence, observed);
         return relative::judge(check, own, evidence, (observed, n, dependence)).noted(lost);
     }
     let samples = |evidence: &Evidence, level| {
-        let dependence = alike::dependence(check, sample, evidence, observed);
+        let dependence = design_effect::dependence(check, sample, evidence, observed);
         // Gaps may be millions, and the median is looked for last.
         let bounded = match conditions.load {
             LoadKind::FixedUsers => bounded(check, sample),
@@ -92,7 +92,7 @@ fn few(check: &Check, opinion: &Opinion) -> Option<String> {
 
 /// Whether users bound what correlates the samples of a check: not the steps of a batch, from which gaps come, and not failures.
 fn bounded(check: &Check, sample: &Sample) -> bool {
-    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Per::Gap);
+    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
     let with_failed = matches!(&check.subject, Subject::Goodput(_)) || check.of == Of::Scheduled;
     !gaps && (!with_failed || sample.rows.iter().all(|row| row.ok || row.left))
 }
@@ -103,7 +103,7 @@ fn forgets(check: &Check, sample: &Sample, evidence: &Evidence, level: f64) -> b
     let Evidence::Values(values, _) = evidence else { return false };
     let middle = quantile::at(&mut values.clone(), rank(values.len(), 0.5));
     middle.is_some_and(|middle| {
-        let dependence = alike::dependence(check, sample, evidence, middle);
+        let dependence = design_effect::dependence(check, sample, evidence, middle);
         !dependence.long && values.len() as f64 / dependence.effect(level) >= FORGETS
     })
 }
@@ -244,7 +244,7 @@ mod tests {
     fn no_check_passes_without_data_unless_it_was_told_to() {
         for &metric in Metric::ALL {
             let stats: &[Option<Stat>] = match metric.per() {
-                Per::Case => &[None],
+                Scope::Case => &[None],
                 _ => &[P99, Some(Stat::Mean), Some(Stat::Min), Some(Stat::Max), Some(Stat::Count), Some(Stat::Sd)],
             };
             for (&stat, op) in stats.iter().flat_map(|stat| [Op::Less, Op::AtLeast, Op::Unequal].map(|op| (stat, op))) {

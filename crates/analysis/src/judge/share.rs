@@ -1,8 +1,8 @@
 //! Limits on shares of requests, by the exact binomial test: the same rule as for quantiles, so that
 //! `goodput(ttft < 500ms) >= 99%` and `ttft.p99 < 500ms` over all scheduled requests always agree.
 
+use crate::judge::assessment::Opinion;
 use crate::judge::counted::{Claim, Samples, nearer};
-use crate::judge::opinion::Opinion;
 use llmscen_core::check::Check;
 use llmscen_core::stats::share::{lower, upper};
 

@@ -2,7 +2,7 @@
 
 use crate::judge::evidence::tagged;
 use llmscen_core::check::{Check, Of, Subject};
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::sample::Row;
 use llmscen_core::stats::sequential::Sequential;
 
@@ -32,7 +32,7 @@ impl Watch {
             Subject::Metric { tags, .. } if !tagged(row, tags) => None,
             Subject::Metric { metric: Metric::ErrorRate, .. } => Some(row.ok != check.op.is_ceiling()),
             Subject::Metric { .. } if !row.ok && !row.left => (check.of == Of::Scheduled).then_some(true),
-            Subject::Metric { metric, .. } if metric.per() == Per::Gap => {
+            Subject::Metric { metric, .. } if metric.per() == Scope::Gap => {
                 (!row.gaps.is_empty()).then(|| row.gaps.iter().any(|&gap| !check.op.holds(gap, check.limit)))
             }
             Subject::Metric { metric, .. } => row.values.get(metric).map(|&value| !check.op.holds(value, check.limit)),

@@ -1,7 +1,7 @@
 //! The body of a response: every frame stamped, unpacked and decoded, up to its end.
 
-use crate::coding::Unpacker;
-use crate::copy::Copied;
+use crate::body_capture::Copied;
+use crate::content_encoding::Unpacker;
 use crate::exchange::broken::body_failure;
 use crate::exchange::{Exchange, Line};
 use crate::http1::Pulled;

@@ -3,7 +3,7 @@
 use crate::http1::{Connection, Fault, Pulled};
 use crate::pool::Traffic;
 use crate::pool::shared::Shared;
-use crate::stamp::Stamp;
+use crate::read_timestamp::Stamp;
 use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Full};

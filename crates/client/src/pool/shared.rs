@@ -1,7 +1,7 @@
 //! An HTTP/2 connection: several requests share it, each on a stream of its own.
 
-use crate::dial::{Line, Transport};
-use crate::stamp::Stamp;
+use crate::connect::{Line, Transport};
+use crate::read_timestamp::Stamp;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};

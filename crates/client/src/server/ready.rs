@@ -3,7 +3,7 @@
 use super::log::Watch;
 use super::{Ended, Server};
 use crate::clock::Clock;
-use crate::dial::{Dialer, host_and_port};
+use crate::connect::{Dialer, host_and_port};
 use crate::error::EngineError;
 use crate::route::Route;
 use llmscen_core::server::Readiness;

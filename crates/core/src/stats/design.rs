@@ -3,9 +3,9 @@
 //! Gaps of one request are correlated, and so are requests that shared a batch or a queue.
 
 use crate::stats::bootstrap::{Unit, ratio};
+use crate::stats::effective_sample_size::inflation;
 use crate::stats::normal::score;
 use crate::stats::student;
-use crate::stats::worth::inflation;
 
 /// Batches of at least [`MANY`] units: many show little correlation well, few show a long one. The latter alone of fewer units.
 const BATCHES: [usize; 2] = [20, 10];

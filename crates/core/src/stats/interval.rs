@@ -1,7 +1,7 @@
 //! Estimates with their confidence intervals, and what two of them say about their ratio.
 
-use crate::stats::claim::allowed;
 use crate::stats::quantile::nearest_rank;
+use crate::stats::quantile_bound::allowed;
 use crate::stats::student;
 
 /// An estimate between two one-sided bounds, each at the same confidence.

@@ -5,8 +5,8 @@
 
 use crate::stats::bootstrap::{Unit, ratio};
 use crate::stats::design::{by_round, squares};
+use crate::stats::effective_sample_size::effective;
 use crate::stats::student;
-use crate::stats::worth::effective;
 
 /// Fewest values of a mean, and fewest requests behind a rate.
 pub const LEAST: usize = 20;

@@ -5,8 +5,8 @@
 //! bound, but the difference has one (Zou and Donner, Statistics in Medicine 27, 2008; for shares, Newcombe, "Interval
 //! estimation for the difference between independent proportions", Statistics in Medicine 17, 1998).
 
-use crate::stats::claim::allowed;
 use crate::stats::interval::{Interval, ratio};
+use crate::stats::quantile_bound::allowed;
 
 /// What is known of `a` when it is held against `limit`, the multiple of the other estimate: bounds that hold the uncertainty
 /// of both.

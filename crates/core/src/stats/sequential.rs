@@ -19,8 +19,8 @@
 //! That holds for independent requests. Where d correlated ones carry the information of one, the logarithm of the evidence is d
 //! times too large, and E^(1/d) is compared with 1/α, with d the design effect of what has arrived ([`design`]).
 
+use crate::stats::binomial_tail::at_most;
 use crate::stats::design;
-use crate::stats::tail::at_most;
 use statrs::function::gamma::ln_gamma;
 
 /// The test of one limit, request by request.

@@ -3,7 +3,7 @@
 //! Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26
 //! (1934). Unlike the bootstrap it knows that zero failures in ten requests do not make a rate of zero.
 
-use crate::stats::tail::{at_least, at_most};
+use crate::stats::binomial_tail::{at_least, at_most};
 
 /// The upper end at confidence `level` of the share behind `hits` of `n`: 1 without samples. Real arguments are effective sample
 /// sizes.
@@ -36,7 +36,7 @@ fn boundary(left: impl Fn(f64) -> bool) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::claim::{Decision, decide};
+    use crate::stats::quantile_bound::{Decision, decide};
     use proptest::prelude::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! The bytes of one row as a session, or why it is left out.
 
+use super::format_detection::{Format, Taste};
 use super::row::{Row, reason};
-use super::sniff::{Format, Taste};
 use crate::cache::Remote;
 use crate::error::PromptError;
 use crate::token::Tokenizer;

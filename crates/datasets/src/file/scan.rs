@@ -1,9 +1,9 @@
 //! Goes through a text once, from its beginning to its end, and finds where its rows lie.
 
-use super::find::{Finder, Flaw, Lines, List, Records, Span};
+use super::format_detection::{Format, HEAD, extension, sniff};
+use super::reader::Shared;
 use super::reading::record;
-use super::shared::Shared;
-use super::sniff::{Format, HEAD, extension, sniff};
+use super::row_splitter::{Finder, Flaw, Lines, List, Records, Span};
 use super::source::{Origin, Scanned};
 use crate::error::PromptError;
 use llmscen_core::bounds;

@@ -1,6 +1,6 @@
 //! Where a text comes from: opened, unpacked, and kept where rows can be read by their offset.
 
-use super::find::Span;
+use super::row_splitter::Span;
 use crate::error::PromptError;
 use flate2::read::MultiGzDecoder;
 use llmscen_parquet::{ParquetError, Records};

@@ -1,11 +1,11 @@
 //! Sessions that are the rows of a file, by number.
 
 use super::command::Process;
+use super::reader::Shared;
 use super::reading::{Reading, Verdict};
+use super::row_index::State;
 use super::scan::scan;
-use super::shared::Shared;
 use super::source::Origin;
-use super::state::State;
 use crate::error::PromptError;
 use crate::{Progress, Prompts};
 use llmscen_core::dataset::OnExhausted;
@@ -101,7 +101,7 @@ impl Table {
     /// The key of the list that holds the rows, where they are the member of a mapping.
     pub fn member(&self) -> Option<&str> {
         match self.shared.reading.format.get() {
-            Some((super::sniff::Format::List(_, key), _)) => key.as_deref(),
+            Some((super::format_detection::Format::List(_, key), _)) => key.as_deref(),
             _ => None,
         }
     }

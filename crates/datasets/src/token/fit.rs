@@ -4,7 +4,7 @@
 //! words are drawn, decoded and counted as the server would count them, and the difference is drawn or dropped until
 //! none is left.
 
-use super::slot::Slot;
+use super::template_offset::Slot;
 use super::{TokenError, Tokenizer};
 use rand::{Rng, RngExt};
 

@@ -1,10 +1,10 @@
 //! One batch: what is asked becomes rows, the model works on them, and everybody gets his answer.
 
 use super::{Answer, Job};
-use crate::ask::{Ask, Ended, LOGITS_AT_ONCE, Told, Worked};
+use crate::batch_model::{Resident, Works};
 use crate::error::LocalError;
+use crate::generation_params::{Ask, Ended, LOGITS_AT_ONCE, Told, Worked};
 use crate::session::Logits;
-use crate::works::{Resident, Works};
 use llmscen_core::local::Batch;
 use llmscen_core::outcome::{Failure, FailureKind};
 use std::sync::Arc;

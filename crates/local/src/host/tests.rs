@@ -1,10 +1,10 @@
 mod bounds;
 
 use super::*;
-use crate::ask::{Ask, Ended, Told, Worked};
-use crate::seat::Seat;
+use crate::adapter::Seat;
+use crate::generation_params::{Ask, Ended, Told, Worked};
 use llmscen_client::clock::Clock;
-use llmscen_client::gauges::Gauges;
+use llmscen_client::counters::Gauges;
 use llmscen_core::call::Call;
 use llmscen_core::outcome::{FailureKind, Phase};
 use llmscen_core::request::Leave;

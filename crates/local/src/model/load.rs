@@ -3,9 +3,9 @@
 use super::config::Config;
 use super::network::Network;
 use super::rope::Rope;
-use super::weights::drawn::Drawn;
 use super::weights::folder::Folder;
 use super::weights::gguf::Gguf;
+use super::weights::random_weights::Drawn;
 use super::weights::{Tally, timed};
 use super::{Model, config, gguf, random};
 use crate::error::LocalError;

@@ -1,6 +1,6 @@
 //! A row of a batch: its tokens, and whether it goes on.
 
-use crate::ask::{Ask, Ended, Told};
+use crate::generation_params::{Ask, Ended, Told};
 use crate::sample;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::token::{Growing, Tokenizer};

@@ -4,7 +4,7 @@ mod files;
 mod rows;
 
 use super::*;
-use crate::ask::{Ended, Sampling, Told};
+use crate::generation_params::{Ended, Sampling, Told};
 
 /// A clock that is a tick later at each reading.
 fn ticking() -> impl Fn() -> Nanos {

@@ -1,8 +1,8 @@
 //! Where weights come from.
 
-pub mod drawn;
 pub mod folder;
 pub mod gguf;
+pub mod random_weights;
 
 use super::linear::Matrix;
 use crate::error::LocalError;

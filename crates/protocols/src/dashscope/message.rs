@@ -3,7 +3,7 @@
 use crate::answers::number;
 use crate::assembly::unreadable;
 use crate::chunk::Raw;
-use crate::few::Few;
+use crate::one_or_many::Few;
 use llmscen_core::outcome::{Failure, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -6,8 +6,8 @@ use crate::chart::limit::{SpanUnit, scaled};
 use crate::chart::multiples::{Picture, multiples};
 use crate::chart::pick::{columns, sizes, subtitle};
 use crate::chart::style::{QUANTILES, Stroke};
+use llmscen_core::chart_data::Band;
 use llmscen_core::metric::Metric;
-use llmscen_core::picture::Band;
 use llmscen_core::report::{CaseReport, Report, Series};
 
 /// A quantile, its name, and the gaps that it takes to be told apart from the greatest one.

@@ -6,8 +6,8 @@ use crate::chart::limit::SpanUnit;
 use crate::chart::multiples::{Picture, multiples};
 use crate::chart::pick::{columns, sizes, subtitle};
 use crate::chart::style::ramp;
+use llmscen_core::chart_data::Heat;
 use llmscen_core::metric::Metric;
-use llmscen_core::picture::Heat;
 use llmscen_core::report::{CaseReport, Report};
 
 /// Colours at the most.

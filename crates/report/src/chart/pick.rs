@@ -2,7 +2,7 @@
 
 use crate::chart::style::{category, ramp};
 use crate::names::Names;
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report, TokenSource};
 use plotters::style::RGBColor;
 
@@ -97,7 +97,7 @@ pub fn subtitle(report: &Report, remarks: &[String]) -> String {
 /// `n = 240 requests per case`: over how many requests, or gaps, the figures of these cases are, by the values of a metric.
 pub fn sizes<'a>(cases: impl Iterator<Item = &'a CaseReport>, metric: Metric) -> String {
     let sizes: Vec<u64> = cases.filter_map(|case| case.distributions.get(&metric)).map(|spread| spread.n).collect();
-    let what = if metric.per() == Per::Gap { "gaps" } else { "requests" };
+    let what = if metric.per() == Scope::Gap { "gaps" } else { "requests" };
     match (sizes.iter().min(), sizes.iter().max()) {
         (Some(n), _) if sizes.len() == 1 => format!("n = {n} {what}"),
         (Some(least), Some(most)) if least == most => format!("n = {least} {what} per case"),

@@ -1,6 +1,6 @@
 //! compare.html: one file that asks nothing of any network, in the look of report.html.
 
-use crate::compare::{markdown, notes, signals, words};
+use crate::compare::{labels, markdown, notes, signals};
 use crate::format::percent;
 use crate::html::cells::{Cell, Piece, Row, Table, rich};
 use crate::html::{BASE_SCRIPT, STYLE, render, tables};
@@ -52,9 +52,9 @@ pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewErr
     let cases: Vec<Section> = markdown::compared(comparison).into_iter().map(|id| section(comparison, id)).collect();
     let page = Page {
         name: runs().next().map(|run| run.report.manifest.name.clone()).unwrap_or_default(),
-        verdict: words::verdict(comparison),
+        verdict: labels::verdict(comparison),
         tone: tone(comparison),
-        counts: words::counts(comparison) + ".",
+        counts: labels::counts(comparison) + ".",
         changes: table(comparison, &markdown::significant(comparison), true),
         pictures: charts.iter().map(|chart| Picture { title: chart.title.clone(), svg: chart.svg.clone() }).collect(),
         open: cases.len() <= markdown::OPEN,
@@ -71,7 +71,7 @@ pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewErr
 }
 
 fn tone(comparison: &Comparison) -> &'static str {
-    match words::verdict(comparison) {
+    match labels::verdict(comparison) {
         "REGRESSION" => "fail",
         "INVALID" => "invalid",
         "INCONCLUSIVE" => "inconclusive",
@@ -82,7 +82,7 @@ fn tone(comparison: &Comparison) -> &'static str {
 fn of_runs(comparison: &Comparison) -> Table {
     let row = |run: &llmscen_core::compare::Run| {
         let manifest = &run.report.manifest;
-        let verdict = words::of_run(run);
+        let verdict = labels::of_run(run);
         let cells = vec![
             Cell::prose(&run.label),
             Cell::code(&run.folder),
@@ -114,19 +114,19 @@ fn table(comparison: &Comparison, own: &[&Contrast], with_case: bool) -> Table {
     let rest = [">Base", ">Candidate", ">Change", &level, ">p adjusted", "Effect", "Finding"];
     let heads: Vec<&str> = first.chain(rest).collect();
     let row = |own: &&Contrast| {
-        let [base, other] = words::values(own);
+        let [base, other] = labels::values(own);
         let first = [
             with_case.then(|| Cell::code(&own.case)),
-            Some(Cell::code(&words::measure(own))),
-            several.then(|| Cell::prose(words::label(comparison, own.run))),
+            Some(Cell::code(&labels::measure(own))),
+            several.then(|| Cell::prose(labels::label(comparison, own.run))),
         ];
         let rest = [
             Cell::figure(base, own.base.value).of("", "base"),
             Cell::figure(other, own.other.value).of("", "other"),
-            Cell::figure(words::change(own), own.ratio.map(|span| span.value)).of("", "ratio"),
-            Cell::figure(words::interval(own), None),
-            Cell::figure(words::probability(own.p_adjusted), own.p_adjusted).of("", "p_adjusted"),
-            Cell::prose(&words::effect(own.effect)),
+            Cell::figure(labels::change(own), own.ratio.map(|span| span.value)).of("", "ratio"),
+            Cell::figure(labels::interval(own), None),
+            Cell::figure(labels::probability(own.p_adjusted), own.p_adjusted).of("", "p_adjusted"),
+            Cell::prose(&labels::effect(own.effect)),
             Cell::prose(own.finding.name()).toned(shade(own.finding)),
         ];
         let cells = first.into_iter().flatten().chain(rest).collect();

@@ -1,7 +1,7 @@
 //! The comparison for programs. Every key is always there; a value that does not exist is null. Shares are 0..=1.
 
 use crate::ViewError;
-use crate::compare::{notes, signals, words};
+use crate::compare::{labels, notes, signals};
 use llmscen_core::compare::{Comparison, Contrast, Reading, Run};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ pub const COMPARISON_SCHEMA: &str = "llmscen/comparison/1";
 pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
     let document = json!({
         "schema": COMPARISON_SCHEMA,
-        "verdict": words::verdict(comparison).to_lowercase().replace(' ', "_"),
+        "verdict": labels::verdict(comparison).to_lowercase().replace(' ', "_"),
         "correction": comparison.correction,
         "tests": comparison.tests,
         "confidence": comparison.confidence,
@@ -60,7 +60,7 @@ fn contrast(comparison: &Comparison, own: &Contrast) -> Value {
         "metric": own.measure.to_string(),
         "unit": own.measure.metric.unit(),
         "better": if own.measure.metric.higher_is_better() { "higher" } else { "lower" },
-        "run": words::label(comparison, own.run),
+        "run": labels::label(comparison, own.run),
         "base": reading(&own.base),
         "other": reading(&own.other),
         "ratio": own.ratio,

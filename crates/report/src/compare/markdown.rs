@@ -1,7 +1,7 @@
 //! compare.md.
 
 use crate::Chart;
-use crate::compare::{notes::notes, notes::scope, signals, words};
+use crate::compare::{labels, notes::notes, notes::scope, signals};
 use crate::escape::{code, prose};
 use crate::format::percent;
 use llmscen_core::compare::{Comparison, Contrast, Finding};
@@ -12,7 +12,8 @@ pub(super) const OPEN: usize = 4;
 /// compare.md, with links to these charts as `charts/<name>.png`.
 pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
     let name = comparison.runs.first().map(|run| prose(&run.report.manifest.name)).unwrap_or_default();
-    let mut text = format!("# {}: {name}\n\n{}.\n\n{}", words::verdict(comparison), words::counts(comparison), runs(comparison));
+    let mut text =
+        format!("# {}: {name}\n\n{}.\n\n{}", labels::verdict(comparison), labels::counts(comparison), runs(comparison));
     text += &changes(comparison);
     let told = notes(comparison);
     if !told.is_empty() {
@@ -38,7 +39,7 @@ fn runs(comparison: &Comparison) -> String {
             run.label,
             code(&run.folder),
             prose(&manifest.started_at),
-            words::of_run(run),
+            labels::of_run(run),
             prose(&manifest.tool_version),
             prose(&manifest.machine.host)
         );
@@ -118,16 +119,16 @@ fn head(comparison: &Comparison, with_case: bool) -> String {
 
 fn row(comparison: &Comparison, own: &Contrast, with_case: bool) -> String {
     let case = if with_case { format!("| {} ", code(&own.case)) } else { String::new() };
-    let run = if comparison.sides.len() > 2 { format!("| {} ", words::label(comparison, own.run)) } else { String::new() };
-    let [base, other] = words::values(own);
+    let run = if comparison.sides.len() > 2 { format!("| {} ", labels::label(comparison, own.run)) } else { String::new() };
+    let [base, other] = labels::values(own);
     let finding = if own.finding == Finding::Regression { "**regression**" } else { own.finding.name() };
     format!(
         "{case}| {} {run}| {base} | {other} | {} | {} | {} | {} | {finding} |\n",
-        words::measure(own),
-        words::change(own),
-        words::interval(own),
-        words::probability(own.p_adjusted).replace('<', "&lt;"),
-        words::effect(own.effect)
+        labels::measure(own),
+        labels::change(own),
+        labels::interval(own),
+        labels::probability(own.p_adjusted).replace('<', "&lt;"),
+        labels::effect(own.effect)
     )
 }
 
@@ -141,6 +142,6 @@ pub(super) fn explanation(comparison: &Comparison) -> String {
         "↓ less is better, ↑ more is better. {}. Effect sizes: Cliff's δ of the requests' or gaps' values (negligible under 0.147, \
          small under 0.33, medium under 0.474: Romano and others, 2006) and Cohen's h of shares (0.2, 0.5, 0.8: Cohen, 1988); positive \
          where the base has less. A change of a share is in percentage points (pp).",
-        words::rule(comparison)
+        labels::rule(comparison)
     )
 }

@@ -1,6 +1,6 @@
 //! What a reader must know of runs that are compared.
 
-use crate::compare::words;
+use crate::compare::labels;
 use crate::format::{shorten, value};
 use llmscen_core::check::Ruling;
 use llmscen_core::compare::{Comparison, Difference, Run};
@@ -28,7 +28,7 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
         notes.extend(circumstances(base, other));
         notes.extend(turned(base, other));
     }
-    notes.extend(words::single(comparison));
+    notes.extend(labels::single(comparison));
     notes.extend(alone(comparison));
     notes.extend(unknown(comparison));
     notes.extend(comparison.notes.iter().cloned());
@@ -126,7 +126,7 @@ fn unknown(comparison: &Comparison) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for contrast in &comparison.contrasts {
         let Some(note) = contrast.note.as_deref() else { continue };
-        let name = format!("{} of {} in {}", contrast.measure, contrast.case, words::label(comparison, contrast.run));
+        let name = format!("{} of {} in {}", contrast.measure, contrast.case, labels::label(comparison, contrast.run));
         match reasons.iter_mut().find(|(reason, _)| *reason == note) {
             Some((_, names)) => names.push(name),
             None => reasons.push((note, vec![name])),

@@ -1,6 +1,6 @@
 //! The comparison as values between commas or tabs, for a spreadsheet: plain numbers in the metric's unit.
 
-use crate::compare::words;
+use crate::compare::labels;
 use llmscen_core::compare::{Comparison, Contrast};
 use llmscen_core::foreign::cell;
 
@@ -54,7 +54,7 @@ fn row(comparison: &Comparison, own: &Contrast) -> [String; 24] {
         own.measure.to_string(),
         own.measure.metric.unit().symbol().replace('%', "share"),
         if own.measure.metric.higher_is_better() { "higher" } else { "lower" }.to_owned(),
-        words::label(comparison, own.run).to_owned(),
+        labels::label(comparison, own.run).to_owned(),
         number(own.base.value),
         base_low,
         base_high,

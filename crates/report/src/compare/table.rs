@@ -1,6 +1,6 @@
 //! The comparison in a terminal.
 
-use crate::compare::words;
+use crate::compare::labels;
 use crate::table::{Cell, Column, Screen, Tint, render};
 use llmscen_core::compare::{Comparison, Contrast, Finding};
 
@@ -37,7 +37,7 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
         .map(|run| {
             let (manifest, plain) = (&run.report.manifest, |text: &str| (text.to_owned(), Tint::None));
             let tint = if run.unsound() { Tint::Yellow } else { Tint::None };
-            let verdict = (words::of_run(run).to_owned(), tint);
+            let verdict = (labels::of_run(run).to_owned(), tint);
             vec![plain(&run.label), plain(&run.folder), plain(&manifest.started_at), verdict, plain(&manifest.name)]
         })
         .collect();
@@ -47,19 +47,19 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
         // Of several runs a row says nothing without its own.
         columns[RUN].rank = 0;
     }
-    let tint = match words::verdict(comparison) {
+    let tint = match labels::verdict(comparison) {
         "NO REGRESSION" => Tint::Green,
         "INVALID" | "INCONCLUSIVE" => Tint::Yellow,
         _ => Tint::Red,
     };
-    let verdict = if color { tint.wrap(words::verdict(comparison)) } else { words::verdict(comparison).to_owned() };
+    let verdict = if color { tint.wrap(labels::verdict(comparison)) } else { labels::verdict(comparison).to_owned() };
     let blank = if rows.is_empty() { "" } else { "\n" };
     format!(
         "{}\n{}{blank}{verdict}: {}.\n{}.\n",
         render(&RUNS, &runs, screen),
         render(&columns, &rows, screen),
-        words::counts(comparison),
-        words::rule(comparison)
+        labels::counts(comparison),
+        labels::rule(comparison)
     )
 }
 
@@ -70,18 +70,18 @@ fn row(comparison: &Comparison, contrast: &Contrast) -> Vec<Cell> {
         Finding::Better => Tint::Green,
         Finding::Noise => Tint::Dim,
     };
-    let [base, other] = words::values(contrast);
+    let [base, other] = labels::values(contrast);
     let plain = |text: String| (text, Tint::None);
     vec![
         (contrast.finding.name().to_owned(), tint),
         plain(contrast.case.clone()),
-        plain(words::measure(contrast)),
-        plain(words::label(comparison, contrast.run).to_owned()),
+        plain(labels::measure(contrast)),
+        plain(labels::label(comparison, contrast.run).to_owned()),
         plain(base),
         plain(other),
-        (words::change(contrast), tint),
-        plain(words::interval(contrast)),
-        plain(words::probability(contrast.p_adjusted)),
-        plain(words::effect(contrast.effect)),
+        (labels::change(contrast), tint),
+        plain(labels::interval(contrast)),
+        plain(labels::probability(contrast.p_adjusted)),
+        plain(labels::effect(contrast.effect)),
     ]
 }

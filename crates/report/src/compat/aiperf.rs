@@ -147,7 +147,7 @@ fn moment(case: &Measured<'_>, at: Nanos) -> String {
 mod tests {
     use super::*;
     use crate::compat::fixture::texts;
-    use llmscen_core::peer::Peer;
+    use llmscen_core::export_format::Peer;
 
     fn read(name: &str) -> String {
         texts(Peer::Aiperf).into_iter().find(|(own, _)| *own == format!("concurrency=2/{name}")).unwrap().1

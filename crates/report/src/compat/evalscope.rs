@@ -208,7 +208,7 @@ fn percentiles(case: &Measured<'_>) -> Vec<Map<String, Value>> {
 mod tests {
     use super::*;
     use crate::compat::fixture::texts;
-    use llmscen_core::peer::Peer;
+    use llmscen_core::export_format::Peer;
 
     fn read(name: &str) -> Value {
         let files = texts(Peer::Evalscope);

@@ -3,12 +3,12 @@
 use crate::compat::{File, Measured, export};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{DatasetSpec, Source};
+use llmscen_core::export_format::Peer;
 use llmscen_core::labels::{Labels, Scalar};
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::manifest::Manifest;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::peer::Peer;
 use llmscen_core::plan::Case;
 use llmscen_core::report::{CaseReport, FailureExample};
 use llmscen_core::request::RequestSpec;

@@ -215,7 +215,7 @@ fn metrics_json(case: &Measured<'_>, metrics: &[Named]) -> Value {
 mod tests {
     use super::*;
     use crate::compat::fixture::texts;
-    use llmscen_core::peer::Peer;
+    use llmscen_core::export_format::Peer;
 
     #[test]
     fn figures_weigh_tokens_and_time_as_theirs_do() {

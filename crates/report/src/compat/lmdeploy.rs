@@ -189,7 +189,7 @@ fn token_latencies(case: &Measured<'_>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use crate::compat::fixture::texts;
-    use llmscen_core::peer::Peer;
+    use llmscen_core::export_format::Peer;
 
     #[test]
     fn every_generation_has_its_columns() {

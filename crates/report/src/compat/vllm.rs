@@ -221,9 +221,9 @@ mod tests {
     use super::*;
     use crate::compat::fixture::{case, files, rows, texts};
     use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
+    use llmscen_core::export_format::Peer;
     use llmscen_core::labels::Labels;
     use llmscen_core::load::Shape;
-    use llmscen_core::peer::Peer;
 
     #[test]
     fn figures_are_those_of_numpy_over_our_rows() {

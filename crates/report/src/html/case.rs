@@ -1,12 +1,12 @@
 //! The section of one case.
 
-use crate::absent;
 use crate::format::{ABSENT, number, optional, percent};
 use crate::html::cells::{Cell, Piece, Row, Table, quantile, rich, shown};
-use crate::html::sampled;
 use crate::html::tables::{anchor, audit, count, failures};
+use crate::html::telemetry::{beside, signals};
+use crate::missing_values;
 use crate::{percentiles, repeats, telemetry};
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::{CaseReport, GroupReport, TokenSource};
 use llmscen_core::sample::Distribution;
 use llmscen_core::units::Unit;
@@ -46,12 +46,12 @@ pub fn section(index: usize, case: &CaseReport) -> Section {
         high: tails(case, &HIGH, Metric::higher_is_better),
         percentiles: percentile_table(case),
         groups: groups(case),
-        signals: sampled::signals(case),
+        signals: signals(case),
         others: telemetry::others(case),
-        beside: sampled::beside(case),
+        beside: beside(case),
         failures: failures(alone()).narrower(),
         audit: audit(alone()).narrower(),
-        notes: absent::notes(case).iter().map(|note| rich(note)).collect(),
+        notes: missing_values::notes(case).iter().map(|note| rich(note)).collect(),
     }
 }
 
@@ -109,7 +109,7 @@ fn tails(case: &CaseReport, shares: &[f64], wanted: fn(Metric) -> bool) -> Table
     let stats: Vec<String> = shares.iter().map(|share| format!(">{}", Stat::Quantile(*share))).collect();
     let heads =
         ["Metric", "Unit", ">n", ">mean", ">sd", ">min"].into_iter().chain(stats.iter().map(String::as_str)).chain([">max"]);
-    let known = Metric::ALL.iter().filter(|metric| metric.per() != Per::Case && wanted(**metric));
+    let known = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case && wanted(**metric));
     let rows = known.filter_map(|metric| Some(percentile_row(case, *metric, case.distributions.get(metric)?, shares)));
     Table::new(&heads.collect::<Vec<_>>(), rows.collect())
 }

@@ -1,7 +1,7 @@
 //! Tables as HTML has them: cells of plain words, the raw value beside what is shown of it.
 
-use crate::absent::mark;
 use crate::format::{ABSENT, number, plain};
+use crate::missing_values::mark;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::CaseReport;
 use serde::Serialize;

@@ -2,9 +2,9 @@
 
 use crate::chart::sweep::{Group, Sweep};
 use crate::format::{title, unit_of};
-use crate::html::hunt::tone;
+use crate::html::search::tone;
 use crate::search::{answer, axis, outcome, place};
-use llmscen_core::metric::{Metric, Per};
+use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::search::SearchReport;
 use serde_json::{Map, Value, json};
@@ -31,8 +31,8 @@ fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
     let named = |metric: Metric| json!({ "key": metric.column(), "name": metric.name(), "unit": metric.unit().symbol() });
     let exists = |metric: &&Metric| {
         sweep.cases().any(|case| match metric.per() {
-            Per::Case => case.scalars.contains_key(*metric),
-            Per::Request | Per::Gap => case.distributions.contains_key(*metric),
+            Scope::Case => case.scalars.contains_key(*metric),
+            Scope::Request | Scope::Gap => case.distributions.contains_key(*metric),
         })
     };
     let limits = LATENCIES.iter().filter(exists).map(|metric| (metric.column().to_owned(), json!(limits(report, *metric))));

@@ -1,10 +1,10 @@
 //! What the charts of one case draw, as columns of numbers: thinned to what a screen can show, and rounded.
 
 use crate::format::title;
-use crate::html::sampled;
+use crate::html::telemetry;
+use llmscen_core::chart_data::{Band, Bar, Heat};
 use llmscen_core::check::{Subject, Verdict};
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::picture::{Band, Bar, Heat};
 use llmscen_core::report::{CaseReport, Series, Timelines};
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ pub fn series(case: &CaseReport, cases: usize) -> Value {
     let pictures = &case.pictures;
     json!({
         "time": time(&case.timelines, room),
-        "telemetry": sampled::pictures(case, room / 2),
+        "telemetry": telemetry::pictures(case, room / 2),
         "cdfs": curves(&case.cdfs, case, room),
         "spectra": curves(&pictures.spectra, case, room),
         "heat": pictures.heat.as_ref().filter(|heat| !heat.counts.is_empty()).map(heat),

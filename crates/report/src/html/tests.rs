@@ -1,9 +1,9 @@
 use super::*;
 use crate::fixture::{case, failing, grid, no_data, report_of, sweep};
 use crate::probes::tests::searched;
+use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::picture::{Band, Bar, Heat, Pictures};
 use llmscen_core::report::{CaseReport, FailureExample, GroupReport, RunVerdict};
 
 const PLAN: &str = "version: 1\nname: chat\ntarget: { url: \"http://127.0.0.1:8000\", api_key: ${KEY} }\n";

@@ -2,8 +2,8 @@
 
 use super::CheckError;
 use super::cursor::Cursor;
-use crate::leaf::share::percent;
-use crate::near::near;
+use crate::suggest::near;
+use crate::values::share::percent;
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
 

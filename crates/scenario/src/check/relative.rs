@@ -2,7 +2,7 @@
 
 use super::CheckError;
 use super::cursor::Cursor;
-use crate::near::near;
+use crate::suggest::near;
 use llmscen_core::baseline::Against;
 use llmscen_core::check::Op;
 

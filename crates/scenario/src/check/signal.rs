@@ -2,7 +2,7 @@
 
 use super::cursor::Cursor;
 use super::{CheckError, stat};
-use crate::near::{list, near};
+use crate::suggest::{list, near};
 use llmscen_core::check::Subject;
 use llmscen_core::metric::Stat;
 use llmscen_core::signal::{Form, Signal};

@@ -2,8 +2,8 @@
 
 use super::CheckError;
 use super::cursor::Cursor;
-use crate::near::near;
-use llmscen_core::metric::{Metric, Per, Stat};
+use crate::suggest::near;
+use llmscen_core::metric::{Metric, Scope, Stat};
 use std::ops::Range;
 
 const EXIST: &str = "Statistics are `p0` to `p100` (`p99.9` too), `mean`, `min`, `max`, `count` and `sd`.";
@@ -11,7 +11,7 @@ const EXIST: &str = "Statistics are `p0` to `p100` (`p99.9` too), `mean`, `min`,
 /// Reads the statistic of a metric whose name ends at `end`; None exactly where the metric has one value per case.
 pub(super) fn read(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Option<Stat>, CheckError> {
     if !cursor.eat('.') {
-        if metric.per() == Per::Case {
+        if metric.per() == Scope::Case {
             return Ok(None);
         }
         let at = end - metric.name().len()..end;
@@ -20,7 +20,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Resul
     }
     let (name, at) = cursor.stat();
     match Stat::parse(name) {
-        Some(_) if metric.per() == Per::Case => {
+        Some(_) if metric.per() == Scope::Case => {
             let error = CheckError::new(at, format!("`{metric}` is one value per case"), "has no statistics");
             Err(error.help(format!("Write `{metric}` alone.")))
         }

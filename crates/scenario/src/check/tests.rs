@@ -139,7 +139,7 @@ fn every_mistake_is_pointed_at() {
 }
 
 fn limits() -> impl Strategy<Value = RequestLimit> {
-    let metrics: Vec<Metric> = Metric::ALL.iter().copied().filter(|metric| metric.per() != Per::Case).collect();
+    let metrics: Vec<Metric> = Metric::ALL.iter().copied().filter(|metric| metric.per() != Scope::Case).collect();
     (proptest::sample::select(metrics), ops(), values()).prop_map(|(metric, op, limit)| RequestLimit { metric, op, limit })
 }
 
@@ -161,7 +161,7 @@ fn assertions() -> impl Strategy<Value = Assertion> {
     let tags = proptest::collection::vec((proptest::sample::select(vec!["model", "round"]), "[a-z0-9][a-z0-9/.-]{0,8}"), 0..3);
     let plain = (proptest::sample::select(Metric::ALL), stats, tags, ops(), values(), 0..=10_000_u32).prop_map(
         |(metric, stat, tags, op, value, hundredths)| {
-            let stat = (metric.per() != Per::Case).then_some(stat);
+            let stat = (metric.per() != Scope::Case).then_some(stat);
             let limit = if metric.unit() == Unit::Share { f64::from(hundredths) / 10_000.0 } else { value };
             let tags = tags.into_iter().map(|(tag, value)| (tag.to_owned(), value)).collect();
             Assertion { subject: Subject::Metric { metric, stat, tags }, op, limit, relative: None }

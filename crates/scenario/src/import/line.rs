@@ -2,7 +2,7 @@
 
 use super::command::{Command, Invocation};
 use super::{ImportError, Tool};
-use crate::near::near;
+use crate::suggest::near;
 use llmscen_core::url_secrets::hidden;
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use super::RenderError;
 use super::dialog::Dialog;
-use super::leaf::{self, Leaf};
+use super::values::{self, Leaf};
 use llmscen_core::api::Api;
 use llmscen_core::prompt::Prompt;
 use minijinja::Value as Jinja;
@@ -27,7 +27,7 @@ impl Body {
     pub fn compile(value: &Value, path: &str) -> Result<Body, RenderError> {
         let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         let body = match value {
-            Value::String(text) => match leaf::compile(text) {
+            Value::String(text) => match values::compile(text) {
                 Ok(Leaf::Constant(text)) => Body::Constant(Value::String(text)),
                 Ok(leaf) => Body::Leaf(leaf, path.to_owned()),
                 Err(error) => return Err(RenderError::Leaf { at: path.to_owned(), message: error.message }),

@@ -2,7 +2,7 @@
 
 use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::quantity::draw;
+use llmscen_core::stats::length_distribution::draw;
 use llmscen_core::target::ModelShare;
 use rand::RngExt;
 use rand::SeedableRng;

@@ -1,7 +1,7 @@
 //! The command of a server and its arguments: a secret that stands in them is written by name.
 
 use super::Writer;
-use crate::block::Leaf;
+use crate::schema_table::Leaf;
 use crate::secret::{Place, behind_flags, by_name, escaped, looks_secret, written_part};
 use crate::sections::server::{ARGUMENT, COMMAND, command};
 use crate::tree::{Data, Node, Part};

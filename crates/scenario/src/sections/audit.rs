@@ -1,9 +1,9 @@
 //! `audit`: what the self-audit accepts.
 
-use crate::block::{Block, Kind, field};
-use crate::leaf::duration::{SPAN, duration};
-use crate::leaf::share::{SHARE, share};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
+use crate::values::duration::{SPAN, duration};
+use crate::values::share::{SHARE, share};
 use llmscen_core::plan::AuditLimits;
 
 /// The keys of `audit`.

@@ -1,11 +1,11 @@
 //! `baseline`: the earlier run that limits are relative to.
 
-use crate::block::Leaf;
 use crate::fault::{Mistake, Review};
-use crate::leaf::expect;
-use crate::near::{list, near};
+use crate::schema_table::Leaf;
+use crate::suggest::{list, near};
 use crate::tree::{Data, Node, Span};
-use crate::{shape, template};
+use crate::values::expect;
+use crate::{template, validate};
 use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::labels::Labels;
@@ -88,7 +88,7 @@ pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<Baseli
             review.warn(node.at, format!("the baseline {named} has gone: limits relative to it are not decided"));
             return (Ground::Missing, Some(BaselineFile { path: named, text: None }));
         }
-        let mistake = shape::no_file(node.at, &named, review).help(MAKE);
+        let mistake = validate::no_file(node.at, &named, review).help(MAKE);
         review.push(mistake);
         return (Ground::Broken, None);
     };

@@ -5,18 +5,18 @@ mod parts;
 
 pub(crate) use parts::{LAYOUT, log};
 
-use crate::block::{Block, Default, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::duration::{SPAN, duration};
-use crate::leaf::models::models;
-use crate::leaf::quantity::{QUANTITY, quantity};
-use crate::leaf::seed::seed;
-use crate::leaf::sizes::{SIZES, sizes};
+use crate::schema_table::{Block, Default, Kind, field};
 use crate::secret::{behind_flags, looks_secret};
 use crate::sections::server::{COMMAND, command};
 use crate::sections::{Draft, local};
 use crate::template;
 use crate::tree::{Node, Part};
+use crate::values::duration::{SPAN, duration};
+use crate::values::models::models;
+use crate::values::quantity::{QUANTITY, quantity};
+use crate::values::seed::seed;
+use crate::values::sizes::{SIZES, sizes};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{CommandSpec, DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
 use llmscen_core::seed::Seed;

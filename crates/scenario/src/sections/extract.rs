@@ -1,9 +1,9 @@
 //! `request.extract`: how the responses of `api: custom` are read.
 
-use crate::block::{Block, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::jsonpath::{DONE, PATH, PATHS, done, paths};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
+use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
 use llmscen_core::api::Api;
 use llmscen_core::request::{Extract, ExtractUsage, Framing};
 

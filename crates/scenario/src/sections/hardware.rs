@@ -1,9 +1,9 @@
 //! `target.hardware`: what a token costs the target's hardware, and what that could do at the most.
 
-use crate::block::{Block, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::amount::{BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
+use crate::values::quantity_with_unit::{BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size};
 use llmscen_core::telemetry::Hardware;
 
 /// The keys of `target.hardware`.

@@ -1,13 +1,13 @@
 //! `load`: how hard a case pushes, and for how long.
 
-use crate::block::{Block, Default, Kind, field, planned};
 use crate::fault::{Mistake, Review};
-use crate::leaf::duration::{DURATION, SPAN, duration};
-use crate::leaf::rate::{ARRIVALS, RATE, Rate, arrivals, rate};
-use crate::leaf::times::{REQUESTS_LEAF, Times, WARMUP_LEAF, times, warmup};
-use crate::near::list;
+use crate::schema_table::{Block, Default, Kind, field, planned};
 use crate::sections::{Draft, dataset, mix};
+use crate::suggest::list;
 use crate::tree::{Data, Entry, Node};
+use crate::values::duration::{DURATION, SPAN, duration};
+use crate::values::rate::{ARRIVALS, RATE, Rate, arrivals, rate};
+use crate::values::times::{REQUESTS_LEAF, Times, WARMUP_LEAF, times, warmup};
 use llmscen_core::load::{Arrival, Load, Shape, Warmup};
 use llmscen_core::plan::TraceFile;
 

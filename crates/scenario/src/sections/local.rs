@@ -1,7 +1,7 @@
 //! `target.local`: a model in this process, and what makes no sense with one.
 
-use crate::block::{Block, Default, Field, Kind, field};
 use crate::fault::{Mistake, Review};
+use crate::schema_table::{Block, Default, Field, Kind, field};
 use crate::sections::Draft;
 use crate::tree::{Data, Node, Span};
 use llmscen_core::api::Api;

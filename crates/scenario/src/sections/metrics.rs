@@ -1,11 +1,11 @@
 //! `target.metrics`: the server's own page of Prometheus text.
 
-use crate::block::{Block, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::address::no_address;
-use crate::leaf::duration::{SPAN, duration};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
 use crate::sections::target::{SIMULATOR, headers, simulator_path};
+use crate::values::address::no_address;
+use crate::values::duration::{SPAN, duration};
 use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
 

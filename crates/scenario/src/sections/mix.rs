@@ -1,14 +1,14 @@
 //! `mix`: several kinds of requests under one load.
 
-use crate::block::{Block, Kind, field};
+use crate::defaults;
 use crate::fault::{Mistake, Review};
-use crate::fill;
-use crate::leaf::rate::{RATE, Rate, rate};
-use crate::leaf::word::NAME;
-use crate::near::{list, near};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{Draft, dataset, request};
+use crate::suggest::{list, near};
 use crate::tree::{self, Data, Node};
+use crate::values::rate::{RATE, Rate, rate};
+use crate::values::word::NAME;
 use llmscen_core::api::Api;
 use llmscen_core::mix::{Entry, Pull};
 use std::collections::BTreeSet;
@@ -197,7 +197,7 @@ fn own(draft: &Draft<'_>, item: &Node) -> Node {
         root.set(&format!("request.{}", entry.key), entry.key_at, entry.value.clone());
     }
     let axes: &BTreeSet<String> = draft.axes;
-    fill::fill(&mut root, &SCENARIO, &|path| axes.contains(path));
+    defaults::fill(&mut root, &SCENARIO, &|path| axes.contains(path));
     root
 }
 

@@ -1,7 +1,7 @@
 //! `presets`: named limits, the tool's own and those of a scenario. Each is replaced by what it stands for.
 
 use crate::fault::{Mistake, Review};
-use crate::near::{list, near};
+use crate::suggest::{list, near};
 use crate::tree::{Data, Entry, Node, Span};
 
 /// Limits on TTFT and TPOT at p99, milliseconds: the server and the interactive scenario of MLPerf Inference's language models.

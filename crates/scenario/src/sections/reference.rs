@@ -1,11 +1,11 @@
 //! `reference`: figures that limits are relative to, written in the scenario.
 
-use crate::block::Leaf;
 use crate::check::{parse_subject, parse_value};
 use crate::fault::{Mistake, Review};
-use crate::leaf::expect;
-use crate::near::{list, near};
+use crate::schema_table::Leaf;
+use crate::suggest::{list, near};
 use crate::tree::{Data, Entry, Node, Span};
+use crate::values::expect;
 use llmscen_core::baseline::Known;
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::labels::Labels;

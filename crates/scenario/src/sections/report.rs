@@ -1,9 +1,9 @@
 //! `report`: what is written, and where.
 
-use crate::block::{Block, Kind, field};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::{Draft, track};
-use llmscen_core::keep::{Bodies, Store};
-use llmscen_core::peer::Peer;
+use llmscen_core::artifacts::{Bodies, Store};
+use llmscen_core::export_format::Peer;
 use llmscen_core::plan::{Format, ReportSpec};
 
 const FORMATS: [(&str, Format); 7] = [
@@ -127,7 +127,7 @@ fn chosen<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)
 #[cfg(test)]
 mod tests {
     use crate::{Input, load};
-    use llmscen_core::keep::{Bodies, Store};
+    use llmscen_core::artifacts::{Bodies, Store};
     use std::collections::BTreeMap;
     use std::path::Path;
 

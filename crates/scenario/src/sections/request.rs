@@ -1,14 +1,14 @@
 //! `request`: what each request says.
 
-use crate::block::{Block, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::quantity::{QUANTITY, quantity};
-use crate::leaf::word::{FLAG_OR_COUNT, TEXTS};
-use crate::near::{list, near};
-use crate::render::leaf::{self, Leaf, LeafError, ROOTS};
-use crate::sections::{Draft, extract, local, manners, say};
+use crate::render::values::{self, Leaf, LeafError, ROOTS};
+use crate::schema_table::{Block, Kind, field};
+use crate::sections::{Draft, extract, local, protocol_support, retry};
+use crate::suggest::{list, near};
 use crate::template;
 use crate::tree::{Data, Node};
+use crate::values::quantity::{QUANTITY, quantity};
+use crate::values::word::{FLAG_OR_COUNT, TEXTS};
 use llmscen_core::api::Api;
 use llmscen_core::request::RequestSpec;
 use serde_json::{Map, Value};
@@ -58,9 +58,9 @@ pub(crate) static REQUEST: Block = Block {
             "`api: custom`: how the responses are read, by JSONPaths (RFC 9535) into each event or into the whole response.",
         )
         .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }"),
-        field("retry", Kind::Block(&manners::RETRY), "What is tried once more; nothing without it.")
+        field("retry", Kind::Block(&retry::RETRY), "What is tried once more; nothing without it.")
             .example("{ on: [429, 503], max: 2 }"),
-        field("cancel", Kind::Block(&manners::CANCEL), "Users who leave before their answer is complete; nobody without it.")
+        field("cancel", Kind::Block(&retry::CANCEL), "Users who leave before their answer is complete; nobody without it.")
             .example("{ share: 5%, tokens: 20 }"),
     ],
 };
@@ -98,7 +98,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     unused(draft, &used, review);
     let api = draft.api();
     if let Some(api) = api {
-        say::check(draft, api, template.as_ref(), review);
+        protocol_support::check(draft, api, template.as_ref(), review);
     }
     let section = draft.get("request")?;
     let sampling = FIELDS.into_iter().filter(|name| *name != LIMIT);
@@ -111,8 +111,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         sampling,
         extra: extra.map(object).unwrap_or_default(),
         extract: api.and_then(|api| extract::decode(draft, api, review)),
-        retry: manners::retry(draft, review),
-        cancel: manners::cancel(draft, stream, review),
+        retry: retry::retry(draft, review),
+        cancel: retry::cancel(draft, stream, review),
     })
 }
 
@@ -139,7 +139,7 @@ fn leaves(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &
         let at = error.range.map_or(node.at, |range| review.sources.part(node, text, range));
         review.push(Mistake::new(at, what, error.message));
     };
-    match leaf::compile(text) {
+    match values::compile(text) {
         Err(error) => wrong("this template does not parse", error, review),
         Ok(leaf) => {
             let before = review.count();

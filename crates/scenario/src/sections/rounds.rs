@@ -1,9 +1,9 @@
 //! `rounds`: how often each case runs, and whether each round has a server of its own.
 
-use crate::block::Leaf;
 use crate::fault::{Mistake, Review};
-use crate::leaf::expect;
+use crate::schema_table::Leaf;
 use crate::tree::{Data, Node};
+use crate::values::expect;
 use llmscen_core::plan::Case;
 
 const EXPECTED: &str = "a whole number from 1 to 1000";

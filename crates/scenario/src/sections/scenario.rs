@@ -1,10 +1,10 @@
 //! The whole file.
 
-use crate::block::{Block, Default, Field, Kind, field};
-use crate::leaf::duration::DURATION;
-use crate::leaf::seed::SEED;
-use crate::leaf::word::NAME;
+use crate::schema_table::{Block, Default, Field, Kind, field};
 use crate::sections::{audit, baseline, dataset, load, mix, reference, report, request, rounds, search, slo, target, telemetry};
+use crate::values::duration::DURATION;
+use crate::values::seed::SEED;
+use crate::values::word::NAME;
 
 /// The keys of a scenario.
 pub(crate) static SCENARIO: Block = Block {

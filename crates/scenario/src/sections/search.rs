@@ -1,16 +1,16 @@
 //! `search`: one field is varied until the largest value is known at which the limits hold.
 
-use crate::block::{Block, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::duration::{DURATION, duration};
-use crate::leaf::rate::{RATE, Rate, rate};
-use crate::leaf::share::{SHARE, share};
-use crate::near::near;
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::rounds;
 use crate::sections::scenario::SCENARIO;
-use crate::shape;
+use crate::suggest::near;
 use crate::sweep::Setting;
 use crate::tree::{Data, Entry, Node, Span};
+use crate::validate;
+use crate::values::duration::{DURATION, duration};
+use crate::values::rate::{RATE, Rate, rate};
+use crate::values::share::{SHARE, share};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::metric::Metric;
 use llmscen_core::search::{Goal, SearchSpec};
@@ -178,7 +178,7 @@ fn fits((vary, end): (&Entry, &Node), (kind, unit): (&'static Kind, &str), revie
     };
     let key = vary.value.text().unwrap_or_default().rsplit('.').next().unwrap_or_default().to_owned();
     let before = review.count();
-    shape::value(&Entry { key, key_at: vary.key_at, value }, kind, review);
+    validate::value(&Entry { key, key_at: vary.key_at, value }, kind, review);
     review.count() == before
 }
 

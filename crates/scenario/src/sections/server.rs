@@ -3,12 +3,12 @@
 mod presets;
 mod words;
 
-use crate::block::{Block, Default, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::duration::{SPAN, duration};
-use crate::near::list;
+use crate::schema_table::{Block, Default, Kind, field};
 use crate::sections::Draft;
+use crate::suggest::list;
 use crate::tree::Node;
+use crate::values::duration::{SPAN, duration};
 use llmscen_core::plan::Case;
 use llmscen_core::server::{ManagedServer, Readiness};
 use llmscen_core::target::{ModelShare, Place, Secret};

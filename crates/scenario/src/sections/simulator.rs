@@ -1,9 +1,9 @@
 //! `target.simulator`: the built-in server.
 
-use crate::block::{Block, Default, Kind, field};
-use crate::leaf::duration::{DURATION, duration};
-use crate::leaf::share::{SHARE, share};
+use crate::schema_table::{Block, Default, Kind, field};
 use crate::tree::Node;
+use crate::values::duration::{DURATION, duration};
+use crate::values::share::{SHARE, share};
 use llmscen_core::simulator::{Faults, Simulator};
 use llmscen_core::units::Nanos;
 
@@ -133,7 +133,7 @@ pub(crate) fn flag(node: &Node, path: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fill::fill;
+    use crate::defaults::fill;
     use crate::tree::{Data, Span};
 
     #[test]

@@ -4,18 +4,18 @@ mod possible;
 mod relative;
 mod sampled;
 
-use crate::block::{Block, Kind, Leaf, field};
 use crate::check;
 use crate::fault::{Mistake, Review};
-use crate::leaf::expect;
-use crate::leaf::word::{CONFIDENCE, confidence};
-use crate::near::{list, near};
+use crate::schema_table::{Block, Kind, Leaf, field};
 use crate::sections::reference;
+use crate::suggest::{list, near};
 use crate::tree::Node;
+use crate::values::expect;
+use crate::values::word::{CONFIDENCE, confidence};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{Abort, Check, NoData, Of, Subject};
 use llmscen_core::labels::{Labels, Scalar};
-use llmscen_core::metric::Per;
+use llmscen_core::metric::Scope;
 use llmscen_core::plan::{Case, STAGE};
 use possible::possible;
 pub(crate) use relative::Grounds;
@@ -121,7 +121,7 @@ fn abort(node: &Node) -> Option<Abort> {
 /// Files an `abort` on a limit that is never lost before the end.
 fn lost_early(node: &Node, check: &Check, review: &mut Review) {
     let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && check.allowed().is_none()) else { return };
-    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Per::Gap);
+    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
     let (label, help) = if gaps {
         ("the gaps of a request are alike", "Write a limit on `tpot`, or on requests: goodput(itl < 50ms) >= 99%.")
     } else {

@@ -2,14 +2,14 @@
 
 pub(crate) mod url;
 
-use crate::block::{Block, Default, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::address::{no_address, parts};
-use crate::leaf::duration::{SPAN, duration};
-use crate::leaf::models::{MODELS, models};
-use crate::leaf::version::{VERSION, version};
+use crate::schema_table::{Block, Default, Kind, field};
 use crate::sections::{Draft, hardware, local, metrics, server, simulator};
 use crate::tree::{Node, Span};
+use crate::values::address::{no_address, parts};
+use crate::values::duration::{SPAN, duration};
+use crate::values::models::{MODELS, models};
+use crate::values::version::{VERSION, version};
 use llmscen_core::api::Api;
 use llmscen_core::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! `telemetry`: what is sampled beside the requests.
 
-use crate::block::{Block, Kind, Leaf, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::address::no_address;
-use crate::leaf::duration::{DURATION, duration};
-use crate::leaf::expect;
+use crate::schema_table::{Block, Kind, Leaf, field};
 use crate::sections::Draft;
-use crate::shape::found;
 use crate::tree::{Data, Node};
+use crate::validate::found;
+use crate::values::address::no_address;
+use crate::values::duration::{DURATION, duration};
+use crate::values::expect;
 use llmscen_core::telemetry::TelemetrySpec;
 use llmscen_core::units::Nanos;
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! `report.track`: experiment trackers that are told of a run.
 
-use crate::block::{Block, Kind, field};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
 use llmscen_core::target::Secret;
 use llmscen_core::track::{Files, Mlflow, Track, Wandb, WandbMode};

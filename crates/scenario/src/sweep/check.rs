@@ -1,11 +1,11 @@
 //! Is this a matrix? Paths that exist, lists of values that fit them, lists of equal length where they go in step.
 
 use super::{WORDS, groups};
-use crate::block::{Block, Kind};
 use crate::fault::{Mistake, Review};
-use crate::near::near;
-use crate::shape::{found, value};
+use crate::schema_table::{Block, Kind};
+use crate::suggest::near;
 use crate::tree::{Data, Entry, Node};
+use crate::validate::{found, value};
 use std::collections::BTreeSet;
 
 /// Files what is wrong with a matrix.

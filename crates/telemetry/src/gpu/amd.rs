@@ -1,7 +1,7 @@
 //! AMD's GPUs, by what its management programs print. Each sample starts one: that costs more than all other sources
 //! together, so that it is done no more than once a second.
 
-mod told;
+mod smi_json;
 
 use super::Fleet;
 use super::visible::Visible;
@@ -116,7 +116,7 @@ impl Source for Sampled {
     fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
         let (name, visible) = (self.program.name, &self.program.visible);
         let text = self.program.print(self.interval.into())?;
-        let mut all = told::cards(&text).ok_or_else(|| format!("`{name}` printed no JSON that tells of GPUs"))?;
+        let mut all = smi_json::cards(&text).ok_or_else(|| format!("`{name}` printed no JSON that tells of GPUs"))?;
         (self.times, self.took) = (self.times + 1, self.took + at.elapsed());
         let count = all.len();
         all.retain(|(device, _)| visible.shows(*device, ""));

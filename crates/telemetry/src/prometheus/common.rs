@@ -1,7 +1,7 @@
 //! The common signals of a page, by the table of names.
 
 use super::names::{FAMILIES, Family, How, millis};
-use super::page::{Page, Sample, pairs};
+use super::text::{Page, Sample, pairs};
 use crate::source::Told;
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;

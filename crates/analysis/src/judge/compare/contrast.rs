@@ -2,8 +2,8 @@
 
 use crate::judge::compare::side::Side;
 use llmscen_core::compare::{Contrast, Finding, Measure, Reading, Span};
-use llmscen_core::effect::Effect;
-use llmscen_core::stats::effect::{cliffs_delta, cohens_h};
+use llmscen_core::effect_size::Effect;
+use llmscen_core::stats::effect_size::{cliffs_delta, cohens_h};
 use llmscen_core::stats::fisher;
 use llmscen_core::stats::interval::{self, Interval, Scale};
 

@@ -3,8 +3,8 @@
 use crate::judge::compare::contrast::blank;
 use crate::judge::compare::side::Side;
 use llmscen_core::compare::{Contrast, Measure, Reading, Span};
-use llmscen_core::effect::Effect;
-use llmscen_core::stats::effect::{cliffs_delta, cohens_h};
+use llmscen_core::effect_size::Effect;
+use llmscen_core::stats::effect_size::{cliffs_delta, cohens_h};
 use llmscen_core::stats::quantile::sort;
 use llmscen_core::stats::welch::{Group, difference};
 

@@ -2,14 +2,14 @@
 
 use crate::judge::evidence::own;
 use crate::judge::quantile::at;
-use crate::judge::units::{self, Units};
+use crate::judge::resampling_units::{self, Units};
 use llmscen_core::compare::{Measure, Reading};
-use llmscen_core::metric::{Metric, Per, Stat};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::sample::{Row, Sample};
 use llmscen_core::seed::Seed;
 use llmscen_core::stats::bootstrap::Unit;
-use llmscen_core::stats::claim::allowed;
 use llmscen_core::stats::quantile::{rank, sort};
+use llmscen_core::stats::quantile_bound::allowed;
 use llmscen_core::stats::{design, share};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -38,11 +38,11 @@ pub struct Side {
 pub fn comparable(measure: Measure) -> bool {
     use Metric::{ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
     match (measure.metric.per(), measure.stat) {
-        (Per::Case, None) => {
+        (Scope::Case, None) => {
             [ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps].contains(&measure.metric)
         }
-        (Per::Request | Per::Gap, Some(Stat::Quantile(p))) => p > 0.0 && p < 1.0,
-        (Per::Request | Per::Gap, Some(Stat::Mean)) => true,
+        (Scope::Request | Scope::Gap, Some(Stat::Quantile(p))) => p > 0.0 && p < 1.0,
+        (Scope::Request | Scope::Gap, Some(Stat::Mean)) => true,
         _ => false,
     }
 }
@@ -67,13 +67,13 @@ pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed:
         };
         let reading = match measure.stat {
             Some(Stat::Quantile(p)) => quantile(&rows, metric, &mut pool.1, p, level),
-            Some(_) => long_run(&units::mean(&rows, metric)),
+            Some(_) => long_run(&resampling_units::mean(&rows, metric)),
             None if metric == Metric::ErrorRate => {
                 let (reading, worth) = errors(&rows, level);
                 share = worth;
                 reading
             }
-            None => long_run(&units::throughput(&rows, metric, sample, |_| true).unwrap_or_default()),
+            None => long_run(&resampling_units::throughput(&rows, metric, sample, |_| true).unwrap_or_default()),
         };
         side.readings.push(reading);
         side.shares.push(share);

@@ -1,10 +1,10 @@
 //! The kinds of data, and which keys go with which of them.
 
-use crate::block::Kind;
 use crate::fault::{Mistake, Review};
-use crate::near::list;
+use crate::schema_table::Kind;
 use crate::sections::Draft;
 use crate::sections::dataset::DATASET;
+use crate::suggest::list;
 use llmscen_core::api::Api;
 
 /// The kinds.

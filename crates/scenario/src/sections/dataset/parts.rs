@@ -1,12 +1,12 @@
 //! The blocks inside of `dataset`: the log, the length that texts are brought to, the turns.
 
-use crate::block::{Block, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::duration::{DURATION, SPAN, duration};
-use crate::leaf::quantity::{QUANTITY, quantity};
-use crate::leaf::wait::{WAIT, wait};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
 use crate::tree::Node;
+use crate::values::duration::{DURATION, SPAN, duration};
+use crate::values::quantity::{QUANTITY, quantity};
+use crate::values::wait::{WAIT, wait};
 use llmscen_core::dataset::{Layout, ShapeMode, TextShape, TraceSpec, Turns};
 
 /// How the columns of a log are named.

@@ -1,7 +1,7 @@
 //! `load.static`: batches in lockstep.
 
-use crate::block::{Block, Kind, field};
 use crate::fault::{Mistake, Review};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
 use crate::sections::load::MOST;
 use llmscen_core::load::{Load, Shape, Warmup};

@@ -1,12 +1,12 @@
 //! `load.stages`: a load that changes.
 
-use crate::block::{Block, Kind, field};
 use crate::fault::{Mistake, Review};
-use crate::leaf::duration::{SPAN, duration};
-use crate::leaf::rate::arrivals;
-use crate::leaf::stage::{STAGE_RATE, STAGE_USERS, course, users};
+use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
 use crate::tree::{Entry, Node};
+use crate::values::duration::{SPAN, duration};
+use crate::values::rate::arrivals;
+use crate::values::stage::{STAGE_RATE, STAGE_USERS, course, users};
 use llmscen_core::load::{Load, Shape, Warmup};
 use llmscen_core::stage::{RateStage, UserStage};
 

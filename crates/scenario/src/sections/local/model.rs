@@ -1,9 +1,9 @@
 //! The model that `target.model` names with `api: local`.
 
 use crate::fault::{Mistake, Review};
-use crate::leaf::models::models;
 use crate::sections::Draft;
-use crate::shape::no_file;
+use crate::validate::no_file;
+use crate::values::models::models;
 use llmscen_core::api::Api;
 use llmscen_core::model_hub;
 use llmscen_core::target::ModelShare;

@@ -1,10 +1,10 @@
 //! The words of a server's command, and the flags that a mapping of arguments is.
 
-use crate::block::{Kind, Leaf};
 use crate::fault::{Mistake, Review};
-use crate::leaf::expect;
+use crate::schema_table::{Kind, Leaf};
 use crate::source::Sources;
 use crate::tree::{Data, Entry, Node};
+use crate::values::expect;
 use serde_json::json;
 
 /// A command: one text, or a list of words.

@@ -2,10 +2,10 @@
 
 use super::{Limit, sampled};
 use crate::fault::{Mistake, Review};
-use crate::near::list;
 use crate::render;
+use crate::suggest::list;
 use llmscen_core::check::Subject;
-use llmscen_core::metric::{Metric, Needs, Per};
+use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::plan::Case;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
 
@@ -45,7 +45,7 @@ const APART: [Metric; 6] = [
 
 /// Files a tag on a figure that only the case as a whole has.
 fn of_some(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
-    if metric.per() == Per::Case && !APART.contains(&metric) {
+    if metric.per() == Scope::Case && !APART.contains(&metric) {
         let at = underline(limit, metric.name(), review);
         let mistake = Mistake::new(at, format!("`{metric}` is a figure of the case as a whole"), "has no tags");
         let apart = list(APART.iter().map(|own| own.name()), "and");
@@ -79,21 +79,21 @@ const GENERATED: [Metric; 9] = [
 fn lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let generates = case.target.api.generates();
     match metric.needs() {
-        _ if !generates && (matches!(metric.needs(), Needs::Stream | Needs::Reasoning) || GENERATED.contains(&metric)) => {
+        _ if !generates && (matches!(metric.needs(), Requires::Stream | Requires::Reasoning) || GENERATED.contains(&metric)) => {
             Some(("embeddings and rerank generate no text", "Take another metric"))
         }
-        Needs::Stream | Needs::Reasoning if !render::streams(&case.request) => {
+        Requires::Stream | Requires::Reasoning if !render::streams(&case.request) => {
             Some(("responses are not streamed", "Set `request.stream: true`"))
         }
-        Needs::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
-        Needs::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
-        Needs::ManagedServer if case.target.server.is_none() => Some(("no server is started", "Set `target.server`")),
-        Needs::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
-        Needs::Items if case.target.api.generates() => {
+        Requires::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
+        Requires::OpenLoop if case.load.shape.closed() => Some(("a closed loop offers no rate", "Set `load.rate`")),
+        Requires::ManagedServer if case.target.server.is_none() => Some(("no server is started", "Set `target.server`")),
+        Requires::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
+        Requires::Items if case.target.api.generates() => {
             Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))
         }
-        Needs::Power if !sampled::gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
-        Needs::Hardware => unrated(metric, case.target.hardware.as_ref()),
+        Requires::Power if !sampled::gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
+        Requires::Hardware => unrated(metric, case.target.hardware.as_ref()),
         _ => None,
     }
 }

@@ -1,8 +1,8 @@
 //! `target.url`: a base URL is completed to the path of the protocol.
 
 use crate::fault::Review;
-use crate::leaf::address::{no_address, parts};
 use crate::tree::{Data, Node, Part};
+use crate::values::address::{no_address, parts};
 use llmscen_core::api::Api;
 use llmscen_core::url_secrets::shown;
 use std::collections::BTreeSet;

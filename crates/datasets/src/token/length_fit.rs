@@ -1,0 +1,215 @@
+//! Real text of a given length.
+//!
+//! The text, and what continues it, is cut behind the token that makes it as long as wanted. Cutting moves tokens as
+//! joining does, so the cut is moved by what it is off, then by letters; a text that no cut brings there ends in a few
+//! words drawn at random. Only the last part is tokenized again each time, and the whole once at the end.
+
+use super::template_offset::Slot;
+use super::{TokenError, Tokenizer};
+use rand::Rng;
+
+/// Bytes a token that are taken at first.
+const BYTES: usize = 6;
+/// Doublings of that.
+const GROWTHS: usize = 10;
+/// Moves of one cut.
+const ROUNDS: usize = 12;
+/// Letters on either side of a cut that are tried when whole tokens do not lead there.
+const LETTERS: usize = 24;
+/// Tokens before a cut that are tokenized again with it.
+const NEAR: usize = 64;
+/// Tokens that random words take the place of, the second where the first does not do.
+const WORDS: [usize; 2] = [8, 24];
+
+/// A text, and what follows where it ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    /// The text. Blanks at its ends are left out.
+    pub text: &'a str,
+    /// What continues it, over and over; empty: nothing.
+    pub more: &'a str,
+    /// The byte from which that is read at first; the next word's beginning is taken.
+    pub from: usize,
+}
+
+impl Text<'_> {
+    /// The first `bytes` or a few less, and whether there is no more.
+    fn take(&self, bytes: usize) -> (String, bool) {
+        let text = self.text.trim();
+        let more = self.more.trim();
+        if bytes < text.len() {
+            return (text[..text.floor_char_boundary(bytes)].trim_end().to_owned(), false);
+        }
+        let mut taken = text.to_owned();
+        let mut from = more.ceil_char_boundary(self.from % more.len().max(1));
+        if from > 0 {
+            from = more[from..].find(char::is_whitespace).map_or(0, |blank| from + blank);
+        }
+        while taken.len() < bytes && !more.is_empty() {
+            if !taken.is_empty() {
+                taken.push('\n');
+            }
+            let rest = more[from..].trim_start();
+            taken.push_str(&rest[..rest.floor_char_boundary(bytes.saturating_sub(taken.len()).max(4))]);
+            from = 0;
+        }
+        (taken.trim_end().to_owned(), more.is_empty())
+    }
+}
+
+/// The tokens of a text in its place.
+struct Tokens {
+    /// All of them, the slot's words included.
+    ids: Vec<u32>,
+    /// Those in front of the text.
+    first: usize,
+    /// Where the text's own end, in bytes of it.
+    ends: Vec<usize>,
+}
+
+impl Tokens {
+    fn end(&self, tokens: usize) -> usize {
+        tokens.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0)
+    }
+}
+
+/// A text cut near the right length.
+struct Cut {
+    /// Where a cut gave exactly that length.
+    exact: Option<String>,
+    /// The longest that was not longer.
+    below: Option<String>,
+    /// Tokens in front of the last cut.
+    at: usize,
+}
+
+impl Tokenizer {
+    /// The text, cut or continued, with which the model reads exactly `n` tokens in all.
+    ///
+    /// # Errors
+    /// [`TokenError::NoFit`] where the slot alone has as many, or no such text was found.
+    pub fn fitted(&self, n: u64, slot: &Slot, text: Text<'_>, rng: &mut impl Rng) -> Result<String, TokenError> {
+        let none = |nearest| TokenError::NoFit { wanted: n, nearest };
+        let (raw, seen) = self.enough(n, slot, text).ok_or_else(|| none(self.alone(slot)))?;
+        if seen <= n {
+            return if seen == n { Ok(raw) } else { self.ended(n, slot, &raw, rng) };
+        }
+        let tokens = self.tokens(slot, &raw).ok_or_else(|| none(seen))?;
+        for near in [NEAR, usize::MAX] {
+            let Some(cut) = self.cut_near(n, slot, (&raw, &tokens), near) else { continue };
+            let heads = WORDS.iter().map(|&words| raw[..tokens.end(cut.at.saturating_sub(words))].trim_end());
+            let worded = heads.filter_map(|head| self.ended(n, slot, head, rng).ok());
+            if let Some(found) = cut.exact.into_iter().chain(worded).find(|text| self.measure(slot, text) == Some(n)) {
+                return Ok(found);
+            }
+        }
+        Err(none(self.alone(slot)))
+    }
+
+    /// The text, cut where the model would read more than `n` tokens in all: to `n`, or the nearest below.
+    ///
+    /// # Errors
+    /// [`TokenError::NoFit`] where the slot alone has more.
+    pub fn capped(&self, n: u64, slot: &Slot, text: &str) -> Result<String, TokenError> {
+        let none = || TokenError::NoFit { wanted: n, nearest: self.alone(slot) };
+        let (raw, seen) = self.enough(n, slot, Text { text, more: "", from: 0 }).ok_or_else(none)?;
+        let whole = raw.len() == text.trim().len();
+        // With and without the blanks around it a text may differ by a token, in either direction.
+        if whole && self.measure(slot, text).is_some_and(|seen| seen <= n) {
+            return Ok(text.to_owned());
+        }
+        if seen <= n {
+            return Ok(raw);
+        }
+        let tokens = self.tokens(slot, &raw).ok_or_else(none)?;
+        let fits = |text: &String| self.measure(slot, text).is_some_and(|seen| seen <= n);
+        let cuts = [NEAR, usize::MAX].into_iter().filter_map(|near| self.cut_near(n, slot, (&raw, &tokens), near));
+        cuts.flat_map(|cut| [cut.exact, cut.below]).flatten().find(fits).ok_or_else(none)
+    }
+
+    /// A beginning of a text with which there are `n` tokens or more, and how many there are; or all of it.
+    fn enough(&self, n: u64, slot: &Slot, text: Text<'_>) -> Option<(String, u64)> {
+        let mut bytes = (n as usize).saturating_mul(BYTES).saturating_add(64);
+        for _ in 0..GROWTHS {
+            let (raw, whole) = text.take(bytes);
+            let seen = self.measure(slot, &raw)?;
+            if seen >= n || whole {
+                return Some((raw, seen));
+            }
+            bytes = bytes.saturating_mul(2);
+        }
+        None
+    }
+
+    fn tokens(&self, slot: &Slot, raw: &str) -> Option<Tokens> {
+        let place = slot.before.len()..slot.before.len() + raw.len();
+        let encoding = self.inner.encode([&slot.before, raw, &slot.after].concat(), false).ok()?;
+        let offsets = encoding.get_offsets();
+        let first = offsets.iter().position(|&(start, end)| start >= place.start && end > place.start)?;
+        let ends = offsets[first..].iter().take_while(|(_, end)| *end <= place.end);
+        let ends = ends.map(|(_, end)| raw.floor_char_boundary(end - place.start)).collect();
+        Some(Tokens { ids: encoding.get_ids().to_vec(), first, ends })
+    }
+
+    /// Moves a cut through the last `near` tokens of what may stay. None: those cannot be looked at alone.
+    fn cut_near(&self, n: u64, slot: &Slot, (raw, tokens): (&str, &Tokens), near: usize) -> Option<Cut> {
+        let over = (tokens.ids.len() as u64 + slot.beyond()).saturating_sub(n) as usize;
+        let mut cut = Cut { exact: None, below: None, at: tokens.ends.len().saturating_sub(over).max(1) };
+        let anchor = cut.at.saturating_sub(near);
+        let start = tokens.end(anchor);
+        let place = match anchor {
+            0 => slot.clone(),
+            _ => self.joined(slot, &[&slot.before, &raw[..start]].concat(), &tokens.ids[..tokens.first + anchor]),
+        };
+        let mut most = 0;
+        let mut tried = |cut: &mut Cut, end: usize| {
+            let piece = raw[start..end.max(start)].trim_end();
+            let seen = self.measure(&place, piece)?;
+            let text = || [&raw[..start], piece].concat();
+            if seen == n && !piece.is_empty() {
+                cut.exact = Some(text());
+            } else if (most..n).contains(&seen) && !piece.is_empty() {
+                (most, cut.below) = (seen, Some(text()));
+            }
+            Some(seen)
+        };
+        for _ in 0..ROUNDS {
+            let end = tokens.end(cut.at);
+            let seen = tried(&mut cut, end)?;
+            if cut.exact.is_some() {
+                return Some(cut);
+            }
+            let next = (cut.at as u64 + n).saturating_sub(seen) as usize;
+            cut.at = next.clamp(anchor + 1, tokens.ends.len().max(anchor + 1));
+        }
+        let end = tokens.end(cut.at);
+        for end in letters(raw, end) {
+            tried(&mut cut, end)?;
+            if cut.exact.is_some() {
+                break;
+            }
+        }
+        Some(cut)
+    }
+
+    /// `head`, and random words behind it until there are `n` tokens.
+    fn ended(&self, n: u64, slot: &Slot, head: &str, rng: &mut impl Rng) -> Result<String, TokenError> {
+        if head.is_empty() {
+            return self.exactly(n, slot, rng);
+        }
+        let place = slot.behind(&format!("{head} "));
+        Ok([head, " ", &self.exactly(n, &place, rng)?].concat())
+    }
+}
+
+/// The letters' ends around a place, the last one first.
+fn letters(text: &str, around: usize) -> impl Iterator<Item = usize> {
+    let ahead = text[around..].char_indices().map(|(at, _)| around + at).take(LETTERS);
+    let behind = text[..around].char_indices().rev().map(|(at, _)| at).take(LETTERS);
+    let mut ends: Vec<usize> = ahead.chain(behind).collect();
+    ends.sort_unstable();
+    ends.into_iter().rev()
+}
+
+#[cfg(test)]
+mod tests;

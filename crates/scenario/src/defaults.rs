@@ -1,0 +1,107 @@
+//! Defaults, spelled out in the tree, so that what runs can be read.
+
+use crate::fault::Review;
+use crate::parse::parse;
+use crate::schema_table::{Block, Default, Field, Kind};
+use crate::tree::{Data, Node, Span};
+
+/// Writes the defaults of a table into a tree. `swept` says whether the matrix sets a path.
+pub(crate) fn fill(node: &mut Node, table: &'static Block, swept: &dyn Fn(&str) -> bool) {
+    fill_at(node, table, "", swept);
+}
+
+fn fill_at(node: &mut Node, table: &'static Block, prefix: &str, swept: &dyn Fn(&str) -> bool) {
+    for field in table.fields {
+        if node.get(field.name).is_none()
+            && let Some(yaml) = default(node, field.default, prefix, swept)
+        {
+            let at = Span { end: node.at.start, ..node.at };
+            node.put(field.name, at, value(yaml, at));
+        }
+        inside(node, field, prefix, swept);
+    }
+}
+
+/// Fills in what stands at a field, where that is a block or a list of blocks.
+fn inside(node: &mut Node, field: &'static Field, prefix: &str, swept: &dyn Fn(&str) -> bool) {
+    let Data::Map(entries) = &mut node.data else { return };
+    let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) else { return };
+    match (&field.kind, &mut entry.value.data) {
+        (Kind::Block(inner), Data::Map(_)) => fill_at(&mut entry.value, inner, &format!("{prefix}{}.", field.name), swept),
+        (Kind::List(Kind::Block(inner)), Data::List(items)) => items.iter_mut().for_each(|item| fill_at(item, inner, "", swept)),
+        (Kind::Over(inner), Data::Map(_)) => inner.fields.iter().for_each(|own| inside(&mut entry.value, own, "", swept)),
+        _ => {}
+    }
+}
+
+fn default(node: &Node, default: Default, prefix: &str, swept: &dyn Fn(&str) -> bool) -> Option<&'static str> {
+    match default {
+        Default::None => None,
+        Default::Yaml(yaml) => Some(yaml),
+        Default::Empty => Some("{}"),
+        Default::With(beside, yaml) => default_with(node, (beside, yaml), prefix, swept),
+        Default::WithIn(key, list, yaml) => {
+            let within = node.get(list).map(Node::items).unwrap_or_default().iter().any(|item| item.get(key).is_some());
+            if within { Some(yaml) } else { default_with(node, (key, yaml), prefix, swept) }
+        }
+        Default::Where(beside, words, yaml) => {
+            let fits = node.get(beside).and_then(Node::text).is_some_and(|word| words.contains(&word.as_ref()));
+            (fits || swept(&format!("{prefix}{beside}"))).then_some(yaml)
+        }
+    }
+}
+
+/// A burst has no spacing, so there is nothing to spell out beside it.
+fn default_with(
+    node: &Node,
+    (beside, yaml): (&str, &'static str),
+    prefix: &str,
+    swept: &dyn Fn(&str) -> bool,
+) -> Option<&'static str> {
+    let set = node.get(beside).is_some_and(|node| node.text().as_deref() != Some("burst"));
+    (set || swept(&format!("{prefix}{beside}"))).then_some(yaml)
+}
+
+/// A default's YAML as a tree that stands at `at`.
+pub(crate) fn value(yaml: &str, at: Span) -> Node {
+    let mut node = parse(at.file, 0, yaml, &mut Review::default()).unwrap_or(Node::new(at, Data::Null));
+    stamp(&mut node, at);
+    node
+}
+
+fn stamp(node: &mut Node, at: Span) {
+    node.at = at;
+    match &mut node.data {
+        Data::List(items) => items.iter_mut().for_each(|item| stamp(item, at)),
+        Data::Map(entries) => entries.iter_mut().for_each(|entry| {
+            entry.key_at = at;
+            stamp(&mut entry.value, at);
+        }),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sections::load::LOAD;
+    use serde_json::json;
+
+    fn filled(yaml: &str, swept: bool) -> serde_json::Value {
+        let at = Span { file: 0, start: 0, end: 0 };
+        let mut node = value(yaml, at);
+        fill(&mut node, &LOAD, &|path| swept && path == "rate");
+        node.json()
+    }
+
+    #[test]
+    fn defaults_fill_what_is_left_out_and_fits() {
+        assert_eq!(filled("{warmup: 5}", false), json!({ "warmup": 5, "graceful_stop": "30s" }));
+        assert_eq!(filled("{rate: 8/s}", false)["arrivals"], "poisson");
+        assert_eq!(filled("{rate: burst}", false).get("arrivals"), None);
+        assert_eq!(filled("{stages: [{rate: 1/s, for: 1s}]}", false)["arrivals"], "poisson");
+        assert_eq!(filled("{stages: [{concurrency: 1, for: 1s}]}", false).get("arrivals"), None);
+        let swept = json!({ "warmup": 0, "arrivals": "poisson", "graceful_stop": "30s", "stop_when_saturated": false });
+        assert_eq!(filled("{warmup: null}", true), swept);
+    }
+}

@@ -1,0 +1,272 @@
+//! A tree held against the tables: unknown keys, wrong types, values out of range, things left out. Everything is looked at;
+//! nothing stops at the first mistake.
+
+use crate::fault::{Mistake, Review};
+use crate::schema_table::{Block, Field, Kind};
+use crate::sections::scenario::SCENARIO;
+use crate::suggest::{list, near};
+use crate::sweep;
+use crate::tree::{Data, Entry, Node, Span};
+
+/// Holds the whole scenario against its table.
+pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) {
+    keys(root.entries(), table, "a scenario", review);
+    review.section.clear();
+    let top = Span { end: root.at.start, ..root.at };
+    missing(root, table, ("a scenario", top), review);
+    // The matrix comes last, for it is held against all the other tables.
+    if let Some(matrix) = root.get("matrix") {
+        review.section = "matrix".to_owned();
+        sweep::check(matrix, table, review);
+        review.section.clear();
+    }
+}
+
+fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
+    let owner = format!("`{}`", entry.key);
+    let Data::Map(entries) = &entry.value.data else {
+        if let Some(mistake) = entry.value.text().and_then(|text| tight(&text, entry.value.at, table)) {
+            return review.push(mistake);
+        }
+        let help = format!("{owner} has {}.", list(table.names(), "and"));
+        return review.push(must_be(entry, "a mapping").help(help));
+    };
+    keys(entries, table, &owner, review);
+    missing(&entry.value, table, (&owner, entry.key_at), review);
+}
+
+/// Checks the keys of a mapping. Keys that follow an empty block and belong to it are one mistake: they are
+/// not indented.
+fn keys(entries: &[Entry], table: &'static Block, owner: &str, review: &mut Review) {
+    let top = std::ptr::eq(table, &SCENARIO);
+    let mut rest = entries;
+    while let Some((entry, after)) = rest.split_first() {
+        if top {
+            review.section.clone_from(&entry.key);
+        }
+        let inner = table.fields.iter().find(|field| field.name == entry.key).and_then(|field| match field.kind {
+            Kind::Block(inner) if entry.value.is_null() => Some(inner),
+            _ => None,
+        });
+        let belongs = |next: &&Entry| table.field(&next.key).is_none() && inner.is_some_and(|own| own.field(&next.key).is_some());
+        let children: Vec<&str> = after.iter().take_while(belongs).map(|next| next.key.as_str()).collect();
+        match after.first().filter(|_| !children.is_empty()) {
+            Some(first) => {
+                let message = format!("`{}` must be indented under `{}`", first.key, entry.key);
+                let mistake = Mistake::new(first.key_at, message, "not indented").also(entry.key_at, "empty");
+                review.push(mistake.help(format!("add two spaces before {}", list(children.iter().copied(), "and"))));
+            }
+            None => key(entry, table, owner, review),
+        }
+        rest = &after[children.len()..];
+    }
+}
+
+/// `concurrency:8`, where a key and its value were meant.
+fn tight(text: &str, at: Span, table: &'static Block) -> Option<Mistake> {
+    let (key, value) = text.split_once(':')?;
+    table.field(key).filter(|_| !value.is_empty())?;
+    let mistake = Mistake::new(at, "a space is missing after the colon", "read as one text");
+    Some(mistake.help(format!("Write `{key}: {value}`.")))
+}
+
+fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
+    let Some(field) = table.fields.iter().find(|field| field.name == entry.key) else {
+        let mistake = match review.is_flooded() {
+            true => Mistake::new(entry.key_at, format!("unknown key `{}`", entry.key), format!("not a key of {owner}")),
+            false => unknown_key(entry, table, owner),
+        };
+        return review.push(mistake);
+    };
+    if !entry.value.is_null() {
+        value(entry, &field.kind, review);
+    } else if field.required && !review.lacks_value(entry.value.at) {
+        review.push(Mistake::new(entry.key_at, format!("`{}` is empty", field.name), "has no value").help(example(field)));
+    }
+}
+
+fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
+    if let Some(mistake) = tight(&entry.key, entry.key_at, table).filter(|_| entry.value.is_null()) {
+        return mistake;
+    }
+    let message = format!("unknown key `{}`", entry.key);
+    if let Some(meant) = near(&entry.key, table.names()) {
+        return Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?"));
+    }
+    let mistake = Mistake::new(entry.key_at, message, format!("not a key of {owner}"));
+    mistake.help(format!("Keys of {owner} are {}.", list(table.names(), "and")))
+}
+
+/// Unknown keys that are compared with the missing ones.
+const MOST_STRANGE: usize = 200;
+
+fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review: &mut Review) {
+    // A key that was probably meant to be the missing one is reported already.
+    let strange = || {
+        let unknown = node.entries().iter().filter(|entry| table.field(&entry.key).is_none()).take(MOST_STRANGE);
+        unknown.filter_map(|entry| near(&entry.key, table.names())).collect::<Vec<&str>>()
+    };
+    let strange = std::cell::LazyCell::new(strange);
+    let meant = |field: &Field| strange.contains(&field.name);
+    let absent = |field: &&Field| {
+        let instead = field.instead.is_some_and(|key| node.entry(key).is_some());
+        field.required && !instead && node.entry(field.name).is_none() && !meant(field)
+    };
+    let fields: Vec<&Field> = table.fields.iter().filter(absent).collect();
+    if fields.is_empty() || review.partial {
+        return;
+    }
+    let names = list(fields.iter().map(|field| field.name), "and");
+    let label = if fields.len() == 1 { format!("{names} is missing") } else { format!("{names} are missing") };
+    let help: Vec<String> = fields.iter().map(|field| help(field)).collect();
+    review.push(Mistake::new(at, format!("{owner} needs {names}"), label).help(help.join("\n")));
+}
+
+fn help(field: &Field) -> String {
+    match field.example {
+        Some(example) if field.doc.len() < 50 => format!("{} For example `{}: {example}`.", field.doc, field.name),
+        _ => example(field),
+    }
+}
+
+fn example(field: &Field) -> String {
+    field.example.map_or_else(|| field.doc.to_owned(), |example| format!("For example `{}: {example}`.", field.name))
+}
+
+/// Holds one value against its kind.
+pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+    let node = &entry.value;
+    let expected = match kind {
+        _ if node.is_open() => return,
+        Kind::Bool if !matches!(node.data, Data::Bool(_)) => "`true` or `false`".to_owned(),
+        Kind::Whole(low, high) if !node.whole().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
+        Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => range(*low, *high),
+        Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
+        Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => {
+            "a file name, or the body as a mapping".to_owned()
+        }
+        Kind::File => return file(entry, review),
+        Kind::Hub => return hub(entry, review),
+        Kind::Choice(known, later) => return choice(entry, known, later, review),
+        Kind::Leaf(leaf) => {
+            review.key.clone_from(&entry.key);
+            return (leaf.check)(node, review);
+        }
+        Kind::List(kind) => return items(entry, kind, review),
+        Kind::Block(table) | Kind::Over(table) => return block(entry, table, review),
+        Kind::Map(kind) => return map(entry, kind, review),
+        Kind::Planned => return review.push(not_yet(entry.key_at, &entry.key)),
+        _ => return,
+    };
+    review.push(must_be(entry, &expected));
+}
+
+fn must_be(entry: &Entry, expected: &str) -> Mistake {
+    Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), found(&entry.value, expected))
+}
+
+/// What stands there instead, for the words under the underline.
+pub(crate) fn found(node: &Node, expected: &str) -> String {
+    match &node.data {
+        Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
+        Data::Float(_) if expected.contains("whole") => "this is not a whole number".to_owned(),
+        Data::Int(_) | Data::Float(_) if expected.contains("number") => "out of range".to_owned(),
+        Data::Text(text) if expected.contains("share") && text.ends_with('%') => "out of range".to_owned(),
+        _ => format!("this is {}", node.noun()),
+    }
+}
+
+fn not_text(entry: &Entry) -> Mistake {
+    let mistake = must_be(entry, "text");
+    match entry.value.scalar() {
+        Some(value) => mistake.help(format!("Quote it: \"{value}\".")),
+        None => mistake,
+    }
+}
+
+fn whole_range(low: i64, high: i64) -> String {
+    if low == high {
+        format!("{low}")
+    } else if high >= i64::from(u32::MAX) {
+        format!("a whole number, {low} or more")
+    } else {
+        format!("a whole number from {low} to {high}")
+    }
+}
+
+fn range(low: f64, high: f64) -> String {
+    match (low.is_finite(), high.is_finite()) {
+        (true, true) => format!("a number from {low} to {high}"),
+        (true, false) if low == f64::MIN_POSITIVE => "a number above 0".to_owned(),
+        (true, false) => format!("a number, {low} or more"),
+        _ => "a number".to_owned(),
+    }
+}
+
+fn file(entry: &Entry, review: &mut Review) {
+    let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
+    if review.sources.find(entry.value.at.file, &named).is_none() {
+        let mistake = no_file(entry.value.at, &named, review);
+        review.push(mistake);
+    }
+}
+
+fn hub(entry: &Entry, review: &mut Review) {
+    let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
+    if review.sources.find_or_hub(entry.value.at.file, &named).is_none() {
+        let mistake = no_file(entry.value.at, &named, review);
+        review
+            .push(mistake.help("A file or folder beside the file that names it, `builtin`, or a hub's name such as `org/name`."));
+    }
+}
+
+/// The mistake of naming a file that is not there.
+pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
+    let names = review.sources.siblings(at.file, named);
+    let label = match near(named, names.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "no such file".to_owned(),
+    };
+    let mistake = Mistake::new(at, format!("`{named}` not found"), label);
+    review.sources.looked_in(at.file, named).into_iter().fold(mistake, Mistake::help)
+}
+
+fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: &'static [&'static str], review: &mut Review) {
+    let words = || known.iter().map(|(word, _)| *word);
+    let exist = list(words(), "or");
+    let Some(text) = entry.value.text() else { return review.push(must_be(entry, &exist)) };
+    if words().any(|word| word == text) {
+        return;
+    }
+    let key = entry.key.rsplit('.').next().unwrap_or(&entry.key);
+    if later.contains(&text.as_ref()) {
+        return review.push(not_yet(entry.value.at, &text).help(format!("Today `{key}` may be {exist}.")));
+    }
+    let label = near(&text, words()).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    let one = if key == "bodies" { key } else { key.strip_suffix('s').unwrap_or(key) };
+    let message = format!("unknown {one} `{text}`");
+    review.push(Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")));
+}
+
+/// The mistake of asking for something that a later version will know.
+pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
+    Mistake::new(at, format!("`{word}` is not available yet"), "planned for a later version")
+}
+
+fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+    if !matches!(entry.value.data, Data::List(_)) {
+        return review.push(must_be(entry, "a list"));
+    }
+    for item in entry.value.items() {
+        value(&Entry { key: entry.key.clone(), key_at: item.at, value: item.clone() }, kind, review);
+    }
+}
+
+fn map(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+    if !matches!(entry.value.data, Data::Map(_)) {
+        return review.push(must_be(entry, "a mapping"));
+    }
+    for entry in entry.value.entries() {
+        value(entry, kind, review);
+    }
+}
