@@ -125,8 +125,8 @@ fn deep(rng: &mut ChaCha8Rng) -> String {
 /// Scenarios, templates and YAML blocks that ship.
 fn corpus() -> Vec<String> {
     let mut texts = Vec::new();
-    for folder in ["scenarios", "tests/faults", "tests/imports", "tests/plans"] {
-        let Ok(entries) = fs::read_dir(folder) else { continue };
+    for folder in ["scenarios", "crates/scenario/tests/faults", "crates/scenario/tests/imports", "crates/scenario/tests/plans"] {
+        let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
         let yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
@@ -274,7 +274,7 @@ fn check(text: &str, path: &Path, home: &Path) -> &'static str {
 /// The folder of the shipped scenarios, with their data.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp").args(["-r", "scenarios/.", "tests/faults/."]).arg(folder.path()).status();
+    let copied = std::process::Command::new("cp").args(["-r", "scenarios/.", "crates/scenario/tests/faults/."]).arg(folder.path()).status();
     assert!(copied.unwrap().success());
     folder
 }
