@@ -1,6 +1,6 @@
 //! `line_by_line`: a text file, a prompt a line.
 
-use super::file::{Kind, Parse, Taste, reason};
+use super::file::{FormatOptions, Kind, Parse, reason};
 use super::message::last_user;
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 /// Plain text is a prompt, a JSON array a message list, a JSON object a whole request body.
 pub const KIND: Kind = Kind {
     name: "line_by_line",
-    taste: Taste { plain: true, bare: false, lists: &[] },
+    formats: FormatOptions { plain_lines: true, bare_lists: false, list_columns: &[] },
     parse: Parse::Line(parse),
     words: None,
     expected: "plain text, a JSON array of messages (`[{\"role\": \"user\", \"content\": \"…\"}]`) or a JSON object (a whole \

@@ -1,13 +1,13 @@
 //! `longalpaca`: rows with an `instruction`.
 
 use super::cache::Remote;
-use super::file::{Kind, Parse, Row, Taste};
+use super::file::{FormatOptions, Kind, Parse, Row};
 use llmscen_core::prompt::Prompt;
 
 /// Rows of any table, such as LongAlpaca-12k.
 pub const KIND: Kind = Kind {
     name: "longalpaca",
-    taste: Taste::ROWS,
+    formats: FormatOptions::ROWS,
     parse: Parse::Row(|row, _| column(row, "instruction")),
     words: None,
     expected: "rows such as `{\"instruction\": \"…\"}`",

@@ -1,6 +1,6 @@
 //! `messages`: lists of OpenAI messages.
 
-use super::file::{Kind, Parse, Reading, Row, Taste};
+use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
 use super::turns::{Said, split, whole};
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// holds everything up to the last message of the user or a tool. `tools` and `tool_choice` go into the request.
 pub const KIND: Kind = Kind {
     name: "messages",
-    taste: Taste { plain: false, bare: true, lists: &["messages", "tools"] },
+    formats: FormatOptions { plain_lines: false, bare_lists: true, list_columns: &["messages", "tools"] },
     parse: Parse::Row(parse),
     words: None,
     expected: "rows such as `{\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}`, or a list of messages a line",
@@ -21,19 +21,19 @@ pub const KIND: Kind = Kind {
 /// Fields of a request that a row may bring.
 const BESIDE: [&str; 2] = ["tools", "tool_choice"];
 
-fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
+fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let (_, list) = row.list_if(&["messages"])?.ok_or_else(|| row.lacks(&["messages"]))?;
-    prompts(row, &list, reading)
+    prompts(row, &list, parser)
 }
 
 /// A row's list of messages as prompts.
-pub fn prompts(row: Row<'_>, list: &[Value], reading: &Reading) -> Result<Vec<Prompt>, String> {
+pub fn prompts(row: Row<'_>, list: &[Value], parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let max_tokens = row.count_if(&["output_tokens", "max_tokens"])?;
     let system = row.text_if(&["system"])?;
     let beside = BESIDE.iter().filter_map(|key| Some(((*key).to_owned(), row.get(&[key])?.1.clone())));
     let sampling: Map<String, Value> = beside.collect();
     let said = list.iter().map(Said::new).collect::<Result<Vec<_>, _>>()?;
-    let turns = if reading.spec.turns.is_some() { split(said) } else { whole(said).into_iter().collect() };
+    let turns = if parser.spec.turns.is_some() { split(said) } else { whole(said).into_iter().collect() };
     if turns.is_empty() {
         return Err("the messages hold none of the user".into());
     }

@@ -1,14 +1,14 @@
 //! `openqa`: rows with a `question`.
 
 use super::cache::Remote;
-use super::file::{Kind, Parse, Taste};
+use super::file::{FormatOptions, Kind, Parse};
 use super::longalpaca::column;
 
 /// Rows of any table. On the hubs it is the open questions of HC3-Chinese; `path: builtin` is the small English set
 /// that ships with this tool.
 pub const KIND: Kind = Kind {
     name: "openqa",
-    taste: Taste::ROWS,
+    formats: FormatOptions::ROWS,
     parse: Parse::Row(|row, _| column(row, "question")),
     words: None,
     expected: "rows such as `{\"question\": \"…\"}`",

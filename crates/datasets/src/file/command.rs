@@ -1,6 +1,6 @@
 //! Rows that a command prints: its process, and its output as a stream.
 
-use super::source::Stream;
+use super::source::Origin;
 use crate::error::PromptError;
 use llmscen_core::dataset::CommandSpec;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -46,7 +46,7 @@ impl Process {
 ///
 /// # Errors
 /// It cannot be started, or there is no temporary file for its stderr.
-pub fn start(spec: &CommandSpec, name: &str) -> Result<(Arc<Process>, Stream), PromptError> {
+pub fn start(spec: &CommandSpec, name: &str) -> Result<Origin, PromptError> {
     let wrong = |source: io::Error| PromptError::NoCommand { command: name.to_owned(), cwd: spec.cwd.clone(), source };
     let (program, arguments) = spec.words.split_first().ok_or_else(|| wrong(io::ErrorKind::InvalidInput.into()))?;
     let errors = tempfile::tempfile().map_err(wrong)?;
@@ -59,7 +59,7 @@ pub fn start(spec: &CommandSpec, name: &str) -> Result<(Arc<Process>, Stream), P
     let (Some(group), Some(stdout)) = (group, child.stdout.take()) else { return Err(wrong(io::ErrorKind::Other.into())) };
     let process = Arc::new(Process { group, over: AtomicBool::new(false) });
     let output = Output { child, stdout, errors, process: process.clone(), spec: spec.clone(), name: name.to_owned() };
-    Ok((process, Box::new(output)))
+    Ok(Origin::Printed(process, Box::new(output)))
 }
 
 /// What the command prints. Its end is an error where the command failed.

@@ -1,5 +1,6 @@
 //! Where a text comes from: opened, unpacked, and kept where rows can be read by their offset.
 
+use super::command::Process;
 use super::row_splitter::Span;
 use crate::error::PromptError;
 use flate2::read::MultiGzDecoder;
@@ -9,6 +10,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A text that streams by.
 pub type Stream = Box<dyn Read + Send>;
@@ -20,7 +22,7 @@ pub enum Origin {
     /// A file.
     Disk(File),
     /// Lines of JSON that a command prints.
-    Printed(Stream),
+    Printed(Arc<Process>, Stream),
     /// A text that comes bit by bit.
     #[cfg(test)]
     Slow(Stream),
@@ -50,10 +52,22 @@ impl Text {
             }
         }
     }
+
+    /// Line ends before an offset.
+    pub fn line_ends_before(&self, at: u64) -> io::Result<usize> {
+        let mut lines = 0;
+        let mut start = 0;
+        while start < at {
+            let len = (at - start).min(1 << 20) as u32;
+            lines += memchr::memchr_iter(b'\n', &self.read(Span { start, len })?).count();
+            start += u64::from(len);
+        }
+        Ok(lines)
+    }
 }
 
 /// A text that is about to be scanned.
-pub struct Scanned {
+pub struct Opened {
     /// Its bytes in order.
     pub stream: Stream,
     /// Where its rows are read.
@@ -66,11 +80,11 @@ pub struct Scanned {
 
 impl Origin {
     /// Unpacks what is packed. Formats are told by their first bytes, whatever the file is called.
-    pub fn scanned(self, path: &Path) -> Result<Scanned, PromptError> {
-        let plain = |stream, text| Ok(Scanned { stream, text, spool: None, json: false });
+    pub fn open(self, path: &Path) -> Result<Opened, PromptError> {
+        let plain = |stream, text| Ok(Opened { stream, text, spool: None, json: false });
         let file = match self {
             Origin::Fixed(bytes) => return plain(Box::new(bytes), Text::Fixed(bytes)),
-            Origin::Printed(stream) => return spooled(stream, true, path),
+            Origin::Printed(_, stream) => return spooled(stream, true, path),
             #[cfg(test)]
             Origin::Slow(stream) => return spooled(stream, false, path),
             Origin::Disk(file) => file,
@@ -97,11 +111,11 @@ fn format(path: &Path, format: &'static str, instead: &'static str) -> PromptErr
     PromptError::Format { path: path.to_owned(), format, instead }
 }
 
-fn spooled(stream: Stream, json: bool, path: &Path) -> Result<Scanned, PromptError> {
+fn spooled(stream: Stream, json: bool, path: &Path) -> Result<Opened, PromptError> {
     let wrong = |source| PromptError::Spool { path: path.to_owned(), source };
     let spool = tempfile::tempfile().map_err(wrong)?;
     let text = Text::Disk(spool.try_clone().map_err(wrong)?);
-    Ok(Scanned { stream, text, spool: Some(spool), json })
+    Ok(Opened { stream, text, spool: Some(spool), json })
 }
 
 /// What the first bytes of a file say.

@@ -1,7 +1,7 @@
 //! Rows before the file has been read, whatever the threads do.
 
 use super::super::source::Origin;
-use super::super::{Kind, Reading, Table};
+use super::super::{Kind, RowParser, Table};
 use crate::token::Tokenizer;
 use crate::{PromptError, Prompts, line_by_line, openqa};
 use llmscen_core::dataset::{DatasetSpec, OnExhausted, Order, Source};
@@ -34,13 +34,13 @@ fn pipe() -> (mpsc::Sender<Vec<u8>>, Origin) {
     (sender, Origin::Slow(Box::new(Pipe { pieces, rest: io::Cursor::default() })))
 }
 
-fn reading(kind: &'static Kind, spec: DatasetSpec) -> Reading {
+fn parser(kind: &'static Kind, spec: DatasetSpec) -> RowParser {
     let tokenizer = spec.min_tokens.or(spec.max_tokens).map(|_| Arc::new(Tokenizer::builtin()));
-    Reading { kind, spec, tokenizer, path: PathBuf::from("data"), format: OnceLock::new() }
+    RowParser { kind, spec, tokenizer, path: PathBuf::from("data"), format: OnceLock::new() }
 }
 
 fn started(kind: &'static Kind, spec: DatasetSpec, origin: Origin) -> Table {
-    Table::with(reading(kind, spec), origin, (0, 7), 2).unwrap()
+    Table::start_with_threads(parser(kind, spec), origin, 0, 7, 2).unwrap()
 }
 
 fn text(table: &Table, seq: u64) -> Option<String> {
@@ -101,7 +101,7 @@ fn threads_change_nothing() {
     for order in [Order::Sequential, Order::Shuffle] {
         let seen = [1, 2, 8].map(|threads| {
             let spec = DatasetSpec { order, max_tokens: Some(12), ..DatasetSpec::of(Source::LineByLine) };
-            let table = Table::with(reading(&line_by_line::KIND, spec), Origin::Fixed(rows), (0, 7), threads)
+            let table = Table::start_with_threads(parser(&line_by_line::KIND, spec), Origin::Fixed(rows), 0, 7, threads)
                 .unwrap()
                 .open(&|_| ())
                 .unwrap();
