@@ -17,7 +17,7 @@ const KIND: Kind = Kind {
     parse: Parse::Row(parse),
     words: Some(|prompt| prompt.text.clone()),
     expected: "plain lines, or rows such as `{\"input\": \"…\"}`",
-    builtin: Some(include_str!("../../../scenarios/data/embeddings.jsonl")),
+    builtin: Some(include_str!("../data/embeddings.jsonl")),
     remote: None,
 };
 
@@ -111,7 +111,7 @@ fn joined(mut prompts: Vec<Prompt>, batch: u64) -> Option<Prompt> {
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::{all, file, opened, spec};
+    use crate::testing::{all, file, opened, spec};
     use llmscen_core::dataset::{DatasetSpec, OnExhausted, Source};
     use serde_json::{Value, json};
 

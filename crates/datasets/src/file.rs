@@ -15,7 +15,7 @@ mod tests;
 
 pub use format_detection::FormatOptions;
 pub use row::{Kind, Parse, Row, RowParser, count, reason};
-pub use source::{Magic, unpacked};
+pub use source::read_text;
 pub use table::Table;
 
 use super::error::PromptError;

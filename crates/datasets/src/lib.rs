@@ -6,39 +6,31 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cache;
-mod cache_bust;
 mod embeddings;
 mod error;
 mod fetch;
 mod file;
 mod images;
-mod lengths;
 mod line_by_line;
-mod longalpaca;
 mod message;
 mod messages;
 mod model_hub;
-mod openqa;
 mod permute;
 mod prefix;
 mod prompt;
 mod random;
 mod rerank;
 mod rows;
-#[cfg(test)]
-mod sample;
-mod shaped;
-mod shared_prefix;
 mod sharegpt;
+mod single_column;
 mod speed;
-mod text;
+mod synthetic;
+#[cfg(test)]
+mod testing;
 pub mod token;
 mod trace;
 mod transforms;
 mod turns;
-
-#[cfg(test)]
-mod loopback;
 
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
@@ -199,8 +191,8 @@ pub fn open(
         Source::Images(images) => Box::new(images::open(images, &setting, &mut notes)?),
         Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
         Source::LineByLine => Box::new(file::open(&line_by_line::KIND, &setting, &mut notes)?),
-        Source::Openqa => Box::new(file::open(&openqa::KIND, &setting, &mut notes)?),
-        Source::Longalpaca => Box::new(file::open(&longalpaca::KIND, &setting, &mut notes)?),
+        Source::Openqa => Box::new(file::open(&single_column::OPENQA, &setting, &mut notes)?),
+        Source::Longalpaca => Box::new(file::open(&single_column::LONGALPACA, &setting, &mut notes)?),
         Source::Rows => Box::new(file::open(&rows::KIND, &setting, &mut notes)?),
         Source::Command(command) => Box::new(file::open_command(&rows::KIND, command, &setting)?),
         Source::Messages => Box::new(file::open(&messages::KIND, &setting, &mut notes)?),
@@ -208,8 +200,8 @@ pub fn open(
         Source::Rerank { .. } => Box::new(file::open(&rerank::KIND, &setting, &mut notes)?),
         Source::Embeddings { batch } => Box::new(embeddings::open(*batch, &setting, &mut notes)?),
     };
-    let prompts = cache_bust::over(prompts, &setting, &mut notes);
-    let prompts = shaped::over(prompts, &setting)?;
+    let prompts = transforms::cache_busted(prompts, &setting, &mut notes);
+    let prompts = transforms::shaped(prompts, &setting)?;
     Ok(Opened { prompts, tokenizer, notes })
 }
 

@@ -14,7 +14,7 @@ pub const KIND: Kind = Kind {
     parse: Parse::Row(parse),
     words: None,
     expected: "rows such as `{\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}`, or a list of messages a line",
-    builtin: Some(include_str!("../../../scenarios/data/messages.jsonl")),
+    builtin: Some(include_str!("../data/messages.jsonl")),
     remote: None,
 };
 
@@ -50,7 +50,7 @@ pub fn prompts(row: Row<'_>, list: &[Value], parser: &RowParser) -> Result<Vec<P
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::{all, file, opened, spec, talks};
+    use crate::testing::{all, file, opened, spec, talks};
     use llmscen_core::dataset::{DatasetSpec, Source, Turns};
     use serde_json::{Value, json};
 

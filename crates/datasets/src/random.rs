@@ -5,9 +5,8 @@
 //! own, of the same length.
 
 use super::error::PromptError;
-use super::lengths::Lengths;
 use super::message::slot_of;
-use super::shared_prefix::Lead;
+use super::synthetic::{Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
 use llmscen_core::prompt::{Prompt, Session};
@@ -25,7 +24,7 @@ struct Random {
     lengths: Lengths,
     /// Tokens of the system message and the chat template.
     around: u64,
-    lead: Lead,
+    prefix: SharedPrefix,
     slot: Slot,
     shared_prefix: u64,
     /// Each prompt has a beginning of its own.
@@ -45,15 +44,15 @@ pub fn open(
     let tokenizer = setting.tokenizer();
     let slot = slot_of(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
     let seed = setting.seed.child("random");
-    let lead = Lead::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
+    let prefix = SharedPrefix::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
     let around = tokenizer.around(&slot);
-    let lengths = Lengths::new("random", tokens, (lead.alone() - around, around), setting)?;
+    let lengths = Lengths::new("random", tokens, (prefix.alone() - around, around), setting)?;
     notes.extend(lengths.note(seed));
     let bust = setting.spec.cache_bust && shared_prefix > 0;
-    let random = Random { lengths, around, lead, slot, shared_prefix, bust, tokenizer, seed, first: setting.first };
+    let random = Random { lengths, around, prefix, slot, shared_prefix, bust, tokenizer, seed, first: setting.first };
     let mut rng = random.rng(setting.first, 0);
     let n = around + random.lengths.draw(&mut rng);
-    random.lead.continued(&random.tokenizer, n, &mut rng)?;
+    random.prefix.continued(&random.tokenizer, n, &mut rng)?;
     Ok(random)
 }
 
@@ -63,12 +62,12 @@ impl Random {
     }
 
     /// The beginning of a prompt: that of all, or its own.
-    fn lead(&self, index: u64) -> Option<Cow<'_, Lead>> {
+    fn shared_prefix(&self, index: u64) -> Option<Cow<'_, SharedPrefix>> {
         if !self.bust {
-            return Some(Cow::Borrowed(&self.lead));
+            return Some(Cow::Borrowed(&self.prefix));
         }
         let seed = self.seed.child("bust").child(index);
-        Lead::draw(&self.tokenizer, &self.slot, self.shared_prefix, seed).ok().map(Cow::Owned)
+        SharedPrefix::draw(&self.tokenizer, &self.slot, self.shared_prefix, seed).ok().map(Cow::Owned)
     }
 }
 
@@ -76,8 +75,8 @@ impl Prompts for Random {
     fn session(&self, seq: u64) -> Option<Session> {
         let index = self.first.wrapping_add(seq);
         let n = self.around + self.lengths.draw(&mut self.rng(index, 0));
-        let lead = self.lead(index)?;
-        let draw = |generator| lead.continued(&self.tokenizer, n, &mut self.rng(index, generator)).ok();
+        let prefix = self.shared_prefix(index)?;
+        let draw = |generator| prefix.continued(&self.tokenizer, n, &mut self.rng(index, generator)).ok();
         let text = (1..=GENERATORS).find_map(draw)?;
         let prompt = Prompt { text, tokens: Some(n), approximate: self.tokenizer.approximate(), ..Prompt::default() };
         Some(Session { turns: vec![prompt] })

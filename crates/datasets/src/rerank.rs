@@ -17,7 +17,7 @@ pub const KIND: Kind = Kind {
     parse: Parse::Row(parse),
     words: Some(words),
     expected: "rows such as `{\"query\": \"…\", \"documents\": [\"…\"]}` or with `positive` and `negative`",
-    builtin: Some(include_str!("../../../scenarios/data/rerank.jsonl")),
+    builtin: Some(include_str!("../data/rerank.jsonl")),
     remote: None,
 };
 
@@ -73,7 +73,7 @@ fn words(prompt: &Prompt) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::{all, file, opened, spec};
+    use crate::testing::{all, file, opened, spec};
     use llmscen_core::dataset::{DatasetSpec, Source};
     use serde_json::{Value, json};
 

@@ -35,7 +35,7 @@ fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::{all, file, opened, spec};
+    use crate::testing::{all, file, opened, spec};
     use llmscen_core::dataset::{DatasetSpec, Source};
     use serde_json::json;
 

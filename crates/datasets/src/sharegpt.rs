@@ -14,7 +14,7 @@ pub const KIND: Kind = Kind {
     parse: Parse::Row(parse),
     words: None,
     expected: "rows such as `{\"conversations\": [{\"from\": \"human\", \"value\": \"…\"}]}` or with `role` and `content`",
-    builtin: Some(include_str!("../../../scenarios/data/sharegpt.jsonl")),
+    builtin: Some(include_str!("../data/sharegpt.jsonl")),
     remote: None,
 };
 
@@ -85,7 +85,7 @@ fn message(entry: &Value) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{all, file, opened, spec, talks};
+    use crate::testing::{all, file, opened, spec, talks};
     use llmscen_core::dataset::{DatasetSpec, Source};
 
     fn shapes() -> [Value; 3] {

@@ -3,7 +3,6 @@
 //! The text of the log is held once, with an instant and a span per row; a prompt is made when its turn comes. A log of
 //! lengths has no words of its own, so that a second pass over it asks for as much in other words and repeats no prompt.
 
-mod clock;
 mod layout;
 mod log;
 #[cfg(test)]

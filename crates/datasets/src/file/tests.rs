@@ -4,7 +4,7 @@ mod command;
 mod formats;
 mod streaming;
 
-use crate::sample::{all, file, opened, spec};
+use crate::testing::{all, file, opened, spec};
 use crate::{CacheDir, Opened, Progress, PromptError, open};
 use llmscen_core::dataset::{DatasetSpec, OnExhausted, Order, Source};
 use llmscen_core::seed::Seed;

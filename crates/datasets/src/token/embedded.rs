@@ -134,7 +134,7 @@ mod tests {
 
     /// The stand-in as a GGUF file would bring it, with two tokens more.
     fn told(split: &str) -> Embedded {
-        let inner = super::super::builtin::tokenizer();
+        let inner = super::super::builtin_tokenizer();
         let whole: Value = serde_json::from_str(&inner.to_string(false).unwrap()).unwrap();
         let merges = whole["model"]["merges"].as_array().unwrap();
         let merges = merges.iter().map(|pair| format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap())).collect();

@@ -1,6 +1,6 @@
 //! Rows that a command prints.
 
-use crate::sample::opened;
+use crate::testing::opened;
 use crate::{Opened, PromptError};
 use llmscen_core::dataset::{CommandSpec, DatasetSpec, OnExhausted, Source};
 use llmscen_core::units::Nanos;

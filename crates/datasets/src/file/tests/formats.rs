@@ -1,7 +1,7 @@
 //! The same rows from every format.
 
 use crate::PromptError;
-use crate::sample::{all, file, opened, spec, texts};
+use crate::testing::{all, file, opened, spec, texts};
 use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_parquet::written::parquet;
 use polars_arrow::array::{Array, PrimitiveArray, Utf8ViewArray};

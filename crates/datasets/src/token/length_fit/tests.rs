@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-const PROSE: &str = include_str!("../../../../../scenarios/data/openqa.jsonl");
+const PROSE: &str = include_str!("../../../data/openqa.jsonl");
 
 static CHATTING: LazyLock<Vec<(String, Tokenizer)>> = LazyLock::new(|| {
     let all = CHATS.iter().flat_map(|chat| ALL.iter().map(move |(kind, _)| (format!("{} {kind}", chat.name), chat.over(kind))));
