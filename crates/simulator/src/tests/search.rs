@@ -5,7 +5,7 @@ use llmscen_core::schedule::search::Search;
 use llmscen_core::search::{Evidence, Goal, SearchSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
-use llmscen_core::stats::alpha_spending::Looks;
+use llmscen_core::stats::sequential::Looks;
 use llmscen_core::stats::design::of_flags;
 use llmscen_core::stats::quantile_bound::chance;
 use llmscen_core::units::Nanos;

@@ -9,7 +9,7 @@
 //! little beside a flat edge make no certainty, as they would if each multiplied the odds of its side.
 
 use crate::search::Evidence;
-use crate::stats::normal::{density, pooled, probability, score};
+use crate::stats::distributions::{density, pooled, probability, score};
 
 /// Beyond this score only the side counts: far from the edge a share cannot fall below 0, and the law ends.
 const CERTAIN: f64 = 1.6448536;
