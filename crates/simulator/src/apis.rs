@@ -1,8 +1,6 @@
 //! The protocols: how each asks, and how it answers. A further one is a file here and its line in [`ALL`].
 
 mod anthropic;
-mod chat;
-mod completions;
 mod dashscope;
 mod embeddings;
 mod ollama;
@@ -13,9 +11,8 @@ mod responses;
 mod tests;
 mod tgi;
 
-use crate::ask::{Ask, Call};
-use crate::fields::Refusal;
-use crate::frame;
+use crate::ask::{Ask, Call, Refusal};
+use crate::http;
 use llmscen_core::units::Nanos;
 use std::fmt::Debug;
 
@@ -24,8 +21,8 @@ const CREATED: u64 = 1_700_000_000;
 
 /// Every protocol.
 static ALL: [&dyn Protocol; 9] = [
-    &chat::Chat,
-    &completions::Completions,
+    &openai::Chat,
+    &openai::Completions,
     &responses::Responses,
     &anthropic::Messages,
     &embeddings::Embeddings,
@@ -67,7 +64,7 @@ pub(super) trait Reply: Debug {
 
     /// A comment, where the protocol knows any.
     fn comment(&self, to: &mut Vec<u8>) {
-        frame::comment(to);
+        http::comment(to);
     }
 
     /// What follows the last text, the end marker included.

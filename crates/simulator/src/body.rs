@@ -3,9 +3,7 @@
 use crate::apis::{Part, Piece, Reply, Said, Times};
 use crate::ask::Ask;
 use crate::chaos::Strike;
-use crate::frame;
 use crate::http;
-use crate::words::word;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Faults;
 
@@ -119,7 +117,7 @@ impl Body {
                     self.reply.fail(to, &self.ask);
                 }
                 if matches!(strike, Strike::StreamError | Strike::Truncate) {
-                    frame::last_chunk(to);
+                    http::last_chunk(to);
                 }
             }
         }
@@ -186,7 +184,7 @@ impl Body {
     fn finish(&mut self, to: &mut Vec<u8>) {
         if self.ask.stream {
             self.reply.finish(to, &self.ask, self.times);
-            frame::last_chunk(to);
+            http::last_chunk(to);
             return;
         }
         self.pending = 0;
@@ -197,5 +195,30 @@ impl Body {
         let said = |choice: &Choice| Said { thoughts: choice.thoughts.clone(), text: choice.text.clone() };
         let said: Vec<Said> = self.choices.iter().map(said).collect();
         self.reply.whole(&self.ask, &said, self.times)
+    }
+}
+
+const WORDS: [&str; 32] = [
+    " the", " of", " and", " to", " in", " is", " that", " it", " was", " for", " on", " are", " with", " as", " at", " be",
+    " this", " from", " or", " had", " by", " not", " word", " but", " what", " some", " we", " can", " out", " other", " all",
+    " when",
+];
+
+/// Token `index` of a choice of the answer whose seed this is: one short word with a space in front.
+pub(super) fn word(answer: Seed, choice: usize, index: u64) -> &'static str {
+    let branch = index ^ ((choice as u64) << 56);
+    WORDS[(answer.child(branch).0 % WORDS.len() as u64) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_depend_on_answer_choice_and_index() {
+        let text = |seed, choice| (0..50).map(|index| word(Seed(seed), choice, index)).collect::<String>();
+        assert_eq!(text(1, 0), text(1, 0));
+        assert_ne!(text(1, 0), text(2, 0));
+        assert_ne!(text(1, 0), text(1, 1));
     }
 }

@@ -1,7 +1,7 @@
 //! One client: its requests one after the other, and what each path answers.
 
 use crate::apis::{self, Protocol};
-use crate::fields::Refusal;
+use crate::ask::Refusal;
 use crate::http::{self, Framing, Request, Unread};
 use crate::live::After;
 use crate::server::{Refused, Server};

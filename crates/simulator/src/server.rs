@@ -1,12 +1,11 @@
 //! The heart of the server: requests in flight, and the loop that gives them tokens at the engine's times.
 
 use crate::apis::{Protocol, Reply};
-use crate::ask::{Ask, Call, MOST_CHOICES};
+use crate::ask::{Ask, Call, Fields, MOST_CHOICES, Refusal};
 use crate::body::Body;
 use crate::chaos::{Strike, fate};
 use crate::clock::{Clock, Timer};
 use crate::engine::{Engine, Job, TooLong};
-use crate::fields::{Fields, Refusal};
 use crate::http::Request;
 use crate::live::{After, Live, Turn};
 use crate::metrics::Meters;

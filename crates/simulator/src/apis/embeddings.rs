@@ -1,8 +1,7 @@
 //! OpenAI embeddings: vectors of length 1, drawn on the seed. All inputs of a request are one prefill.
 
 use super::{CREATED, Protocol, Reply, Said, Times, openai};
-use crate::ask::{Ask, Call};
-use crate::fields::Refusal;
+use crate::ask::{Ask, Call, Refusal};
 use crate::prompt::Prompt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

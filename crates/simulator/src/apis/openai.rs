@@ -1,10 +1,10 @@
-//! What chat and text completions share.
+//! OpenAI chat and text completions. The latter know no reasoning.
 
-use super::{CREATED, Piece};
-use crate::ask::{Ask, Call, MOST_CHOICES};
-use crate::fields::{Fields, Refusal};
-use crate::frame::chunk;
+use super::{CREATED, Part, Piece, Protocol, Reply, Said, Times};
+use crate::ask::{Ask, Call, Fields, MOST_CHOICES, Refusal};
+use crate::http::chunk;
 use crate::prompt::Prompt;
+use serde_json::Value;
 use std::fmt::Write;
 
 const INDEX: [&str; MOST_CHOICES as usize] =
@@ -149,4 +149,150 @@ fn usage(ask: &Ask) -> String {
         text += &format!(",\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}");
     }
     text + "}"
+}
+
+#[derive(Debug)]
+pub(super) struct Chat;
+
+impl Protocol for Chat {
+    fn paths(&self) -> &'static [&'static str] {
+        &["/v1/chat/completions"]
+    }
+
+    fn id(&self, number: u64) -> String {
+        format!("chatcmpl-sim-{number}")
+    }
+
+    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+        let mut prompt = call.prompt();
+        call.messages(&mut prompt, call.body)?;
+        let options = Options::read(call.body)?;
+        let ask = ask(call, prompt, options)?;
+        let events = Events::new("chat.completion.chunk", &ask, call.id, options);
+        let reply = ChatAnswer { id: call.id.to_owned(), events, role_chunk: call.config.faults.role_chunk };
+        Ok((ask, Box::new(reply)))
+    }
+
+    fn error(&self, refusal: &Refusal, _id: Option<&str>) -> String {
+        error(refusal)
+    }
+}
+
+#[derive(Debug)]
+struct ChatAnswer {
+    id: String,
+    events: Events,
+    /// The role comes in an event of its own, without text.
+    role_chunk: bool,
+}
+
+impl Reply for ChatAnswer {
+    fn open(&mut self, to: &mut Vec<u8>, ask: &Ask) {
+        if self.role_chunk {
+            for choice in 0..ask.choices as usize {
+                let (first, opens, closes, last) = (true, true, false, false);
+                let piece = Piece { choice, part: Part::Content, text: "", made: 0, first, opens, closes, last };
+                self.events.choice(to, ask, &piece, (",\"delta\":{\"role\":\"assistant\",\"content\":\"", "\"}"));
+            }
+        }
+    }
+
+    fn text(&mut self, to: &mut Vec<u8>, ask: &Ask, piece: &Piece<'_>) {
+        let lead = match (piece.part, piece.first && !self.role_chunk) {
+            (Part::Content, false) => ",\"delta\":{\"content\":\"",
+            (Part::Content, true) => ",\"delta\":{\"role\":\"assistant\",\"content\":\"",
+            (Part::Reasoning, false) => ",\"delta\":{\"reasoning_content\":\"",
+            (Part::Reasoning, true) => ",\"delta\":{\"role\":\"assistant\",\"reasoning_content\":\"",
+        };
+        self.events.choice(to, ask, piece, (lead, "\"}"));
+    }
+
+    fn finish(&mut self, to: &mut Vec<u8>, ask: &Ask, _times: Times) {
+        self.events.finish(to, ask);
+    }
+
+    fn fail(&mut self, to: &mut Vec<u8>, _ask: &Ask) {
+        self.events.fail(to);
+    }
+
+    fn whole(&self, ask: &Ask, said: &[Said], _times: Times) -> String {
+        let thoughts = |said: &Said| match ask.reasoning {
+            0 => String::new(),
+            _ => format!(",\"reasoning_content\":\"{}\"", said.thoughts),
+        };
+        let message =
+            |said: &Said| format!("\"message\":{{\"role\":\"assistant\",\"content\":\"{}\"{}}}", said.text, thoughts(said));
+        whole("chat.completion", ask, &self.id, said.iter().map(message))
+    }
+
+    fn broken(&self, _ask: &Ask) -> String {
+        error(&Refusal::broken())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Completions;
+
+impl Protocol for Completions {
+    fn paths(&self) -> &'static [&'static str] {
+        &["/v1/completions"]
+    }
+
+    fn id(&self, number: u64) -> String {
+        format!("cmpl-sim-{number}")
+    }
+
+    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+        let options = Options::read(call.body)?;
+        let ask = Ask { reasoning: 0, ..ask(call, completion_prompt(call)?, options)? };
+        let events = Events::new("text_completion", &ask, call.id, options);
+        Ok((ask, Box::new(CompletionAnswer { id: call.id.to_owned(), events })))
+    }
+
+    fn error(&self, refusal: &Refusal, _id: Option<&str>) -> String {
+        error(refusal)
+    }
+}
+
+/// One text, as it is or in a list, or one list of token ids, as it is or in a list.
+fn completion_prompt(call: &Call<'_>) -> Result<Prompt, Refusal> {
+    let mut prompt = call.prompt();
+    let read = match call.body.need("prompt")? {
+        Value::Array(one) => match one.as_slice() {
+            [text @ Value::String(_)] => prompt.content(text),
+            [Value::Array(ids)] => prompt.ids(ids),
+            ids => prompt.ids(ids),
+        },
+        text @ Value::String(_) => prompt.content(text),
+        _ => None,
+    };
+    read.map(|()| prompt).ok_or_else(|| call.body.wrong("prompt", "must be one text, or one list of token ids"))
+}
+
+#[derive(Debug)]
+struct CompletionAnswer {
+    id: String,
+    events: Events,
+}
+
+impl Reply for CompletionAnswer {
+    fn text(&mut self, to: &mut Vec<u8>, ask: &Ask, piece: &Piece<'_>) {
+        self.events.choice(to, ask, piece, (",\"text\":\"", "\""));
+    }
+
+    fn finish(&mut self, to: &mut Vec<u8>, ask: &Ask, _times: Times) {
+        self.events.finish(to, ask);
+    }
+
+    fn fail(&mut self, to: &mut Vec<u8>, _ask: &Ask) {
+        self.events.fail(to);
+    }
+
+    fn whole(&self, ask: &Ask, said: &[Said], _times: Times) -> String {
+        whole("text_completion", ask, &self.id, said.iter().map(|said| format!("\"text\":\"{}\"", said.text)))
+    }
+
+    fn broken(&self, _ask: &Ask) -> String {
+        error(&Refusal::broken())
+    }
 }

@@ -1,8 +1,7 @@
 //! Rerank as vLLM serves it: scores from 0 to 1, drawn on the seed. All pairs of query and document are one prefill.
 
 use super::{Protocol, Reply, Said, Times, openai};
-use crate::ask::{Ask, Call};
-use crate::fields::Refusal;
+use crate::ask::{Ask, Call, Refusal};
 use crate::prompt::Prompt;
 use llmscen_core::seed::Seed;
 use serde_json::{Value, json};

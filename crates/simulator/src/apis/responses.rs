@@ -1,9 +1,8 @@
 //! OpenAI responses: one item of reasoning where there is any, and one message, each with its own events.
 
 use super::{CREATED, Part, Piece, Protocol, Reply, Said, Times, openai};
-use crate::ask::{Ask, Call, Finish};
-use crate::fields::Refusal;
-use crate::frame::chunk;
+use crate::ask::{Ask, Call, Finish, Refusal};
+use crate::http::chunk;
 use crate::prompt::Prompt;
 use serde_json::Value;
 use std::fmt::Write;
@@ -224,4 +223,110 @@ fn usage(ask: &Ask) -> String {
         ask.reasoning,
         input.saturating_add(output)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::client::{Client, simulator};
+    use llmscen_core::simulator::Faults;
+    use serde_json::{Value, json};
+
+    const PATH: &str = "/v1/responses";
+
+    fn response(status: &str, limit: Value, output: Value, usage: Value) -> Value {
+        let details = if status == "incomplete" { json!({ "reason": "max_output_tokens" }) } else { Value::Null };
+        json!({
+            "id": "resp-sim-0", "object": "response", "created_at": 1_700_000_000, "status": status, "error": null,
+            "incomplete_details": details, "max_output_tokens": limit, "model": "m", "output": output, "usage": usage,
+        })
+    }
+
+    fn message(status: &str, content: Value) -> Value {
+        json!({ "id": "msg-sim-0", "type": "message", "status": status, "role": "assistant", "content": content })
+    }
+
+    fn output_text(text: &str) -> Value {
+        json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+    }
+
+    fn usage(output: u64, reasoning: u64) -> Value {
+        json!({
+            "input_tokens": 3, "input_tokens_details": { "cached_tokens": 0 }, "output_tokens": output,
+            "output_tokens_details": { "reasoning_tokens": reasoning }, "total_tokens": 3 + output,
+        })
+    }
+
+    #[test]
+    fn a_stream_is_these_events() {
+        let server = simulator(Faults::default());
+        let answer = Client::of(&server).post(PATH, r#"{"model":"m","input":"123456789","stream":true,"max_output_tokens":2}"#);
+        assert!(answer.head.contains("content-type: text/event-stream; charset=utf-8\r\n"), "{}", answer.head);
+        assert!(answer.head.contains("x-request-id: resp-sim-0\r\n"));
+        let begun = response("in_progress", json!(2), json!([]), Value::Null);
+        let item = message("incomplete", json!([output_text(" is by")]));
+        let place = |kind: &str, fields: Value| {
+            let mut event = json!({ "type": kind, "item_id": "msg-sim-0", "output_index": 0, "content_index": 0 });
+            event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            event
+        };
+        let mut expected = vec![
+            json!({ "type": "response.created", "response": begun }),
+            json!({ "type": "response.in_progress", "response": begun }),
+            json!({ "type": "response.output_item.added", "output_index": 0, "item": message("in_progress", json!([])) }),
+            place("response.content_part.added", json!({ "part": output_text("") })),
+            place("response.output_text.delta", json!({ "delta": " is", "logprobs": [] })),
+            place("response.output_text.delta", json!({ "delta": " by", "logprobs": [] })),
+            place("response.output_text.done", json!({ "text": " is by", "logprobs": [] })),
+            place("response.content_part.done", json!({ "part": output_text(" is by") })),
+            json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
+            json!({ "type": "response.incomplete", "response": response("incomplete", json!(2), json!([item]), usage(2, 0)) }),
+        ];
+        for (number, event) in expected.iter_mut().enumerate() {
+            event["sequence_number"] = number.into();
+        }
+        assert_eq!(answer.events(), expected);
+        let types: Vec<&str> = expected.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        assert_eq!(answer.names(), types);
+    }
+
+    #[test]
+    fn reasoning_is_an_item_of_its_own_and_without_a_limit_all_is_complete() {
+        let faults = Faults { reasoning_tokens: 2, tokens_per_chunk: 62, ..Faults::default() };
+        let server = simulator(faults);
+        let mut client = Client::of(&server);
+        let events = client.post(PATH, r#"{"model":"m","input":"123456789","stream":true}"#).events();
+        let types: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        let items = ["reasoning_text", "output_text"].map(|kind| {
+            let text = [format!("response.{kind}.delta"), format!("response.{kind}.done")];
+            let [delta, done] = text;
+            let around = ["response.output_item.added", "response.content_part.added"].map(str::to_owned);
+            let behind = ["response.content_part.done", "response.output_item.done"].map(str::to_owned);
+            [around.to_vec(), vec![delta, done], behind.to_vec()].concat()
+        });
+        let ends =
+            [vec!["response.created".into(), "response.in_progress".into()], items.concat(), vec!["response.completed".into()]];
+        assert_eq!(types, ends.concat());
+        let last = &events.last().unwrap()["response"];
+        let [thoughts, said] = [&last["output"][0], &last["output"][1]];
+        assert_eq!(
+            (&thoughts["id"], &thoughts["status"], &said["status"]),
+            (&json!("rs-sim-0"), &json!("completed"), &json!("completed"))
+        );
+        assert_eq!(thoughts["content"], json!([{ "type": "reasoning_text", "text": " is by" }]));
+        assert_eq!(said["content"][0]["text"].as_str().unwrap().split(' ').count(), 63);
+        assert_eq!((&events[5]["item_id"], &events[8]["output_index"]), (&json!("rs-sim-0"), &json!(1)));
+        assert_eq!((&last["status"], &last["usage"]), (&json!("completed"), &usage(64, 2)));
+    }
+
+    #[test]
+    fn a_whole_answer_holds_what_the_stream_ends_with() {
+        let server = simulator(Faults::default());
+        let whole = Client::of(&server).post(PATH, r#"{"model":"m","input":"123456789","max_output_tokens":2}"#);
+        let item = message("incomplete", json!([output_text(" is by")]));
+        assert_eq!(whole.json(), response("incomplete", json!(2), json!([item]), usage(2, 0)));
+        let server = simulator(Faults { reasoning_tokens: 9, no_usage: true, ..Faults::default() });
+        let whole = Client::of(&server).post(PATH, r#"{"model":"m","input":"1","max_output_tokens":2}"#).json();
+        assert_eq!((whole["output"].as_array().unwrap().len(), &whole["usage"]), (1, &Value::Null));
+        assert_eq!((&whole["output"][0]["type"], &whole["output"][0]["status"]), (&json!("reasoning"), &json!("incomplete")));
+    }
 }

@@ -1,8 +1,7 @@
 //! What each protocol reads out of a request, and what it refuses.
 
 use super::*;
-use crate::ask::Finish;
-use crate::fields::Fields;
+use crate::ask::{Fields, Finish};
 use crate::http::Request;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::{Faults, Simulator};
