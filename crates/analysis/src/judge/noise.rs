@@ -2,7 +2,7 @@
 
 use llmscen_core::baseline::{Baseline, Figure};
 use llmscen_core::metric::Metric;
-use llmscen_core::noise::{Noise, USUAL};
+use llmscen_core::baseline::{Noise, USUAL};
 use llmscen_core::stats::comparison::{Group, detectable, detectable_by_one};
 
 /// One-sided confidence of the test, which is two-sided at 5 %.

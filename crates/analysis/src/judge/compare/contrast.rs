@@ -2,7 +2,7 @@
 
 use crate::judge::compare::side::Side;
 use llmscen_core::compare::{Contrast, Finding, Measure, Reading, Span};
-use llmscen_core::effect_size::Effect;
+use llmscen_core::compare::Effect;
 use llmscen_core::stats::comparison::{cliffs_delta, cohens_h};
 use llmscen_core::stats::share;
 use llmscen_core::stats::interval::{self, Interval, Scale};

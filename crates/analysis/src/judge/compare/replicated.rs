@@ -3,7 +3,7 @@
 use crate::judge::compare::contrast::blank;
 use crate::judge::compare::side::Side;
 use llmscen_core::compare::{Contrast, Measure, Reading, Span};
-use llmscen_core::effect_size::Effect;
+use llmscen_core::compare::Effect;
 use llmscen_core::stats::comparison::{cliffs_delta, cohens_h};
 use llmscen_core::stats::quantile::sort;
 use llmscen_core::stats::comparison::{Group, difference};
