@@ -15,7 +15,6 @@ mod line_by_line;
 mod message;
 mod messages;
 mod model_hub;
-mod permute;
 mod prefix;
 mod prompt;
 mod random;

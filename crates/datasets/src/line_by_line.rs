@@ -25,7 +25,7 @@ fn parse(line: &str) -> Result<Prompt, String> {
     }
     match serde_json::from_str(json) {
         Ok(Value::Array(list)) => messages(list),
-        Ok(Value::Object(body)) => Ok(whole(body)),
+        Ok(Value::Object(body)) => Ok(body_prompt(body)),
         // A sentence may begin with a bracket; what begins like JSON was meant to be JSON.
         Err(error) if meant_as_json(json) => Err(reason(&error)),
         _ => Ok(plain()),
@@ -45,7 +45,7 @@ fn messages(list: Vec<Value>) -> Result<Prompt, String> {
     Ok(Prompt { text: last_user(&list), messages: Some(list), ..Prompt::default() })
 }
 
-fn whole(body: Map<String, Value>) -> Prompt {
+fn body_prompt(body: Map<String, Value>) -> Prompt {
     let text = match (body.get("messages"), body.get("prompt")) {
         (Some(Value::Array(list)), _) => last_user(list),
         (_, Some(Value::String(text))) => text.clone(),

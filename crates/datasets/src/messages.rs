@@ -1,7 +1,7 @@
 //! `messages`: lists of OpenAI messages.
 
 use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
-use super::turns::{Said, split, whole};
+use super::turns::{Message, as_one_turn, split};
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub fn prompts(row: Row<'_>, list: &[Value], parser: &RowParser) -> Result<Vec<P
     let system = row.text_if(&["system"])?;
     let beside = BESIDE.iter().filter_map(|key| Some(((*key).to_owned(), row.get(&[key])?.1.clone())));
     let sampling: Map<String, Value> = beside.collect();
-    let said = list.iter().map(Said::new).collect::<Result<Vec<_>, _>>()?;
-    let turns = if parser.spec.turns.is_some() { split(said) } else { whole(said).into_iter().collect() };
+    let messages = list.iter().map(Message::new).collect::<Result<Vec<_>, _>>()?;
+    let turns = if parser.spec.turns.is_some() { split(messages) } else { as_one_turn(messages).into_iter().collect() };
     if turns.is_empty() {
         return Err("the messages hold none of the user".into());
     }

@@ -1,7 +1,7 @@
 //! `sharegpt`: conversations between people and assistants, in both common shapes.
 
 use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
-use super::turns::{Said, Turn, split};
+use super::turns::{Message, Turn, split};
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let names = ["conversations", "items", "messages"];
     let (_, list) = row.list_if(&names)?.ok_or_else(|| row.lacks(&names))?;
     let (max_tokens, system) = (row.count_if(&["output_tokens", "max_tokens"])?, row.text_if(&["system"])?);
-    let said = list.iter().map(|entry| Said::new(&message(entry)?)).collect::<Result<Vec<_>, _>>()?;
-    let mut turns = split(said);
+    let messages = list.iter().map(|entry| Message::new(&message(entry)?)).collect::<Result<Vec<_>, _>>()?;
+    let mut turns = split(messages);
     let Some(first) = turns.first() else { return Err("the conversation holds no message of a human".into()) };
     let alone = parser.spec.turns.is_none();
     let fields = Arc::new(row.into_fields());
@@ -71,11 +71,11 @@ fn message(entry: &Value) -> Result<Value, String> {
     let mut own = entry.as_object().cloned().ok_or("an entry of the conversation is not a JSON object")?;
     let mut take = |names: [&str; 3]| names.iter().find_map(|name| own.shift_remove(*name));
     let speaker = take(["from", "role", "speaker"]).ok_or("an entry of the conversation has neither `from` nor `role`")?;
-    let said = take(["value", "content", "text"]).ok_or("an entry of the conversation has neither `value` nor `content`")?;
+    let content = take(["value", "content", "text"]).ok_or("an entry of the conversation has neither `value` nor `content`")?;
     let word = speaker.as_str().unwrap_or_default().to_ascii_lowercase();
     let role = SPEAKERS.iter().find(|(_, names)| names.contains(&word.as_str())).map(|(role, _)| *role);
     let role = role.ok_or_else(|| format!("{speaker} is nobody who speaks in a conversation (human, gpt, system, tool)"))?;
-    let mut message = Map::from_iter([("role".to_owned(), role.into()), ("content".to_owned(), said)]);
+    let mut message = Map::from_iter([("role".to_owned(), role.into()), ("content".to_owned(), content)]);
     for key in ["max_tokens", "output_tokens", "wait", "delay", "system", "tool_call_id", "tool_calls", "name"] {
         message.extend(own.shift_remove(key).map(|value| (key.to_owned(), value)));
     }

@@ -236,9 +236,9 @@ fn builtin_tokenizer() -> tokenizers::Tokenizer {
 #[derive(Clone, Debug, Default)]
 pub struct Growing {
     ids: Vec<u32>,
-    /// Where the tokens begin that are decoded again, and where those end whose text is told.
+    /// Where the tokens begin that are decoded again, and where those end whose text was emitted.
     from: usize,
-    told: usize,
+    emitted: usize,
     text: String,
 }
 
@@ -247,11 +247,11 @@ impl Growing {
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> usize {
         self.ids.push(id);
         let decoded = |ids: &[u32]| tokenizer.decode(ids).unwrap_or_default();
-        let before = decoded(self.ids.get(self.from..self.told).unwrap_or_default());
+        let before = decoded(self.ids.get(self.from..self.emitted).unwrap_or_default());
         let after = decoded(self.ids.get(self.from..).unwrap_or_default());
         let Some(new) = after.strip_prefix(&before).filter(|new| !new.is_empty() && !new.ends_with(UNFINISHED)) else { return 0 };
         self.text.push_str(new);
-        (self.from, self.told) = (self.told, self.ids.len());
+        (self.from, self.emitted) = (self.emitted, self.ids.len());
         new.len()
     }
 

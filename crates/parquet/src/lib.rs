@@ -3,15 +3,13 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod decoder;
-mod error;
 mod json;
 #[cfg(test)]
 mod tests;
 #[cfg(any(test, feature = "testing"))]
 pub mod written;
 
-pub use decoder::{DecoderPanic, decode};
-pub use error::ParquetError;
+pub use decoder::{DecoderPanic, ParquetError, decode};
 
 use polars::prelude::PlSmallStr;
 use polars_arrow::array::Array;

@@ -1,8 +1,8 @@
 //! The bytes of one answer, token by token: as a stream of events, or whole at its end.
 
-use crate::apis::{Part, Piece, Reply, Said, Times};
-use crate::ask::Ask;
+use crate::apis::{ChoiceText, Part, Piece, Reply, Times};
 use crate::chaos::Strike;
+use crate::generation::Generation;
 use crate::http;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Faults;
@@ -10,7 +10,7 @@ use llmscen_core::simulator::Faults;
 /// An answer in the making. It knows no clock and no socket: bytes are appended to a buffer that others send.
 #[derive(Debug)]
 pub(super) struct Body {
-    ask: Ask,
+    generation: Generation,
     id: String,
     reply: Box<dyn Reply>,
     /// Tokens in one event, events in one write, and events between comments, 0 for no comments.
@@ -44,10 +44,16 @@ struct Choice {
 
 impl Body {
     /// An empty answer; `seed` is that of its text, and `close` says that the connection ends with it.
-    pub(super) fn new((ask, reply): (Ask, Box<dyn Reply>), id: &str, faults: &Faults, seed: Seed, close: bool) -> Body {
+    pub(super) fn new(
+        (generation, reply): (Generation, Box<dyn Reply>),
+        id: &str,
+        faults: &Faults,
+        seed: Seed,
+        close: bool,
+    ) -> Body {
         Body {
-            choices: (0..ask.choices).map(|_| Choice::default()).collect(),
-            ask,
+            choices: (0..generation.choices).map(|_| Choice::default()).collect(),
+            generation,
             id: id.to_owned(),
             reply,
             per_event: u64::from(faults.tokens_per_chunk),
@@ -65,10 +71,10 @@ impl Body {
 
     /// What a stream sends as soon as the request is accepted; nothing for a whole answer.
     pub(super) fn open(&mut self, to: &mut Vec<u8>) {
-        if self.ask.stream {
+        if self.generation.stream {
             let framing = http::Framing::Chunked;
             http::head(to, 200, self.reply.content_type(), &framing, (Some(&self.id), self.close));
-            self.reply.open(to, &self.ask);
+            self.reply.open(to, &self.generation);
         }
     }
 
@@ -80,9 +86,9 @@ impl Body {
         own.pending += 1;
         self.made += 1;
         self.pending += 1;
-        let turns = own.made == self.ask.reasoning;
-        let due = own.pending >= self.per_event || turns || own.made == self.ask.output;
-        match self.ask.stream {
+        let turns = own.made == self.generation.reasoning;
+        let due = own.pending >= self.per_event || turns || own.made == self.generation.output;
+        match self.generation.stream {
             true if due => self.event(choice, to),
             false if turns => own.thoughts = std::mem::take(&mut own.text),
             _ => {}
@@ -100,10 +106,10 @@ impl Body {
     /// Breaks the answer off before its next token.
     pub(super) fn cut(&mut self, strike: Strike, to: &mut Vec<u8>) {
         let about = (Some(self.id.as_str()), self.close);
-        match (self.ask.stream, strike) {
-            (false, Strike::StreamError) => http::json(to, 200, &self.reply.broken(&self.ask), about),
+        match (self.generation.stream, strike) {
+            (false, Strike::StreamError) => http::json(to, 200, &self.reply.broken(&self.generation), about),
             (false, _) => {
-                let body = self.whole();
+                let body = self.full_answer();
                 http::head(to, 200, http::JSON, &http::Framing::Length(body.len()), about);
                 to.extend_from_slice(&body.as_bytes()[..body.len() / 2]);
             }
@@ -114,7 +120,7 @@ impl Body {
                     }
                 }
                 if strike == Strike::StreamError {
-                    self.reply.fail(to, &self.ask);
+                    self.reply.fail(to, &self.generation);
                 }
                 if matches!(strike, Strike::StreamError | Strike::Truncate) {
                     http::last_chunk(to);
@@ -135,7 +141,7 @@ impl Body {
 
     /// Whether the last token was made.
     pub(super) fn complete(&self) -> bool {
-        self.made == self.ask.total()
+        self.made == self.generation.total()
     }
 
     /// Whether enough events are formed for a write; forgets them if so.
@@ -146,8 +152,8 @@ impl Body {
     }
 
     /// What was asked for.
-    pub(super) fn ask(&self) -> &Ask {
-        &self.ask
+    pub(super) fn generation(&self) -> &Generation {
+        &self.generation
     }
 
     /// Whether the connection ends with the answer.
@@ -162,8 +168,8 @@ impl Body {
             self.reply.comment(to);
         }
         let Some(own) = self.choices.get_mut(choice) else { return };
-        let (before, made, reasoning) = (own.made - own.pending, own.made, self.ask.reasoning);
-        let last = made == self.ask.output;
+        let (before, made, reasoning) = (own.made - own.pending, own.made, self.generation.reasoning);
+        let last = made == self.generation.output;
         let piece = Piece {
             choice,
             part: if made <= reasoning { Part::Reasoning } else { Part::Content },
@@ -174,7 +180,7 @@ impl Body {
             closes: made == reasoning || last,
             last,
         };
-        self.reply.text(to, &self.ask, &piece);
+        self.reply.text(to, &self.generation, &piece);
         self.pending -= own.pending;
         own.pending = 0;
         own.text.clear();
@@ -182,19 +188,19 @@ impl Body {
     }
 
     fn finish(&mut self, to: &mut Vec<u8>) {
-        if self.ask.stream {
-            self.reply.finish(to, &self.ask, self.times);
+        if self.generation.stream {
+            self.reply.finish(to, &self.generation, self.times);
             http::last_chunk(to);
             return;
         }
         self.pending = 0;
-        http::json(to, 200, &self.whole(), (Some(&self.id), self.close));
+        http::json(to, 200, &self.full_answer(), (Some(&self.id), self.close));
     }
 
-    fn whole(&self) -> String {
-        let said = |choice: &Choice| Said { thoughts: choice.thoughts.clone(), text: choice.text.clone() };
-        let said: Vec<Said> = self.choices.iter().map(said).collect();
-        self.reply.whole(&self.ask, &said, self.times)
+    fn full_answer(&self) -> String {
+        let text = |choice: &Choice| ChoiceText { thoughts: choice.thoughts.clone(), text: choice.text.clone() };
+        let choices: Vec<ChoiceText> = self.choices.iter().map(text).collect();
+        self.reply.full_answer(&self.generation, &choices, self.times)
     }
 }
 

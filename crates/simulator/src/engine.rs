@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 /// A request that could never run, even alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the request needs {needs} KV blocks of {block_tokens} tokens and there are {has}: ask for fewer tokens or raise `kv_blocks`"
+    "the request needs {needs} KV blocks of {block_tokens} tokens and there are {has}: generation for fewer tokens or raise `kv_blocks`"
 )]
 pub struct TooLong {
     /// Blocks that prompt and output need together.

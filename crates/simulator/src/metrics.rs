@@ -1,7 +1,7 @@
 //! The `/metrics` page: Prometheus text under the names that vLLM uses.
 
-use crate::ask::Finish;
 use crate::engine::Occupancy;
+use crate::generation::Finish;
 use llmscen_core::units::Nanos;
 use std::fmt::Write;
 

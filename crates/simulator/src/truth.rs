@@ -80,7 +80,7 @@ impl Entry {
     }
 
     /// A copy, where it is the record of that number.
-    fn of(&self, number: u64) -> Option<Record> {
+    fn record(&self, number: u64) -> Option<Record> {
         let record = self.lock();
         (record.number == number).then(|| record.clone())
     }
@@ -122,7 +122,7 @@ impl Truth {
 
     /// The record of a request, as it stands.
     pub fn get(&self, number: u64) -> Option<Record> {
-        let found = self.entries(|log| log.iter().find_map(|entry| entry.of(number)).into_iter().collect());
+        let found = self.entries(|log| log.iter().find_map(|entry| entry.record(number)).into_iter().collect());
         found.into_iter().next()
     }
 

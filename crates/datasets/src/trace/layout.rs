@@ -72,7 +72,7 @@ impl Form {
     ///
     /// # Errors
     /// Columns that are not those of the layout, or of any.
-    pub fn of(layout: Layout, first: &str) -> Result<Form, String> {
+    pub fn new(layout: Layout, first: &str) -> Result<Form, String> {
         let json = first.starts_with('{');
         match layout {
             Layout::Mooncake => Ok(Form::Mooncake),

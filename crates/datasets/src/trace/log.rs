@@ -52,7 +52,7 @@ impl Rows {
         let mut lines = text.lines().zip(1..).map(|(line, number)| (line.trim(), number)).filter(|(line, _)| !line.is_empty());
         let mut ahead = lines.clone();
         let (first, number) = ahead.next().ok_or_else(|| PromptError::Empty { path: path.to_owned() })?;
-        let form = Form::of(spec.layout, first).map_err(|problem| wrong(number, problem))?;
+        let form = Form::new(spec.layout, first).map_err(|problem| wrong(number, problem))?;
         if form.headed() {
             lines = ahead;
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 #[test]
 fn a_chat_stream_is_these_frames() {
     let server = simulator(Faults::default());
-    let answer = Client::of(&server).chat(r#","stream":true,"max_tokens":2,"stream_options":{"include_usage":true}"#);
+    let answer = Client::connect(&server).chat(r#","stream":true,"max_tokens":2,"stream_options":{"include_usage":true}"#);
     assert_eq!(
         answer.head,
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\nx-request-id: \
@@ -31,7 +31,7 @@ fn a_chat_stream_is_these_frames() {
 #[test]
 fn a_completion_stream_is_these_frames() {
     let server = simulator(Faults::default());
-    let answer = Client::of(&server).post("/v1/completions?x=1", r#"{"prompt":[1,2],"stream":true,"max_tokens":2}"#);
+    let answer = Client::connect(&server).post("/v1/completions?x=1", r#"{"prompt":[1,2],"stream":true,"max_tokens":2}"#);
     let open = r#"data: {"id":"cmpl-sim-0","object":"text_completion","created":1700000000,"model":"sim","choices":[{"index":0,"#;
     let frames = [
         format!(r#"{open}"text":" is","logprobs":null,"finish_reason":null}}]}}"#),
@@ -44,8 +44,8 @@ fn a_completion_stream_is_these_frames() {
 #[test]
 fn whole_answers_hold_the_text_that_the_stream_has() {
     let (server, other) = (simulator(Faults::default()), simulator(Faults::default()));
-    let whole = Client::of(&server).chat(r#","max_tokens":20"#);
-    let streamed = Client::of(&other).chat(r#","max_tokens":20,"stream":true"#);
+    let whole = Client::connect(&server).chat(r#","max_tokens":20"#);
+    let streamed = Client::connect(&other).chat(r#","max_tokens":20,"stream":true"#);
     let text: String = streamed.events().iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
     assert_eq!(text.split(' ').count(), 21);
     assert!(whole.head.contains("x-request-id: chatcmpl-sim-0\r\n"));
@@ -55,7 +55,7 @@ fn whole_answers_hold_the_text_that_the_stream_has() {
         "usage": { "prompt_tokens": 3, "total_tokens": 23, "completion_tokens": 20 },
     });
     assert_eq!(whole.json(), expected);
-    let completion = Client::of(&server).post("/v1/completions", r#"{"prompt":"1234","max_tokens":3}"#).json();
+    let completion = Client::connect(&server).post("/v1/completions", r#"{"prompt":"1234","max_tokens":3}"#).json();
     assert_eq!((&completion["id"], &completion["object"]), (&json!("cmpl-sim-1"), &json!("text_completion")));
     assert_eq!(completion["choices"][0]["text"].as_str().unwrap().split(' ').count(), 4);
 }
@@ -63,14 +63,14 @@ fn whole_answers_hold_the_text_that_the_stream_has() {
 #[test]
 fn without_a_limit_the_default_length_ends_with_stop() {
     let server = simulator(Faults::default());
-    let whole = Client::of(&server).chat("").json();
+    let whole = Client::connect(&server).chat("").json();
     assert_eq!((&whole["usage"]["completion_tokens"], &whole["choices"][0]["finish_reason"]), (&json!(64), &json!("stop")));
 }
 
 #[test]
 fn models_health_and_metrics_answer() {
     let server = simulator(Faults::default());
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     let health = client.get("/health");
     assert_eq!((health.status, health.body()), (200, String::new()));
     assert_eq!(client.get("/v1/models").json()["data"][0]["id"], "sim");
@@ -115,21 +115,21 @@ fn texts(answer: &Answer) -> Vec<(u64, String)> {
 #[test]
 fn choices_take_turns_and_each_has_its_own_text_and_end() {
     let server = simulator(Faults::default());
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     let answer = client.chat(TWO);
-    let (order, said): (Vec<u64>, Vec<String>) = texts(&answer).into_iter().unzip();
+    let (order, choices): (Vec<u64>, Vec<String>) = texts(&answer).into_iter().unzip();
     assert_eq!(order, [0, 1, 0, 1, 0, 1, 0, 1]);
-    assert_eq!(said[..2], ["", ""]);
+    assert_eq!(choices[..2], ["", ""]);
     let events = answer.events();
     let ends: Vec<&Value> = events.iter().map(|event| &event["choices"][0]["finish_reason"]).collect();
     let none = &Value::Null;
     assert_eq!(ends, [none, none, none, none, none, none, &json!("length"), &json!("length"), none]);
     assert_eq!(events[8]["usage"], json!({ "prompt_tokens": 3, "total_tokens": 9, "completion_tokens": 6 }));
     assert_eq!(answer.chunks.last().unwrap(), "data: [DONE]\n\n");
-    let text = |index: usize| said.iter().skip(2 + index).step_by(2).map(String::as_str).collect::<String>();
+    let text = |index: usize| choices.iter().skip(2 + index).step_by(2).map(String::as_str).collect::<String>();
     assert_ne!(text(0), text(1));
     let other = simulator(Faults::default());
-    let whole = Client::of(&other).chat(r#","max_tokens":3,"n":2"#).json();
+    let whole = Client::connect(&other).chat(r#","max_tokens":3,"n":2"#).json();
     for index in [0, 1] {
         assert_eq!(whole["choices"][index]["index"], index);
         assert_eq!(whole["choices"][index]["message"]["content"], text(index));
@@ -145,7 +145,7 @@ fn each_choice_is_a_sequence_of_its_own_in_the_engine() {
     // One runs at a time, so the second choice begins when the first has ended.
     let step = Nanos::from_millis(4);
     let server = serving(&Simulator { alpha: step, max_num_seqs: 1, ..fast() });
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     client.chat(TWO);
     let record = server.truth().get(0).unwrap();
     let writes: Vec<(u32, u64)> = record.writes.iter().map(|write| (write.choice, write.tokens)).collect();
@@ -156,7 +156,7 @@ fn each_choice_is_a_sequence_of_its_own_in_the_engine() {
     assert_eq!(record.end, Some(End::Done));
     // Side by side both come with the same step.
     let server = serving(&Simulator { alpha: step, ..fast() });
-    Client::of(&server).chat(TWO);
+    Client::connect(&server).chat(TWO);
     let record = server.truth().get(0).unwrap();
     let writes: Vec<(u32, u64)> = record.writes.iter().map(|write| (write.choice, write.tokens)).collect();
     assert_eq!(writes, [(0, 1), (1, 2), (0, 3), (1, 4), (0, 5), (1, 6)]);
@@ -176,8 +176,8 @@ fn each_choice_is_a_sequence_of_its_own_in_the_engine() {
 fn faults_strike_the_answer_as_one() {
     let under = |faults: Faults| {
         let server = simulator(faults);
-        let answer = Client::of(&server).chat(TWO);
-        let page = Client::of(&server).get("/metrics").body();
+        let answer = Client::connect(&server).chat(TWO);
+        let page = Client::connect(&server).get("/metrics").body();
         assert!(page.contains("num_requests_running{model_name=\"sim\"} 0\n"), "no choice is left behind: {page}");
         (answer, server.truth().get(0).unwrap())
     };
@@ -204,15 +204,16 @@ fn faults_strike_the_answer_as_one() {
 fn continuous_usage_counts_the_choice_of_each_event() {
     let server = simulator(Faults::default());
     let options = r#","stream_options":{"include_usage":true,"continuous_usage_stats":true}"#;
-    let answer = Client::of(&server).chat(&format!(r#","stream":true,"max_tokens":2,"n":2{options}"#));
+    let answer = Client::connect(&server).chat(&format!(r#","stream":true,"max_tokens":2,"n":2{options}"#));
     let counts: Vec<[u64; 3]> = answer
         .events()
         .iter()
         .map(|event| ["prompt_tokens", "total_tokens", "completion_tokens"].map(|key| event["usage"][key].as_u64().unwrap()))
         .collect();
     assert_eq!(counts, [[3, 3, 0], [3, 3, 0], [3, 4, 1], [3, 4, 1], [3, 5, 2], [3, 5, 2], [3, 7, 4]]);
-    let plain = Client::of(&server).chat(r#","stream":true,"max_tokens":2,"stream_options":{"continuous_usage_stats":true}"#);
+    let plain =
+        Client::connect(&server).chat(r#","stream":true,"max_tokens":2,"stream_options":{"continuous_usage_stats":true}"#);
     assert!(!plain.body().contains("usage"), "it needs include_usage beside it");
     let silent = simulator(Faults { no_usage: true, ..Faults::default() });
-    assert!(!Client::of(&silent).chat(&format!(r#","stream":true,"max_tokens":2{options}"#)).body().contains("usage"));
+    assert!(!Client::connect(&silent).chat(&format!(r#","stream":true,"max_tokens":2{options}"#)).body().contains("usage"));
 }

@@ -48,7 +48,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of(server: &Running) -> Client {
+    pub(crate) fn connect(server: &Running) -> Client {
         let stream = TcpStream::connect(server.addr()).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -12,7 +12,7 @@ const STREAM: &str = r#","stream":true,"max_tokens":10,"stream_options":{"includ
 /// One request under a fault: what came, and what the server says of it.
 fn under(faults: Faults, fields: &str) -> (Answer, Record) {
     let server = simulator(faults);
-    let answer = Client::of(&server).chat(fields);
+    let answer = Client::connect(&server).chat(fields);
     (answer, server.truth().get(0).unwrap())
 }
 
@@ -29,7 +29,7 @@ fn sent(record: &Record) -> u64 {
 #[test]
 fn an_error_status_comes_with_an_error_body_and_the_connection_lives_on() {
     let server = simulator(Faults { error: 1.0, error_status: 429, ..Faults::default() });
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     for number in 0..2 {
         let answer = client.chat(STREAM);
         assert_eq!((answer.status, &answer.json()["error"]["type"]), (429, &"rate_limit_error".into()));
@@ -51,7 +51,7 @@ fn a_reset_breaks_the_connection_in_mid_stream() {
 #[test]
 fn a_truncated_stream_is_proper_http_and_lacks_what_the_protocol_demands() {
     let server = simulator(Faults { truncate: 1.0, ..Faults::default() });
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     let answer = client.chat(STREAM);
     assert_eq!((answer.broken, server.truth().get(0).unwrap().end), (None, Some(End::Truncated)));
     assert!((1..10).contains(&texts(&answer).len()));
@@ -146,7 +146,7 @@ fn the_seed_decides_whom_a_fault_strikes() {
     let faults = Faults { error: 0.3, stream_error: 0.3, ..Faults::default() };
     let run = || {
         let server = simulator(faults.clone());
-        let mut client = Client::of(&server);
+        let mut client = Client::connect(&server);
         (0..30).for_each(|_| drop(client.chat(r#","max_tokens":2,"stream":true"#)));
         server.truth().all().iter().map(|record| (record.end, sent(record))).collect::<Vec<_>>()
     };
@@ -201,7 +201,7 @@ const CASES: [Case; 6] = [
 
 fn protocol_under(case: &Case, faults: &Faults) -> (Answer, Record) {
     let server = simulator(faults.clone());
-    let answer = Client::of(&server).post_with(case.path, case.headers, case.body);
+    let answer = Client::connect(&server).post_with(case.path, case.headers, case.body);
     (answer, server.truth().get(0).unwrap())
 }
 
@@ -280,10 +280,10 @@ fn whole_answers_break_in_the_same_words() {
     ];
     for (path, body, place) in cases {
         let server = simulator(Faults { stream_error: 1.0, ..Faults::default() });
-        let answer = Client::of(&server).post(path, body);
+        let answer = Client::connect(&server).post(path, body);
         assert_eq!((answer.status, answer.json().pointer(place)), (200, Some(&json!(MESSAGE))), "{path}");
         let server = simulator(Faults { truncate: 1.0, ..Faults::default() });
-        assert_eq!(Client::of(&server).post(path, body).broken, Some(ErrorKind::UnexpectedEof), "{path}");
+        assert_eq!(Client::connect(&server).post(path, body).broken, Some(ErrorKind::UnexpectedEof), "{path}");
     }
 }
 

@@ -33,7 +33,7 @@ impl Finish {
 
 /// A request that can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct Generation {
     /// The model it names, as a JSON string with its quotes; `"sim"` where it names none.
     pub(super) model: String,
     pub(super) stream: bool,
@@ -53,7 +53,7 @@ pub(super) struct Ask {
     pub(super) pooled: bool,
 }
 
-impl Ask {
+impl Generation {
     /// Tokens that the engine gives for it, over all choices.
     pub(super) fn total(&self) -> u64 {
         self.output.saturating_mul(self.choices)
@@ -93,12 +93,12 @@ impl<'c> Call<'c> {
 
     /// What is asked for, by the fields that most protocols share: `model`, `stream`. Usage is reported unless a fault
     /// forbids it. `limit` is the limit of output tokens.
-    pub(super) fn ask(&self, prompt: Prompt, limit: Option<u64>) -> Result<Ask, Refusal> {
+    pub(super) fn generation(&self, prompt: Prompt, limit: Option<u64>) -> Result<Generation, Refusal> {
         let (output, finish) = match limit {
             Some(limit) => (limit, Finish::Length),
             None => (u64::from(self.config.default_output_tokens).max(1), Finish::Stop),
         };
-        Ok(Ask {
+        Ok(Generation {
             model: serde_json::Value::from(self.body.text("model")?.unwrap_or("sim")).to_string(),
             stream: self.body.flag("stream", false)?,
             usage: !self.config.faults.no_usage,
@@ -113,9 +113,9 @@ impl<'c> Call<'c> {
     }
 
     /// What is asked for where the answer is numbers.
-    pub(super) fn pooled(&self, prompt: Prompt) -> Result<Ask, Refusal> {
-        let ask = self.ask(prompt, None)?;
-        Ok(Ask { stream: false, output: 1, reasoning: 0, pooled: true, ..ask })
+    pub(super) fn pooled(&self, prompt: Prompt) -> Result<Generation, Refusal> {
+        let generation = self.generation(prompt, None)?;
+        Ok(Generation { stream: false, output: 1, reasoning: 0, pooled: true, ..generation })
     }
 }
 
@@ -150,7 +150,7 @@ pub(super) struct Fields<'b> {
 
 impl<'b> Fields<'b> {
     /// The fields of the body.
-    pub(super) fn of(body: &'b Map<String, Value>) -> Fields<'b> {
+    pub(super) fn new(body: &'b Map<String, Value>) -> Fields<'b> {
         Fields { map: Some(body), name: "" }
     }
 
@@ -180,7 +180,7 @@ impl<'b> Fields<'b> {
     }
 
     /// A whole number, not negative.
-    pub(super) fn whole(self, name: &str) -> Result<Option<u64>, Refusal> {
+    pub(super) fn count(self, name: &str) -> Result<Option<u64>, Refusal> {
         self.typed(name, Value::as_u64, "a whole number")
     }
 
@@ -204,7 +204,7 @@ impl<'b> Fields<'b> {
 
     /// A limit of output tokens, at least 1.
     pub(super) fn limit(self, name: &str) -> Result<Option<u64>, Refusal> {
-        match self.whole(name)? {
+        match self.count(name)? {
             Some(0) => Err(self.wrong(name, "must be at least 1")),
             limit => Ok(limit),
         }
@@ -224,15 +224,15 @@ mod tests {
     #[test]
     fn wrong_fields_are_named_by_their_path() {
         let body = json!({ "a": { "n": -1, "s": "x", "none": null }, "l": [], "f": 1 });
-        let body = Fields::of(body.as_object().unwrap());
+        let body = Fields::new(body.as_object().unwrap());
         let inner = body.object("a").unwrap();
         let refused = |refusal: Refusal| (refusal.message, refusal.param.unwrap());
-        assert_eq!(refused(inner.whole("n").unwrap_err()), ("`a.n` must be a whole number, not -1".into(), "a.n".into()));
+        assert_eq!(refused(inner.count("n").unwrap_err()), ("`a.n` must be a whole number, not -1".into(), "a.n".into()));
         assert_eq!(refused(body.flag("f", true).unwrap_err()).0, "`f` must be true or false, not 1");
         assert_eq!(refused(body.list("l", "item").unwrap_err()).0, "`l` must be a list of at least one item");
         assert_eq!(refused(body.object("f").unwrap_err()).0, "`f` must be an object");
         assert_eq!(refused(body.need("x").unwrap_err()).0, "`x` is missing");
         assert_eq!((inner.text("s"), inner.text("none"), inner.flag("none", true)), (Ok(Some("x")), Ok(None), Ok(true)));
-        assert_eq!(body.object("absent").unwrap().whole("n"), Ok(None));
+        assert_eq!(body.object("absent").unwrap().count("n"), Ok(None));
     }
 }
