@@ -55,7 +55,7 @@ pub struct Known {
     pub low: Option<f64>,
     /// Its upper bound, likewise.
     pub high: Option<f64>,
-    /// Samples behind it; None where nobody said.
+    /// Samples behind it; None where unknown.
     pub n: Option<u64>,
     /// How it varied from run to run; None where the runs were too few for that.
     #[serde(default)]

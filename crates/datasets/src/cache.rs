@@ -1,6 +1,6 @@
 //! Downloaded files, kept and checked.
 //!
-//! Beside each file lies `<file>.sha256`, in the format of `sha256sum`, written when the file first arrived: checked
+//! Beside each file is `<file>.sha256`, in the format of `sha256sum`, written when the file first arrived: checked
 //! then against the hub's own digest where it sends one, and at every later use. A file that has changed is fetched
 //! again and must be what it was, so that a dataset stays the same for as long as its digest is kept.
 
@@ -35,7 +35,7 @@ pub struct Remote {
 /// A file from the cache.
 #[derive(Debug)]
 pub struct Cached {
-    /// Where it lies.
+    /// Where it is.
     pub path: PathBuf,
     /// What a reader of the report must know.
     pub note: Option<String>,

@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// Width and height at the most, in pixels.
+/// Maximum width and height, in pixels.
 const MOST: u32 = 16_384;
 /// Strength of the grain, of 256 levels: a power of two.
 const GRAIN: u8 = 16;

@@ -1,7 +1,7 @@
 //! Datasets: prompts by index.
 //!
-//! A dataset is opened once per case and then asked for its sessions by number, from any thread: the same seed and
-//! number give the same prompt, whoever asks and in whatever order. A kind is one file and one line in [`open`].
+//! A dataset is opened once per case, and gives its sessions by number, to any thread: the same seed and number give the
+//! same prompt, in whatever order they are requested. A kind is one file and one line in [`open`].
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -49,14 +49,14 @@ use std::time::Duration;
 /// Prompts by index. Equal calls give equal sessions.
 pub trait Prompts: Send + Sync {
     /// The session of request `seq` of the case; waits where the data is still being read. None: the data is exhausted
-    /// (`on_exhausted: stop` or `fail`), or cannot be read on, which [`Prompts::fault`] tells.
+    /// (`on_exhausted: stop` or `fail`), or the rest cannot be read (see [`Prompts::fault`]).
     fn session(&self, seq: u64) -> Option<Session>;
 
     /// Sessions before they repeat; None where there is no end, or as long as it has not been reached. A small file is
     /// known to its end when it is opened, a large one when its last row has been looked at.
     fn len(&self) -> Option<u64>;
 
-    /// Whether [`Prompts::session`] would answer at once; waits for that, for so long at the most.
+    /// Whether [`Prompts::session`] would answer at once; waits for that, at most for `most`.
     fn ready(&self, _seq: u64, _most: Duration) -> bool {
         true
     }
@@ -66,7 +66,7 @@ pub trait Prompts: Send + Sync {
         None
     }
 
-    /// What a reader of the report must know of rows that were left out, as far as sessions have been asked for.
+    /// Notes for the report on rows that were left out, up to the last requested session.
     fn problems(&self) -> Vec<String> {
         Vec::new()
     }
@@ -81,7 +81,7 @@ pub trait Prompts: Send + Sync {
         self.len()
     }
 
-    /// Rows left out before the last session that was asked for: blank, outside `prompt_tokens`, or not what the kind reads.
+    /// Rows left out before the last requested session: blank, outside `prompt_tokens`, or not what the kind reads.
     fn dropped(&self) -> u64;
 
     /// The instants at which the sessions arrive, counted from the first, where the data has them; never decreasing.
@@ -100,7 +100,7 @@ pub enum Progress {
         /// Bytes in all, where the server said so.
         total: Option<u64>,
     },
-    /// Rows being read and, where `prompt_tokens` stands, counted.
+    /// Rows being read and, with `prompt_tokens`, counted.
     Rows {
         /// Rows that were looked at.
         done: u64,
@@ -159,7 +159,7 @@ fn admits(spec: &DatasetSpec, tokens: Option<u64>) -> bool {
 }
 
 /// Opens a dataset. Item `first` comes first, so that the cases of a sweep do not repeat each other's prompts; paths are
-/// taken as they stand, relative ones from the working folder.
+/// taken unchanged, relative ones from the working folder.
 ///
 /// # Errors
 /// A file that is missing, empty, of the wrong format, or not UTF-8 near its beginning; a dataset of which no row is usable;

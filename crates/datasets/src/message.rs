@@ -40,7 +40,7 @@ pub fn assembled(prompt: &Prompt, system: Option<&str>) -> Option<Vec<Value>> {
 }
 
 /// Tokens of a prompt as the model reads it: the chat template applied where the tokenizer has one, the system message
-/// and a body's `tools` included. None where they cannot be told: the template refuses the messages, or there are
+/// and a body's `tools` included. None where they are unknown: the template refuses the messages, or there are
 /// pictures or sounds among them.
 pub fn tokens_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> Option<u64> {
     let Some(messages) = assembled(prompt, system) else {
@@ -77,7 +77,7 @@ pub fn slot_of(prompt: &Prompt, tokenizer: &Tokenizer, system: Option<&str>) -> 
 }
 
 /// The text of a prompt that may be another one: of its last user message where there are messages. None: there is no
-/// such text, or pictures stand in it.
+/// such text, or it contains pictures.
 pub fn shapeable(prompt: &Prompt) -> Option<String> {
     let body = prompt.body.as_ref();
     if let Some(text) = body.and_then(|body| body.get("prompt")).and_then(Value::as_str) {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The file that makes it a tokenizer. It is fetched last: where it lies in the cache, all there is lies beside it.
+/// The file that makes it a tokenizer. It is fetched last: where it is in the cache, all other files are there too.
 const TOKENIZER: &str = "tokenizer.json";
 /// What not every model has.
 const BESIDE: [&str; 2] = ["tokenizer_config.json", "chat_template.jinja"];

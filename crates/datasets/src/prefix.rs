@@ -21,16 +21,16 @@ use rand_chacha::ChaCha8Rng;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// Groups at the most: each keeps its beginning.
+/// Maximum number of groups: each keeps its beginning.
 const MOST: u64 = 1_000_000;
 
 struct Prefix {
-    /// The beginnings, each drawn when its group is first asked for.
+    /// The beginnings, each drawn when its group is first requested.
     prefixes: Box<[OnceLock<Option<SharedPrefix>>]>,
     len: Option<u64>,
     slot: Slot,
     prefix_tokens: u64,
-    /// Of whole prompts, less what stands in each.
+    /// Of whole prompts, less the text in each.
     lengths: Lengths,
     around: u64,
     tokenizer: Arc<Tokenizer>,

@@ -18,7 +18,7 @@ pub const KIND: Kind = Kind {
     remote: None,
 };
 
-/// Who speaks, by the names in use.
+/// Speakers, by the names in use.
 const SPEAKERS: [(&str, &[&str]); 4] = [
     ("user", &["human", "user", "prompter"]),
     ("assistant", &["gpt", "assistant", "chatgpt", "bing", "bard", "model", "function_call"]),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 const QUESTIONS: &str = include_str!("../data/openqa.jsonl");
 const SHORT: [u64; 5] = [96, 2048, 6144, 14336, 30720];
 const LONG: [u64; 2] = [63488, 129_024];
-/// Tokens that are asked for, neither more nor fewer.
+/// Output tokens per request, exactly.
 const OUTPUT: u64 = 2048;
 /// Tokens of the words that differ.
 const HEAD: u64 = 24;

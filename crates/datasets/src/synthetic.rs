@@ -32,7 +32,7 @@ impl Lengths {
     /// Lengths in which `shared` tokens are taken already, and which have `around` tokens around them that `prompt_tokens` bounds too.
     ///
     /// # Errors
-    /// A length that cannot be drawn, lies outside `prompt_tokens`, or leaves no token for the prompt's own text.
+    /// A length that cannot be drawn, is outside `prompt_tokens`, or leaves no token for the prompt's own text.
     pub fn new(
         kind: &'static str,
         tokens: &Quantity,

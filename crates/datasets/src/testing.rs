@@ -44,7 +44,7 @@ pub fn texts(spec: &DatasetSpec) -> Vec<String> {
     all(spec).into_iter().map(|turns| turns[0].text.clone()).collect()
 }
 
-/// A hub that gives each path its answer, and the list of paths that were asked for.
+/// A hub that gives each path its answer, and the list of requested paths.
 pub fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/datasets/", listener.local_addr().unwrap());

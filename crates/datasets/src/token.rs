@@ -49,7 +49,7 @@ const UNFINISHED: char = '\u{fffd}';
 const PROBE: &str = "The quick brown fox. naïve 中文 \u{10400} \u{12000} 🙂";
 
 impl Tokenizer {
-    /// Reads a tokenizer.json, or the folder that holds one, and the chat template that lies beside it:
+    /// Reads a tokenizer.json, or the folder that holds one, and the chat template beside it:
     /// chat_template.jinja, or `chat_template` in tokenizer_config.json (of several named ones, `default`).
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
-    /// A tokenizer.json that lies in memory, with no chat template; `path` is what errors name.
+    /// A tokenizer.json in memory, with no chat template; `path` is what errors name.
     pub(super) fn parsed(path: &Path, bytes: &[u8]) -> Result<Tokenizer, TokenError> {
         let malformed = |reason| TokenError::Malformed { path: path.to_owned(), what: config::TOKENIZER, reason };
         let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| malformed(error.to_string()))?;
@@ -243,7 +243,7 @@ pub struct Growing {
 }
 
 impl Growing {
-    /// Adds a token; says how many bytes of whole letters it brought.
+    /// Adds a token; returns how many bytes of whole letters it added.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> usize {
         self.ids.push(id);
         let decoded = |ids: &[u32]| tokenizer.decode(ids).unwrap_or_default();

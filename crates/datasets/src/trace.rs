@@ -1,7 +1,7 @@
 //! `trace`: requests that were logged elsewhere, at the instants they arrived.
 //!
-//! The text of the log is held once, with an instant and a span per row; a prompt is made when its turn comes. A log of
-//! lengths has no words of its own, so that a second pass over it asks for as much in other words and repeats no prompt.
+//! The text of the log is stored once, with an instant and a span per row; a prompt is made when its turn comes. A log of
+//! lengths has no words of its own, so that a second pass over it has other words of the same lengths and repeats no prompt.
 
 mod layout;
 mod log;

@@ -73,7 +73,7 @@ struct CacheBust {
     seed: Seed,
 }
 
-/// The prompts with words in front of each, where the dataset asks for it.
+/// The prompts with words in front of each, where the dataset has `cache_bust`.
 pub fn cache_busted(inner: Box<dyn Prompts>, setting: &Setting<'_>, notes: &mut Vec<String>) -> Box<dyn Prompts> {
     if !setting.spec.cache_bust {
         return inner;
@@ -162,7 +162,7 @@ impl Shaped {
 impl Edit for Shaped {
     fn edit(&self, session: &mut Session, index: u64) {
         let Some(prompt) = session.turns.first_mut() else { return };
-        // What cannot be brought there keeps its text and says its own length.
+        // A prompt that cannot have the length keeps its text and its own count.
         let _ = self.shape(prompt, index);
         prompt.tokens = tokens_of(prompt, &self.tokenizer, self.system.as_deref());
         prompt.approximate = self.tokenizer.approximate();

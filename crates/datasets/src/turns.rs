@@ -1,7 +1,7 @@
 //! Conversations as turns.
 //!
 //! A turn is what is said between two replies: a message of the user, the results of tools, or several of them. Replies of
-//! the data are left out, because the server's own take their place. Beside a message of the user or a tool may stand
+//! the data are left out, because the server's own take their place. A message of the user or a tool may also have
 //! `max_tokens` (of the reply to it), `wait` or `delay` (think time or tool latency before it: seconds, or `2s`) and
 //! `system` (the system message from there on).
 
@@ -101,7 +101,7 @@ impl Turn {
     }
 }
 
-/// The turns of a conversation. Replies before the first turn are part of it; what nobody is to reply to is left out.
+/// The turns of a conversation. Replies before the first turn are part of it; messages without a reply to come are left out.
 pub fn split(messages: Vec<Message>) -> Vec<Turn> {
     let (mut turns, mut turn, mut asked): (Vec<Turn>, Turn, bool) = (Vec::new(), Turn::default(), false);
     for message in messages {

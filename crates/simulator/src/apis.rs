@@ -1,4 +1,4 @@
-//! The protocols: how each asks, and how it answers. A further one is a file here and its line in [`ALL`].
+//! The protocols: the requests and answers of each. A further one is a file here and its line in [`ALL`].
 
 mod anthropic;
 mod dashscope;
@@ -40,7 +40,7 @@ pub(super) trait Protocol: Debug + Sync {
     /// The id of answer `number`.
     fn id(&self, number: u64) -> String;
 
-    /// Reads a request: what it asks for, and what forms the answer. Fields that the simulator does not know are ignored.
+    /// Reads a request: what it requests, and what forms the answer. Fields that the simulator does not know are ignored.
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal>;
 
     /// The body of an answer with an error status; the id is that of the answer, where there is to be one.
@@ -59,7 +59,7 @@ pub(super) trait Reply: Debug {
     /// What a stream sends as soon as the request is accepted.
     fn open(&mut self, _to: &mut Vec<u8>, _generation: &Generation) {}
 
-    /// An event that carries text, with all that has to stand around it.
+    /// An event that carries text, with all that has to surround it.
     fn text(&mut self, _to: &mut Vec<u8>, _generation: &Generation, _piece: &Piece<'_>) {}
 
     /// A comment, where the protocol knows any.
@@ -73,7 +73,7 @@ pub(super) trait Reply: Debug {
     /// An error in mid-stream and what the protocol sends behind it.
     fn fail(&mut self, _to: &mut Vec<u8>, _generation: &Generation) {}
 
-    /// A whole answer. Unless numbers were asked for there is one [`ChoiceText`] for each choice.
+    /// A whole answer. Unless numbers were requested there is one [`ChoiceText`] for each choice.
     fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], times: Times) -> String;
 
     /// A whole answer that reports an error under a status of success.

@@ -23,7 +23,7 @@ pub(super) struct Body {
     times: Times,
     /// Tokens taken from the engine.
     made: u64,
-    /// Tokens that stand in no event yet.
+    /// Tokens that are in no event yet.
     pending: u64,
     /// Events of text so far.
     events: u64,
@@ -37,7 +37,7 @@ pub(super) struct Body {
 struct Choice {
     made: u64,
     pending: u64,
-    /// Text that stands in no event yet; of a whole answer its part so far.
+    /// Text that is in no event yet; of a whole answer its part so far.
     text: String,
     thoughts: String,
 }
@@ -134,7 +134,7 @@ impl Body {
         self.made
     }
 
-    /// Tokens that stand in the bytes formed so far.
+    /// Tokens that are in the bytes formed so far.
     pub(super) fn formed(&self) -> u64 {
         self.made - self.pending
     }
@@ -151,7 +151,7 @@ impl Body {
         due
     }
 
-    /// What was asked for.
+    /// What was requested.
     pub(super) fn generation(&self) -> &Generation {
         &self.generation
     }
@@ -161,7 +161,7 @@ impl Body {
         self.close
     }
 
-    /// Forms the event of all text of a choice that stands in none yet. It is never of two parts.
+    /// Forms the event of all text of a choice that is in none yet. It is never of two parts.
     fn event(&mut self, choice: usize, to: &mut Vec<u8>) {
         self.events += 1;
         if self.per_comment > 0 && self.events.is_multiple_of(self.per_comment) {

@@ -213,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// New sequences that stand in the queue at `start`, in order of arrival, while there is room of every kind: for what
+    /// New sequences in the queue at `start`, in order of arrival, while there is capacity of every kind: for what
     /// they find computed, and for a block more.
     fn admit(&mut self, work: &mut Work, start: Nanos) {
         let most = self.config.max_num_seqs.max(1) as usize;

@@ -1,4 +1,4 @@
-//! What a client asks for, whatever the protocol.
+//! What a client requests, whatever the protocol.
 //!
 //! Fields of its body are read one by one, and what is wrong is refused by its dotted path.
 
@@ -49,7 +49,7 @@ pub(super) struct Generation {
     pub(super) choices: u64,
     /// Tokens of reasoning in front of each choice.
     pub(super) reasoning: u64,
-    /// It asks for numbers, not for text: its one token only marks that the prompt is computed.
+    /// It requests numbers, not text: its one token only marks that the prompt is computed.
     pub(super) pooled: bool,
 }
 
@@ -91,7 +91,7 @@ impl<'c> Call<'c> {
         fields.list("messages", "message")?.iter().try_for_each(|message| prompt.message(message).ok_or_else(wrong))
     }
 
-    /// What is asked for, by the fields that most protocols share: `model`, `stream`. Usage is reported unless a fault
+    /// What is requested, by the fields that most protocols share: `model`, `stream`. Usage is reported unless a fault
     /// forbids it. `limit` is the limit of output tokens.
     pub(super) fn generation(&self, prompt: Prompt, limit: Option<u64>) -> Result<Generation, Refusal> {
         let (output, finish) = match limit {
@@ -112,7 +112,7 @@ impl<'c> Call<'c> {
         })
     }
 
-    /// What is asked for where the answer is numbers.
+    /// What is requested where the answer is numbers.
     pub(super) fn pooled(&self, prompt: Prompt) -> Result<Generation, Refusal> {
         let generation = self.generation(prompt, None)?;
         Ok(Generation { stream: false, output: 1, reasoning: 0, pooled: true, ..generation })

@@ -178,7 +178,7 @@ async fn chunk_size(socket: &Socket, buffer: &mut Vec<u8>) -> Result<usize, Unre
     let mut line = line(socket, buffer).await?;
     line.extend_from_slice(b"\r\n");
     match httparse::parse_chunk_size(&line) {
-        // More than any body may have: the comparison in `chunks` then speaks.
+        // More than any body may have: the comparison in `chunks` then refuses it.
         Ok(httparse::Status::Complete((_, size))) => Ok(size.min(MAX_BODY as u64 + 1) as usize),
         _ => Err(Unread::Refused(400, "the body's chunks are malformed")),
     }

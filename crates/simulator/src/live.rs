@@ -22,7 +22,7 @@ pub(super) enum After {
     Reset,
 }
 
-/// Where an answer stands.
+/// The state of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// It waits for tokens, or for its gate.
@@ -96,14 +96,14 @@ impl Live {
         self.ready == self.generation().total()
     }
 
-    /// What was asked for.
+    /// What was requested.
     pub(super) fn generation(&self) -> &Generation {
         self.body.generation()
     }
 
     /// Tells the connection that the answer is over.
     pub(super) fn leave(self, after: After) {
-        // The connection may be gone, and then nobody has to be told.
+        // The connection may be gone, and then there is no receiver.
         let _ = self.over.send(after);
     }
 

@@ -49,7 +49,7 @@ pub(super) struct Meters {
     e2e: Histogram,
     stopped: u64,
     capped: u64,
-    /// Tokens of the engine that stand for no text.
+    /// Tokens of the engine that are no text.
     pooled: u64,
 }
 

@@ -24,7 +24,7 @@ pub fn pooled(scores: impl IntoIterator<Item = (f64, f64)>) -> f64 {
     if squares > 0.0 { sum / squares.sqrt() } else { 0.0 }
 }
 
-/// Degrees of freedom from which on the normal law is told from it by nothing.
+/// Degrees of freedom from which on it equals the normal distribution.
 const MANY: f64 = 1e6;
 
 /// The quantile `level`, 0 < level < 1, with so many degrees of `freedom`; infinite ones are the normal law.

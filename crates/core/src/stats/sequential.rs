@@ -104,7 +104,7 @@ const FIRST: u64 = 16;
 /// Looks at doubling sample sizes, for a claim that can be given up early.
 ///
 /// The k-th look, at 16 · 2ᵏ samples, may be wrong with probability α / 2ᵏ⁺¹ by the exact binomial test of [`super::quantile_bound`]. All
-/// looks together are wrong with α at the most, whatever their number, by Boole's inequality: Σ α / 2ᵏ⁺¹ ≤ α. (Bonferroni's
+/// looks together are wrong with α at most, whatever their number, by Boole's inequality: Σ α / 2ᵏ⁺¹ ≤ α. (Bonferroni's
 /// spending with geometric shares; Jennison and Turnbull, "Group Sequential Methods", 2000, chapter 7.)
 #[derive(Clone, Debug)]
 pub struct Looks {
@@ -113,12 +113,12 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Looks that are wrong with probability `alpha` at the most, 0 < alpha < 1.
+    /// Looks that are wrong with probability `alpha` at most, 0 < alpha < 1.
     pub fn new(alpha: f64) -> Looks {
         Looks { alpha: alpha / 2.0, next: FIRST }
     }
 
-    /// Whether the claim that a share `tail` at the most breaks the limit is refuted, by `breaking` of `n` samples. Between
+    /// Whether the claim that a share `tail` at most breaks the limit is refuted, by `breaking` of `n` samples. Between
     /// two looks it never is.
     pub fn refute(&mut self, n: u64, breaking: u64, tail: f64) -> bool {
         if n < self.next {

@@ -75,7 +75,7 @@ fn variance(own: &[f64]) -> f64 {
 
 /// By how many scores the waits of an open loop, in milliseconds, got slower from its second third to its last; None of fewer than
 /// three. Where `rate` arrivals per second outrun a server, each request waits `1/capacity − 1/rate` longer than the one before it,
-/// while the arrivals alone let the wait of a stable queue wander by `√k / rate` at the most over `k` of them.
+/// while the arrivals alone let the wait of a stable queue wander by `√k / rate` at most over `k` of them.
 pub fn slower(waits: &[f64], rate: f64) -> Option<f64> {
     let third = waits.len() / 3;
     let mean = |waits: &[f64]| waits.iter().sum::<f64>() / 1e3 / waits.len() as f64;
@@ -83,7 +83,7 @@ pub fn slower(waits: &[f64], rate: f64) -> Option<f64> {
     (third > 0).then(|| (mean(last) - mean(middle)) * rate / (third as f64).sqrt())
 }
 
-/// Points that are paired at the most: 20 000 slopes.
+/// Maximum number of points that are paired: 20 000 slopes.
 const PAIRED: usize = 200;
 
 /// A straight line through points, some of which lie far off (Sen, "Estimates of the regression coefficient based on Kendall's
@@ -105,7 +105,7 @@ fn lower_median(values: impl Iterator<Item = f64>) -> Option<f64> {
     quantile(&values, 0.5, Method::NearestRank)
 }
 
-// Do two series that are observed together both grow, however they wobble? So a queue that only fills is told from a busy one.
+// Do two series that are observed together both grow, however they wobble? So a queue that only fills is distinguished from a busy one.
 //
 // Observations are averaged into bins of equally many, and two bins become one whenever there are [`BINS`] of them. Each time
 // the younger half of the bins is looked at: windows from N/2 to N observations, N doubling, none of which overlap. Over a
@@ -114,7 +114,7 @@ fn lower_median(values: impl Iterator<Item = f64>) -> Option<f64> {
 // stands in a queue now stood there a moment ago. Both slopes must be above 0 by [`SURE`] standard errors, by so much that
 // what is sure of each series' growth in the window is [`LEAST_GROWTH`] of its level, in two windows one after the other.
 //
-// Why so: with N doubling there are at most about 20 looks, for which Bonferroni asks 3.3 standard errors at 1 % in all; a
+// Why so: with N doubling there are at most about 20 looks, for which Bonferroni requires 3.3 standard errors at 1 % in all; a
 // quarter of the window as lag is known to give a standard error that is too small, hence 4. A busy stable queue forgets
 // within 1/(1 − √ρ)² requests (90 at a load of ρ = 80 %), so it may climb through a whole window of a few hundred, and does so
 // in about one run of twelve; but hardly through the next one too, which is twice as long. One that only fills does so in all.

@@ -101,7 +101,7 @@ fn mapping(options: FormatOptions, head: &[u8], whole: bool, enough: bool) -> Op
     match walk.end {
         Some(end) if !head[end..].trim_ascii().is_empty() => Some(None),
         Some(_) => whole.then_some(list),
-        // What stands on several lines is not a line of JSONL.
+        // Text on several lines is not a line of JSONL.
         None if list.is_some() && head[1..].iter().find(|byte| !b" \t\r".contains(byte)) == Some(&b'\n') => Some(list),
         None => enough.then_some(list),
     }

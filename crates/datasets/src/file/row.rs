@@ -31,7 +31,7 @@ pub struct Kind {
 
 /// One row as prompts: the turns of a session, or one alone.
 pub enum Parse {
-    /// From a line as it stands.
+    /// From an unchanged line.
     Line(fn(&str) -> Result<Prompt, String>),
     /// From columns.
     Row(fn(Row<'_>, &RowParser) -> Result<Vec<Prompt>, String>),

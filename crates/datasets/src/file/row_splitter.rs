@@ -30,7 +30,7 @@ impl Flaw {
 
 /// Finds rows in a text that arrives in pieces of any size.
 pub trait RowSplitter: Send {
-    /// Takes the piece that lies at an offset, and adds the rows that end in it.
+    /// Takes the piece at an offset, and adds the rows that end in it.
     fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw>;
 
     /// The text ends at an offset.
@@ -138,7 +138,7 @@ impl CsvRecords {
 
 impl RowSplitter for CsvRecords {
     fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
-        // Not zero where a byte order mark stands before the first record.
+        // Not zero where a byte order mark precedes the first record.
         self.start.get_or_insert(at);
         let mut used = 0;
         while let Some(&byte) = piece.get(used) {
@@ -209,7 +209,7 @@ impl JsonList {
         JsonList { place: ListPlace::Outside, member }
     }
 
-    /// Takes the first bytes of `rest`, which lie at `at`; returns how many.
+    /// Takes the first bytes of `rest`, which are at offset `at`; returns how many.
     fn step(&mut self, rest: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<usize, Flaw> {
         if let ListPlace::Inside { start, depth, text, escaped } = &mut self.place {
             let used = inside(rest, depth, text, escaped);

@@ -66,7 +66,7 @@ impl<'a> Scan<'a> {
         Ok(count > 0)
     }
 
-    /// Reads into the chunk, and writes it where rows are read from before anybody knows of them. No bytes: the end.
+    /// Reads into the chunk, and writes it to the file that rows are read from, before they are added. No bytes: the end.
     fn read(&mut self, most: usize) -> Result<usize, PromptError> {
         let path = || self.shared.parser.path.clone();
         let count = loop {

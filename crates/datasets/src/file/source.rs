@@ -73,14 +73,14 @@ pub struct Opened {
     pub stream: Stream,
     /// Where its rows are read.
     pub text: Text,
-    /// The temporary file that what streams by is written to, where it lies nowhere else.
+    /// The temporary file that the stream is written to, where it is stored nowhere else.
     pub spool: Option<File>,
     /// Its rows are JSON lines, whatever the file is called.
     pub json: bool,
 }
 
 impl Origin {
-    /// Unpacks what is packed. Formats are told by their first bytes, whatever the file is called.
+    /// Decompresses. Formats are recognized by their first bytes, whatever the name of the file.
     pub fn open(self, path: &Path) -> Result<Opened, PromptError> {
         let plain = |stream, text| Ok(Opened { stream, text, spool: None, json: false });
         let file = match self {
@@ -122,7 +122,7 @@ fn spooled(stream: Stream, json: bool, path: &Path) -> Result<Opened, PromptErro
 /// What the first bytes of a file say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Magic {
-    /// Text, as far as one can tell.
+    /// Anything else, which is taken as text.
     None,
     /// gzip or zstd.
     Packed,

@@ -157,7 +157,7 @@ impl State {
                 let tokens = session.turns.first().and_then(|prompt| prompt.tokens);
                 row.tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok()).unwrap_or(NOT_COUNTED);
                 self.usable.push(index as u32);
-                // Sessions far before the requested one are read again if somebody requests them.
+                // Sessions far before the requested one are read again when they are requested.
                 let near = known >= self.taken && known.saturating_add(AHEAD) > self.wanted;
                 if near && (known >= self.wanted || self.ready_bytes < READY_BYTES) {
                     self.ready_bytes += size;
@@ -181,7 +181,7 @@ impl State {
         }
     }
 
-    /// Removes a prepared session and those before it, which nobody is expected to request again.
+    /// Removes a prepared session and those before it, which are not expected to be requested again.
     fn take(&mut self, number: u64) -> Option<Session> {
         if number < self.taken {
             return None;

@@ -2,7 +2,7 @@
 //!
 //! A template is Jinja in the dialect of Hugging Face's `apply_chat_template`, rendered with `add_generation_prompt`:
 //! blocks trimmed, `break` and `continue`, the methods of Python's texts and maps, `raise_exception`, `strftime_now`,
-//! and `tojson` as Python writes JSON. The clock of `strftime_now` stands still at 26 July 2024, 00:00, so that the
+//! and `tojson` as Python writes JSON. The clock of `strftime_now` is fixed at 26 July 2024, 00:00, so that the
 //! same messages have the same count on every day; the date of a server has as many digits.
 
 use llmscen_core::bounds;
@@ -13,7 +13,7 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Tokens that a tokenizer_config.json names and a template may speak of.
+/// Tokens that a tokenizer_config.json names and a template may use.
 const NAMED: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
 /// What the template is called in errors.
 const NAME: &str = "chat_template";
@@ -111,7 +111,7 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// The tags of a template, each with the text before it; None stands for the text behind the last.
+/// The tags of a template, each with the text before it; None is the text after the last.
 fn tags(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let mut rest = Some(source);
     std::iter::from_fn(move || {
@@ -123,7 +123,7 @@ fn tags(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// `{% generation %}` marks what was generated, for training: it renders as what stands between, so it becomes an `if`
+/// `{% generation %}` marks what was generated, for training: it renders its content, so it becomes an `if`
 /// that is always true and keeps its blanks.
 fn plain_tags(source: &str) -> String {
     let mut plain = String::with_capacity(source.len());
@@ -141,7 +141,7 @@ fn plain_tags(source: &str) -> String {
     plain
 }
 
-/// Whether there is a loop over a `content`, which is how servers tell templates that want parts.
+/// Whether there is a loop over a `content`, by which servers recognize templates that want parts.
 fn walks_parts(source: &str) -> bool {
     let loops = tags(source).filter_map(|(_, tag)| tag?.trim_matches(['-', '+', ' ']).strip_prefix("for "));
     let mut over = loops.filter_map(|each| each.split_once(" in ")?.1.split([' ', '|']).find(|word| !word.is_empty()));

@@ -1,7 +1,7 @@
 //! The place of a text in what a model reads.
 //!
 //! Tokens do not add up: a text has another count behind a template's words than alone. So a text is always measured
-//! where it will stand. Where much stands around it, only the part nearby is tokenized again; that this may be done is
+//! where it will be. Where much text surrounds it, only the part nearby is tokenized again; that this may be done is
 //! seen from its tokens, which must be those of the whole at the far ends.
 
 use super::{TokenError, Tokenizer};
@@ -34,7 +34,7 @@ impl Slot {
         Slot { before: self.before.clone(), ..Slot::default() }
     }
 
-    /// The place behind `words` that stand in it.
+    /// The place behind `words` in it.
     pub fn behind(&self, words: &str) -> Slot {
         Slot { before: [&self.before, words].concat(), ..self.clone() }
     }
@@ -101,7 +101,7 @@ impl Tokenizer {
         })
     }
 
-    /// The place in front of `rest`, where now `sample` stands and makes `total` tokens of all.
+    /// The place in front of `rest`, where now `sample` is and makes `total` tokens of all.
     pub fn ahead(&self, slot: &Slot, sample: &str, rest: &str, total: u64) -> Option<Slot> {
         let near = rest.floor_char_boundary(NEAR);
         let part = match rest[..near].rfind(' ') {

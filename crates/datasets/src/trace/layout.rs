@@ -18,11 +18,11 @@ pub struct Entry<'a> {
     pub at: i128,
     /// The model it named, where the layout says so.
     pub model: Option<String>,
-    /// What it asked for.
+    /// What it requested.
     pub ask: Ask<'a>,
 }
 
-/// What a logged request asked for.
+/// What a logged request requested.
 #[derive(Debug)]
 pub enum Ask<'a> {
     /// So many tokens for so many.
@@ -56,7 +56,7 @@ pub enum Form {
     Csv(Columns),
 }
 
-/// Where the columns of a CSV stand.
+/// The positions of the columns of a CSV.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns {
     time: usize,

@@ -95,7 +95,7 @@ impl Words {
             return block.clone();
         }
         let front = before.front();
-        // What stands in front of the first one is part of it.
+        // The text in front of the first one is part of it.
         let around = if *before == self.place { 0 } else { self.tokenizer.alone(&front) };
         let make = |generator| {
             let text = self.tokenizer.exactly(around + BLOCK, &front, &mut rng(seed, generator)).ok()?;

@@ -5,7 +5,7 @@ use crate::generation::{Call, Finish, Generation, Refusal};
 use crate::http::chunk;
 use serde_json::json;
 
-/// What stands for the signature of a thinking block.
+/// The stand-in for the signature of a thinking block.
 const SIGNATURE: &str = "c2ltdWxhdGVk";
 
 #[derive(Debug)]

@@ -65,7 +65,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The JSON around a text: what stands before it and behind it.
+    /// The JSON around a text: what comes before it and after it.
     fn around(&self, part: Part) -> (&'static str, &'static str) {
         match (self.chat, part) {
             (true, Part::Content) => ("\"message\":{\"role\":\"assistant\",\"content\":\"", "\"}"),
@@ -154,13 +154,13 @@ mod tests {
         Simulator { alpha: Nanos::from_millis(2), admission: Nanos::from_millis(1), ..fast() }
     }
 
-    /// Takes the times out of a last line, which tell that two steps lay between three tokens and the parts fill the whole.
+    /// Takes the times out of a last line, which show that two steps are between three tokens and the parts fill the whole.
     fn durations(line: &mut Value) {
         let line = line.as_object_mut().unwrap();
         let [total, load, prompt, eval] = ["total", "load", "prompt_eval", "eval"]
             .map(|name| line.remove(&format!("{name}_duration")).unwrap().as_u64().unwrap());
         assert_eq!((load, eval, load + prompt + eval), (1_000_000, 4_000_000, total));
-        // The engine stands idle, so that its first step begins when the request is queued.
+        // The engine is idle, so that its first step begins when the request is queued.
         assert_eq!(prompt, 2_000_000);
     }
 

@@ -35,7 +35,7 @@ pub(super) fn choices(body: Fields<'_>) -> Result<u64, Refusal> {
     }
 }
 
-/// Completes what was asked for with the length, the choices and whether usage is wanted.
+/// Completes what was requested with the length, the choices and whether usage is wanted.
 pub(super) fn generation(call: &Call<'_>, prompt: Prompt, options: Options) -> Result<Generation, Refusal> {
     let body = call.body;
     let limit = match body.limit("max_completion_tokens")? {

@@ -53,7 +53,7 @@ struct Scores {
     id: String,
     seed: Seed,
     documents: Vec<String>,
-    /// Results at the most.
+    /// Maximum number of results.
     most: usize,
     /// Results carry their document.
     shown: bool,

@@ -65,7 +65,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// An event that is not one of many; `fields` stand behind its number.
+    /// An event that is not one of many; `fields` follow its number.
     fn event(&mut self, to: &mut Vec<u8>, kind: &str, fields: &str) {
         let lead = format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{},", self.sequence);
         self.sequence += 1;
@@ -107,7 +107,7 @@ impl Answer {
         self.items.push(item);
     }
 
-    /// The response as it stands; `usage` says that it is to be reported now, and `error` is JSON.
+    /// The current response; `usage` says that it is to be reported now, and `error` is JSON.
     fn response(&self, generation: &Generation, status: &str, items: &[String], (usage, error): (bool, &str)) -> String {
         let details = match status {
             "incomplete" => "{\"reason\":\"max_output_tokens\"}",

@@ -157,7 +157,7 @@ fn the_seed_decides_whom_a_fault_strikes() {
 
 const MESSAGE: &str = "the simulator broke this answer on purpose";
 
-/// A protocol's stream of ten tokens: path, headers, body, and what stands only at its proper end.
+/// A protocol's stream of ten tokens: path, headers, body, and what appears only at its proper end.
 struct Case {
     path: &'static str,
     headers: &'static str,

@@ -1,4 +1,4 @@
-//! The truth log, held against the engine's own times and against what a client sees.
+//! The truth log, compared with the engine's own times and against what a client sees.
 
 use super::client::{Client, fast};
 use crate::truth::{End, Record};
