@@ -84,7 +84,7 @@ impl<'a> Audited<'a> {
         let Audited { case, parts, sample, limits, .. } = *self;
         let mut lags: Vec<f64> = sample.rows.iter().filter_map(|row| row.values.get(&Metric::ScheduleLag).copied()).collect();
         quantile::sort(&mut lags);
-        let at = |share: f64| quantile::nearest_rank(&lags, share);
+        let at = |share: f64| quantile::quantile(&lags, share, quantile::Method::NearestRank);
         let offered = sample.scalars.get(&Metric::RateOffered).filter(|offered| **offered > 0.0);
         let achieved = sample.scalars.get(&Metric::RateAchieved);
         let worst =

@@ -5,7 +5,7 @@ use llmscen_analysis::{Builder, CaseFacts, sample};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Case;
-use llmscen_core::stats::alpha_spending::Looks;
+use llmscen_core::stats::sequential::Looks;
 use std::collections::BTreeMap;
 
 /// A probe that holds is given up with this probability at the most, over all its limits and looks.

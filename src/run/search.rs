@@ -22,7 +22,7 @@ use llmscen_core::plan::{Case, Plan};
 use llmscen_core::sample::Sample;
 use llmscen_core::schedule::search::Hunt;
 use llmscen_core::search::{CapacitySearch, Evidence, Goal, ProbeReport, Purpose, SearchReport};
-use llmscen_core::stats::normal::probability;
+use llmscen_core::stats::distributions::probability;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 

@@ -5,7 +5,7 @@ use llmscen_core::early_stop::{Aborted, Ending, Saturated};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::Case;
-use llmscen_core::stats::joint_trend::Drift;
+use llmscen_core::stats::trend::Drift;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,11 +1,11 @@
 //! Fifty random sets with every figure that the library takes from them, for `tests/check_sets.py` to compute again.
 
 use llmscen_core::sample::Distribution;
-use llmscen_core::stats::bootstrap::Unit;
+use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS};
-use llmscen_core::stats::quantile::{nearest_rank, sort};
-use llmscen_core::stats::{effective_sample_size, ks, moments, quantile_bound, share, trend, variance_components::components};
+use llmscen_core::stats::quantile::{self as quantiles, Method, sort};
+use llmscen_core::stats::{design, ks, moments, moments::components, quantile_bound, share, trend};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
     json!({
         "values": values,
         "other": other,
-        "quantiles": Distribution::SHARES.map(|share| nearest_rank(&ordered, share)),
+        "quantiles": Distribution::SHARES.map(|share| quantiles::quantile(&ordered, share, Method::NearestRank)),
         "mean": moments::mean(&values),
         "sd": moments::sd(&values),
         "p": p,
@@ -70,8 +70,8 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
         "needed": quantile_bound::needed(1.0 - p, level, number % 4),
         "trend": change(std::slice::from_ref(&few)),
         "trend_apart": change(&few.chunks(few.len().div_ceil(3)).map(<[f64]>::to_vec).collect::<Vec<_>>()),
-        "worth": effective_sample_size::effective(std::slice::from_ref(&values)),
-        "worth_apart": effective_sample_size::effective(&groups),
+        "worth": design::effective(std::slice::from_ref(&values)),
+        "worth_apart": design::effective(&groups),
         "components": components(&groups, 1.0).map(|own| [own.between, own.within]),
         "ks": ks::test(&values, |x| 1.0 - (-x.max(0.0) / 100.0).exp()).map(|fit| fit.distance),
     })

@@ -12,7 +12,7 @@ pub(super) fn of(mut values: Vec<f64>) -> Option<Distribution> {
         sd: moments::sd(&values),
         min: *values.first()?,
         max: *values.last()?,
-        quantiles: Distribution::SHARES.iter().filter_map(|&share| quantile::nearest_rank(&values, share)).collect(),
+        quantiles: Distribution::SHARES.iter().filter_map(|&share| quantile::quantile(&values, share, quantile::Method::NearestRank)).collect(),
     })
 }
 

@@ -6,8 +6,8 @@ use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::round_variance::{Change, Repeat};
 use llmscen_core::sample::{Row, Sample};
-use llmscen_core::stats::variance_components::components;
-use llmscen_core::stats::{effective_sample_size, moments, trend};
+use llmscen_core::stats::moments::components;
+use llmscen_core::stats::{design, moments, trend};
 
 /// The per-request metrics that are told of; the last one where there is no stream.
 const PER_REQUEST: [Metric; 3] = [Metric::Ttft, Metric::Tpot, Metric::E2e];
@@ -32,7 +32,7 @@ fn of_requests(metric: Metric, rounds: &[&[Row]], steady: bool) -> Option<Repeat
     let value = |row: &Row| row.values.get(&metric).copied().filter(|_| row.counts(metric));
     let series: Vec<Vec<f64>> = rounds.iter().map(|rows| rows.iter().filter_map(value).collect()).collect();
     let n = series.iter().map(Vec::len).sum::<usize>();
-    let worth = effective_sample_size::effective(&series);
+    let worth = design::effective(&series);
     let apart = components(&series, n as f64 / worth.max(1.0));
     let means: Vec<Option<f64>> = series.iter().map(|own| moments::mean(own)).collect();
     Some(Repeat {
@@ -81,7 +81,7 @@ fn over_rounds(figures: &[Option<f64>]) -> Option<Change> {
 /// worth is taken from what a straight line leaves over: a series that only grows would else be worth one.
 fn over_time(series: &[Vec<f64>]) -> Option<Change> {
     let level: Vec<Vec<f64>> = series.iter().filter_map(|own| level(own)).collect();
-    let worth = effective_sample_size::effective(&level) / level.iter().map(Vec::len).sum::<usize>().max(1) as f64;
+    let worth = design::effective(&level) / level.iter().map(Vec::len).sum::<usize>().max(1) as f64;
     let cut = |own: &Vec<f64>| {
         let stretches = ((own.len() as f64 * worth / INDEPENDENT) as usize).min(STRETCHES.0);
         let size = own.len().checked_div(stretches).filter(|_| stretches >= STRETCHES.1)?;

@@ -13,7 +13,7 @@ use crate::round::Round;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::stage::Course;
-use llmscen_core::stats::joint_trend::Drift;
+use llmscen_core::stats::trend::Drift;
 
 /// Tokens that arrived in the steady state, and its length in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! What of a run is kept for other programs, besides the reports.
+//! Stored forms of a run for other programs, besides the reports.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Floor 1. Bounds for what comes from outside: files that are read whole, and templates.
+//! Bounds for what comes from outside: files that are read whole, and templates.
 //!
 //! A device, a pipe or a file without end must not fill the memory or block, and a text must not overflow the stack of the
 //! thread that reads it. Whatever reads such a file or makes a template environment does it here.

@@ -132,9 +132,9 @@ pub enum NoData {
 /// When a case is given up because a limit is already lost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Abort {
-    /// Requests that are judged at the least before it may be.
+    /// Minimum number of requests that are judged before it may be.
     pub min_samples: u64,
-    /// The chance at the most that a round is given up though the limit holds, over all looks, 0 < alpha < 1.
+    /// The greatest chance that a round is given up though the limit holds, over all looks, 0 < alpha < 1.
     pub alpha: f64,
 }
 
@@ -244,7 +244,7 @@ pub struct Verdict {
     pub effective_n: Option<f64>,
     /// Inconclusive: samples needed in all if what was seen so far goes on, where that can be said.
     pub need: Option<u64>,
-    /// One line of reason where the numbers do not speak for themselves.
+    /// One line of reason where the numbers need an explanation.
     pub note: Option<String>,
 }
 

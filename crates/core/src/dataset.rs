@@ -165,7 +165,7 @@ pub struct TextShape {
 pub struct Turns {
     /// Between a reply and the next turn, where the data does not say.
     pub think_time: Option<Wait>,
-    /// Turns of a session at the most.
+    /// Maximum number of turns of a session.
     pub max: Option<u32>,
     /// Feed the reasoning back too.
     pub keep_reasoning: bool,

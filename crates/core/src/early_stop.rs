@@ -57,7 +57,7 @@ pub struct Aborted {
     pub breaking: u64,
     /// The share of them that may.
     pub allowed: f64,
-    /// The chance at the most of giving up though the limit holds.
+    /// The greatest chance of giving up though the limit holds.
     pub alpha: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What tells one case of a sweep from another.
+//! Labels: the swept fields that distinguish the cases of a sweep.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

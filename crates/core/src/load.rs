@@ -45,14 +45,14 @@ pub enum Shape {
     },
     /// Open loop whose rate changes, stage by stage from time zero on; it ends with the last one.
     Rates {
-        /// The stages, one at the least.
+        /// The stages, at least one.
         stages: Arc<[RateStage]>,
         /// The spacing of arrivals where the rate stands still; time runs faster for it where the rate is higher.
         arrival: Arrival,
     },
     /// Closed loop whose users come and go, stage by stage from time zero on; it ends with the last one.
     Users {
-        /// The stages, one at the least.
+        /// The stages, at least one.
         stages: Arc<[UserStage]>,
     },
     /// So many requests leave together, and the next ones when all of them are back.
@@ -71,7 +71,7 @@ impl Shape {
         }
     }
 
-    /// Requests in flight at once at the most, where the shape itself bounds them.
+    /// Maximum number of requests in flight at once, where the shape itself bounds them.
     pub fn users(&self) -> Option<u32> {
         match self {
             Shape::Closed { users } | Shape::Static { batch: users } => Some(*users),
@@ -200,7 +200,7 @@ pub enum Warmup {
 pub struct Load {
     /// Shape.
     pub shape: Shape,
-    /// Measured requests at the most.
+    /// Measured requests at most.
     pub requests: Option<u64>,
     /// Length of the sending phase, warm-up left out.
     pub duration: Option<Nanos>,
@@ -208,7 +208,7 @@ pub struct Load {
     pub warmup: Warmup,
     /// How long requests in flight may go on after sending ends by time or by a signal.
     pub graceful_stop: Nanos,
-    /// Open loop: requests in flight at the most; an arrival over it is `dropped`.
+    /// Open loop: requests in flight at most; an arrival over it is `dropped`.
     pub max_in_flight: Option<u32>,
     /// Open loop: sending ends once the server is known to fall behind.
     pub stop_when_saturated: bool,

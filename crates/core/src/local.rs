@@ -1,4 +1,4 @@
-//! A model in this process: where it comes from, how it runs, and what it told of itself.
+//! A model in this process: where it comes from, how it runs, and what it reported of itself.
 
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -43,13 +43,13 @@ pub struct Local {
     pub dtype: Dtype,
     /// Threads of the processor; None: one for each core.
     pub threads: Option<u32>,
-    /// Requests that are worked on together at the most.
+    /// Maximum number of requests that are worked on together.
     pub batch: u32,
     /// Logits of every step are kept, a file for each prompt.
     pub logits: bool,
 }
 
-/// What a model told of its loading.
+/// What a model reported of its loading.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
     /// Where it came from, as the scenario names it.
@@ -101,13 +101,13 @@ pub struct Batch {
     pub prefill: Nanos,
     /// Each later step, the device waited for.
     pub steps: Vec<Nanos>,
-    /// Resident memory of this process at its highest while it was worked on, or where the system does not tell that, when it
+    /// Resident memory of this process at its highest while it was worked on, or where the system does not report that, when it
     /// ended, bytes.
     pub memory: u64,
     /// Memory that the allocator had mapped for this process when it ended, bytes; None where the system does not report it.
     #[serde(default)]
     pub memory_reserved: Option<u64>,
-    /// Memory of the device in use when it ended, bytes; None where the device is the processor, or does not tell.
+    /// Memory of the device in use when it ended, bytes; None where the device is the processor, or does not report it.
     pub device_memory: Option<u64>,
 }
 

@@ -46,7 +46,7 @@ pub struct Manifest {
     pub elapsed_s: Option<f64>,
     /// The machine.
     pub machine: Machine,
-    /// What the target told of itself (server header, version), by target URL.
+    /// What the target reported of itself (server header, version), by target URL.
     pub targets: BTreeMap<String, String>,
     /// `--only`: the texts that the ids of the chosen cases hold; empty: every case ran.
     #[serde(default)]
@@ -58,7 +58,7 @@ pub struct Manifest {
     /// The cases that could not be measured to their end while others could, and why.
     #[serde(default)]
     pub failed: Vec<FailedCase>,
-    /// The names of the models that a target serves, by target URL; asked for where a request was answered with 404.
+    /// The names of the models that a target serves, by target URL; queried where a request was answered with 404.
     #[serde(default)]
     pub served: BTreeMap<String, Vec<String>>,
     /// The parts of the run, in the order in which they ran.

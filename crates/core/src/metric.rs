@@ -36,7 +36,7 @@ pub enum Requires {
     ServerTimes,
     /// `target.server`.
     ManagedServer,
-    /// GPUs that tell their power.
+    /// GPUs that report their power.
     Power,
     /// `target.hardware`.
     Hardware,
@@ -150,9 +150,9 @@ metrics! {
     OutputTpsSteady "output_tps_steady" "output_tps_steady" TokensPerSecond Case Stream true;
     /// Requests in flight, time-weighted mean over the window.
     ConcurrencyMean "concurrency_mean" "concurrency_mean" Count Case Nothing true;
-    /// Requests in flight at the most.
+    /// Maximum number of requests in flight.
     ConcurrencyMax "concurrency_max" "concurrency_max" Count Case Nothing true;
-    /// Arrivals per second that the plan asked for.
+    /// Arrivals per second that the plan schedules.
     RateOffered "rate_offered" "rate_offered" RequestsPerSecond Case OpenLoop true;
     /// Requests per second that were sent.
     RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing true;

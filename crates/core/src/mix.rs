@@ -16,7 +16,7 @@ pub enum Pull {
 }
 
 impl Pull {
-    /// The number, whatever it counts: by it the shares of entries are told.
+    /// The number, whatever it counts: the shares of entries come from it.
     pub fn size(self) -> f64 {
         match self {
             Pull::Weight(size) | Pull::Rate(size) => size,
@@ -38,7 +38,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The group of a request of this entry whose dataset tells this part apart: `NAME` or `NAME/part`.
+    /// The group of a request of this entry whose dataset has this part: `NAME` or `NAME/part`.
     pub fn group(&self, part: Option<&str>) -> String {
         part.map_or_else(|| self.name.clone(), |part| format!("{}/{part}", self.name))
     }

@@ -77,7 +77,7 @@ pub struct ReportSpec {
     pub bodies: Bodies,
     /// Tools in whose form the results are written as well.
     pub compat: Vec<Peer>,
-    /// Trackers that are told of the run.
+    /// Trackers that the run is reported to.
     pub track: Track,
 }
 
@@ -108,7 +108,7 @@ pub struct Case {
     pub labels: Labels,
     /// Who is measured.
     pub target: Target,
-    /// What is asked; of a mix, by its first entry.
+    /// The prompts; of a mix, by its first entry.
     pub request: RequestSpec,
     /// The prompts; of a mix, those of its first entry.
     pub dataset: DatasetSpec,
@@ -124,7 +124,7 @@ pub struct Case {
     pub stage_checks: Vec<Check>,
 }
 
-/// The label that tells the stages of a case apart, counted from 1; `all` is the case as a whole.
+/// The label that distinguishes the stages of a case, counted from 1; `all` is the case as a whole.
 pub const STAGE: &str = "load.stage";
 
 /// One stage of a case: reported as a case of its own, but never run by itself.

@@ -1,4 +1,4 @@
-//! What is asked: one item of a dataset, ready to be placed in a request.
+//! Prompts: one item of a dataset, ready to be placed in a request.
 
 use crate::units::Nanos;
 use serde_json::{Map, Value};

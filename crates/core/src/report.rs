@@ -138,7 +138,7 @@ pub enum TokenSource {
     Events,
 }
 
-/// One part of a case: an entry of its mix, or what its data tells apart.
+/// One part of a case: an entry of its mix, or a part of its dataset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupReport {
     /// Its name: an entry, a prompt length, a prefix.
@@ -151,7 +151,7 @@ pub struct GroupReport {
     pub ok: u64,
     /// Figures of the part alone, over the windows of the case; absent ones do not exist.
     pub scalars: BTreeMap<Metric, f64>,
-    /// Distributions of the metrics that are told of a group and exist.
+    /// Distributions of the metrics that are shown of a group and exist.
     pub distributions: BTreeMap<Metric, Distribution>,
 }
 
@@ -241,7 +241,7 @@ pub struct CaseReport {
     pub distributions: BTreeMap<Metric, Distribution>,
     /// `(value, share)` points of the CDFs that are drawn, at most a few hundred each.
     pub cdfs: BTreeMap<Metric, Series>,
-    /// Its parts: the entries of its mix, and what its data tells apart.
+    /// Its parts: the entries of its mix, and the parts of its dataset.
     pub groups: Vec<GroupReport>,
     /// What its rounds say about each other, and neighbouring requests about theirs.
     pub repeats: Vec<Repeat>,
@@ -295,7 +295,7 @@ impl CaseReport {
         if self.verdicts.is_empty() { !self.audit.valid && !self.judged_elsewhere } else { by_verdict() }
     }
 
-    /// Where its dataset ended before the requests that the scenario asks for.
+    /// Where its dataset ended before the requests that the scenario wants.
     pub fn unreached(&self) -> Option<DatasetEnd> {
         self.dataset_end.filter(|end| end.planned.is_some())
     }

@@ -107,7 +107,7 @@ pub struct Retry {
     pub kinds: Vec<FailureKind>,
     /// Wait as long as the response's `Retry-After` says, where it says so.
     pub honor: bool,
-    /// Attempts after the first at the most.
+    /// Maximum number of attempts after the first.
     pub max: u32,
     /// The wait before the second attempt; it doubles with every further one.
     pub wait: Nanos,
@@ -157,6 +157,6 @@ pub struct RequestSpec {
     pub extract: Option<Extract>,
     /// What is tried once more; None: nothing.
     pub retry: Option<Retry>,
-    /// Users who leave; None: nobody does.
+    /// Users who leave; None: no user does.
     pub cancel: Option<Cancel>,
 }

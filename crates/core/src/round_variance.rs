@@ -37,25 +37,25 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// A change between rounds is told from this probability on, and one within rounds from half of it on: five rounds in order
-    /// have 1/60, and no four can be told from chance.
+    /// A change between rounds is reported from this probability on, and one within rounds from half of it on: five rounds in order
+    /// have 1/60, and four can never be distinguished from chance.
     pub const SURE: (f64, f64) = (0.02, 0.01);
-    /// A change of less than this share is not told, however sure it is.
+    /// A change of less than this share is not reported, however sure it is.
     pub const LEAST: f64 = 0.02;
-    /// Effective samples under this share of n are told, from so many requests on: of fewer, chance would too often look so.
+    /// Effective samples under this share of n are reported, from so many requests on: of fewer, chance would too often look so.
     pub const FEW: (f64, u64) = (0.5, 200);
 
-    /// The change from round to round, where it is to be told.
+    /// The change from round to round, where it is to be reported.
     pub fn drifts(&self) -> Option<Change> {
         self.over_rounds.filter(|change| change.told(Repeat::SURE.0))
     }
 
-    /// The change within the rounds, where it is to be told.
+    /// The change within the rounds, where it is to be reported.
     pub fn creeps(&self) -> Option<Change> {
         self.over_time.filter(|change| change.told(Repeat::SURE.1))
     }
 
-    /// What the requests are worth, where that is to be told.
+    /// What the requests are worth, where that is to be reported.
     pub fn few(&self) -> Option<f64> {
         self.effective_n.filter(|worth| self.n >= Repeat::FEW.1 && *worth < Repeat::FEW.0 * self.n as f64)
     }

@@ -1,4 +1,4 @@
-//! Floor 1. When requests are due: seeds in, due times out. No clock, no runtime: an instant is always an argument.
+//! When requests are due: seeds in, due times out. No clock, no runtime: an instant is always an argument.
 
 pub mod arrival;
 pub mod backoff;

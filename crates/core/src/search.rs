@@ -41,7 +41,7 @@ pub struct SearchSpec {
 
 /// Steps of the grid in one precision: the answer's own rounding takes a quarter of what is allowed.
 const STEPS: f64 = 4.0;
-/// Digits of a value that need not be whole, beyond those that tell two neighbours apart.
+/// Digits of a value that need not be whole, beyond those that distinguish two neighbours.
 const SPARE_DIGITS: f64 = 2.0;
 
 impl SearchSpec {
@@ -62,7 +62,7 @@ impl SearchSpec {
         grid
     }
 
-    /// How many values [`SearchSpec::grid`] has at the most.
+    /// How many values [`SearchSpec::grid`] has at most.
     pub fn size(&self) -> f64 {
         (self.high / self.low).ln() * STEPS / self.precision.ln_1p()
     }
@@ -146,7 +146,7 @@ pub enum Extent {
 /// What a search found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The largest load that holds as far as can be told; None where none does.
+    /// The largest load that holds as far as is known; None where none does.
     pub answer: Option<f64>,
     /// The interval that holds the true answer with probability `mass`; its lower end is None where nothing may hold.
     pub interval: (Option<f64>, f64),
@@ -164,7 +164,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether nothing speaks against the goal holding below the answer and failing above it.
+    /// Whether no probe contradicts the goal holding below the answer and failing above it.
     pub fn monotone(&self) -> bool {
         self.contrary.is_none()
     }

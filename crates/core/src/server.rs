@@ -26,13 +26,13 @@ pub struct ManagedServer {
     pub ready: Readiness,
     /// How long it may take until then.
     pub timeout: Nanos,
-    /// How often it is asked.
+    /// How often it is queried.
     pub interval: Nanos,
     /// The file in the run folder that its output goes to.
     pub log: String,
     /// Started anew for every round of every case.
     pub per_case: bool,
-    /// How long it may take to end once it was asked to; then it is killed.
+    /// How long it may take to end once it was signaled; then it is killed.
     pub grace: Nanos,
 }
 

@@ -1,4 +1,4 @@
-//! The signals: what is sampled beside the requests, one name for it whoever tells.
+//! The signals: what is sampled beside the requests, one name for it whatever its source.
 
 use crate::units::Unit;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub enum Form {
     Rate,
     /// The growth of one count over that of another, between two samples and over the window.
     Ratio,
-    /// A histogram of the server's: quantiles from the growth of its buckets over the measured window, as well as these tell.
+    /// A histogram of the server's: quantiles from the growth of its buckets over the measured window, as well as these show.
     Histogram,
 }
 

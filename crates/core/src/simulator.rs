@@ -19,9 +19,9 @@ pub struct Simulator {
     pub delta: Nanos,
     /// Relative standard deviation of the step time: a lognormal factor of mean 1.
     pub jitter: f64,
-    /// Tokens that one step takes at the most, decodes counted first.
+    /// Maximum number of tokens that one step takes, decodes counted first.
     pub max_batched_tokens: u32,
-    /// Sequences that run at once at the most.
+    /// Maximum number of sequences that run at once.
     pub max_num_seqs: u32,
     /// KV cache blocks in all.
     pub kv_blocks: u32,
@@ -31,7 +31,7 @@ pub struct Simulator {
     pub default_output_tokens: u32,
     /// Faults.
     pub faults: Faults,
-    /// Full blocks of a prompt that one before it had too cost no prefill, and the usage tells how many tokens they were.
+    /// Full blocks of a prompt that one before it had too cost no prefill, and the usage reports how many tokens they were.
     /// The least recently used of more than `kv_blocks` are forgotten.
     pub prefix_cache: bool,
 }
@@ -84,7 +84,7 @@ pub struct Faults {
     pub tokens_per_chunk: u32,
     /// Send a first chunk that carries the role alone.
     pub role_chunk: bool,
-    /// Never send usage, even when asked.
+    /// Never send usage, even when requested.
     pub no_usage: bool,
     /// Tokens of reasoning text in front of the content.
     pub reasoning_tokens: u32,

@@ -1,29 +1,16 @@
-//! Floor 1. Small statistical functions, each with its source.
+//! Small statistical functions, each with its source.
 
-pub mod adjust;
-pub mod alpha_spending;
-pub mod binomial_tail;
-pub mod bootstrap;
+pub mod comparison;
 pub mod design;
-pub mod effect_size;
-pub mod effective_sample_size;
-pub mod fisher;
+pub mod distributions;
 pub mod interval;
-pub mod joint_trend;
 pub mod knee;
 pub mod ks;
 pub mod length_distribution;
-pub mod linear;
 pub mod long_run;
 pub mod moments;
-pub mod normal;
 pub mod quantile;
 pub mod quantile_bound;
-pub mod relative;
 pub mod sequential;
 pub mod share;
-pub mod student;
-pub mod theil_sen;
 pub mod trend;
-pub mod variance_components;
-pub mod welch;

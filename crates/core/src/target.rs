@@ -109,7 +109,7 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// Which compression of responses is asked for. Whatever is asked for, what comes compressed is read.
+/// Which compression of responses is requested. Compressed responses are read whatever was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compression {
@@ -147,7 +147,7 @@ pub struct Target {
     pub pool: Pool,
     /// HTTP version.
     pub version: HttpVersion,
-    /// Compression that is asked for.
+    /// Requested compression.
     pub compression: Compression,
     /// GPUs behind the target, for per-GPU figures.
     pub gpus: Option<u32>,
@@ -155,7 +155,7 @@ pub struct Target {
     pub server: Option<ManagedServer>,
     /// Its metrics page.
     pub metrics: Option<Scrape>,
-    /// What its hardware could do at the most.
+    /// What its hardware could do at most.
     pub hardware: Option<Hardware>,
     /// Secrets of the whole scenario by where they came from; not for the wire.
     pub of_scenario: Arc<[Secret]>,

@@ -18,7 +18,7 @@ pub struct TelemetrySpec {
     pub gpu: bool,
     /// CPU, memory, network and disk of this tool, of the managed server and of the host are read.
     pub host: bool,
-    /// The page of a DCGM exporter, which tells the GPUs instead of this machine's libraries.
+    /// The page of a DCGM exporter, which reports the GPUs instead of this machine's libraries.
     pub dcgm: Option<String>,
 }
 
@@ -35,11 +35,11 @@ pub struct Scrape {
     pub url: String,
     /// Between two readings.
     pub interval: Nanos,
-    /// Headers that the page is asked for with. Their values may be secrets.
+    /// Headers of the requests for the page. Their values may be secrets.
     pub headers: Vec<(String, Secret)>,
 }
 
-/// What the target's hardware could do at the most, and what a token costs it: for MFU and MBU.
+/// What the target's hardware could do at most, and what a token costs it: for MFU and MBU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hardware {
     /// Parameters that work on each token.
@@ -48,13 +48,13 @@ pub struct Hardware {
     pub weight_bytes: f64,
     /// Bytes of KV cache that one token of context holds; 0: left out.
     pub kv_bytes_per_token: f64,
-    /// Floating-point operations per second of one GPU at the most.
+    /// Floating-point operations per second of one GPU at most.
     pub peak_flops: Option<f64>,
-    /// Bytes per second that one GPU reads from its memory at the most.
+    /// Maximum number of bytes per second that one GPU reads from its memory.
     pub peak_bandwidth: Option<f64>,
 }
 
-/// Who told a value.
+/// The source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Teller {
@@ -103,15 +103,15 @@ impl Teller {
 pub struct Reading {
     /// When it was read, in nanoseconds after the part's time zero; negative: before it.
     pub at_ns: i64,
-    /// Who told it.
+    /// Its source.
     pub teller: Teller,
     /// The common name of a [`Signal`], or the teller's own.
     pub name: Arc<str>,
-    /// Labels that tell it from others of its name; empty: none.
+    /// Labels that distinguish it from others of its name; empty: none.
     pub labels: Arc<str>,
     /// The GPU that it is about, from 0.
     pub device: Option<u32>,
-    /// The value, in the unit of the signal, or as it was told.
+    /// The value, in the unit of the signal, or as it was reported.
     pub value: f64,
 }
 
@@ -150,9 +150,9 @@ pub struct SignalStat {
 pub enum Seen {
     /// It is this.
     Value(f64),
-    /// It lies in the first bucket of a histogram, and is this at the most: how far below, nobody knows.
+    /// It lies in the first bucket of a histogram, and is this at most: how far below is unknown.
     AtMost(f64),
-    /// It lies in the last bucket of a histogram, which has no end, and is this at the least.
+    /// It lies in the last bucket of a histogram, which has no end, and is this at least.
     AtLeast(f64),
 }
 

@@ -1,4 +1,4 @@
-//! Where a run is told besides its folder: experiment trackers.
+//! Experiment trackers that a run is reported to, besides its folder.
 
 use crate::target::Secret;
 

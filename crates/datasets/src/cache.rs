@@ -1,6 +1,6 @@
 //! Downloaded files, kept and checked.
 //!
-//! Beside each file lies `<file>.sha256`, in the format of `sha256sum`, written when the file first arrived: checked
+//! Beside each file is `<file>.sha256`, in the format of `sha256sum`, written when the file first arrived: checked
 //! then against the hub's own digest where it sends one, and at every later use. A file that has changed is fetched
 //! again and must be what it was, so that a dataset stays the same for as long as its digest is kept.
 
@@ -35,7 +35,7 @@ pub struct Remote {
 /// A file from the cache.
 #[derive(Debug)]
 pub struct Cached {
-    /// Where it lies.
+    /// Where it is.
     pub path: PathBuf,
     /// What a reader of the report must know.
     pub note: Option<String>,
@@ -147,8 +147,8 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loopback::{hub, reply};
-    use crate::{longalpaca, openqa};
+    use crate::single_column;
+    use crate::testing::{hub, reply};
     use std::cell::RefCell;
     use std::net::TcpListener;
     use std::sync::{Arc, Mutex};
@@ -290,7 +290,7 @@ mod tests {
             let opened = crate::open(&spec, llmscen_core::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();
             assert_eq!(opened.prompts.session(3).unwrap().turns[0].text, text);
         }
-        let paths = [openqa::KIND, longalpaca::KIND].map(|kind| kind.remote.unwrap().homes);
+        let paths = [single_column::OPENQA, single_column::LONGALPACA].map(|kind| kind.remote.unwrap().homes);
         let expected = [paths[0][0], paths[0][1], paths[1][0]].map(|home| format!("/datasets/{home}"));
         assert_eq!(*asked.lock().unwrap(), expected);
     }

@@ -1,7 +1,7 @@
 //! `embeddings`: texts to embed, one or a batch a request.
 
 use super::error::PromptError;
-use super::file::{self, Kind, Parse, Reading, Row, Table, Taste};
+use super::file::{self, FormatOptions, Kind, Parse, Row, RowParser, Table};
 use super::{Prompts, Setting};
 use llmscen_core::dataset::OnExhausted;
 use llmscen_core::prompt::{Prompt, Session};
@@ -13,15 +13,15 @@ use std::time::Duration;
 /// Rows with an `input` (or `text`, or `prompt`), or plain lines.
 const KIND: Kind = Kind {
     name: "embeddings",
-    taste: Taste::ROWS,
+    formats: FormatOptions::ROWS,
     parse: Parse::Row(parse),
     words: Some(|prompt| prompt.text.clone()),
     expected: "plain lines, or rows such as `{\"input\": \"…\"}`",
-    builtin: Some(include_str!("../../../scenarios/data/embeddings.jsonl")),
+    builtin: Some(include_str!("../data/embeddings.jsonl")),
     remote: None,
 };
 
-fn parse(row: Row<'_>, _: &Reading) -> Result<Vec<Prompt>, String> {
+fn parse(row: Row<'_>, _: &RowParser) -> Result<Vec<Prompt>, String> {
     let text = row.text(&["input", "text", "prompt"])?;
     let mut fields = row.into_fields();
     fields.insert("input".into(), text.clone().into());
@@ -111,7 +111,7 @@ fn joined(mut prompts: Vec<Prompt>, batch: u64) -> Option<Prompt> {
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::{all, file, opened, spec};
+    use crate::testing::{all, file, opened, spec};
     use llmscen_core::dataset::{DatasetSpec, OnExhausted, Source};
     use serde_json::{Value, json};
 

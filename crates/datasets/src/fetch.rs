@@ -24,7 +24,7 @@ const STRIDE: u64 = 256 * 1024;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot download {url} to {file}{}: {problem}\n  {what}", if *.damaged { " (the copy there is damaged)" } else { "" })]
 pub struct FetchError {
-    /// What was asked for.
+    /// What was requested.
     pub url: String,
     /// Where it would have been kept.
     pub file: PathBuf,

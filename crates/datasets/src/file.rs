@@ -1,15 +1,11 @@
 //! Prompts that are the rows of a file.
 //!
-//! A scanner goes through the file once and finds where its rows lie; a few threads read rows by their offset, parse, count
-//! and filter them a little ahead of what is asked for. So the first prompts are there before the file was read, and only
-//! offsets are held in memory. What is packed, or is no text, is unpacked into a temporary file on the way.
+//! The file is read as far as its rows are needed, so the first prompts are there early, and only offsets are held in memory.
+//! What is compressed, or is no text, is unpacked into a temporary file on the way.
 
 mod command;
 mod format_detection;
-mod reader;
-mod reading;
 mod row;
-mod row_index;
 mod row_splitter;
 mod scan;
 mod source;
@@ -17,10 +13,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use format_detection::Taste;
-pub use reading::{Kind, Parse, Reading};
-pub use row::{Row, count, reason};
-pub use source::{Magic, unpacked};
+pub use format_detection::FormatOptions;
+pub use row::{Kind, Parse, Row, RowParser, count, reason};
+pub use source::read_text;
 pub use table::Table;
 
 use super::error::PromptError;
@@ -34,8 +29,8 @@ use std::sync::OnceLock;
 /// Opens the file of a kind.
 pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<Table, PromptError> {
     let (path, origin) = locate(kind, setting, notes)?;
-    let reading = reading(kind, setting, path);
-    let table = Table::start(reading, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)?;
+    let parser = parser(kind, setting, path);
+    let table = Table::start(parser, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)?;
     notes.extend(table.member().map(|key| format!("the dataset's rows are those of the list `{key}`")));
     Ok(table)
 }
@@ -43,14 +38,13 @@ pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>)
 /// Starts a command and opens what it prints.
 pub fn open_command(kind: &'static Kind, spec: &CommandSpec, setting: &Setting<'_>) -> Result<Table, PromptError> {
     let name = setting.spec.path.clone().unwrap_or_default();
-    let (process, stream) = command::start(spec, &name)?;
-    let reading = reading(kind, setting, format!("`{name}`").into());
-    let table = Table::start(reading, Origin::Printed(stream), setting.first, setting.seed.child("order").0)?;
-    table.ending(process).open(setting.progress)
+    let parser = parser(kind, setting, format!("`{name}`").into());
+    let origin = command::start(spec, &name)?;
+    Table::start(parser, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)
 }
 
-fn reading(kind: &'static Kind, setting: &Setting<'_>, path: PathBuf) -> Reading {
-    Reading { kind, spec: setting.spec.clone(), tokenizer: setting.tokenizer.clone(), path, format: OnceLock::new() }
+fn parser(kind: &'static Kind, setting: &Setting<'_>, path: PathBuf) -> RowParser {
+    RowParser { kind, spec: setting.spec.clone(), tokenizer: setting.tokenizer.clone(), path, format: OnceLock::new() }
 }
 
 fn locate(kind: &Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<(PathBuf, Origin), PromptError> {

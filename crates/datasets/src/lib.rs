@@ -1,44 +1,35 @@
 //! Datasets: prompts by index.
 //!
-//! A dataset is opened once per case and then asked for its sessions by number, from any thread: the same seed and
-//! number give the same prompt, whoever asks and in whatever order. A kind is one file and one line in [`open`].
+//! A dataset is opened once per case, and gives its sessions by number, to any thread: the same seed and number give the
+//! same prompt, in whatever order they are requested. A kind is one file and one line in [`open`].
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cache;
-mod cache_bust;
 mod embeddings;
 mod error;
 mod fetch;
 mod file;
 mod images;
-mod lengths;
 mod line_by_line;
-mod longalpaca;
 mod message;
 mod messages;
 mod model_hub;
-mod openqa;
-mod permute;
 mod prefix;
 mod prompt;
 mod random;
 mod rerank;
 mod rows;
-#[cfg(test)]
-mod sample;
-mod shaped;
-mod shared_prefix;
 mod sharegpt;
+mod single_column;
 mod speed;
-mod text;
+mod synthetic;
+#[cfg(test)]
+mod testing;
 pub mod token;
 mod trace;
 mod transforms;
 mod turns;
-
-#[cfg(test)]
-mod loopback;
 
 pub use cache::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 pub use error::PromptError;
@@ -58,14 +49,14 @@ use std::time::Duration;
 /// Prompts by index. Equal calls give equal sessions.
 pub trait Prompts: Send + Sync {
     /// The session of request `seq` of the case; waits where the data is still being read. None: the data is exhausted
-    /// (`on_exhausted: stop` or `fail`), or cannot be read on, which [`Prompts::fault`] tells.
+    /// (`on_exhausted: stop` or `fail`), or the rest cannot be read (see [`Prompts::fault`]).
     fn session(&self, seq: u64) -> Option<Session>;
 
     /// Sessions before they repeat; None where there is no end, or as long as it has not been reached. A small file is
     /// known to its end when it is opened, a large one when its last row has been looked at.
     fn len(&self) -> Option<u64>;
 
-    /// Whether [`Prompts::session`] would answer at once; waits for that, for so long at the most.
+    /// Whether [`Prompts::session`] would answer at once; waits for that, at most for `most`.
     fn ready(&self, _seq: u64, _most: Duration) -> bool {
         true
     }
@@ -75,7 +66,7 @@ pub trait Prompts: Send + Sync {
         None
     }
 
-    /// What a reader of the report must know of rows that were left out, as far as sessions have been asked for.
+    /// Notes for the report on rows that were left out, up to the last requested session.
     fn problems(&self) -> Vec<String> {
         Vec::new()
     }
@@ -90,7 +81,7 @@ pub trait Prompts: Send + Sync {
         self.len()
     }
 
-    /// Rows left out before the last session that was asked for: blank, outside `prompt_tokens`, or not what the kind reads.
+    /// Rows left out before the last requested session: blank, outside `prompt_tokens`, or not what the kind reads.
     fn dropped(&self) -> u64;
 
     /// The instants at which the sessions arrive, counted from the first, where the data has them; never decreasing.
@@ -109,7 +100,7 @@ pub enum Progress {
         /// Bytes in all, where the server said so.
         total: Option<u64>,
     },
-    /// Rows being read and, where `prompt_tokens` stands, counted.
+    /// Rows being read and, with `prompt_tokens`, counted.
     Rows {
         /// Rows that were looked at.
         done: u64,
@@ -168,7 +159,7 @@ fn admits(spec: &DatasetSpec, tokens: Option<u64>) -> bool {
 }
 
 /// Opens a dataset. Item `first` comes first, so that the cases of a sweep do not repeat each other's prompts; paths are
-/// taken as they stand, relative ones from the working folder.
+/// taken unchanged, relative ones from the working folder.
 ///
 /// # Errors
 /// A file that is missing, empty, of the wrong format, or not UTF-8 near its beginning; a dataset of which no row is usable;
@@ -199,8 +190,8 @@ pub fn open(
         Source::Images(images) => Box::new(images::open(images, &setting, &mut notes)?),
         Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
         Source::LineByLine => Box::new(file::open(&line_by_line::KIND, &setting, &mut notes)?),
-        Source::Openqa => Box::new(file::open(&openqa::KIND, &setting, &mut notes)?),
-        Source::Longalpaca => Box::new(file::open(&longalpaca::KIND, &setting, &mut notes)?),
+        Source::Openqa => Box::new(file::open(&single_column::OPENQA, &setting, &mut notes)?),
+        Source::Longalpaca => Box::new(file::open(&single_column::LONGALPACA, &setting, &mut notes)?),
         Source::Rows => Box::new(file::open(&rows::KIND, &setting, &mut notes)?),
         Source::Command(command) => Box::new(file::open_command(&rows::KIND, command, &setting)?),
         Source::Messages => Box::new(file::open(&messages::KIND, &setting, &mut notes)?),
@@ -208,8 +199,8 @@ pub fn open(
         Source::Rerank { .. } => Box::new(file::open(&rerank::KIND, &setting, &mut notes)?),
         Source::Embeddings { batch } => Box::new(embeddings::open(*batch, &setting, &mut notes)?),
     };
-    let prompts = cache_bust::over(prompts, &setting, &mut notes);
-    let prompts = shaped::over(prompts, &setting)?;
+    let prompts = transforms::cache_busted(prompts, &setting, &mut notes);
+    let prompts = transforms::shaped(prompts, &setting)?;
     Ok(Opened { prompts, tokenizer, notes })
 }
 

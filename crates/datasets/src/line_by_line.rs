@@ -1,6 +1,6 @@
 //! `line_by_line`: a text file, a prompt a line.
 
-use super::file::{Kind, Parse, Taste, reason};
+use super::file::{FormatOptions, Kind, Parse, reason};
 use super::message::last_user;
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 /// Plain text is a prompt, a JSON array a message list, a JSON object a whole request body.
 pub const KIND: Kind = Kind {
     name: "line_by_line",
-    taste: Taste { plain: true, bare: false, lists: &[] },
+    formats: FormatOptions { plain_lines: true, bare_lists: false, list_columns: &[] },
     parse: Parse::Line(parse),
     words: None,
     expected: "plain text, a JSON array of messages (`[{\"role\": \"user\", \"content\": \"…\"}]`) or a JSON object (a whole \
@@ -25,7 +25,7 @@ fn parse(line: &str) -> Result<Prompt, String> {
     }
     match serde_json::from_str(json) {
         Ok(Value::Array(list)) => messages(list),
-        Ok(Value::Object(body)) => Ok(whole(body)),
+        Ok(Value::Object(body)) => Ok(body_prompt(body)),
         // A sentence may begin with a bracket; what begins like JSON was meant to be JSON.
         Err(error) if meant_as_json(json) => Err(reason(&error)),
         _ => Ok(plain()),
@@ -45,7 +45,7 @@ fn messages(list: Vec<Value>) -> Result<Prompt, String> {
     Ok(Prompt { text: last_user(&list), messages: Some(list), ..Prompt::default() })
 }
 
-fn whole(body: Map<String, Value>) -> Prompt {
+fn body_prompt(body: Map<String, Value>) -> Prompt {
     let text = match (body.get("messages"), body.get("prompt")) {
         (Some(Value::Array(list)), _) => last_user(list),
         (_, Some(Value::String(text))) => text.clone(),

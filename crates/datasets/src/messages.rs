@@ -1,7 +1,7 @@
 //! `messages`: lists of OpenAI messages.
 
-use super::file::{Kind, Parse, Reading, Row, Taste};
-use super::turns::{Said, split, whole};
+use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
+use super::turns::{Message, as_one_turn, split};
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use std::sync::Arc;
 /// holds everything up to the last message of the user or a tool. `tools` and `tool_choice` go into the request.
 pub const KIND: Kind = Kind {
     name: "messages",
-    taste: Taste { plain: false, bare: true, lists: &["messages", "tools"] },
+    formats: FormatOptions { plain_lines: false, bare_lists: true, list_columns: &["messages", "tools"] },
     parse: Parse::Row(parse),
     words: None,
     expected: "rows such as `{\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}`, or a list of messages a line",
-    builtin: Some(include_str!("../../../scenarios/data/messages.jsonl")),
+    builtin: Some(include_str!("../data/messages.jsonl")),
     remote: None,
 };
 
 /// Fields of a request that a row may bring.
 const BESIDE: [&str; 2] = ["tools", "tool_choice"];
 
-fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
+fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let (_, list) = row.list_if(&["messages"])?.ok_or_else(|| row.lacks(&["messages"]))?;
-    prompts(row, &list, reading)
+    prompts(row, &list, parser)
 }
 
 /// A row's list of messages as prompts.
-pub fn prompts(row: Row<'_>, list: &[Value], reading: &Reading) -> Result<Vec<Prompt>, String> {
+pub fn prompts(row: Row<'_>, list: &[Value], parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let max_tokens = row.count_if(&["output_tokens", "max_tokens"])?;
     let system = row.text_if(&["system"])?;
     let beside = BESIDE.iter().filter_map(|key| Some(((*key).to_owned(), row.get(&[key])?.1.clone())));
     let sampling: Map<String, Value> = beside.collect();
-    let said = list.iter().map(Said::new).collect::<Result<Vec<_>, _>>()?;
-    let turns = if reading.spec.turns.is_some() { split(said) } else { whole(said).into_iter().collect() };
+    let messages = list.iter().map(Message::new).collect::<Result<Vec<_>, _>>()?;
+    let turns = if parser.spec.turns.is_some() { split(messages) } else { as_one_turn(messages).into_iter().collect() };
     if turns.is_empty() {
         return Err("the messages hold none of the user".into());
     }
@@ -50,7 +50,7 @@ pub fn prompts(row: Row<'_>, list: &[Value], reading: &Reading) -> Result<Vec<Pr
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::{all, file, opened, spec, talks};
+    use crate::testing::{all, file, opened, spec, talks};
     use llmscen_core::dataset::{DatasetSpec, Source, Turns};
     use serde_json::{Value, json};
 

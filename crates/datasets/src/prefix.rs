@@ -7,11 +7,9 @@
 //! same length, so that nothing is shared.
 
 use super::error::PromptError;
-use super::lengths::Lengths;
 use super::message::slot_of;
-use super::permute::permuted;
 use super::random::GENERATORS;
-use super::shared_prefix::Lead;
+use super::synthetic::{Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::dataset::{OnExhausted, Order};
@@ -23,16 +21,16 @@ use rand_chacha::ChaCha8Rng;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// Groups at the most: each keeps its beginning.
+/// Maximum number of groups: each keeps its beginning.
 const MOST: u64 = 1_000_000;
 
 struct Prefix {
-    /// The beginnings, each drawn when its group is first asked for.
-    leads: Box<[OnceLock<Option<Lead>>]>,
+    /// The beginnings, each drawn when its group is first requested.
+    prefixes: Box<[OnceLock<Option<SharedPrefix>>]>,
     len: Option<u64>,
     slot: Slot,
     prefix_tokens: u64,
-    /// Of whole prompts, less what stands in each.
+    /// Of whole prompts, less the text in each.
     lengths: Lengths,
     around: u64,
     tokenizer: Arc<Tokenizer>,
@@ -61,7 +59,7 @@ pub fn open(
     let special = tokenizer.alone(&slot) - tokenizer.around(&slot);
     let around = tokenizer.around(&slot) + prefix_tokens;
     let prefix = Prefix {
-        leads: (0..groups).map(|_| OnceLock::new()).collect(),
+        prefixes: (0..groups).map(|_| OnceLock::new()).collect(),
         len,
         slot,
         prefix_tokens,
@@ -86,22 +84,22 @@ impl Prefix {
         ChaCha8Rng::seed_from_u64(seed.0)
     }
 
-    fn drawn(&self, seed: Seed) -> Result<Lead, TokenError> {
-        Lead::draw(&self.tokenizer, &self.slot, self.prefix_tokens, seed)
+    fn drawn(&self, seed: Seed) -> Result<SharedPrefix, TokenError> {
+        SharedPrefix::draw(&self.tokenizer, &self.slot, self.prefix_tokens, seed)
     }
 
     /// The beginning of a prompt: that of its group, or its own. A dataset that starts again does not repeat those.
-    fn lead(&self, group: u64, index: u64) -> Option<Cow<'_, Lead>> {
+    fn shared_prefix(&self, group: u64, index: u64) -> Option<Cow<'_, SharedPrefix>> {
         if self.bust {
             return self.drawn(self.seed.child("bust").child(index)).ok().map(Cow::Owned);
         }
         let seed = self.seed.child("group").child(group);
-        self.leads.get(group as usize)?.get_or_init(|| self.drawn(seed).ok()).as_ref().map(Cow::Borrowed)
+        self.prefixes.get(group as usize)?.get_or_init(|| self.drawn(seed).ok()).as_ref().map(Cow::Borrowed)
     }
 
     /// Group of a prompt, and its number there.
     fn place(&self, position: u64) -> (u64, u64) {
-        let groups = self.leads.len() as u64;
+        let groups = self.prefixes.len() as u64;
         let (member, turn) = (position / groups, position % groups);
         match self.len {
             _ if !self.shuffled => (turn, member),
@@ -123,9 +121,9 @@ impl Prompts for Prefix {
             None => index,
         };
         let (group, member) = self.place(position);
-        let lead = self.lead(group, index)?;
+        let prefix = self.shared_prefix(group, index)?;
         let n = self.around + self.lengths.draw(&mut self.rng(group, member, 0));
-        let draw = |generator| lead.continued(&self.tokenizer, n, &mut self.rng(group, member, generator)).ok();
+        let draw = |generator| prefix.continued(&self.tokenizer, n, &mut self.rng(group, member, generator)).ok();
         let prompt = Prompt {
             text: (1..=GENERATORS).find_map(draw)?,
             tokens: Some(n),
@@ -150,5 +148,169 @@ impl Prompts for Prefix {
     }
 }
 
+/// Rounds of the network; four make a pseudo-random permutation of a good round function (Luby and Rackoff, "How to
+/// construct pseudorandom permutations from pseudorandom functions", 1988).
+const ROUNDS: u64 = 4;
+
+/// Where `index` comes in a permutation of `0..len` that is drawn from `seed`: a Feistel network over the next power of
+/// four, walked until it stays inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). An `index` at
+/// or above `len` is taken modulo `len`; `len` 0 gives 0.
+fn permuted(index: u64, len: u64, seed: Seed) -> u64 {
+    if len < 2 {
+        return 0;
+    }
+    let half = (u64::BITS - (len - 1).leading_zeros()).div_ceil(2);
+    let mask = (1u64 << half) - 1;
+    let mut at = index % len;
+    loop {
+        let (mut left, mut right) = (at >> half, at & mask);
+        for round in 0..ROUNDS {
+            (left, right) = (right, left ^ (seed.child(round).child(right).0 & mask));
+        }
+        at = (left << half) | right;
+        if at < len {
+            return at;
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::message::tokens_of;
+    use crate::token::trained::CHATS;
+    use crate::{CacheDir, Opened, open as open_any};
+    use llmscen_core::dataset::{DatasetSpec, Source};
+    use serde_json::json;
+    use std::collections::{BTreeMap, HashSet};
+
+    fn source(groups: u64, per_group: Option<u64>, prefix_tokens: u64, tokens: Quantity) -> DatasetSpec {
+        DatasetSpec::of(Source::Prefix { groups, per_group, prefix_tokens, tokens })
+    }
+
+    fn opened(spec: &DatasetSpec, first: u64) -> Result<Opened, PromptError> {
+        open_any(spec, Seed(1), first, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
+    }
+
+    fn prompt(opened: &Opened, seq: u64) -> Prompt {
+        opened.prompts.session(seq).unwrap().turns.remove(0)
+    }
+
+    fn groups(opened: &Opened, count: u64) -> Vec<String> {
+        (0..count).map(|seq| prompt(opened, seq).group.unwrap()).collect()
+    }
+
+    #[test]
+    fn groups_share_their_beginning_in_tokens_and_nothing_else() {
+        for (chat, kind) in CHATS.iter().flat_map(|chat| ["byte-level", "unigram", "wordpiece"].map(|kind| (chat, kind))) {
+            let folder = chat.folder(kind);
+            let tokenizer = Some(folder.path().display().to_string());
+            let spec = DatasetSpec { tokenizer, ..source(3, None, 300, Quantity::Fixed(20)) };
+            let opened = opened(&spec, 0).unwrap();
+            let tokenizer = opened.tokenizer.clone().unwrap();
+            let slot = slot_of(&Prompt::default(), &tokenizer, None).unwrap();
+            let (head, around) = (tokenizer.alone(&slot.front()) as usize, tokenizer.around(&slot));
+            let mut ids: BTreeMap<String, Vec<Vec<u32>>> = BTreeMap::new();
+            for seq in 0..12 {
+                let prompt = prompt(&opened, seq);
+                assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(around + 320), "{} {kind}", chat.name);
+                assert_eq!(prompt.tokens, Some(around + 320));
+                let whole = tokenizer.chat(&[json!({ "role": "user", "content": prompt.text })], None).unwrap();
+                ids.entry(prompt.group.unwrap()).or_default().push(tokenizer.ids(&whole).unwrap());
+            }
+            assert_eq!(ids.keys().collect::<Vec<_>>(), ["prefix-0", "prefix-1", "prefix-2"]);
+            let prefixes: HashSet<&[u32]> = ids.values().map(|group| &group[0][..head + 300]).collect();
+            assert_eq!(prefixes.len(), 3);
+            for group in ids.values() {
+                assert!(group.iter().all(|each| each.starts_with(&group[0][..head + 300])), "{} {kind}", chat.name);
+                let rests: HashSet<&[u32]> = group.iter().map(|each| &each[head + 300..]).collect();
+                assert_eq!(rests.len(), 4);
+            }
+        }
+    }
+
+    #[test]
+    fn groups_take_turns_and_an_end_is_an_end() {
+        let spec = source(2, Some(2), 8, Quantity::Uniform { low: 4, high: 9 });
+        let bounded = opened(&spec, 0).unwrap();
+        assert_eq!(groups(&bounded, 4), ["prefix-0", "prefix-1", "prefix-0", "prefix-1"]);
+        assert_eq!((bounded.prompts.len(), prompt(&bounded, 5)), (Some(4), prompt(&bounded, 1)));
+        assert_eq!(prompt(&opened(&spec, 3).unwrap(), 0), prompt(&bounded, 3));
+        let stop = DatasetSpec { on_exhausted: OnExhausted::Stop, ..spec };
+        let stop = opened(&stop, 1).unwrap();
+        assert!(stop.prompts.session(3).is_some() && stop.prompts.session(4).is_none());
+        assert_eq!(opened(&source(2, None, 8, Quantity::Fixed(4)), 0).unwrap().prompts.len(), None);
+    }
+
+    #[test]
+    fn a_shuffle_takes_every_prompt_once() {
+        let texts = |spec: &DatasetSpec| -> Vec<String> {
+            let opened = opened(spec, 0).unwrap();
+            (0..24).map(|seq| prompt(&opened, seq).text).collect()
+        };
+        let mut spec = source(4, Some(6), 8, Quantity::Fixed(4));
+        let straight = texts(&spec);
+        spec.order = Order::Shuffle;
+        let mixed = texts(&spec);
+        assert_eq!(mixed, texts(&spec));
+        assert_ne!(mixed, straight);
+        assert_eq!(mixed.into_iter().collect::<HashSet<_>>(), straight.into_iter().collect());
+        let endless = opened(&DatasetSpec { order: Order::Shuffle, ..source(4, None, 8, Quantity::Fixed(4)) }, 0).unwrap();
+        let turns = groups(&endless, 40);
+        assert!(turns.chunks(4).all(|turn| turn.iter().collect::<HashSet<_>>().len() == 4));
+        assert!(turns.chunks(4).any(|turn| turn != &turns[..4]));
+    }
+
+    #[test]
+    fn busted_prompts_share_nothing_and_are_as_long() {
+        let folder = CHATS[0].folder("byte-level");
+        let tokenizer = Some(folder.path().display().to_string());
+        let spec = DatasetSpec { tokenizer, ..source(2, Some(3), 40, Quantity::Fixed(20)) };
+        let busted = DatasetSpec { cache_bust: true, ..spec.clone() };
+        let (plain, own, later) = (opened(&spec, 0).unwrap(), opened(&busted, 0).unwrap(), opened(&busted, 4).unwrap());
+        let tokenizer = own.tokenizer.clone().unwrap();
+        let slot = slot_of(&Prompt::default(), &tokenizer, None).unwrap();
+        let head = tokenizer.alone(&slot.front()) as usize;
+        let mut beginnings = HashSet::new();
+        // Two rounds: a dataset that starts again does not repeat its beginnings.
+        for seq in 0..12 {
+            let prompt = prompt(&own, seq);
+            assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(tokenizer.around(&slot) + 60));
+            assert_eq!(prompt.tokens, Some(tokenizer.around(&slot) + 60));
+            let whole = tokenizer.chat(&[json!({ "role": "user", "content": prompt.text })], None).unwrap();
+            beginnings.insert(tokenizer.ids(&whole).unwrap()[head..head + 8].to_vec());
+        }
+        assert_eq!(beginnings.len(), 12);
+        assert_eq!((own.prompts.len(), own.prompts.distinct(), plain.prompts.distinct()), (Some(6), None, Some(6)));
+        assert_eq!(groups(&own, 4), groups(&plain, 4));
+        assert_eq!(prompt(&own, 5), prompt(&later, 1));
+        assert!(own.notes.iter().all(|note| !note.contains("cache_bust")), "{:?}", own.notes);
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_refused() {
+        let tell = |spec: &DatasetSpec| opened(spec, 0).unwrap_err().to_string();
+        assert_eq!(
+            tell(&source(0, None, 8, Quantity::Fixed(4))),
+            "`prefix`: 1 to 1000000 groups of at least one prompt can be made"
+        );
+        assert_eq!(tell(&source(2, Some(u64::MAX), 8, Quantity::Fixed(4))), "`prefix`: too many prompts");
+        let short = DatasetSpec { max_tokens: Some(10), ..source(2, None, 8, Quantity::Fixed(4)) };
+        assert!(tell(&short).starts_with("`tokens` of a prefix dataset: the length lies outside `prompt_tokens`"));
+    }
+
+    #[test]
+    fn every_place_is_taken_once_and_the_seed_decides() {
+        for len in [1u64, 2, 3, 4, 5, 16, 17, 1000] {
+            let order = |seed| (0..len).map(|index| permuted(index, len, Seed(seed))).collect::<Vec<_>>();
+            let mut sorted = order(1);
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..len), "{len}");
+            assert_eq!(order(1), order(1));
+            assert!(len < 1000 || order(1) != order(2));
+        }
+        let fixed = (0..1000u64).filter(|&index| permuted(index, 1000, Seed(1)) == index).count();
+        assert!(fixed < 10, "{fixed} of 1000 stay where they are");
+        assert!(permuted(u64::MAX, u64::MAX, Seed(1)) < u64::MAX);
+    }
+}

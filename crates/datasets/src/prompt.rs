@@ -6,7 +6,7 @@ use llmscen_core::prompt::{Prompt, Session};
 
 struct Same(Prompt);
 
-/// Takes the text as it stands: what `@file` names has been read with the scenario.
+/// Takes the text unchanged: what `@file` names has been read with the scenario.
 pub fn open(text: &str, setting: &Setting<'_>) -> Result<impl Prompts + use<>, PromptError> {
     let mut prompt = Prompt { text: text.to_owned(), ..Prompt::default() };
     if let Some(tokenizer) = &setting.tokenizer {

@@ -1,6 +1,6 @@
 //! `rerank`: a query, and documents to rank.
 
-use super::file::{Kind, Parse, Reading, Row, Taste};
+use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
 use llmscen_core::dataset::Source;
 use llmscen_core::prompt::Prompt;
 use serde_json::Value;
@@ -9,17 +9,21 @@ use serde_json::Value;
 /// `item.documents` are what is sent. Tokens are those of the query and of each document.
 pub const KIND: Kind = Kind {
     name: "rerank",
-    taste: Taste { plain: false, bare: false, lists: &["documents", "positive", "negative", "passages"] },
+    formats: FormatOptions {
+        plain_lines: false,
+        bare_lists: false,
+        list_columns: &["documents", "positive", "negative", "passages"],
+    },
     parse: Parse::Row(parse),
     words: Some(words),
     expected: "rows such as `{\"query\": \"…\", \"documents\": [\"…\"]}` or with `positive` and `negative`",
-    builtin: Some(include_str!("../../../scenarios/data/rerank.jsonl")),
+    builtin: Some(include_str!("../data/rerank.jsonl")),
     remote: None,
 };
 
 const DOCUMENTS: [&str; 2] = ["documents", "passages"];
 
-fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
+fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let query = row.text(&["query", "question"])?;
     let mut documents = match row.get(&DOCUMENTS) {
         Some((name, value)) => texts(&name, value)?,
@@ -33,7 +37,7 @@ fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
     if documents.is_empty() {
         return Err(if row.get(&DOCUMENTS).is_some() { "there are no documents".into() } else { row.lacks(&DOCUMENTS[..1]) });
     }
-    if let Source::Rerank { documents: Some(most) } = reading.spec.source {
+    if let Source::Rerank { documents: Some(most) } = parser.spec.source {
         documents.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     }
     let mut fields = row.into_fields();
@@ -69,7 +73,7 @@ fn words(prompt: &Prompt) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::{all, file, opened, spec};
+    use crate::testing::{all, file, opened, spec};
     use llmscen_core::dataset::{DatasetSpec, Source};
     use serde_json::{Value, json};
 

@@ -1,13 +1,13 @@
 //! `rows`: any table, by the columns that the scenario names.
 
-use super::file::{Kind, Parse, Reading, Row, Taste};
+use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
 use super::messages;
 use llmscen_core::prompt::Prompt;
 
 /// Rows with a `prompt` (or `text`) or `messages`, and as they come `system` and `output_tokens`.
 pub const KIND: Kind = Kind {
     name: "rows",
-    taste: Taste { plain: false, bare: false, lists: &["messages", "tools"] },
+    formats: FormatOptions { plain_lines: false, bare_lists: false, list_columns: &["messages", "tools"] },
     parse: Parse::Row(parse),
     words: None,
     expected: "rows with a `prompt` or `messages`; `dataset.columns` names the columns that hold them",
@@ -18,15 +18,15 @@ pub const KIND: Kind = Kind {
 /// Fields that hold the prompt.
 const PROMPT: [&str; 2] = ["prompt", "text"];
 
-fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
-    let columns = &reading.spec.columns;
+fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
+    let columns = &parser.spec.columns;
     // A row may have both: what the scenario names is meant.
     let named = columns.contains_key("messages") && !columns.contains_key("prompt");
     if named || row.get(&PROMPT).is_none() {
         let list = row.list_if(&["messages"])?;
         let lacks = || if named { row.lacks(&["messages"]) } else { row.lacks(&[PROMPT[0], "messages"]) };
         let (_, list) = list.ok_or_else(lacks)?;
-        return messages::prompts(row, &list, reading);
+        return messages::prompts(row, &list, parser);
     }
     let (text, system, max_tokens) =
         (row.text(&PROMPT)?, row.text_if(&["system"])?, row.count_if(&["output_tokens", "max_tokens"])?);
@@ -35,7 +35,7 @@ fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::{all, file, opened, spec};
+    use crate::testing::{all, file, opened, spec};
     use llmscen_core::dataset::{DatasetSpec, Source};
     use serde_json::json;
 

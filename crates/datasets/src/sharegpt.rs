@@ -1,7 +1,7 @@
 //! `sharegpt`: conversations between people and assistants, in both common shapes.
 
-use super::file::{Kind, Parse, Reading, Row, Taste};
-use super::turns::{Said, Turn, split};
+use super::file::{FormatOptions, Kind, Parse, Row, RowParser};
+use super::turns::{Message, Turn, split};
 use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 /// row is its first question. `item.output_tokens` is the length of the data's reply, where a tokenizer counts.
 pub const KIND: Kind = Kind {
     name: "sharegpt",
-    taste: Taste { plain: false, bare: true, lists: &["conversations", "items", "messages"] },
+    formats: FormatOptions { plain_lines: false, bare_lists: true, list_columns: &["conversations", "items", "messages"] },
     parse: Parse::Row(parse),
     words: None,
     expected: "rows such as `{\"conversations\": [{\"from\": \"human\", \"value\": \"…\"}]}` or with `role` and `content`",
-    builtin: Some(include_str!("../../../scenarios/data/sharegpt.jsonl")),
+    builtin: Some(include_str!("../data/sharegpt.jsonl")),
     remote: None,
 };
 
-/// Who speaks, by the names in use.
+/// Speakers, by the names in use.
 const SPEAKERS: [(&str, &[&str]); 4] = [
     ("user", &["human", "user", "prompter"]),
     ("assistant", &["gpt", "assistant", "chatgpt", "bing", "bard", "model", "function_call"]),
@@ -26,35 +26,35 @@ const SPEAKERS: [(&str, &[&str]); 4] = [
     ("tool", &["tool", "function", "observation", "function_response"]),
 ];
 
-fn parse(row: Row<'_>, reading: &Reading) -> Result<Vec<Prompt>, String> {
+fn parse(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let names = ["conversations", "items", "messages"];
     let (_, list) = row.list_if(&names)?.ok_or_else(|| row.lacks(&names))?;
     let (max_tokens, system) = (row.count_if(&["output_tokens", "max_tokens"])?, row.text_if(&["system"])?);
-    let said = list.iter().map(|entry| Said::new(&message(entry)?)).collect::<Result<Vec<_>, _>>()?;
-    let mut turns = split(said);
+    let messages = list.iter().map(|entry| Message::new(&message(entry)?)).collect::<Result<Vec<_>, _>>()?;
+    let mut turns = split(messages);
     let Some(first) = turns.first() else { return Err("the conversation holds no message of a human".into()) };
-    let alone = reading.spec.turns.is_none();
+    let alone = parser.spec.turns.is_none();
     let fields = Arc::new(row.into_fields());
     if alone {
         // Where there is nothing but a question, it stays a text, which every protocol can carry.
         let plain = matches!(first.messages.as_slice(), [only] if only["role"] == "user");
         turns.truncate(1);
-        let mut prompts = prompts(turns, &fields, (max_tokens, system), reading);
+        let mut prompts = prompts(turns, &fields, (max_tokens, system), parser);
         prompts.iter_mut().filter(|_| plain).for_each(|prompt| prompt.messages = None);
         return Ok(prompts);
     }
-    Ok(prompts(turns, &fields, (max_tokens, system), reading))
+    Ok(prompts(turns, &fields, (max_tokens, system), parser))
 }
 
 fn prompts(
     turns: Vec<Turn>,
     fields: &Arc<Map<String, Value>>,
     (max_tokens, system): (Option<u64>, Option<String>),
-    reading: &Reading,
+    parser: &RowParser,
 ) -> Vec<Prompt> {
     let prompt = |(index, turn): (usize, Turn)| {
         let mut fields = fields.clone();
-        let reply = turn.reply.as_ref().zip(reading.tokenizer.as_ref());
+        let reply = turn.reply.as_ref().zip(parser.tokenizer.as_ref());
         if let Some(tokens) = reply.and_then(|(reply, tokenizer)| tokenizer.count(reply)) {
             Arc::make_mut(&mut fields).entry("output_tokens").or_insert_with(|| json!(tokens));
         }
@@ -71,11 +71,11 @@ fn message(entry: &Value) -> Result<Value, String> {
     let mut own = entry.as_object().cloned().ok_or("an entry of the conversation is not a JSON object")?;
     let mut take = |names: [&str; 3]| names.iter().find_map(|name| own.shift_remove(*name));
     let speaker = take(["from", "role", "speaker"]).ok_or("an entry of the conversation has neither `from` nor `role`")?;
-    let said = take(["value", "content", "text"]).ok_or("an entry of the conversation has neither `value` nor `content`")?;
+    let content = take(["value", "content", "text"]).ok_or("an entry of the conversation has neither `value` nor `content`")?;
     let word = speaker.as_str().unwrap_or_default().to_ascii_lowercase();
     let role = SPEAKERS.iter().find(|(_, names)| names.contains(&word.as_str())).map(|(role, _)| *role);
     let role = role.ok_or_else(|| format!("{speaker} is nobody who speaks in a conversation (human, gpt, system, tool)"))?;
-    let mut message = Map::from_iter([("role".to_owned(), role.into()), ("content".to_owned(), said)]);
+    let mut message = Map::from_iter([("role".to_owned(), role.into()), ("content".to_owned(), content)]);
     for key in ["max_tokens", "output_tokens", "wait", "delay", "system", "tool_call_id", "tool_calls", "name"] {
         message.extend(own.shift_remove(key).map(|value| (key.to_owned(), value)));
     }
@@ -85,7 +85,7 @@ fn message(entry: &Value) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{all, file, opened, spec, talks};
+    use crate::testing::{all, file, opened, spec, talks};
     use llmscen_core::dataset::{DatasetSpec, Source};
 
     fn shapes() -> [Value; 3] {

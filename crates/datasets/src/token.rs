@@ -1,9 +1,7 @@
-//! Floor 2. Tokenizers: counting, and text of an exact length.
+//! Tokenizers: counting, and text of an exact length.
 //!
-//! This is the door to the `tokenizers` crate: nothing else imports it.
+//! No other module uses the `tokenizers` crate.
 
-mod bos;
-mod builtin;
 mod chat;
 mod config;
 mod embedded;
@@ -12,7 +10,6 @@ mod fit;
 mod length_fit;
 mod pre_tokenizer;
 mod template_offset;
-mod text;
 #[cfg(test)]
 pub(crate) mod trained;
 
@@ -21,13 +18,14 @@ pub use embedded::{Embedded, TemplateSource};
 pub use error::TokenError;
 pub use length_fit::Text;
 pub use template_offset::{MARK, Slot};
-pub use text::Growing;
 
 use llmscen_core::bounds;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::OnceLock;
-use tokenizers::PostProcessor;
+use tokenizers::models::bpe::{BPE, Merges, Vocab};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{PostProcessor, PostProcessorWrapper};
 
 /// A tokenizer, shared freely between threads.
 #[derive(Debug)]
@@ -43,11 +41,15 @@ pub struct Tokenizer {
     pool: OnceLock<fit::Pool>,
 }
 
+/// What the special tokens around a text are found with.
+const TEXT: &str = "a";
+/// What a decoder makes of a letter whose bytes are not all there.
+const UNFINISHED: char = '\u{fffd}';
 /// Scripts and symbols that a vocabulary without an unknown token or byte fallback trips over.
 const PROBE: &str = "The quick brown fox. naïve 中文 \u{10400} \u{12000} 🙂";
 
 impl Tokenizer {
-    /// Reads a tokenizer.json, or the folder that holds one, and the chat template that lies beside it:
+    /// Reads a tokenizer.json, or the folder that holds one, and the chat template beside it:
     /// chat_template.jinja, or `chat_template` in tokenizer_config.json (of several named ones, `default`).
     ///
     /// # Errors
@@ -69,7 +71,7 @@ impl Tokenizer {
     /// The stand-in that ships with the project: a byte-level BPE of 8192 tokens for English text. Its counts are
     /// approximate for any other model.
     pub fn builtin() -> Tokenizer {
-        Tokenizer::over(builtin::tokenizer(), true)
+        Tokenizer::over(builtin_tokenizer(), true)
     }
 
     fn over(mut inner: tokenizers::Tokenizer, approximate: bool) -> Tokenizer {
@@ -131,10 +133,137 @@ impl Tokenizer {
     pub fn approximate(&self) -> bool {
         self.approximate
     }
+
+    /// The ids of a text, with the special tokens that a server puts around plain text where `special`. None where the
+    /// tokenizer refuses it.
+    pub fn encode(&self, text: &str, special: bool) -> Option<Vec<u32>> {
+        self.inner.encode_fast(text, special).ok().map(|encoding| encoding.get_ids().to_vec())
+    }
+
+    /// The text of tokens, special ones left out. None where the tokenizer refuses them.
+    pub fn decode(&self, ids: &[u32]) -> Option<String> {
+        self.inner.decode(ids, true).ok()
+    }
+
+    /// Tokens that it knows.
+    pub fn vocabulary(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// A tokenizer.json in memory, with no chat template; `path` is what errors name.
+    pub(super) fn parsed(path: &Path, bytes: &[u8]) -> Result<Tokenizer, TokenError> {
+        let malformed = |reason| TokenError::Malformed { path: path.to_owned(), what: config::TOKENIZER, reason };
+        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| malformed(error.to_string()))?;
+        match inner.encode_fast(PROBE, false) {
+            Ok(_) => Ok(Tokenizer::over(inner, false)),
+            Err(error) => Err(TokenError::Partial { path: path.to_owned(), reason: error.to_string() }),
+        }
+    }
+
+    /// The same with the BOS token in front of plain text, or without it, whatever its post-processor does. Unchanged where
+    /// nothing is said (`adds` is None), or where the token is not known.
+    fn with_bos(mut self, adds: Option<bool>, bos: Option<u32>) -> Tokenizer {
+        let (Some(adds), Some(bos)) = (adds, bos) else { return self };
+        let Some((mut before, after)) = self.special_tokens() else { return self };
+        match (adds, before.first() == Some(&bos)) {
+            (true, false) => before.insert(0, bos),
+            (false, true) => _ = before.remove(0),
+            _ => return self,
+        }
+        if let Some(processor) = self.post_processor(&before, &after) {
+            self.inner.with_post_processor(Some(processor));
+        }
+        self
+    }
+
+    /// The tokens of a prompt that no chat template made: with the special tokens around it, but never with two BOS tokens where
+    /// the text begins with one itself. None where the tokenizer refuses it.
+    pub fn encode_prompt(&self, text: &str) -> Option<Vec<u32>> {
+        let mut ids = self.encode(text, true)?;
+        let twice = matches!(ids.as_slice(), [first, second, ..] if first == second);
+        if twice && self.special_tokens().is_some_and(|(before, _)| before.as_slice() == ids.get(..1).unwrap_or_default()) {
+            ids.remove(0);
+        }
+        Some(ids)
+    }
+
+    /// The special tokens in front of a plain text and behind it.
+    fn special_tokens(&self) -> Option<(Vec<u32>, Vec<u32>)> {
+        let (whole, plain) = (self.encode(TEXT, true)?, self.encode(TEXT, false)?);
+        let at = whole.windows(plain.len().max(1)).position(|ids| ids == plain)?;
+        Some((whole.get(..at)?.to_vec(), whole.get(at + plain.len()..)?.to_vec()))
+    }
+
+    fn post_processor(&self, before: &[u32], after: &[u32]) -> Option<PostProcessorWrapper> {
+        let name = |id: &u32| self.inner.id_to_token(*id);
+        let special = |ids: &[u32], kind: u32| {
+            let piece = |id: &u32| Some(json!({ "SpecialToken": { "id": name(id)?, "type_id": kind } }));
+            ids.iter().map(piece).collect::<Option<Vec<Value>>>()
+        };
+        let text = |id: &str, kind: u32| json!({ "Sequence": { "id": id, "type_id": kind } });
+        let single = [special(before, 0)?, vec![text("A", 0)], special(after, 0)?].concat();
+        let pair = [single.clone(), vec![text("B", 1)], special(after, 1)?].concat();
+        let known = |id: &u32| Some((name(id)?, json!({ "id": name(id)?, "ids": [id], "tokens": [name(id)?] })));
+        let tokens: Map<String, Value> = before.iter().chain(after).filter_map(known).collect();
+        let template = json!({ "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens });
+        serde_json::from_value(template).ok()
+    }
+}
+
+/// The stand-in tokenizer: a byte-level BPE in the manner of GPT-2, embedded as its merges, one a line, best first. The
+/// vocabulary is the 256 byte letters in order, then the result of each merge. It was trained with tokenizers 0.23
+/// (`BpeTrainer`, 8192 tokens, no special ones) on the prose of the Rust documentation (MIT OR Apache-2.0) and on the
+/// glosses of WordNet 3.0 (WordNet 3.0 Copyright 2006 by Princeton University; its licence allows any use), lines outside
+/// Latin script left out.
+const MERGES: &str = include_str!("token/builtin.merges");
+
+/// Builds the stand-in.
+fn builtin_tokenizer() -> tokenizers::Tokenizer {
+    let merges: Merges = MERGES.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.into(), b.into())).collect();
+    let mut letters: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+    letters.sort_unstable();
+    let tokens = letters.into_iter().map(String::from).chain(merges.iter().map(|(a, b)| format!("{a}{b}")));
+    let vocab: Vocab = tokens.zip(0u32..).collect();
+    let mut tokenizer = tokenizers::Tokenizer::new(BPE::new(vocab, merges));
+    let bytes = ByteLevel::new(false, true, true);
+    tokenizer.with_pre_tokenizer(Some(bytes));
+    tokenizer.with_decoder(Some(bytes));
+    tokenizer
+}
+
+/// Text that grows by a token at a time. Only the last few tokens are decoded again: those since the end of a letter, behind
+/// those before, for blanks between tokens hang on their neighbours.
+#[derive(Clone, Debug, Default)]
+pub struct Growing {
+    ids: Vec<u32>,
+    /// Where the tokens begin that are decoded again, and where those end whose text was emitted.
+    from: usize,
+    emitted: usize,
+    text: String,
+}
+
+impl Growing {
+    /// Adds a token; returns how many bytes of whole letters it added.
+    pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> usize {
+        self.ids.push(id);
+        let decoded = |ids: &[u32]| tokenizer.decode(ids).unwrap_or_default();
+        let before = decoded(self.ids.get(self.from..self.emitted).unwrap_or_default());
+        let after = decoded(self.ids.get(self.from..).unwrap_or_default());
+        let Some(new) = after.strip_prefix(&before).filter(|new| !new.is_empty() && !new.ends_with(UNFINISHED)) else { return 0 };
+        self.text.push_str(new);
+        (self.from, self.emitted) = (self.emitted, self.ids.len());
+        new.len()
+    }
+
+    /// The text so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::trained::{ALL, CHATML};
     use super::*;
     use std::path::PathBuf;
 
@@ -184,5 +313,87 @@ mod tests {
     fn a_vocabulary_with_holes_is_refused_at_load() {
         let (_dir, file) = saved("tokenizer.json", &word_level("[MISSING]", "null"));
         assert!(matches!(Tokenizer::load(&file), Err(TokenError::Partial { .. })));
+    }
+
+    #[test]
+    fn it_has_8192_tokens_and_splits_as_it_was_trained_to() {
+        let tokenizer = builtin_tokenizer();
+        assert_eq!(tokenizer.get_vocab_size(true), 8192);
+        let split = tokenizer.encode("What would you cook on a rainy evening?", false).unwrap();
+        assert_eq!(split.get_tokens(), ["Wh", "at", "Ġwould", "Ġyou", "Ġcook", "Ġon", "Ġa", "Ġra", "iny", "Ġevening", "?"]);
+    }
+
+    #[test]
+    fn any_text_counts_and_comes_back() {
+        let tokenizer = Tokenizer::builtin();
+        assert!(tokenizer.approximate());
+        assert_eq!(tokenizer.count(""), Some(0));
+        for text in ["naïve 中文 🙂\u{0}", " two  spaces\n\n", "don't"] {
+            let ids = tokenizer.inner.encode_fast(text, false).unwrap();
+            assert_eq!(tokenizer.inner.decode(ids.get_ids(), false).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn text_that_grows_is_the_text_of_the_whole() {
+        let text = "The cook's naïve 中文 menu 🙂, two  blanks and an end.";
+        for (name, tokenizer) in ALL.iter() {
+            let ids = tokenizer.encode(text, false).unwrap();
+            let mut growing = Growing::default();
+            let brought: usize = ids.iter().map(|id| growing.push(tokenizer, *id)).sum();
+            assert_eq!(growing.text(), tokenizer.decode(&ids).unwrap(), "{name}");
+            assert_eq!(brought, growing.text().len());
+        }
+    }
+
+    #[test]
+    fn half_a_letter_is_not_told() {
+        let builtin = Tokenizer::builtin();
+        let ids = builtin.encode("🙂", false).unwrap();
+        assert!(ids.len() > 1);
+        let mut growing = Growing::default();
+        let brought: Vec<usize> = ids.iter().map(|id| growing.push(&builtin, *id)).collect();
+        assert_eq!(brought.iter().rev().skip(1).sum::<usize>(), 0);
+        assert_eq!((brought.last(), growing.text()), (Some(&4), "🙂"));
+    }
+
+    /// Tokens of `text` by a folder whose tokenizer_config.json and post-processor are these.
+    fn encoded(config: Value, processor: Value, text: &str) -> (Vec<u32>, u32) {
+        let folder = CHATML.folder("byte-level");
+        let path = folder.path().join("tokenizer.json");
+        let mut tokenizer: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        tokenizer["post_processor"] = processor;
+        std::fs::write(&path, tokenizer.to_string()).unwrap();
+        std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        let tokenizer = Tokenizer::load(folder.path()).unwrap();
+        let bos = tokenizer.inner.token_to_id("<|end|>").unwrap();
+        (tokenizer.encode_prompt(text).unwrap(), bos)
+    }
+
+    fn template(bos: u32) -> Value {
+        json!({ "type": "TemplateProcessing",
+            "single": [{ "SpecialToken": { "id": "<|end|>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
+            "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 0 } }],
+            "special_tokens": { "<|end|>": { "id": "<|end|>", "ids": [bos], "tokens": ["<|end|>"] } } })
+    }
+
+    #[test]
+    fn the_configuration_decides_over_the_post_processor() {
+        let config = |adds: Value| json!({ "add_bos_token": adds, "bos_token": { "content": "<|end|>" } });
+        let (plain, bos) = encoded(config(Value::Null), Value::Null, "one two");
+        let with = [vec![bos], plain.clone()].concat();
+        assert_eq!(encoded(config(json!(true)), Value::Null, "one two").0, with);
+        assert_eq!(encoded(config(Value::Null), template(bos), "one two").0, with, "what the post-processor says");
+        assert_eq!(encoded(config(json!(true)), template(bos), "one two").0, with, "not twice");
+        assert_eq!(encoded(config(json!(false)), template(bos), "one two").0, plain);
+    }
+
+    #[test]
+    fn a_text_that_begins_with_bos_gets_no_second_one() {
+        let config = json!({ "add_bos_token": true, "bos_token": "<|end|>" });
+        let (ids, bos) = encoded(config.clone(), Value::Null, "<|end|>one");
+        assert_eq!(ids.iter().filter(|id| **id == bos).count(), 1, "{ids:?}");
+        let (own, _) = encoded(config, Value::Null, "<|end|><|end|>one");
+        assert_eq!(own.iter().filter(|id| **id == bos).count(), 2, "what the text itself has twice stays");
     }
 }

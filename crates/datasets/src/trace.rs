@@ -1,9 +1,8 @@
 //! `trace`: requests that were logged elsewhere, at the instants they arrived.
 //!
-//! The text of the log is held once, with an instant and a span per row; a prompt is made when its turn comes. A log of
-//! lengths has no words of its own, so that a second pass over it asks for as much in other words and repeats no prompt.
+//! The text of the log is stored once, with an instant and a span per row; a prompt is made when its turn comes. A log of
+//! lengths has no words of its own, so that a second pass over it has other words of the same lengths and repeats no prompt.
 
-mod clock;
 mod layout;
 mod log;
 #[cfg(test)]
@@ -53,7 +52,7 @@ pub fn open(spec: &TraceSpec, setting: &Setting<'_>, notes: &mut Vec<String>) ->
     if setting.spec.min_tokens.or(setting.spec.max_tokens).is_some() {
         let tokens = |entry: &Entry<'_>| match &entry.ask {
             Ask::Lengths { input, .. } => Some(*input),
-            Ask::Whole { body, .. } => setting.tokenizer.as_ref().and_then(|own| tokens_of(&whole(body), own, None)),
+            Ask::Whole { body, .. } => setting.tokenizer.as_ref().and_then(|own| tokens_of(&logged_prompt(body), own, None)),
         };
         rows.keep(|entry| setting.admits(tokens(entry)), notes)?;
     }
@@ -110,13 +109,13 @@ impl Trace {
         match entry.ask {
             Ask::Lengths { input, output, blocks } => {
                 let (words, seed) = (self.words.as_ref()?, self.seed.child("row").child(index));
-                let (text, tokens) = words.of(input, &blocks, (self.seed.child("pass").child(index / rows), seed))?;
+                let (text, tokens) = words.text_of(input, &blocks, (self.seed.child("pass").child(index / rows), seed))?;
                 let (max_tokens, sampling) = (Some(output), self.exactly(output));
                 let (model, approximate) = (mapped(entry.model.as_deref()), words.tokenizer.approximate());
                 Some(Prompt { text, tokens: Some(tokens), approximate, max_tokens, sampling, model, ..Prompt::default() })
             }
             Ask::Whole { body, headers, output } => {
-                let mut prompt = Prompt { headers, ..whole(body) };
+                let mut prompt = Prompt { headers, ..logged_prompt(body) };
                 prompt.model = mapped(prompt.body.as_ref()?.get("model").and_then(Value::as_str));
                 let body = prompt.body.as_mut()?;
                 if let Some(model) = &prompt.model {
@@ -140,7 +139,7 @@ impl Trace {
 }
 
 /// A logged body as a prompt, its last question as the text.
-fn whole(body: &serde_json::value::RawValue) -> Prompt {
+fn logged_prompt(body: &serde_json::value::RawValue) -> Prompt {
     let body: Map<String, Value> = serde_json::from_str(body.get()).unwrap_or_default();
     let messages = body.get("messages").and_then(Value::as_array).map(|messages| last_user(messages));
     let text = messages.or_else(|| Some(body.get("prompt")?.as_str()?.to_owned())).unwrap_or_default();

@@ -1,25 +1,32 @@
-//! Prompts that are changed on their way out.
+//! Changes to the prompts of a dataset: words in front of each (`cache_bust`), and a given length (`shape`).
 
-use super::{PromptError, Prompts};
-use llmscen_core::prompt::Session;
+use super::error::PromptError;
+use super::message::{put_in_front, replace_last_user, shapeable, slot_of, tokens_of};
+use super::{Prompts, Setting, file};
+use crate::token::{Text, TokenError, Tokenizer};
+use llmscen_core::dataset::{ShapeMode, Source, TextShape};
+use llmscen_core::prompt::{Prompt, Session};
+use llmscen_core::request::Quantity;
+use llmscen_core::seed::Seed;
+use llmscen_core::stats::length_distribution::draw;
 use llmscen_core::units::Nanos;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A change of sessions. Equal sessions and numbers give equal changes.
-pub trait Edit: Send + Sync {
+trait Edit: Send + Sync {
     /// Changes the session that is number `index` of all that the dataset gives.
     fn edit(&self, session: &mut Session, index: u64);
 }
 
 /// A dataset whose sessions are changed, and nothing else.
-pub struct Edited<E> {
-    /// The dataset.
-    pub inner: Box<dyn Prompts>,
-    /// The change.
-    pub edit: E,
+struct Edited<E> {
+    inner: Box<dyn Prompts>,
+    edit: E,
     /// Number of the dataset's first session.
-    pub first: u64,
+    first: u64,
 }
 
 impl<E: Edit> Prompts for Edited<E> {
@@ -51,5 +58,324 @@ impl<E: Edit> Prompts for Edited<E> {
 
     fn arrivals(&self) -> Option<Arc<[Nanos]>> {
         self.inner.arrivals()
+    }
+}
+
+/// `cache_bust`: words of its own in front of each prompt, so that no prefix cache knows it.
+///
+/// They are drawn from `cache_seed` and the number of the session in the whole plan, and go in front of what the model reads
+/// first: the system message where there is one. The turns behind the first go on from there and need none. Synthetic
+/// prompts get none: those that share a beginning draw one for each prompt instead, so that their lengths stay exact, and
+/// the others begin with words of their own already.
+struct CacheBust {
+    system: Option<String>,
+    tokenizer: Option<Arc<Tokenizer>>,
+    seed: Seed,
+}
+
+/// The prompts with words in front of each, where the dataset has `cache_bust`.
+pub fn cache_busted(inner: Box<dyn Prompts>, setting: &Setting<'_>, notes: &mut Vec<String>) -> Box<dyn Prompts> {
+    if !setting.spec.cache_bust {
+        return inner;
+    }
+    match setting.spec.source {
+        Source::Prefix { .. } | Source::Random { shared_prefix: 1.., .. } => return inner,
+        Source::Random { .. } | Source::SpeedBenchmark { .. } if setting.spec.cache_seed.is_some() => return inner,
+        Source::Random { .. } | Source::SpeedBenchmark { .. } => {
+            notes.push("`cache_bust` changes nothing here: each prompt is drawn anew, and none share a beginning".into());
+            return inner;
+        }
+        _ => {}
+    }
+    let edit =
+        CacheBust { system: setting.spec.system.clone(), tokenizer: setting.tokenizer.clone(), seed: setting.bust.child("bust") };
+    Box::new(Edited { inner, edit, first: setting.first })
+}
+
+impl Edit for CacheBust {
+    fn edit(&self, session: &mut Session, index: u64) {
+        let Some(prompt) = session.turns.first_mut() else { return };
+        let (words, system) = (format!("{:016x}", self.seed.child(index).0), self.system.as_deref());
+        put_in_front(prompt, &words, system);
+        prompt.tokens = self.tokenizer.as_ref().and_then(|tokenizer| tokens_of(prompt, tokenizer, system));
+    }
+}
+
+/// `shape`: prompts with a given length.
+///
+/// The last user message of a session's first turn is cut or continued until the model reads exactly as many tokens as
+/// wanted, system message, chat template and `cache_bust` included; later turns keep their lengths. A text that is too
+/// short goes on with itself or with that of `fill_from`, from a place drawn for each prompt. A prompt whose length
+/// cannot be drawn from its row, or that holds pictures, stays as it is, with its own count.
+struct Shaped {
+    tokens: Quantity,
+    mode: ShapeMode,
+    fill: Option<String>,
+    system: Option<String>,
+    tokenizer: Arc<Tokenizer>,
+    seed: Seed,
+}
+
+/// The prompts with the length of the dataset's shape, where it has one.
+///
+/// # Errors
+/// `fill_from` cannot be read, or the first prompt cannot have its length.
+pub fn shaped(inner: Box<dyn Prompts>, setting: &Setting<'_>) -> Result<Box<dyn Prompts>, PromptError> {
+    let Some(TextShape { tokens, mode, fill_from }) = &setting.spec.shape else { return Ok(inner) };
+    let fill = fill_from.as_deref().map(|path| file::read_text(path.as_ref())).transpose()?;
+    let shaped = Shaped {
+        tokens: tokens.clone(),
+        mode: *mode,
+        fill,
+        system: setting.spec.system.clone(),
+        tokenizer: setting.tokenizer(),
+        seed: setting.seed.child("shape"),
+    };
+    if let Some(mut session) = inner.session(0)
+        && let Some(prompt) = session.turns.first_mut()
+    {
+        shaped.shape(prompt, setting.first)?;
+    }
+    Ok(Box::new(Edited { inner, edit: shaped, first: setting.first }))
+}
+
+impl Shaped {
+    fn shape(&self, prompt: &mut Prompt, index: u64) -> Result<(), TokenError> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed.child(index).0);
+        let (Some(n), Some(own)) = (draw(&self.tokens, &prompt.fields, &mut rng), shapeable(prompt)) else { return Ok(()) };
+        let slot = slot_of(prompt, &self.tokenizer, self.system.as_deref())?;
+        let brought = match self.mode {
+            ShapeMode::Cap => self.tokenizer.capped(n, &slot, &own)?,
+            ShapeMode::Exact => {
+                let (more, from) = match &self.fill {
+                    Some(fill) => (fill.as_str(), rng.random_range(0..fill.len().max(1))),
+                    None => (own.as_str(), 0),
+                };
+                self.tokenizer.fitted(n, &slot, Text { text: &own, more, from }, &mut rng)?
+            }
+        };
+        replace_last_user(prompt, &brought);
+        Ok(())
+    }
+}
+
+impl Edit for Shaped {
+    fn edit(&self, session: &mut Session, index: u64) {
+        let Some(prompt) = session.turns.first_mut() else { return };
+        // A prompt that cannot have the length keeps its text and its own count.
+        let _ = self.shape(prompt, index);
+        prompt.tokens = tokens_of(prompt, &self.tokenizer, self.system.as_deref());
+        prompt.approximate = self.tokenizer.approximate();
+    }
+}
+
+#[cfg(test)]
+mod cache_bust_tests {
+    use super::*;
+    use crate::message::assembled;
+    use crate::{CacheDir, Opened, open as open_any};
+    use llmscen_core::dataset::DatasetSpec;
+    use llmscen_core::prompt::Prompt;
+    use llmscen_core::request::Quantity;
+    use serde_json::{Value, json};
+    use std::collections::HashSet;
+
+    fn opened(spec: &DatasetSpec, first: u64) -> Opened {
+        open_any(spec, Seed(1), first, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ()).unwrap()
+    }
+
+    fn prompt(opened: &Opened, seq: u64) -> Prompt {
+        opened.prompts.session(seq).unwrap().turns.remove(0)
+    }
+
+    fn asked(text: &str) -> DatasetSpec {
+        let tokenizer = Some("builtin".to_owned());
+        DatasetSpec { cache_bust: true, tokenizer, ..DatasetSpec::of(Source::Prompt(text.to_owned())) }
+    }
+
+    #[test]
+    fn the_words_are_those_of_the_session_and_are_counted() {
+        let (one, two) = (opened(&asked("Why?"), 0), opened(&asked("Why?"), 2));
+        let texts: Vec<String> = (0..50).map(|seq| prompt(&one, seq).text).collect();
+        assert!(texts.iter().all(|text| text.len() == 16 + 5 && text.ends_with("\nWhy?")));
+        assert_eq!(texts.iter().map(|text| &text[..16]).collect::<HashSet<_>>().len(), 50);
+        assert_eq!((prompt(&one, 5), prompt(&one, 7)), (prompt(&two, 3), prompt(&two, 5)));
+        let first = prompt(&one, 0);
+        assert_eq!(first.tokens, Tokenizer::builtin().count(&first.text));
+    }
+
+    #[test]
+    fn the_words_stand_in_front_of_whatever_the_model_reads_first() {
+        let system = DatasetSpec { system: Some("Terse.".into()), ..asked("Why?") };
+        let with_system = prompt(&opened(&system, 0), 0);
+        let words = with_system.text[..16].to_owned();
+        let messages = assembled(&with_system, Some("Terse.")).unwrap();
+        let list = json!([{ "role": "system", "content": format!("{words}\nTerse.") }, { "role": "user", "content": "Why?" }]);
+        assert_eq!(Value::Array(messages), list);
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.txt");
+        let own = r#"[{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]"#;
+        std::fs::write(&path, format!("{own}\n{}\n{}\n", r#"{"messages":[{"role":"user","content":"d"}]}"#, r#"{"prompt":"e"}"#))
+            .unwrap();
+        let rows =
+            DatasetSpec { path: Some(path.display().to_string()), ..DatasetSpec { source: Source::LineByLine, ..asked("") } };
+        let opened = opened(&rows, 0);
+        let [list, body, plain] = [0, 1, 2].map(|seq| prompt(&opened, seq));
+        let of = |index: u64| format!("{:016x}", Seed(1).child("dataset").child("bust").child(index).0);
+        assert_eq!(
+            list.messages.unwrap()[0]["content"],
+            json!([{ "type": "text", "text": of(0) }, { "type": "text", "text": "a" }])
+        );
+        assert_eq!(body.body.unwrap()["messages"][0]["content"], format!("{}\nd", of(1)));
+        assert_eq!(plain.body.unwrap()["prompt"], format!("{}\ne", of(2)));
+    }
+
+    #[test]
+    fn a_shape_is_exact_with_the_words_and_synthetic_prompts_need_none() {
+        use llmscen_core::dataset::{ShapeMode, TextShape};
+        let shape = TextShape { tokens: Quantity::Fixed(40), mode: ShapeMode::Exact, fill_from: None };
+        let shaped = opened(&DatasetSpec { shape: Some(shape), ..asked("Why is the sky blue?") }, 0);
+        let texts: Vec<String> = (0..5).map(|seq| prompt(&shaped, seq).text).collect();
+        assert!(texts.iter().all(|text| Tokenizer::builtin().count(text) == Some(40)));
+        assert_eq!(texts.iter().map(|text| &text[..16]).collect::<HashSet<_>>().len(), 5);
+        let random = Source::Random { tokens: Quantity::Fixed(12), shared_prefix: 0 };
+        let plain = opened(&DatasetSpec { cache_bust: false, source: random.clone(), ..asked("") }, 0);
+        let busted = opened(&DatasetSpec { source: random, ..asked("") }, 0);
+        assert_eq!(prompt(&plain, 3), prompt(&busted, 3));
+        assert!(busted.notes.iter().any(|note| note.starts_with("`cache_bust` changes nothing here")), "{:?}", busted.notes);
+    }
+
+    #[test]
+    fn another_cache_seed_gives_other_words_in_front_of_the_same_text() {
+        let of = |spec: &DatasetSpec, seed: u64| {
+            prompt(&opened(&DatasetSpec { cache_seed: Some(Seed(seed)), ..spec.clone() }, 0), 3).text
+        };
+        let text = asked("Why?");
+        assert_eq!(of(&text, 7), of(&text, 7));
+        assert!(of(&text, 7) != of(&text, 8) && of(&text, 8).ends_with("\nWhy?"));
+        // Text that is drawn is drawn anew as a whole, whether it shares a beginning or not; without `cache_bust` it is the seed's.
+        for source in [
+            Source::Random { tokens: Quantity::Fixed(64), shared_prefix: 0 },
+            Source::Random { tokens: Quantity::Fixed(64), shared_prefix: 32 },
+            Source::Prefix { groups: 1, per_group: None, prefix_tokens: 32, tokens: Quantity::Fixed(32) },
+        ] {
+            let spec = DatasetSpec { source, ..asked("") };
+            let (one, other) = (of(&spec, 7), of(&spec, 8));
+            assert!(one == of(&spec, 7) && one[..8] != other[..8], "{one} {other}");
+            let plain = DatasetSpec { cache_bust: false, ..spec };
+            assert_eq!(of(&plain, 7), of(&plain, 8));
+        }
+    }
+}
+
+#[cfg(test)]
+mod shape_tests {
+    use super::*;
+    use crate::token::trained::CHATS;
+    use crate::{CacheDir, Opened, open as open_any};
+    use llmscen_core::dataset::{DatasetSpec, Source};
+    use serde_json::json;
+    use std::collections::HashSet;
+
+    fn opened(spec: &DatasetSpec, first: u64) -> Result<Opened, PromptError> {
+        open_any(spec, Seed(1), first, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
+    }
+
+    fn prompt(opened: &Opened, seq: u64) -> Prompt {
+        opened.prompts.session(seq).unwrap().turns.remove(0)
+    }
+
+    fn shape(tokens: Quantity, mode: ShapeMode) -> Option<TextShape> {
+        Some(TextShape { tokens, mode, fill_from: None })
+    }
+
+    fn file(text: &str) -> (tempfile::TempDir, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data.txt");
+        std::fs::write(&path, text).unwrap();
+        (dir, path.display().to_string())
+    }
+
+    #[test]
+    fn every_row_has_its_length_after_the_chat_template() {
+        let list = json!([{ "role": "user", "content": "What is this?" }, { "role": "assistant", "content": "A test." }, { "role": "user", "content": "And that?" }]);
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Who goes there?" }] });
+        let (_dir, path) = file(&format!("Why is the sky blue?\n{list}\n{body}\n{}\n", "The sea is wide. ".repeat(60)));
+        for chat in &CHATS {
+            for kind in ["byte-level", "bpe", "unigram", "wordpiece"] {
+                let folder = chat.folder(kind);
+                let spec = DatasetSpec {
+                    path: Some(path.clone()),
+                    tokenizer: Some(folder.path().display().to_string()),
+                    system: Some("You are terse.".into()),
+                    shape: shape(Quantity::Uniform { low: 150, high: 260 }, ShapeMode::Exact),
+                    ..DatasetSpec::of(Source::LineByLine)
+                };
+                let opened = opened(&spec, 0).unwrap();
+                let tokenizer = opened.tokenizer.clone().unwrap();
+                let mut lengths = HashSet::new();
+                for seq in 0..12 {
+                    let prompt = prompt(&opened, seq);
+                    assert_eq!(tokens_of(&prompt, &tokenizer, spec.system.as_deref()), prompt.tokens);
+                    assert!((150..=260).contains(&prompt.tokens.unwrap()), "{} {kind}: {:?}", chat.name, prompt.tokens);
+                    lengths.insert(prompt.tokens);
+                }
+                assert!(lengths.len() > 6);
+                let talk = prompt(&opened, 1);
+                let messages = talk.messages.unwrap();
+                assert_eq!(messages[messages.len() - 2]["content"], "A test.");
+                assert!(messages[messages.len() - 1]["content"].as_str().unwrap().starts_with("And that?\nAnd that?"));
+                assert_eq!(messages[messages.len() - 1]["content"], talk.text);
+                let body = prompt(&opened, 2);
+                assert_eq!(body.body.unwrap()["messages"][0]["content"], body.text);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cap_leaves_short_rows_alone() {
+        let (_dir, path) = file("the sky is blue\nthe sky is blue and the sea is blue\n");
+        let shape = shape(Quantity::Fixed(6), ShapeMode::Cap);
+        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::of(Source::LineByLine) };
+        let opened = opened(&spec, 0).unwrap();
+        let seen = [0, 1].map(|seq| prompt(&opened, seq));
+        assert_eq!(seen.each_ref().map(|prompt| prompt.text.as_str()), ["the sky is blue", "the sky is blue and the"]);
+        assert_eq!(seen.map(|prompt| (prompt.tokens, prompt.approximate)), [(Some(4), true), (Some(6), true)]);
+    }
+
+    #[test]
+    fn what_is_short_goes_on_with_the_text_of_a_file_from_a_place_of_its_own() {
+        let prose: String = (0..400).map(|n| format!("w{n} ")).collect();
+        let ((_dir, path), (_fill_dir, fill)) = (file("a\na\na\na\n"), file(&prose));
+        let shape = Some(TextShape { tokens: Quantity::Fixed(30), mode: ShapeMode::Exact, fill_from: Some(fill) });
+        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::of(Source::LineByLine) };
+        let one = opened(&spec, 0).unwrap();
+        let texts: HashSet<String> = (0..4).map(|seq| prompt(&one, seq).text).collect();
+        assert!(texts.len() == 4 && texts.iter().all(|text| text.starts_with("a\nw")), "{texts:?}");
+        assert_eq!(prompt(&one, 3), prompt(&opened(&spec, 3).unwrap(), 0));
+        let gone = TextShape { fill_from: Some("/nowhere/x.txt".into()), ..spec.shape.clone().unwrap() };
+        assert!(matches!(opened(&DatasetSpec { shape: Some(gone), ..spec }, 0), Err(PromptError::Read { .. })));
+    }
+
+    #[test]
+    fn a_length_comes_from_the_row_and_a_row_without_one_stays_as_it_is() {
+        let (_dir, path) = file("{\"question\": \"Why is it so?\", \"n\": 12}\n{\"question\": \"Why is it so?\"}\n");
+        let shape = shape(Quantity::Item("n".into()), ShapeMode::Exact);
+        let spec = DatasetSpec { path: Some(path), shape, ..DatasetSpec::of(Source::Openqa) };
+        let opened = opened(&spec, 0).unwrap();
+        assert_eq!((prompt(&opened, 0).tokens, prompt(&opened, 1).text.as_str()), (Some(12), "Why is it so?"));
+    }
+
+    #[test]
+    fn a_length_that_cannot_be_is_an_error_before_the_run() {
+        let folder = CHATS[0].folder("byte-level");
+        let spec = DatasetSpec {
+            tokenizer: Some(folder.path().display().to_string()),
+            shape: shape(Quantity::Fixed(5), ShapeMode::Exact),
+            ..DatasetSpec::of(Source::Prompt("the sky is blue".into()))
+        };
+        let error = opened(&spec, 0).unwrap_err().to_string();
+        assert!(error.starts_with("no text of exactly 5 tokens was found"), "{error}");
     }
 }

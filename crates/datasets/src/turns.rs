@@ -1,7 +1,7 @@
 //! Conversations as turns.
 //!
 //! A turn is what is said between two replies: a message of the user, the results of tools, or several of them. Replies of
-//! the data are left out, because the server's own take their place. Beside a message of the user or a tool may stand
+//! the data are left out, because the server's own take their place. A message of the user or a tool may also have
 //! `max_tokens` (of the reply to it), `wait` or `delay` (think time or tool latency before it: seconds, or `2s`) and
 //! `system` (the system message from there on).
 
@@ -16,20 +16,20 @@ use std::sync::Arc;
 
 /// One message, and what the data says of its turn.
 #[derive(Debug, PartialEq)]
-pub struct Said {
+pub struct Message {
     message: Value,
     max_tokens: Option<u64>,
     wait: Option<Nanos>,
     system: Option<String>,
 }
 
-impl Said {
+impl Message {
     /// A message with a `role`; what is said of its turn is taken out of it.
-    pub fn new(message: &Value) -> Result<Said, String> {
+    pub fn new(message: &Value) -> Result<Message, String> {
         let Some(mut own) = message.as_object().filter(|own| own.get("role").is_some_and(Value::is_string)).cloned() else {
             return Err("a message without a `role`".into());
         };
-        Ok(Said {
+        Ok(Message {
             max_tokens: take(&mut own, &["max_tokens", "output_tokens"], "a whole number", count)?,
             wait: take(&mut own, &["wait", "delay"], "a time such as `2s`, or seconds", span)?,
             system: take(&mut own, &["system"], "a text", |value| value.as_str().map(str::to_owned))?,
@@ -42,11 +42,11 @@ impl Said {
     }
 
     /// Whether a reply is expected to it.
-    fn asks(&self) -> bool {
+    fn needs_reply(&self) -> bool {
         matches!(self.role(), "user" | "tool" | "function")
     }
 
-    fn replies(&self) -> bool {
+    fn is_reply(&self) -> bool {
         self.role() == "assistant"
     }
 }
@@ -87,11 +87,11 @@ pub struct Turn {
 }
 
 impl Turn {
-    fn add(&mut self, said: Said) {
-        self.messages.push(said.message);
-        self.max_tokens = said.max_tokens.or(self.max_tokens);
-        self.wait = self.wait.or(said.wait);
-        self.system = said.system.or(self.system.take());
+    fn add(&mut self, message: Message) {
+        self.messages.push(message.message);
+        self.max_tokens = message.max_tokens.or(self.max_tokens);
+        self.wait = self.wait.or(message.wait);
+        self.system = message.system.or(self.system.take());
     }
 
     /// As a prompt, with the row that it comes from.
@@ -101,17 +101,17 @@ impl Turn {
     }
 }
 
-/// The turns of a conversation. Replies before the first turn are part of it; what nobody is to reply to is left out.
-pub fn split(said: Vec<Said>) -> Vec<Turn> {
+/// The turns of a conversation. Replies before the first turn are part of it; messages without a reply to come are left out.
+pub fn split(messages: Vec<Message>) -> Vec<Turn> {
     let (mut turns, mut turn, mut asked): (Vec<Turn>, Turn, bool) = (Vec::new(), Turn::default(), false);
-    for said in said {
-        if said.replies() && asked {
-            turn.reply = Some(text_of(&said.message));
+    for message in messages {
+        if message.is_reply() && asked {
+            turn.reply = Some(text_of(&message.message));
             turns.push(std::mem::take(&mut turn));
             asked = false;
-        } else if !said.replies() || turns.is_empty() {
-            asked |= said.asks();
-            turn.add(said);
+        } else if !message.is_reply() || turns.is_empty() {
+            asked |= message.needs_reply();
+            turn.add(message);
         }
     }
     turns.extend(asked.then_some(turn));
@@ -119,12 +119,12 @@ pub fn split(said: Vec<Said>) -> Vec<Turn> {
 }
 
 /// The conversation up to the last message that wants a reply, as one turn; None where there is none.
-pub fn whole(mut said: Vec<Said>) -> Option<Turn> {
-    let last = said.iter().rposition(Said::asks)?;
-    let mut turn = Turn { reply: said.get(last + 1).map(|next| text_of(&next.message)), ..Turn::default() };
-    said.truncate(last + 1);
-    let wait = said[last].wait;
-    said.into_iter().for_each(|said| turn.add(said));
+pub fn as_one_turn(mut messages: Vec<Message>) -> Option<Turn> {
+    let last = messages.iter().rposition(Message::needs_reply)?;
+    let mut turn = Turn { reply: messages.get(last + 1).map(|next| text_of(&next.message)), ..Turn::default() };
+    messages.truncate(last + 1);
+    let wait = messages[last].wait;
+    messages.into_iter().for_each(|message| turn.add(message));
     Some(Turn { wait, ..turn })
 }
 
@@ -133,8 +133,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn said(list: &Value) -> Vec<Said> {
-        list.as_array().unwrap().iter().map(|message| Said::new(message).unwrap()).collect()
+    fn read(list: &Value) -> Vec<Message> {
+        list.as_array().unwrap().iter().map(|message| Message::new(message).unwrap()).collect()
     }
 
     fn messages(turns: &[Turn]) -> Vec<Vec<&str>> {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_what_stands_between_two_replies() {
-        let turns = split(said(&talk()));
+        let turns = split(read(&talk()));
         assert_eq!(messages(&turns), [vec!["s", "q1"], vec!["t1", "t2"], vec!["q2", "late"]]);
         let replies: Vec<Option<&str>> = turns.iter().map(|turn| turn.reply.as_deref()).collect();
         assert_eq!(replies, [Some("a1"), Some("a2"), None]);
@@ -178,21 +178,21 @@ mod tests {
             { "role": "assistant", "content": "a" },
             { "role": "system", "content": "late" },
         ]);
-        assert_eq!(messages(&split(said(&list))), [["Hello.", "q"]]);
-        assert_eq!(split(said(&json!([{ "role": "assistant", "content": "x" }]))), []);
+        assert_eq!(messages(&split(read(&list))), [["Hello.", "q"]]);
+        assert_eq!(split(read(&json!([{ "role": "assistant", "content": "x" }]))), []);
     }
 
     #[test]
     fn as_one_request_a_conversation_ends_with_its_last_question() {
-        let turn = whole(said(&talk())).unwrap();
+        let turn = as_one_turn(read(&talk())).unwrap();
         assert_eq!(turn.messages.last().unwrap()["content"], "q2");
         assert_eq!((turn.messages.len(), turn.wait, turn.max_tokens), (8, Some(Nanos::from_millis(2000)), Some(7)));
-        assert_eq!(whole(said(&json!([{ "role": "system", "content": "x" }]))), None);
+        assert_eq!(as_one_turn(read(&json!([{ "role": "system", "content": "x" }]))), None);
     }
 
     #[test]
     fn a_message_that_is_none_is_told() {
-        let error = |message: Value| Said::new(&message).unwrap_err();
+        let error = |message: Value| Message::new(&message).unwrap_err();
         assert_eq!(error(json!({ "content": "x" })), "a message without a `role`");
         assert_eq!(
             error(json!({ "role": "user", "wait": "soon" })),

@@ -1,10 +1,12 @@
 //! Damaged files: the decoder panics on some, and those panics are errors here.
 
+use polars::prelude::PolarsError;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use thiserror::Error;
 
 thread_local! {
     /// Whether this thread decodes.
@@ -49,6 +51,32 @@ fn is_decoder() -> bool {
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.and_then(|text| text.lines().next()).unwrap_or("no reason was given").to_owned()
+}
+
+/// A Parquet file that could not be read.
+#[derive(Debug, Error)]
+pub enum ParquetError {
+    /// The input could not be read.
+    #[error("the table could not be read: {0}")]
+    Read(#[from] std::io::Error),
+    /// The decoder failed on what the file holds.
+    #[error("the file is damaged: the Parquet decoder failed ({0})")]
+    Damaged(String),
+    /// The decoder refused.
+    #[error("the table could not be processed: {0}")]
+    Decoder(String),
+}
+
+impl From<DecoderPanic> for ParquetError {
+    fn from(panic: DecoderPanic) -> ParquetError {
+        ParquetError::Damaged(panic.0)
+    }
+}
+
+impl From<PolarsError> for ParquetError {
+    fn from(error: PolarsError) -> ParquetError {
+        ParquetError::Decoder(error.to_string())
+    }
 }
 
 #[cfg(test)]

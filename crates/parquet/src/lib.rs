@@ -3,15 +3,13 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod decoder;
-mod error;
 mod json;
 #[cfg(test)]
 mod tests;
 #[cfg(any(test, feature = "testing"))]
 pub mod written;
 
-pub use decoder::{DecoderPanic, decode};
-pub use error::ParquetError;
+pub use decoder::{DecoderPanic, ParquetError, decode};
 
 use polars::prelude::PlSmallStr;
 use polars_arrow::array::Array;
@@ -30,7 +28,7 @@ const PAGE_HEADER: usize = 1 << 24;
 /// A column's name and the values of one row group.
 type Column = (PlSmallStr, Box<dyn Array>);
 
-/// The rows of a Parquet file in order; one row group is held in memory. Lists and structs become JSON lists and mappings,
+/// The rows of a Parquet file in order; one row group is in memory. Lists and structs become JSON lists and mappings,
 /// bytes base64, dates, times and decimals text.
 pub struct Records<R> {
     input: R,
@@ -39,7 +37,7 @@ pub struct Records<R> {
     /// The row group that comes next.
     group: usize,
     columns: Vec<Column>,
-    /// The row that comes next, and the rows, of the group that is held.
+    /// The row that comes next, and the number of rows, of the current group.
     row: usize,
     rows: usize,
 }
@@ -103,7 +101,7 @@ pub fn column<R: Read + Seek>(input: &mut R, group: &RowGroupMetadata, field: &F
     let types = parts.iter().map(|part| &part.descriptor().descriptor.primitive_type).collect();
     let (mut arrays, _) = column_iter_to_arrays(pages, types, field.clone(), None)?;
     match (arrays.len(), arrays.pop()) {
-        // A column that is too short would be asked for a row that it does not have.
+        // A column that is too short would lack a row.
         (1, Some(array)) if array.len() != group.num_rows() => {
             let found = format!("{} values in {} rows", array.len(), group.num_rows());
             Err(ParquetError::Decoder(format!("column `{}` has {found}", field.name)))

@@ -4,7 +4,7 @@ use crate::format::{ABSENT, value};
 use crate::noise::unit_of;
 use crate::table::{Cell, Column, Screen, Tint, render};
 use llmscen_core::baseline::Baseline;
-use llmscen_core::noise::USUAL;
+use llmscen_core::baseline::USUAL;
 
 const COLUMNS: [Column; 6] = [
     Column::words("CASE", 0),

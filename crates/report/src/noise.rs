@@ -5,7 +5,7 @@ use crate::format::{ABSENT, value};
 use crate::table::{Cell, Column, Screen, Tint, render};
 use llmscen_core::baseline::Baseline;
 use llmscen_core::metric::Metric;
-use llmscen_core::noise::Noise;
+use llmscen_core::baseline::Noise;
 use llmscen_core::units::Unit;
 use serde_json::json;
 

@@ -1,8 +1,6 @@
-//! The protocols: how each asks, and how it answers. A further one is a file here and its line in [`ALL`].
+//! The protocols: the requests and answers of each. A further one is a file here and its line in [`ALL`].
 
 mod anthropic;
-mod chat;
-mod completions;
 mod dashscope;
 mod embeddings;
 mod ollama;
@@ -13,9 +11,8 @@ mod responses;
 mod tests;
 mod tgi;
 
-use crate::ask::{Ask, Call};
-use crate::fields::Refusal;
-use crate::frame;
+use crate::generation::{Call, Generation, Refusal};
+use crate::http;
 use llmscen_core::units::Nanos;
 use std::fmt::Debug;
 
@@ -24,8 +21,8 @@ const CREATED: u64 = 1_700_000_000;
 
 /// Every protocol.
 static ALL: [&dyn Protocol; 9] = [
-    &chat::Chat,
-    &completions::Completions,
+    &openai::Chat,
+    &openai::Completions,
     &responses::Responses,
     &anthropic::Messages,
     &embeddings::Embeddings,
@@ -43,8 +40,8 @@ pub(super) trait Protocol: Debug + Sync {
     /// The id of answer `number`.
     fn id(&self, number: u64) -> String;
 
-    /// Reads a request: what it asks for, and what forms the answer. Fields that the simulator does not know are ignored.
-    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal>;
+    /// Reads a request: what it requests, and what forms the answer. Fields that the simulator does not know are ignored.
+    fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal>;
 
     /// The body of an answer with an error status; the id is that of the answer, where there is to be one.
     fn error(&self, refusal: &Refusal, id: Option<&str>) -> String;
@@ -52,7 +49,7 @@ pub(super) trait Protocol: Debug + Sync {
 
 /// What forms the bytes of one answer. Each event of a stream is one HTTP chunk.
 ///
-/// Protocols that never stream leave out all but [`Reply::whole`] and [`Reply::broken`].
+/// Protocols that never stream leave out all but [`Reply::full_answer`] and [`Reply::broken`].
 pub(super) trait Reply: Debug {
     /// The content type of its streams.
     fn content_type(&self) -> &'static str {
@@ -60,27 +57,27 @@ pub(super) trait Reply: Debug {
     }
 
     /// What a stream sends as soon as the request is accepted.
-    fn open(&mut self, _to: &mut Vec<u8>, _ask: &Ask) {}
+    fn open(&mut self, _to: &mut Vec<u8>, _generation: &Generation) {}
 
-    /// An event that carries text, with all that has to stand around it.
-    fn text(&mut self, _to: &mut Vec<u8>, _ask: &Ask, _piece: &Piece<'_>) {}
+    /// An event that carries text, with all that has to surround it.
+    fn text(&mut self, _to: &mut Vec<u8>, _generation: &Generation, _piece: &Piece<'_>) {}
 
     /// A comment, where the protocol knows any.
     fn comment(&self, to: &mut Vec<u8>) {
-        frame::comment(to);
+        http::comment(to);
     }
 
     /// What follows the last text, the end marker included.
-    fn finish(&mut self, _to: &mut Vec<u8>, _ask: &Ask, _times: Times) {}
+    fn finish(&mut self, _to: &mut Vec<u8>, _generation: &Generation, _times: Times) {}
 
     /// An error in mid-stream and what the protocol sends behind it.
-    fn fail(&mut self, _to: &mut Vec<u8>, _ask: &Ask) {}
+    fn fail(&mut self, _to: &mut Vec<u8>, _generation: &Generation) {}
 
-    /// A whole answer. Unless numbers were asked for there is one [`Said`] for each choice.
-    fn whole(&self, ask: &Ask, said: &[Said], times: Times) -> String;
+    /// A whole answer. Unless numbers were requested there is one [`ChoiceText`] for each choice.
+    fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], times: Times) -> String;
 
     /// A whole answer that reports an error under a status of success.
-    fn broken(&self, ask: &Ask) -> String;
+    fn broken(&self, generation: &Generation) -> String;
 }
 
 /// What an event's text is.
@@ -114,7 +111,7 @@ pub(super) struct Piece<'t> {
 
 /// All text of one choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ChoiceText {
     pub(super) thoughts: String,
     pub(super) text: String,
 }
@@ -131,7 +128,7 @@ pub(super) struct Times {
 }
 
 /// The protocol of a path, and the path as its own constant.
-pub(super) fn of(path: &str) -> Option<(&'static dyn Protocol, &'static str)> {
+pub(super) fn protocol_for(path: &str) -> Option<(&'static dyn Protocol, &'static str)> {
     ALL.iter().find_map(|protocol| Some((*protocol, *protocol.paths().iter().find(|own| **own == path)?)))
 }
 

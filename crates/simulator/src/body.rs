@@ -1,18 +1,16 @@
 //! The bytes of one answer, token by token: as a stream of events, or whole at its end.
 
-use crate::apis::{Part, Piece, Reply, Said, Times};
-use crate::ask::Ask;
+use crate::apis::{ChoiceText, Part, Piece, Reply, Times};
 use crate::chaos::Strike;
-use crate::frame;
+use crate::generation::Generation;
 use crate::http;
-use crate::words::word;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Faults;
 
 /// An answer in the making. It knows no clock and no socket: bytes are appended to a buffer that others send.
 #[derive(Debug)]
 pub(super) struct Body {
-    ask: Ask,
+    generation: Generation,
     id: String,
     reply: Box<dyn Reply>,
     /// Tokens in one event, events in one write, and events between comments, 0 for no comments.
@@ -25,7 +23,7 @@ pub(super) struct Body {
     times: Times,
     /// Tokens taken from the engine.
     made: u64,
-    /// Tokens that stand in no event yet.
+    /// Tokens that are in no event yet.
     pending: u64,
     /// Events of text so far.
     events: u64,
@@ -39,17 +37,23 @@ pub(super) struct Body {
 struct Choice {
     made: u64,
     pending: u64,
-    /// Text that stands in no event yet; of a whole answer its part so far.
+    /// Text that is in no event yet; of a whole answer its part so far.
     text: String,
     thoughts: String,
 }
 
 impl Body {
     /// An empty answer; `seed` is that of its text, and `close` says that the connection ends with it.
-    pub(super) fn new((ask, reply): (Ask, Box<dyn Reply>), id: &str, faults: &Faults, seed: Seed, close: bool) -> Body {
+    pub(super) fn new(
+        (generation, reply): (Generation, Box<dyn Reply>),
+        id: &str,
+        faults: &Faults,
+        seed: Seed,
+        close: bool,
+    ) -> Body {
         Body {
-            choices: (0..ask.choices).map(|_| Choice::default()).collect(),
-            ask,
+            choices: (0..generation.choices).map(|_| Choice::default()).collect(),
+            generation,
             id: id.to_owned(),
             reply,
             per_event: u64::from(faults.tokens_per_chunk),
@@ -67,10 +71,10 @@ impl Body {
 
     /// What a stream sends as soon as the request is accepted; nothing for a whole answer.
     pub(super) fn open(&mut self, to: &mut Vec<u8>) {
-        if self.ask.stream {
+        if self.generation.stream {
             let framing = http::Framing::Chunked;
             http::head(to, 200, self.reply.content_type(), &framing, (Some(&self.id), self.close));
-            self.reply.open(to, &self.ask);
+            self.reply.open(to, &self.generation);
         }
     }
 
@@ -82,9 +86,9 @@ impl Body {
         own.pending += 1;
         self.made += 1;
         self.pending += 1;
-        let turns = own.made == self.ask.reasoning;
-        let due = own.pending >= self.per_event || turns || own.made == self.ask.output;
-        match self.ask.stream {
+        let turns = own.made == self.generation.reasoning;
+        let due = own.pending >= self.per_event || turns || own.made == self.generation.output;
+        match self.generation.stream {
             true if due => self.event(choice, to),
             false if turns => own.thoughts = std::mem::take(&mut own.text),
             _ => {}
@@ -102,10 +106,10 @@ impl Body {
     /// Breaks the answer off before its next token.
     pub(super) fn cut(&mut self, strike: Strike, to: &mut Vec<u8>) {
         let about = (Some(self.id.as_str()), self.close);
-        match (self.ask.stream, strike) {
-            (false, Strike::StreamError) => http::json(to, 200, &self.reply.broken(&self.ask), about),
+        match (self.generation.stream, strike) {
+            (false, Strike::StreamError) => http::json(to, 200, &self.reply.broken(&self.generation), about),
             (false, _) => {
-                let body = self.whole();
+                let body = self.full_answer();
                 http::head(to, 200, http::JSON, &http::Framing::Length(body.len()), about);
                 to.extend_from_slice(&body.as_bytes()[..body.len() / 2]);
             }
@@ -116,10 +120,10 @@ impl Body {
                     }
                 }
                 if strike == Strike::StreamError {
-                    self.reply.fail(to, &self.ask);
+                    self.reply.fail(to, &self.generation);
                 }
                 if matches!(strike, Strike::StreamError | Strike::Truncate) {
-                    frame::last_chunk(to);
+                    http::last_chunk(to);
                 }
             }
         }
@@ -130,14 +134,14 @@ impl Body {
         self.made
     }
 
-    /// Tokens that stand in the bytes formed so far.
+    /// Tokens that are in the bytes formed so far.
     pub(super) fn formed(&self) -> u64 {
         self.made - self.pending
     }
 
     /// Whether the last token was made.
     pub(super) fn complete(&self) -> bool {
-        self.made == self.ask.total()
+        self.made == self.generation.total()
     }
 
     /// Whether enough events are formed for a write; forgets them if so.
@@ -147,9 +151,9 @@ impl Body {
         due
     }
 
-    /// What was asked for.
-    pub(super) fn ask(&self) -> &Ask {
-        &self.ask
+    /// What was requested.
+    pub(super) fn generation(&self) -> &Generation {
+        &self.generation
     }
 
     /// Whether the connection ends with the answer.
@@ -157,15 +161,15 @@ impl Body {
         self.close
     }
 
-    /// Forms the event of all text of a choice that stands in none yet. It is never of two parts.
+    /// Forms the event of all text of a choice that is in none yet. It is never of two parts.
     fn event(&mut self, choice: usize, to: &mut Vec<u8>) {
         self.events += 1;
         if self.per_comment > 0 && self.events.is_multiple_of(self.per_comment) {
             self.reply.comment(to);
         }
         let Some(own) = self.choices.get_mut(choice) else { return };
-        let (before, made, reasoning) = (own.made - own.pending, own.made, self.ask.reasoning);
-        let last = made == self.ask.output;
+        let (before, made, reasoning) = (own.made - own.pending, own.made, self.generation.reasoning);
+        let last = made == self.generation.output;
         let piece = Piece {
             choice,
             part: if made <= reasoning { Part::Reasoning } else { Part::Content },
@@ -176,7 +180,7 @@ impl Body {
             closes: made == reasoning || last,
             last,
         };
-        self.reply.text(to, &self.ask, &piece);
+        self.reply.text(to, &self.generation, &piece);
         self.pending -= own.pending;
         own.pending = 0;
         own.text.clear();
@@ -184,18 +188,43 @@ impl Body {
     }
 
     fn finish(&mut self, to: &mut Vec<u8>) {
-        if self.ask.stream {
-            self.reply.finish(to, &self.ask, self.times);
-            frame::last_chunk(to);
+        if self.generation.stream {
+            self.reply.finish(to, &self.generation, self.times);
+            http::last_chunk(to);
             return;
         }
         self.pending = 0;
-        http::json(to, 200, &self.whole(), (Some(&self.id), self.close));
+        http::json(to, 200, &self.full_answer(), (Some(&self.id), self.close));
     }
 
-    fn whole(&self) -> String {
-        let said = |choice: &Choice| Said { thoughts: choice.thoughts.clone(), text: choice.text.clone() };
-        let said: Vec<Said> = self.choices.iter().map(said).collect();
-        self.reply.whole(&self.ask, &said, self.times)
+    fn full_answer(&self) -> String {
+        let text = |choice: &Choice| ChoiceText { thoughts: choice.thoughts.clone(), text: choice.text.clone() };
+        let choices: Vec<ChoiceText> = self.choices.iter().map(text).collect();
+        self.reply.full_answer(&self.generation, &choices, self.times)
+    }
+}
+
+const WORDS: [&str; 32] = [
+    " the", " of", " and", " to", " in", " is", " that", " it", " was", " for", " on", " are", " with", " as", " at", " be",
+    " this", " from", " or", " had", " by", " not", " word", " but", " what", " some", " we", " can", " out", " other", " all",
+    " when",
+];
+
+/// Token `index` of a choice of the answer whose seed this is: one short word with a space in front.
+pub(super) fn word(answer: Seed, choice: usize, index: u64) -> &'static str {
+    let branch = index ^ ((choice as u64) << 56);
+    WORDS[(answer.child(branch).0 % WORDS.len() as u64) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_depend_on_answer_choice_and_index() {
+        let text = |seed, choice| (0..50).map(|index| word(Seed(seed), choice, index)).collect::<String>();
+        assert_eq!(text(1, 0), text(1, 0));
+        assert_ne!(text(1, 0), text(2, 0));
+        assert_ne!(text(1, 0), text(1, 1));
     }
 }

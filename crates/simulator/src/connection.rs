@@ -1,7 +1,7 @@
 //! One client: its requests one after the other, and what each path answers.
 
 use crate::apis::{self, Protocol};
-use crate::fields::Refusal;
+use crate::generation::Refusal;
 use crate::http::{self, Framing, Request, Unread};
 use crate::live::After;
 use crate::server::{Refused, Server};
@@ -48,7 +48,7 @@ struct Connection {
 
 impl Connection {
     async fn answer(&mut self, request: Request) -> After {
-        if let (Some(target), "POST") = (apis::of(&request.path), request.method.as_str()) {
+        if let (Some(target), "POST") = (apis::protocol_for(&request.path), request.method.as_str()) {
             return self.generate(target, &request).await;
         }
         self.socket.send(&self.page(&request));
@@ -68,7 +68,7 @@ impl Connection {
             }
             (method, path) => {
                 let refusal = misdirected(method, path);
-                let error = match apis::of(path) {
+                let error = match apis::protocol_for(path) {
                     Some((protocol, _)) => protocol.error(&refusal, None),
                     None => apis::plain_error(&refusal),
                 };
@@ -162,7 +162,7 @@ const PAGES: [&str; 3] = ["/v1/models", "/health", "/metrics"];
 fn misdirected(method: &str, path: &str) -> Refusal {
     let method = method.chars().take(32).collect::<String>();
     let known = format!("POST {}; GET {}", apis::paths().collect::<Vec<_>>().join(", "), PAGES.join(", "));
-    let (status, why) = match apis::of(path) {
+    let (status, why) = match apis::protocol_for(path) {
         Some(_) => (405, format!("{path} takes POST, not {method}")),
         None if PAGES.contains(&path) => (405, format!("{path} takes GET, not {method}")),
         None => (404, format!("there is no {}", path.chars().take(200).collect::<String>())),

@@ -3,8 +3,6 @@
 //! A state machine without clock and I/O. [`Engine::begin`] plans a step and says when it ends; [`Engine::complete`]
 //! applies it. In between, sequences may be submitted (they wait for the next step) and cancelled.
 
-use crate::prefix::PrefixCache;
-use crate::sequence::Sequence;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
 use llmscen_core::units::Nanos;
@@ -12,11 +10,12 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal};
 use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap};
 
 /// A request that could never run, even alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the request needs {needs} KV blocks of {block_tokens} tokens and there are {has}: ask for fewer tokens or raise `kv_blocks`"
+    "the request needs {needs} KV blocks of {block_tokens} tokens and there are {has}: generation for fewer tokens or raise `kv_blocks`"
 )]
 pub struct TooLong {
     /// Blocks that prompt and output need together.
@@ -214,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// New sequences that stand in the queue at `start`, in order of arrival, while there is room of every kind: for what
+    /// New sequences in the queue at `start`, in order of arrival, while there is capacity of every kind: for what
     /// they find computed, and for a block more.
     fn admit(&mut self, work: &mut Work, start: Nanos) {
         let most = self.config.max_num_seqs.max(1) as usize;
@@ -269,4 +268,167 @@ fn unit_lognormal(sd: f64) -> Option<LogNormal<f64>> {
     }
     let variance = (sd * sd).ln_1p();
     LogNormal::new(-variance / 2.0, variance.sqrt()).ok()
+}
+
+/// A sequence whose prompt and emitted tokens must all be in the KV cache before it gives the next one.
+///
+/// The last token it emits is never put into the cache. After a preemption `computed` starts again from zero while
+/// `emitted` stays, so that what was emitted is prefilled and not emitted again.
+#[derive(Clone, Debug)]
+pub(super) struct Sequence {
+    pub(super) id: u64,
+    pub(super) arrived: Nanos,
+    pub(super) prompt: u64,
+    pub(super) computed: u64,
+    pub(super) blocks: u64,
+    /// Tokens of the prompt that others have computed: whole blocks, fewer than the prompt.
+    pub(super) cached: u64,
+    /// Hashes of the prompt's full blocks, until the prompt is computed.
+    pub(super) hashes: Vec<u64>,
+    output: u64,
+    emitted: u64,
+    planned: u64,
+}
+
+impl Sequence {
+    pub(super) fn new(id: u64, prompt: u64, output: u64, arrived: Nanos) -> Sequence {
+        let (cached, hashes) = (0, Vec::new());
+        Sequence { id, arrived, prompt, output, cached, hashes, computed: 0, blocks: 0, emitted: 0, planned: 0 }
+    }
+
+    /// Tokens of its context: those that the next token is computed from.
+    pub(super) fn tokens(&self) -> u64 {
+        self.prompt + self.emitted
+    }
+
+    /// Whether only its newest token is still to be computed.
+    pub(super) fn decoding(&self) -> bool {
+        self.emitted > 0 && self.computed + 1 == self.tokens()
+    }
+
+    /// Blocks at the moment of its last token.
+    pub(super) fn most_blocks(&self, block: u64) -> u64 {
+        self.prompt.saturating_add(self.output - 1).div_ceil(block)
+    }
+
+    /// Blocks that it lacks for `tokens` more.
+    pub(super) fn more_blocks(&self, tokens: u64, block: u64) -> u64 {
+        (self.computed + tokens).div_ceil(block).saturating_sub(self.blocks)
+    }
+
+    /// Tokens that still fit in the blocks it holds.
+    pub(super) fn slack(&self, block: u64) -> u64 {
+        self.blocks * block - self.computed
+    }
+
+    /// Takes the blocks for `tokens` of the coming step and returns how many they were.
+    pub(super) fn plan(&mut self, tokens: u64, block: u64) -> u64 {
+        let more = self.more_blocks(tokens, block);
+        self.blocks += more;
+        self.planned = tokens;
+        more
+    }
+
+    /// Starts with what others have computed, and returns how many blocks that takes.
+    pub(super) fn reuse(&mut self, block: u64) -> u64 {
+        self.computed = self.cached;
+        self.blocks = self.cached / block;
+        self.blocks
+    }
+
+    /// Loses its blocks and all that was computed.
+    pub(super) fn preempt(&mut self) {
+        self.computed = 0;
+        self.blocks = 0;
+        self.planned = 0;
+    }
+
+    /// Ends the step; a sequence whose whole context is now computed gives a token.
+    pub(super) fn advance(&mut self) -> Option<Emission> {
+        let took_part = self.planned > 0;
+        self.computed += std::mem::take(&mut self.planned);
+        if !took_part || self.computed < self.tokens() {
+            return None;
+        }
+        let index = self.emitted;
+        self.emitted += 1;
+        Some(Emission { id: self.id, index, last: self.emitted == self.output })
+    }
+}
+
+/// The least recently used blocks leave first.
+#[derive(Debug, Default)]
+pub(super) struct PrefixCache {
+    most: usize,
+    clock: u64,
+    /// When each block was last used.
+    used: HashMap<u64, u64>,
+    /// The same, by time.
+    order: BTreeMap<u64, u64>,
+}
+
+impl PrefixCache {
+    /// An empty cache of at most so many blocks.
+    pub(super) fn new(most: u32) -> PrefixCache {
+        PrefixCache { most: most as usize, ..PrefixCache::default() }
+    }
+
+    /// How many of a prompt's first blocks it holds. They count as used now.
+    pub(super) fn hits(&mut self, blocks: &[u64]) -> usize {
+        let hits = blocks.iter().take_while(|block| self.used.contains_key(block)).count();
+        self.touch(&blocks[..hits]);
+        hits
+    }
+
+    /// Takes in the first blocks of a prompt. Of one prompt the last leave first: a prefix is of use without them.
+    pub(super) fn touch(&mut self, blocks: &[u64]) {
+        for &block in blocks.iter().rev() {
+            self.clock += 1;
+            if let Some(before) = self.used.insert(block, self.clock) {
+                self.order.remove(&before);
+            }
+            self.order.insert(self.clock, block);
+        }
+        while self.used.len() > self.most {
+            let Some((_, oldest)) = self.order.pop_first() else { return };
+            self.used.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preempted_sequence_computes_again_and_emits_only_the_next_token() {
+        let mut sequence = Sequence::new(7, 5, 3, Nanos::ZERO);
+        assert_eq!(sequence.plan(5, 4), 2);
+        assert_eq!(sequence.advance(), Some(Emission { id: 7, index: 0, last: false }));
+        assert!(sequence.decoding());
+        sequence.preempt();
+        assert!(!sequence.decoding());
+        assert_eq!((sequence.tokens(), sequence.more_blocks(6, 4)), (6, 2));
+        sequence.plan(6, 4);
+        assert_eq!(sequence.advance(), Some(Emission { id: 7, index: 1, last: false }));
+    }
+
+    #[test]
+    fn the_last_token_needs_no_block() {
+        assert_eq!(Sequence::new(0, 4, 1, Nanos::ZERO).most_blocks(4), 1);
+        assert_eq!(Sequence::new(0, 4, 2, Nanos::ZERO).most_blocks(4), 2);
+    }
+
+    #[test]
+    fn hits_are_a_prefix_and_the_oldest_block_leaves_first() {
+        let mut cache = PrefixCache::new(4);
+        cache.touch(&[1, 2, 3]);
+        assert_eq!((cache.hits(&[1, 2, 9, 3]), cache.hits(&[2]), cache.hits(&[7, 1])), (2, 1, 0));
+        // 3 has not been used since, so it makes room for the second of these.
+        cache.touch(&[4, 5]);
+        assert_eq!((cache.hits(&[1, 2, 3]), cache.hits(&[4, 5])), (2, 2));
+        // Of 4 and 5, 2 and 1 the last of the older prompt leaves.
+        cache.touch(&[6]);
+        assert_eq!((cache.hits(&[1, 2]), cache.used.len(), cache.order.len()), (1, 4, 4));
+    }
 }

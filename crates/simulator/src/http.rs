@@ -1,7 +1,8 @@
-//! HTTP/1.1 by hand, because faults need the raw socket: requests read, response heads written.
+//! HTTP/1.1 by hand, because faults need the raw socket: requests read, response heads and chunks written.
 
 use crate::socket::Socket;
 use std::io;
+use std::io::Write;
 
 /// Most bytes of a request's line and headers together.
 const MAX_HEAD: usize = 64 << 10;
@@ -177,7 +178,7 @@ async fn chunk_size(socket: &Socket, buffer: &mut Vec<u8>) -> Result<usize, Unre
     let mut line = line(socket, buffer).await?;
     line.extend_from_slice(b"\r\n");
     match httparse::parse_chunk_size(&line) {
-        // More than any body may have: the comparison in `chunks` then speaks.
+        // More than any body may have: the comparison in `chunks` then refuses it.
         Ok(httparse::Status::Complete((_, size))) => Ok(size.min(MAX_BODY as u64 + 1) as usize),
         _ => Err(Unread::Refused(400, "the body's chunks are malformed")),
     }
@@ -216,4 +217,36 @@ pub(super) fn head(to: &mut Vec<u8>, status: u16, content_type: &str, framing: &
 pub(super) fn json(to: &mut Vec<u8>, status: u16, body: &str, about: (Option<&str>, bool)) {
     head(to, status, JSON, &Framing::Length(body.len()), about);
     to.extend_from_slice(body.as_bytes());
+}
+
+/// One HTTP chunk of the given pieces.
+pub(super) fn chunk(to: &mut Vec<u8>, pieces: &[&str]) {
+    let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+    // Writing to a vector cannot fail.
+    let _ = write!(to, "{length:x}\r\n");
+    pieces.iter().for_each(|piece| to.extend_from_slice(piece.as_bytes()));
+    to.extend_from_slice(b"\r\n");
+}
+
+/// A comment of an event stream, which clients have to skip.
+pub(super) fn comment(to: &mut Vec<u8>) {
+    chunk(to, &[": keep-alive\n\n"]);
+}
+
+/// The end of the HTTP body.
+pub(super) fn last_chunk(to: &mut Vec<u8>) {
+    to.extend_from_slice(b"0\r\n\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_its_length_in_hex_and_its_bytes() {
+        let mut bytes = Vec::new();
+        chunk(&mut bytes, &["data: ", "[DONE]", "\n\n"]);
+        last_chunk(&mut bytes);
+        assert_eq!(bytes, b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n");
+    }
 }

@@ -1,7 +1,7 @@
 //! The built-in server: an independent witness that logs its own writes.
 //!
 //! A request's way: [`serve`] listens, `connection` reads it with `http` and finds its protocol in `apis`, which turns it
-//! into an `ask`. `server` submits that to the [`engine`] and gives each token, when its step ends, to the request's `live`,
+//! into a `generation`. `server` submits that to the [`engine`] and gives each token, when its step ends, to the request's `live`,
 //! which forms bytes with `body` and the protocol's reply, lets `chaos` strike, writes to the `socket` and notes the time in
 //! the [`truth`]. It shares no code with the client's side, so that no mistake of one can cancel a mistake of the other.
 //! [`virtual_time`] is the engine alone, without a clock.
@@ -12,20 +12,16 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod apis;
-mod ask;
 mod body;
 mod chaos;
 mod clock;
 mod connection;
 pub mod engine;
-mod fields;
-mod frame;
+mod generation;
 mod http;
 mod live;
 mod metrics;
-mod prefix;
 mod prompt;
-mod sequence;
 pub mod serve;
 mod server;
 mod socket;
@@ -33,7 +29,6 @@ mod socket;
 mod tests;
 pub mod truth;
 pub mod virtual_time;
-mod words;
 
 pub use serve::{Running, SimError, start};
 pub use truth::Truth;

@@ -1,9 +1,9 @@
 //! One request in flight: tokens come from the engine, bytes go to the socket, faults come between.
 
 use crate::apis::Times;
-use crate::ask::Ask;
 use crate::body::Body;
 use crate::chaos::{Fate, Strike};
+use crate::generation::Generation;
 use crate::socket::Socket;
 use crate::truth::{End, Entry, Write};
 use llmscen_core::units::Nanos;
@@ -22,7 +22,7 @@ pub(super) enum After {
     Reset,
 }
 
-/// Where an answer stands.
+/// The state of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// It waits for tokens, or for its gate.
@@ -65,7 +65,7 @@ impl Live {
     /// A request whose gate is shut.
     pub(super) fn new(body: Body, fate: Fate, (socket, entry): (Rc<Socket>, Entry), over: oneshot::Sender<After>) -> Live {
         let received_at = entry.lock().received_at;
-        let newest = vec![None; body.ask().choices as usize];
+        let newest = vec![None; body.generation().choices as usize];
         let (first, queue, out) = (None, VecDeque::new(), Vec::new());
         Live { received_at, newest, first, body, socket, entry, fate, ready: 0, queue, shut: true, out, sent: 0, choice: 0, over }
     }
@@ -93,17 +93,17 @@ impl Live {
 
     /// Whether the engine has given all tokens.
     pub(super) fn served(&self) -> bool {
-        self.ready == self.ask().total()
+        self.ready == self.generation().total()
     }
 
-    /// What was asked for.
-    pub(super) fn ask(&self) -> &Ask {
-        self.body.ask()
+    /// What was requested.
+    pub(super) fn generation(&self) -> &Generation {
+        self.body.generation()
     }
 
     /// Tells the connection that the answer is over.
     pub(super) fn leave(self, after: After) {
-        // The connection may be gone, and then nobody has to be told.
+        // The connection may be gone, and then there is no receiver.
         let _ = self.over.send(after);
     }
 
@@ -142,7 +142,7 @@ impl Live {
         self.body.cut(strike, &mut self.out);
         let (end, after) = match strike {
             Strike::Reset => (End::Reset, After::Reset),
-            Strike::Truncate if self.body.ask().stream => (End::Truncated, After::Keep),
+            Strike::Truncate if self.body.generation().stream => (End::Truncated, After::Keep),
             Strike::Truncate => (End::Truncated, After::Close),
             _ => (End::StreamError, After::Keep),
         };

@@ -1,7 +1,7 @@
 //! The `/metrics` page: Prometheus text under the names that vLLM uses.
 
-use crate::ask::Finish;
 use crate::engine::Occupancy;
+use crate::generation::Finish;
 use llmscen_core::units::Nanos;
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ pub(super) struct Meters {
     e2e: Histogram,
     stopped: u64,
     capped: u64,
-    /// Tokens of the engine that stand for no text.
+    /// Tokens of the engine that are no text.
     pooled: u64,
 }
 

@@ -16,12 +16,12 @@ const MEDIA: [&str; 10] =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prompt {
     bytes: usize,
-    /// The bytes themselves, where blocks are asked for later.
+    /// The bytes themselves, where blocks are needed later.
     kept: Option<Vec<u8>>,
 }
 
 impl Prompt {
-    /// An empty prompt; `keep` says that [`Prompt::blocks`] will be asked.
+    /// An empty prompt; `keep` says that [`Prompt::blocks`] will be called.
     pub(super) fn new(keep: bool) -> Prompt {
         Prompt { bytes: 0, kept: keep.then(Vec::new) }
     }

@@ -24,7 +24,7 @@ pub enum SimError {
     /// The address cannot be listened on.
     #[error("the simulator cannot listen on {addr}: {source}; choose another port, or 0 for a free one")]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         addr: SocketAddr,
         /// The system's reason.
         source: io::Error,
@@ -62,7 +62,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already, and there is nobody here to act on it.
+            // A panic there has been printed already, and nothing here can act on it.
             let _ = thread.join();
         }
     }
@@ -92,7 +92,7 @@ pub fn start(config: &Simulator, seed: Seed, listen: SocketAddr, truth: Truth) -
 
 type Ready = mpsc::Sender<Result<SocketAddr, SimError>>;
 
-/// Runs the server until it is told to stop.
+/// Runs the server until it is stopped.
 async fn host(
     (config, seed, truth): (Simulator, Seed, Truth),
     listen: SocketAddr,

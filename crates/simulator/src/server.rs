@@ -1,12 +1,11 @@
 //! The heart of the server: requests in flight, and the loop that gives them tokens at the engine's times.
 
 use crate::apis::{Protocol, Reply};
-use crate::ask::{Ask, Call, MOST_CHOICES};
 use crate::body::Body;
 use crate::chaos::{Strike, fate};
 use crate::clock::{Clock, Timer};
 use crate::engine::{Engine, Job, TooLong};
-use crate::fields::{Fields, Refusal};
+use crate::generation::{Call, Fields, Generation, MOST_CHOICES, Refusal};
 use crate::http::Request;
 use crate::live::{After, Live, Turn};
 use crate::metrics::Meters;
@@ -100,15 +99,15 @@ impl Server {
         };
         let faults = &self.config.faults;
         let seed = self.seed.child("text").child(number);
-        let (mut ask, reply) = self.read((protocol, path), request, &id, seed).map_err(refuse)?;
-        let fate = fate(faults, self.seed, number, ask.total());
+        let (mut generation, reply) = self.read((protocol, path), request, &id, seed).map_err(refuse)?;
+        let fate = fate(faults, self.seed, number, generation.total());
         if fate.strike == Some(Strike::Error) {
             return Err(refuse(Refusal::new(faults.error_status, "the simulator failed this request on purpose")));
         }
-        let submitted = self.submit(number, &mut ask, received_at);
+        let submitted = self.submit(number, &mut generation, received_at);
         submitted.map_err(|too_long| refuse(Refusal::new(400, too_long.to_string())))?;
         let (over, ended) = oneshot::channel();
-        let body = Body::new((ask, reply), &id, faults, seed, request.close);
+        let body = Body::new((generation, reply), &id, faults, seed, request.close);
         self.live.borrow_mut().insert(number, Live::new(body, fate, (socket.clone(), entry.clone()), over));
         self.open_after(number, faults.slow_headers);
         self.work.notify_one();
@@ -121,22 +120,22 @@ impl Server {
         request: &Request,
         id: &str,
         seed: Seed,
-    ) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+    ) -> Result<(Generation, Box<dyn Reply>), Refusal> {
         let body: Value =
             serde_json::from_slice(&request.body).map_err(|error| Refusal::new(400, format!("the body is not JSON: {error}")))?;
         let Value::Object(body) = &body else { return Err(Refusal::new(400, "the body must be a JSON object")) };
-        protocol.read(&Call { path, request, body: Fields::of(body), id, config: &self.config, seed })
+        protocol.read(&Call { path, request, body: Fields::new(body), id, config: &self.config, seed })
     }
 
     /// Gives the engine a sequence for each choice, and notes how much of the prompt it had computed before.
-    fn submit(&self, number: u64, ask: &mut Ask, now: Nanos) -> Result<(), TooLong> {
-        let blocks = ask.prompt.blocks(self.config.block_tokens);
+    fn submit(&self, number: u64, generation: &mut Generation, now: Nanos) -> Result<(), TooLong> {
+        let blocks = generation.prompt.blocks(self.config.block_tokens);
         let mut engine = self.engine.borrow_mut();
-        for choice in 0..ask.choices {
+        for choice in 0..generation.choices {
             let id = sequence(number, choice);
-            let job = Job { id, prompt: ask.prompt.tokens(), output: ask.output, blocks: blocks.clone() };
+            let job = Job { id, prompt: generation.prompt.tokens(), output: generation.output, blocks: blocks.clone() };
             let cached = engine.take(job, now)?;
-            ask.cached = self.config.prefix_cache.then_some(cached);
+            generation.cached = self.config.prefix_cache.then_some(cached);
         }
         Ok(())
     }
@@ -162,12 +161,12 @@ impl Server {
             let Some(live) = all.get_mut(&number) else { return };
             let (turn, before) = live.token(choice as usize, at);
             let mut meters = self.meters.borrow_mut();
-            match live.ask().pooled {
+            match live.generation().pooled {
                 true => meters.pooled(),
                 false => meters.token(at, before.unwrap_or(live.received_at), before.is_none()),
             }
             if live.served() {
-                meters.served(at.since(live.received_at), live.ask().finish);
+                meters.served(at.since(live.received_at), live.generation().finish);
             }
             turn
         };
@@ -177,7 +176,7 @@ impl Server {
     /// Takes the sequences of a request back from the engine.
     fn withdraw(&self, number: u64, live: &Live) {
         let mut engine = self.engine.borrow_mut();
-        (0..live.ask().choices).for_each(|choice| engine.cancel(sequence(number, choice)));
+        (0..live.generation().choices).for_each(|choice| engine.cancel(sequence(number, choice)));
     }
 
     fn settle(self: &Rc<Self>, number: u64, turn: Turn) {

@@ -1,4 +1,4 @@
-//! The truth log: when the simulator itself wrote what. The client's stamps are held against it.
+//! The truth log: when the simulator itself wrote what. The client's stamps are compared with it.
 
 use llmscen_core::units::Nanos;
 use serde::Serialize;
@@ -80,7 +80,7 @@ impl Entry {
     }
 
     /// A copy, where it is the record of that number.
-    fn of(&self, number: u64) -> Option<Record> {
+    fn record(&self, number: u64) -> Option<Record> {
         let record = self.lock();
         (record.number == number).then(|| record.clone())
     }
@@ -120,13 +120,13 @@ impl Truth {
         self.origin
     }
 
-    /// The record of a request, as it stands.
+    /// The current record of a request.
     pub fn get(&self, number: u64) -> Option<Record> {
-        let found = self.entries(|log| log.iter().find_map(|entry| entry.of(number)).into_iter().collect());
+        let found = self.entries(|log| log.iter().find_map(|entry| entry.record(number)).into_iter().collect());
         found.into_iter().next()
     }
 
-    /// All records, as they stand, in order of arrival.
+    /// All current records, in order of arrival.
     pub fn all(&self) -> Vec<Record> {
         self.entries(|log| log.iter().map(|entry| entry.lock().clone()).collect())
     }

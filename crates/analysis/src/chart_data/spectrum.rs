@@ -42,7 +42,7 @@ pub(super) fn settle(values: &mut [f64], places: &[usize], first: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::stats::quantile::{nearest_rank, sort};
+    use llmscen_core::stats::quantile::{Method, quantile, sort};
 
     #[test]
     fn every_point_is_a_quantile_and_the_last_is_the_maximum() {
@@ -53,7 +53,7 @@ mod tests {
         sort(&mut sorted);
         let (end, inner) = seen.split_last().unwrap();
         assert_eq!((seen[0], *end), ((0.0, 1.0), (1.0 - 1e-4, 10_000.0)));
-        assert!(inner.iter().all(|&(share, value)| nearest_rank(&sorted, share) == Some(value)));
+        assert!(inner.iter().all(|&(share, value)| quantile(&sorted, share, Method::NearestRank) == Some(value)));
         assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
         assert!((60..=120).contains(&seen.len()), "{}", seen.len());
         let at = |share: f64| inner.iter().find(|point| (point.0 - share).abs() < 1e-9).map(|point| point.1);

@@ -5,7 +5,7 @@ use crate::judge::{Conditions, LoadKind, rule};
 use llmscen_core::check::{Check, Confidence, Ruling, Subject};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::sample::Sample;
-use llmscen_core::stats::alpha_spending::Looks;
+use llmscen_core::stats::sequential::Looks;
 use llmscen_core::stats::design::of_flags;
 use llmscen_core::stats::quantile_bound;
 

@@ -10,7 +10,7 @@ pub use side::{Side, comparable, side};
 
 use llmscen_core::compare::{Contrast, Correction, Finding, Measure};
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::stats::adjust::{benjamini_hochberg, holm};
+use llmscen_core::stats::comparison::{benjamini_hochberg, holm};
 
 /// The measures that are compared where nobody asks for others.
 pub fn usual() -> Vec<Measure> {

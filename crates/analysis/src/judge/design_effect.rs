@@ -4,7 +4,7 @@ use crate::judge::evidence::{Evidence, own, tagged};
 use crate::judge::quantile::at;
 use llmscen_core::check::{Check, Of, RequestLimit, Subject};
 use llmscen_core::sample::{Row, Sample};
-use llmscen_core::stats::bootstrap::Unit;
+use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::design::{self, Dependence};
 use llmscen_core::stats::quantile::rank;
 

@@ -8,7 +8,7 @@ use llmscen_core::metric::Stat;
 use llmscen_core::sample::Sample;
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::quantile::sort;
-use llmscen_core::stats::relative::quantile_ends;
+use llmscen_core::stats::interval::quantile_ends;
 use llmscen_core::stats::share::{lower, upper};
 
 /// A lower and an upper bound.

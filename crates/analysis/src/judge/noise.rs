@@ -2,8 +2,8 @@
 
 use llmscen_core::baseline::{Baseline, Figure};
 use llmscen_core::metric::Metric;
-use llmscen_core::noise::{Noise, USUAL};
-use llmscen_core::stats::welch::{Group, detectable, detectable_by_one};
+use llmscen_core::baseline::{Noise, USUAL};
+use llmscen_core::stats::comparison::{Group, detectable, detectable_by_one};
 
 /// One-sided confidence of the test, which is two-sided at 5 %.
 const LEVEL: f64 = 0.975;

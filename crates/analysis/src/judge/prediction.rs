@@ -2,7 +2,7 @@
 
 use llmscen_core::baseline::{Known, Relative, Spread};
 use llmscen_core::stats::interval::Interval;
-use llmscen_core::stats::relative::{Compared, against, predicted};
+use llmscen_core::stats::interval::{Compared, against, predicted};
 
 /// What is known of the estimate `own` beside `base`, which lies between the bounds of `known`. `share`: both are shares.
 pub(super) fn seen(own: Interval, base: Interval, (known, relative): (Known, Relative), share: bool) -> Compared {

@@ -2,9 +2,9 @@
 
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::sample::{Amounts, Flow, Row, Sample};
-use llmscen_core::stats::bootstrap::{Unit, ratio};
+use llmscen_core::stats::design::{Unit, ratio};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS, LongRun, ROUNDS};
-use llmscen_core::stats::quantile::{nearest_rank, sort};
+use llmscen_core::stats::quantile::{Method, quantile, sort};
 
 /// A mean, or a throughput.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,7 +78,7 @@ fn arrivals(flows: &[&Flow], sending: &[f64], amount: impl Fn(&Amounts) -> f64) 
 fn request(sample: &Sample) -> f64 {
     let mut took: Vec<f64> = sample.rows.iter().filter(|row| row.ok).map(|row| row.busy_ms / 1e3).collect();
     sort(&mut took);
-    nearest_rank(&took, 0.5).unwrap_or(0.0)
+    quantile(&took, 0.5, Method::NearestRank).unwrap_or(0.0)
 }
 
 /// One over the number of GPUs; 0 where it is not known.

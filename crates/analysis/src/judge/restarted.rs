@@ -6,8 +6,8 @@ use llmscen_core::check::{Check, Confidence, Of, Ruling, Subject, Verdict};
 use llmscen_core::compare::Measure;
 use llmscen_core::metric::Metric;
 use llmscen_core::sample::Sample;
-use llmscen_core::stats::student;
-use llmscen_core::stats::welch::Group;
+use llmscen_core::stats::distributions::t_quantile;
+use llmscen_core::stats::comparison::Group;
 
 /// Rounds beyond which no number of them is named.
 const MOST: usize = 1000;
@@ -61,7 +61,7 @@ fn replicable(check: &Check) -> bool {
 
 /// Rounds whose mean would be as far from the limit as it is now, and surely.
 fn enough(sd: f64, away: f64, level: f64) -> Option<usize> {
-    let reach = |count: usize| student::quantile(level, count as f64 - 1.0) * sd / (count as f64).sqrt();
+    let reach = |count: usize| t_quantile(level, count as f64 - 1.0) * sd / (count as f64).sqrt();
     // Student's t costs time: doubling first.
     let above = std::iter::successors(Some(3), |count| Some(count * 2))
         .take_while(|count| *count <= MOST)

@@ -22,7 +22,7 @@ use posterior::Posterior;
 
 pub use hunt::Hunt;
 
-/// Probes of one search at the most, for each one that halving alone would take.
+/// Maximum number of probes of one search, for each one that halving alone would take.
 const PATIENCE: u32 = 4;
 /// Probability of the interval that must lie within the precision.
 const MASS: f64 = 0.9;
@@ -99,7 +99,7 @@ impl Search {
         Some(Probe { index, load: self.grid[index], purpose, part })
     }
 
-    /// Takes in what a probe at grid value `index` showed; it need not be the one that was asked for.
+    /// Takes in what a probe at grid value `index` showed; it need not be the requested one.
     pub fn tell(&mut self, index: usize, evidence: Evidence) {
         let Some(&load) = self.grid.get(index) else { return };
         let (asked, purpose) = self.purpose();
@@ -127,7 +127,7 @@ impl Search {
         &self.probes
     }
 
-    /// Whether a load holds as far as the probes at it tell: pooled, 0..=1; ½ where there was none.
+    /// Whether a load holds by the probes at it: pooled, 0..=1; ½ where there was none.
     fn holds(&self, index: usize) -> f64 {
         self.posterior.seen(index)
     }

@@ -17,8 +17,8 @@ pub struct Change {
 }
 
 /// The changes of one lane of `lanes`, in order. User k, counted from 0, lives on lane k mod `lanes`, and the last one to
-/// come is the first one to go: at every instant the lanes' numbers of users differ by one at the most, and their sum is the
-/// number asked for. Of an open loop there are none.
+/// come is the first one to go: at every instant the lanes' numbers of users differ by one at most, and their sum is the
+/// requested number. Of an open loop there are none.
 pub fn changes(load: &Load, lane: u32, lanes: u32) -> Vec<Change> {
     let mut users = 0u32;
     let own = |(at, more): (Nanos, bool)| {

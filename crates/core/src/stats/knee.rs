@@ -3,7 +3,7 @@
 //! Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack", ICDCS Workshops (2011): for a convex rising
 //! curve, without smoothing, sensitivity S = 1.
 
-/// Points below which no bend can be told from chance.
+/// Points below which no bend can be distinguished from chance.
 const FEWEST: usize = 4;
 
 /// The place of the knee among points whose first coordinates rise: the point that lies deepest under the chord from the first

@@ -3,10 +3,8 @@
 //! Batch means (Law, "Simulation Modeling and Analysis", 5th edition, section 9.5.3) with Student's t, and never less than
 //! Geyer's initial sequence says (see [`effective`]).
 
-use crate::stats::bootstrap::{Unit, ratio};
-use crate::stats::design::{by_round, squares};
-use crate::stats::effective_sample_size::effective;
-use crate::stats::student;
+use crate::stats::design::{Unit, by_round, effective, ratio, squares};
+use crate::stats::distributions::t_quantile;
 
 /// Fewest values of a mean, and fewest requests behind a rate.
 pub const LEAST: usize = 20;
@@ -31,7 +29,7 @@ pub struct StandardError {
 
 impl StandardError {
     fn arm(&self, level: f64) -> f64 {
-        self.size * student::quantile(level, self.freedom)
+        self.size * t_quantile(level, self.freedom)
     }
 }
 

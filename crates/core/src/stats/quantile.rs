@@ -1,6 +1,17 @@
-//! Quantiles by nearest rank: always a value that was measured, never one between two.
-//!
-//! Hyndman and Fan, "Sample quantiles in statistical packages", The American Statistician 50 (1996), definition 1.
+//! Quantiles of values, by the definitions of Hyndman and Fan, "Sample quantiles in statistical packages", The American
+//! Statistician 50 (1996).
+
+/// How a quantile is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// The value at position ⌈p·n⌉ (definition 1): always a measured value, never one between two. Our own figures are these.
+    NearestRank,
+    /// The same, but the mean of two neighbours where p·n is whole (definition 2): the usual median.
+    Averaged,
+    /// Between the neighbours of position p·(n − 1), counted from 0 (definition 7): the default of numpy, for files in the
+    /// form of other tools.
+    Linear,
+}
 
 /// Sorts values ascending; NaN, which no row holds, would come last.
 pub fn sort(values: &mut [f64]) {
@@ -15,9 +26,26 @@ pub fn rank(n: usize, p: f64) -> usize {
 }
 
 /// The quantile `p`, 0..=1, of ascending values. None without values.
-pub fn nearest_rank(sorted: &[f64], p: f64) -> Option<f64> {
+pub fn quantile(sorted: &[f64], p: f64, method: Method) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
-    sorted.get(rank(sorted.len(), p).saturating_sub(1).min(last)).copied()
+    let at = |index: usize| sorted.get(index.min(last)).copied();
+    let nearest = rank(sorted.len(), p) - 1;
+    match method {
+        Method::NearestRank => at(nearest),
+        Method::Averaged if rank(sorted.len(), p) as f64 == p * sorted.len() as f64 => {
+            Some((at(nearest)? + at(nearest + 1)?) / 2.0)
+        }
+        Method::Averaged => at(nearest),
+        Method::Linear => {
+            let position = p * last as f64;
+            let below = at(position.floor() as usize)?;
+            let above = at(position.ceil() as usize)?;
+            let step = above - below;
+            let part = position - position.floor();
+            // From the nearer end, as numpy does, so that rounding never leaves the interval.
+            Some(if part < 0.5 { below + step * part } else { above - step * (1.0 - part) })
+        }
+    }
 }
 
 #[cfg(test)]
@@ -42,16 +70,32 @@ mod tests {
 
     #[test]
     fn a_quantile_of_nothing_does_not_exist() {
-        assert_eq!(nearest_rank(&[], 0.5), None);
-        assert_eq!(nearest_rank(&[7.0], 0.0), Some(7.0));
-        assert_eq!(nearest_rank(&[1.0, 2.0, 3.0, 4.0], 0.5), Some(2.0));
+        assert_eq!(quantile(&[], 0.5, Method::NearestRank), None);
+        assert_eq!(quantile(&[7.0], 0.0, Method::NearestRank), Some(7.0));
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5, Method::NearestRank), Some(2.0));
+    }
+
+    #[test]
+    fn linear_quantiles_are_those_of_numpy() {
+        // numpy.percentile([1, 2, 4, 8, 16], [0, 10, 50, 75, 90, 99, 100])
+        let values = [1.0, 2.0, 4.0, 8.0, 16.0];
+        let found = [0.0, 0.1, 0.5, 0.75, 0.9, 0.99, 1.0].map(|p| quantile(&values, p, Method::Linear).unwrap());
+        assert_eq!(found, [1.0, 1.4, 4.0, 8.0, 12.8, 15.68, 16.0]);
+        assert_eq!((quantile(&[3.0], 0.99, Method::Linear), quantile(&[], 0.5, Method::Linear)), (Some(3.0), None));
+    }
+
+    #[test]
+    fn the_usual_median_is_between_the_middle_two() {
+        let median = |values: &[f64]| quantile(values, 0.5, Method::Averaged);
+        assert_eq!((median(&[1.0, 2.0, 4.0, 8.0]), median(&[1.0, 2.0, 4.0])), (Some(3.0), Some(2.0)));
+        assert_eq!((median(&[5.0]), median(&[])), (Some(5.0), None));
     }
 
     proptest! {
         #[test]
         fn at_least_p_of_the_values_are_at_or_under_the_quantile(mut xs in prop::collection::vec(-1e6..1e6f64, 1..200), p in 0.0..=1.0f64) {
             sort(&mut xs);
-            let q = nearest_rank(&xs, p).unwrap();
+            let q = quantile(&xs, p, Method::NearestRank).unwrap();
             let under = xs.iter().filter(|&&x| x <= q).count() as f64;
             let below = xs.iter().filter(|&&x| x < q).count() as f64;
             prop_assert!(under >= p * xs.len() as f64 - 1e-6);

@@ -4,8 +4,8 @@
 //! a quantile (Conover, "Practical Nonparametric Statistics", 3rd edition, section 3.2) and the exact interval for a share
 //! (Clopper and Pearson, Biometrika 26, 1934) are one binomial test.
 
-use crate::stats::binomial_tail::{at_least, at_most};
-use crate::stats::normal::score;
+use crate::stats::distributions::score;
+use crate::stats::share::{at_least, at_most};
 
 /// The most samples that a search for a sample size looks at.
 const MOST: f64 = 1e7;

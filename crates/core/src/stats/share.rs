@@ -1,9 +1,13 @@
-//! The exact one-sided bounds of a share.
+//! Shares: exact one-sided bounds, the binomial tails behind them, and the exact test of two shares.
 //!
-//! Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26
-//! (1934). Unlike the bootstrap it knows that zero failures in ten requests do not make a rate of zero.
+//! Bounds: Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26
+//! (1934). Unlike resampling they know that zero failures in ten requests do not make a rate of zero.
+//!
+//! Tails, for any number of trials: P[Binomial(n, q) ≤ t] = I₁₋q(n − t, t + 1), the regularised incomplete beta function, by its continued fraction in the
+//! modified Lentz form (Press et al., "Numerical Recipes", 3rd edition, section 6.4). A fraction of fixed depth, as
+//! libraries have it, is too shallow beyond some ten thousand trials; gaps between tokens come in millions.
 
-use crate::stats::binomial_tail::{at_least, at_most};
+use statrs::function::gamma::ln_gamma;
 
 /// The upper end at confidence `level` of the share behind `hits` of `n`: 1 without samples. Real arguments are effective sample
 /// sizes.
@@ -33,11 +37,80 @@ fn boundary(left: impl Fn(f64) -> bool) -> f64 {
     high
 }
 
+/// Terms of the fraction: it needs about √n of them, so this is enough for n = 10¹¹.
+const DEPTH: u32 = 400_000;
+const TINY: f64 = 1e-300;
+
+/// P[Binomial(n, q) ≤ t]. Real arguments interpolate, so that a sample size can be searched for.
+pub fn at_most(n: f64, q: f64, t: f64) -> f64 {
+    match () {
+        () if t < 0.0 => 0.0,
+        () if t >= n => 1.0,
+        () => beta(n - t, t + 1.0, 1.0 - q),
+    }
+}
+
+/// P[Binomial(n, q) ≥ t].
+pub fn at_least(n: f64, q: f64, t: f64) -> f64 {
+    match () {
+        () if t <= 0.0 => 1.0,
+        () if t > n => 0.0,
+        () => beta(t, n - t + 1.0, q),
+    }
+}
+
+/// The regularised incomplete beta function I_x(a, b), for a, b > 0.
+fn beta(a: f64, b: f64, x: f64) -> f64 {
+    if x <= 0.0 || x >= 1.0 {
+        return f64::from(u8::from(x >= 1.0));
+    }
+    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p()).exp();
+    if x < (a + 1.0) / (a + b + 2.0) { front * fraction(a, b, x) / a } else { 1.0 - front * fraction(b, a, 1.0 - x) / b }
+}
+
+fn fraction(a: f64, b: f64, x: f64) -> f64 {
+    let away_from_zero = |value: f64| if value.abs() < TINY { TINY } else { value };
+    let mut c = 1.0;
+    let mut d = 1.0 / away_from_zero(1.0 - (a + b) * x / (a + 1.0));
+    let mut h = d;
+    for m in (1..DEPTH).map(f64::from) {
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        let before = h;
+        for term in [even, odd] {
+            d = 1.0 / away_from_zero(1.0 + term * d);
+            c = away_from_zero(1.0 + term / c);
+            h *= d * c;
+        }
+        if (h - before).abs() <= 1e-15 * h.abs() {
+            break;
+        }
+    }
+    h
+}
+
+/// Tables less likely than the seen one by a hair count as equally likely: the arithmetic of floats must not decide.
+const HAIR: f64 = 1e-7;
+
+/// The two-sided probability of two shares at least so far apart, `hits` of `n` each, if they were equal: the sum over all
+/// tables of the same margins that are no likelier than this one (Fisher, "The logic of inductive inference", Journal of the
+/// Royal Statistical Society 98, 1935). 1 without samples.
+pub fn fisher_exact(a: (u64, u64), b: (u64, u64)) -> f64 {
+    let (hits, n) = (a.0 + b.0, a.1 + b.1);
+    let choose = |n: u64, k: u64| ln_gamma(n as f64 + 1.0) - ln_gamma(k as f64 + 1.0) - ln_gamma((n - k) as f64 + 1.0);
+    let all = choose(n, hits);
+    let likely = |own: u64| choose(a.1, own) + choose(b.1, hits - own) - all;
+    let (least, most) = (hits.saturating_sub(b.1), hits.min(a.1));
+    let seen = likely(a.0.clamp(least, most)) + HAIR;
+    (least..=most).map(likely).filter(|own| *own <= seen).map(f64::exp).sum::<f64>().min(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::stats::quantile_bound::{Decision, decide};
     use proptest::prelude::*;
+    use statrs::distribution::{Binomial, DiscreteCDF};
 
     #[test]
     fn the_rule_of_three() {
@@ -75,5 +148,50 @@ mod tests {
             prop_assert_eq!(upper(hits, n, 0.95) <= limit, decide(n, hits, limit, 0.95) == Decision::Holds);
             prop_assert_eq!(lower(hits, n, 0.95) >= limit, decide(n, hits, limit, 0.95) == Decision::Broken);
         }
+    }
+
+    #[test]
+    fn small_cases_are_exact() {
+        assert!((at_most(4.0, 0.5, 1.0) - 5.0 / 16.0).abs() < 1e-14);
+        assert!((at_least(4.0, 0.5, 3.0) - 5.0 / 16.0).abs() < 1e-14);
+        assert!((at_most(29.0, 0.1, 0.0) - 0.9f64.powi(29)).abs() < 1e-14);
+        assert_eq!((at_most(5.0, 0.0, 0.0), at_most(5.0, 1.0, 4.0)), (1.0, 0.0));
+        assert_eq!((at_least(5.0, 0.0, 1.0), at_least(5.0, 1.0, 5.0)), (0.0, 1.0));
+        assert_eq!((at_least(5.0, 0.3, 0.0), at_most(5.0, 0.3, 5.0)), (1.0, 1.0));
+    }
+
+    #[test]
+    fn millions_of_trials_approach_the_normal_law() {
+        // One standard deviation (489.9 hits) under the mean of 240,000; half a hit of continuity.
+        let tail = at_most(24e6, 0.01, 239_512.0);
+        assert!((tail - 0.159).abs() < 5e-4, "{tail}");
+        assert!((at_most(24e6, 0.01, 240_000.0) - 0.5).abs() < 1e-3);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_library_where_it_is_deep_enough(n in 1u64..400, q in 0.001..0.999f64, part in 0.0..=1.0f64) {
+            let t = (part * n as f64) as u64;
+            let known = Binomial::new(q, n).unwrap();
+            prop_assert!((at_most(n as f64, q, t as f64) - known.cdf(t)).abs() < 1e-9);
+            let both = at_most(n as f64, q, t as f64) + at_least(n as f64, q, t as f64 + 1.0);
+            prop_assert!((both - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn the_published_tables() {
+        // R: fisher.test(matrix(c(3, 1, 1, 3), 2)) is 0.4857; of (1, 9, 11, 3) 0.002759; of (0, 100, 5, 95) 0.05905.
+        assert!((fisher_exact((3, 4), (1, 4)) - 0.485714).abs() < 1e-6);
+        assert!((fisher_exact((1, 12), (9, 12)) - 0.002759).abs() < 1e-6);
+        assert!((fisher_exact((0, 100), (5, 100)) - 0.059383).abs() < 1e-5);
+    }
+
+    #[test]
+    fn equal_shares_and_no_samples_tell_nothing() {
+        assert!((fisher_exact((5, 50), (5, 50)) - 1.0).abs() < 1e-9);
+        assert!((fisher_exact((0, 50), (0, 70)) - 1.0).abs() < 1e-9);
+        assert!((fisher_exact((0, 0), (0, 0)) - 1.0).abs() < 1e-9);
+        assert!((fisher_exact((50, 50), (70, 70)) - 1.0).abs() < 1e-9);
     }
 }

@@ -20,18 +20,18 @@ pub enum Format {
 
 /// What a kind reads, as far as formats depend on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Taste {
+pub struct FormatOptions {
     /// Lines as they are, whatever they hold.
-    pub plain: bool,
+    pub plain_lines: bool,
     /// A list of messages is a row.
-    pub bare: bool,
+    pub bare_lists: bool,
     /// Columns that hold a list.
-    pub lists: &'static [&'static str],
+    pub list_columns: &'static [&'static str],
 }
 
-impl Taste {
+impl FormatOptions {
     /// Tables of rows, in whatever format.
-    pub const ROWS: Taste = Taste { plain: false, bare: false, lists: &[] };
+    pub const ROWS: FormatOptions = FormatOptions { plain_lines: false, bare_lists: false, list_columns: &[] };
 }
 
 /// The extension of a file, in lower case, that of its compression left out.
@@ -44,9 +44,9 @@ pub fn extension(path: &Path) -> String {
 }
 
 /// The format of a text that begins with `head`, which is the whole of it where `whole`. None: more is needed.
-pub fn sniff(taste: Taste, extension: &str, head: &[u8], whole: bool) -> Option<Format> {
+pub fn detect(options: FormatOptions, extension: &str, head: &[u8], whole: bool) -> Option<Format> {
     match extension {
-        _ if taste.plain => return Some(Format::Plain),
+        _ if options.plain_lines => return Some(Format::Plain),
         "csv" => return Some(Format::Csv(b',')),
         "tsv" | "tab" => return Some(Format::Csv(b'\t')),
         _ => {}
@@ -58,10 +58,10 @@ pub fn sniff(taste: Taste, extension: &str, head: &[u8], whole: bool) -> Option<
         // A text may begin with a bracket: `[CLS] hello`.
         Some(b'[') if matches!(extension, "txt" | "text") && !opens(&head[blank + 1..]) => Some(Format::Plain),
         Some(b'[') => {
-            list(taste, &head[blank + 1..], enough).map(|row| if row { Format::Lines } else { Format::List(blank, None) })
+            list(options, &head[blank + 1..], enough).map(|row| if row { Format::Lines } else { Format::List(blank, None) })
         }
         Some(b'{') if !matches!(extension, "jsonl" | "ndjson") => {
-            let found = mapping(taste, &head[blank..], whole, enough);
+            let found = mapping(options, &head[blank..], whole, enough);
             found.map(|list| list.map_or(Format::Lines, |(key, at)| Format::List(blank + at, Some(key))))
         }
         Some(byte) if matches!(extension, "txt" | "text") && *byte != b'{' => Some(Format::Plain),
@@ -75,32 +75,33 @@ fn opens(rest: &[u8]) -> bool {
 }
 
 /// Whether the list that goes on with `rest` is a row itself, a list of messages.
-fn list(taste: Taste, rest: &[u8], enough: bool) -> Option<bool> {
+fn list(options: FormatOptions, rest: &[u8], enough: bool) -> Option<bool> {
     let element = rest.trim_ascii_start();
     match element.first() {
-        Some(b'{') if taste.bare => {
+        Some(b'{') if options.bare_lists => {
             let walk = walk(element);
             let message = walk.members.iter().any(|(key, _)| key == "role");
             (message || enough || walk.end.is_some()).then_some(message)
         }
-        None if taste.bare && !enough => None,
+        None if options.bare_lists && !enough => None,
         _ => Some(false),
     }
 }
 
 /// The list of rows in the mapping that `head` begins with: its key and offset. A mapping that ends where others follow is a
 /// row itself, as is one without a list of mappings.
-fn mapping(taste: Taste, head: &[u8], whole: bool, enough: bool) -> Option<Option<(String, usize)>> {
+fn mapping(options: FormatOptions, head: &[u8], whole: bool, enough: bool) -> Option<Option<(String, usize)>> {
     let walk = walk(head);
     let rows = |(key, at): &&(String, usize)| {
         let inner = head[*at..].strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
-        inner.is_some_and(|inner| inner.starts_with(b"{") || inner.starts_with(b"[")) && !taste.lists.contains(&key.as_str())
+        inner.is_some_and(|inner| inner.starts_with(b"{") || inner.starts_with(b"["))
+            && !options.list_columns.contains(&key.as_str())
     };
     let list = walk.members.iter().find(rows).cloned();
     match walk.end {
         Some(end) if !head[end..].trim_ascii().is_empty() => Some(None),
         Some(_) => whole.then_some(list),
-        // What stands on several lines is not a line of JSONL.
+        // Text on several lines is not a line of JSONL.
         None if list.is_some() && head[1..].iter().find(|byte| !b" \t\r".contains(byte)) == Some(&b'\n') => Some(list),
         None => enough.then_some(list),
     }
@@ -175,10 +176,10 @@ fn value(bytes: &[u8], at: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const CHAT: Taste = Taste { plain: false, bare: true, lists: &["messages"] };
+    const CHAT: FormatOptions = FormatOptions { plain_lines: false, bare_lists: true, list_columns: &["messages"] };
 
-    fn told(extension: &str, text: &str) -> Option<Format> {
-        sniff(CHAT, extension, text.as_bytes(), true)
+    fn detected(extension: &str, text: &str) -> Option<Format> {
+        detect(CHAT, extension, text.as_bytes(), true)
     }
 
     fn inside(at: usize, key: &str) -> Option<Format> {
@@ -201,23 +202,23 @@ mod tests {
             ("", "", Format::Lines),
         ];
         for (extension, text, format) in cases {
-            assert_eq!(told(extension, text), Some(format), "{extension}: {text}");
+            assert_eq!(detected(extension, text), Some(format), "{extension}: {text}");
         }
-        assert_eq!(sniff(Taste { plain: true, ..CHAT }, "json", b"[", true), Some(Format::Plain));
+        assert_eq!(detect(FormatOptions { plain_lines: true, ..CHAT }, "json", b"[", true), Some(Format::Plain));
     }
 
     #[test]
     fn a_mapping_is_a_row_or_holds_the_rows() {
-        assert_eq!(told("json", r#"{"v": {"x": [1]}, "data": [{"a": 1}]}"#), inside(26, "data"));
-        assert_eq!(told("json", "{\"a\": [{}]}\n{\"a\": [{}]}\n"), Some(Format::Lines));
-        assert_eq!(told("jsonl", r#"{"data": [{"a": 1}]}"#), Some(Format::Lines));
-        assert_eq!(told("json", r#"{"messages": [{"role": "user"}]}"#), Some(Format::Lines));
-        assert_eq!(told("json", r#"{"tags": ["a", "b"]}"#), Some(Format::Lines));
+        assert_eq!(detected("json", r#"{"v": {"x": [1]}, "data": [{"a": 1}]}"#), inside(26, "data"));
+        assert_eq!(detected("json", "{\"a\": [{}]}\n{\"a\": [{}]}\n"), Some(Format::Lines));
+        assert_eq!(detected("jsonl", r#"{"data": [{"a": 1}]}"#), Some(Format::Lines));
+        assert_eq!(detected("json", r#"{"messages": [{"role": "user"}]}"#), Some(Format::Lines));
+        assert_eq!(detected("json", r#"{"tags": ["a", "b"]}"#), Some(Format::Lines));
     }
 
     #[test]
     fn a_beginning_is_enough_where_it_tells() {
-        let partly = |extension: &str, text: &str| sniff(CHAT, extension, text.as_bytes(), false);
+        let partly = |extension: &str, text: &str| detect(CHAT, extension, text.as_bytes(), false);
         assert_eq!(partly("json", "{\n  \"n\": 3, \"data\": [{\"q\": \"wh"), inside(20, "data"));
         assert_eq!(partly("json", "{\"n\": 3, \"data\": [{\"q\": \"wh"), None);
         assert_eq!(partly("json", "{\"n\": 3}\n{"), Some(Format::Lines));

@@ -1,14 +1,7 @@
-//! Where the rows of a text lie, found while it streams by.
-
-mod csv;
-mod lines;
-mod list;
+//! Finds where the rows of a text are while the text is read.
 
 use llmscen_core::bounds;
-
-pub use csv::Records;
-pub use lines::Lines;
-pub use list::List;
+use memchr::{memchr, memchr2, memchr3};
 
 /// Bytes of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,36 +29,355 @@ impl Flaw {
 }
 
 /// Finds rows in a text that arrives in pieces of any size.
-pub trait Finder: Send {
-    /// Takes the piece that lies at an offset, and files the rows that end in it.
+pub trait RowSplitter: Send {
+    /// Takes the piece at an offset, and adds the rows that end in it.
     fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw>;
 
     /// The text ends at an offset.
     fn end(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw>;
 }
 
-/// Files a row, if it is not too long.
-fn file(start: u64, end: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
-    fits(Some(start), end)?;
+/// Adds a row, if it is not too long.
+fn push_row(start: u64, end: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+    check_length(Some(start), end)?;
     let len = u32::try_from(end - start).map_err(|_| Flaw::new(start, "a row of 4 GiB or more"))?;
     rows.push(Span { start, len });
     Ok(())
 }
 
 /// Whether a row that began at `start` may still go on at `end`: a text without a line end must not fill the disk or the memory.
-fn fits(start: Option<u64>, end: u64) -> Result<(), Flaw> {
+fn check_length(start: Option<u64>, end: u64) -> Result<(), Flaw> {
     let Some(start) = start.filter(|start| end - start > bounds::ROW) else { return Ok(()) };
     Err(Flaw::new(start, &format!("the row is longer than {}", bounds::size(bounds::ROW))))
 }
 
-/// The rows of a text that arrives in pieces of this size, for tests: the size must not matter.
-#[cfg(test)]
-fn found(mut finder: impl Finder, text: &str, piece: usize) -> Result<Vec<String>, Flaw> {
-    let mut rows = Vec::new();
-    for (index, part) in text.as_bytes().chunks(piece).enumerate() {
-        finder.push(part, (index * piece) as u64, &mut rows)?;
+/// Lines that are not blank, without their line ends (`\n` or `\r\n`).
+#[derive(Default)]
+pub struct Lines {
+    line: Option<Begun>,
+}
+
+/// A line whose end has not arrived.
+struct Begun {
+    start: u64,
+    end: u64,
+    /// Only blanks so far.
+    blank: bool,
+    /// The last byte is a carriage return.
+    after_cr: bool,
+}
+
+impl Lines {
+    fn grow(&mut self, part: &[u8], at: u64) {
+        let Some(last) = part.last() else { return };
+        let line = self.line.get_or_insert(Begun { start: at, end: at, blank: true, after_cr: false });
+        line.end = at + part.len() as u64;
+        line.blank &= part.trim_ascii().is_empty();
+        line.after_cr = *last == b'\r';
     }
-    finder.end(text.len() as u64, &mut rows)?;
-    let row = |span: Span| text[span.start as usize..][..span.len as usize].to_owned();
-    Ok(rows.into_iter().map(row).collect())
+
+    /// Adds the line, which a line feed ended, or the end of the text.
+    fn close(&mut self, fed: bool, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        match self.line.take() {
+            Some(line) if !line.blank => push_row(line.start, line.end - u64::from(fed && line.after_cr), rows),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RowSplitter for Lines {
+    fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        let (mut rest, mut at) = (piece, at);
+        while let Some(end) = memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(end);
+            self.grow(line, at);
+            self.close(true, rows)?;
+            (rest, at) = (&after[1..], at + end as u64 + 1);
+        }
+        self.grow(rest, at);
+        check_length(self.line.as_ref().map(|line| line.start), at + rest.len() as u64)
+    }
+
+    fn end(&mut self, _at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        self.close(false, rows)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum CsvPlace {
+    /// At the beginning of a field.
+    Start,
+    /// In a field without quotes.
+    Plain,
+    /// Between quotes.
+    Quoted,
+    /// Behind a quote between quotes: the end of them, or the first half of a quote.
+    Quote,
+}
+
+/// CsvRecords, the header among them; empty lines are none.
+pub struct CsvRecords {
+    delimiter: u8,
+    place: CsvPlace,
+    /// Where the record that has begun begins.
+    start: Option<u64>,
+}
+
+impl CsvRecords {
+    /// CsvRecords whose fields are parted by this byte.
+    pub fn new(delimiter: u8) -> CsvRecords {
+        CsvRecords { delimiter, place: CsvPlace::Start, start: None }
+    }
+
+    fn close(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        let start = self.start.replace(at + 1).unwrap_or(at);
+        self.place = CsvPlace::Start;
+        if at > start { push_row(start, at, rows) } else { Ok(()) }
+    }
+}
+
+impl RowSplitter for CsvRecords {
+    fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        // Not zero where a byte order mark precedes the first record.
+        self.start.get_or_insert(at);
+        let mut used = 0;
+        while let Some(&byte) = piece.get(used) {
+            match self.place {
+                CsvPlace::Quoted => match memchr(b'"', &piece[used..]) {
+                    Some(next) => (used, self.place) = (used + next + 1, CsvPlace::Quote),
+                    None => break,
+                },
+                CsvPlace::Quote if byte == b'"' => (used, self.place) = (used + 1, CsvPlace::Quoted),
+                CsvPlace::Quote => self.place = CsvPlace::Plain,
+                CsvPlace::Start if byte == b'"' => (used, self.place) = (used + 1, CsvPlace::Quoted),
+                CsvPlace::Start | CsvPlace::Plain => match memchr3(self.delimiter, b'\n', b'\r', &piece[used..]) {
+                    Some(next) => {
+                        used += next + 1;
+                        match piece.get(used - 1) == Some(&self.delimiter) {
+                            true => self.place = CsvPlace::Start,
+                            false => self.close(at + used as u64 - 1, rows)?,
+                        }
+                    }
+                    None => {
+                        self.place = CsvPlace::Plain;
+                        break;
+                    }
+                },
+            }
+        }
+        check_length(self.start, at + piece.len() as u64)
+    }
+
+    fn end(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        if self.place == CsvPlace::Quoted {
+            return Err(Flaw::new(self.start.unwrap_or(at), "a quote in this record does not end"));
+        }
+        self.close(at, rows)
+    }
+}
+
+const NO_SEPARATOR: &str = "the JSON list has neither `,` nor `]` after an element";
+const NO_ELEMENT: &str = "not JSON (expected value)";
+const NO_END: &str = "the JSON list does not end";
+const MORE: &str = "there is more text after the JSON list";
+
+enum ListPlace {
+    /// Before the list.
+    Outside,
+    /// Before an element; the first one may be missing.
+    Before { first: bool },
+    /// In a list, a mapping or a text that began at `start`.
+    Inside { start: u64, depth: u32, text: bool, escaped: bool },
+    /// In a number or a word.
+    Scalar { start: u64 },
+    /// Behind an element.
+    After,
+    /// Behind the list.
+    Done,
+}
+
+/// The elements of a JSON list. Only quotes and brackets are looked at: whether an element is JSON shows when it is parsed.
+pub struct JsonList {
+    place: ListPlace,
+    /// More may follow behind the list: it is a member of a mapping.
+    member: bool,
+}
+
+impl JsonList {
+    /// Begins at the list's own bracket, or at blanks before it.
+    pub fn new(member: bool) -> JsonList {
+        JsonList { place: ListPlace::Outside, member }
+    }
+
+    /// Takes the first bytes of `rest`, which are at offset `at`; returns how many.
+    fn step(&mut self, rest: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<usize, Flaw> {
+        if let ListPlace::Inside { start, depth, text, escaped } = &mut self.place {
+            let used = inside(rest, depth, text, escaped);
+            if *depth == 0 && !*text {
+                push_row(*start, at + used as u64, rows)?;
+                self.place = ListPlace::After;
+            }
+            return Ok(used);
+        }
+        if let ListPlace::Scalar { start } = self.place {
+            let ends = |byte: &u8| byte.is_ascii_whitespace() || b",]".contains(byte);
+            let Some(used) = rest.iter().position(ends) else { return Ok(rest.len()) };
+            push_row(start, at + used as u64, rows)?;
+            self.place = ListPlace::After;
+            return Ok(used);
+        }
+        let blanks = rest.len() - rest.trim_ascii_start().len();
+        let Some(byte) = rest.get(blanks) else { return Ok(blanks) };
+        let at = at + blanks as u64;
+        self.between(*byte, at).map(|taken| blanks + usize::from(taken)).map_err(|problem| Flaw::new(at, problem))
+    }
+
+    /// A byte that is not blank between elements; whether it belongs to no element and is taken.
+    fn between(&mut self, byte: u8, at: u64) -> Result<bool, &'static str> {
+        let (place, taken) = match (&self.place, byte) {
+            (ListPlace::Outside, b'[') => (ListPlace::Before { first: true }, true),
+            (ListPlace::Before { first: true }, b']') | (ListPlace::After, b']') => (ListPlace::Done, true),
+            (ListPlace::Outside, _) | (ListPlace::Before { .. }, b']' | b',') => return Err(NO_ELEMENT),
+            (ListPlace::Before { .. }, b'{' | b'[' | b'"') => {
+                (ListPlace::Inside { start: at, depth: 0, text: false, escaped: false }, false)
+            }
+            (ListPlace::Before { .. }, _) => (ListPlace::Scalar { start: at }, false),
+            (ListPlace::After, b',') => (ListPlace::Before { first: false }, true),
+            (ListPlace::Done, _) if self.member => (ListPlace::Done, true),
+            (ListPlace::Done, _) => return Err(MORE),
+            (ListPlace::After | ListPlace::Inside { .. } | ListPlace::Scalar { .. }, _) => return Err(NO_SEPARATOR),
+        };
+        self.place = place;
+        Ok(taken)
+    }
+}
+
+/// Goes on in an element until it ends or the bytes do; returns how many were taken.
+fn inside(bytes: &[u8], depth: &mut u32, text: &mut bool, escaped: &mut bool) -> usize {
+    let mut at = 0;
+    while at < bytes.len() {
+        if std::mem::take(escaped) {
+            at += 1;
+        } else if *text {
+            let Some(next) = memchr2(b'"', b'\\', &bytes[at..]) else { return bytes.len() };
+            (*text, *escaped) = (bytes[at + next] == b'\\', bytes[at + next] == b'\\');
+            at += next + 1;
+        } else {
+            match bytes[at] {
+                b'"' => *text = true,
+                b'{' | b'[' => *depth += 1,
+                b'}' | b']' => *depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            at += 1;
+        }
+        if *depth == 0 && !*text {
+            break;
+        }
+    }
+    at
+}
+
+impl RowSplitter for JsonList {
+    fn push(&mut self, piece: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        let mut used = 0;
+        while used < piece.len() {
+            if self.member && matches!(self.place, ListPlace::Done) {
+                break;
+            }
+            used += self.step(&piece[used..], at + used as u64, rows)?;
+        }
+        let begun = match self.place {
+            ListPlace::Inside { start, .. } | ListPlace::Scalar { start } => Some(start),
+            _ => None,
+        };
+        check_length(begun, at + piece.len() as u64)
+    }
+
+    fn end(&mut self, at: u64, _rows: &mut Vec<Span>) -> Result<(), Flaw> {
+        if matches!(self.place, ListPlace::Done) { Ok(()) } else { Err(Flaw::new(at, NO_END)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of a text that arrives in pieces of this size: the size must not matter.
+    fn found(mut splitter: impl RowSplitter, text: &str, piece: usize) -> Result<Vec<String>, Flaw> {
+        let mut rows = Vec::new();
+        for (index, part) in text.as_bytes().chunks(piece).enumerate() {
+            splitter.push(part, (index * piece) as u64, &mut rows)?;
+        }
+        splitter.end(text.len() as u64, &mut rows)?;
+        let row = |span: Span| text[span.start as usize..][..span.len as usize].to_owned();
+        Ok(rows.into_iter().map(row).collect())
+    }
+
+    #[test]
+    fn lines_lose_their_ends_and_nothing_else_however_they_arrive() {
+        let text = "one\r\n\n  two  words \t\n \r\n\r inner\rreturn\r\r\nlast \r";
+        for piece in 1..=text.len() {
+            assert_eq!(
+                found(Lines::default(), text, piece).unwrap(),
+                ["one", "  two  words \t", "\r inner\rreturn\r", "last \r"],
+                "{piece}"
+            );
+        }
+    }
+
+    fn csv_rows(text: &str) -> Result<Vec<String>, Flaw> {
+        let whole = found(CsvRecords::new(b','), text, text.len());
+        for piece in 1..text.len() {
+            assert_eq!(found(CsvRecords::new(b','), text, piece), whole, "in pieces of {piece}");
+        }
+        whole
+    }
+
+    #[test]
+    fn line_ends_between_quotes_do_not_end_a_record() {
+        let rows = ["a,b", "1,\"two\nlines, \"\"quoted\"\"\"", "5\" pipe,x\"y", "\"\",", "\"q\"tail,\"\r\n\""];
+        assert_eq!(csv_rows(&rows.join("\n")).unwrap(), rows);
+        assert_eq!(csv_rows(&format!("{}\r\n\r\n", rows.join("\r\n"))).unwrap(), rows);
+    }
+
+    #[test]
+    fn a_quote_that_does_not_end_is_found_where_its_record_begins() {
+        assert_eq!(csv_rows("a,b\n1,\"x\n2,y\n"), Err(Flaw::new(4, "a quote in this record does not end")));
+    }
+
+    fn list_rows(text: &str) -> Result<Vec<String>, Flaw> {
+        let whole = found(JsonList::new(false), text, text.len());
+        for piece in 1..text.len() {
+            assert_eq!(found(JsonList::new(false), text, piece), whole, "in pieces of {piece}");
+        }
+        whole
+    }
+
+    #[test]
+    fn elements_of_every_kind_are_found() {
+        let rows = [r#"{"a":1}"#, r#"{"a":[1,{"b":"]}\"\\"}]}"#, "null", r#""x, \" y""#, "[]", "-1.5e3"];
+        assert_eq!(list_rows(&format!(" [\n{} \n] \n", rows.join(",\n"))).unwrap(), rows);
+        assert_eq!(list_rows(&format!("[{}]", rows.join(","))).unwrap(), rows);
+        assert_eq!(list_rows("[]").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_list_inside_a_mapping_ends_with_its_bracket() {
+        let mapping = r#"[{"a": 1}, 2], "rest": [3]}"#;
+        for piece in 1..mapping.len() {
+            assert_eq!(found(JsonList::new(true), mapping, piece).unwrap(), [r#"{"a": 1}"#, "2"]);
+        }
+    }
+
+    #[test]
+    fn a_broken_list_is_found_by_its_place() {
+        let flaw = |at, problem| Err(Flaw::new(at, problem));
+        assert_eq!(list_rows("[\n{}\n{}]"), flaw(5, NO_SEPARATOR));
+        assert_eq!(list_rows("[\n{},\n"), flaw(6, NO_END));
+        assert_eq!(list_rows("[{\"a\": \"]"), flaw(9, NO_END));
+        assert_eq!(list_rows("[{}]\n x"), flaw(6, MORE));
+        assert_eq!(list_rows("[{},]"), flaw(4, NO_ELEMENT));
+        assert_eq!(list_rows("[,{}]"), flaw(1, NO_ELEMENT));
+    }
 }

@@ -1,4 +1,4 @@
-//! Tokenizers that lie inside a GGUF file: byte-level BPE as a vocabulary, merges and the name of a way to split text.
+//! Tokenizers inside a GGUF file: byte-level BPE as a vocabulary, merges and the name of a way to split text.
 
 use super::chat::ChatTemplate;
 use super::config::{TOKENIZER, chat_template};
@@ -7,7 +7,7 @@ use super::{TokenError, Tokenizer};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// What a GGUF file tells of its tokenizer.
+/// What a GGUF file contains of its tokenizer.
 #[derive(Clone, Debug, Default)]
 pub struct Embedded {
     /// Its kind: `gpt2` is byte-level BPE, the only one that is built.
@@ -24,7 +24,7 @@ pub struct Embedded {
     pub bos: Option<u32>,
     /// The token that ends one.
     pub eos: Option<u32>,
-    /// Whether plain text gets the first of them; None: not told.
+    /// Whether plain text gets the first of them; None: the file does not say.
     pub adds_bos: Option<bool>,
     /// The chat template.
     pub template: Option<String>,
@@ -74,7 +74,7 @@ impl Embedded {
         }
     }
 
-    /// Names of the tokens that the chat template may speak of.
+    /// Names of the tokens that the chat template may use.
     fn named(&self) -> Map<String, Value> {
         let names = [("bos_token", self.bos), ("eos_token", self.eos)];
         let known =
@@ -132,9 +132,9 @@ pub enum TemplateSource {
 mod tests {
     use super::*;
 
-    /// The stand-in as a GGUF file would bring it, with two tokens more.
+    /// The stand-in as a GGUF file would contain it, with two tokens more.
     fn told(split: &str) -> Embedded {
-        let inner = super::super::builtin::tokenizer();
+        let inner = super::super::builtin_tokenizer();
         let whole: Value = serde_json::from_str(&inner.to_string(false).unwrap()).unwrap();
         let merges = whole["model"]["merges"].as_array().unwrap();
         let merges = merges.iter().map(|pair| format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap())).collect();

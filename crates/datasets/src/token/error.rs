@@ -65,7 +65,7 @@ pub enum TokenError {
     /// No text of that length was found.
     #[error("no text of exactly {wanted} tokens was found with this tokenizer; the nearest had {nearest}")]
     NoFit {
-        /// Tokens asked for.
+        /// Requested tokens.
         wanted: u64,
         /// Tokens of the nearest text.
         nearest: u64,

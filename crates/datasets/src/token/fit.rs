@@ -24,7 +24,7 @@ pub struct Pool(Vec<u32>);
 impl Pool {
     /// Whole words where the vocabulary has them: tokens that decode to a space and letters behind another token.
     /// Otherwise, every token that decodes to printable text. Special and added tokens never.
-    fn of(tokenizer: &Tokenizer) -> Pool {
+    fn new(tokenizer: &Tokenizer) -> Pool {
         let added = tokenizer.inner.get_added_tokens_decoder();
         let mut ids: Vec<u32> = tokenizer.inner.get_vocab(false).into_values().filter(|id| !added.contains_key(id)).collect();
         ids.sort_unstable();
@@ -64,7 +64,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenError::NoFit`] where no such text turned up in a bounded number of tries, or the slot alone has as many.
     pub fn exactly(&self, n: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, TokenError> {
-        let pool = self.pool.get_or_init(|| Pool::of(self));
+        let pool = self.pool.get_or_init(|| Pool::new(self));
         let floor = self.alone(slot);
         if n == floor && n == 0 {
             return Ok(String::new());
@@ -84,7 +84,7 @@ impl Tokenizer {
 
     /// One text, corrected until it fits; the error is the length it came to.
     fn attempt(&self, n: u64, floor: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, u64> {
-        let pool = self.pool.get_or_init(|| Pool::of(self));
+        let pool = self.pool.get_or_init(|| Pool::new(self));
         let mut ids = pool.draw((n - floor) as usize, rng);
         for _ in 0..ROUNDS {
             let (text, seen) = self.plain(&ids, slot).ok_or(0u64)?;
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn whole_words_are_drawn_where_there_are_any() {
-        let words: Vec<usize> = ALL.iter().map(|(_, tokenizer)| Pool::of(tokenizer).0.len()).collect();
+        let words: Vec<usize> = ALL.iter().map(|(_, tokenizer)| Pool::new(tokenizer).0.len()).collect();
         for ((name, tokenizer), words) in ALL.iter().zip(words) {
             let text = tokenizer.exactly(40, &Slot::default(), &mut rng(1)).unwrap();
             assert!(words >= ENOUGH, "{name}: {words}");

@@ -12,7 +12,7 @@ pub struct PreTokenizer {
     pub names: &'static [&'static str],
     /// Applied in turn, each to what the ones before left: matches and the text between them are pieces of their own.
     pub patterns: &'static [&'static str],
-    /// Text is brought to Unicode's composed form (NFC) first.
+    /// Text is converted to Unicode's composed form (NFC) first.
     pub composed: bool,
     /// A piece that is a token as a whole is not merged from bytes.
     pub ignore_merges: bool,

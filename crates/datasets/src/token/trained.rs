@@ -14,7 +14,7 @@ use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::pre_tokenizers::whitespace::Whitespace;
 use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer as Inner, Trainer};
 
-const TEXT: &str = include_str!("../../../../scenarios/data/openqa.jsonl");
+const TEXT: &str = include_str!("../../data/openqa.jsonl");
 
 fn special(name: &str) -> AddedToken {
     AddedToken::from(name, true)

@@ -2,7 +2,7 @@
 
 use super::layout::{Ask, EXPECTED, Entry, Form};
 use crate::error::PromptError;
-use crate::text;
+use crate::file;
 use llmscen_core::dataset::TraceSpec;
 use llmscen_core::units::Nanos;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The log behind `path: builtin`.
-const BUILTIN: &str = include_str!("../../../../scenarios/data/trace.jsonl");
+const BUILTIN: &str = include_str!("../../data/trace.jsonl");
 
 /// Rows that do not fit and are named one by one; the others are counted.
 const NAMED: usize = 5;
@@ -46,13 +46,13 @@ pub struct Rows {
 impl Rows {
     /// Reads a log and leaves out the rows that do not fit.
     pub fn read(path: &Path, spec: &TraceSpec, strict: bool, notes: &mut Vec<String>) -> Result<Rows, PromptError> {
-        let text = if path == Path::new("builtin") { BUILTIN.to_owned() } else { text::read(path)? };
+        let text = if path == Path::new("builtin") { BUILTIN.to_owned() } else { file::read_text(path)? };
         let wrong = |line, problem| PromptError::Row { path: path.to_owned(), line, problem, expected: EXPECTED };
         let start = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
         let mut lines = text.lines().zip(1..).map(|(line, number)| (line.trim(), number)).filter(|(line, _)| !line.is_empty());
         let mut ahead = lines.clone();
         let (first, number) = ahead.next().ok_or_else(|| PromptError::Empty { path: path.to_owned() })?;
-        let form = Form::of(spec.layout, first).map_err(|problem| wrong(number, problem))?;
+        let form = Form::new(spec.layout, first).map_err(|problem| wrong(number, problem))?;
         if form.headed() {
             lines = ahead;
         }

@@ -61,7 +61,7 @@ impl Words {
     /// Text with which the model reads `n` tokens, and how many those are. Its blocks follow the ids: behind equal ids, equal
     /// ids under an equal `blocks` seed are equal text; what has no id follows the `own` seed. Where no text of that length
     /// turns up the nearest that does is taken; None: there is none.
-    pub fn of(&self, n: u64, ids: &[u64], (blocks, own): (Seed, Seed)) -> Option<(String, u64)> {
+    pub fn text_of(&self, n: u64, ids: &[u64], (blocks, own): (Seed, Seed)) -> Option<(String, u64)> {
         let n = n.max(self.alone() + 1);
         let id = |index: usize| ids.get(index).map_or(own, |id| blocks.child(*id));
         let full = usize::try_from((n - 1) / BLOCK).ok()?.min(ids.len());
@@ -95,7 +95,7 @@ impl Words {
             return block.clone();
         }
         let front = before.front();
-        // What stands in front of the first one is part of it.
+        // The text in front of the first one is part of it.
         let around = if *before == self.place { 0 } else { self.tokenizer.alone(&front) };
         let make = |generator| {
             let text = self.tokenizer.exactly(around + BLOCK, &front, &mut rng(seed, generator)).ok()?;

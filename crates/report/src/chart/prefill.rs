@@ -8,7 +8,7 @@ use crate::chart::pick::{columns, subtitle};
 use crate::chart::style::{FAN, INK, Stroke};
 use crate::format::millis;
 use llmscen_core::report::{CaseReport, Report, Series};
-use llmscen_core::stats::theil_sen::line as fit;
+use llmscen_core::stats::trend::line as fit;
 
 /// The longest prompt must be this many times the shortest, or there is no line through them.
 const SPREAD: f64 = 1.2;

@@ -2,7 +2,7 @@
 
 use crate::format::{ABSENT, against, number, percent};
 use llmscen_core::compare::{Comparison, Contrast, Finding, Run, Span};
-use llmscen_core::effect_size::Effect;
+use llmscen_core::compare::Effect;
 use llmscen_core::report::RunVerdict;
 
 /// Characters of a folder in a legend.

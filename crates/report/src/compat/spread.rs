@@ -1,6 +1,7 @@
 //! A distribution as tools on numpy state it: quantiles between values, the deviation of a population.
 
-use llmscen_core::stats::{linear, moments, quantile};
+use llmscen_core::stats::moments;
+use llmscen_core::stats::quantile::{Method, quantile, sort};
 
 /// Values, ascending.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -9,7 +10,7 @@ pub(super) struct Spread(Vec<f64>);
 impl Spread {
     /// Of these values; None without any.
     pub(super) fn of(mut values: Vec<f64>) -> Option<Spread> {
-        quantile::sort(&mut values);
+        sort(&mut values);
         (!values.is_empty()).then_some(Spread(values))
     }
 
@@ -30,7 +31,7 @@ impl Spread {
 
     /// Their deviation, with n below the line.
     pub(super) fn sd(&self) -> f64 {
-        linear::sd(&self.0).unwrap_or_default()
+        moments::population_sd(&self.0).unwrap_or_default()
     }
 
     /// The least.
@@ -45,12 +46,12 @@ impl Spread {
 
     /// The quantile of that percent, between its neighbours.
     pub(super) fn linear(&self, percent: f64) -> f64 {
-        linear::quantile(&self.0, percent / 100.0).unwrap_or_default()
+        quantile(&self.0, percent / 100.0, Method::Linear).unwrap_or_default()
     }
 
     /// The quantile of that percent by nearest rank.
     pub(super) fn nearest(&self, percent: f64) -> f64 {
-        quantile::nearest_rank(&self.0, percent / 100.0).unwrap_or_default()
+        quantile(&self.0, percent / 100.0, Method::NearestRank).unwrap_or_default()
     }
 }
 

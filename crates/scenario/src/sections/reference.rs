@@ -10,7 +10,7 @@ use llmscen_core::baseline::Known;
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::labels::Labels;
 use llmscen_core::plan::Case;
-use llmscen_core::stats::normal::score;
+use llmscen_core::stats::distributions::score;
 use std::collections::BTreeSet;
 
 const EXPECTED: &str = "a table such as `{ output_tps: { \"load.concurrency=1\": 420 } }`";

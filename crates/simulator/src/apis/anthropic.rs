@@ -1,12 +1,11 @@
 //! Anthropic messages. Reasoning is a thinking block in front of the text block.
 
-use super::{Part, Piece, Protocol, Reply, Said, Times};
-use crate::ask::{Ask, Call, Finish};
-use crate::fields::Refusal;
-use crate::frame::chunk;
+use super::{ChoiceText, Part, Piece, Protocol, Reply, Times};
+use crate::generation::{Call, Finish, Generation, Refusal};
+use crate::http::chunk;
 use serde_json::json;
 
-/// What stands for the signature of a thinking block.
+/// The stand-in for the signature of a thinking block.
 const SIGNATURE: &str = "c2ltdWxhdGVk";
 
 #[derive(Debug)]
@@ -21,7 +20,7 @@ impl Protocol for Messages {
         format!("msg-sim-{number}")
     }
 
-    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+    fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
         let body = call.body;
         body.need("max_tokens")?;
         let mut prompt = call.prompt();
@@ -29,8 +28,8 @@ impl Protocol for Messages {
             prompt.content(system).ok_or_else(|| body.wrong("system", "must be text or a list of blocks"))?;
         }
         call.messages(&mut prompt, body)?;
-        let ask = call.ask(prompt, body.limit("max_tokens")?)?;
-        Ok((ask, Box::new(Answer { id: call.id.to_owned(), block: 0 })))
+        let generation = call.generation(prompt, body.limit("max_tokens")?)?;
+        Ok((generation, Box::new(Answer { id: call.id.to_owned(), block: 0 })))
     }
 
     fn error(&self, refusal: &Refusal, id: Option<&str>) -> String {
@@ -61,24 +60,24 @@ struct Answer {
 
 impl Answer {
     /// A message without its end, its content in between.
-    fn message(&self, ask: &Ask, content: &str, reason: &str, output: u64) -> String {
-        let usage = usage(ask, output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
+    fn message(&self, generation: &Generation, content: &str, reason: &str, output: u64) -> String {
+        let usage = usage(generation, output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
         format!(
             "{{\"id\":\"{}\",\"type\":\"message\",\"role\":\"assistant\",\"model\":{},\"content\":[{content}],\
              \"stop_reason\":{reason},\"stop_sequence\":null{usage}}}",
-            self.id, ask.model
+            self.id, generation.model
         )
     }
 }
 
 impl Reply for Answer {
-    fn open(&mut self, to: &mut Vec<u8>, ask: &Ask) {
-        let message = self.message(ask, "", "null", 0);
+    fn open(&mut self, to: &mut Vec<u8>, generation: &Generation) {
+        let message = self.message(generation, "", "null", 0);
         chunk(to, &["event: message_start\ndata: {\"type\":\"message_start\",\"message\":", &message, "}\n\n"]);
         chunk(to, &["event: ping\ndata: {\"type\":\"ping\"}\n\n"]);
     }
 
-    fn text(&mut self, to: &mut Vec<u8>, _ask: &Ask, piece: &Piece<'_>) {
+    fn text(&mut self, to: &mut Vec<u8>, _generation: &Generation, piece: &Piece<'_>) {
         let index = if self.block == 0 { "0" } else { "1" };
         let (block, delta) = match piece.part {
             Part::Reasoning => ("\"thinking\",\"thinking\":\"\",\"signature\":\"\"", "\"thinking_delta\",\"thinking\":\""),
@@ -101,44 +100,44 @@ impl Reply for Answer {
         }
     }
 
-    fn finish(&mut self, to: &mut Vec<u8>, ask: &Ask, _times: Times) {
-        let usage = usage(ask, ask.output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
+    fn finish(&mut self, to: &mut Vec<u8>, generation: &Generation, _times: Times) {
+        let usage = usage(generation, generation.output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
         let delta = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":";
-        chunk(to, &[delta, reason(ask), ",\"stop_sequence\":null}", &usage, "}\n\n"]);
+        chunk(to, &[delta, reason(generation), ",\"stop_sequence\":null}", &usage, "}\n\n"]);
         chunk(to, &["event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"]);
     }
 
-    fn fail(&mut self, to: &mut Vec<u8>, ask: &Ask) {
-        chunk(to, &["event: error\ndata: ", &self.broken(ask), "\n\n"]);
+    fn fail(&mut self, to: &mut Vec<u8>, generation: &Generation) {
+        chunk(to, &["event: error\ndata: ", &self.broken(generation), "\n\n"]);
     }
 
-    fn whole(&self, ask: &Ask, said: &[Said], _times: Times) -> String {
-        let block = |said: &Said| {
-            let (thinking, text) = (&said.thoughts, &said.text);
+    fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], _times: Times) -> String {
+        let block = |choice: &ChoiceText| {
+            let (thinking, text) = (&choice.thoughts, &choice.text);
             let thinking = format!("{{\"type\":\"thinking\",\"thinking\":\"{thinking}\",\"signature\":\"{SIGNATURE}\"}}");
             let text = format!("{{\"type\":\"text\",\"text\":\"{text}\"}}");
-            let blocks = [(thinking, ask.reasoning > 0), (text, ask.reasoning < ask.output)];
+            let blocks = [(thinking, generation.reasoning > 0), (text, generation.reasoning < generation.output)];
             blocks.into_iter().filter(|(_, there)| *there).map(|(block, _)| block).collect::<Vec<_>>().join(",")
         };
-        let content: String = said.iter().map(block).collect();
-        self.message(ask, &content, reason(ask), ask.output)
+        let content: String = choices.iter().map(block).collect();
+        self.message(generation, &content, reason(generation), generation.output)
     }
 
-    fn broken(&self, _ask: &Ask) -> String {
+    fn broken(&self, _generation: &Generation) -> String {
         error(&Refusal::broken(), Some(&self.id))
     }
 }
 
-fn reason(ask: &Ask) -> &'static str {
-    match ask.finish {
+fn reason(generation: &Generation) -> &'static str {
+    match generation.finish {
         Finish::Stop => "\"end_turn\"",
         Finish::Length => "\"max_tokens\"",
     }
 }
 
 /// Here the input tokens leave out those that were read from the cache.
-fn usage(ask: &Ask, output: u64) -> Option<String> {
-    let (input, cached) = (ask.prompt.tokens(), ask.cached);
+fn usage(generation: &Generation, output: u64) -> Option<String> {
+    let (input, cached) = (generation.prompt.tokens(), generation.cached);
     let usage = match cached {
         None => json!({ "input_tokens": input, "output_tokens": output }),
         Some(cached) => json!({
@@ -146,5 +145,81 @@ fn usage(ask: &Ask, output: u64) -> Option<String> {
             "cache_read_input_tokens": cached, "output_tokens": output,
         }),
     };
-    ask.usage.then(|| usage.to_string())
+    generation.usage.then(|| usage.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::client::{Client, simulator};
+    use llmscen_core::simulator::Faults;
+    use serde_json::{Value, json};
+
+    const PATH: &str = "/v1/messages";
+
+    fn body(fields: &str) -> String {
+        format!(r#"{{"model":"m","max_tokens":2,"messages":[{{"role":"user","content":"123456789"}}]{fields}}}"#)
+    }
+
+    fn message(content: Value, reason: Value, output: u64) -> Value {
+        json!({
+            "id": "msg-sim-0", "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": reason,
+            "stop_sequence": null, "usage": { "input_tokens": 3, "output_tokens": output },
+        })
+    }
+
+    #[test]
+    fn a_stream_is_these_events() {
+        let server = simulator(Faults { reasoning_tokens: 1, ..Faults::default() });
+        let answer = Client::connect(&server).post_with(
+            PATH,
+            "x-api-key: k\r\nanthropic-version: 2023-06-01\r\n",
+            &body(r#","stream":true"#),
+        );
+        let delta = |index: u64, delta: Value| json!({ "type": "content_block_delta", "index": index, "delta": delta });
+        let thinking = json!({ "type": "thinking", "thinking": "", "signature": "" });
+        let expected = [
+            json!({ "type": "message_start", "message": message(json!([]), Value::Null, 0) }),
+            json!({ "type": "ping" }),
+            json!({ "type": "content_block_start", "index": 0, "content_block": thinking }),
+            delta(0, json!({ "type": "thinking_delta", "thinking": " is" })),
+            delta(0, json!({ "type": "signature_delta", "signature": "c2ltdWxhdGVk" })),
+            json!({ "type": "content_block_stop", "index": 0 }),
+            json!({ "type": "content_block_start", "index": 1, "content_block": { "type": "text", "text": "" } }),
+            delta(1, json!({ "type": "text_delta", "text": " by" })),
+            json!({ "type": "content_block_stop", "index": 1 }),
+            json!({
+                "type": "message_delta", "delta": { "stop_reason": "max_tokens", "stop_sequence": null },
+                "usage": { "input_tokens": 3, "output_tokens": 2 },
+            }),
+            json!({ "type": "message_stop" }),
+        ];
+        assert_eq!(answer.events(), expected);
+        assert_eq!(answer.names(), expected.map(|event| event["type"].as_str().unwrap().to_owned()));
+    }
+
+    #[test]
+    fn a_whole_answer_holds_its_blocks_and_usage() {
+        let server = simulator(Faults { reasoning_tokens: 1, ..Faults::default() });
+        let mut client = Client::connect(&server);
+        let whole = client.post(PATH, &body(r#","system":"12345678","tools":[{"name":"t"}]"#)).json();
+        let content =
+            json!([{ "type": "thinking", "thinking": " is", "signature": "c2ltdWxhdGVk" }, { "type": "text", "text": " by" }]);
+        let mut expected = message(content, json!("max_tokens"), 2);
+        expected["usage"]["input_tokens"] = 5.into();
+        assert_eq!(whole, expected);
+        let silent = simulator(Faults { no_usage: true, ..Faults::default() });
+        let answer = Client::connect(&silent).post(PATH, &body(r#","stream":true"#));
+        assert!(!answer.body().contains("usage") && answer.body().contains("message_stop"));
+    }
+
+    #[test]
+    fn refusals_have_anthropics_shape() {
+        let server = simulator(Faults::default());
+        let answer = Client::connect(&server).post(PATH, r#"{"messages":[]}"#);
+        let error = json!({ "type": "invalid_request_error", "message": "`max_tokens` is missing" });
+        assert_eq!(answer.status, 400);
+        assert_eq!(answer.json(), json!({ "type": "error", "error": error, "request_id": "msg-sim-0" }));
+        let answer = Client::connect(&server).post(PATH, "{");
+        assert!(answer.json()["error"]["message"].as_str().unwrap().starts_with("the body is not JSON: EOF"));
+    }
 }

@@ -1,8 +1,7 @@
 //! OpenAI embeddings: vectors of length 1, drawn on the seed. All inputs of a request are one prefill.
 
-use super::{CREATED, Protocol, Reply, Said, Times, openai};
-use crate::ask::{Ask, Call};
-use crate::fields::Refusal;
+use super::{CREATED, ChoiceText, Protocol, Reply, Times, openai};
+use crate::generation::{Call, Generation, Refusal};
 use crate::prompt::Prompt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,9 +28,9 @@ impl Protocol for Embeddings {
         format!("embd-sim-{number}")
     }
 
-    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+    fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
         let body = call.body;
-        let dimensions = body.whole("dimensions")?.unwrap_or(DIMENSIONS);
+        let dimensions = body.count("dimensions")?.unwrap_or(DIMENSIONS);
         if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
             return Err(body.wrong("dimensions", format_args!("must be from 1 to {MOST_DIMENSIONS}")));
         }
@@ -110,22 +109,24 @@ impl Vectors {
 }
 
 impl Reply for Vectors {
-    fn whole(&self, ask: &Ask, _said: &[Said], _times: Times) -> String {
-        let mut to =
-            format!("{{\"id\":\"{}\",\"object\":\"list\",\"created\":{CREATED},\"model\":{},\"data\":[", self.id, ask.model);
+    fn full_answer(&self, generation: &Generation, _choices: &[ChoiceText], _times: Times) -> String {
+        let mut to = format!(
+            "{{\"id\":\"{}\",\"object\":\"list\",\"created\":{CREATED},\"model\":{},\"data\":[",
+            self.id, generation.model
+        );
         for input in 0..self.inputs {
             to.push_str(if input == 0 { "" } else { "," });
             self.write(&mut to, input);
         }
         to.push(']');
-        if ask.usage {
-            let tokens = ask.prompt.tokens();
+        if generation.usage {
+            let tokens = generation.prompt.tokens();
             let _ = write!(to, ",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}");
         }
         to + "}"
     }
 
-    fn broken(&self, _ask: &Ask) -> String {
+    fn broken(&self, _generation: &Generation) -> String {
         openai::error(&Refusal::broken())
     }
 }

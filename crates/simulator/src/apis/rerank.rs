@@ -1,8 +1,7 @@
 //! Rerank as vLLM serves it: scores from 0 to 1, drawn on the seed. All pairs of query and document are one prefill.
 
-use super::{Protocol, Reply, Said, Times, openai};
-use crate::ask::{Ask, Call};
-use crate::fields::Refusal;
+use super::{ChoiceText, Protocol, Reply, Times, openai};
+use crate::generation::{Call, Generation, Refusal};
 use crate::prompt::Prompt;
 use llmscen_core::seed::Seed;
 use serde_json::{Value, json};
@@ -19,12 +18,12 @@ impl Protocol for Rerank {
         format!("rerank-sim-{number}")
     }
 
-    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+    fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
         let body = call.body;
         let query = body.text("query")?.ok_or_else(|| body.wrong("query", "is missing"))?;
         let documents: Option<Vec<String>> = body.list("documents", "document")?.iter().map(document).collect();
         let documents = documents.ok_or_else(|| body.wrong("documents", "must hold texts, or objects with a `text`"))?;
-        let most = body.whole("top_n")?.filter(|most| *most > 0).map_or(documents.len(), |most| most as usize);
+        let most = body.count("top_n")?.filter(|most| *most > 0).map_or(documents.len(), |most| most as usize);
         let mut prompt = Prompt::new(false);
         documents.iter().for_each(|document| prompt.add(pair(query, document)));
         let shown = body.flag("return_documents", true)?;
@@ -54,14 +53,14 @@ struct Scores {
     id: String,
     seed: Seed,
     documents: Vec<String>,
-    /// Results at the most.
+    /// Maximum number of results.
     most: usize,
     /// Results carry their document.
     shown: bool,
 }
 
 impl Reply for Scores {
-    fn whole(&self, ask: &Ask, _said: &[Said], _times: Times) -> String {
+    fn full_answer(&self, generation: &Generation, _choices: &[ChoiceText], _times: Times) -> String {
         let score = |index: u64| (self.seed.child("score").child(index).0 >> 11) as f64 / (1u64 << 53) as f64;
         let mut scores: Vec<(f64, usize)> = (0..self.documents.len()).map(|index| (score(index as u64), index)).collect();
         scores.sort_by(|one, two| two.0.total_cmp(&one.0));
@@ -70,12 +69,12 @@ impl Reply for Scores {
             None => json!({ "index": index, "relevance_score": score }),
         };
         let results: Vec<Value> = scores.iter().take(self.most).map(result).collect();
-        let (results, tokens) = (Value::Array(results), ask.prompt.tokens());
-        let usage = if ask.usage { format!(",\"usage\":{{\"total_tokens\":{tokens}}}") } else { String::new() };
-        format!("{{\"id\":\"{}\",\"model\":{}{usage},\"results\":{results}}}", self.id, ask.model)
+        let (results, tokens) = (Value::Array(results), generation.prompt.tokens());
+        let usage = if generation.usage { format!(",\"usage\":{{\"total_tokens\":{tokens}}}") } else { String::new() };
+        format!("{{\"id\":\"{}\",\"model\":{}{usage},\"results\":{results}}}", self.id, generation.model)
     }
 
-    fn broken(&self, _ask: &Ask) -> String {
+    fn broken(&self, _generation: &Generation) -> String {
         openai::error(&Refusal::broken())
     }
 }

@@ -1,9 +1,8 @@
 //! OpenAI responses: one item of reasoning where there is any, and one message, each with its own events.
 
-use super::{CREATED, Part, Piece, Protocol, Reply, Said, Times, openai};
-use crate::ask::{Ask, Call, Finish};
-use crate::fields::Refusal;
-use crate::frame::chunk;
+use super::{CREATED, ChoiceText, Part, Piece, Protocol, Reply, Times, openai};
+use crate::generation::{Call, Finish, Generation, Refusal};
+use crate::http::chunk;
 use crate::prompt::Prompt;
 use serde_json::Value;
 use std::fmt::Write;
@@ -20,14 +19,14 @@ impl Protocol for Responses {
         format!("resp-sim-{number}")
     }
 
-    fn read(&self, call: &Call<'_>) -> Result<(Ask, Box<dyn Reply>), Refusal> {
+    fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
         let mut prompt = call.prompt();
         call.body.text("instructions")?.into_iter().for_each(|text| prompt.text(text));
         let wrong = || call.body.wrong("input", "must be text, or a list of at least one message or item");
         input(&mut prompt, call.body.need("input")?).ok_or_else(wrong)?;
-        let ask = call.ask(prompt, call.body.limit("max_output_tokens")?)?;
+        let generation = call.generation(prompt, call.body.limit("max_output_tokens")?)?;
         let number = call.id.trim_start_matches("resp-").to_owned();
-        Ok((ask, Box::new(Answer { id: call.id.to_owned(), number, ..Answer::default() })))
+        Ok((generation, Box::new(Answer { id: call.id.to_owned(), number, ..Answer::default() })))
     }
 
     fn error(&self, refusal: &Refusal, _id: Option<&str>) -> String {
@@ -66,7 +65,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// An event that is not one of many; `fields` stand behind its number.
+    /// An event that is not one of many; `fields` follow its number.
     fn event(&mut self, to: &mut Vec<u8>, kind: &str, fields: &str) {
         let lead = format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{},", self.sequence);
         self.sequence += 1;
@@ -96,47 +95,47 @@ impl Answer {
         self.text.clear();
     }
 
-    fn end(&mut self, to: &mut Vec<u8>, part: Part, ask: &Ask) {
+    fn end(&mut self, to: &mut Vec<u8>, part: Part, generation: &Generation) {
         let (place, kind) = self.place(part);
         let text = std::mem::take(&mut self.text);
         let logprobs = if part == Part::Content { ",\"logprobs\":[]" } else { "" };
         self.event(to, &format!("response.{kind}.done"), &format!("{place}{logprobs},\"text\":\"{text}\""));
         self.event(to, "response.content_part.done", &format!("{place},\"part\":{}", content(part, &text)));
-        let item = item(part, &self.number, item_status(part, ask), Some(&text));
+        let item = item(part, &self.number, item_status(part, generation), Some(&text));
         let output = self.items.len();
         self.event(to, "response.output_item.done", &format!("\"output_index\":{output},\"item\":{item}"));
         self.items.push(item);
     }
 
-    /// The response as it stands; `usage` says that it is to be reported now, and `error` is JSON.
-    fn response(&self, ask: &Ask, status: &str, items: &[String], (usage, error): (bool, &str)) -> String {
+    /// The current response; `usage` says that it is to be reported now, and `error` is JSON.
+    fn response(&self, generation: &Generation, status: &str, items: &[String], (usage, error): (bool, &str)) -> String {
         let details = match status {
             "incomplete" => "{\"reason\":\"max_output_tokens\"}",
             _ => "null",
         };
-        let usage = if usage && ask.usage { self::usage(ask) } else { "null".to_owned() };
-        let limit = match ask.finish {
+        let usage = if usage && generation.usage { self::usage(generation) } else { "null".to_owned() };
+        let limit = match generation.finish {
             Finish::Stop => "null".to_owned(),
-            Finish::Length => ask.output.to_string(),
+            Finish::Length => generation.output.to_string(),
         };
         format!(
             "{{\"id\":\"{}\",\"object\":\"response\",\"created_at\":{CREATED},\"status\":\"{status}\",\"error\":{error},\
              \"incomplete_details\":{details},\"max_output_tokens\":{limit},\"model\":{},\"output\":[{}],\"usage\":{usage}}}",
             self.id,
-            ask.model,
+            generation.model,
             items.join(",")
         )
     }
 }
 
 impl Reply for Answer {
-    fn open(&mut self, to: &mut Vec<u8>, ask: &Ask) {
-        let response = format!("\"response\":{}", self.response(ask, "in_progress", &[], (false, "null")));
+    fn open(&mut self, to: &mut Vec<u8>, generation: &Generation) {
+        let response = format!("\"response\":{}", self.response(generation, "in_progress", &[], (false, "null")));
         self.event(to, "response.created", &response);
         self.event(to, "response.in_progress", &response);
     }
 
-    fn text(&mut self, to: &mut Vec<u8>, ask: &Ask, piece: &Piece<'_>) {
+    fn text(&mut self, to: &mut Vec<u8>, generation: &Generation, piece: &Piece<'_>) {
         if piece.opens {
             self.begin(to, piece.part);
         }
@@ -147,51 +146,51 @@ impl Reply for Answer {
         self.text.push_str(piece.text);
         chunk(to, &[&self.delta, &self.digits, ",\"delta\":\"", piece.text, "\"}\n\n"]);
         if piece.closes {
-            self.end(to, piece.part, ask);
+            self.end(to, piece.part, generation);
         }
     }
 
-    fn finish(&mut self, to: &mut Vec<u8>, ask: &Ask, _times: Times) {
-        let status = status(ask);
-        let response = self.response(ask, status, &self.items, (true, "null"));
+    fn finish(&mut self, to: &mut Vec<u8>, generation: &Generation, _times: Times) {
+        let status = status(generation);
+        let response = self.response(generation, status, &self.items, (true, "null"));
         self.event(to, &format!("response.{status}"), &format!("\"response\":{response}"));
     }
 
-    fn fail(&mut self, to: &mut Vec<u8>, ask: &Ask) {
+    fn fail(&mut self, to: &mut Vec<u8>, generation: &Generation) {
         let Refusal { message, .. } = Refusal::broken();
         self.event(to, "error", &format!("\"code\":\"server_error\",\"message\":\"{message}\",\"param\":null"));
-        let response = self.broken(ask);
+        let response = self.broken(generation);
         self.event(to, "response.failed", &format!("\"response\":{response}"));
     }
 
-    fn whole(&self, ask: &Ask, said: &[Said], _times: Times) -> String {
-        let items = said.iter().flat_map(|said| [(Part::Reasoning, &said.thoughts), (Part::Content, &said.text)]);
+    fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], _times: Times) -> String {
+        let items = choices.iter().flat_map(|choice| [(Part::Reasoning, &choice.thoughts), (Part::Content, &choice.text)]);
         let there = |(part, _): &(Part, &String)| match part {
-            Part::Reasoning => ask.reasoning > 0,
-            Part::Content => ask.reasoning < ask.output,
+            Part::Reasoning => generation.reasoning > 0,
+            Part::Content => generation.reasoning < generation.output,
         };
-        let items = items.filter(there).map(|(part, text)| item(part, &self.number, item_status(part, ask), Some(text)));
-        self.response(ask, status(ask), &items.collect::<Vec<_>>(), (true, "null"))
+        let items = items.filter(there).map(|(part, text)| item(part, &self.number, item_status(part, generation), Some(text)));
+        self.response(generation, status(generation), &items.collect::<Vec<_>>(), (true, "null"))
     }
 
-    fn broken(&self, ask: &Ask) -> String {
+    fn broken(&self, generation: &Generation) -> String {
         let error = format!("{{\"code\":\"server_error\",\"message\":\"{}\"}}", Refusal::broken().message);
-        self.response(ask, "failed", &self.items, (false, &error))
+        self.response(generation, "failed", &self.items, (false, &error))
     }
 }
 
-fn status(ask: &Ask) -> &'static str {
-    match ask.finish {
+fn status(generation: &Generation) -> &'static str {
+    match generation.finish {
         Finish::Stop => "completed",
         Finish::Length => "incomplete",
     }
 }
 
 /// The item in which the limit was hit is incomplete.
-fn item_status(part: Part, ask: &Ask) -> &'static str {
+fn item_status(part: Part, generation: &Generation) -> &'static str {
     match part {
-        Part::Reasoning if ask.reasoning < ask.output => "completed",
-        _ => status(ask),
+        Part::Reasoning if generation.reasoning < generation.output => "completed",
+        _ => status(generation),
     }
 }
 
@@ -216,12 +215,119 @@ fn content(part: Part, text: &str) -> String {
     }
 }
 
-fn usage(ask: &Ask) -> String {
-    let (input, output, cached) = (ask.prompt.tokens(), ask.output, ask.cached.unwrap_or(0));
+fn usage(generation: &Generation) -> String {
+    let (input, output, cached) = (generation.prompt.tokens(), generation.output, generation.cached.unwrap_or(0));
     format!(
         "{{\"input_tokens\":{input},\"input_tokens_details\":{{\"cached_tokens\":{cached}}},\"output_tokens\":{output},\
          \"output_tokens_details\":{{\"reasoning_tokens\":{}}},\"total_tokens\":{}}}",
-        ask.reasoning,
+        generation.reasoning,
         input.saturating_add(output)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::client::{Client, simulator};
+    use llmscen_core::simulator::Faults;
+    use serde_json::{Value, json};
+
+    const PATH: &str = "/v1/responses";
+
+    fn response(status: &str, limit: Value, output: Value, usage: Value) -> Value {
+        let details = if status == "incomplete" { json!({ "reason": "max_output_tokens" }) } else { Value::Null };
+        json!({
+            "id": "resp-sim-0", "object": "response", "created_at": 1_700_000_000, "status": status, "error": null,
+            "incomplete_details": details, "max_output_tokens": limit, "model": "m", "output": output, "usage": usage,
+        })
+    }
+
+    fn message(status: &str, content: Value) -> Value {
+        json!({ "id": "msg-sim-0", "type": "message", "status": status, "role": "assistant", "content": content })
+    }
+
+    fn output_text(text: &str) -> Value {
+        json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+    }
+
+    fn usage(output: u64, reasoning: u64) -> Value {
+        json!({
+            "input_tokens": 3, "input_tokens_details": { "cached_tokens": 0 }, "output_tokens": output,
+            "output_tokens_details": { "reasoning_tokens": reasoning }, "total_tokens": 3 + output,
+        })
+    }
+
+    #[test]
+    fn a_stream_is_these_events() {
+        let server = simulator(Faults::default());
+        let answer =
+            Client::connect(&server).post(PATH, r#"{"model":"m","input":"123456789","stream":true,"max_output_tokens":2}"#);
+        assert!(answer.head.contains("content-type: text/event-stream; charset=utf-8\r\n"), "{}", answer.head);
+        assert!(answer.head.contains("x-request-id: resp-sim-0\r\n"));
+        let begun = response("in_progress", json!(2), json!([]), Value::Null);
+        let item = message("incomplete", json!([output_text(" is by")]));
+        let place = |kind: &str, fields: Value| {
+            let mut event = json!({ "type": kind, "item_id": "msg-sim-0", "output_index": 0, "content_index": 0 });
+            event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            event
+        };
+        let mut expected = vec![
+            json!({ "type": "response.created", "response": begun }),
+            json!({ "type": "response.in_progress", "response": begun }),
+            json!({ "type": "response.output_item.added", "output_index": 0, "item": message("in_progress", json!([])) }),
+            place("response.content_part.added", json!({ "part": output_text("") })),
+            place("response.output_text.delta", json!({ "delta": " is", "logprobs": [] })),
+            place("response.output_text.delta", json!({ "delta": " by", "logprobs": [] })),
+            place("response.output_text.done", json!({ "text": " is by", "logprobs": [] })),
+            place("response.content_part.done", json!({ "part": output_text(" is by") })),
+            json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
+            json!({ "type": "response.incomplete", "response": response("incomplete", json!(2), json!([item]), usage(2, 0)) }),
+        ];
+        for (number, event) in expected.iter_mut().enumerate() {
+            event["sequence_number"] = number.into();
+        }
+        assert_eq!(answer.events(), expected);
+        let types: Vec<&str> = expected.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        assert_eq!(answer.names(), types);
+    }
+
+    #[test]
+    fn reasoning_is_an_item_of_its_own_and_without_a_limit_all_is_complete() {
+        let faults = Faults { reasoning_tokens: 2, tokens_per_chunk: 62, ..Faults::default() };
+        let server = simulator(faults);
+        let mut client = Client::connect(&server);
+        let events = client.post(PATH, r#"{"model":"m","input":"123456789","stream":true}"#).events();
+        let types: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        let items = ["reasoning_text", "output_text"].map(|kind| {
+            let text = [format!("response.{kind}.delta"), format!("response.{kind}.done")];
+            let [delta, done] = text;
+            let around = ["response.output_item.added", "response.content_part.added"].map(str::to_owned);
+            let behind = ["response.content_part.done", "response.output_item.done"].map(str::to_owned);
+            [around.to_vec(), vec![delta, done], behind.to_vec()].concat()
+        });
+        let ends =
+            [vec!["response.created".into(), "response.in_progress".into()], items.concat(), vec!["response.completed".into()]];
+        assert_eq!(types, ends.concat());
+        let last = &events.last().unwrap()["response"];
+        let [thoughts, message] = [&last["output"][0], &last["output"][1]];
+        assert_eq!(
+            (&thoughts["id"], &thoughts["status"], &message["status"]),
+            (&json!("rs-sim-0"), &json!("completed"), &json!("completed"))
+        );
+        assert_eq!(thoughts["content"], json!([{ "type": "reasoning_text", "text": " is by" }]));
+        assert_eq!(message["content"][0]["text"].as_str().unwrap().split(' ').count(), 63);
+        assert_eq!((&events[5]["item_id"], &events[8]["output_index"]), (&json!("rs-sim-0"), &json!(1)));
+        assert_eq!((&last["status"], &last["usage"]), (&json!("completed"), &usage(64, 2)));
+    }
+
+    #[test]
+    fn a_whole_answer_holds_what_the_stream_ends_with() {
+        let server = simulator(Faults::default());
+        let whole = Client::connect(&server).post(PATH, r#"{"model":"m","input":"123456789","max_output_tokens":2}"#);
+        let item = message("incomplete", json!([output_text(" is by")]));
+        assert_eq!(whole.json(), response("incomplete", json!(2), json!([item]), usage(2, 0)));
+        let server = simulator(Faults { reasoning_tokens: 9, no_usage: true, ..Faults::default() });
+        let whole = Client::connect(&server).post(PATH, r#"{"model":"m","input":"1","max_output_tokens":2}"#).json();
+        assert_eq!((whole["output"].as_array().unwrap().len(), &whole["usage"]), (1, &Value::Null));
+        assert_eq!((&whole["output"][0]["type"], &whole["output"][0]["status"]), (&json!("reasoning"), &json!("incomplete")));
+    }
 }

@@ -1,8 +1,7 @@
 //! What each protocol reads out of a request, and what it refuses.
 
 use super::*;
-use crate::ask::Finish;
-use crate::fields::Fields;
+use crate::generation::{Fields, Finish};
 use crate::http::Request;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::{Faults, Simulator};
@@ -14,30 +13,30 @@ fn reasoning(reasoning_tokens: u32) -> Faults {
     Faults { reasoning_tokens, ..Faults::default() }
 }
 
-fn read_with(path: &str, body: &str, headers: &[(&str, &str)]) -> Result<Ask, Refusal> {
+fn read_with(path: &str, body: &str, headers: &[(&str, &str)]) -> Result<Generation, Refusal> {
     read_under(&Simulator { faults: reasoning(3), ..Simulator::default() }, path, body, headers)
 }
 
-fn read_under(config: &Simulator, path: &str, body: &str, headers: &[(&str, &str)]) -> Result<Ask, Refusal> {
-    let (protocol, path) = of(path).unwrap();
+fn read_under(config: &Simulator, path: &str, body: &str, headers: &[(&str, &str)]) -> Result<Generation, Refusal> {
+    let (protocol, path) = protocol_for(path).unwrap();
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let request = Request { method: "POST".into(), path: path.into(), close: false, headers, body: Vec::new() };
     let body: Value = serde_json::from_str(body).unwrap();
-    let body = Fields::of(body.as_object().unwrap());
+    let body = Fields::new(body.as_object().unwrap());
     let call = Call { path, request: &request, body, id: "x", config, seed: Seed(1) };
-    protocol.read(&call).map(|(ask, _)| ask)
+    protocol.read(&call).map(|(generation, _)| generation)
 }
 
-fn read(path: &str, body: &str) -> Result<Ask, Refusal> {
+fn read(path: &str, body: &str) -> Result<Generation, Refusal> {
     read_with(path, body, &[])
 }
 
-fn chat(fields: &str) -> Result<Ask, Refusal> {
+fn chat(fields: &str) -> Result<Generation, Refusal> {
     read(CHAT, &format!(r#"{{"messages":[{{"role":"user","content":"12345"}}]{fields}}}"#))
 }
 
 fn tokens(path: &str, body: &str) -> Result<u64, String> {
-    read(path, body).map(|ask| ask.prompt.tokens()).map_err(|refusal| refusal.param.unwrap())
+    read(path, body).map(|generation| generation.prompt.tokens()).map_err(|refusal| refusal.param.unwrap())
 }
 
 #[test]
@@ -47,13 +46,15 @@ fn every_path_has_one_protocol() {
     distinct.sort_unstable();
     distinct.dedup();
     assert_eq!((distinct.len(), all.len()), (13, 13));
-    assert!(all.iter().all(|path| of(path).unwrap().1 == *path));
-    assert!(of("/v1/chat/completions/").is_none() && of("/v1/chat").is_none());
+    assert!(all.iter().all(|path| protocol_for(path).unwrap().1 == *path));
+    assert!(protocol_for("/v1/chat/completions/").is_none() && protocol_for("/v1/chat").is_none());
 }
 
 #[test]
 fn lengths_follow_the_limits() {
-    let length = |fields: &str| chat(fields).map(|ask| (ask.output, ask.finish)).map_err(|refusal| refusal.param.unwrap());
+    let length = |fields: &str| {
+        chat(fields).map(|generation| (generation.output, generation.finish)).map_err(|refusal| refusal.param.unwrap())
+    };
     assert_eq!(length(""), Ok((64, Finish::Stop)));
     assert_eq!(length(r#","min_tokens":90"#), Ok((90, Finish::Stop)));
     assert_eq!(length(r#","max_tokens":7,"stop":["x"],"ignore_eos":true,"tools":[{}]"#), Ok((7, Finish::Length)));
@@ -64,7 +65,7 @@ fn lengths_follow_the_limits() {
     assert_eq!(chat(r#","max_tokens":2"#).unwrap().reasoning, 2);
     let longer = Simulator { default_output_tokens: 1, faults: reasoning(3), ..Simulator::default() };
     let body = r#"{"messages":[{"role":"user","content":"x"}],"min_tokens":9}"#;
-    assert_eq!(read_under(&longer, CHAT, body, &[]).map(|ask| (ask.output, ask.reasoning)), Ok((9, 3)));
+    assert_eq!(read_under(&longer, CHAT, body, &[]).map(|generation| (generation.output, generation.reasoning)), Ok((9, 3)));
     let dashscope = r#"{"input":{"prompt":"x"},"parameters":{"max_tokens":5}}"#;
     let limited = [
         ("/v1/responses", r#"{"input":"x","max_output_tokens":5}"#, 3),
@@ -75,8 +76,12 @@ fn lengths_follow_the_limits() {
         ("/v1/completions", r#"{"prompt":"x","max_tokens":5}"#, 0),
     ];
     for (path, body, reasoning) in limited {
-        let ask = read(path, body).unwrap();
-        assert_eq!((ask.output, ask.finish, ask.reasoning, ask.choices), (5, Finish::Length, reasoning, 1), "{path}");
+        let generation = read(path, body).unwrap();
+        assert_eq!(
+            (generation.output, generation.finish, generation.reasoning, generation.choices),
+            (5, Finish::Length, reasoning, 1),
+            "{path}"
+        );
     }
     let endless = read("/api/generate", r#"{"prompt":"x","options":{"num_predict":-1}}"#).unwrap();
     assert_eq!((endless.output, endless.finish), (64, Finish::Stop));
@@ -109,8 +114,8 @@ fn pooled_requests_count_every_input_and_pair() {
     assert_eq!(rerank(r#","documents":["1234",{"text":"12345"}]"#), Ok(5));
     assert_eq!(rerank(r#","documents":[]"#), Err("documents".into()));
     assert_eq!(rerank(r#","documents":[5]"#), Err("documents".into()));
-    let ask = read("/v1/embeddings", r#"{"input":"x","stream":true,"max_tokens":9}"#).unwrap();
-    assert_eq!((ask.pooled, ask.stream, ask.output, ask.reasoning), (true, false, 1, 0));
+    let generation = read("/v1/embeddings", r#"{"input":"x","stream":true,"max_tokens":9}"#).unwrap();
+    assert_eq!((generation.pooled, generation.stream, generation.output, generation.reasoning), (true, false, 1, 0));
 }
 
 #[test]
@@ -159,7 +164,7 @@ fn wrong_fields_are_refused_by_name() {
 #[test]
 fn errors_have_the_shape_of_their_protocol() {
     let refusal = Refusal { status: 400, message: "say \"please\"".into(), param: Some("n".into()) };
-    let error = |path: &str| serde_json::from_str::<Value>(&of(path).unwrap().0.error(&refusal, Some("id-1"))).unwrap();
+    let error = |path: &str| serde_json::from_str::<Value>(&protocol_for(path).unwrap().0.error(&refusal, Some("id-1"))).unwrap();
     let message = "say \"please\"";
     let openai =
         serde_json::json!({ "error": { "message": message, "type": "invalid_request_error", "param": "n", "code": 400 } });

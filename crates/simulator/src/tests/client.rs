@@ -10,77 +10,77 @@ use std::time::{Duration, Instant};
 
 /// A response as it came.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) head: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
     /// The body: one string for each HTTP chunk, or one for all where its length was given.
-    pub(super) chunks: Vec<String>,
+    pub(crate) chunks: Vec<String>,
     /// What went wrong before the end of the body.
-    pub(super) broken: Option<io::ErrorKind>,
+    pub(crate) broken: Option<io::ErrorKind>,
 }
 
 impl Answer {
-    pub(super) fn body(&self) -> String {
+    pub(crate) fn body(&self) -> String {
         self.chunks.concat()
     }
 
-    pub(super) fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body()).unwrap()
     }
 
     /// The JSON of each event but `[DONE]`: of `data:` lines, and of lines that are JSON themselves.
-    pub(super) fn events(&self) -> Vec<serde_json::Value> {
+    pub(crate) fn events(&self) -> Vec<serde_json::Value> {
         let body = self.body();
         let data = body.lines().filter_map(|line| line.strip_prefix("data:").or(line.starts_with('{').then_some(line)));
         data.map(str::trim).filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
     }
 
     /// The name of each event that has one.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let body = self.body();
         body.lines().filter_map(|line| line.strip_prefix("event:")).map(|name| name.trim().to_owned()).collect()
     }
 }
 
-pub(super) struct Client {
-    pub(super) stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Client {
-    pub(super) fn of(server: &Running) -> Client {
+    pub(crate) fn connect(server: &Running) -> Client {
         let stream = TcpStream::connect(server.addr()).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         Client { stream, buffer: Vec::new() }
     }
 
-    pub(super) fn get(&mut self, path: &str) -> Answer {
+    pub(crate) fn get(&mut self, path: &str) -> Answer {
         self.raw(&format!("GET {path} HTTP/1.1\r\nHost: sim\r\n\r\n"))
     }
 
-    pub(super) fn post(&mut self, path: &str, body: &str) -> Answer {
+    pub(crate) fn post(&mut self, path: &str, body: &str) -> Answer {
         self.post_with(path, "", body)
     }
 
     /// A POST with further header lines.
-    pub(super) fn post_with(&mut self, path: &str, headers: &str, body: &str) -> Answer {
+    pub(crate) fn post_with(&mut self, path: &str, headers: &str, body: &str) -> Answer {
         let length = body.len();
         self.raw(&format!("POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {length}\r\n{headers}\r\n{body}"))
     }
 
     /// A chat of three prompt tokens, with further fields.
-    pub(super) fn chat(&mut self, fields: &str) -> Answer {
+    pub(crate) fn chat(&mut self, fields: &str) -> Answer {
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"123456789"}}]{fields}}}"#);
         self.post("/v1/chat/completions", &body)
     }
 
-    pub(super) fn raw(&mut self, request: &str) -> Answer {
+    pub(crate) fn raw(&mut self, request: &str) -> Answer {
         self.stream.write_all(request.as_bytes()).unwrap();
         self.answer()
     }
 
-    pub(super) fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> Answer {
         let mut answer = Answer::default();
         answer.broken = self.read_into(&mut answer).err().map(|error| error.kind());
         answer
@@ -132,15 +132,15 @@ impl Client {
 }
 
 /// A simulator with steps of one millisecond, its log on.
-pub(super) fn simulator(faults: Faults) -> Running {
+pub(crate) fn simulator(faults: Faults) -> Running {
     serving(&Simulator { faults, ..fast() })
 }
 
 /// A simulator of that configuration, its log on.
-pub(super) fn serving(config: &Simulator) -> Running {
+pub(crate) fn serving(config: &Simulator) -> Running {
     start(config, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now())).unwrap()
 }
 
-pub(super) fn fast() -> Simulator {
+pub(crate) fn fast() -> Simulator {
     Simulator { alpha: Nanos::from_millis(1), beta: Nanos(0), gamma: Nanos(0), delta: Nanos(0), ..Simulator::default() }
 }

@@ -11,7 +11,7 @@ const CHAT: &str = r#"{"messages":[{"role":"user","content":"hi"}],"max_tokens":
 #[test]
 fn one_connection_takes_130_requests() {
     let server = simulator(Faults::default());
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     for number in 0..130 {
         let stream = if number % 2 == 0 { r#","max_tokens":1,"stream":true"# } else { r#","max_tokens":1"# };
         let answer = client.chat(stream);
@@ -24,7 +24,7 @@ fn one_connection_takes_130_requests() {
 #[test]
 fn bodies_may_come_in_chunks_late_and_after_a_go_ahead() {
     let server = simulator(Faults::default());
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     let (one, two) = CHAT.split_at(20);
     let chunked = format!("{:x};ext=1\r\n{one}\r\n{:X}\r\n{two}\r\n0\r\nTrailer: x\r\n\r\n", one.len(), two.len());
     let head = "POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n";
@@ -46,7 +46,7 @@ fn bodies_may_come_in_chunks_late_and_after_a_go_ahead() {
 fn a_client_that_wants_to_part_is_let_go() {
     let server = simulator(Faults::default());
     for path in ["/health", "/nowhere", "/v1/models"] {
-        let mut client = Client::of(&server);
+        let mut client = Client::connect(&server);
         let answer = client.raw(&format!("GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n"));
         assert!(answer.head.contains("connection: close\r\n"));
         assert_eq!(client.answer().broken, Some(std::io::ErrorKind::UnexpectedEof));
@@ -83,7 +83,7 @@ fn what_is_wrong_gets_its_status() {
         (huge.as_str(), 431, "invalid_request_error", "the request's headers exceed 64 KiB"),
     ];
     for (request, status, kind, message) in cases {
-        let answer = Client::of(&server).raw(request);
+        let answer = Client::connect(&server).raw(request);
         let error = &answer.json()["error"];
         assert_eq!((answer.status, error["code"].as_u64()), (status, Some(u64::from(status))));
         assert_eq!((error["type"].as_str(), error["message"].as_str()), (Some(kind), Some(message)));
@@ -103,35 +103,35 @@ fn requests_for_no_endpoint_learn_which_there_are() {
         ("GET /v1/completions", 405, "/v1/completions takes POST, not GET"),
     ];
     for (line, status, message) in cases {
-        let answer = Client::of(&server).raw(&format!("{line} HTTP/1.1\r\n\r\n"));
+        let answer = Client::connect(&server).raw(&format!("{line} HTTP/1.1\r\n\r\n"));
         assert_eq!((answer.status, answer.json()["error"]["message"].as_str().unwrap()), (status, &*format!("{message}{known}")));
     }
-    let anthropic = Client::of(&server).raw("GET /v1/messages HTTP/1.1\r\n\r\n");
+    let anthropic = Client::connect(&server).raw("GET /v1/messages HTTP/1.1\r\n\r\n");
     assert_eq!((anthropic.status, &anthropic.json()["type"]), (405, &"error".into()));
 }
 
 #[test]
 fn a_client_that_leaves_frees_its_place() {
     let server = simulator(Faults::default());
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     let body = r#"{"prompt":"x","stream":true,"max_tokens":50000}"#;
     write!(client.stream, "POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     while server.truth().get(0).is_none_or(|record| record.writes.is_empty()) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(Client::of(&server).get("/metrics").body().contains("num_requests_running{model_name=\"sim\"} 1\n"));
+    assert!(Client::connect(&server).get("/metrics").body().contains("num_requests_running{model_name=\"sim\"} 1\n"));
     drop(client);
     while server.truth().get(0).is_none_or(|record| record.end.is_none()) {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(server.truth().get(0).unwrap().end, Some(End::Disconnected));
-    assert!(Client::of(&server).get("/metrics").body().contains("num_requests_running{model_name=\"sim\"} 0\n"));
+    assert!(Client::connect(&server).get("/metrics").body().contains("num_requests_running{model_name=\"sim\"} 0\n"));
 }
 
 #[test]
 fn a_request_that_can_never_fit_is_refused() {
     let server = simulator(Faults::default());
-    let answer = Client::of(&server).chat(r#","max_tokens":200000"#);
+    let answer = Client::connect(&server).chat(r#","max_tokens":200000"#);
     let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
     assert_eq!(answer.status, 400);
     assert!(message.starts_with("the request needs 12501 KV blocks of 16 tokens and there are 8192"), "{message}");

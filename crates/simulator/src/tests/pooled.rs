@@ -15,7 +15,7 @@ fn floats(values: &Value) -> Vec<f32> {
 }
 
 fn embed(fields: &str) -> Answer {
-    Client::of(&simulator(Faults::default())).post("/v1/embeddings", &format!(r#"{{"model":"m"{fields}}}"#))
+    Client::connect(&simulator(Faults::default())).post("/v1/embeddings", &format!(r#"{{"model":"m"{fields}}}"#))
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn base64_holds_the_same_floats() {
 #[test]
 fn results_are_the_best_first() {
     let server = simulator(Faults::default());
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     let body = r#"{"model":"m","query":"1234","documents":["a \"b\"",{"text":"12345"},"c"]"#;
     let all = client.post("/v1/rerank", &format!("{body}}}")).json();
     let scores: Vec<f64> = all["results"].as_array().unwrap().iter().map(|r| r["relevance_score"].as_f64().unwrap()).collect();
@@ -75,7 +75,7 @@ fn results_are_the_best_first() {
 fn they_cost_their_prefill_and_generate_nothing() {
     let config = Simulator { alpha: Nanos::from_millis(3), beta: Nanos::from_millis(1), ..fast() };
     let server = serving(&config);
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     let tokens =
         client.post("/v1/embeddings", r#"{"input":["12345678","123456789012"]}"#).json()["usage"]["total_tokens"].as_u64();
     assert_eq!(tokens, Some(5));
@@ -101,7 +101,7 @@ fn they_cost_their_prefill_and_generate_nothing() {
 fn faults_strike_them_as_they_strike_whole_answers() {
     let struck = |faults: Faults| {
         let server = simulator(faults);
-        let answer = Client::of(&server).post("/v1/embeddings", r#"{"input":"x"}"#);
+        let answer = Client::connect(&server).post("/v1/embeddings", r#"{"input":"x"}"#);
         let end = server.truth().get(0).unwrap().end;
         (answer.status, answer.broken, end)
     };

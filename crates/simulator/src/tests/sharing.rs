@@ -68,18 +68,18 @@ fn cached(usage: &Value) -> &Value {
 #[test]
 fn shared_prefixes_and_further_turns_are_reported() {
     let server = serving(&config());
-    let mut client = Client::of(&server);
-    let mut ask = |messages: &[&str]| {
+    let mut client = Client::connect(&server);
+    let mut generation = |messages: &[&str]| {
         let messages: Vec<Value> = messages.iter().map(|text| json!({ "role": "user", "content": text })).collect();
         client.post("/v1/chat/completions", &json!({ "messages": messages, "max_tokens": 1 }).to_string()).json()["usage"].clone()
     };
     let first = "1234567812345678";
-    assert_eq!(cached(&ask(&[first])), 0);
-    assert_eq!(cached(&ask(&[first, "reply", "and more"])), 4);
-    assert_eq!(cached(&ask(&[first, "reply", "and more"])), 6);
-    assert_eq!(cached(&ask(&["12345678", "other words"])), 2);
-    assert_eq!(cached(&ask(&["other words"])), 0);
-    let mut client = Client::of(&server);
+    assert_eq!(cached(&generation(&[first])), 0);
+    assert_eq!(cached(&generation(&[first, "reply", "and more"])), 4);
+    assert_eq!(cached(&generation(&[first, "reply", "and more"])), 6);
+    assert_eq!(cached(&generation(&["12345678", "other words"])), 2);
+    assert_eq!(cached(&generation(&["other words"])), 0);
+    let mut client = Client::connect(&server);
     let usage = |answer: Value| answer["usage"].clone();
     let messages = format!(r#"{{"max_tokens":1,"messages":[{{"role":"user","content":"{first}!"}}]}}"#);
     let anthropic = usage(client.post("/v1/messages", &messages).json());

@@ -1,4 +1,4 @@
-//! The truth log, held against the engine's own times and against what a client sees.
+//! The truth log, compared with the engine's own times and against what a client sees.
 
 use super::client::{Client, fast};
 use crate::truth::{End, Record};
@@ -13,14 +13,14 @@ fn served(config: &Simulator, clients: usize, tokens: usize) -> (Vec<Record>, Ve
     let origin = Instant::now();
     let server = start(config, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(origin)).unwrap();
     let fields = format!(r#","stream":true,"max_tokens":{tokens}"#);
-    let ask = || {
-        let mut client = Client::of(&server);
+    let generation = || {
+        let mut client = Client::connect(&server);
         let sent = Nanos::from(origin.elapsed());
         assert_eq!(client.chat(&fields).events().len(), tokens + 1);
         (sent, Nanos::from(origin.elapsed()))
     };
     let seen = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..clients).map(|_| scope.spawn(ask)).collect();
+        let threads: Vec<_> = (0..clients).map(|_| scope.spawn(generation)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     (server.truth().all(), seen)
@@ -58,7 +58,7 @@ fn a_client_that_does_not_read_loses_nothing_and_is_told_apart_in_the_log() {
         start(&Simulator { alpha: Nanos::ZERO, ..fast() }, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now()))
             .unwrap();
     let body = format!(r#"{{"model":"{model}","prompt":"x","stream":true,"max_tokens":{tokens}}}"#);
-    let mut client = Client::of(&server);
+    let mut client = Client::connect(&server);
     write!(client.stream, "POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     while server.truth().get(0).is_none_or(|record| record.end.is_none()) {
         std::thread::sleep(Duration::from_millis(5));

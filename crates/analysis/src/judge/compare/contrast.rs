@@ -2,9 +2,9 @@
 
 use crate::judge::compare::side::Side;
 use llmscen_core::compare::{Contrast, Finding, Measure, Reading, Span};
-use llmscen_core::effect_size::Effect;
-use llmscen_core::stats::effect_size::{cliffs_delta, cohens_h};
-use llmscen_core::stats::fisher;
+use llmscen_core::compare::Effect;
+use llmscen_core::stats::comparison::{cliffs_delta, cohens_h};
+use llmscen_core::stats::share;
 use llmscen_core::stats::interval::{self, Interval, Scale};
 
 /// The contrast, its finding open; None where neither run has the measure. Bounds are at confidence `level` each.
@@ -74,7 +74,7 @@ fn missing(a: &Reading, b: &Reading) -> String {
 /// The difference of shares (Newcombe, "Interval estimation for the difference between independent proportions", Statistics
 /// in Medicine 17, 1998, with the exact bounds of each), and Fisher's exact test.
 fn of_shares(contrast: &mut Contrast, base: (u64, u64), other: (u64, u64)) {
-    contrast.p = Some(fisher::exact(base, other));
+    contrast.p = Some(share::fisher_exact(base, other));
     let Some((a, b)) = interval(&contrast.base).zip(interval(&contrast.other)) else { return };
     let value = b.value - a.value;
     let low = value - (b.value - b.low).hypot(a.high - a.value);

@@ -3,10 +3,10 @@
 use crate::judge::compare::contrast::blank;
 use crate::judge::compare::side::Side;
 use llmscen_core::compare::{Contrast, Measure, Reading, Span};
-use llmscen_core::effect_size::Effect;
-use llmscen_core::stats::effect_size::{cliffs_delta, cohens_h};
+use llmscen_core::compare::Effect;
+use llmscen_core::stats::comparison::{cliffs_delta, cohens_h};
 use llmscen_core::stats::quantile::sort;
-use llmscen_core::stats::welch::{Group, difference};
+use llmscen_core::stats::comparison::{Group, difference};
 
 /// The contrast, its finding open; None where neither side has the measure. Bounds are at confidence `level` each.
 pub(super) fn of(sides: [&[&Side]; 2], (index, measure): (usize, Measure), run: usize, level: f64) -> Option<Contrast> {
@@ -27,7 +27,7 @@ pub(super) fn of(sides: [&[&Side]; 2], (index, measure): (usize, Measure), run: 
             let least = if share { least_error(sides, index) } else { 0.0 };
             let seen = difference(its, own, level, least);
             contrast.p = seen.map(|seen| seen.p);
-            let span = |seen: llmscen_core::stats::welch::Difference, at: fn(f64) -> f64| Span {
+            let span = |seen: llmscen_core::stats::comparison::Difference, at: fn(f64) -> f64| Span {
                 value: at(seen.value),
                 low: at(seen.low),
                 high: at(seen.high),

@@ -5,7 +5,7 @@ use super::*;
 use llmscen_core::compare::Reading;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::binomial_tail::at_least;
+use llmscen_core::stats::share::at_least;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};

@@ -7,7 +7,7 @@ use llmscen_core::compare::{Measure, Reading};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::sample::{Row, Sample};
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::bootstrap::Unit;
+use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::quantile::{rank, sort};
 use llmscen_core::stats::quantile_bound::allowed;
 use llmscen_core::stats::{design, share};

@@ -4,7 +4,7 @@
 use super::*;
 use llmscen_core::sample::{Amounts, Flow, Row, Sample};
 use llmscen_core::seed::Seed;
-use llmscen_core::stats::binomial_tail::at_least;
+use llmscen_core::stats::share::at_least;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};

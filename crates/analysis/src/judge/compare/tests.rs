@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::judge::fixture::{failed, ok, sample};
-use llmscen_core::effect_size::{Effect, Magnitude};
+use llmscen_core::compare::{Effect, Magnitude};
 use llmscen_core::sample::{Amounts, Flow, Row, Sample};
 use llmscen_core::seed::Seed;
 

@@ -10,11 +10,11 @@
 use crate::schedule::search::{Probe, above, beginning, below};
 use crate::search::{Evidence, Extent, Finding, Purpose, SearchSpec};
 
-/// Probes at the most.
+/// Maximum number of probes.
 const MOST: usize = 60;
 /// The smaller part of a golden section: 2 − φ.
 const GOLDEN: f64 = 0.381_966_011_250_105;
-/// Standard errors between two values that are told apart, and probes of one load that may try to.
+/// Standard errors between two values that are distinguished, and probes of one load that may try to.
 const APART: f64 = 2.0;
 const TRIES: usize = 3;
 /// Part of a whole sample that a probe takes before the answer is confirmed.
@@ -135,7 +135,7 @@ impl Peak {
         }
     }
 
-    /// The one to probe again of the best and a neighbour that is not told apart from it: the one that was probed less.
+    /// The one to probe again of the best and a neighbour that is not distinguished from it: the one that was probed less.
     fn doubtful(&self, best: usize, neighbours: [usize; 2]) -> Option<usize> {
         let (top, own) = self.mean(best)?;
         let close = |other: &usize| {

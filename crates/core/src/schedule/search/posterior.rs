@@ -9,7 +9,7 @@
 //! little beside a flat edge make no certainty, as they would if each multiplied the odds of its side.
 
 use crate::search::Evidence;
-use crate::stats::normal::{density, pooled, probability, score};
+use crate::stats::distributions::{density, pooled, probability, score};
 
 /// Beyond this score only the side counts: far from the edge a share cannot fall below 0, and the law ends.
 const CERTAIN: f64 = 1.6448536;
@@ -118,13 +118,13 @@ impl Posterior {
     pub(super) fn middle(&self) -> usize {
         let place = self.answer();
         let below: f64 = self.weights[..place].iter().sum();
-        // A probe of value i tells the places up to i from those after it.
+        // A probe of value i separates the places up to i from those after it.
         let (left, right) = (0.5 - below, below + self.weights[place] - 0.5);
         let index = if left <= right && place > 0 { place - 1 } else { place };
         index.min(self.seen.len() - 1)
     }
 
-    /// The interval that leaves out the same on both sides, of probability `mass` at the least.
+    /// The interval that leaves out the same on both sides, of probability `mass` at least.
     pub(super) fn interval(&self, mass: f64) -> (usize, usize) {
         let out = (1.0 - mass) / 2.0;
         (self.quantile(out), self.quantile(1.0 - out))

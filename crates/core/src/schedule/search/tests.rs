@@ -3,7 +3,7 @@
 use super::*;
 use crate::schedule::search::Search;
 use crate::search::Goal;
-use crate::stats::normal::{probability, score};
+use crate::stats::distributions::{probability, score};
 use crate::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

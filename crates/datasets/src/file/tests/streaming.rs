@@ -1,9 +1,9 @@
 //! Rows before the file has been read, whatever the threads do.
 
 use super::super::source::Origin;
-use super::super::{Kind, Reading, Table};
+use super::super::{Kind, RowParser, Table};
 use crate::token::Tokenizer;
-use crate::{PromptError, Prompts, line_by_line, openqa};
+use crate::{PromptError, Prompts, line_by_line, single_column};
 use llmscen_core::dataset::{DatasetSpec, OnExhausted, Order, Source};
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -34,13 +34,13 @@ fn pipe() -> (mpsc::Sender<Vec<u8>>, Origin) {
     (sender, Origin::Slow(Box::new(Pipe { pieces, rest: io::Cursor::default() })))
 }
 
-fn reading(kind: &'static Kind, spec: DatasetSpec) -> Reading {
+fn parser(kind: &'static Kind, spec: DatasetSpec) -> RowParser {
     let tokenizer = spec.min_tokens.or(spec.max_tokens).map(|_| Arc::new(Tokenizer::builtin()));
-    Reading { kind, spec, tokenizer, path: PathBuf::from("data"), format: OnceLock::new() }
+    RowParser { kind, spec, tokenizer, path: PathBuf::from("data"), format: OnceLock::new() }
 }
 
 fn started(kind: &'static Kind, spec: DatasetSpec, origin: Origin) -> Table {
-    Table::with(reading(kind, spec), origin, (0, 7), 2).unwrap()
+    Table::start_with_threads(parser(kind, spec), origin, 0, 7, 2).unwrap()
 }
 
 fn text(table: &Table, seq: u64) -> Option<String> {
@@ -101,7 +101,7 @@ fn threads_change_nothing() {
     for order in [Order::Sequential, Order::Shuffle] {
         let seen = [1, 2, 8].map(|threads| {
             let spec = DatasetSpec { order, max_tokens: Some(12), ..DatasetSpec::of(Source::LineByLine) };
-            let table = Table::with(reading(&line_by_line::KIND, spec), Origin::Fixed(rows), (0, 7), threads)
+            let table = Table::start_with_threads(parser(&line_by_line::KIND, spec), Origin::Fixed(rows), 0, 7, threads)
                 .unwrap()
                 .open(&|_| ())
                 .unwrap();
@@ -115,7 +115,7 @@ fn threads_change_nothing() {
 #[test]
 fn what_lies_later_in_a_file_is_an_error_when_it_is_reached() {
     let (sender, origin) = pipe();
-    let table = started(&openqa::KIND, DatasetSpec::of(Source::Openqa), origin);
+    let table = started(&single_column::OPENQA, DatasetSpec::of(Source::Openqa), origin);
     sender.send("{\"question\": \"a\"}\n".repeat(2000).into_bytes()).unwrap();
     let table = table.open(&|_| ()).unwrap();
     sender.send(b"{\"question\": \"\xff\"}\n{\"question\": \"b\"}\n".to_vec()).unwrap();
@@ -131,7 +131,7 @@ fn what_lies_later_in_a_file_is_an_error_when_it_is_reached() {
 fn a_strict_dataset_ends_at_the_first_row_that_does_not_fit() {
     let rows: &'static str = Box::leak(format!("{}{{}}\n", "{\"question\": \"a\"}\n".repeat(2000)).into_boxed_str());
     let spec = DatasetSpec { strict: true, on_exhausted: OnExhausted::Stop, ..DatasetSpec::of(Source::Openqa) };
-    let table = started(&openqa::KIND, spec, Origin::Fixed(rows.as_bytes())).open(&|_| ()).unwrap();
+    let table = started(&single_column::OPENQA, spec, Origin::Fixed(rows.as_bytes())).open(&|_| ()).unwrap();
     assert_eq!(text(&table, 1999).as_deref(), Some("a"));
     assert!(table.session(2000).is_none());
     assert!(matches!(table.fault().as_deref(), Some(PromptError::Row { line: 2001, .. })));
@@ -159,7 +159,7 @@ fn the_line_of_a_row_is_known_far_into_a_file() {
     let rows = format!("{}\n{{\"question\": 1}}\n", "{\"question\": \"a\"}\n\n".repeat(40_000));
     let spec = DatasetSpec { strict: true, ..DatasetSpec::of(Source::Openqa) };
     let rows: &'static str = Box::leak(rows.into_boxed_str());
-    let table = started(&openqa::KIND, spec, Origin::Fixed(rows.as_bytes()));
+    let table = started(&single_column::OPENQA, spec, Origin::Fixed(rows.as_bytes()));
     assert!(table.session(40_000).is_none());
     assert!(matches!(table.fault().as_deref(), Some(PromptError::Row { line: 80_002, .. })), "{:?}", table.fault());
 }

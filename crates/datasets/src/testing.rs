@@ -1,10 +1,13 @@
-//! Datasets for tests.
+//! Datasets and a hub for tests.
 
 use super::{CacheDir, Opened, PromptError, open};
 use llmscen_core::dataset::{DatasetSpec, Source, Turns};
 use llmscen_core::prompt::Prompt;
 use llmscen_core::seed::Seed;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 /// A file of that name, and the folder that goes with it.
 pub fn file(name: &str, bytes: impl AsRef<[u8]>) -> (tempfile::TempDir, String) {
@@ -39,4 +42,29 @@ pub fn all(spec: &DatasetSpec) -> Vec<Vec<Prompt>> {
 /// The texts of the first turns.
 pub fn texts(spec: &DatasetSpec) -> Vec<String> {
     all(spec).into_iter().map(|turns| turns[0].text.clone()).collect()
+}
+
+/// A hub that gives each path its answer, and the list of requested paths.
+pub fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/datasets/", listener.local_addr().unwrap());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut request = String::new();
+            while stream.read_line(&mut request).unwrap_or(0) > 2 {}
+            let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+            let reply = answer(&path);
+            log.lock().unwrap().push(path);
+            let _ = stream.get_mut().write_all(reply.as_bytes());
+        }
+    });
+    (address, asked)
+}
+
+/// An answer with a body.
+pub fn reply(status: &str, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len())
 }

@@ -1,6 +1,7 @@
-//! Two groups of replicates: a value of each run, and the runs differ.
+//! Two groups compared: replicates by Welch's test (each run gives a value, and runs differ), effect sizes, and adjustment for
+//! many comparisons.
 
-use crate::stats::student;
+use crate::stats::distributions::{t_above, t_quantile};
 
 /// The difference of two means, the first minus the second, between bounds, and its two-sided probability without a cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +41,7 @@ impl Group {
 
     /// The two ends between which the mean lies, each at confidence `level`; None for fewer than two values.
     pub fn ends(&self, level: f64) -> Option<(f64, f64)> {
-        let arm = student::quantile(level, self.n as f64 - 1.0) * (self.variance? / self.n as f64).sqrt();
+        let arm = t_quantile(level, self.n as f64 - 1.0) * (self.variance? / self.n as f64).sqrt();
         Some((self.mean - arm, self.mean + arm))
     }
 
@@ -48,7 +49,7 @@ impl Group {
     /// two values.
     pub fn reach(&self, level: f64) -> Option<f64> {
         let spread = (self.variance? * (1.0 + 1.0 / self.n as f64)).sqrt();
-        Some(student::quantile(level, self.n as f64 - 1.0) * spread)
+        Some(t_quantile(level, self.n as f64 - 1.0) * spread)
     }
 }
 
@@ -76,10 +77,10 @@ fn error(a: Group, b: Group) -> Option<(f64, f64)> {
 pub fn difference(a: Group, b: Group, level: f64, least: f64) -> Option<Difference> {
     let (error, freedom) = error(a, b)?;
     let (value, error) = (a.mean - b.mean, error.max(least));
-    let arm = student::quantile(level, freedom) * error;
+    let arm = t_quantile(level, freedom) * error;
     let p = match () {
         () if value == 0.0 => 1.0,
-        () if error > 0.0 => (2.0 * student::above(value.abs() / error, freedom)).min(1.0),
+        () if error > 0.0 => (2.0 * t_above(value.abs() / error, freedom)).min(1.0),
         () => 0.0,
     };
     Some(Difference { value, low: value - arm, high: value + arm, p })
@@ -89,20 +90,83 @@ pub fn difference(a: Group, b: Group, level: f64, least: f64) -> Option<Differen
 /// confidence `level`; None for fewer than two.
 pub fn detectable(sd: f64, runs: usize, level: f64, power: f64) -> Option<f64> {
     let freedom = 2.0 * runs as f64 - 2.0;
-    let reach = || student::quantile(level, freedom) + student::quantile(power, freedom);
+    let reach = || t_quantile(level, freedom) + t_quantile(power, freedom);
     (runs > 1).then(|| reach() * sd * (2.0 / runs as f64).sqrt())
 }
 
 /// The same of one replicate beside `runs` others, whose standard deviation is `sd`.
 pub fn detectable_by_one(sd: f64, runs: usize, level: f64, power: f64) -> Option<f64> {
     let freedom = runs as f64 - 1.0;
-    let reach = || student::quantile(level, freedom) + student::quantile(power, freedom);
+    let reach = || t_quantile(level, freedom) + t_quantile(power, freedom);
     (runs > 1).then(|| reach() * sd * (1.0 + 1.0 / runs as f64).sqrt())
+}
+
+/// Cliff's delta of ascending values: P[b > a] − P[b < a] of a random pair, from −1 to 1 (Cliff, "Dominance statistics: ordinal
+/// analyses to answer ordinal questions", Psychological Bulletin 114, 1993). None where either is empty.
+pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
+    if a.is_empty() || b.is_empty() {
+        return None;
+    }
+    let (mut under, mut upto, mut sum) = (0usize, 0usize, 0.0);
+    for value in b {
+        under += a.get(under..)?.iter().take_while(|own| *own < value).count();
+        upto = upto.max(under);
+        upto += a.get(upto..)?.iter().take_while(|own| *own <= value).count();
+        // So many of `a` lie under the value, and so many over it.
+        sum += under as f64 - (a.len() - upto) as f64;
+    }
+    Some(sum / (a.len() as f64 * b.len() as f64))
+}
+
+/// Cohen's h of two shares: 2 asin √b − 2 asin √a (Cohen, "Statistical power analysis for the behavioral sciences", 2nd
+/// edition, 1988, chapter 6).
+pub fn cohens_h(a: f64, b: f64) -> f64 {
+    2.0 * (b.sqrt().asin() - a.sqrt().asin())
+}
+
+/// Holm's: holds the chance of even one false alarm among all tests (Holm, "A simple sequentially rejective multiple test
+/// procedure", Scandinavian Journal of Statistics 6, 1979), in the order of `p`.
+pub fn holm(p: &[f64]) -> Vec<f64> {
+    let m = p.len();
+    let mut worst: f64 = 0.0;
+    stepped(p, rising(p), |place, value| {
+        worst = worst.max(value * (m - place) as f64).min(1.0);
+        worst
+    })
+}
+
+/// Benjamini and Hochberg's: holds the expected share of false alarms among the alarms ("Controlling the false discovery
+/// rate", Journal of the Royal Statistical Society B 57, 1995), in the order of `p`.
+pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
+    let m = p.len();
+    let mut least: f64 = 1.0;
+    let falling = rising(p).into_iter().rev().collect();
+    stepped(p, falling, |place, value| {
+        least = least.min(value * m as f64 / (m - place) as f64);
+        least
+    })
+}
+
+fn rising(p: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p.get(a).unwrap_or(&1.0).total_cmp(p.get(b).unwrap_or(&1.0)));
+    order
+}
+
+fn stepped(p: &[f64], order: Vec<usize>, mut adjusted: impl FnMut(usize, f64) -> f64) -> Vec<f64> {
+    let mut all = vec![1.0; p.len()];
+    for (place, index) in order.into_iter().enumerate() {
+        if let (Some(slot), Some(&value)) = (all.get_mut(index), p.get(index)) {
+            *slot = adjusted(place, value);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn group(values: &[f64]) -> Group {
         Group::of(values).unwrap()
@@ -143,5 +207,52 @@ mod tests {
         assert_eq!((detectable(0.02, 1, 0.975, 0.8), detectable_by_one(0.02, 1, 0.975, 0.8)), (None, None));
         // (2.2622 + 0.8834) · 0.02 · √1.1.
         assert!((detectable_by_one(0.02, 10, 0.975, 0.8).unwrap() - 0.06598).abs() < 1e-4);
+    }
+
+    #[test]
+    fn known_deltas() {
+        assert_eq!(cliffs_delta(&[1.0, 2.0, 3.0], &[4.0, 5.0]), Some(1.0));
+        assert_eq!(cliffs_delta(&[4.0, 5.0], &[1.0, 2.0, 3.0]), Some(-1.0));
+        assert_eq!(cliffs_delta(&[1.0, 1.0], &[1.0]), Some(0.0));
+        assert_eq!(cliffs_delta(&[1.0, 2.0, 2.0, 3.0], &[2.0]), Some(0.0));
+        assert_eq!(cliffs_delta(&[], &[2.0]), None);
+    }
+
+    #[test]
+    fn the_distance_of_shares_is_that_of_their_arcs() {
+        // Cohen, table 6.2.2: φ(0.50) = 1.571, φ(0.30) = 1.159.
+        assert!((cohens_h(0.3, 0.5) - (1.571 - 1.159)).abs() < 1e-3);
+        assert_eq!(cohens_h(0.2, 0.2), 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_mean_over_all_pairs(mut a in prop::collection::vec(0u8..9, 1..30), mut b in prop::collection::vec(0u8..9, 1..30)) {
+            a.sort();
+            b.sort();
+            let signs = b.iter().flat_map(|y| a.iter().map(move |x| f64::from(i8::from(y > x) - i8::from(y < x))));
+            let mean = signs.sum::<f64>() / (a.len() * b.len()) as f64;
+            let [a, b] = [a, b].map(|own| own.into_iter().map(f64::from).collect::<Vec<_>>());
+            prop_assert!((cliffs_delta(&a, &b).unwrap() - mean).abs() < 1e-12);
+        }
+    }
+
+    fn near(seen: &[f64], known: &[f64]) {
+        assert!(seen.len() == known.len() && seen.iter().zip(known).all(|(a, b)| (a - b).abs() < 1e-12), "{seen:?} {known:?}");
+    }
+
+    #[test]
+    fn the_published_examples() {
+        // R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm"), and "BH".
+        near(&holm(&[0.01, 0.04, 0.03, 0.005]), &[0.03, 0.06, 0.06, 0.02]);
+        near(&benjamini_hochberg(&[0.01, 0.04, 0.03, 0.005]), &[0.02, 0.04, 0.04, 0.02]);
+    }
+
+    #[test]
+    fn one_test_needs_no_adjustment_and_none_is_over_one() {
+        near(&holm(&[0.04]), &[0.04]);
+        near(&benjamini_hochberg(&[0.04]), &[0.04]);
+        near(&holm(&[0.9, 0.8]), &[1.0, 1.0]);
+        near(&holm(&[]), &[]);
     }
 }

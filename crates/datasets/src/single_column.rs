@@ -1,13 +1,31 @@
-//! `longalpaca`: rows with an `instruction`.
+//! `openqa` and `longalpaca`: rows of any table with the prompt in one column.
 
 use super::cache::Remote;
-use super::file::{Kind, Parse, Row, Taste};
+use super::file::{FormatOptions, Kind, Parse, Row};
 use llmscen_core::prompt::Prompt;
 
-/// Rows of any table, such as LongAlpaca-12k.
-pub const KIND: Kind = Kind {
+/// Rows with a `question`. On the hubs it is the open questions of HC3-Chinese; `path: builtin` is the small English set
+/// that ships with this tool.
+pub const OPENQA: Kind = Kind {
+    name: "openqa",
+    formats: FormatOptions::ROWS,
+    parse: Parse::Row(|row, _| column(row, "question")),
+    words: None,
+    expected: "rows such as `{\"question\": \"…\"}`",
+    builtin: Some(include_str!("../data/openqa.jsonl")),
+    remote: Some(Remote {
+        file: "openqa/open_qa.jsonl",
+        homes: &[
+            "AI-ModelScope/HC3-Chinese/resolve/master/open_qa.jsonl",
+            "Hello-SimpleAI/HC3-Chinese/resolve/main/open_qa.jsonl",
+        ],
+    }),
+};
+
+/// Rows with an `instruction`, such as LongAlpaca-12k.
+pub const LONGALPACA: Kind = Kind {
     name: "longalpaca",
-    taste: Taste::ROWS,
+    formats: FormatOptions::ROWS,
     parse: Parse::Row(|row, _| column(row, "instruction")),
     words: None,
     expected: "rows such as `{\"instruction\": \"…\"}`",
@@ -22,7 +40,7 @@ pub const KIND: Kind = Kind {
 };
 
 /// The prompt in one column of a row, the whole row in its fields.
-pub fn column(row: Row<'_>, name: &str) -> Result<Vec<Prompt>, String> {
+fn column(row: Row<'_>, name: &str) -> Result<Vec<Prompt>, String> {
     let text = row.text(&[name])?;
     Ok(vec![Prompt { text, fields: row.into_fields().into(), ..Prompt::default() }])
 }
