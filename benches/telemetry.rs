@@ -8,7 +8,7 @@ use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
 use llmscen_telemetry::host::Host;
 use llmscen_telemetry::prometheus::Prometheus;
-use llmscen_telemetry::self_process::Tool;
+use llmscen_telemetry::process::Tool;
 use llmscen_telemetry::source::Source;
 use llmscen_telemetry::tree::Tree;
 use rustix::time::{ClockId, clock_gettime};

@@ -1,7 +1,7 @@
 //! NVIDIA's GPUs, by its management library, which the driver brings along: it is opened while the program runs.
 
-use super::visible::Visible;
-use super::{Card, Fleet};
+use crate::gpu::Visible;
+use crate::gpu::{Card, Fleet};
 use crate::source::{Source, Told};
 use crate::tree::Members;
 use llmscen_core::signal::Signal;

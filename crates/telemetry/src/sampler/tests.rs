@@ -1,4 +1,3 @@
-use super::log::Log;
 use super::*;
 use crate::source::Told;
 use llmscen_core::telemetry::Teller;
