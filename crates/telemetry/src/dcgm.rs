@@ -4,10 +4,10 @@
 
 use super::prometheus::text::{Page, Sample};
 use super::prometheus::{Fetch, others, patience, series};
-use crate::source::{Source, Told};
+use crate::source::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal::{self, *};
 use llmscen_core::target::Tls;
-use llmscen_core::telemetry::{Scrape, Teller};
+use llmscen_core::telemetry::{Scrape, Source};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::shown as address;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -64,26 +64,26 @@ impl Dcgm {
     }
 }
 
-impl Source for Dcgm {
-    fn teller(&self) -> Teller {
-        Teller::Dcgm
+impl TelemetrySource for Dcgm {
+    fn kind(&self) -> Source {
+        Source::Dcgm
     }
 
     fn interval(&self) -> Nanos {
         self.scrape.interval
     }
 
-    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let text = self.fetch.as_ref().map_err(String::clone).and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
         let read = text.and_then(|text| {
             let page = series(&text)?;
-            tell(Told { name: "up", labels: "", device: None, value: 1.0 });
+            tell(SampledValue { name: "up", labels: "", device: None, value: 1.0 });
             self.told.extend(gpus(&page, tell));
             self.pages += 1;
             Ok(())
         });
         read.map_err(|reason| {
-            tell(Told { name: "up", labels: "", device: None, value: 0.0 });
+            tell(SampledValue { name: "up", labels: "", device: None, value: 0.0 });
             format!("{}: {reason}", address(&self.scrape.url))
         })
     }
@@ -104,7 +104,7 @@ impl Source for Dcgm {
 }
 
 /// Tells the GPUs of a page, and then all that has no common name.
-fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(Told<'_>)) -> BTreeSet<Signal> {
+fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(SampledValue<'_>)) -> BTreeSet<Signal> {
     let (mut told, mut whole) = (BTreeSet::new(), HashSet::new());
     for field in FIELDS {
         let samples: Vec<_> =
@@ -132,7 +132,7 @@ fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(Told<'_>)) -> BTreeSet<Signal> {
                 GpuThrottled => f64::from(u8::from(value as u64 & SLOWED != 0)),
                 _ => value * field.scale,
             };
-            tell(Told { name: field.signal.name(), labels: "", device: Some(device), value });
+            tell(SampledValue { name: field.signal.name(), labels: "", device: Some(device), value });
             told.insert(field.signal);
         }
     }

@@ -1,6 +1,6 @@
 //! What GPUs tell, whoever made them.
 
-use crate::source::Told;
+use crate::source::SampledValue;
 use llmscen_core::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,10 +58,10 @@ struct Seen {
 
 impl Fleet {
     /// Tells what a GPU told.
-    fn tell(&mut self, device: u32, card: &Card, tell: &mut dyn FnMut(Told<'_>)) {
+    fn tell(&mut self, device: u32, card: &Card, tell: &mut dyn FnMut(SampledValue<'_>)) {
         let seen = self.seen.entry(device).or_default();
         seen.samples += 1;
-        let mut own = |name: &str, labels: &str, value: f64| tell(Told { name, labels, device: Some(device), value });
+        let mut own = |name: &str, labels: &str, value: f64| tell(SampledValue { name, labels, device: Some(device), value });
         for (signal, value) in &card.values {
             seen.told.insert(*signal);
             own(signal.name(), "", *value);

@@ -1,9 +1,9 @@
 //! The whole machine: processor, memory, network and disks, as Linux counts them.
 
 use crate::proc::{MIN_INTERVAL, Proc, first_error, parse_kib};
-use crate::source::{Source, Told};
+use crate::source::{SampledValue, TelemetrySource};
 use llmscen_core::manifest::Machine;
-use llmscen_core::telemetry::Teller;
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Host {
         Host { proc: Proc::under(root), interval, disks: disks(&root.join("sys/block")), before: None }
     }
 
-    fn cpu(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn cpu(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let now = ticks(&self.proc.read("stat")?).ok_or("`/proc/stat` has no line `cpu`")?;
         let Some((from, before)) = self.before else {
             self.before = Some((at, now));
@@ -48,45 +48,45 @@ impl Host {
         };
         let all = now.all - before.all;
         if all > 0.0 && at.saturating_duration_since(from) >= MIN_INTERVAL {
-            tell(Told::plain("host.cpu", ((now.busy - before.busy) / all).clamp(0.0, 1.0)));
+            tell(SampledValue::plain("host.cpu", ((now.busy - before.busy) / all).clamp(0.0, 1.0)));
             self.before = Some((at, now));
         }
         Ok(())
     }
 
-    fn memory(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn memory(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let used = used(&self.proc.read("meminfo")?).ok_or("`/proc/meminfo` has no `MemTotal` and `MemAvailable`")?;
-        tell(Told::plain("host.memory", used));
+        tell(SampledValue::plain("host.memory", used));
         Ok(())
     }
 
-    fn network(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn network(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let (received, sent) = network(&self.proc.read("net/dev")?);
-        tell(Told::plain("host.net_in", received));
-        tell(Told::plain("host.net_out", sent));
+        tell(SampledValue::plain("host.net_in", received));
+        tell(SampledValue::plain("host.net_out", sent));
         Ok(())
     }
 
-    fn disk(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn disk(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         if !self.disks.is_empty() {
             let (read, written) = sectors(&self.proc.read("diskstats")?, &self.disks);
-            tell(Told::plain("host.disk_read", read * SECTOR));
-            tell(Told::plain("host.disk_write", written * SECTOR));
+            tell(SampledValue::plain("host.disk_read", read * SECTOR));
+            tell(SampledValue::plain("host.disk_write", written * SECTOR));
         }
         Ok(())
     }
 }
 
-impl Source for Host {
-    fn teller(&self) -> Teller {
-        Teller::Host
+impl TelemetrySource for Host {
+    fn kind(&self) -> Source {
+        Source::Host
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         first_error([self.cpu(at, tell), self.memory(tell), self.network(tell), self.disk(tell)])
     }
 

@@ -1,8 +1,8 @@
 //! This process: its share of the machine, its limits and its priority.
 
 use crate::proc::{GrowthRate, Proc, first_error, parse_io, parse_kib};
-use crate::source::{Source, Told};
-use llmscen_core::telemetry::Teller;
+use crate::source::{SampledValue, TelemetrySource};
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use rustix::thread::gettid;
@@ -72,33 +72,33 @@ impl Tool {
         Tool { proc: Proc::under(Path::new("/")), interval, cpu: GrowthRate::default() }
     }
 
-    fn memory(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn memory(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let bytes = parse_kib(&self.proc.read("self/status")?, "VmRSS").ok_or("`/proc/self/status` has no `VmRSS`")?;
-        tell(Told::plain("tool.memory", bytes as f64));
+        tell(SampledValue::plain("tool.memory", bytes as f64));
         Ok(())
     }
 
-    fn disk(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn disk(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let (read, written) = parse_io(&self.proc.read("self/io")?).ok_or("`/proc/self/io` has no `read_bytes`")?;
-        tell(Told::plain("tool.disk_read", read as f64));
-        tell(Told::plain("tool.disk_write", written as f64));
+        tell(SampledValue::plain("tool.disk_read", read as f64));
+        tell(SampledValue::plain("tool.disk_write", written as f64));
         Ok(())
     }
 }
 
-impl Source for Tool {
-    fn teller(&self) -> Teller {
-        Teller::Tool
+impl TelemetrySource for Tool {
+    fn kind(&self) -> Source {
+        Source::Tool
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         if let Some(cores) = self.cpu.since(at, cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9) {
-            tell(Told::plain("tool.cpu", cores));
+            tell(SampledValue::plain("tool.cpu", cores));
         }
         first_error([self.memory(tell), self.disk(tell)])
     }

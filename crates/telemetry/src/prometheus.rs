@@ -1,12 +1,12 @@
 //! A server's own metrics: its page of Prometheus text, read through the run.
 
-use crate::source::{Source, Told};
+use crate::source::{SampledValue, TelemetrySource};
 use common::common;
 use flate2::read::MultiGzDecoder;
 use llmscen_core::bounds;
 use llmscen_core::signal::Signal;
 use llmscen_core::target::{Secret, Tls};
-use llmscen_core::telemetry::{Scrape, Teller};
+use llmscen_core::telemetry::{Scrape, Source};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::shown as address;
 use names::FAMILIES;
@@ -67,25 +67,25 @@ pub(super) fn patience(interval: Nanos) -> Duration {
     Duration::from_nanos(interval.0).min(PATIENCE)
 }
 
-impl Source for Prometheus {
-    fn teller(&self) -> Teller {
-        Teller::Prometheus
+impl TelemetrySource for Prometheus {
+    fn kind(&self) -> Source {
+        Source::Prometheus
     }
 
     fn interval(&self) -> Nanos {
         self.scrape.interval
     }
 
-    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let text = self.fetch.as_ref().map_err(String::clone).and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
         let read = text.and_then(|text| {
             let page = series(&text)?;
-            tell(Told::plain("up", 1.0));
+            tell(SampledValue::plain("up", 1.0));
             self.seen.page(&page, &self.asked, tell);
             Ok(())
         });
         read.map_err(|reason| {
-            tell(Told::plain("up", 0.0));
+            tell(SampledValue::plain("up", 0.0));
             format!("{}: {reason}", address(&self.scrape.url))
         })
     }
@@ -118,17 +118,17 @@ fn shown(line: &str) -> String {
 }
 
 /// Tells everything of a page that has no common name, and that is a number.
-pub(super) fn others(page: &Page<'_>, whole: &HashSet<usize>, tell: &mut dyn FnMut(Told<'_>)) {
+pub(super) fn others(page: &Page<'_>, whole: &HashSet<usize>, tell: &mut dyn FnMut(SampledValue<'_>)) {
     for (place, sample) in page.samples.iter().enumerate() {
         if sample.value.is_finite() && !whole.contains(&place) && !page.is_birthday(sample.name) {
-            tell(Told { name: sample.name, labels: sample.labels, device: None, value: sample.value });
+            tell(SampledValue { name: sample.name, labels: sample.labels, device: None, value: sample.value });
         }
     }
 }
 
 impl Seen {
     /// Tells a page and keeps what was on it.
-    fn page(&mut self, page: &Page<'_>, asked: &[String], tell: &mut dyn FnMut(Told<'_>)) {
+    fn page(&mut self, page: &Page<'_>, asked: &[String], tell: &mut dyn FnMut(SampledValue<'_>)) {
         let common = common(page, asked, tell);
         others(page, &common.whole, tell);
         self.pages += 1;

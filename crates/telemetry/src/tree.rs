@@ -1,8 +1,8 @@
 //! All descendants of a process: the managed server, below the process that watches over it.
 
 use crate::proc::{GrowthRate, Proc, Stat, parse_io, parse_kib, parse_stat};
-use crate::source::{Source, Told};
-use llmscen_core::telemetry::Teller;
+use crate::source::{SampledValue, TelemetrySource};
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -134,7 +134,7 @@ impl Tree {
         if counted { Ok(()) } else { denied }
     }
 
-    fn tell(&mut self, at: Instant, before: &BTreeMap<u32, Member>, disk: bool, tell: &mut dyn FnMut(Told<'_>)) {
+    fn tell(&mut self, at: Instant, before: &BTreeMap<u32, Member>, disk: bool, tell: &mut dyn FnMut(SampledValue<'_>)) {
         let family = &self.family;
         let grow = |sum: &mut Sum, count: fn(&Member) -> u64| {
             let all = |members: &BTreeMap<u32, Member>| members.values().map(count).sum();
@@ -144,26 +144,26 @@ impl Tree {
         let ticks = grow(&mut self.ticks, |member| member.ticks);
         let (read, written) = (grow(&mut self.read, |member| member.read), grow(&mut self.written, |member| member.written));
         if let Some(cores) = self.cpu.since(at, ticks as f64).map(|ticks| ticks / TICKS) {
-            tell(Told::plain("process.cpu", cores));
+            tell(SampledValue::plain("process.cpu", cores));
         }
-        tell(Told::plain("process.memory", family.values().map(|member| member.resident).sum::<u64>() as f64));
+        tell(SampledValue::plain("process.memory", family.values().map(|member| member.resident).sum::<u64>() as f64));
         if disk {
-            tell(Told::plain("process.disk_read", read as f64));
-            tell(Told::plain("process.disk_write", written as f64));
+            tell(SampledValue::plain("process.disk_read", read as f64));
+            tell(SampledValue::plain("process.disk_write", written as f64));
         }
     }
 }
 
-impl Source for Tree {
-    fn teller(&self) -> Teller {
-        Teller::Process
+impl TelemetrySource for Tree {
+    fn kind(&self) -> Source {
+        Source::Process
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let before = self.family.clone();
         self.adopt()?;
         let counted = self.visit();

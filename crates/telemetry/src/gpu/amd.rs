@@ -2,9 +2,9 @@
 //! together, so that it is done no more than once a second.
 
 use crate::gpu::{Card, Fleet, Visible};
-use crate::source::{Source, Told};
+use crate::source::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::Teller;
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Amd {
     }
 
     /// Samples them, once a second at the most.
-    pub fn source(&self, interval: Nanos) -> Box<dyn Source> {
+    pub fn source(&self, interval: Nanos) -> Box<dyn TelemetrySource> {
         let (times, took, fleet) = (0, Duration::ZERO, Fleet::default());
         Box::new(Sampled { program: self.clone(), interval: interval.max(LEAST), times, took, fleet })
     }
@@ -103,16 +103,16 @@ struct Sampled {
     fleet: Fleet,
 }
 
-impl Source for Sampled {
-    fn teller(&self) -> Teller {
-        Teller::Amd
+impl TelemetrySource for Sampled {
+    fn kind(&self) -> Source {
+        Source::Amd
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let (name, visible) = (self.program.name, &self.program.visible);
         let text = self.program.print(self.interval.into())?;
         let mut all = cards(&text).ok_or_else(|| format!("`{name}` printed no JSON that tells of GPUs"))?;
@@ -232,7 +232,7 @@ mod tests {
         BTreeMap::from([("PATH".to_owned(), format!("/nowhere:{}:/usr/bin:/bin", folder.display()))])
     }
 
-    fn sample(source: &mut dyn Source) -> Result<Vec<(String, Option<u32>, f64)>, String> {
+    fn sample(source: &mut dyn TelemetrySource) -> Result<Vec<(String, Option<u32>, f64)>, String> {
         loop {
             let mut all = Vec::new();
             match source.sample(Instant::now(), &mut |own| all.push((own.name.to_owned(), own.device, own.value))) {

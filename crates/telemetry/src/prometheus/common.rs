@@ -2,7 +2,7 @@
 
 use super::names::{FAMILIES, Family, How, millis};
 use super::text::{Page, Sample, pairs};
-use crate::source::Told;
+use crate::source::SampledValue;
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 use std::collections::{BTreeSet, HashSet};
@@ -24,7 +24,7 @@ pub struct Common {
 }
 
 /// Tells the common signals of a page. `asked` are the models that requests name.
-pub fn common(page: &Page<'_>, asked: &[String], tell: &mut dyn FnMut(Told<'_>)) -> Common {
+pub fn common(page: &Page<'_>, asked: &[String], tell: &mut dyn FnMut(SampledValue<'_>)) -> Common {
     let mut common = Common::default();
     for (place, family) in FAMILIES.iter().enumerate().filter(|(_, family)| page.has_prefix(family.prefix)) {
         common.families.insert(place);
@@ -58,8 +58,8 @@ struct Look<'l, 'p> {
 }
 
 impl<'l, 'p> Look<'l, 'p> {
-    fn tell(&mut self, signal: Signal, how: &How, tell: &mut dyn FnMut(Told<'_>)) -> bool {
-        let mut say = |labels: &str, value: f64| tell(Told { name: signal.name(), labels, device: None, value });
+    fn tell(&mut self, signal: Signal, how: &How, tell: &mut dyn FnMut(SampledValue<'_>)) -> bool {
+        let mut say = |labels: &str, value: f64| tell(SampledValue { name: signal.name(), labels, device: None, value });
         let value = match *how {
             How::Gauge(name) if signal.unit() == Unit::Share => self.mean(name),
             How::Gauge(name) | How::Count(name) => self.sum(name),
@@ -67,7 +67,7 @@ impl<'l, 'p> Look<'l, 'p> {
                 let (part, whole) = (self.sum(part), self.sum(whole));
                 part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole)
             }
-            How::Told(name) => {
+            How::Value(name) => {
                 let value = self.mean(name);
                 value.into_iter().for_each(|value| say("value", value));
                 return value.is_some();

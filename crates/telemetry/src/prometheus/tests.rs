@@ -16,7 +16,7 @@ fn recorded(name: &str) -> String {
 /// What a page tells, common and other, and the notes.
 fn told(text: &str, model: &str) -> (Vec<Row>, Vec<String>) {
     let (mut seen, mut rows) = (Seen::default(), Vec::new());
-    let mut tell = |told: Told<'_>| rows.push((told.name.to_owned(), told.labels.to_owned(), told.value));
+    let mut tell = |told: SampledValue<'_>| rows.push((told.name.to_owned(), told.labels.to_owned(), told.value));
     seen.page(&series(text).unwrap(), &[model.to_owned()], &mut tell);
     (rows, seen.notes("URL"))
 }
@@ -195,7 +195,7 @@ fn every_way_fits_the_form_of_its_signal_and_the_prefix_of_its_family() {
             let fits = match how {
                 How::Gauge(_) | How::Over(..) => signal.form() == Form::Gauge,
                 How::Count(_) => signal.form() == Form::Rate,
-                How::Counts(..) | How::Told(_) => signal.form() == Form::Ratio,
+                How::Counts(..) | How::Value(_) => signal.form() == Form::Ratio,
                 How::Histogram(_) | How::Mean(..) => signal.form() == Form::Histogram,
             };
             assert!(fits && signal.scope() == "server", "{}: {signal}", family.name);
