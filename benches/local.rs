@@ -10,7 +10,7 @@ use candle_transformers::models::llama::{Cache, Config, Llama, LlamaConfig};
 use llmscen_core::local::Local;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
-use llmscen_local::generation_params::Ask;
+use llmscen_local::generation_params::GenerationParams;
 use llmscen_local::model::Model;
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,7 +29,8 @@ fn main() {
     let name = dir.path().display().to_string();
     let (mut model, loaded) = Model::load(&name, &Local::default(), Seed(0)).expect("the engine loads it");
     let (llama, config) = plain(dir.path());
-    let ask = Ask { prompt: prompt.clone(), max_tokens: TOKENS.1 as u64, ignore_eos: true, ..Ask::default() };
+    let ask =
+        GenerationParams { prompt: prompt.clone(), max_tokens: TOKENS.1 as u64, ignore_eos: true, ..GenerationParams::default() };
     let (mut own, mut theirs) = (Vec::new(), Vec::new());
     for turn in 0..=TURNS {
         let (tokens, rate) = engine(&mut model, &ask);
@@ -48,7 +49,7 @@ fn main() {
     println!("ratio       {:9.3}", own / theirs);
 }
 
-fn engine(model: &mut Model, ask: &Ask) -> (Vec<u32>, f64) {
+fn engine(model: &mut Model, ask: &GenerationParams) -> (Vec<u32>, f64) {
     let start = Instant::now();
     let clock = || Nanos::from(start.elapsed());
     let mut worked = model.work(std::slice::from_ref(ask), &clock, &|_| true).expect("the engine works");

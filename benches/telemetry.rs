@@ -7,9 +7,9 @@ use llmscen_core::target::Tls;
 use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
 use llmscen_telemetry::host::Host;
+use llmscen_telemetry::process::Tool;
 use llmscen_telemetry::prometheus::Prometheus;
-use llmscen_telemetry::self_process::Tool;
-use llmscen_telemetry::source::Source;
+use llmscen_telemetry::source::TelemetrySource;
 use llmscen_telemetry::tree::Tree;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ fn main() {
     println!("| source | CPU ms a sample | share of a core at 1 s |");
     println!("|---|---|---|");
     let server = server();
-    let mut all: Vec<(&str, Box<dyn Source>)> = vec![
+    let mut all: Vec<(&str, Box<dyn TelemetrySource>)> = vec![
         ("tool", Box::new(Tool::new(SECOND))),
         ("host", Box::new(Host::new(SECOND))),
         ("tree", Box::new(Tree::of(server.0.id(), SECOND))),
@@ -48,7 +48,7 @@ fn row(name: &str, millis: f64) {
 }
 
 /// Processor time of one sample in milliseconds, after the first, which looks at every process there is.
-fn cost(source: &mut dyn Source) -> f64 {
+fn cost(source: &mut dyn TelemetrySource) -> f64 {
     let mut told = 0;
     let mut sample = || source.sample(Instant::now(), &mut |_| told += 1).expect("the source can be read");
     sample();

@@ -18,7 +18,7 @@ use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::Report;
 use llmscen_core::target::Place;
-use llmscen_telemetry::machine::machine;
+use llmscen_telemetry::host::machine;
 use llmscen_telemetry::process::allow_open_files;
 use std::path::{Path, PathBuf};
 

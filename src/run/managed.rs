@@ -6,7 +6,7 @@ use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::stop::{Level, Stop};
 use crate::store::RunDir;
-use llmscen_client::server::{self, Came, Ended, Not, Order, Server, ServerError, Wanted, tail};
+use llmscen_client::server::{self, Ended, NotReady, Order, ReadinessProbe, ReadyTimes, Server, ServerError, tail};
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
@@ -178,7 +178,7 @@ impl Start<'_> {
 
     async fn start(&self, folder: &RunDir) -> Result<Managed, RunError> {
         let (spec, target) = (self.spec, &self.case.target);
-        let wanted = Wanted {
+        let wanted = ReadinessProbe {
             readiness: &spec.ready,
             url: self.url,
             tls: &target.tls,
@@ -220,7 +220,7 @@ impl Start<'_> {
             Ok(ready) => ready.map_err(RunError::from).and_then(|came| came.map_err(|not| failed(&managed, not, wanted.timeout))),
             Err(interrupted) => Err(interrupted),
         };
-        let Came { port_open, ready } = match ready {
+        let ReadyTimes { port_open, ready } = match ready {
             Ok(came) => came,
             // A second signal must find somebody who listens while it ends.
             Err(fault) => {
@@ -273,15 +273,15 @@ impl Start<'_> {
     }
 }
 
-fn failed(managed: &Managed, not: Not, timeout: Duration) -> RunError {
+fn failed(managed: &Managed, not: NotReady, timeout: Duration) -> RunError {
     let (log, file) = (managed.last_words(), managed.server.log().to_owned());
     let clean = |text: String| managed.redactor.clean(&text);
     RunError::from(match not {
-        Not::Ended(Ended { how, at }) => {
+        NotReady::Ended(Ended { how, at }) => {
             let after_s = at.saturating_duration_since(managed.server.asked).as_secs_f64();
             ServerError::Early { how, after_s, log, file }
         }
-        Not::Late(what) => ServerError::Late { what: clean(what), timeout_s: timeout.as_secs_f64(), log, file },
+        NotReady::Late(what) => ServerError::Late { what: clean(what), timeout_s: timeout.as_secs_f64(), log, file },
     })
 }
 

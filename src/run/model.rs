@@ -16,7 +16,7 @@ use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::seed::Seed;
 use llmscen_core::target::{Place, Target};
-use llmscen_local::adapter::Seat;
+use llmscen_local::adapter::Adapter;
 #[cfg(not(feature = "local"))]
 use llmscen_local::error::LocalError;
 use llmscen_local::host::{Host, Loading};
@@ -152,8 +152,8 @@ pub fn engine(target: &Target, (route, own): (Option<&Route>, Option<Own>), sett
 }
 
 /// A lane's place with the model.
-fn seat(target: &Target, (host, session): Own, setting: Setting) -> Seat {
-    Seat {
+fn seat(target: &Target, (host, session): Own, setting: Setting) -> Adapter {
+    Adapter {
         host,
         session,
         gauges: setting.gauges,

@@ -8,14 +8,14 @@ use llmscen_core::target::Place;
 use llmscen_core::telemetry::{Scrape, TelemetrySpec};
 use llmscen_core::units::Nanos;
 use llmscen_telemetry::dcgm::Dcgm;
+use llmscen_telemetry::gpu::Visible;
 use llmscen_telemetry::gpu::amd::Amd;
 use llmscen_telemetry::gpu::nvml::Nvidia;
-use llmscen_telemetry::gpu::visible::Visible;
 use llmscen_telemetry::host::Host;
+use llmscen_telemetry::process::Tool;
 use llmscen_telemetry::prometheus::Prometheus;
 use llmscen_telemetry::sampler::Sampler;
-use llmscen_telemetry::self_process::Tool;
-use llmscen_telemetry::source::Source;
+use llmscen_telemetry::source::TelemetrySource;
 use llmscen_telemetry::tree::{Members, Tree};
 use std::net::SocketAddr;
 
@@ -58,12 +58,12 @@ impl Observer {
     }
 
     /// The sources of a round, those that take long last.
-    fn sources(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Vec<Box<dyn Source>> {
+    fn sources(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Vec<Box<dyn TelemetrySource>> {
         let mut sources = self.near(case, server);
         let each = Some(self.spec.interval).filter(|each| *each > Nanos::ZERO);
         let exporter = self.spec.dcgm.clone().zip(each);
         let exporter = exporter.map(|(url, interval)| Dcgm::new(&Scrape { url, interval, headers: Vec::new() }));
-        sources.extend(exporter.map(|source| Box::new(source) as Box<dyn Source>));
+        sources.extend(exporter.map(|source| Box::new(source) as Box<dyn TelemetrySource>));
         if let Some(page) = &case.target.metrics {
             let page = Scrape { url: metrics_url(&page.url, simulator), ..page.clone() };
             let asked = case.target.models.iter().map(|model| model.name.clone()).collect();
@@ -73,7 +73,7 @@ impl Observer {
     }
 
     /// The sources on this machine.
-    fn near(&self, case: &Case, server: Option<u32>) -> Vec<Box<dyn Source>> {
+    fn near(&self, case: &Case, server: Option<u32>) -> Vec<Box<dyn TelemetrySource>> {
         let mut sources = Vec::new();
         if self.spec.interval > Nanos::ZERO {
             let members = self.system(server, &mut sources);
@@ -83,7 +83,7 @@ impl Observer {
     }
 
     /// This tool, this machine and the managed server below the process that watches over it; who belongs to the server.
-    fn system(&self, server: Option<u32>, sources: &mut Vec<Box<dyn Source>>) -> Option<Members> {
+    fn system(&self, server: Option<u32>, sources: &mut Vec<Box<dyn TelemetrySource>>) -> Option<Members> {
         let each = self.spec.interval;
         if self.spec.host {
             sources.push(Box::new(Tool::new(each)));
@@ -95,7 +95,7 @@ impl Observer {
         Some(members)
     }
 
-    fn gpus(&self, case: &Case, server: Option<Members>, sources: &mut Vec<Box<dyn Source>>) {
+    fn gpus(&self, case: &Case, server: Option<Members>, sources: &mut Vec<Box<dyn TelemetrySource>>) {
         if !simulated(case) {
             sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(self.spec.interval, server)));
             sources.extend(self.amd.as_ref().map(|gpus| gpus.source(self.spec.interval)));
@@ -110,16 +110,16 @@ fn simulated(case: &Case) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::telemetry::Teller;
+    use llmscen_core::telemetry::Source;
     use llmscen_scenario::Input;
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    fn tellers(section: &str, server: Option<u32>) -> Vec<Teller> {
+    fn sources(section: &str, server: Option<u32>) -> Vec<Source> {
         told_by("", section, server)
     }
 
-    fn told_by(target: &str, section: &str, server: Option<u32>) -> Vec<Teller> {
+    fn told_by(target: &str, section: &str, server: Option<u32>) -> Vec<Source> {
         let text = format!(
             "version: 1\nname: t\ntarget: {{ url: simulator{target} }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\ntelemetry: {section}\n"
@@ -128,18 +128,18 @@ mod tests {
         let plan = llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
         let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
         let address = Some(([127, 0, 0, 1], 9).into());
-        observer.sources(&plan.cases[0], server, address).iter().map(|source| source.teller()).collect()
+        observer.sources(&plan.cases[0], server, address).iter().map(|source| source.kind()).collect()
     }
 
     #[test]
     fn a_round_has_the_sources_that_its_scenario_wants() {
-        assert_eq!(tellers("{}", None), [Teller::Tool, Teller::Host]);
-        assert_eq!(tellers("{ gpu: false }", Some(1)), [Teller::Tool, Teller::Host, Teller::Process]);
-        assert_eq!(tellers("{ host: false }", Some(1)), []);
-        assert_eq!(tellers("{ interval: off }", Some(1)), []);
+        assert_eq!(sources("{}", None), [Source::Tool, Source::Host]);
+        assert_eq!(sources("{ gpu: false }", Some(1)), [Source::Tool, Source::Host, Source::Process]);
+        assert_eq!(sources("{ host: false }", Some(1)), []);
+        assert_eq!(sources("{ interval: off }", Some(1)), []);
         let pages = "{ gpu: false, host: false, dcgm: \"http://127.0.0.1:9/\" }";
-        assert_eq!(told_by(", metrics: simulator", pages, None), [Teller::Dcgm, Teller::Prometheus]);
-        assert_eq!(told_by(", metrics: simulator", "{ interval: off }", None), [Teller::Prometheus]);
+        assert_eq!(told_by(", metrics: simulator", pages, None), [Source::Dcgm, Source::Prometheus]);
+        assert_eq!(told_by(", metrics: simulator", "{ interval: off }", None), [Source::Prometheus]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Where the requests of a run go, and through which proxy, for its report.
 
 use http::Uri;
-use llmscen_client::proxy::proxy_for;
+use llmscen_client::route::proxy_for;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Redactor;
 use llmscen_core::target::Place;

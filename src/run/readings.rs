@@ -54,7 +54,7 @@ pub fn write(folder: &RunDir, recorded: &[Recorded]) -> Result<(), RunError> {
 mod tests {
     use super::*;
     use crate::store::Where;
-    use llmscen_core::telemetry::{Reading, Teller};
+    use llmscen_core::telemetry::{Reading, Source};
 
     #[test]
     fn a_file_that_took_long_is_not_written_again_at_once() {
@@ -63,7 +63,7 @@ mod tests {
         let folder = RunDir::create(&Where { explicit: Some(&path), dir: place.path(), name: "t", started: "", force: false });
         let folder = folder.unwrap();
         let reading =
-            Reading { at_ns: 1, teller: Teller::Host, name: "host.cpu".into(), labels: "".into(), device: None, value: 0.5 };
+            Reading { at_ns: 1, source: Source::Host, name: "host.cpu".into(), labels: "".into(), device: None, value: 0.5 };
         let round = |round| Recorded { case: "a".into(), round, readings: vec![reading.clone()] };
         let held = || telemetry::read(std::fs::read(path.join(READINGS)).unwrap()).unwrap().len();
         let (mut keeper, now) = (Keeper::default(), Instant::now());

@@ -4,14 +4,14 @@ use llmscen_client::http::{Finished, Http};
 use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, Phase};
 use llmscen_core::units::Nanos;
-use llmscen_local::adapter::Seat;
+use llmscen_local::adapter::Adapter;
 
 /// A server, or a model in this process.
 pub enum Engine {
     /// Spoken to over HTTP.
     Http(Box<Http>),
     /// Worked on by a thread of this process.
-    Local(Seat),
+    Local(Adapter),
 }
 
 impl Engine {

@@ -2,7 +2,7 @@
 
 use crate::lab::*;
 use llmscen_analysis::telemetry;
-use llmscen_core::telemetry::{Reading, Recorded, Teller};
+use llmscen_core::telemetry::{Reading, Recorded, Source};
 
 /// Two users for about a second, with limits on what is sampled.
 const SCENARIO: &str = "version: 1\nname: sampled\n\
@@ -13,8 +13,8 @@ const SCENARIO: &str = "version: 1\nname: sampled\n\
     slo: [ host.cpu.max < 90%, gpu.power.mean < 300 W, { expr: tool.memory.max < 1 GiB, no_data: inconclusive } ]\n\
     telemetry: { interval: 100ms }\nreport: { formats: [md, html, png, junit, csv] }\n";
 
-fn reading(at_ms: i64, teller: Teller, name: &str, labels: &str, value: f64) -> Reading {
-    Reading { at_ns: at_ms * 1_000_000, teller, name: name.into(), labels: labels.into(), device: None, value }
+fn reading(at_ms: i64, source: Source, name: &str, labels: &str, value: f64) -> Reading {
+    Reading { at_ns: at_ms * 1_000_000, source, name: name.into(), labels: labels.into(), device: None, value }
 }
 
 /// What could have been read every 100 ms from before the round to after it.
@@ -22,16 +22,16 @@ fn readings() -> Vec<Reading> {
     let mut all = Vec::new();
     for k in -2..80 {
         let (at, of) = (k * 100, f64::from(k as i32));
-        all.push(reading(at, Teller::Host, "host.cpu", "", 0.5));
-        all.push(reading(at, Teller::Nvml, "gpu.power", "", 400.0));
-        all.push(reading(at, Teller::Prometheus, "server.running", "", 2.0));
-        all.push(reading(at, Teller::Prometheus, "server.waiting", "", of.rem_euclid(3.0)));
-        all.push(reading(at, Teller::Prometheus, "server.output_tps", "", 50.0 + 10.0 * of));
+        all.push(reading(at, Source::Host, "host.cpu", "", 0.5));
+        all.push(reading(at, Source::Nvml, "gpu.power", "", 400.0));
+        all.push(reading(at, Source::Prometheus, "server.running", "", 2.0));
+        all.push(reading(at, Source::Prometheus, "server.waiting", "", of.rem_euclid(3.0)));
+        all.push(reading(at, Source::Prometheus, "server.output_tps", "", 50.0 + 10.0 * of));
         for (label, value) in [("le=5", 0.0), ("le=50", 4.0), ("le=+Inf", 4.0), ("count", 4.0), ("sum", 40.0)] {
-            all.push(reading(at, Teller::Prometheus, "server.ttft", label, value * (of + 2.0)));
+            all.push(reading(at, Source::Prometheus, "server.ttft", label, value * (of + 2.0)));
         }
     }
-    all.push(reading(-150, Teller::Prometheus, "own:name", "a=b", 7.0));
+    all.push(reading(-150, Source::Prometheus, "own:name", "a=b", 7.0));
     all
 }
 

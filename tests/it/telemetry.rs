@@ -13,7 +13,7 @@ use llmscen::store::{RunDir, Where};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::outcome::Outcome;
 use llmscen_core::seed::Seed;
-use llmscen_core::telemetry::{Reading, Teller};
+use llmscen_core::telemetry::{Reading, Source};
 use llmscen_scenario::Input;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -75,10 +75,10 @@ fn a_round_is_sampled_from_before_its_time_zero_until_after_its_last_answer() {
         assert!(own.iter().all(|reading| reading.value >= 0.0 && reading.labels.is_empty() && reading.device.is_none()));
     }
     let cpu = of(&played, "tool.cpu");
-    assert!(!cpu.is_empty() && cpu.iter().all(|reading| reading.teller == Teller::Tool && reading.value > 0.0), "{cpu:?}");
+    assert!(!cpu.is_empty() && cpu.iter().all(|reading| reading.source == Source::Tool && reading.value > 0.0), "{cpu:?}");
     assert!(of(&played, "host.cpu").iter().all(|reading| (0.0..=1.0).contains(&reading.value)));
-    let tellers: BTreeSet<Teller> = played.recorded.readings.iter().map(|reading| reading.teller).collect();
-    assert_eq!(tellers, BTreeSet::from([Teller::Tool, Teller::Host]), "the simulator uses no GPU, and nobody else is managed");
+    let sources: BTreeSet<Source> = played.recorded.readings.iter().map(|reading| reading.source).collect();
+    assert_eq!(sources, BTreeSet::from([Source::Tool, Source::Host]), "the simulator uses no GPU, and nobody else is managed");
     assert_eq!(played.part.untold, Vec::<String>::new());
 }
 
@@ -93,7 +93,7 @@ fn a_managed_server_is_sampled_as_long_as_it_lives() {
     drop(child.stdin.take());
     child.wait().unwrap();
     let memory = of(&played, "process.memory");
-    assert!(memory.len() >= 2 && memory.iter().all(|own| own.teller == Teller::Process && own.value > 0.0), "{memory:?}");
+    assert!(memory.len() >= 2 && memory.iter().all(|own| own.source == Source::Process && own.value > 0.0), "{memory:?}");
     assert_eq!(played.part.untold, Vec::<String>::new());
     let (late, _) = round("{ interval: 100ms }", Some(child.id()));
     assert_eq!(of(&late, "process.memory"), Vec::<&Reading>::new());

@@ -10,7 +10,7 @@ use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
 use llmscen_core::sample::{Row, Sample};
 use llmscen_core::server::Startup;
-use llmscen_core::telemetry::{Hardware, Reading, Recorded, Teller};
+use llmscen_core::telemetry::{Hardware, Reading, Recorded, Source};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
@@ -84,7 +84,7 @@ fn example(shape: Shape) -> Sample {
     });
     let power = |at_ms: i64, value: f64| Reading {
         at_ns: at_ms * 1_000_000,
-        teller: Teller::Nvml,
+        source: Source::Nvml,
         name: "gpu.power".into(),
         labels: "".into(),
         device: Some(0),

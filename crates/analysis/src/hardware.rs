@@ -91,7 +91,7 @@ mod tests {
     use llmscen_core::plan::Case;
     use llmscen_core::sample::Sample;
     use llmscen_core::signal::Signal;
-    use llmscen_core::telemetry::{Reading, Recorded, Teller};
+    use llmscen_core::telemetry::{Reading, Recorded, Source};
 
     fn with(gpus: Option<u32>, hardware: Option<Hardware>) -> Case {
         let mut case = case(Shape::Closed { users: 2 });
@@ -160,7 +160,7 @@ mod tests {
         // The window is from 0 to 2 s; 100 W at −1 s, 300 W at 1 s and 3 s: 200 to 300 W in the first second, 300 W in the next.
         let power = |at_s: i64, value: f64| Reading {
             at_ns: at_s * 1_000_000_000,
-            teller: Teller::Nvml,
+            source: Source::Nvml,
             name: Signal::GpuPower.name().into(),
             labels: "".into(),
             device: Some(0),

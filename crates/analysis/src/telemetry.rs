@@ -1,6 +1,6 @@
 //! What was read beside the requests: its file, and what becomes of it.
 //!
-//! Statistics are over the measured window of each round, the one that throughputs are over. Of several tellers of one signal
+//! Statistics are over the measured window of each round, the one that throughputs are over. Of several sources of one signal
 //! the first in their order is taken: a DCGM exporter is named for a target, and a driver on this machine is not.
 
 mod codec;
@@ -24,7 +24,7 @@ use crate::table::Table;
 use line::Line;
 use llmscen_core::report::Series;
 use llmscen_core::signal::{Form, Signal};
-use llmscen_core::telemetry::{Recorded, SignalStat, Telemetry, Teller};
+use llmscen_core::telemetry::{Recorded, SignalStat, Telemetry, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The measured window of a round, in nanoseconds after its time zero.
@@ -77,16 +77,16 @@ pub(super) fn watched<'a>(table: &'a Table, facts: &CaseFacts<'_>, rounds: &[Rou
 pub(super) fn summarise(rounds: &[Watched<'_>]) -> Telemetry {
     let mut told = Telemetry { others: others::others(rounds), ..Telemetry::default() };
     let chosen = chosen(rounds);
-    for (&signal, tellers) in &chosen {
-        let Some(&teller) = tellers.first() else { continue };
-        match of_signal(signal, teller, rounds) {
+    for (&signal, sources) in &chosen {
+        let Some(&source) = sources.first() else { continue };
+        match of_signal(signal, source, rounds) {
             Ok((stat, note)) => {
                 told.signals.insert(signal, stat);
                 told.notes.extend(note.map(|note| format!("{signal}: {note}")));
             }
             Err(why) => told.notes.extend(why.map(|why| format!("n/a: {signal}: {why}."))),
         }
-        let series = rounds.first().map(|own| series(signal, teller, own)).unwrap_or_default();
+        let series = rounds.first().map(|own| series(signal, source, own)).unwrap_or_default();
         if !series.is_empty() {
             told.series.insert(signal, series);
         }
@@ -98,16 +98,16 @@ pub(super) fn summarise(rounds: &[Watched<'_>]) -> Telemetry {
 /// The signals that exist, over the windows of these rounds.
 pub(super) fn signals(rounds: &[Watched<'_>]) -> BTreeMap<Signal, SignalStat> {
     let stat =
-        |(signal, tellers): (Signal, BTreeSet<Teller>)| Some((signal, of_signal(signal, *tellers.first()?, rounds).ok()?.0));
+        |(signal, sources): (Signal, BTreeSet<Source>)| Some((signal, of_signal(signal, *sources.first()?, rounds).ok()?.0));
     chosen(rounds).into_iter().filter_map(stat).collect()
 }
 
 /// Who told each signal.
-fn chosen(rounds: &[Watched<'_>]) -> BTreeMap<Signal, BTreeSet<Teller>> {
-    let mut chosen: BTreeMap<Signal, BTreeSet<Teller>> = BTreeMap::new();
+fn chosen(rounds: &[Watched<'_>]) -> BTreeMap<Signal, BTreeSet<Source>> {
+    let mut chosen: BTreeMap<Signal, BTreeSet<Source>> = BTreeMap::new();
     for reading in rounds.iter().flat_map(|own| &own.recorded.readings) {
         if let Some(signal) = Signal::parse(&reading.name) {
-            chosen.entry(signal).or_default().insert(reading.teller);
+            chosen.entry(signal).or_default().insert(reading.source);
         }
     }
     chosen
@@ -117,8 +117,8 @@ fn chosen(rounds: &[Watched<'_>]) -> BTreeMap<Signal, BTreeSet<Teller>> {
 type Found = Result<(SignalStat, Option<String>), Option<String>>;
 
 /// The statistic of a signal.
-fn of_signal(signal: Signal, teller: Teller, rounds: &[Watched<'_>]) -> Found {
-    let lines = rounds.iter().map(|own| (Line::of(own.recorded, signal, teller), own.window));
+fn of_signal(signal: Signal, source: Source, rounds: &[Watched<'_>]) -> Found {
+    let lines = rounds.iter().map(|own| (Line::of(own.recorded, signal, source), own.window));
     match signal.form() {
         Form::Histogram => histogram::stat(&lines.collect::<Vec<_>>()).map_err(|why| Some(why.to_owned())),
         _ => points::stat(signal, &lines.collect::<Vec<_>>()).map(|stat| (stat, None)),
@@ -126,20 +126,20 @@ fn of_signal(signal: Signal, teller: Teller, rounds: &[Watched<'_>]) -> Found {
 }
 
 /// The samples of a round over its time.
-fn series(signal: Signal, teller: Teller, own: &Watched<'_>) -> Series {
+fn series(signal: Signal, source: Source, own: &Watched<'_>) -> Series {
     if signal.form() == Form::Histogram {
         return Series::new();
     }
-    let line = Line::of(own.recorded, signal, teller);
+    let line = Line::of(own.recorded, signal, source);
     let shown = points::of(signal, &line).into_iter().filter(|point| point.at >= 0);
     shown.filter_map(|point| Some((point.at as f64 / 1e9, point.value()?))).collect()
 }
 
 /// Joules that the GPUs took over the windows; None where some of it was not read.
 pub(super) fn energy(rounds: &[Watched<'_>], all: usize) -> Option<f64> {
-    let teller = *chosen(rounds).get(&Signal::GpuPower)?.first()?;
+    let source = *chosen(rounds).get(&Signal::GpuPower)?.first()?;
     let of = |own: &Watched<'_>| {
-        let line = Line::of(own.recorded, Signal::GpuPower, teller);
+        let line = Line::of(own.recorded, Signal::GpuPower, source);
         let power: Vec<(i64, f64)> =
             points::of(Signal::GpuPower, &line).iter().filter_map(|point| Some((point.at, point.value()?))).collect();
         energy::integral(&power, own.window)

@@ -2,18 +2,15 @@
 //!
 //! What can be read of a frame is handed on at once, so that an event has the stamp of the socket read that brought it.
 
-mod deflate;
-mod zstd;
-
-#[cfg(test)]
-mod tests;
-
-use crate::content_encoding::deflate::Deflate;
-use crate::content_encoding::zstd::Zstd;
+use flate2::{Decompress, FlushDecompress, Status};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::target::Compression;
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
+
+#[cfg(test)]
+mod tests;
 
 /// Bytes that one step of a coding yields at the most: a frame is never unpacked into memory as a whole.
 const STEP: usize = 32 << 10;
@@ -156,5 +153,125 @@ pub(super) fn accepted(compression: Compression) -> &'static str {
         Compression::Gzip => "gzip",
         Compression::Zstd => "zstd",
         Compression::Any => "zstd, gzip",
+    }
+}
+
+/// The window of both, as a power of two.
+const DEFLATE_WINDOW: u8 = 15;
+
+enum Format {
+    Gzip,
+    Deflate,
+}
+
+/// One of the codings that are deflate inside.
+pub(super) struct Deflate {
+    format: Format,
+    /// None: before the first byte, and between the members of a gzip body.
+    inflate: Option<Decompress>,
+    over: bool,
+}
+
+impl Deflate {
+    pub fn gzip() -> Deflate {
+        Deflate { format: Format::Gzip, inflate: None, over: false }
+    }
+
+    pub fn zlib() -> Deflate {
+        Deflate { format: Format::Deflate, inflate: None, over: false }
+    }
+}
+
+impl Coding for Deflate {
+    fn name(&self) -> &'static str {
+        match self.format {
+            Format::Gzip => "gzip",
+            Format::Deflate => "deflate",
+        }
+    }
+
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> (Step, Result<(), String>) {
+        let Some(first) = input.first().or(self.inflate.is_some().then_some(&0)) else {
+            return (Step::default(), Ok(()));
+        };
+        if self.over {
+            return (Step { read: input.len(), written: 0 }, Ok(()));
+        }
+        let inflate = self.inflate.get_or_insert_with(|| begin(&self.format, *first));
+        let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
+        let status = inflate.decompress(input, output, FlushDecompress::None);
+        let read = (inflate.total_in() - before_in) as usize;
+        let step = Step { read, written: (inflate.total_out() - before_out) as usize };
+        if matches!(status, Ok(Status::StreamEnd)) {
+            self.inflate = None;
+            // A gzip body may go on with another member, deflate is over.
+            self.over = matches!(self.format, Format::Deflate);
+        }
+        (step, status.map(drop).map_err(|error| error.to_string()))
+    }
+
+    fn complete(&self) -> bool {
+        self.inflate.is_none()
+    }
+}
+
+fn begin(format: &Format, first: u8) -> Decompress {
+    match format {
+        Format::Gzip => Decompress::new_gzip(DEFLATE_WINDOW),
+        // The method in a zlib header is always 8, with a window of at most 2^(7 + 8).
+        Format::Deflate => Decompress::new(first & 0x0f == 8 && first >> 4 <= 7),
+    }
+}
+
+/// The largest window that a server may ask for, as a power of two: 8 MiB (RFC 9659).
+const ZSTD_WINDOW: u32 = 23;
+
+/// Bytes of the header in front of each block.
+const HEADER: usize = 3;
+
+/// The zstd coding.
+pub(super) struct Zstd {
+    decoder: Decoder<'static>,
+    /// Bytes up to the end of the block in hand and of the header after it; 0 between frames.
+    missing: usize,
+}
+
+impl Zstd {
+    /// # Errors
+    /// No memory.
+    pub fn new() -> Result<Zstd, String> {
+        let begin = || {
+            let mut decoder = Decoder::new()?;
+            decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW))?;
+            Ok(decoder)
+        };
+        let decoder = begin().map_err(|error: std::io::Error| error.to_string())?;
+        Ok(Zstd { decoder, missing: 0 })
+    }
+}
+
+impl Coding for Zstd {
+    fn name(&self) -> &'static str {
+        "zstd"
+    }
+
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> (Step, Result<(), String>) {
+        if input.is_empty() && self.missing == 0 {
+            return (Step::default(), Ok(()));
+        }
+        // Block by block: of a call that fails, the blocks before the broken one would be lost.
+        let end = if self.missing > HEADER { self.missing - HEADER } else { self.missing.max(1) };
+        let block = &input[..input.len().min(end)];
+        let (mut from, mut to) = (InBuffer::around(block), OutBuffer::around(output));
+        let left = self.decoder.run(&mut from, &mut to);
+        let step = Step { read: from.pos(), written: to.pos() };
+        if let Ok(left) = left {
+            self.missing = left;
+        }
+        (step, left.map(drop).map_err(|error| error.to_string()))
+    }
+
+    fn complete(&self) -> bool {
+        self.missing == 0
     }
 }

@@ -1,39 +1,36 @@
 //! One request and its response on a connection: what is stamped, and how each way of failing is told apart.
 
-mod body;
-mod broken;
-mod redirect;
-
-#[cfg(test)]
-pub(super) mod tests;
-
-use crate::address::Address;
 use crate::body_capture::{Copied, Heads};
 use crate::clock::Clock;
 use crate::content_encoding::Unpacker;
 use crate::counters::Gauges;
 use crate::error::EngineError;
-use crate::exchange::body::Reading;
-use crate::exchange::broken::unanswered;
-use crate::exchange::redirect::redirected;
-pub use crate::exchange::redirect::shown_location;
+pub use crate::exchange::failure::shown_location;
+use crate::exchange::failure::{body_failure, redirected, unanswered};
+use crate::headers::Address;
 use crate::headers::Headers;
 use crate::http::late;
-use crate::http1::Pulled;
+use crate::http1::ReadStatus;
 use crate::pool::{Lease, Pool};
 use crate::retry::retry_after;
-use crate::stalls::{Overrun, overrun};
+use crate::stalls::{Allowance, Moment, Overrun, fired, overrun};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, Version};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
 use llmscen_core::target::Timeouts;
 use llmscen_core::units::Nanos;
-use llmscen_protocols::{Events, Message, Protocol, Shape, error_message};
+use llmscen_protocols::{Decoder, Events, Message, Protocol, Shape, error_message};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use tokio::time::Sleep;
+
+mod failure;
+
+#[cfg(test)]
+pub(super) mod tests;
 
 /// Bytes of an error's body that are read for its words.
 const ERROR_BODY: usize = 64 * 1024;
@@ -41,7 +38,7 @@ const ERROR_BODY: usize = 64 * 1024;
 const ERROR_PIECE: usize = 1024;
 
 /// What all exchanges of one lane with one target have in common.
-pub(super) struct Line {
+pub(super) struct TargetContext {
     pub protocol: Arc<dyn Protocol>,
     pub address: Address,
     pub headers: Headers,
@@ -55,7 +52,7 @@ pub(super) struct Line {
 
 /// What has been seen of a call, whether or not its exchange came to a good end.
 #[derive(Default)]
-pub(super) struct Trace {
+pub(super) struct AttemptTrace {
     pub timeline: Timeline,
     pub end: Option<Nanos>,
     pub status: Option<u16>,
@@ -83,12 +80,12 @@ pub(super) struct Trace {
     pub heads: Option<Heads>,
 }
 
-impl Trace {
+impl AttemptTrace {
     /// Begins another attempt, of which nothing has been seen yet.
     pub fn again(&mut self, at: Nanos) {
         let Timeline { intended, sent, .. } = self.timeline;
         let timeline = Timeline { intended, sent, last_sent: Some(at), ..Timeline::default() };
-        *self = Trace { timeline, attempts: self.attempts, reconnects: self.reconnects, ..Trace::default() };
+        *self = AttemptTrace { timeline, attempts: self.attempts, reconnects: self.reconnects, ..AttemptTrace::default() };
     }
 
     /// Whether any of the answer's content may have come.
@@ -99,8 +96,8 @@ impl Trace {
 }
 
 pub(super) struct Exchange<'a> {
-    pub line: &'a Line,
-    pub trace: &'a mut Trace,
+    pub target: &'a TargetContext,
+    pub trace: &'a mut AttemptTrace,
     /// Token events after which the user leaves.
     pub enough: Option<u64>,
 }
@@ -133,10 +130,10 @@ impl Exchange<'_> {
             });
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let shape = match self.line.protocol.shape(content_type, streamed) {
+        let shape = match self.target.protocol.shape(content_type, streamed) {
             Ok(shape) => shape,
             // The page of a login or a proxy, for those who look at it.
-            Err(failure) if self.line.keep_bodies => {
+            Err(failure) if self.target.keep_bodies => {
                 return Err(tokio::select! {
                     biased;
                     _ = Box::pin(self.refusal(lease, response)) => failure,
@@ -148,8 +145,8 @@ impl Exchange<'_> {
         self.trace.streamed = Some(!matches!(shape, Shape::Whole));
         let unpacker = Unpacker::of(response.headers())?;
         self.trace.packed = !unpacker.is_plain();
-        let decoder = self.line.protocol.decoder(shape, self.line.keep_text);
-        let copied = self.line.keep_bodies.then(Copied::default);
+        let decoder = self.target.protocol.decoder(shape, self.target.keep_text);
+        let copied = self.target.keep_bodies.then(Copied::default);
         let reading = Reading { unpacker, decoder, events: Events::default(), copied };
         self.receive(lease, reading, stop).await
     }
@@ -157,18 +154,18 @@ impl Exchange<'_> {
     /// The response's head. A connection that was used before may turn out to be closed before any byte of an answer: then,
     /// and where a server takes no further stream, the request goes out once more on a new one, and the trace says so.
     async fn send(&mut self, headers: HeaderMap, body: Bytes) -> Result<(Lease, Response<()>), Failure> {
-        let mut lease = self.line.pool.lease().await?;
+        let mut lease = self.target.pool.lease().await?;
         let mut resent = false;
         loop {
             let before = lease.heard.latest();
             let (began, heard) = (Instant::now(), lease.alone().then(|| lease.stamp.clone()));
             // What others get on the same connection does not break this request's silence.
-            let since = || heard.as_ref().map_or(began, |heard| began.max(self.line.clock.instant(heard.latest())));
+            let since = || heard.as_ref().map_or(began, |heard| began.max(self.target.clock.instant(heard.latest())));
             let sending = lease.send(self.request(headers.clone(), body.clone(), lease.version()).map_err(unsent)?);
             let sent = tokio::select! {
                 biased;
                 sent = sending => sent,
-                overrun = overrun(&self.line.gauges.stalls, self.line.timeouts.read.into(), since) => return Err(self.silence(overrun)),
+                overrun = overrun(&self.target.gauges.stalls, self.target.timeouts.read.into(), since) => return Err(self.silence(overrun)),
             };
             let error = match sent {
                 Ok(response) => return Ok((lease, response)),
@@ -177,11 +174,11 @@ impl Exchange<'_> {
             let lost = unanswered(&lease, before, &error);
             if !lost.again || resent {
                 // Rare, and large: a call that waits for its tokens must not carry it along.
-                return Err(Box::pin(self.line.pool.named(lost.failure)).await);
+                return Err(Box::pin(self.target.pool.named(lost.failure)).await);
             }
             (resent, self.trace.reconnects) = (true, self.trace.reconnects + 1);
             drop(lease);
-            lease = self.line.pool.lease_fresh().await?;
+            lease = self.target.pool.lease_fresh().await?;
         }
     }
 
@@ -189,7 +186,7 @@ impl Exchange<'_> {
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.headers_mut() = headers;
-        self.line.address.write(&mut request, version)?;
+        self.target.address.write(&mut request, version)?;
         Ok(request)
     }
 
@@ -203,12 +200,12 @@ impl Exchange<'_> {
         let unpacker = Unpacker::of(response.headers());
         let (packed, whole) = self.refusing(&mut lease).await;
         if whole {
-            self.line.pool.give_back(lease);
+            self.target.pool.give_back(lease);
         }
         let words = match unpacker {
             Ok(unpacker) => {
                 let plain = unpacked(unpacker, &packed);
-                if self.line.keep_bodies {
+                if self.target.keep_bodies {
                     self.trace.copied.add(&plain);
                 }
                 error_message(status, &plain)
@@ -232,10 +229,10 @@ impl Exchange<'_> {
             let pulled = tokio::select! {
                 biased;
                 pulled = lease.pull(&mut keep) => pulled,
-                _ = overrun(&self.line.gauges.stalls, self.line.timeouts.read.into(), || began) => break,
+                _ = overrun(&self.target.gauges.stalls, self.target.timeouts.read.into(), || began) => break,
             };
             match pulled {
-                Ok(Pulled::End) => {
+                Ok(ReadStatus::End) => {
                     whole = true;
                     break;
                 }
@@ -248,7 +245,7 @@ impl Exchange<'_> {
     }
 
     fn silence(&self, overrun: Overrun) -> Failure {
-        let limit = Duration::from(self.line.timeouts.read);
+        let limit = Duration::from(self.target.timeouts.read);
         late(overrun, FailureKind::TimeoutRead, &format!("no byte for {limit:?}"))
     }
 }
@@ -269,4 +266,223 @@ fn unpacked(mut unpacker: Unpacker, packed: &[u8]) -> Vec<u8> {
         }
     }
     plain
+}
+
+/// After the protocol's own end marker, how long a call waits for the end of the body before it leaves the connection to
+/// a task of its own: the slot must not wait for it.
+const TAIL: Duration = Duration::from_millis(2);
+
+/// What the bytes of a body become.
+pub(super) struct Reading {
+    pub unpacker: Unpacker,
+    pub decoder: Box<dyn Decoder>,
+    pub events: Events,
+    /// The body as it came; None where bodies are not kept.
+    pub copied: Option<Copied>,
+}
+
+impl Exchange<'_> {
+    /// Takes the body to its end, or until `stop` resolves, and gives the connection back where it can be used again.
+    pub(super) async fn receive(
+        &mut self,
+        mut lease: Lease,
+        mut reading: Reading,
+        stop: Pin<&mut impl Future<Output = Failure>>,
+    ) -> Result<Finish, Failure> {
+        let (broken, unsettled) = match self.drain(&mut lease, &mut reading, stop).await {
+            Ending::Marker => (None, Some(lease)),
+            Ending::Body => {
+                self.target.pool.give_back(lease);
+                (reading.unpacker.finish().err(), None)
+            }
+            Ending::Broken(failure) => (Some(failure), None),
+        };
+        let end = self.close(reading, broken);
+        // What is known by now stays so: this waits for the connection alone, and nothing cuts it short.
+        if let Some(lease) = unsettled {
+            self.target.settle(lease).await;
+        }
+        end
+    }
+
+    /// Ends the decoder, whatever ended the body, and notes what the response came to.
+    fn close(&mut self, reading: Reading, broken: Option<Failure>) -> Result<Finish, Failure> {
+        let Reading { decoder, mut events, copied, .. } = reading;
+        self.trace.copied = copied.unwrap_or_default();
+        // What the body still held when it ended arrived with its last read.
+        let before = events.content;
+        let reply = decoder.finish(&mut events, broken);
+        self.record(&events, before, self.trace.end);
+        self.trace.usage = reply.usage;
+        self.trace.silent = reply.end.is_ok() && reply.silent;
+        self.trace.response_id = reply.id;
+        self.trace.text = reply.text;
+        self.trace.message = reply.message;
+        self.trace.server = reply.server;
+        self.trace.items = reply.items;
+        // It grew by doubling, and is kept to the end of the run. A copy is exact; shrinking in place need not free anything.
+        self.trace.timeline.tokens = self.trace.timeline.tokens.as_slice().into();
+        self.trace.timeline.choices = events.choices;
+        self.trace.timeline.weights = events.weights;
+        self.trace.timeline.reasoning = events.reasoning;
+        reply.end
+    }
+
+    async fn drain(
+        &mut self,
+        lease: &mut Lease,
+        reading: &mut Reading,
+        mut stop: Pin<&mut impl Future<Output = Failure>>,
+    ) -> Ending {
+        let (target, alone, stamp) = (self.target, lease.alone(), lease.stamp.clone());
+        let mut watch = Watch::new(target.timeouts.read);
+        loop {
+            // Where others hear from the server on the same connection, only what this request got breaks its silence.
+            let own = self.trace.end.max(self.trace.timeline.headers).unwrap_or_default();
+            let heard = || if alone { stamp.latest() } else { own };
+            let (mut taken, mut before) = (Ok(()), Brought { events: reading.events.content, bytes: 0 });
+            let mut take = |data: &[u8]| {
+                before.bytes += data.len() as u64;
+                if taken.is_ok() {
+                    taken = reading.take(data);
+                }
+            };
+            let pulled = tokio::select! {
+                biased;
+                pulled = lease.pull(&mut take) => pulled,
+                overrun = watch.silence(target, heard) => return Ending::Broken(self.silence(overrun)),
+                failure = stop.as_mut() => return Ending::Broken(failure),
+            };
+            let at = stamp.latest();
+            self.note(at, reading, before);
+            if let Some(copied) = &mut reading.copied {
+                copied.mark(at);
+            }
+            if reading.events.done {
+                return Ending::Marker;
+            }
+            match (taken, pulled) {
+                (Err(failure), _) => return Ending::Broken(failure),
+                (_, Err(error)) => return Ending::Broken(body_failure(&error)),
+                (_, Ok(ReadStatus::End)) => return Ending::Body,
+                (_, Ok(ReadStatus::Some)) => {}
+                // Other streams of the lane have their turn before the next bytes of this one.
+                (_, Ok(ReadStatus::Full)) => tokio::task::yield_now().await,
+            }
+            if let Some(failure) = self.satisfied() {
+                return Ending::Broken(failure);
+            }
+        }
+    }
+
+    /// Why a user who wants no more than some tokens leaves now.
+    fn satisfied(&self) -> Option<Failure> {
+        let enough = self.enough.filter(|enough| self.trace.timeline.tokens.len() as u64 >= *enough)?;
+        Some(Failure::new(FailureKind::Abandoned, format!("its user left: {enough} token events were enough")))
+    }
+
+    /// What one read brought: everything in it carries the stamp of that read.
+    fn note(&mut self, at: Nanos, reading: &Reading, brought: Brought) {
+        if brought.bytes == 0 {
+            return;
+        }
+        if self.trace.end != Some(at) {
+            self.trace.reads += 1;
+            self.trace.end = Some(at);
+        }
+        self.trace.bytes_in += brought.bytes;
+        if self.trace.streamed == Some(false) {
+            self.trace.timeline.first_chunk.get_or_insert(at);
+        }
+        self.record(&reading.events, brought.events, Some(at));
+        self.target.gauges.receive(brought.bytes, u64::from(reading.events.content - brought.events));
+    }
+
+    /// Stamps the events that came since there were `before` with content.
+    fn record(&mut self, events: &Events, before: u32, at: Option<Nanos>) {
+        let Some(at) = at else { return };
+        let timeline = &mut self.trace.timeline;
+        if events.seen > 0 {
+            timeline.first_chunk.get_or_insert(at);
+        }
+        timeline.tokens.extend(std::iter::repeat_n(at, (events.content - before) as usize));
+    }
+}
+
+/// What one read brought: the bytes of it, and the events with content that there were before it.
+struct Brought {
+    events: u32,
+    bytes: u64,
+}
+
+impl Reading {
+    fn take(&mut self, data: &[u8]) -> Result<(), Failure> {
+        let Reading { unpacker, decoder, events, copied } = self;
+        unpacker.push(data, &mut |plain| {
+            if let Some(copied) = copied {
+                copied.add(plain);
+            }
+            decoder.push(plain, events)
+        })
+    }
+}
+
+/// How the body of a response came to its end.
+enum Ending {
+    /// The protocol's own end marker.
+    Marker,
+    /// The end of the body.
+    Body,
+    /// Neither: the transport failed, or the call was given up.
+    Broken(Failure),
+}
+
+/// The read timeout of a body: one timer for the whole of it, set again only when it fires.
+struct Watch {
+    allowance: Allowance,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Watch {
+    fn new(limit: Nanos) -> Watch {
+        Watch { allowance: Allowance::new(limit.into()), timer: Box::pin(tokio::time::sleep(limit.into())) }
+    }
+
+    /// Resolves when the last bytes were heard the limit ago, without the stalls of the lane since then.
+    async fn silence(&mut self, target: &TargetContext, heard: impl Fn() -> Nanos) -> Overrun {
+        loop {
+            fired(self.timer.as_mut()).await;
+            let now = Moment::now();
+            match self.allowance.left(&target.gauges.stalls, target.clock.instant(heard()), now) {
+                Ok(left) => self.timer.as_mut().reset((now.at + left).into()),
+                Err(overrun) => return overrun,
+            }
+        }
+    }
+}
+
+impl TargetContext {
+    /// After the end marker: waits a moment for the end of the body, so that the connection can carry the next request.
+    async fn settle(&self, mut lease: Lease) {
+        if lease.is_done() || tokio::time::timeout(TAIL, rest(&mut lease)).await.is_ok_and(|clean| clean) {
+            return self.pool.give_back(lease);
+        }
+        let (pool, limit) = (self.pool.clone(), self.timeouts.read.into());
+        tokio::task::spawn_local(async move {
+            if tokio::time::timeout(limit, rest(&mut lease)).await.is_ok_and(|clean| clean) {
+                pool.give_back(lease);
+            }
+        });
+    }
+}
+
+/// Reads a body to its end; false where it breaks.
+async fn rest(lease: &mut Lease) -> bool {
+    loop {
+        match lease.pull(&mut |_| {}).await {
+            Ok(ReadStatus::End) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
 }

@@ -1,21 +1,22 @@
 //! One target over HTTP: the call that becomes an outcome, whatever happens.
 
-use crate::address::Address;
 use crate::body_capture::{Copies, Heads};
 use crate::clock::Clock;
 use crate::connect::Dialer;
 use crate::counters::Gauges;
 use crate::error::EngineError;
-use crate::exchange::{Exchange, Line, Trace, unsent};
-use crate::headers::Headers;
-use crate::models;
+use crate::exchange::{AttemptTrace, Exchange, TargetContext, unsent};
+use crate::headers::{Address, Headers};
+use crate::http1::ReadStatus;
 use crate::pool::Pool;
 use crate::redact::redactor_on;
 use crate::retry::{Failed, Manners};
 use crate::route::Route;
 use crate::stalls::{Overrun, Stalls, overrun};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use llmscen_core::call::Call;
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase};
 use llmscen_core::redact::Redactor;
@@ -23,6 +24,7 @@ use llmscen_core::request::Leave;
 use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::{Message, Protocol, without_absurd};
+use serde_json::Value;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -66,7 +68,7 @@ impl Finished {
 
 /// One target, spoken to from one lane.
 pub struct Http {
-    line: Line,
+    target: TargetContext,
     manners: Manners,
     request_id: Option<HeaderName>,
     redactor: Redactor,
@@ -80,7 +82,7 @@ impl Http {
         let address = Address::new(route, target.version);
         let headers = Headers::new(target, route, &address, setting.protocol.as_ref())?;
         let dialer = Dialer::new(route.clone(), target.version, setting.clock);
-        let line = Line {
+        let context = TargetContext {
             protocol: setting.protocol,
             address,
             headers,
@@ -94,57 +96,57 @@ impl Http {
         let own = |name: &String| name.parse().map_err(|_| EngineError::Header(name.clone()));
         let request_id = target.request_id.as_ref().map(own).transpose()?;
         let (redactor, proxy) = (redactor_on(target, route), route.proxy.as_ref().map(ToString::to_string));
-        Ok(Http { line, manners: setting.manners, request_id, redactor, proxy })
+        Ok(Http { target: context, manners: setting.manners, request_id, redactor, proxy })
     }
 
     /// Opens one connection and closes it: whether the target is there and speaks the version of HTTP, and what was tried
     /// where it is not.
     pub async fn reach(&self) -> Result<(), Failure> {
-        self.line.pool.reach().await.map_err(|failure| self.proxied(failure))
+        self.target.pool.reach().await.map_err(|failure| self.proxied(failure))
     }
 
     /// The names of the models that the target serves, secrets removed; None where it does not list them.
     pub async fn served_models(&self) -> Option<Vec<String>> {
-        let names = models::served(&self.line).await?;
+        let names = served_models(&self.target).await?;
         Some(names.iter().map(|name| self.redactor.clean(name)).collect())
     }
 
     /// Begins to open so many connections for what comes; must be called on a lane.
     pub fn open_ahead(&self, connections: u64) {
-        self.line.pool.open_ahead(connections);
+        self.target.pool.open_ahead(connections);
     }
 
     /// Sends a call and waits for its end. Never an error: what goes wrong is in the outcome.
     ///
     /// `cancelled` resolves when the call must be given up.
     pub async fn call(&self, mut call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
-        let headers = match self.line.headers.of(call.streamed, &call.headers) {
+        let headers = match self.target.headers.of(call.streamed, &call.headers) {
             Ok(headers) => headers,
             Err(error) => return self.never_sent(&call, intended, phase, unsent(error)),
         };
-        let mut trace = Trace::default();
+        let mut trace = AttemptTrace::default();
         trace.timeline.intended = intended;
-        self.line.gauges.start(call.body.len() as u64);
+        self.target.gauges.start(call.body.len() as u64);
         let mut outcome = call.outcome(phase);
-        trace.timeline.sent = Some(self.line.clock.now());
+        trace.timeline.sent = Some(self.target.clock.now());
         let body: Bytes = std::mem::take(&mut call.body).into();
-        let request = self.line.keep_bodies.then(|| body.clone());
-        let stop = pin!(given_up(&self.line.gauges.stalls, self.line.timeouts.total, call.leave, cancelled));
+        let request = self.target.keep_bodies.then(|| body.clone());
+        let stop = pin!(given_up(&self.target.gauges.stalls, self.target.timeouts.total, call.leave, cancelled));
         let end = self.attempts(&call, headers, body, &mut trace, stop).await;
-        self.line.gauges.finish();
+        self.target.gauges.finish();
         if end.is_ok() && call.streamed && trace.streamed == Some(false) {
-            self.line.gauges.ignore_stream();
+            self.target.gauges.ignore_stream();
         }
         let finish = |finish: Finish| Finish { reason: self.redactor.strike(finish.reason) };
         outcome.end = end.map(finish).map_err(|failure| self.placed(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
-        trace.timeline.end = known_end.unwrap_or_else(|| self.line.clock.now());
+        trace.timeline.end = known_end.unwrap_or_else(|| self.target.clock.now());
         let (response, heads) = (std::mem::take(&mut trace.copied), trace.heads.take());
         let copy = request.map(|request| Box::new(Copies { request, own: call.headers, heads, response }));
         let packed = trace.packed;
         let mut finished = self.fill(outcome, trace);
         if let Some(example) = without_absurd(&mut finished.outcome, packed) {
-            self.line.gauges.disbelieve(example);
+            self.target.gauges.disbelieve(example);
         }
         Finished { copy, ..finished }
     }
@@ -155,15 +157,15 @@ impl Http {
         call: &Call,
         mut headers: HeaderMap,
         body: Bytes,
-        trace: &mut Trace,
+        trace: &mut AttemptTrace,
         mut stop: Pin<&mut impl Future<Output = Failure>>,
     ) -> Result<Finish, Failure> {
         let enough = call.leave.and_then(|leave| if let Leave::Tokens(enough) = leave { Some(enough) } else { None });
         loop {
             self.name(&mut headers, call, trace);
-            trace.heads = self.line.keep_bodies.then(|| Heads { sent: headers.clone(), reply: None });
+            trace.heads = self.target.keep_bodies.then(|| Heads { sent: headers.clone(), reply: None });
             trace.attempts += 1;
-            let mut exchange = Exchange { line: &self.line, trace, enough };
+            let mut exchange = Exchange { target: &self.target, trace, enough };
             let failure = match exchange.run(headers, body.clone(), call.streamed, stop.as_mut()).await {
                 Ok(finish) => return Ok(finish),
                 Err(failure) => failure,
@@ -176,13 +178,13 @@ impl Http {
                 cut = stop.as_mut() => return Err(between(cut, &failure)),
                 () = tokio::time::sleep(pause.into()) => {}
             }
-            headers = self.line.headers.of(call.streamed, &call.headers).map_err(unsent)?;
-            trace.again(self.line.clock.now());
+            headers = self.target.headers.of(call.streamed, &call.headers).map_err(unsent)?;
+            trace.again(self.target.clock.now());
         }
     }
 
     /// Gives the attempt that comes an id of its own, where the target wants one.
-    fn name(&self, headers: &mut HeaderMap, call: &Call, trace: &mut Trace) {
+    fn name(&self, headers: &mut HeaderMap, call: &Call, trace: &mut AttemptTrace) {
         let Some(header) = &self.request_id else { return };
         let id = self.manners.id(call, trace.attempts);
         if let Ok(value) = HeaderValue::from_str(&id) {
@@ -195,11 +197,11 @@ impl Http {
     fn never_sent(&self, call: &Call, intended: Nanos, phase: Phase, failure: Failure) -> Finished {
         let mut outcome = Outcome { end: Err(failure), bytes_out: 0, ..call.outcome(phase) };
         outcome.timeline.intended = intended;
-        outcome.timeline.end = self.line.clock.now();
+        outcome.timeline.end = self.target.clock.now();
         Finished::bare(outcome)
     }
 
-    fn fill(&self, mut outcome: Outcome, trace: Trace) -> Finished {
+    fn fill(&self, mut outcome: Outcome, trace: AttemptTrace) -> Finished {
         outcome.status = trace.status;
         outcome.reads = trace.reads;
         outcome.bytes_in = trace.bytes_in;
@@ -221,7 +223,7 @@ impl Http {
     }
 
     /// A failure with its place in the stream, and without the secrets of the target and of the call's `own` headers.
-    fn placed(&self, failure: Failure, trace: &Trace, own: &[(String, String)]) -> Failure {
+    fn placed(&self, failure: Failure, trace: &AttemptTrace, own: &[(String, String)]) -> Failure {
         let (redactor, failure) = (self.redactor.and(own), self.proxied(failure));
         let at = match (failure.at.is_empty(), trace.timeline.tokens.len(), trace.timeline.headers) {
             (false, ..) => failure.at,
@@ -286,4 +288,74 @@ pub fn dropped(call: &Call, phase: Phase, at: Nanos, why: &str) -> Outcome {
     outcome.timeline.intended = at;
     outcome.timeline.end = at;
     outcome
+}
+
+/// The whole exchange takes so long at most.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of the answer, models, and characters of a name that are taken.
+const BODY: usize = 1 << 20;
+const MODELS: usize = 50;
+const NAME: usize = 100;
+
+/// The names of the models that the target lists; None where it does not answer the question.
+pub(super) async fn served_models(target: &TargetContext) -> Option<Vec<String>> {
+    tokio::time::timeout(PATIENCE, asked(target)).await.ok()?
+}
+
+async fn asked(target: &TargetContext) -> Option<Vec<String>> {
+    let mut lease = target.pool.lease_fresh().await.ok()?;
+    let mut request = Request::new(Bytes::new());
+    *request.headers_mut() = target.headers.of(false, &[]).ok()?;
+    request.headers_mut().remove(CONTENT_TYPE);
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    target.address.write(&mut request, lease.version()).ok()?;
+    // The host stays the target's, and a redirect is not followed: no other host may see the key.
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(models_path(request.uri().path())).ok()?);
+    *request.uri_mut() = Uri::from_parts(parts).ok()?;
+    let response = lease.send(request).await.ok()?;
+    if response.status() != StatusCode::OK {
+        return None;
+    }
+    let mut body = Vec::new();
+    while body.len() < BODY && lease.pull(&mut |bytes: &[u8]| body.extend_from_slice(bytes)).await.ok()? != ReadStatus::End {}
+    names(&body)
+}
+
+/// The list of models beside a path: `/v1/models` for `/v1/chat/completions`, with what stands before the `/v1`.
+fn models_path(path: &str) -> String {
+    let root = path.rfind("/v1/").or_else(|| path.strip_suffix("/v1").map(str::len)).and_then(|at| path.get(..at));
+    format!("{}/v1/models", root.unwrap_or_default())
+}
+
+fn names(body: &[u8]) -> Option<Vec<String>> {
+    let list: Value = serde_json::from_slice(body).ok()?;
+    let ids = list.get("data")?.as_array()?.iter().filter_map(|model| model.get("id")?.as_str());
+    Some(ids.take(MODELS).map(|id| id.chars().take(NAME).collect()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_beside_the_path_of_the_requests() {
+        for (path, list) in [
+            ("/v1/chat/completions", "/v1/models"),
+            ("/openai/v1/chat/completions", "/openai/v1/models"),
+            ("/v1", "/v1/models"),
+            ("/api/chat", "/v1/models"),
+            ("/", "/v1/models"),
+        ] {
+            assert_eq!(models_path(path), list, "{path}");
+        }
+    }
+
+    #[test]
+    fn names_come_from_the_list_and_from_nothing_else() {
+        let of = |body: &str| names(body.as_bytes());
+        assert_eq!(of(r#"{"object":"list","data":[{"id":"a"},{"no":1},{"id":"b"}]}"#), Some(vec!["a".into(), "b".into()]));
+        assert_eq!([of("<html>"), of("[]"), of(r#"{"data":{}}"#)], [None, None, None]);
+        assert_eq!(of(&format!(r#"{{"data":[{{"id":"{}"}}]}}"#, "x".repeat(900))).map(|all| all[0].len()), Some(NAME));
+    }
 }

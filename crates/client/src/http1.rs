@@ -5,25 +5,22 @@
 //! rest of an event. Here a socket read is taken apart in place, in a buffer that all connections of a lane share, so that a
 //! stream that waits holds no buffer at all.
 
-mod body;
-mod head;
-
-#[cfg(test)]
-mod tests;
-
 use crate::connect::Transport;
-use crate::http1::body::Framing;
-use crate::http1::head::{Head, MOST, request_head, response_head};
 use bytes::{Buf, Bytes};
-use http::{Request, Response};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::io::Write;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+#[cfg(test)]
+mod tests;
 
 /// Bytes that are read at a time: a few hundred events, and never so many that other streams would wait for long.
 const READ: usize = 64 << 10;
@@ -60,7 +57,7 @@ pub enum Fault {
 
 /// What one read brought of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pulled {
+pub enum ReadStatus {
     /// Bytes, and there may be more at once.
     Full,
     /// Bytes, all there were.
@@ -129,7 +126,7 @@ impl Connection {
     ///
     /// # Errors
     /// The body broke off. Everything before the fault was handed on.
-    pub async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<Pulled, Fault> {
+    pub async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<ReadStatus, Fault> {
         poll_fn(|cx| self.poll_body(cx, sink)).await
     }
 
@@ -181,30 +178,30 @@ impl Connection {
         }
     }
 
-    fn poll_body(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<Result<Pulled, Fault>> {
+    fn poll_body(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<Result<ReadStatus, Fault>> {
         self.poll_unsent(cx);
         if !self.early.is_empty() {
             let early = std::mem::take(&mut self.early);
             if self.take(&early, sink)? {
-                return Poll::Ready(Ok(Pulled::Some));
+                return Poll::Ready(Ok(ReadStatus::Some));
             }
         }
         let scratch = self.scratch.0.clone();
         let mut scratch = scratch.borrow_mut();
         loop {
             if self.framing == Framing::Done {
-                return Poll::Ready(Ok(Pulled::End));
+                return Poll::Ready(Ok(ReadStatus::End));
             }
             let read = match ready!(poll_read(&mut self.transport, &mut scratch, cx))? {
                 0 if self.framing == Framing::Close => {
                     self.framing = Framing::Done;
-                    return Poll::Ready(Ok(Pulled::End));
+                    return Poll::Ready(Ok(ReadStatus::End));
                 }
                 0 => return Poll::Ready(Err(Fault::Closed)),
                 read => read,
             };
             if self.take(&scratch[..read], sink)? {
-                return Poll::Ready(Ok(if read == scratch.len() { Pulled::Full } else { Pulled::Some }));
+                return Poll::Ready(Ok(if read == scratch.len() { ReadStatus::Full } else { ReadStatus::Some }));
             }
         }
     }
@@ -242,4 +239,249 @@ fn poll_read(transport: &mut Box<dyn Transport>, bytes: &mut [u8], cx: &mut Cont
     let mut buffer = ReadBuf::new(bytes);
     ready!(Pin::new(transport).poll_read(cx, &mut buffer))?;
     Poll::Ready(Ok(buffer.filled().len()))
+}
+
+/// Bytes of chunk extensions and trailers of one response, at the most: they mean nothing here.
+const EXTRAS: u32 = 16 << 10;
+
+/// What frames a body, and how much of it is still to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    /// So many bytes are left; never none.
+    Length(u64),
+    /// Chunks (RFC 9112, section 7.1).
+    Chunked(Place, u32),
+    /// The end of the connection ends it.
+    Close,
+    /// Nothing is left.
+    Done,
+}
+
+/// Where in a chunked body the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the size of a chunk, after so many digits.
+    Size(u64, u8),
+    /// After the size, in what may follow it on its line.
+    Extension(u64),
+    /// At the line feed behind the size.
+    SizeEnd(u64),
+    /// In the data, of which so many bytes are left.
+    Data(u64),
+    /// At the line end behind the data.
+    DataReturn,
+    DataEnd,
+    /// At the beginning of a trailer line, and within one.
+    Trailer,
+    InTrailer,
+    /// At the last line feed of all.
+    End,
+}
+
+impl Framing {
+    /// A body of so many bytes.
+    pub fn of_length(length: u64) -> Framing {
+        if length == 0 { Framing::Done } else { Framing::Length(length) }
+    }
+
+    /// A body in chunks.
+    pub fn chunked() -> Framing {
+        Framing::Chunked(Place::Size(0, 0), 0)
+    }
+
+    /// Hands on what of these bytes belongs to the body; how many of them belong to the response.
+    ///
+    /// # Errors
+    /// They are no chunks. Everything before the fault was handed on.
+    pub fn take(&mut self, bytes: &[u8], sink: &mut impl FnMut(&[u8])) -> Result<usize, Fault> {
+        match *self {
+            Framing::Done => Ok(0),
+            Framing::Close => {
+                sink(bytes);
+                Ok(bytes.len())
+            }
+            Framing::Length(left) => {
+                let used = left.min(bytes.len() as u64) as usize;
+                sink(&bytes[..used]);
+                *self = Framing::of_length(left - used as u64);
+                Ok(used)
+            }
+            Framing::Chunked(mut place, mut extras) => {
+                let mut used = 0;
+                while let Some((&byte, rest)) = bytes.get(used..).and_then(<[u8]>::split_first) {
+                    if let Place::Data(left) = place {
+                        let here = left.min(rest.len() as u64 + 1) as usize;
+                        sink(&bytes[used..used + here]);
+                        used += here;
+                        place = if left == here as u64 { Place::DataReturn } else { Place::Data(left - here as u64) };
+                        continue;
+                    }
+                    used += 1;
+                    let Some(further) = next(place, byte, &mut extras)? else {
+                        *self = Framing::Done;
+                        return Ok(used);
+                    };
+                    place = further;
+                }
+                *self = Framing::Chunked(place, extras);
+                Ok(used)
+            }
+        }
+    }
+}
+
+/// The place after a byte that is no data; None: that was the last byte of all.
+fn next(place: Place, byte: u8, extras: &mut u32) -> Result<Option<Place>, Fault> {
+    let mut extra = |place| {
+        *extras += 1;
+        if *extras > EXTRAS { Err(Fault::Unreadable("too many chunk extensions or trailers")) } else { Ok(Some(place)) }
+    };
+    match (place, byte) {
+        (Place::Size(size, digits), byte) if byte.is_ascii_hexdigit() => {
+            let digit = (byte as char).to_digit(16).unwrap_or_default();
+            // Fifteen digits are an exabyte.
+            match digits {
+                15 => Err(Fault::Unreadable("a chunk's size is too large")),
+                _ => Ok(Some(Place::Size(size << 4 | u64::from(digit), digits + 1))),
+            }
+        }
+        (Place::Size(_, 0), _) => Err(Fault::Unreadable("a chunk without its size")),
+        (Place::Size(size, _) | Place::Extension(size), b'\r') => Ok(Some(Place::SizeEnd(size))),
+        (Place::Size(size, _), b' ' | b'\t' | b';') => extra(Place::Extension(size)),
+        (Place::Size(..), _) => Err(Fault::Unreadable("a chunk's size is no number")),
+        (Place::Extension(_), b'\n') => Err(Fault::Unreadable("a bare line feed behind a chunk's size")),
+        (Place::Extension(size), _) => extra(Place::Extension(size)),
+        (Place::SizeEnd(0), b'\n') => Ok(Some(Place::Trailer)),
+        (Place::SizeEnd(size), b'\n') => Ok(Some(Place::Data(size))),
+        (Place::DataReturn, b'\r') => Ok(Some(Place::DataEnd)),
+        (Place::DataEnd, b'\n') => Ok(Some(Place::Size(0, 0))),
+        (Place::Trailer, b'\r') => Ok(Some(Place::End)),
+        (Place::InTrailer, b'\n') => extra(Place::Trailer),
+        (Place::Trailer | Place::InTrailer, _) => extra(Place::InTrailer),
+        (Place::End, b'\n') => Ok(None),
+        _ => Err(Fault::Unreadable("a chunk without its line end")),
+    }
+}
+
+/// Bytes of a head at the most, and headers in it.
+const MOST: usize = 64 << 10;
+const HEADERS: usize = 100;
+/// Characters of a transfer coding that an error shows.
+const SHOWN: usize = 60;
+
+/// The head of a response.
+enum Head {
+    /// One that another follows (RFC 9110, section 15.2).
+    Interim,
+    /// The answer's own.
+    Final {
+        /// Status and headers.
+        response: Response<()>,
+        /// How its body is framed.
+        framing: Framing,
+        /// Another request may follow on the connection.
+        keep: bool,
+    },
+}
+
+/// A request as it is sent: its head, and its body.
+fn request_head(request: Request<Bytes>) -> (Bytes, Bytes) {
+    let (parts, body) = request.into_parts();
+    let mut head = Vec::with_capacity(512);
+    // Writing to memory cannot fail.
+    let _ = write!(head, "{} {} HTTP/1.1\r\n", parts.method, parts.uri);
+    for (name, value) in &parts.headers {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    let _ = write!(head, "content-length: {}\r\n\r\n", body.len());
+    (head.into(), body)
+}
+
+/// The head at the front of `bytes` and its length; None where it is not complete.
+///
+/// # Errors
+/// It is none.
+fn response_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Fault> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut parsed = httparse::Response::new(&mut headers);
+    let length = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(Fault::Unreadable(in_words(error))),
+    };
+    let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(Fault::Unreadable("no status"))?;
+    match status {
+        StatusCode::SWITCHING_PROTOCOLS => return Err(Fault::Unreadable("the server changes to another protocol")),
+        status if status.is_informational() => return Ok(Some((Head::Interim, length))),
+        _ => {}
+    }
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    let old = parsed.version == Some(0);
+    *response.version_mut() = if old { Version::HTTP_10 } else { Version::HTTP_11 };
+    for header in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Fault::Unreadable("invalid header name"))?;
+        let value = HeaderValue::from_bytes(header.value).map_err(|_| Fault::Unreadable("invalid header value"))?;
+        response.headers_mut().append(name, value);
+    }
+    let framing = framing(status, response.headers())?;
+    let keep = kept(old, response.headers()) && framing != Framing::Close;
+    Ok(Some((Head::Final { response, framing, keep }, length)))
+}
+
+fn in_words(error: httparse::Error) -> &'static str {
+    match error {
+        httparse::Error::HeaderName => "invalid header name",
+        httparse::Error::HeaderValue => "invalid header value",
+        httparse::Error::NewLine => "invalid line end in the head",
+        httparse::Error::Status => "invalid status line",
+        httparse::Error::Token => "invalid token in the head",
+        httparse::Error::TooManyHeaders => "more than 100 headers",
+        httparse::Error::Version => "invalid HTTP version",
+    }
+}
+
+/// How the body of a response is framed (RFC 9112, section 6.3).
+fn framing(status: StatusCode, headers: &HeaderMap) -> Result<Framing, Fault> {
+    if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        return Ok(Framing::Done);
+    }
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return transfer_coding(headers);
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return Ok(Framing::Close) };
+    let digits = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let length = digits.and_then(|text| text.parse().ok()).filter(|_| lengths.all(|other| other == first));
+    Ok(Framing::of_length(length.ok_or(Fault::Unreadable("invalid content-length"))?))
+}
+
+/// A body with a transfer coding. Only `chunked` is supported, since no request offers another one by `te`. A length beside
+/// it means that the two ends may disagree on where the body ends.
+fn transfer_coding(headers: &HeaderMap) -> Result<Framing, Fault> {
+    let lines = headers.get_all(TRANSFER_ENCODING).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    let codings = lines.collect::<Vec<_>>().join(", ");
+    let mut named = codings.split(',').map(str::trim).filter(|coding| !coding.is_empty());
+    if !named.next().is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) || named.next().is_some() {
+        let shown: String = codings.chars().take(SHOWN).collect();
+        return Err(Fault::Framing(format!("`transfer-encoding: {shown}`; only `chunked` is supported")));
+    }
+    if headers.contains_key(CONTENT_LENGTH) {
+        return Err(Fault::Framing("both `transfer-encoding` and `content-length`".to_owned()));
+    }
+    Ok(Framing::chunked())
+}
+
+/// Whether the connection outlives the exchange (RFC 9112, section 9.3).
+fn kept(old: bool, headers: &HeaderMap) -> bool {
+    let said = |word: &str| {
+        let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+        lines.flat_map(|line| line.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+    };
+    // A server of HTTP/1.0 that codes a transfer does not know what it does.
+    let sound = !old || said("keep-alive") && !headers.contains_key(TRANSFER_ENCODING);
+    sound && !said("close")
 }

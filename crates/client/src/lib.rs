@@ -5,7 +5,6 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod address;
 pub mod body_capture;
 pub mod clock;
 pub mod connect;
@@ -16,10 +15,7 @@ pub mod exchange;
 mod headers;
 pub mod http;
 pub mod http1;
-mod models;
 pub mod pool;
-pub mod proxy;
-pub mod read_timestamp;
 pub mod redact;
 pub mod retry;
 pub mod route;

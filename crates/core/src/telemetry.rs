@@ -54,10 +54,10 @@ pub struct Hardware {
     pub peak_bandwidth: Option<f64>,
 }
 
-/// The source of a value.
+/// Where a value was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Teller {
+pub enum Source {
     /// The target's metrics page.
     Prometheus,
     /// A DCGM exporter.
@@ -74,21 +74,21 @@ pub enum Teller {
     Host,
 }
 
-impl Teller {
-    /// Every teller.
-    pub const ALL: [Teller; 7] =
-        [Teller::Prometheus, Teller::Dcgm, Teller::Nvml, Teller::Amd, Teller::Process, Teller::Tool, Teller::Host];
+impl Source {
+    /// Every source.
+    pub const ALL: [Source; 7] =
+        [Source::Prometheus, Source::Dcgm, Source::Nvml, Source::Amd, Source::Process, Source::Tool, Source::Host];
 
     /// The word in `telemetry.parquet`.
     pub fn name(self) -> &'static str {
         match self {
-            Teller::Prometheus => "prometheus",
-            Teller::Dcgm => "dcgm",
-            Teller::Nvml => "nvml",
-            Teller::Amd => "amd",
-            Teller::Process => "process",
-            Teller::Tool => "tool",
-            Teller::Host => "host",
+            Source::Prometheus => "prometheus",
+            Source::Dcgm => "dcgm",
+            Source::Nvml => "nvml",
+            Source::Amd => "amd",
+            Source::Process => "process",
+            Source::Tool => "tool",
+            Source::Host => "host",
         }
     }
 }
@@ -96,16 +96,16 @@ impl Teller {
 /// One value that was read: a row of `telemetry.parquet`.
 ///
 /// A gauge is its value. A count (of a [`Form::Rate`](crate::signal::Form::Rate)) is what it stood at; a ratio is two
-/// counts, labelled `part` and `whole`, or, where the teller has only the quotient, that, labelled `value`; a histogram is its
+/// counts, labelled `part` and `whole`, or, where the source has only the quotient, that, labelled `value`; a histogram is its
 /// cumulated buckets, labelled `le=BOUND` in the signal's unit (`le=+Inf` the last), and `sum` and `count`, of which some
-/// tellers have these two alone. What has no common name stands under its own, with its own labels, and only where it changed.
+/// sources have these two alone. A value without a common name has the source's name and labels, and is kept where it changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// When it was read, in nanoseconds after the part's time zero; negative: before it.
     pub at_ns: i64,
-    /// Its source.
-    pub teller: Teller,
-    /// The common name of a [`Signal`], or the teller's own.
+    /// Where it was read.
+    pub source: Source,
+    /// The common name of a [`Signal`], or the source's own.
     pub name: Arc<str>,
     /// Labels that distinguish it from others of its name; empty: none.
     pub labels: Arc<str>,

@@ -1,8 +1,8 @@
 //! Where a lane sits with a model in this process: a call becomes a job of the model's thread, and its answer an outcome.
 
-use super::generation_request::Wanted;
-use super::host::{Answer, Host, Job};
-use super::session::Session;
+use crate::generation_params::GenerationRequest;
+use crate::host::{Answer, Host, Job};
+use crate::session::Session;
 use bytes::Bytes;
 use llmscen_client::body_capture::{Copied, Copies};
 use llmscen_client::counters::Gauges;
@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A model in this process, as one lane calls it.
-pub struct Seat {
+pub struct Adapter {
     /// The model.
     pub host: Arc<Host>,
     /// The round.
@@ -50,14 +50,14 @@ enum Waited {
     GivenUp(Failure, Nanos, Option<Answer>),
 }
 
-impl Seat {
+impl Adapter {
     /// Hands a call over and waits for its end. Never an error: what goes wrong is in the outcome.
     ///
     /// `cancelled` resolves when the call must be given up.
     pub async fn call(&self, mut call: Call, intended: Nanos, phase: Phase, cancelled: impl Future<Output = ()>) -> Finished {
         let seed = self.seed.child("sampling").child(call.seq).child(u64::from(call.turn)).0;
         // Read before the stamp: what a request says is known before it leaves.
-        let wanted = Wanted::read(&call.body, seed);
+        let wanted = GenerationRequest::parse(&call.body, seed);
         let mut outcome = call.outcome(phase);
         outcome.timeline.intended = intended;
         self.gauges.start(call.body.len() as u64);
@@ -95,7 +95,7 @@ impl Seat {
         &self,
         call: &Call,
         phase: Phase,
-        wanted: Result<Wanted, String>,
+        wanted: Result<GenerationRequest, String>,
         cancelled: impl Future<Output = ()>,
     ) -> Waited {
         let (answer, mut reply) = oneshot::channel();

@@ -1,7 +1,7 @@
 //! What the thread of a model needs of it.
 
-use super::error::LocalError;
-use super::generation_params::{Ask, Worked};
+use crate::error::LocalError;
+use crate::generation_params::{BatchOutput, GenerationParams};
 use llmscen_core::units::Nanos;
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ impl Resident {
 }
 
 /// A model that works on batches.
-pub trait Works {
+pub trait BatchModel {
     /// The tokens of a text that a chat template made: no special tokens are added.
     ///
     /// # Errors
@@ -54,24 +54,24 @@ pub trait Works {
     /// The width of its logits.
     fn vocabulary(&self) -> usize;
 
-    /// Works on a batch to its end. `clock` is read after the device was waited for; `alive` is asked for each row before each
+    /// BatchModel on a batch to its end. `clock` is read after the device was waited for; `alive` is asked for each row before each
     /// step, and false gives the row up; a step, or the work on the prompts, that nobody waits for any more may end half done.
     ///
     /// # Errors
     /// A device that fails.
     fn work(
         &mut self,
-        asks: &[Ask],
+        asks: &[GenerationParams],
         clock: &dyn Fn() -> Nanos,
         alive: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Result<Worked, LocalError>;
+    ) -> Result<BatchOutput, LocalError>;
 
     /// Bytes in use on the device; None on the processor, or where it does not tell.
     fn device_memory(&self) -> Option<u64>;
 }
 
 #[cfg(feature = "local")]
-impl Works for super::model::Model {
+impl BatchModel for crate::model::Model {
     fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
         self.encode(text, false)
     }
@@ -94,10 +94,10 @@ impl Works for super::model::Model {
 
     fn work(
         &mut self,
-        asks: &[Ask],
+        asks: &[GenerationParams],
         clock: &dyn Fn() -> Nanos,
         alive: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Result<Worked, LocalError> {
+    ) -> Result<BatchOutput, LocalError> {
         self.work(asks, clock, alive)
     }
 

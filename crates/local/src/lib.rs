@@ -6,7 +6,6 @@ pub mod adapter;
 pub mod batch_model;
 pub mod error;
 pub mod generation_params;
-mod generation_request;
 pub mod host;
 #[cfg(feature = "local")]
 pub mod model;

@@ -1,6 +1,6 @@
 //! A decoder of the Llama family, on candle's operations.
 //!
-//! This is the door to candle: nothing else names it.
+//! The only module that uses candle.
 
 mod cache;
 mod config;
@@ -8,18 +8,15 @@ mod gguf;
 mod linear;
 mod load;
 mod network;
-mod random;
-mod recode;
 mod rope;
-mod row;
-mod unsupported;
+mod safetensors;
 mod weights;
 mod work;
 
 pub use load::check;
 
-use super::error::LocalError;
-use super::generation_params::{Ask, Worked};
+use crate::error::LocalError;
+use crate::generation_params::{BatchOutput, GenerationParams};
 use cache::Cache;
 use llmscen_core::local::{Loaded, Local};
 use llmscen_core::seed::Seed;
@@ -28,8 +25,7 @@ use llmscen_datasets::token::{TokenError, Tokenizer};
 use network::Network;
 use rayon::ThreadPool;
 use rope::Rope;
-use row::Row;
-use work::Batch;
+use work::{Batch, Row};
 
 /// Tokens that are provided for where a row may end at any of them.
 const AHEAD: usize = 256;
@@ -103,7 +99,7 @@ impl Model {
         self.vocabulary
     }
 
-    /// Works on a batch. `clock` is read after the device was waited for; `alive` is asked for each row that goes on before
+    /// BatchModel on a batch. `clock` is read after the device was waited for; `alive` is asked for each row that goes on before
     /// each step, and false gives the row up; between pieces of the prompts and layers it is asked whether anybody waits still, and
     /// where nobody does, nothing more is computed. Rows that ended stay in the batch, uncounted, until all have.
     ///
@@ -111,10 +107,10 @@ impl Model {
     /// A prompt that is empty or too long, or a device that fails.
     pub fn work(
         &mut self,
-        asks: &[Ask],
+        asks: &[GenerationParams],
         clock: &dyn Fn() -> Nanos,
         alive: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Result<Worked, LocalError> {
+    ) -> Result<BatchOutput, LocalError> {
         self.check(asks)?;
         let vocabulary = self.vocabulary;
         let mut rows: Vec<Row> = asks.iter().map(|ask| Row::new(ask, self.limit, vocabulary)).collect();
@@ -147,7 +143,7 @@ impl Model {
         let rows = rows.into_iter().map(|row| row.told(&self.tokenizer, vocabulary)).collect();
         let mut ends = ends.into_iter();
         let prefilled = ends.next().unwrap_or(began);
-        Ok(Worked { rows, began, prefilled, steps: ends.collect(), padded_to: longest as u64 })
+        Ok(BatchOutput { rows, began, prefilled, steps: ends.collect(), padded_to: longest as u64 })
     }
 
     /// Bytes in use on the device; None on the CPU, or where it does not tell.
@@ -155,7 +151,7 @@ impl Model {
         load::device_memory(&self.network.device)
     }
 
-    fn check(&self, asks: &[Ask]) -> Result<(), LocalError> {
+    fn check(&self, asks: &[GenerationParams]) -> Result<(), LocalError> {
         let wrong = |row: usize, reason: String| Err(LocalError::Ask { row, reason });
         for (row, ask) in asks.iter().enumerate() {
             let tokens = ask.prompt.len();
@@ -177,9 +173,9 @@ impl Model {
     }
 
     /// Makes room for a batch; says how many columns it may come to.
-    fn prepare(&mut self, asks: &[Ask], longest: usize) -> Result<usize, LocalError> {
+    fn prepare(&mut self, asks: &[GenerationParams], longest: usize) -> Result<usize, LocalError> {
         let limit = self.limit;
-        let most = |ask: &Ask| usize::try_from(ask.max_tokens).unwrap_or(limit).min(limit - ask.prompt.len());
+        let most = |ask: &GenerationParams| usize::try_from(ask.max_tokens).unwrap_or(limit).min(limit - ask.prompt.len());
         let columns = longest + asks.iter().map(most).max().unwrap_or(0);
         let sure = asks.iter().filter(|ask| ask.ignore_eos && ask.stop.is_empty()).map(most).max().unwrap_or(0);
         let room = columns.min(longest + sure.max(AHEAD));

@@ -4,7 +4,7 @@
 //! that sum to `top_p`, of those the ones at least `min_p` as likely as the most likely. Then one number is drawn, whatever
 //! the filters left, so that a row's draws depend on its seed and its step alone. Equal logits stand in the order of their ids.
 
-use super::generation_params::Sampling;
+use crate::generation_params::Sampling;
 use rand::Rng;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -1,14 +1,10 @@
 //! Anthropic messages.
 
-use crate::assembly::{Assembly, complete, unreadable};
-use crate::chunk::{Part, Raw, has_text, text_of};
+use crate::accumulator::{ContentKind, MessageText, ToolCallText, finish};
+use crate::decoder::Assembly;
 use crate::error::words_of;
-use crate::message_text::{Call, Said};
-use crate::one_or_many::Few;
-use crate::sse::Event;
-use crate::stream::Stream;
-use crate::unary::Whole;
-use crate::usage::number;
+use crate::framing::Event;
+use crate::raw_json::{OneOrMany, Raw, has_text, number, text_of, unreadable};
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use serde::Deserialize;
@@ -33,11 +29,7 @@ impl Protocol for Anthropic {
 
     fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
         let blocks = Blocks { keep_text, ..Blocks::default() };
-        match shape {
-            Shape::Stream => Box::new(Stream::sse(blocks)),
-            Shape::Lines => Box::new(Stream::lines(blocks)),
-            Shape::Whole => Box::new(Whole::new(blocks)),
-        }
+        shape.decoder(blocks)
     }
 }
 
@@ -66,7 +58,7 @@ struct Head<'a> {
     #[serde(borrow)]
     id: Raw<'a>,
     #[serde(borrow)]
-    content: Option<Few<Block<'a>>>,
+    content: Option<OneOrMany<Block<'a>>>,
     #[serde(borrow)]
     stop_reason: Raw<'a>,
     #[serde(borrow)]
@@ -144,7 +136,7 @@ impl Tokens {
 struct Blocks {
     keep_text: bool,
     id: Option<String>,
-    said: Said,
+    text: MessageText,
     content: bool,
     reason: Option<String>,
     tokens: Tokens,
@@ -168,7 +160,7 @@ impl Blocks {
         for block in step.content_block.iter().chain(&step.delta) {
             match self.block(index, block) {
                 None => {}
-                Some(Part::Reasoning) => events.reasoning_token(0),
+                Some(ContentKind::Reasoning) => events.reasoning_token(0),
                 Some(_) => events.token(0),
             }
         }
@@ -194,7 +186,7 @@ impl Blocks {
     }
 
     /// Takes a block or what is added to one, and says which generated content it holds, if any.
-    fn block(&mut self, index: u32, block: &Block) -> Option<Part> {
+    fn block(&mut self, index: u32, block: &Block) -> Option<ContentKind> {
         self.stop(block.stop_reason);
         let kind = block.kind.map(text_of).unwrap_or_default();
         let call = kind.ends_with("tool_use");
@@ -205,7 +197,7 @@ impl Blocks {
         let hidden = block.data.filter(|_| kind == "redacted_thinking");
         let thought = [block.thinking, hidden].into_iter().any(full);
         let answer = [block.text, name, input].into_iter().any(full);
-        let content = answer.then_some(Part::Content).or(thought.then_some(Part::Reasoning));
+        let content = answer.then_some(ContentKind::Answer).or(thought.then_some(ContentKind::Reasoning));
         self.content |= content.is_some();
         if self.keep_text {
             self.keep(index, block, input, call.then_some(&kind));
@@ -215,14 +207,14 @@ impl Blocks {
 
     fn keep(&mut self, index: u32, block: &Block, input: Raw, call: Option<&str>) {
         let text = |raw: Raw| raw.map(|raw| text_of(raw).into_owned()).unwrap_or_default();
-        self.said.content.push_str(&text(block.text));
-        self.said.reasoning.push_str(&text(block.thinking));
+        self.text.content.push_str(&text(block.text));
+        self.text.reasoning.push_str(&text(block.thinking));
         if let Some(kind) = call {
-            let opened = Call { kind: kind.to_owned(), id: text(block.id), name: text(block.name), input: String::new() };
-            self.said.calls.insert(index, opened);
+            let opened = ToolCallText { kind: kind.to_owned(), id: text(block.id), name: text(block.name), input: String::new() };
+            self.text.calls.insert(index, opened);
         }
         if let Some(raw) = input {
-            let call = self.said.calls.entry(index).or_default();
+            let call = self.text.calls.entry(index).or_default();
             match raw.get().starts_with('{') {
                 true => call.input.push_str(raw.get()),
                 false => call.input.push_str(&text_of(raw)),
@@ -232,7 +224,7 @@ impl Blocks {
 }
 
 /// A call as a block of the next turn's assistant message; those that the server itself carried out are not sent back.
-fn whole_call(call: Call) -> Option<Value> {
+fn call_json(call: ToolCallText) -> Option<Value> {
     let written = if call.input.is_empty() { "{}" } else { &call.input };
     let input: Value = serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.to_owned()));
     (call.kind == "tool_use").then(|| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }))
@@ -268,12 +260,12 @@ impl Assembly for Blocks {
         match &self.reason {
             _ if streamed && !self.stopped => cut("the stream ended before `message_stop`"),
             None if streamed => cut("the stream ended without a stop reason"),
-            reason => complete(reason.as_deref(), self.content),
+            reason => finish(reason.as_deref(), self.content),
         }
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        let (text, message) = self.said.kept(self.keep_text, whole_call);
+        let (text, message) = self.text.into_kept(self.keep_text, call_json);
         let (usage, server) = (self.tokens.usage(), ServerTimes::default());
         Reply { end, usage, id: self.id, text, message, server, items: None, silent: !self.content }
     }

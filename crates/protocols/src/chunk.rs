@@ -1,15 +1,12 @@
-//! The JSON of the OpenAI family: one event of a stream, or one whole reply. Fields that nobody reads are skipped.
+//! The JSON of the OpenAI family: one event of a stream, or one whole reply. Unused fields are skipped.
 //!
-//! Values are kept as the raw text of the body: whether a text is empty is seen without decoding it, so that an event
-//! costs no allocation, and a token that is half a surrogate pair is still a token.
+//! Values stay the raw text of the body: an empty text is found without decoding it, so an event needs no allocation,
+//! and a token that is half a surrogate pair is still a token.
 
-use crate::one_or_many::Few;
+use crate::accumulator::ContentKind;
+use crate::raw_json::{OneOrMany, Raw, has_text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
-
-/// A value as it stands in the body. `null` counts as absent.
-pub type Raw<'a> = Option<&'a RawValue>;
 
 /// One event, or one whole reply.
 #[derive(Deserialize)]
@@ -22,7 +19,7 @@ pub struct Chunk<'a> {
     pub object: Raw<'a>,
     /// The choices; none in an event that only carries usage.
     #[serde(borrow)]
-    pub choices: Option<Few<Choice<'a>>>,
+    pub choices: Option<OneOrMany<Choice<'a>>>,
     /// Token counts.
     #[serde(borrow)]
     pub usage: Raw<'a>,
@@ -107,68 +104,54 @@ struct Audio<'a> {
     data: Raw<'a>,
 }
 
-/// What a piece of generated content is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The answer itself, or what its audio says.
-    Content,
-    /// The reasoning in front of it.
-    Reasoning,
-    /// Why there is no answer.
-    Refusal,
-    /// The name or the arguments of the one function of the older protocol.
-    Function,
-    /// Sound: content, but no text.
-    Sound,
-}
-
 impl<'a> Choice<'a> {
     /// The generated pieces in it that are not empty, but for tool calls.
-    pub fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
-        let text = self.text.map(|raw| (Part::Content, raw));
-        text.into_iter().chain(self.said().into_iter().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
+    pub fn parts(&self) -> impl Iterator<Item = (ContentKind, &'a RawValue)> {
+        let text = self.text.map(|raw| (ContentKind::Answer, raw));
+        text.into_iter().chain(self.content().into_iter().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
     }
 
     /// The tool calls in it.
     ///
     /// # Errors
     /// They are not a list of tool calls.
-    pub fn calls(&self) -> Result<Option<Few<ToolCall<'a>>>, serde_json::Error> {
-        let raw = self.said().and_then(|message| message.tool_calls);
+    pub fn calls(&self) -> Result<Option<OneOrMany<ToolCall<'a>>>, serde_json::Error> {
+        let raw = self.content().and_then(|message| message.tool_calls);
         raw.map(|raw| serde_json::from_str(raw.get())).transpose()
     }
 
     /// Whether it holds tool calls, or what should be some.
     pub fn has_calls(&self) -> bool {
-        self.said().is_some_and(|message| message.tool_calls.is_some())
+        self.content().is_some_and(|message| message.tool_calls.is_some())
     }
 
-    fn said(&self) -> Option<&Message<'a>> {
+    fn content(&self) -> Option<&Message<'a>> {
         self.delta.as_ref().or(self.message.as_ref())
     }
 }
 
 impl<'a> Message<'a> {
-    fn parts(&self) -> impl Iterator<Item = (Part, &'a RawValue)> {
+    fn parts(&self) -> impl Iterator<Item = (ContentKind, &'a RawValue)> {
         // Some servers send the same reasoning under both names.
         let reasoning = self.reasoning_content.filter(|raw| has_text(raw)).or(self.reasoning);
-        let texts = [(Part::Reasoning, reasoning), (Part::Content, self.content), (Part::Refusal, self.refusal)];
-        let rare = self.function_call.into_iter().flat_map(function).chain(self.audio.into_iter().flat_map(sound));
+        let texts =
+            [(ContentKind::Reasoning, reasoning), (ContentKind::Answer, self.content), (ContentKind::Refusal, self.refusal)];
+        let rare = self.function_call.into_iter().flat_map(function).chain(self.audio.into_iter().flat_map(audio));
         texts.into_iter().chain(rare).filter_map(|(part, raw)| Some((part, raw?)))
     }
 }
 
-fn function(raw: &RawValue) -> [(Part, Raw<'_>); 2] {
+fn function(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
     let (name, arguments) =
         serde_json::from_str::<Function>(raw.get()).map_or((None, None), |function| (function.name, function.arguments));
-    [(Part::Function, name), (Part::Function, arguments)]
+    [(ContentKind::ToolCall, name), (ContentKind::ToolCall, arguments)]
 }
 
-/// Sound is an object with a transcript, or the bare data.
-fn sound(raw: &RawValue) -> [(Part, Raw<'_>); 2] {
+/// Audio is an object with a transcript, or the bare data.
+fn audio(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
     match serde_json::from_str::<Audio>(raw.get()) {
-        Ok(audio) => [(Part::Content, audio.transcript), (Part::Sound, audio.data)],
-        Err(_) => [(Part::Sound, Some(raw)), (Part::Sound, None)],
+        Ok(audio) => [(ContentKind::Answer, audio.transcript), (ContentKind::Audio, audio.data)],
+        Err(_) => [(ContentKind::Audio, Some(raw)), (ContentKind::Audio, None)],
     }
 }
 
@@ -188,31 +171,15 @@ impl<'a> ToolCall<'a> {
     }
 }
 
-/// A string or a list of content parts that is not empty.
-pub fn has_text(raw: &RawValue) -> bool {
-    let json = raw.get();
-    json.len() > 2 && (json.starts_with('"') || json.starts_with('['))
-}
-
-/// The text of a JSON string. Broken escapes stay as they are written; anything but a string is empty.
-pub fn text_of(raw: &RawValue) -> Cow<'_, str> {
-    let Some(inner) = raw.get().strip_prefix('"').and_then(|json| json.strip_suffix('"')) else {
-        return Cow::Borrowed("");
-    };
-    match inner.contains('\\') {
-        true => serde_json::from_str(raw.get()).map_or(Cow::Borrowed(inner), Cow::Owned),
-        false => Cow::Borrowed(inner),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw_json::text_of;
 
     fn texts(choice: &str) -> Vec<String> {
         let choice: Choice = serde_json::from_str(choice).unwrap();
         let calls = choice.calls().unwrap();
-        let calls = calls.iter().flat_map(Few::iter).flat_map(|call| [call.name(), call.input()]).flatten();
+        let calls = calls.iter().flat_map(OneOrMany::iter).flat_map(|call| [call.name(), call.input()]).flatten();
         choice.parts().map(|(_, raw)| raw).chain(calls).map(|raw| text_of(raw).into_owned()).collect()
     }
 

@@ -4,8 +4,6 @@ mod extracted;
 mod paths;
 mod tree;
 
-use crate::stream::Stream;
-use crate::unary::Whole;
 use crate::{Decoder, Protocol, Shape, shape_of};
 use extracted::Extracted;
 use llmscen_core::outcome::Failure;
@@ -56,11 +54,7 @@ impl Protocol for Custom {
 
     fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
         let extracted = Extracted::new(Arc::clone(&self.paths), keep_text);
-        match shape {
-            Shape::Stream => Box::new(Stream::sse(extracted)),
-            Shape::Lines => Box::new(Stream::lines(extracted)),
-            Shape::Whole => Box::new(Whole::new(extracted)),
-        }
+        shape.decoder(extracted)
     }
 }
 

@@ -3,13 +3,11 @@
 mod cumulative_text;
 mod message;
 
-use crate::answers::{Answers, CHOICES, Part, is_text};
-use crate::assembly::{Assembly, unreadable};
-use crate::chunk::{Raw, text_of};
+use crate::accumulator::{Accumulator, ContentKind, MAX_CHOICES};
+use crate::decoder::Assembly;
 use crate::error::words_of;
-use crate::sse::Event;
-use crate::stream::Stream;
-use crate::unary::Whole;
+use crate::framing::Event;
+use crate::raw_json::{Raw, is_text, text_of, unreadable};
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use cumulative_text::Growth;
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
@@ -36,18 +34,14 @@ impl Protocol for Dashscope {
 
     fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
         let results = Results::new(keep_text);
-        match shape {
-            Shape::Stream => Box::new(Stream::sse(results)),
-            Shape::Lines => Box::new(Stream::lines(results)),
-            Shape::Whole => Box::new(Whole::new(results)),
-        }
+        shape.decoder(results)
     }
 }
 
 /// Where in a response a text stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    Text { choice: u32, part: Part },
+    Text { choice: u32, part: ContentKind },
     Arguments { call: usize },
 }
 
@@ -62,7 +56,7 @@ struct Named {
 
 /// What the events of one response add up to.
 struct Results {
-    answers: Answers,
+    accumulator: Accumulator,
     growth: Growth<Place>,
     calls: Vec<Named>,
     /// The server's count of output tokens in the latest event.
@@ -78,7 +72,7 @@ struct Beside {
 
 impl Results {
     fn new(keep_text: bool) -> Results {
-        Results { answers: Answers::new(keep_text), growth: Growth::new(keep_text), calls: Vec::new(), output: None }
+        Results { accumulator: Accumulator::new(keep_text), growth: Growth::new(keep_text), calls: Vec::new(), output: None }
     }
 
     fn add(&mut self, json: &[u8]) -> Result<(), Failure> {
@@ -87,9 +81,7 @@ impl Results {
         if packet.code.is_some_and(is_text) {
             return Err(Failure::new(FailureKind::StreamError, words_of(json)));
         }
-        if let Some(id) = packet.request_id {
-            self.answers.id(&text_of(id));
-        }
+        self.accumulator.set_id(packet.request_id);
         let usage = packet.usage.map(usage_of).unwrap_or_default();
         let more = usage.output > self.output;
         self.output = usage.output.or(self.output);
@@ -97,15 +89,15 @@ impl Results {
             Some(output) => self.add_output(output, more)?,
             None => None,
         };
-        self.answers.usage(choice, usage)
+        self.accumulator.add_usage(choice, usage)
     }
 
     /// Adds the choices of an event, and gives the one that it is about where it is about one.
     fn add_output(&mut self, output: &Output<'_>, more: bool) -> Result<Option<u32>, Failure> {
         if output.text.is_some() {
             let beside = Beside { choice: 0, more: more && reason_of(output.finish_reason).is_empty() };
-            self.answers.reason(0, &reason_of(output.finish_reason))?;
-            self.hear(&beside, Place::Text { choice: 0, part: Part::Content }, output.text)?;
+            self.accumulator.choice(0)?.set_finish_reason(&reason_of(output.finish_reason));
+            self.hear(&beside, Place::Text { choice: 0, part: ContentKind::Answer }, output.text)?;
         }
         let mut only = output.text.is_some().then_some(0);
         for (place, choice) in (0..).zip(output.choices.iter().flat_map(|choices| choices.iter())) {
@@ -118,7 +110,7 @@ impl Results {
 
     fn add_choice(&mut self, number: u32, choice: &Choice<'_>, more: bool) -> Result<(), Failure> {
         let reason = reason_of(choice.finish_reason);
-        self.answers.reason(number, &reason)?;
+        self.accumulator.choice(number)?.set_finish_reason(&reason);
         let beside = Beside { choice: number, more: more && reason.is_empty() };
         match &choice.message {
             Some(message) => self.add_message(&beside, message),
@@ -128,14 +120,16 @@ impl Results {
 
     fn add_message(&mut self, beside: &Beside, message: &Message<'_>) -> Result<(), Failure> {
         let place = |part| Place::Text { choice: beside.choice, part };
-        self.hear(beside, place(Part::Reasoning), message.reasoning_content)?;
+        self.hear(beside, place(ContentKind::Reasoning), message.reasoning_content)?;
         match message.parts()? {
-            None => self.hear(beside, place(Part::Content), message.content)?,
+            None => self.hear(beside, place(ContentKind::Answer), message.content)?,
             Some(parts) => {
                 let text: String = parts.iter().filter_map(|part| part.text).map(text_of).collect();
                 // A part without text is a picture or a sound.
-                if self.growth.take(place(Part::Content), &text, beside.more) || parts.iter().any(|part| part.text.is_none()) {
-                    self.answers.mark(beside.choice, Part::Content)?;
+                if self.growth.take(place(ContentKind::Answer), &text, beside.more)
+                    || parts.iter().any(|part| part.text.is_none())
+                {
+                    self.accumulator.mark(beside.choice, ContentKind::Answer)?;
                 }
             }
         }
@@ -149,9 +143,9 @@ impl Results {
             Some(raw) if self.growth.is_blind() || self.growth.take(place, &text_of(raw), beside.more) => {
                 let part = match place {
                     Place::Text { part, .. } => part,
-                    Place::Arguments { .. } => Part::Call,
+                    Place::Arguments { .. } => ContentKind::ToolCall,
                 };
-                self.answers.mark(beside.choice, part)
+                self.accumulator.mark(beside.choice, part)
             }
             _ => Ok(()),
         }
@@ -162,8 +156,8 @@ impl Results {
         let found = self.calls.iter().position(|known| known.choice == beside.choice && known.index == index);
         let place = match found {
             Some(place) => place,
-            None if self.calls.len() == CHOICES => {
-                return Err(Failure::new(FailureKind::Decode, format!("more than {CHOICES} tool calls in one response")));
+            None if self.calls.len() == MAX_CHOICES => {
+                return Err(Failure::new(FailureKind::Decode, format!("more than {MAX_CHOICES} tool calls in one response")));
             }
             None => {
                 self.calls.push(Named { choice: beside.choice, index, id: String::new(), name: String::new() });
@@ -174,31 +168,30 @@ impl Results {
         let known = &mut self.calls[place];
         fill(&mut known.id, call.id);
         if fill(&mut known.name, name) {
-            self.answers.mark(beside.choice, Part::Call)?;
+            self.accumulator.mark(beside.choice, ContentKind::ToolCall)?;
         }
         self.hear(beside, Place::Arguments { call: place }, arguments)
     }
 
-    /// Hands the texts to the answers they belong to.
-    fn hand_over(&mut self) -> Result<(), Failure> {
+    /// Hands the texts to the choices they belong to, and gives the tool calls of choice 0.
+    fn hand_over(&mut self) -> Result<Vec<Value>, Failure> {
         for (place, text) in self.growth.texts() {
             if let Place::Text { choice, part } = place {
-                self.answers.keep(choice, part, text)?;
+                self.accumulator.keep(choice, part, text)?;
             }
         }
         let mut first = Vec::new();
         for (number, call) in self.calls.iter().enumerate() {
             let mut arguments = self.growth.texts().filter(|(place, _)| *place == Place::Arguments { call: number });
             let arguments = arguments.next().map(|(_, text)| text).unwrap_or_default();
-            self.answers.keep(call.choice, Part::Call, &call.name)?;
-            self.answers.keep(call.choice, Part::Call, arguments)?;
+            self.accumulator.keep(call.choice, ContentKind::ToolCall, &call.name)?;
+            self.accumulator.keep(call.choice, ContentKind::ToolCall, arguments)?;
             if call.choice == 0 {
                 let function = json!({ "name": call.name, "arguments": arguments });
                 first.push(json!({ "index": call.index, "id": call.id, "type": "function", "function": function }));
             }
         }
-        self.answers.calls(first);
-        Ok(())
+        Ok(first)
     }
 }
 
@@ -222,7 +215,7 @@ fn reason_of(raw: Raw<'_>) -> std::borrow::Cow<'_, str> {
 impl Assembly for Results {
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
         let added = self.add(event.data);
-        self.answers.arrived(events);
+        self.accumulator.emit_pending(events);
         added
     }
 
@@ -232,20 +225,22 @@ impl Assembly for Results {
 
     /// There is no end marker: a stream is complete with a finish reason for every choice.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
-        match (self.answers.is_empty(), streamed, self.answers.unfinished()) {
-            (true, true, _) => Err(Failure::new(FailureKind::Truncated, "the stream ended before its first choice")),
-            (true, false, _) => Err(Failure::new(FailureKind::Decode, "the reply has no `output`")),
-            (_, true, Some(choice)) => {
-                let message = format!("the stream ended without a finish reason for choice {choice}");
-                Err(Failure::new(FailureKind::Truncated, message))
-            }
-            _ => self.answers.ending(),
+        match streamed {
+            true => self.accumulator.ending_with_reasons(),
+            false if self.accumulator.is_empty() => Err(Failure::new(FailureKind::Decode, "the reply has no `output`")),
+            false => self.accumulator.ending(),
         }
     }
 
+    fn weights(&self) -> Vec<u32> {
+        self.accumulator.weights()
+    }
+
     fn reply(mut self, end: Result<Finish, Failure>) -> Reply {
-        let end = self.hand_over().and(end);
-        self.answers.reply(end)
+        match self.hand_over() {
+            Ok(calls) => self.accumulator.into_reply_with_calls(end, calls),
+            Err(failure) => self.accumulator.into_reply(Err(failure), |_| None),
+        }
     }
 }
 

@@ -1,12 +1,9 @@
 //! OpenAI embeddings.
 
-use crate::assembly::{Assembly, unreadable};
-use crate::chunk::{Raw, text_of};
+use crate::decoder::{Assembly, Whole, whole_only};
 use crate::error::words_of;
-use crate::one_or_many::Few;
-use crate::shape::whole_only;
-use crate::sse::Event;
-use crate::unary::Whole;
+use crate::framing::Event;
+use crate::raw_json::{OneOrMany, Raw, text_of, unreadable};
 use crate::usage::usage_of;
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
@@ -40,7 +37,7 @@ struct Body<'a> {
     #[serde(borrow)]
     id: Raw<'a>,
     #[serde(borrow)]
-    data: Option<Few<Vector<'a>>>,
+    data: Option<OneOrMany<Vector<'a>>>,
     #[serde(borrow)]
     usage: Raw<'a>,
     #[serde(borrow)]

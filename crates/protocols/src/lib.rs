@@ -1,43 +1,30 @@
 //! Protocols: bytes in, events out.
 //!
 //! ```text
-//! bytes ── sse ── one event ── chunk (its JSON) ── tally (what they add up to) ── Reply
-//!                                  └ usage            └ error (the server's own words)
+//! bytes ── framing ── one event ── chunk (its JSON) ── accumulator (what they add up to) ── Reply
 //! ```
 //!
-//! A protocol is one file that implements [`Protocol`], and one line in [`protocol`]. `stream` and `whole` are the two ways
-//! in which bytes become messages, the same for all; what the messages of a protocol add up to is its own `Assembly`, for
-//! which `answers` keeps the texts, reasons and counts choice by choice.
+//! A protocol is one file that implements [`Protocol`], and one line in [`protocol`]. `decoder` turns bytes into messages, the
+//! same way for all. Each protocol has an `Assembly` of its messages; `accumulator` keeps texts, reasons and counts by choice.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod answers;
+mod accumulator;
 mod anthropic;
-mod assembly;
 mod chat;
 mod chunk;
-mod completions;
 mod custom;
 mod dashscope;
-mod delta_fast_path;
+mod decoder;
 mod embeddings;
 mod error;
-mod framer;
-mod incremental_usage;
-mod message_text;
-mod ndjson;
+mod framing;
 mod ollama;
-mod one_or_many;
 mod plausible;
+mod raw_json;
 mod rerank;
 mod responses;
-mod shape;
-mod sse;
-mod stream;
-mod tally;
 mod tgi;
-mod timings;
-mod unary;
 mod usage;
 
 #[cfg(test)]
@@ -54,9 +41,9 @@ mod silent;
 mod spec;
 
 pub use custom::check_path;
+pub use decoder::{Shape, shape_of};
 pub use error::error_message;
 pub use plausible::without_absurd;
-pub use shape::{Shape, shape_of};
 
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, Finish, ServerTimes, Usage};
@@ -64,7 +51,7 @@ use llmscen_core::request::Extract;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What is spoken with a target: how a request looks, and how a response is read.
+/// The API of a target: how a request is written, and how a response is read.
 pub trait Protocol: Send + Sync {
     /// The default request template, with `{{ … }}` in its string leaves. A stream asks for the token counts too.
     fn body(&self, stream: bool) -> Value;
@@ -92,9 +79,9 @@ pub trait Protocol: Send + Sync {
 /// What is wrong with `extract`.
 pub fn protocol(api: Api, extract: Option<&Extract>) -> Result<Arc<dyn Protocol>, String> {
     match api {
-        // What a model in this process is asked has the form of a chat, and goes over no wire.
+        // A request to a model in this process has the form of a chat and is not sent.
         Api::OpenaiChat | Api::Local => Ok(Arc::new(chat::Chat)),
-        Api::OpenaiCompletions => Ok(Arc::new(completions::Completions)),
+        Api::OpenaiCompletions => Ok(Arc::new(chat::Completions)),
         Api::OpenaiResponses => Ok(Arc::new(responses::Responses)),
         Api::OpenaiEmbeddings => Ok(Arc::new(embeddings::Embeddings)),
         Api::Rerank => Ok(Arc::new(rerank::Rerank)),

@@ -1,12 +1,10 @@
 //! Ollama's native chat and generation: lines of JSON, and the server's own times.
 
-use crate::answers::{Answers, Part, number};
-use crate::assembly::{Assembly, unreadable};
-use crate::chunk::{Raw, text_of};
+use crate::accumulator::{Accumulator, ContentKind};
+use crate::decoder::Assembly;
 use crate::error::words_of;
-use crate::sse::Event;
-use crate::stream::Stream;
-use crate::unary::Whole;
+use crate::framing::Event;
+use crate::raw_json::{Raw, number, text_of, unreadable};
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use llmscen_core::units::Nanos;
@@ -14,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// `POST /api/chat`; answers of `POST /api/generate` are read as well.
+/// `POST /api/chat`; replies of `POST /api/generate` are read as well.
 pub struct Ollama;
 
 impl Protocol for Ollama {
@@ -23,12 +21,8 @@ impl Protocol for Ollama {
     }
 
     fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
-        let lines = Said { answers: Answers::new(keep_text), calls: Vec::new(), done: false };
-        match shape {
-            Shape::Stream => Box::new(Stream::sse(lines)),
-            Shape::Lines => Box::new(Stream::lines(lines)),
-            Shape::Whole => Box::new(Whole::new(lines)),
-        }
+        let messages = OllamaMessages { accumulator: Accumulator::new(keep_text), calls: Vec::new(), done: false };
+        shape.decoder(messages)
     }
 }
 
@@ -72,25 +66,25 @@ struct Message<'a> {
 }
 
 /// What the lines of one response add up to.
-struct Said {
-    answers: Answers,
+struct OllamaMessages {
+    accumulator: Accumulator,
     /// Tool calls so far, where text is kept; each arrives whole.
     calls: Vec<Value>,
     done: bool,
 }
 
-impl Said {
+impl OllamaMessages {
     fn add(&mut self, json: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(json);
         let line: Line = serde_json::from_str(&text).map_err(|error| unreadable(&error, json))?;
         if line.error.is_some() {
             return Err(Failure::new(FailureKind::StreamError, words_of(json)));
         }
-        self.answers.text(0, Part::Reasoning, line.thinking)?;
-        self.answers.text(0, Part::Content, line.response)?;
+        self.accumulator.add_text(0, ContentKind::Reasoning, line.thinking)?;
+        self.accumulator.add_text(0, ContentKind::Answer, line.response)?;
         if let Some(message) = &line.message {
-            self.answers.text(0, Part::Reasoning, message.thinking)?;
-            self.answers.text(0, Part::Content, message.content)?;
+            self.accumulator.add_text(0, ContentKind::Reasoning, message.thinking)?;
+            self.accumulator.add_text(0, ContentKind::Answer, message.content)?;
             self.add_calls(message.tool_calls)?;
         }
         self.done |= line.done.is_some_and(|done| done.get() == "true");
@@ -98,10 +92,10 @@ impl Said {
             let reason = line.done_reason.map(text_of).unwrap_or_default();
             // A model that was only loaded or unloaded generated nothing.
             if !["load", "unload"].contains(&&*reason) {
-                self.answers.reason(0, &reason)?;
+                self.accumulator.choice(0)?.set_finish_reason(&reason);
             }
-            self.answers.usage(Some(0), usage(&line))?;
-            self.answers.server(times(&line));
+            self.accumulator.add_usage(Some(0), usage(&line))?;
+            self.accumulator.server_times = times(&line);
         }
         Ok(())
     }
@@ -110,15 +104,15 @@ impl Said {
         let Some(raw) = raw.filter(|raw| is_list(raw)) else {
             return Ok(());
         };
-        self.answers.mark(0, Part::Call)?;
-        if self.answers.keeps_text() {
+        self.accumulator.mark(0, ContentKind::ToolCall)?;
+        if self.accumulator.keeps_text() {
             let calls: Vec<Value> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error, raw.get().as_bytes()))?;
             for call in &calls {
                 let function = call.get("function");
                 let name = function.and_then(|function| function.get("name")).and_then(Value::as_str);
-                self.answers.keep(0, Part::Call, name.unwrap_or_default())?;
+                self.accumulator.keep(0, ContentKind::ToolCall, name.unwrap_or_default())?;
                 if let Some(arguments) = function.and_then(|function| function.get("arguments")) {
-                    self.answers.keep(0, Part::Call, &arguments.to_string())?;
+                    self.accumulator.keep(0, ContentKind::ToolCall, &arguments.to_string())?;
                 }
             }
             self.calls.extend(calls);
@@ -148,10 +142,10 @@ fn times(line: &Line<'_>) -> ServerTimes {
     }
 }
 
-impl Assembly for Said {
+impl Assembly for OllamaMessages {
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
         let added = self.add(event.data);
-        self.answers.arrived(events);
+        self.accumulator.emit_pending(events);
         events.done = self.done;
         added
     }
@@ -164,15 +158,19 @@ impl Assembly for Said {
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed && !self.done {
             true => Err(Failure::new(FailureKind::Truncated, "the stream ended without a line that says `\"done\": true`")),
-            false => self.answers.ending(),
+            false => self.accumulator.ending(),
         }
     }
 
-    fn reply(mut self, end: Result<Finish, Failure>) -> Reply {
-        self.answers.calls(self.calls);
-        self.answers.reply(end)
+    fn weights(&self) -> Vec<u32> {
+        self.accumulator.weights()
+    }
+
+    fn reply(self, end: Result<Finish, Failure>) -> Reply {
+        self.accumulator.into_reply_with_calls(end, self.calls)
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

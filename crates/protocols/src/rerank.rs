@@ -1,13 +1,9 @@
 //! Rerank, as Cohere, Jina, vLLM and Text Embeddings Inference serve it.
 
-use crate::assembly::{Assembly, unreadable};
-use crate::chunk::{Raw, text_of};
+use crate::decoder::{Assembly, whole_only};
 use crate::error::words_of;
-use crate::one_or_many::Few;
-use crate::shape::whole_only;
-use crate::sse::Event;
-use crate::unary::Whole;
-use crate::usage::number;
+use crate::framing::Event;
+use crate::raw_json::{OneOrMany, Raw, number, text_of, unreadable};
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use serde::Deserialize;
@@ -26,7 +22,7 @@ impl Protocol for Rerank {
     }
 
     fn decoder(&self, _shape: Shape, _keep_text: bool) -> Box<dyn Decoder> {
-        Box::new(Whole::new(Ranking::default()))
+        Shape::Whole.decoder(Ranking::default())
     }
 }
 
@@ -36,10 +32,10 @@ struct Body<'a> {
     #[serde(borrow)]
     id: Raw<'a>,
     #[serde(borrow)]
-    results: Option<Few<Ranked<'a>>>,
+    results: Option<OneOrMany<Ranked<'a>>>,
     /// Voyage's name of the results.
     #[serde(borrow)]
-    data: Option<Few<Ranked<'a>>>,
+    data: Option<OneOrMany<Ranked<'a>>>,
     #[serde(borrow)]
     usage: Option<Tokens<'a>>,
     #[serde(borrow)]

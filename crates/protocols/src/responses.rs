@@ -1,14 +1,11 @@
 //! OpenAI responses.
 
-use crate::assembly::{Assembly, complete, unreadable};
-use crate::chunk::{Raw, text_of};
+use crate::accumulator::{MessageText, ToolCallText, finish};
+use crate::decoder::Assembly;
 use crate::error::words_of;
-use crate::message_text::{Call, Said};
-use crate::sse::Event;
-use crate::stream::Stream;
-use crate::timings::timings_of;
-use crate::unary::Whole;
-use crate::usage::{latest, number, usage_of};
+use crate::framing::Event;
+use crate::raw_json::{Raw, number, text_of, unreadable};
+use crate::usage::{latest, timings_of, usage_of};
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use serde::Deserialize;
@@ -26,11 +23,7 @@ impl Protocol for Responses {
 
     fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
         let steps = Steps { keep_text, ..Steps::default() };
-        match shape {
-            Shape::Stream => Box::new(Stream::sse(steps)),
-            Shape::Lines => Box::new(Stream::lines(steps)),
-            Shape::Whole => Box::new(Whole::new(steps)),
-        }
+        shape.decoder(steps)
     }
 }
 
@@ -85,7 +78,7 @@ struct Incomplete<'a> {
 struct Steps {
     keep_text: bool,
     id: Option<String>,
-    said: Said,
+    text: MessageText,
     content: bool,
     /// Why it ended, once its final event is here.
     end: Option<String>,
@@ -173,10 +166,10 @@ impl Steps {
         }
         let text = text_of(raw);
         match word {
-            "output_text.delta" | "audio.transcript.delta" | "output_audio_transcript.delta" => self.said.content.push_str(&text),
-            "refusal.delta" => self.said.refusal.push_str(&text),
+            "output_text.delta" | "audio.transcript.delta" | "output_audio_transcript.delta" => self.text.content.push_str(&text),
+            "refusal.delta" => self.text.refusal.push_str(&text),
             "audio.delta" | "output_audio.delta" => {}
-            _ if word.starts_with("reasoning") => self.said.reasoning.push_str(&text),
+            _ if word.starts_with("reasoning") => self.text.reasoning.push_str(&text),
             _ if word.ends_with(".delta") => {
                 self.call(index, false).input.push_str(if text.is_empty() { raw.get() } else { &text })
             }
@@ -190,54 +183,54 @@ impl Steps {
         let Some(told) = call_of(&item) else {
             return;
         };
-        let known = self.said.calls.values().any(|call| !call.id.is_empty() && call.id == told.id);
+        let known = self.text.calls.values().any(|call| !call.id.is_empty() && call.id == told.id);
         let call = self.call(index, !known);
         let input = if call.input.is_empty() { told.input } else { std::mem::take(&mut call.input) };
-        *call = Call { input, ..told };
+        *call = ToolCallText { input, ..told };
     }
 
     /// The call of this number; without one, the latest or a new one.
-    fn call(&mut self, index: Option<u64>, new: bool) -> &mut Call {
-        let latest = self.said.latest_call().map(|(latest, _)| latest);
+    fn call(&mut self, index: Option<u64>, new: bool) -> &mut ToolCallText {
+        let latest = self.text.latest_call().map(|(latest, _)| latest);
         let next = latest.map_or(0, |latest| if new { latest.saturating_add(1) } else { latest });
         let index = index.and_then(|index| u32::try_from(index).ok()).unwrap_or(next);
-        self.said.calls.entry(index).or_default()
+        self.text.calls.entry(index).or_default()
     }
 
     /// Takes the output of a whole reply, or of a final event that no delta came before.
     fn take_output(&mut self, output: &Value) {
-        let mut said = Said::default();
+        let mut message = MessageText::default();
         let mut picture = false;
         for (index, item) in (0..).zip(output.as_array().into_iter().flatten()) {
             let reasons = item["type"] == "reasoning";
             let pieces = [&item["summary"], &item["content"]].into_iter().filter_map(Value::as_array).flatten();
             for piece in pieces {
                 let text = piece["text"].as_str().or(piece["transcript"].as_str()).unwrap_or_default();
-                if reasons { &mut said.reasoning } else { &mut said.content }.push_str(text);
-                said.refusal.push_str(piece["refusal"].as_str().unwrap_or_default());
+                if reasons { &mut message.reasoning } else { &mut message.content }.push_str(text);
+                message.refusal.push_str(piece["refusal"].as_str().unwrap_or_default());
             }
             picture |= item["result"].as_str().is_some_and(|data| !data.is_empty());
-            said.calls.extend(call_of(item).map(|call| (index, call)));
+            message.calls.extend(call_of(item).map(|call| (index, call)));
         }
-        self.content = picture || !said.is_empty();
+        self.content = picture || !message.is_empty();
         if self.keep_text {
-            self.said = said;
+            self.text = message;
         }
     }
 }
 
 /// What an item says if it is a call.
-fn call_of(item: &Value) -> Option<Call> {
+fn call_of(item: &Value) -> Option<ToolCallText> {
     let kind = item["type"].as_str().filter(|kind| kind.ends_with("_call"))?;
     let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
     let action = Some(&item["action"]).filter(|action| action.is_object()).map(Value::to_string);
     let written = ["arguments", "input", "code"].into_iter().map(text).find(|text| !text.is_empty());
     let input = written.or(action).unwrap_or_default();
-    Some(Call { kind: kind.to_owned(), id: text("call_id"), name: text("name"), input })
+    Some(ToolCallText { kind: kind.to_owned(), id: text("call_id"), name: text("name"), input })
 }
 
 /// A call as the next turn's input holds it; calls that the server itself carried out are not sent back.
-fn whole_call(call: Call) -> Option<Value> {
+fn call_json(call: ToolCallText) -> Option<Value> {
     let input = match call.kind.as_str() {
         "function_call" => "arguments",
         "custom_tool_call" => "input",
@@ -280,12 +273,12 @@ impl Assembly for Steps {
     fn ending(&self, _streamed: bool) -> Result<Finish, Failure> {
         match &self.end {
             None => Err(Failure::new(FailureKind::Truncated, "the stream ended before its final event")),
-            Some(reason) => complete(Some(reason), self.content),
+            Some(reason) => finish(Some(reason), self.content),
         }
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        let (text, message) = self.said.kept(self.keep_text, whole_call);
+        let (text, message) = self.text.into_kept(self.keep_text, call_json);
         Reply { end, usage: self.usage, id: self.id, text, message, server: self.server, items: None, silent: !self.content }
     }
 }

@@ -1,13 +1,10 @@
 //! Text Generation Inference's native generation: an event a token.
 
-use crate::answers::{Answers, Part, number};
-use crate::assembly::{Assembly, unreadable};
-use crate::chunk::{Raw, text_of};
+use crate::accumulator::{Accumulator, ContentKind};
+use crate::decoder::Assembly;
 use crate::error::words_of;
-use crate::one_or_many::Few;
-use crate::sse::Event;
-use crate::stream::Stream;
-use crate::unary::Whole;
+use crate::framing::Event;
+use crate::raw_json::{OneOrMany, Raw, number, text_of, unreadable};
 use crate::{Decoder, Events, Protocol, Reply, Shape};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use serde::Deserialize;
@@ -18,18 +15,14 @@ use serde_json::{Value, json};
 pub struct Tgi;
 
 impl Protocol for Tgi {
-    /// The path says whether it streams; on `/`, which answers too, the field does.
+    /// The path says whether it streams; on `/`, which replies too, the field does.
     fn body(&self, stream: bool) -> Value {
         json!({ "inputs": "{{ prompt }}", "parameters": { "details": true }, "stream": stream })
     }
 
     fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
-        let steps = Steps { answers: Answers::new(keep_text), tokens: 0, done: false };
-        match shape {
-            Shape::Stream => Box::new(Stream::sse(steps)),
-            Shape::Lines => Box::new(Stream::lines(steps)),
-            Shape::Whole => Box::new(Whole::new(steps)),
-        }
+        let steps = Steps { accumulator: Accumulator::new(keep_text), tokens: 0, done: false };
+        shape.decoder(steps)
     }
 }
 
@@ -68,7 +61,7 @@ struct Details<'a> {
 
 /// What the events of one response add up to.
 struct Steps {
-    answers: Answers,
+    accumulator: Accumulator,
     /// Token events so far, the special ones among them.
     tokens: u64,
     done: bool,
@@ -81,9 +74,9 @@ impl Steps {
         self.refused(&step, json)?;
         if let Some(token) = &step.token {
             self.tokens = self.tokens.saturating_add(1);
-            self.answers.running(0, self.tokens)?;
+            self.accumulator.set_output_tokens(0, self.tokens)?;
             if token.special.is_none_or(|special| special.get() != "true") {
-                self.answers.text(0, Part::Content, token.text)?;
+                self.accumulator.add_text(0, ContentKind::Answer, token.text)?;
             }
         }
         self.close(0, &step)?;
@@ -105,14 +98,14 @@ impl Steps {
         };
         let prefill = details.prefill.as_ref().map(|tokens| tokens.len() as u64).filter(|tokens| *tokens > 0);
         let prompt = number(details.input_length).or(prefill);
-        self.answers.reason(choice, &details.finish_reason.map(text_of).unwrap_or_default())?;
-        self.answers.usage(Some(choice), Usage { prompt, output: number(details.generated_tokens), ..Usage::default() })
+        self.accumulator.choice(choice)?.set_finish_reason(&details.finish_reason.map(text_of).unwrap_or_default());
+        self.accumulator.add_usage(Some(choice), Usage { prompt, output: number(details.generated_tokens), ..Usage::default() })
     }
 
     fn generation(&mut self, choice: u32, step: &Step<'_>, json: &[u8]) -> Result<(), Failure> {
         self.refused(step, json)?;
-        self.answers.touch(choice)?;
-        self.answers.text(choice, Part::Content, step.generated_text)?;
+        self.accumulator.choice(choice)?;
+        self.accumulator.add_text(choice, ContentKind::Answer, step.generated_text)?;
         self.close(choice, step)
     }
 }
@@ -120,19 +113,19 @@ impl Steps {
 impl Assembly for Steps {
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
         let added = self.step(event.data);
-        self.answers.arrived(events);
+        self.accumulator.emit_pending(events);
         events.done = self.done;
         added
     }
 
-    /// `/generate` answers with an object, `/` with a list of one.
+    /// `/generate` replies with an object, `/` with a list of one.
     fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
         let read = |error| unreadable(&error, body);
         if !text.trim_start().starts_with('[') {
             return self.generation(0, &serde_json::from_str(&text).map_err(read)?, body);
         }
-        let generations: Few<Step> = serde_json::from_str(&text).map_err(read)?;
+        let generations: OneOrMany<Step> = serde_json::from_str(&text).map_err(read)?;
         (0..).zip(generations.iter()).try_for_each(|(choice, step)| self.generation(choice, step, body))
     }
 
@@ -140,14 +133,19 @@ impl Assembly for Steps {
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed && !self.done {
             true => Err(Failure::new(FailureKind::Truncated, "the stream ended without an event with `generated_text`")),
-            false => self.answers.ending(),
+            false => self.accumulator.ending(),
         }
     }
 
+    fn weights(&self) -> Vec<u32> {
+        self.accumulator.weights()
+    }
+
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        self.answers.reply(end)
+        self.accumulator.into_reply(end, |_| None)
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,11 @@
-//! Token counts, as the servers of the OpenAI family report them.
+//! Token counts and times, as the servers of the OpenAI family report them.
 
-use crate::chunk::Raw;
-use llmscen_core::outcome::Usage;
+use crate::raw_json::{Raw, number};
+use llmscen_core::outcome::{ServerTimes, Usage};
+use llmscen_core::units::Nanos;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 /// The names differ: the responses API counts input and output, DeepSeek names the cached tokens outside of the details, and
 /// Moonshot and SGLang put what others detail beside the totals.
@@ -70,11 +72,6 @@ fn with_reasoning(prompt: Option<u64>, output: Option<u64>, reasoning: Option<u6
     if apart { Some(together) } else { output }
 }
 
-/// A count, if it is a whole number from 0.
-pub fn number(raw: Raw) -> Option<u64> {
-    raw?.get().parse().ok()
-}
-
 /// What the later report says, and the earlier one where the later is silent: running counts replace each other.
 pub fn latest(earlier: Usage, later: Usage) -> Usage {
     Usage {
@@ -102,6 +99,90 @@ pub fn together(one: Usage, other: Usage) -> Usage {
         (a, b) => a.or(b),
     };
     Usage { output: sum(one.output, other.output), reasoning: sum(one.reasoning, other.reasoning), ..latest(one, other) }
+}
+
+#[derive(Deserialize)]
+struct Timings {
+    prompt_ms: Option<f64>,
+    predicted_ms: Option<f64>,
+}
+
+/// Reads a `timings` object, its times in milliseconds. What cannot be read is absent.
+pub fn timings_of(raw: &RawValue) -> ServerTimes {
+    let Ok(timings) = serde_json::from_str::<Timings>(raw.get()) else {
+        return ServerTimes::default();
+    };
+    let span = |millis: Option<f64>| millis.filter(|millis| *millis >= 0.0).map(|millis| Nanos::from_secs_f64(millis / 1e3));
+    ServerTimes { prefill: span(timings.prompt_ms), decode: span(timings.predicted_ms), ..ServerTimes::default() }
+}
+
+/// The longer times of two reports on one request: choices run side by side, and running times never fall.
+pub fn longest(one: ServerTimes, other: ServerTimes) -> ServerTimes {
+    ServerTimes {
+        queue: one.queue.max(other.queue),
+        load: one.load.max(other.load),
+        prefill: one.prefill.max(other.prefill),
+        decode: one.decode.max(other.decode),
+        total: one.total.max(other.total),
+    }
+}
+
+/// The running count beside each event with content, as long as every one of them has one.
+#[derive(Debug, Default)]
+pub struct RunningCounts {
+    /// Choice and count.
+    seen: Vec<(u32, u32)>,
+    /// An event had no count: then none can be told.
+    broken: bool,
+}
+
+impl RunningCounts {
+    /// Takes an event with content of this choice, and the count beside it.
+    pub fn add(&mut self, choice: u32, count: Option<u64>) {
+        match count.and_then(|count| u32::try_from(count).ok()).filter(|_| !self.broken) {
+            Some(count) => self.seen.push((choice, count)),
+            None => *self = RunningCounts { seen: Vec::new(), broken: true },
+        }
+    }
+
+    /// The tokens in each event; empty where they are not known. `total` is the final count of the request.
+    ///
+    /// Tokens without text of their own, such as half a character, belong to the event that brings their text; those that
+    /// follow the last text belong to none.
+    pub fn weights(&self, total: Option<u64>) -> Vec<u32> {
+        match self.count_the_request(total) {
+            true => self.request_steps(),
+            false => self.choice_steps(),
+        }
+        .unwrap_or_default()
+    }
+
+    /// Whether the counts are those of all choices together.
+    ///
+    /// vLLM and SGLang count each choice, others the request. Counts of a request rise with every event, which those of
+    /// choices that run side by side do not; where they do all the same, the final count tells: it is their sum.
+    pub fn count_the_request(&self, total: Option<u64>) -> bool {
+        let several = self.seen.windows(2).any(|pair| pair[0].0 != pair[1].0);
+        if !several || self.request_steps().is_none() {
+            return false;
+        }
+        let last: BTreeMap<u32, u32> = self.seen.iter().copied().collect();
+        let sum: u64 = last.values().map(|count| u64::from(*count)).sum();
+        total.is_none_or(|total| total < sum) || self.choice_steps().is_none()
+    }
+
+    /// What each count adds to the one before it; None where one adds nothing.
+    fn request_steps(&self) -> Option<Vec<u32>> {
+        let mut before = 0;
+        let step = |&(_, count): &(u32, u32)| count.checked_sub(std::mem::replace(&mut before, count)).filter(|step| *step > 0);
+        self.seen.iter().map(step).collect()
+    }
+
+    /// What each count adds to the one before it of the same choice; None where one falls.
+    fn choice_steps(&self) -> Option<Vec<u32>> {
+        let mut before = BTreeMap::new();
+        self.seen.iter().map(|&(choice, count)| count.checked_sub(before.insert(choice, count).unwrap_or(0))).collect()
+    }
 }
 
 #[cfg(test)]
@@ -181,5 +262,78 @@ mod tests {
         assert_eq!(together(usage(15, 3, Some(1)), usage(15, 4, Some(2))), usage(15, 7, Some(3)));
         assert_eq!(together(Usage::default(), usage(15, 4, None)), usage(15, 4, None));
         assert_eq!(most(usage(15, 3, Some(1)), usage(15, 4, None)), usage(15, 4, Some(1)));
+    }
+}
+
+#[cfg(test)]
+mod timings_tests {
+    use super::*;
+
+    fn read(json: &str) -> [Option<u64>; 2] {
+        let times = timings_of(serde_json::from_str(json).unwrap());
+        [times.prefill, times.decode].map(|span| span.map(|span| span.0))
+    }
+
+    #[test]
+    fn milliseconds_become_nanoseconds_and_bad_ones_are_absent() {
+        assert_eq!(
+            read(r#"{"cache_n":14,"prompt_n":1,"prompt_ms":0.676,"predicted_ms":3.105}"#),
+            [Some(676_000), Some(3_105_000)]
+        );
+        assert_eq!(read(r#"{"prompt_ms":null,"predicted_ms":0}"#), [None, Some(0)]);
+        assert_eq!(read(r#"{"prompt_ms":-1}"#), [None, None]);
+        assert_eq!(read(r#"{"prompt_ms":"1","predicted_ms":2}"#), [None, None]);
+        assert_eq!(read("7"), [None, None]);
+    }
+
+    #[test]
+    fn of_two_choices_the_longer_one_counts() {
+        let of = |prefill: Option<u64>, decode: u64| ServerTimes {
+            prefill: prefill.map(Nanos),
+            decode: Some(Nanos(decode)),
+            ..ServerTimes::default()
+        };
+        assert_eq!(longest(of(Some(7), 1), of(Some(6), 2)), of(Some(7), 2));
+        assert_eq!(longest(of(None, 3), of(Some(6), 2)), of(Some(6), 3));
+    }
+}
+
+#[cfg(test)]
+mod incremental_usage_tests {
+    use super::*;
+
+    fn weights(seen: &[(u32, u64)], total: Option<u64>) -> Vec<u32> {
+        let mut running = RunningCounts::default();
+        seen.iter().for_each(|&(choice, count)| running.add(choice, Some(count)));
+        running.weights(total)
+    }
+
+    #[test]
+    fn an_event_weighs_what_the_count_rose_by() {
+        assert_eq!(weights(&[(0, 1), (0, 2), (0, 3)], Some(3)), [1, 1, 1]);
+        assert_eq!(weights(&[(0, 2), (0, 2), (0, 7)], Some(9)), [2, 0, 5]);
+        assert_eq!(weights(&[(3, 2), (3, 4)], None), [2, 2]);
+        assert_eq!(weights(&[], Some(3)), [0; 0]);
+    }
+
+    #[test]
+    fn counts_of_choices_and_of_the_request_are_told_apart() {
+        let side_by_side = [(0, 1), (1, 1), (0, 2), (1, 3)];
+        assert_eq!(weights(&side_by_side, None), [1, 1, 1, 2]);
+        let of_the_request = [(0, 1), (1, 3), (0, 4), (1, 6)];
+        assert_eq!(weights(&of_the_request, None), [1, 2, 1, 2]);
+        assert_eq!(weights(&of_the_request, Some(7)), [1, 2, 1, 2]);
+        assert_eq!(weights(&of_the_request, Some(10)), [1, 3, 3, 3], "4 + 6 is the sum of the choices");
+        assert_eq!(weights(&[(0, 1), (0, 2), (1, 1), (1, 2)], Some(4)), [1, 1, 1, 1], "one choice after the other");
+    }
+
+    #[test]
+    fn one_event_without_a_count_or_a_count_that_falls_leaves_all_unknown() {
+        assert_eq!(weights(&[(0, 3), (0, 2)], None), [0; 0]);
+        assert_eq!(weights(&[(0, 1), (0, u64::MAX)], None), [0; 0]);
+        let mut running = RunningCounts::default();
+        [Some(1), None, Some(3)].into_iter().for_each(|count| running.add(0, count));
+        assert_eq!(running.weights(Some(3)), [0; 0]);
+        assert!(!running.count_the_request(Some(3)));
     }
 }

@@ -4,10 +4,10 @@
 
 use super::prometheus::text::{Page, Sample};
 use super::prometheus::{Fetch, others, patience, series};
-use crate::source::{Source, Told};
+use crate::source::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal::{self, *};
 use llmscen_core::target::Tls;
-use llmscen_core::telemetry::{Scrape, Teller};
+use llmscen_core::telemetry::{Scrape, Source};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::shown as address;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -64,26 +64,26 @@ impl Dcgm {
     }
 }
 
-impl Source for Dcgm {
-    fn teller(&self) -> Teller {
-        Teller::Dcgm
+impl TelemetrySource for Dcgm {
+    fn kind(&self) -> Source {
+        Source::Dcgm
     }
 
     fn interval(&self) -> Nanos {
         self.scrape.interval
     }
 
-    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let text = self.fetch.as_ref().map_err(String::clone).and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
         let read = text.and_then(|text| {
             let page = series(&text)?;
-            tell(Told { name: "up", labels: "", device: None, value: 1.0 });
+            tell(SampledValue { name: "up", labels: "", device: None, value: 1.0 });
             self.told.extend(gpus(&page, tell));
             self.pages += 1;
             Ok(())
         });
         read.map_err(|reason| {
-            tell(Told { name: "up", labels: "", device: None, value: 0.0 });
+            tell(SampledValue { name: "up", labels: "", device: None, value: 0.0 });
             format!("{}: {reason}", address(&self.scrape.url))
         })
     }
@@ -104,7 +104,7 @@ impl Source for Dcgm {
 }
 
 /// Tells the GPUs of a page, and then all that has no common name.
-fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(Told<'_>)) -> BTreeSet<Signal> {
+fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(SampledValue<'_>)) -> BTreeSet<Signal> {
     let (mut told, mut whole) = (BTreeSet::new(), HashSet::new());
     for field in FIELDS {
         let samples: Vec<_> =
@@ -132,7 +132,7 @@ fn gpus(page: &Page<'_>, tell: &mut dyn FnMut(Told<'_>)) -> BTreeSet<Signal> {
                 GpuThrottled => f64::from(u8::from(value as u64 & SLOWED != 0)),
                 _ => value * field.scale,
             };
-            tell(Told { name: field.signal.name(), labels: "", device: Some(device), value });
+            tell(SampledValue { name: field.signal.name(), labels: "", device: Some(device), value });
             told.insert(field.signal);
         }
     }
@@ -145,4 +145,43 @@ fn device(sample: &Sample<'_>) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<(String, Option<u32>, f64)> {
+        let mut all = Vec::new();
+        gpus(&Page::read(text), &mut |told| all.push((format!("{}{}", told.name, told.labels), told.device, told.value)));
+        all
+    }
+
+    #[test]
+    fn fields_become_signals_in_their_units_each_gpu_by_itself() {
+        let text = "# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n\
+        DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",UUID=\"GPU-a\",modelName=\"NVIDIA H100\"} 97\n\
+        DCGM_FI_DEV_GPU_UTIL{gpu=\"1\",UUID=\"GPU-b\"} 3\nDCGM_FI_DEV_FB_USED{gpu=\"0\"} 2\n\
+        DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"0\"} 1\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"1\"} 36\n\
+        DCGM_FI_DEV_POWER_USAGE{gpu=\"0\"} 351.5\nDCGM_FI_DEV_XID_ERRORS{gpu=\"0\"} 0\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\"} nan\n";
+        let own = |name: &str, device, value| (name.to_owned(), Some(device), value);
+        assert_eq!(
+            told(text),
+            [
+                own("gpu.utilization", 0, 0.97),
+                own("gpu.utilization", 1, 0.03),
+                own("gpu.memory", 0, 2.0 * 1024.0 * 1024.0),
+                own("gpu.power", 0, 351.5),
+                own("gpu.throttled", 0, 0.0),
+                own("gpu.throttled", 1, 1.0),
+                ("DCGM_FI_DEV_XID_ERRORSgpu=\"0\"".to_owned(), None, 0.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_memory_of_the_parts_of_a_divided_gpu_is_added() {
+        let text = "DCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"1\"} 1\nDCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"2\"} 2\n\
+        DCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"1\"} 90\nDCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"2\"} 90\n";
+        let rows = told(text);
+        assert_eq!(rows[0], ("gpu.memory".to_owned(), Some(3), 3.0 * 1024.0 * 1024.0));
+        assert_eq!(rows[1], ("gpu.power".to_owned(), Some(3), 90.0));
+    }
+}

@@ -1,13 +1,14 @@
 //! The whole machine: processor, memory, network and disks, as Linux counts them.
 
-use crate::cpu_usage::LEAST;
-use crate::proc::{Proc, first};
-use crate::source::{Source, Told};
-use llmscen_core::telemetry::Teller;
+use crate::proc::{MIN_INTERVAL, Proc, first_error, parse_kib};
+use crate::source::{SampledValue, TelemetrySource};
+use llmscen_core::manifest::Machine;
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 /// Bytes of a sector in `/proc/diskstats`, whatever the disk's own.
 const SECTOR: f64 = 512.0;
@@ -39,54 +40,54 @@ impl Host {
         Host { proc: Proc::under(root), interval, disks: disks(&root.join("sys/block")), before: None }
     }
 
-    fn cpu(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn cpu(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let now = ticks(&self.proc.read("stat")?).ok_or("`/proc/stat` has no line `cpu`")?;
         let Some((from, before)) = self.before else {
             self.before = Some((at, now));
             return Ok(());
         };
         let all = now.all - before.all;
-        if all > 0.0 && at.saturating_duration_since(from) >= LEAST {
-            tell(Told::plain("host.cpu", ((now.busy - before.busy) / all).clamp(0.0, 1.0)));
+        if all > 0.0 && at.saturating_duration_since(from) >= MIN_INTERVAL {
+            tell(SampledValue::plain("host.cpu", ((now.busy - before.busy) / all).clamp(0.0, 1.0)));
             self.before = Some((at, now));
         }
         Ok(())
     }
 
-    fn memory(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn memory(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let used = used(&self.proc.read("meminfo")?).ok_or("`/proc/meminfo` has no `MemTotal` and `MemAvailable`")?;
-        tell(Told::plain("host.memory", used));
+        tell(SampledValue::plain("host.memory", used));
         Ok(())
     }
 
-    fn network(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn network(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let (received, sent) = network(&self.proc.read("net/dev")?);
-        tell(Told::plain("host.net_in", received));
-        tell(Told::plain("host.net_out", sent));
+        tell(SampledValue::plain("host.net_in", received));
+        tell(SampledValue::plain("host.net_out", sent));
         Ok(())
     }
 
-    fn disk(&mut self, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn disk(&mut self, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         if !self.disks.is_empty() {
             let (read, written) = sectors(&self.proc.read("diskstats")?, &self.disks);
-            tell(Told::plain("host.disk_read", read * SECTOR));
-            tell(Told::plain("host.disk_write", written * SECTOR));
+            tell(SampledValue::plain("host.disk_read", read * SECTOR));
+            tell(SampledValue::plain("host.disk_write", written * SECTOR));
         }
         Ok(())
     }
 }
 
-impl Source for Host {
-    fn teller(&self) -> Teller {
-        Teller::Host
+impl TelemetrySource for Host {
+    fn kind(&self) -> Source {
+        Source::Host
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
-        first([self.cpu(at, tell), self.memory(tell), self.network(tell), self.disk(tell)])
+    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+        first_error([self.cpu(at, tell), self.memory(tell), self.network(tell), self.disk(tell)])
     }
 
     fn notes(&mut self) -> Vec<String> {
@@ -114,11 +115,7 @@ fn ticks(stat: &str) -> Option<Ticks> {
 
 /// Bytes in use: what is there less what a new program could have.
 fn used(meminfo: &str) -> Option<f64> {
-    let kib = |name: &str| {
-        let rest = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        rest.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()
-    };
-    Some((kib("MemTotal")? - kib("MemAvailable")?) * 1024.0)
+    Some(parse_kib(meminfo, "MemTotal")? as f64 - parse_kib(meminfo, "MemAvailable")? as f64)
 }
 
 /// Bytes received and sent over all interfaces but the loopback.
@@ -148,6 +145,21 @@ fn sectors(diskstats: &str, disks: &BTreeSet<String>) -> (f64, f64) {
         }
     }
     sum
+}
+
+/// What the system tells of itself; what it keeps to itself is `unknown`.
+pub fn machine() -> Machine {
+    let wanted = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::nothing().with_ram());
+    let system = System::new_with_specifics(wanted);
+    let known = |text: Option<String>| text.unwrap_or_else(|| "unknown".into());
+    Machine {
+        host: known(System::host_name()),
+        os: known(System::long_os_version()),
+        kernel: known(System::kernel_version()),
+        cpu: known(system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|brand| !brand.is_empty())),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        memory: system.total_memory(),
+    }
 }
 
 #[cfg(test)]
@@ -188,11 +200,11 @@ mod tests {
         let without: Vec<_> = named(&counts).into_iter().chain(named(&disk)).collect();
         let begin = Instant::now();
         assert_eq!(sample(&mut host, begin), (without.clone(), Ok(())), "a share needs two samples");
-        assert_eq!(sample(&mut host, begin + LEAST).0, without, "and a tick between them");
+        assert_eq!(sample(&mut host, begin + MIN_INTERVAL).0, without, "and a tick between them");
         // 40 ticks later: 10 user, 5 irq, 5 stolen; 15 idle, 5 waiting for a disk.
         machine(folder.path(), "cpu  110 0 100 715 105 5 0 5 0 0\n");
-        assert_eq!(sample(&mut host, begin + LEAST / 2).0, without, "that are not too near");
-        let (told, _) = sample(&mut host, begin + LEAST);
+        assert_eq!(sample(&mut host, begin + MIN_INTERVAL / 2).0, without, "that are not too near");
+        let (told, _) = sample(&mut host, begin + MIN_INTERVAL);
         assert_eq!(told, named(&[("host.cpu", 0.5)]).into_iter().chain(without).collect::<Vec<_>>());
     }
 
@@ -209,5 +221,16 @@ mod tests {
         fs::remove_dir_all(folder.path().join("sys")).unwrap();
         let mut bare = Host::under(folder.path(), Nanos::from_millis(1000));
         assert_eq!((sample(&mut bare, Instant::now()).0.len(), bare.notes().len()), (1, 1));
+    }
+}
+
+#[cfg(test)]
+mod machine_tests {
+    use super::*;
+
+    #[test]
+    fn every_machine_has_cores_and_memory() {
+        let machine = machine();
+        assert!(machine.cores >= 1 && machine.memory > 1 << 20, "{machine:?}");
     }
 }

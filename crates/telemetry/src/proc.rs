@@ -1,19 +1,22 @@
-//! Files in which Linux tells of itself.
+//! The one reader of `/proc`, and rates of what its files count.
+//!
+//! It is written by hand: the `procfs` crate parses every field and takes three times as long for a process.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Reads files of `/proc`, one after another into the same memory.
-pub(super) struct Proc {
+pub(crate) struct Proc {
     folder: PathBuf,
     bytes: Vec<u8>,
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// A process in `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stat {
+pub(crate) struct Stat {
     /// The process that it is a child of.
     pub parent: u32,
     /// Processor time in ticks of 10 ms: its own, and that of its children that have ended and were waited for.
@@ -48,12 +51,12 @@ impl Proc {
 }
 
 /// The first error of several attempts, all of which were made.
-pub(super) fn first<const N: usize>(answers: [Result<(), String>; N]) -> Result<(), String> {
+pub(crate) fn first_error<const N: usize>(answers: [Result<(), String>; N]) -> Result<(), String> {
     answers.into_iter().find(Result::is_err).unwrap_or(Ok(()))
 }
 
-/// Reads `/proc/PID/stat`. The name stands in brackets and may hold anything, brackets too.
-pub(super) fn stat(text: &str) -> Option<Stat> {
+/// Reads `/proc/PID/stat`. The name is in brackets and may contain brackets.
+pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
     let rest = text.rsplit_once(')')?.1;
     let fields: Vec<&str> = rest.split_whitespace().take(20).collect();
     let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
@@ -62,17 +65,40 @@ pub(super) fn stat(text: &str) -> Option<Stat> {
     Some(Stat { parent: u32::try_from(number(1)?).ok()?, ticks, started: number(19)? })
 }
 
-/// The `VmRSS` line of `/proc/PID/status`, in bytes; None for a process that has no memory any more.
-pub(super) fn resident(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kib| kib * 1024.0)
+/// The bytes in the line `name` of `/proc/PID/status` or `/proc/meminfo`, which count in kB. A process that has ended and is
+/// not waited for yet has no such line.
+pub(crate) fn parse_kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// What `/proc/PID/io` says was read from and written to disk, in bytes: by the process, and by its children that have ended
 /// and were waited for.
-pub(super) fn disk(io: &str) -> Option<(u64, u64)> {
+pub(crate) fn parse_io(io: &str) -> Option<(u64, u64)> {
     let count = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
     Some((count("read_bytes:")?, count("write_bytes:")?))
+}
+
+/// The shortest time between two readings: the system counts some processor time in steps of 10 ms.
+pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How fast a count grows between two readings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GrowthRate {
+    before: Option<(Instant, f64)>,
+}
+
+impl GrowthRate {
+    /// Growth per second since the last reading; None for the first, and where the last is too recent.
+    pub fn since(&mut self, at: Instant, count: f64) -> Option<f64> {
+        let Some((from, before)) = self.before else {
+            self.before = Some((at, count));
+            return None;
+        };
+        let span = at.checked_duration_since(from).filter(|span| *span >= MIN_INTERVAL)?;
+        self.before = Some((at, count));
+        Some((count - before).max(0.0) / span.as_secs_f64())
+    }
 }
 
 #[cfg(test)]
@@ -82,11 +108,24 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_its_name() {
         let text = "6471 (a) b (c) S 17 6459 32048 0 -1 4194304 100 0 0 0 3 4 50 60 20 0 1 0 4695229 3133440 410 1844\n";
-        assert_eq!(stat(text), Some(Stat { parent: 17, ticks: 117, started: 4_695_229 }));
-        assert_eq!((stat(""), stat("1 (x) S 1 2")), (None, None));
-        assert_eq!(resident("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2_097_152.0));
-        assert_eq!(resident("Name:\tx\n"), None);
+        assert_eq!(parse_stat(text), Some(Stat { parent: 17, ticks: 117, started: 4_695_229 }));
+        assert_eq!((parse_stat(""), parse_stat("1 (x) S 1 2")), (None, None));
+        assert_eq!(parse_kib("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1 kB\n", "VmHWM"), Some(2 << 20));
+        assert_eq!(parse_kib("Name:\tx\n", "VmRSS"), None);
         let io = "rchar: 6976\nwchar: 0\nread_bytes: 4096\nwrite_bytes: 512\ncancelled_write_bytes: 100\n";
-        assert_eq!((disk(io), disk("rchar: 1\n")), (Some((4096, 512)), None));
+        assert_eq!((parse_io(io), parse_io("rchar: 1\n")), (Some((4096, 512)), None));
+    }
+}
+
+#[cfg(test)]
+mod cpu_usage_tests {
+    use super::*;
+
+    #[test]
+    fn growth_needs_two_readings_that_are_apart() {
+        let (begin, mut pace) = (Instant::now(), GrowthRate::default());
+        let at = |millis| begin + Duration::from_millis(millis);
+        let seen = [(0, 1.0), (49, 9.0), (100, 1.5), (140, 9.0), (200, 1.5), (300, 1.0)].map(|(ms, n)| pace.since(at(ms), n));
+        assert_eq!(seen, [None, None, Some(5.0), None, Some(0.0), Some(0.0)], "a count that falls has not grown");
     }
 }

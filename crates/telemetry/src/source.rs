@@ -1,16 +1,16 @@
-//! What can be sampled.
+//! Sources of telemetry.
 
-use llmscen_core::telemetry::Teller;
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 use std::time::Instant;
 
-/// One value that a source tells; the sampler adds when.
+/// One value that a source reports; the sampler adds the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Told<'a> {
+pub struct SampledValue<'a> {
     /// The common name of a [`Signal`](llmscen_core::signal::Signal), or the source's own. The sampler leaves out a value
     /// under an own name that is what it was, and every value that is no finite number.
     pub name: &'a str,
-    /// Labels that tell it from others of its name; empty: none.
+    /// Labels that distinguish it from others of its name; empty: none.
     pub labels: &'a str,
     /// The GPU that it is about, from 0.
     pub device: Option<u32>,
@@ -18,29 +18,29 @@ pub struct Told<'a> {
     pub value: f64,
 }
 
-impl<'a> Told<'a> {
+impl<'a> SampledValue<'a> {
     /// A value with no labels and of no device.
-    pub fn plain(name: &'a str, value: f64) -> Told<'a> {
-        Told { name, labels: "", device: None, value }
+    pub fn plain(name: &'a str, value: f64) -> SampledValue<'a> {
+        SampledValue { name, labels: "", device: None, value }
     }
 }
 
-/// Something that tells values whenever it is asked.
-pub trait Source: Send {
-    /// Who tells.
-    fn teller(&self) -> Teller;
+/// A source that is read at an interval.
+pub trait TelemetrySource: Send {
+    /// Which source it is.
+    fn kind(&self) -> Source;
 
     /// Between two samples.
     fn interval(&self) -> Nanos;
 
-    /// Tells what is to be read now, at `at`. It may block no longer than its interval: the other sources wait meanwhile.
+    /// Reads the values now, at `at`. It may block no longer than its interval: the other sources wait meanwhile.
     ///
     /// # Errors
-    /// Why it cannot be read this time, in words for the report. It is asked again at the next interval; what it told before it
-    /// failed is kept.
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String>;
+    /// Why it cannot be read this time, in words for the report. It is read again at the next interval; values before the
+    /// failure are kept.
+    fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String>;
 
-    /// What it found out that no number says, once at the end of the round.
+    /// Findings that are not numbers, once at the end of the round.
     fn notes(&mut self) -> Vec<String> {
         Vec::new()
     }

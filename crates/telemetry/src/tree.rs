@@ -1,17 +1,13 @@
 //! All descendants of a process: the managed server, below the process that watches over it.
 
-mod sum;
-
-use crate::cpu_usage::Pace;
-use crate::proc::{Proc, Stat, disk, resident, stat};
-use crate::source::{Source, Told};
-use llmscen_core::telemetry::Teller;
+use crate::proc::{GrowthRate, Proc, Stat, parse_io, parse_kib, parse_stat};
+use crate::source::{SampledValue, TelemetrySource};
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use sum::Sum;
 
 /// Ticks of a second: what Linux tells programs, whatever it counts by itself.
 const TICKS: f64 = 100.0;
@@ -47,7 +43,7 @@ pub struct Tree {
     ticks: Sum,
     read: Sum,
     written: Sum,
-    cpu: Pace,
+    cpu: GrowthRate,
 }
 
 /// What one process stood at.
@@ -57,7 +53,7 @@ struct Member {
     ticks: u64,
     read: u64,
     written: u64,
-    resident: f64,
+    resident: u64,
 }
 
 impl Tree {
@@ -69,7 +65,7 @@ impl Tree {
     fn under(folder: &Path, root: u32, interval: Nanos) -> Tree {
         let [ticks, read, written] = [Sum::default(); 3];
         let (family, others, members) = (BTreeMap::new(), HashSet::new(), Members::default());
-        let (proc, cpu) = (Proc::under(folder), Pace::default());
+        let (proc, cpu) = (Proc::under(folder), GrowthRate::default());
         Tree { proc, interval, root, family, others, members, ticks, read, written, cpu }
     }
 
@@ -87,7 +83,7 @@ impl Tree {
         let unknown = there.iter().filter(|pid| !self.family.contains_key(*pid) && !self.others.contains(*pid));
         let mut strangers: HashMap<u32, Stat> = HashMap::new();
         for pid in unknown {
-            if let Some(stat) = self.proc.read(&format!("{pid}/stat")).ok().and_then(|text| stat(&text)) {
+            if let Some(stat) = self.proc.read(&format!("{pid}/stat")).ok().and_then(|text| parse_stat(&text)) {
                 strangers.insert(*pid, stat);
             }
         }
@@ -116,7 +112,7 @@ impl Tree {
         let mut counted = false;
         let mut gone = Vec::new();
         for (&pid, member) in &mut self.family {
-            let found = self.proc.read(&format!("{pid}/stat")).ok().and_then(|text| stat(&text));
+            let found = self.proc.read(&format!("{pid}/stat")).ok().and_then(|text| parse_stat(&text));
             let Some(found) = found.filter(|found| found.started == member.started) else {
                 gone.push(pid);
                 continue;
@@ -124,8 +120,8 @@ impl Tree {
             member.ticks = found.ticks;
             // One that has ended and is not waited for yet has no memory.
             let status = self.proc.read(&format!("{pid}/status"));
-            member.resident = status.ok().and_then(|text| resident(&text)).unwrap_or(0.0);
-            match self.proc.read(&format!("{pid}/io")).map(|text| disk(&text)) {
+            member.resident = status.ok().and_then(|text| parse_kib(&text, "VmRSS")).unwrap_or(0);
+            match self.proc.read(&format!("{pid}/io")).map(|text| parse_io(&text)) {
                 Ok(Some((read, written))) => {
                     (member.read, member.written) = (read, written);
                     counted = true;
@@ -138,7 +134,7 @@ impl Tree {
         if counted { Ok(()) } else { denied }
     }
 
-    fn tell(&mut self, at: Instant, before: &BTreeMap<u32, Member>, disk: bool, tell: &mut dyn FnMut(Told<'_>)) {
+    fn tell(&mut self, at: Instant, before: &BTreeMap<u32, Member>, disk: bool, tell: &mut dyn FnMut(SampledValue<'_>)) {
         let family = &self.family;
         let grow = |sum: &mut Sum, count: fn(&Member) -> u64| {
             let all = |members: &BTreeMap<u32, Member>| members.values().map(count).sum();
@@ -148,26 +144,26 @@ impl Tree {
         let ticks = grow(&mut self.ticks, |member| member.ticks);
         let (read, written) = (grow(&mut self.read, |member| member.read), grow(&mut self.written, |member| member.written));
         if let Some(cores) = self.cpu.since(at, ticks as f64).map(|ticks| ticks / TICKS) {
-            tell(Told::plain("process.cpu", cores));
+            tell(SampledValue::plain("process.cpu", cores));
         }
-        tell(Told::plain("process.memory", family.values().map(|member| member.resident).sum()));
+        tell(SampledValue::plain("process.memory", family.values().map(|member| member.resident).sum::<u64>() as f64));
         if disk {
-            tell(Told::plain("process.disk_read", read as f64));
-            tell(Told::plain("process.disk_write", written as f64));
+            tell(SampledValue::plain("process.disk_read", read as f64));
+            tell(SampledValue::plain("process.disk_write", written as f64));
         }
     }
 }
 
-impl Source for Tree {
-    fn teller(&self) -> Teller {
-        Teller::Process
+impl TelemetrySource for Tree {
+    fn kind(&self) -> Source {
+        Source::Process
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let before = self.family.clone();
         self.adopt()?;
         let counted = self.visit();
@@ -180,5 +176,36 @@ impl Source for Tree {
     }
 }
 
+/// What the processes of a tree counted together, from the first sample on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Sum(u64);
+
+impl Sum {
+    /// Adds what was counted since the last sample: `now` is what those alive stand at, `before` what those alive then stood
+    /// at, and `living` the part of it of those that still are.
+    ///
+    /// A process that ended and was waited for is counted by its parent from then on. One that nobody waits for takes its
+    /// count with it; then what the others did is added, and what it did last is lost.
+    pub fn grow(&mut self, now: u64, before: u64, living: u64) -> u64 {
+        self.0 += now.checked_sub(before).unwrap_or_else(|| now.saturating_sub(living));
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod sum_tests {
+    use super::*;
+
+    #[test]
+    fn it_never_falls() {
+        let mut sum = Sum::default();
+        assert_eq!(sum.grow(100, 0, 0), 100, "the first sample: all so far");
+        assert_eq!(sum.grow(130, 100, 100), 130);
+        assert_eq!(sum.grow(140, 130, 70), 140, "60 were waited for by somebody who counts them now");
+        assert_eq!(sum.grow(75, 140, 70), 145, "70 went unseen, the rest did 5");
+        assert_eq!(sum.grow(10, 75, 20), 145);
+    }
+}

@@ -1,7 +1,7 @@
 //! Why the load generator was late, as far as telemetry shows it.
 
 use http::Uri;
-use llmscen_client::proxy::is_loopback;
+use llmscen_client::route::is_loopback;
 use llmscen_core::plan::Case;
 use llmscen_core::sample::Sample;
 use llmscen_core::signal::Signal;

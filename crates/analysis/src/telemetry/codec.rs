@@ -1,7 +1,7 @@
 //! The readings as a file: telemetry.parquet.
 
 use crate::error::FrameError;
-use llmscen_core::telemetry::{Reading, Recorded, Teller};
+use llmscen_core::telemetry::{Reading, Recorded, Source};
 use llmscen_parquet::decode;
 use polars::prelude::*;
 use std::collections::{BTreeMap, HashSet};
@@ -11,7 +11,9 @@ use std::sync::Arc;
 const CASE_ID: &str = "case_id";
 const ROUND: &str = "round";
 const AT: &str = "at_ns";
-const TELLER: &str = "teller";
+const SOURCE: &str = "source";
+/// The name of the column `source` in files of earlier versions.
+const EARLIER_SOURCE: &str = "teller";
 const NAME: &str = "name";
 const LABELS: &str = "labels";
 const DEVICE: &str = "device";
@@ -30,7 +32,7 @@ pub fn write(recorded: &[Recorded]) -> Result<Vec<u8>, FrameError> {
         words(CASE_ID, |(own, _)| own.case.clone()),
         UInt32Chunked::from_iter_values(ROUND.into(), rows().map(|(own, _)| own.round)).into_column(),
         Int64Chunked::from_iter_values(AT.into(), rows().map(|(_, reading)| reading.at_ns)).into_column(),
-        words(TELLER, |(_, reading)| reading.teller.name().to_owned()),
+        words(SOURCE, |(_, reading)| reading.source.name().to_owned()),
         words(NAME, |(_, reading)| reading.name.to_string()),
         words(LABELS, |(_, reading)| reading.labels.to_string()),
         UInt32Chunked::from_iter_options(DEVICE.into(), rows().map(|(_, reading)| reading.device)).into_column(),
@@ -45,7 +47,7 @@ pub fn write(recorded: &[Recorded]) -> Result<Vec<u8>, FrameError> {
 /// The readings of a file that [`write`] wrote, round by round in the order of its rows. Further columns are left out.
 ///
 /// # Errors
-/// Where `bytes` are no Parquet file, or it lacks a column, has one of another type, or holds a teller that is none.
+/// Where `bytes` are no Parquet file, or it lacks a column, has one of another type, or an unknown source.
 pub fn read(bytes: impl Into<Vec<u8>>) -> Result<Vec<Recorded>, FrameError> {
     decode(|| decoded(bytes.into()))
 }
@@ -54,7 +56,8 @@ fn decoded(bytes: Vec<u8>) -> Result<Vec<Recorded>, FrameError> {
     let mut frame = ParquetReader::new(Cursor::new(bytes)).set_rechunk(true).finish()?;
     frame.rechunk_mut();
     let (case, round, at) = (frame.column(CASE_ID)?.str()?, frame.column(ROUND)?.u32()?, frame.column(AT)?.i64()?);
-    let (teller, name, labels) = (frame.column(TELLER)?.str()?, frame.column(NAME)?.str()?, frame.column(LABELS)?.str()?);
+    let source = frame.column(SOURCE).or_else(|error| frame.column(EARLIER_SOURCE).map_err(|_| error))?.str()?;
+    let (name, labels) = (frame.column(NAME)?.str()?, frame.column(LABELS)?.str()?);
     let (device, value) = (frame.column(DEVICE)?.u32()?, frame.column(VALUE)?.f64()?);
     let mut words = Words::default();
     let mut places: BTreeMap<(String, u32), usize> = BTreeMap::new();
@@ -67,14 +70,14 @@ fn decoded(bytes: Vec<u8>) -> Result<Vec<Recorded>, FrameError> {
         if place == all.len() {
             all.push(Recorded { case: own.0.to_owned(), round: own.1, readings: Vec::new() });
         }
-        let word = teller.get(row).unwrap_or_default();
-        let Some(teller) = Teller::ALL.into_iter().find(|teller| teller.name() == word) else {
-            return Err(FrameError::Word { column: TELLER, row, found: word.to_owned() });
+        let word = source.get(row).unwrap_or_default();
+        let Some(source) = Source::ALL.into_iter().find(|source| source.name() == word) else {
+            return Err(FrameError::Word { column: SOURCE, row, found: word.to_owned() });
         };
         let (Some(at_ns), Some(value)) = (at.get(row), value.get(row)) else { continue };
         let (name, labels) = (words.once(name.get(row)), words.once(labels.get(row)));
         if let Some(round) = all.get_mut(place) {
-            round.readings.push(Reading { at_ns, teller, name, labels, device: device.get(row), value });
+            round.readings.push(Reading { at_ns, source, name, labels, device: device.get(row), value });
         }
     }
     Ok(all)

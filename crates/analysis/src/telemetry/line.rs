@@ -1,7 +1,7 @@
 //! The readings of one signal in one round, instant by instant.
 
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::{Recorded, Teller};
+use llmscen_core::telemetry::{Recorded, Source};
 use std::collections::BTreeMap;
 
 /// What tells the readings of one signal apart: labels, and the GPU.
@@ -19,9 +19,9 @@ pub(super) struct Moment<'a> {
 pub(super) struct Line<'a>(pub Vec<Moment<'a>>);
 
 impl<'a> Line<'a> {
-    /// The readings of a signal that this teller made. What is no number is none of them.
-    pub fn of(recorded: &'a Recorded, signal: Signal, teller: Teller) -> Line<'a> {
-        let own = recorded.readings.iter().filter(|own| own.teller == teller && *own.name == *signal.name());
+    /// The readings of a signal that this source made. What is no number is none of them.
+    pub fn of(recorded: &'a Recorded, signal: Signal, source: Source) -> Line<'a> {
+        let own = recorded.readings.iter().filter(|own| own.source == source && *own.name == *signal.name());
         let mut by_instant: BTreeMap<i64, BTreeMap<Key<'a>, f64>> = BTreeMap::new();
         for reading in own.filter(|own| own.value.is_finite()) {
             by_instant.entry(reading.at_ns).or_default().insert((&reading.labels, reading.device), reading.value);

@@ -1,13 +1,13 @@
 //! What a reader must know of the signals.
 
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::{SignalStat, Teller};
+use llmscen_core::telemetry::{SignalStat, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Notes of several signals for one reason as one; and of which tellers only one was believed.
+/// Notes of several signals for one reason as one; and of which sources only one was believed.
 pub(super) fn gathered(
     notes: Vec<String>,
-    chosen: &BTreeMap<Signal, BTreeSet<Teller>>,
+    chosen: &BTreeMap<Signal, BTreeSet<Source>>,
     found: &BTreeMap<Signal, SignalStat>,
 ) -> Vec<String> {
     let mut by_reason: Vec<(String, Vec<String>)> = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn gathered(
 }
 
 /// Their names; where they are all that were told of a scope, and several, that scope's.
-fn listed(signals: &[String], chosen: &BTreeMap<Signal, BTreeSet<Teller>>) -> String {
+fn listed(signals: &[String], chosen: &BTreeMap<Signal, BTreeSet<Source>>) -> String {
     let mut names: Vec<String> = Vec::new();
     for signal in signals {
         let scope = signal.split('.').next().unwrap_or_default();
@@ -43,15 +43,15 @@ fn listed(signals: &[String], chosen: &BTreeMap<Signal, BTreeSet<Teller>>) -> St
     names.join(", ")
 }
 
-fn several(chosen: &BTreeMap<Signal, BTreeSet<Teller>>, found: &BTreeMap<Signal, SignalStat>) -> Vec<String> {
-    let mut by_tellers: BTreeMap<&BTreeSet<Teller>, Vec<&str>> = BTreeMap::new();
-    for (signal, tellers) in chosen.iter().filter(|(signal, tellers)| tellers.len() > 1 && found.contains_key(signal)) {
-        by_tellers.entry(tellers).or_default().push(signal.name());
+fn several(chosen: &BTreeMap<Signal, BTreeSet<Source>>, found: &BTreeMap<Signal, SignalStat>) -> Vec<String> {
+    let mut by_sources: BTreeMap<&BTreeSet<Source>, Vec<&str>> = BTreeMap::new();
+    for (signal, sources) in chosen.iter().filter(|(signal, sources)| sources.len() > 1 && found.contains_key(signal)) {
+        by_sources.entry(sources).or_default().push(signal.name());
     }
-    let line = |(tellers, signals): (&BTreeSet<Teller>, Vec<&str>)| {
-        let names: Vec<&str> = tellers.iter().map(|teller| teller.name()).collect();
+    let line = |(sources, signals): (&BTreeSet<Source>, Vec<&str>)| {
+        let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
         let first = names.first().copied().unwrap_or_default();
         format!("{}: told by {}; the values of {first} are taken.", signals.join(", "), names.join(" and "))
     };
-    by_tellers.into_iter().map(line).collect()
+    by_sources.into_iter().map(line).collect()
 }

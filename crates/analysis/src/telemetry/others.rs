@@ -2,7 +2,7 @@
 
 use super::Watched;
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::{Other, Reading, Teller};
+use llmscen_core::telemetry::{Other, Reading, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between two instants, in nanoseconds after time zero.
@@ -35,13 +35,13 @@ pub(super) fn others(rounds: &[Watched<'_>]) -> BTreeMap<String, Other> {
     for own in rounds {
         let readings = || own.recorded.readings.iter().filter(|own| own.value.is_finite());
         let names: BTreeSet<&str> = readings().map(|reading| &*reading.name).collect();
-        let mut spans: BTreeMap<Teller, Option<Span>> = BTreeMap::new();
+        let mut spans: BTreeMap<Source, Option<Span>> = BTreeMap::new();
         let mut by_name: BTreeMap<String, Written<'_>> = BTreeMap::new();
         for reading in readings().filter(|reading| Signal::parse(&reading.name).is_none() && figure(reading)) {
             by_name.entry(name(reading)).or_insert((reading, Vec::new())).1.push((reading.at_ns, reading.value));
         }
         for (name, (reading, mut values)) in by_name {
-            let Some(span) = *spans.entry(reading.teller).or_insert_with(|| read(own, reading.teller)) else { continue };
+            let Some(span) = *spans.entry(reading.source).or_insert_with(|| read(own, reading.source)) else { continue };
             values.sort_by_key(|(at, _)| *at);
             let Some(new) = over(&values, span, counts(&reading.name, &names)) else { continue };
             held.entry(name).and_modify(|old| *old = joined(*old, new)).or_insert(new);
@@ -69,10 +69,10 @@ fn counts(name: &str, names: &BTreeSet<&str>) -> bool {
     name.ends_with("_total") || name.strip_suffix("_sum").or_else(|| name.strip_suffix("_count")).is_some_and(both)
 }
 
-/// From the first to the last reading of this teller within the window, as its signals have them, so that both exist where
+/// From the first to the last reading of this source within the window, as its signals have them, so that both exist where
 /// either does; the window where it tells no signal, since nothing else is written at every reading. None where none is in it.
-fn read(own: &Watched<'_>, teller: Teller) -> Option<Span> {
-    let told = own.recorded.readings.iter().filter(|own| own.teller == teller && Signal::parse(&own.name).is_some());
+fn read(own: &Watched<'_>, source: Source) -> Option<Span> {
+    let told = own.recorded.readings.iter().filter(|own| own.source == source && Signal::parse(&own.name).is_some());
     let all: BTreeSet<i64> = told.map(|own| own.at_ns).collect();
     if all.is_empty() {
         return Some((own.window.from, own.window.until));

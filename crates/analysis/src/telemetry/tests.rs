@@ -13,16 +13,16 @@ mod queue;
 const SECOND: i64 = 1_000_000_000;
 
 /// A reading at so many tenths of a second.
-fn told(tenths: i64, teller: Teller, name: &str, (labels, device): (&str, Option<u32>), value: f64) -> Reading {
-    Reading { at_ns: tenths * SECOND / 10, teller, name: name.into(), labels: labels.into(), device, value }
+fn told(tenths: i64, source: Source, name: &str, (labels, device): (&str, Option<u32>), value: f64) -> Reading {
+    Reading { at_ns: tenths * SECOND / 10, source, name: name.into(), labels: labels.into(), device, value }
 }
 
 fn server(tenths: i64, signal: Signal, labels: &str, value: f64) -> Reading {
-    told(tenths, Teller::Prometheus, signal.name(), (labels, None), value)
+    told(tenths, Source::Prometheus, signal.name(), (labels, None), value)
 }
 
 fn gpu(tenths: i64, signal: Signal, device: u32, value: f64) -> Reading {
-    told(tenths, Teller::Nvml, signal.name(), ("", Some(device)), value)
+    told(tenths, Source::Nvml, signal.name(), ("", Some(device)), value)
 }
 
 fn recorded(readings: Vec<Reading>) -> Recorded {
@@ -158,9 +158,9 @@ fn rounds_pool_and_their_histograms_add_up() {
 }
 
 #[test]
-fn of_two_tellers_the_first_is_taken_and_that_is_said() {
+fn of_two_sources_the_first_is_taken_and_that_is_said() {
     let power = Signal::GpuPower.name();
-    let readings = vec![told(20, Teller::Nvml, power, ("", Some(0)), 9.0), told(21, Teller::Dcgm, power, ("", Some(0)), 300.0)];
+    let readings = vec![told(20, Source::Nvml, power, ("", Some(0)), 9.0), told(21, Source::Dcgm, power, ("", Some(0)), 300.0)];
     let seen = over(readings);
     assert_eq!(figures(&seen.signals[&Signal::GpuPower]), (1, Some(300.0), Some(300.0), Some(300.0)));
     assert_eq!(seen.notes, ["gpu.power: told by dcgm and nvml; the values of dcgm are taken."]);
@@ -215,7 +215,7 @@ fn a_file_gives_the_readings_back_and_a_foreign_one_none() {
     let readings = vec![
         server(-3, Signal::ServerTtft, "le=+Inf", 12.0),
         gpu(7, Signal::GpuPower, 3, 301.25),
-        told(8, Teller::Host, "own:name", ("a=\"b\",c=d", None), f64::MAX),
+        told(8, Source::Host, "own:name", ("a=\"b\",c=d", None), f64::MAX),
     ];
     let all = vec![
         recorded(readings.clone()),
@@ -228,6 +228,17 @@ fn a_file_gives_the_readings_back_and_a_foreign_one_none() {
     let mut rows = Vec::new();
     table("a", &[outcome(0)]).write_parquet(&mut rows).unwrap();
     assert!(read(rows).is_err() && read(&b"nothing"[..]).is_err());
+}
+
+#[test]
+fn a_file_whose_column_source_has_its_earlier_name_is_read() {
+    let all = vec![recorded(vec![gpu(7, Signal::GpuPower, 3, 301.25)])];
+    use polars::prelude::{ParquetReader, ParquetWriter, SerReader};
+    let mut frame = ParquetReader::new(std::io::Cursor::new(write(&all).unwrap())).finish().unwrap();
+    frame.rename("source", "teller".into()).unwrap();
+    let mut bytes = Vec::new();
+    ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
+    assert_eq!(read(bytes).unwrap(), all);
 }
 
 #[test]
@@ -244,7 +255,7 @@ proptest! {
         let mut readings: Vec<Reading> = values.iter().enumerate().flat_map(|(k, &value)| {
             let at = 5 * k as i64;
             [server(at, Signal::ServerWaiting, "", value), server(at, Signal::ServerOutputTps, "", value), gpu(at, Signal::GpuPower, 0, value),
-             gpu(at, Signal::GpuPower, 1, value), told(at, Teller::Prometheus, "own", ("", None), value)]
+             gpu(at, Signal::GpuPower, 1, value), told(at, Source::Prometheus, "own", ("", None), value)]
         }).collect();
         let straight = over(readings.clone());
         let mut state = seed | 1;

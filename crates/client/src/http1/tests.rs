@@ -27,7 +27,7 @@ async fn answered(bytes: &[u8], step: usize) -> (Result<(u16, String), String>, 
     let read = async {
         let response = near.send(request(b"abc")).await?;
         let mut body = Vec::new();
-        while near.pull(&mut |data| body.extend_from_slice(data)).await? != Pulled::End {}
+        while near.pull(&mut |data| body.extend_from_slice(data)).await? != ReadStatus::End {}
         Ok::<_, Fault>((response.status().as_u16(), String::from_utf8(body).unwrap()))
     };
     let (_, read) = tokio::join!(served, read);
@@ -133,7 +133,7 @@ async fn an_answer_may_come_before_the_request_is_all_out() {
     let response = near.send(Request::post("/v1").body(vec![b'x'; 1000].into()).unwrap()).await.unwrap();
     assert_eq!(response.status(), 413);
     let mut body = Vec::new();
-    assert_eq!(near.pull(&mut |data| body.extend_from_slice(data)).await.unwrap(), Pulled::Some);
+    assert_eq!(near.pull(&mut |data| body.extend_from_slice(data)).await.unwrap(), ReadStatus::Some);
     assert_eq!((&body[..], near.is_done(), near.is_free()), (&b"no"[..], true, false));
 }
 
@@ -153,7 +153,7 @@ async fn a_waiting_stream_holds_no_buffer() {
     let (mut far, mut near) = pair();
     far.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n").await.unwrap();
     near.send(request(b"abc")).await.unwrap();
-    assert_eq!(near.pull(&mut |_| {}).await.unwrap(), Pulled::Some);
+    assert_eq!(near.pull(&mut |_| {}).await.unwrap(), ReadStatus::Some);
     assert!(tokio::time::timeout(Duration::from_millis(5), near.pull(&mut |_| {})).await.is_err());
     assert!(near.unsent.is_none());
     assert_eq!(near.early.capacity(), 0);

@@ -1,7 +1,7 @@
 //! A server under management, as the tool holds it.
 
-use super::tree::{descendants, lives, signal};
 use super::{HARD, Order, ServerError, Word, instant, log};
+use crate::server::supervisor::{descendants, lives, signal};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;

@@ -24,7 +24,7 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 const LAST: Duration = Duration::from_secs(1);
 
 /// What a server is waited for.
-pub struct Wanted<'a> {
+pub struct ReadinessProbe<'a> {
     /// When it is ready.
     pub readiness: &'a Readiness,
     /// Where requests will be posted to.
@@ -39,7 +39,7 @@ pub struct Wanted<'a> {
 
 /// When a server came to what, from the instant at which its process was asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Came {
+pub struct ReadyTimes {
     /// Its port took a connection.
     pub port_open: Option<Duration>,
     /// It was ready.
@@ -48,7 +48,7 @@ pub struct Came {
 
 /// Why it did not.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Not {
+pub enum NotReady {
     /// It ended.
     Ended(Ended),
     /// The time was up: what was waited for, and what came instead.
@@ -59,10 +59,10 @@ pub enum Not {
 ///
 /// # Errors
 /// A URL that is none.
-pub async fn answers(wanted: &Wanted<'_>) -> Result<Option<String>, EngineError> {
-    let urls = [Some(wanted.url), if let Readiness::Url(url) = wanted.readiness { Some(url.as_str()) } else { None }];
+pub async fn answers(probe: &ReadinessProbe<'_>) -> Result<Option<String>, EngineError> {
+    let urls = [Some(probe.url), if let Readiness::Url(url) = probe.readiness { Some(url.as_str()) } else { None }];
     for url in urls.into_iter().flatten() {
-        let (host, port) = place(url, wanted.tls)?;
+        let (host, port) = place(url, probe.tls)?;
         if open(&host, port).await {
             return Ok(Some(format!("{host}:{port}")));
         }
@@ -74,12 +74,16 @@ pub async fn answers(wanted: &Wanted<'_>) -> Result<Option<String>, EngineError>
 ///
 /// # Errors
 /// A URL that is none; and inside: why it is not ready.
-pub async fn ready(server: &Server, wanted: &Wanted<'_>, beat: &dyn Fn()) -> Result<Result<Came, Not>, EngineError> {
-    let mut probe = match wanted.readiness {
-        Readiness::Url(url) => Probe::Url(Route::new(url, wanted.tls, &BTreeMap::new())?),
-        Readiness::Log(text) => Probe::Log(Watch::new(server.log(), text), text),
+pub async fn ready(
+    server: &Server,
+    probe: &ReadinessProbe<'_>,
+    beat: &dyn Fn(),
+) -> Result<Result<ReadyTimes, NotReady>, EngineError> {
+    let mut check = match probe.readiness {
+        Readiness::Url(url) => ReadinessCheck::Url(Route::new(url, probe.tls, &BTreeMap::new())?),
+        Readiness::Log(text) => ReadinessCheck::Log(Watch::new(server.log(), text), text),
     };
-    let (host, port) = place(wanted.url, wanted.tls)?;
+    let (host, port) = place(probe.url, probe.tls)?;
     let port_opens = async {
         let mut step = FIRST;
         while !open(&host, port).await {
@@ -90,10 +94,10 @@ pub async fn ready(server: &Server, wanted: &Wanted<'_>, beat: &dyn Fn()) -> Res
     };
     let mut said = String::from("nothing answered");
     let gets_ready = async {
-        let longest = if matches!(probe, Probe::Url(_)) { wanted.interval.max(FIRST) } else { LONGEST };
+        let longest = if matches!(check, ReadinessCheck::Url(_)) { probe.interval.max(FIRST) } else { LONGEST };
         let mut step = FIRST;
         loop {
-            match probe.look().await {
+            match check.look().await {
                 Ok(()) => return server.asked.elapsed(),
                 Err(why) => said = why,
             }
@@ -114,14 +118,14 @@ pub async fn ready(server: &Server, wanted: &Wanted<'_>, beat: &dyn Fn()) -> Res
         if port_open.is_none() {
             port_open = timeout(LAST, port_opens).await.ok();
         }
-        Came { port_open, ready }
+        ReadyTimes { port_open, ready }
     };
     let came = tokio::select! {
         biased;
-        ended = server.over() => Err(Not::Ended(ended)),
-        came = timeout(wanted.timeout.saturating_sub(server.asked.elapsed()), both) => came.map_err(|_| Not::Late(String::new())),
+        ended = server.over() => Err(NotReady::Ended(ended)),
+        came = timeout(probe.timeout.saturating_sub(server.asked.elapsed()), both) => came.map_err(|_| NotReady::Late(String::new())),
     };
-    Ok(came.map_err(|not| if let Not::Late(_) = not { Not::Late(probe.waited_for(&said)) } else { not }))
+    Ok(came.map_err(|not| if let NotReady::Late(_) = not { NotReady::Late(check.waited_for(&said)) } else { not }))
 }
 
 /// Waits, longer each time.
@@ -131,16 +135,16 @@ async fn pause(step: &mut Duration, longest: Duration) {
 }
 
 /// How it is seen that a server is ready.
-enum Probe<'a> {
+enum ReadinessCheck<'a> {
     Url(Route),
     Log(Watch, &'a str),
 }
 
-impl Probe<'_> {
+impl ReadinessCheck<'_> {
     async fn look(&mut self) -> Result<(), String> {
         match self {
-            Probe::Log(watch, _) => watch.found().then_some(()).ok_or_else(String::new),
-            Probe::Url(route) => match timeout(ATTEMPT, status(route)).await {
+            ReadinessCheck::Log(watch, _) => watch.found().then_some(()).ok_or_else(String::new),
+            ReadinessCheck::Url(route) => match timeout(ATTEMPT, status(route)).await {
                 Ok(Ok(200..=299)) => Ok(()),
                 Ok(Ok(status)) => Err(format!("the last answer was status {status}")),
                 Ok(Err(why)) => Err(why),
@@ -151,7 +155,7 @@ impl Probe<'_> {
 
     fn waited_for(&self, said: &str) -> String {
         match self {
-            Probe::Url(route) => {
+            ReadinessCheck::Url(route) => {
                 let uri = &route.uri;
                 let (host, port) = host_and_port(uri);
                 format!(
@@ -160,7 +164,7 @@ impl Probe<'_> {
                     uri.path()
                 )
             }
-            Probe::Log(_, text) => format!("its log never held `{text}`"),
+            ReadinessCheck::Log(_, text) => format!("its log never held `{text}`"),
         }
     }
 }

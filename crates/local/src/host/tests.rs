@@ -1,8 +1,6 @@
-mod bounds;
-
 use super::*;
-use crate::adapter::Seat;
-use crate::generation_params::{Ask, Ended, Told, Worked};
+use crate::adapter::Adapter;
+use crate::generation_params::{BatchOutput, Ended, GenerationParams, RowOutput};
 use llmscen_client::clock::Clock;
 use llmscen_client::counters::Gauges;
 use llmscen_core::call::Call;
@@ -19,7 +17,7 @@ struct Fake {
     seen: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Works for Fake {
+impl BatchModel for Fake {
     fn tokens(&self, text: &str) -> Result<Vec<u32>, LocalError> {
         Ok(text.bytes().map(u32::from).collect())
     }
@@ -42,17 +40,17 @@ impl Works for Fake {
 
     fn work(
         &mut self,
-        asks: &[Ask],
+        asks: &[GenerationParams],
         clock: &dyn Fn() -> Nanos,
         alive: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Result<Worked, LocalError> {
+    ) -> Result<BatchOutput, LocalError> {
         self.seen.lock().unwrap().push(asks.len());
         if asks.iter().any(|ask| ask.prompt.starts_with(b"boom".map(u32::from).as_slice())) {
             return Err(LocalError::Compute { reason: "no more memory".into() });
         }
         assert!(!asks.iter().any(|ask| ask.prompt.starts_with(b"panic".map(u32::from).as_slice())), "as the test wants it");
-        let blank = || Told { tokens: vec![], text: String::new(), stamps: vec![], ended: Ended::Length, logits: None };
-        let mut worked = Worked {
+        let blank = || RowOutput { tokens: vec![], text: String::new(), stamps: vec![], ended: Ended::Length, logits: None };
+        let mut worked = BatchOutput {
             rows: asks.iter().map(|_| blank()).collect(),
             began: clock(),
             prefilled: Nanos::ZERO,
@@ -104,9 +102,9 @@ fn host(step: Duration) -> (Arc<Host>, Sizes) {
     (Arc::new(host), seen)
 }
 
-fn seat(host: &Arc<Host>, gather: Gather, over: fn() -> bool) -> Seat {
+fn seat(host: &Arc<Host>, gather: Gather, over: fn() -> bool) -> Adapter {
     let session = Session::new(Clock::starting(Instant::now()), gather, Box::new(over), None);
-    Seat {
+    Adapter {
         host: host.clone(),
         session: Arc::new(session),
         gauges: Arc::<Gauges>::default(),
@@ -122,7 +120,7 @@ fn call(seq: u64, text: &str, max_tokens: u64) -> Call {
     Call { seq, body: body.to_string().into_bytes(), group: Some("g".into()), ..Call::default() }
 }
 
-async fn send(seat: &Seat, call: Call) -> llmscen_client::http::Finished {
+async fn send(seat: &Adapter, call: Call) -> llmscen_client::http::Finished {
     seat.call(call, Nanos::ZERO, Phase::Measured, std::future::pending()).await
 }
 
@@ -227,7 +225,7 @@ async fn users_leave_by_tokens_and_by_time() {
     let time = send(&seat, by(Leave::After(Nanos::from_millis(30)))).await.outcome;
     assert_eq!(time.end.unwrap_err().kind, FailureKind::Abandoned);
     assert!(time.timeline.tokens.iter().all(|stamp| *stamp <= time.timeline.end) && time.timeline.tokens.len() < 1000);
-    let slow = Seat { total: Nanos::from_millis(30), ..seat };
+    let slow = Adapter { total: Nanos::from_millis(30), ..seat };
     assert_eq!(send(&slow, call(0, "a", 1000)).await.outcome.end.unwrap_err().kind, FailureKind::TimeoutTotal);
 }
 
@@ -243,7 +241,7 @@ async fn a_model_is_idle_when_what_was_given_up_is_done() {
         turn: 0,
         group: None,
         measured: true,
-        wanted: Wanted::read(&call(0, "a", 3).body, 0),
+        wanted: GenerationRequest::parse(&call(0, "a", 3).body, 0),
         enough: None,
         left: Arc::default(),
         // Nobody waits for its answer any more.
@@ -291,4 +289,52 @@ fn a_model_that_cannot_be_loaded_says_why() {
     let load = || Err::<(Fake, Loaded), _>(LocalError::NotThere { name: "x".into() });
     let why = Loading::start(load, MEMORY).unwrap().wait(Duration::from_secs(9)).err().unwrap();
     assert!(matches!(why, Some(LocalError::NotThere { .. })));
+}
+
+mod bounds {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_that_the_model_does_not_know_fails_its_request_alone() {
+        let (host, seen) = host(Duration::ZERO);
+        let seat = seat(&host, Gather::Full(2), || false);
+        let (bad, good) = tokio::join!(send(&seat, call(0, "\u{e9}", 1)), send(&seat, call(1, "a", 1)));
+        let failure = bad.outcome.end.unwrap_err();
+        assert_eq!(failure.message, "the prompt has the token 195, and the model knows 128: the tokenizer is another one's");
+        assert!(good.outcome.end.is_ok() && *seen.lock().unwrap() == [1]);
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_finds_no_room_is_cut_and_counted_or_refused_where_its_length_is_fixed() {
+        let (host, _) = host(Duration::ZERO);
+        let seat = seat(&host, Gather::Waiting(1), || false);
+        let long = "x".repeat(99_998);
+        let cut = send(&seat, call(0, &long, 3)).await.outcome;
+        assert_eq!((cut.end.unwrap().reason.as_str(), cut.usage.output, seat.session.cut()), ("length", Some(2), 1));
+        assert!(send(&seat, call(1, &long, 2)).await.outcome.end.is_ok() && seat.session.cut() == 1);
+        let body = json!({ "prompt": long, "max_tokens": 3, "ignore_eos": true });
+        let failure = send(&seat, Call { body: body.to_string().into_bytes(), ..Call::default() }).await.outcome.end.unwrap_err();
+        let why =
+            "the prompt has 99998 tokens and the reply is to have 3, with `ignore_eos`; the model has room for 100000 in all";
+        assert_eq!(failure.message, why);
+    }
+
+    #[test]
+    fn logits_that_need_too_much_memory_are_refused_with_the_bytes_that_they_need() {
+        let ask = |max_tokens, logits| GenerationParams { prompt: vec![1], max_tokens, logits, ..GenerationParams::default() };
+        // 2^28 numbers are 1 GiB.
+        assert!(too_much(&[ask(1 << 10, true), ask(1 << 10, true), ask(9, false)], 1 << 17).is_none());
+        let failure = too_much(&[ask(1 << 10, true), ask((1 << 10) + 1, true)], 1 << 17).unwrap();
+        assert_eq!(
+            failure.message,
+            "the logits of its batch need 1074266112 bytes of memory (2049 tokens of 131072 numbers), and 1073741824 is the most: ask \
+         for fewer `max_tokens`, or for smaller batches"
+        );
+    }
+
+    #[test]
+    fn memory_is_told_at_its_highest_where_the_system_begins_anew() {
+        assert_eq!(MEMORY.during(|| "done"), ("done", 7));
+        assert_eq!(Resident { anew: || false, ..MEMORY }.during(|| ()), ((), 3));
+    }
 }

@@ -1,8 +1,7 @@
 //! What a model is: its sizes and the choices of its family.
 
-use super::rope::Scaling;
-use super::unsupported::{scaling_reason, window_reason};
 use crate::error::LocalError;
+use crate::model::rope::Scaling;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -214,6 +213,50 @@ impl Keys {
 
     fn theta(&self, newer: Option<&Value>) -> f64 {
         newer.or(self.get("rope_theta")).and_then(Value::as_f64).unwrap_or(10_000.0)
+    }
+}
+
+/// Why a sliding window is refused, in a sentence that begins with its key; None where it covers all positions. Attention is
+/// computed over the whole context alone.
+pub fn window_reason(window: u64, positions: u64) -> Option<String> {
+    (window > 0 && window < positions).then(|| {
+        format!(
+            "is {window} of {positions} positions, and attention in a sliding window is not supported; use a model without one, or \
+             measure a server"
+        )
+    })
+}
+
+/// Why a scaling of the rotary positions is refused, in a sentence that begins with its key.
+pub fn scaling_reason(kind: &str, supported: &str) -> String {
+    format!(
+        "is `{kind}`, and this scaling of rotary positions is not supported; supported are {supported}; measure a server instead"
+    )
+}
+
+/// What `random:` models begin with.
+pub const PREFIX: &str = "random:";
+
+/// A Llama of 1.2 million parameters for a vocabulary of 8192.
+pub fn tiny(vocabulary: usize) -> Config {
+    Config {
+        architecture: "llama",
+        vocabulary,
+        hidden: 64,
+        intermediate: 192,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        eps: 1e-5,
+        theta: 10_000.0,
+        scaling: Scaling::None,
+        limit: 8192,
+        tied: false,
+        bias: Bias::default(),
+        qk_norm: false,
+        dtype: None,
+        eos: Vec::new(),
     }
 }
 

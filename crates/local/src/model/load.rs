@@ -1,14 +1,14 @@
 //! Loading, and the device.
 
-use super::config::Config;
-use super::network::Network;
-use super::rope::Rope;
-use super::weights::folder::Folder;
-use super::weights::gguf::Gguf;
-use super::weights::random_weights::Drawn;
-use super::weights::{Tally, timed};
-use super::{Model, config, gguf, random};
 use crate::error::LocalError;
+use crate::model::config::Config;
+use crate::model::gguf::Gguf;
+use crate::model::network::Network;
+use crate::model::rope::Rope;
+use crate::model::safetensors::Folder;
+use crate::model::weights::RandomWeights;
+use crate::model::weights::{LoadTally, timed};
+use crate::model::{Model, config, gguf};
 use candle_core::{DType, Device};
 use llmscen_core::bounds;
 use llmscen_core::local::{self, Dtype, Loaded, Local};
@@ -24,7 +24,7 @@ struct Parts {
     config: Config,
     network: Network,
     tokenizer: Tokenizer,
-    tally: Tally,
+    tally: LoadTally,
     /// What it computes in.
     numbers: String,
     /// What a reader of the report must know.
@@ -39,7 +39,7 @@ pub fn check(path: &Path) -> Result<(), LocalError> {
     if path.is_dir() {
         read_config(&path.join("config.json")).map(drop)
     } else {
-        gguf::Header::open(path, &mut Tally::default())?.config().map(drop)
+        gguf::Header::open(path, &mut LoadTally::default())?.config().map(drop)
     }
 }
 
@@ -54,7 +54,7 @@ pub fn load(name: &str, spec: &Local, seed: Seed) -> Result<(Model, Loaded), Loc
     let pool = pool(spec)?;
     let path = Path::new(name);
     let parts = pool.install(|| {
-        if name.starts_with(random::PREFIX) {
+        if name.starts_with(config::PREFIX) {
             drawn(name, spec, seed, device)
         } else if path.is_dir() {
             folder(path, spec, device)
@@ -89,16 +89,16 @@ fn drawn(name: &str, spec: &Local, seed: Seed, device: Device) -> Result<Parts, 
         return Err(LocalError::Random { name: name.to_owned() });
     }
     let tokenizer = Tokenizer::builtin();
-    let config = random::tiny(tokenizer.vocabulary());
+    let config = config::tiny(tokenizer.vocabulary());
     let dtype = dtype(spec.dtype, None);
-    let mut weights = Drawn::new(seed, dtype, device);
+    let mut weights = RandomWeights::new(seed, dtype, device);
     let network = Network::load(&config, &mut weights, false)?;
     Ok(Parts { config, network, tokenizer, tally: weights.tally, numbers: dtype.as_str().to_owned(), notes: Vec::new() })
 }
 
 fn folder(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError> {
     let file = path.join("config.json");
-    let mut tally = Tally::default();
+    let mut tally = LoadTally::default();
     let config = timed(&mut tally.read, || {
         let mut config = read_config(&file)?;
         let more = generation(path)?;
@@ -111,7 +111,7 @@ fn folder(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError
     let network = Network::load(&config, &mut weights, false)?;
     weights.finish(config.tied)?;
     let read = tally.read + weights.tally.read;
-    let tally = Tally { read, ..weights.tally };
+    let tally = LoadTally { read, ..weights.tally };
     Ok(Parts { config, network, tokenizer, tally, numbers: dtype.as_str().to_owned(), notes: Vec::new() })
 }
 
@@ -134,7 +134,7 @@ fn file(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError> 
         let reason = "computes in f32 on the numbers of its file; leave `dtype` out".to_owned();
         return Err(LocalError::Key { path: path.to_owned(), key: "dtype".into(), reason });
     }
-    let mut tally = Tally::default();
+    let mut tally = LoadTally::default();
     let mut header = gguf::Header::open(path, &mut tally)?;
     let config = header.config()?;
     let (tokenizer, template) = timed(&mut tally.read, || header.tokenizer())?;

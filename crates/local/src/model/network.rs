@@ -1,10 +1,10 @@
 //! The decoder: layers of attention and of feed-forward networks.
 
-use super::cache::{Cache, Width};
-use super::config::Config;
-use super::linear::{Linear, Matrix, Norm};
-use super::weights::Weights;
 use crate::error::LocalError;
+use crate::model::cache::{Cache, Width};
+use crate::model::config::Config;
+use crate::model::linear::{Linear, Matrix, Norm};
+use crate::model::weights::Weights;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i};
 

@@ -1,6 +1,6 @@
 //! Rotary positions (Su et al. 2021, "RoFormer").
 
-use super::config::Config;
+use crate::model::config::Config;
 use candle_core::{Device, Result, Tensor};
 
 /// What became of the frequencies for a longer context.
@@ -99,10 +99,10 @@ fn frequencies(config: &Config) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::random;
+    use crate::model::config;
 
     fn config(scaling: Scaling) -> Config {
-        Config { head_dim: 8, theta: 10_000.0, scaling, ..random::tiny(10) }
+        Config { head_dim: 8, theta: 10_000.0, scaling, ..config::tiny(10) }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What the paths select in the messages of one response.
 
-use crate::answers::{Answers, CHOICES, Part};
-use crate::assembly::Assembly;
+use crate::accumulator::{Accumulator, ContentKind, MAX_CHOICES};
 use crate::custom::paths::{End, Path, Paths};
 use crate::custom::tree::{IN_EVENT, IN_WHOLE, tree};
+use crate::decoder::Assembly;
 use crate::error::words_of;
-use crate::sse::Event;
+use crate::framing::Event;
 use crate::{Events, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// What the messages of one response add up to.
 pub struct Extracted {
     paths: Arc<Paths>,
-    answers: Answers,
+    accumulator: Accumulator,
     done: bool,
 }
 
@@ -39,32 +39,32 @@ impl Choices {
 impl Extracted {
     /// Nothing yet.
     pub fn new(paths: Arc<Paths>, keep_text: bool) -> Extracted {
-        Extracted { paths, answers: Answers::new(keep_text), done: false }
+        Extracted { paths, accumulator: Accumulator::new(keep_text), done: false }
     }
 
     fn add(&mut self, value: &Value) -> Result<(), Failure> {
         let paths = Arc::clone(&self.paths);
         let choices = self.choices(&paths, value)?;
         if let Some(id) = paths.id.as_ref().and_then(|path| path.first(value)) {
-            self.answers.id(&said(id));
+            self.accumulator.set_id_text(&said(id));
         }
         for node in paths.text.iter().flat_map(|path| path.select(value)) {
             let text = said(node.val);
             if !text.is_empty() {
                 let choice = choices.of(&node.path);
-                self.answers.mark(choice, Part::Content)?;
-                self.answers.keep(choice, Part::Content, &text)?;
+                self.accumulator.mark(choice, ContentKind::Answer)?;
+                self.accumulator.keep(choice, ContentKind::Answer, &text)?;
             }
         }
         for node in paths.finish.iter().flat_map(|path| path.select(value)).filter(|node| says_yes(node.val)) {
-            self.answers.reason(choices.of(&node.path), &said(node.val))?;
+            self.accumulator.choice(choices.of(&node.path))?.set_finish_reason(&said(node.val));
         }
         let only = match (&paths.choice, choices.0.as_slice()) {
             (None, _) => Some(0),
             (_, [(_, choice)]) => Some(*choice),
             _ => None,
         };
-        self.answers.usage(only, usage(&paths.usage, value))?;
+        self.accumulator.add_usage(only, usage(&paths.usage, value))?;
         if let Some(End::Value(path, equals)) = &paths.done {
             self.done |=
                 path.select(value).iter().any(|node| equals.as_ref().map_or(says_yes(node.val), |wanted| wanted == node.val));
@@ -77,12 +77,12 @@ impl Extracted {
 
     fn choices(&mut self, paths: &Paths, value: &Value) -> Result<Choices, Failure> {
         let nodes = paths.choice.as_ref().map(|path| path.select(value)).unwrap_or_default();
-        if nodes.len() > CHOICES {
-            return Err(Failure::new(FailureKind::Decode, format!("more than {CHOICES} choices in one response")));
+        if nodes.len() > MAX_CHOICES {
+            return Err(Failure::new(FailureKind::Decode, format!("more than {MAX_CHOICES} choices in one response")));
         }
         let mut numbered: Vec<_> = nodes.into_iter().map(|node| (node.path, number_of(node.val))).collect();
         numbered.sort_unstable();
-        numbered.iter().try_for_each(|(_, choice)| self.answers.touch(*choice))?;
+        numbered.iter().try_for_each(|(_, choice)| self.accumulator.choice(*choice).map(drop))?;
         Ok(Choices(numbered))
     }
 }
@@ -134,7 +134,7 @@ impl Assembly for Extracted {
             Err(_) if marker => Ok(()),
             Err(failure) => Err(failure),
         };
-        self.answers.arrived(events);
+        self.accumulator.emit_pending(events);
         self.done |= marker;
         events.done = self.done;
         added
@@ -152,19 +152,23 @@ impl Assembly for Extracted {
     /// A stream is complete with its end marker, or with a reason for every choice; where the scenario names neither, with
     /// the end of the body.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
-        let truncated = |message: String| Err(Failure::new(FailureKind::Truncated, message));
         if !streamed || self.done {
-            return self.answers.ending();
+            return self.accumulator.ending();
         }
-        match (&self.paths.finish, self.answers.unfinished()) {
-            (Some(_), _) if self.answers.is_empty() => truncated("the stream ended before its first choice".into()),
-            (Some(_), Some(choice)) => truncated(format!("the stream ended without a finish reason for choice {choice}")),
-            (None, _) if self.paths.done.is_some() => truncated("the stream ended without its end marker".into()),
-            _ => self.answers.ending(),
+        match self.paths.finish {
+            Some(_) => self.accumulator.ending_with_reasons(),
+            None if self.paths.done.is_some() => {
+                Err(Failure::new(FailureKind::Truncated, "the stream ended without its end marker"))
+            }
+            None => self.accumulator.ending(),
         }
     }
 
+    fn weights(&self) -> Vec<u32> {
+        self.accumulator.weights()
+    }
+
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        self.answers.reply(end)
+        self.accumulator.into_reply(end, |_| None)
     }
 }

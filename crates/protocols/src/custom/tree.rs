@@ -1,6 +1,6 @@
 //! JSON as a tree that paths can walk, within bounds: an event costs no more memory than its size explains.
 
-use crate::assembly::unreadable;
+use crate::raw_json::unreadable;
 use llmscen_core::outcome::{Failure, FailureKind};
 use serde_json::Value;
 use std::borrow::Cow;

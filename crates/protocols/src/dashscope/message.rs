@@ -1,9 +1,6 @@
 //! The JSON of DashScope: one event of a stream, or one whole reply.
 
-use crate::answers::number;
-use crate::assembly::unreadable;
-use crate::chunk::Raw;
-use crate::one_or_many::Few;
+use crate::raw_json::{OneOrMany, Raw, number, unreadable};
 use llmscen_core::outcome::{Failure, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -30,7 +27,7 @@ pub struct Packet<'a> {
 pub struct Output<'a> {
     /// The choices.
     #[serde(borrow)]
-    pub choices: Option<Few<Choice<'a>>>,
+    pub choices: Option<OneOrMany<Choice<'a>>>,
     /// The one text.
     #[serde(borrow)]
     pub text: Raw<'a>,
@@ -63,7 +60,7 @@ pub struct Message<'a> {
     pub reasoning_content: Raw<'a>,
     /// Tool calls, or pieces of them.
     #[serde(borrow)]
-    pub tool_calls: Option<Few<Call<'a>>>,
+    pub tool_calls: Option<OneOrMany<Call<'a>>>,
 }
 
 impl<'a> Message<'a> {
@@ -71,7 +68,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// `decode`: the list holds something else.
-    pub fn parts(&self) -> Result<Option<Few<Piece<'a>>>, Failure> {
+    pub fn parts(&self) -> Result<Option<OneOrMany<Piece<'a>>>, Failure> {
         let Some(list) = self.content.map(RawValue::get).filter(|json| json.starts_with('[')) else {
             return Ok(None);
         };

@@ -1,13 +1,12 @@
 //! AMD's GPUs, by what its management programs print. Each sample starts one: that costs more than all other sources
 //! together, so that it is done no more than once a second.
 
-mod smi_json;
-
-use super::Fleet;
-use super::visible::Visible;
-use crate::source::{Source, Told};
-use llmscen_core::telemetry::Teller;
+use crate::gpu::{Card, Fleet, Visible};
+use crate::source::{SampledValue, TelemetrySource};
+use llmscen_core::signal::Signal;
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -47,7 +46,7 @@ impl Amd {
     }
 
     /// Samples them, once a second at the most.
-    pub fn source(&self, interval: Nanos) -> Box<dyn Source> {
+    pub fn source(&self, interval: Nanos) -> Box<dyn TelemetrySource> {
         let (times, took, fleet) = (0, Duration::ZERO, Fleet::default());
         Box::new(Sampled { program: self.clone(), interval: interval.max(LEAST), times, took, fleet })
     }
@@ -104,19 +103,19 @@ struct Sampled {
     fleet: Fleet,
 }
 
-impl Source for Sampled {
-    fn teller(&self) -> Teller {
-        Teller::Amd
+impl TelemetrySource for Sampled {
+    fn kind(&self) -> Source {
+        Source::Amd
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let (name, visible) = (self.program.name, &self.program.visible);
         let text = self.program.print(self.interval.into())?;
-        let mut all = smi_json::cards(&text).ok_or_else(|| format!("`{name}` printed no JSON that tells of GPUs"))?;
+        let mut all = cards(&text).ok_or_else(|| format!("`{name}` printed no JSON that tells of GPUs"))?;
         (self.times, self.took) = (self.times + 1, self.took + at.elapsed());
         let count = all.len();
         all.retain(|(device, _)| visible.shows(*device, ""));
@@ -137,6 +136,90 @@ impl Source for Sampled {
     }
 }
 
+/// Both programs say MB and mean MiB.
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// The GPUs of either program's JSON, by number; None where it is no such JSON. Warnings may stand before it.
+pub(super) fn cards(text: &str) -> Option<Vec<(u32, Card)>> {
+    let start = text.find(['{', '['])?;
+    let value: Value = serde_json::Deserializer::from_str(text.get(start..)?).into_iter().next()?.ok()?;
+    match value.get("gpu_data").unwrap_or(&value) {
+        Value::Array(gpus) => Some(gpus.iter().enumerate().map(|(place, gpu)| numbered(place, gpu)).collect()),
+        Value::Object(cards) => {
+            let own = |(name, card): (&String, &Value)| Some((name.strip_prefix("card")?.parse().ok()?, rocm_smi(card)));
+            Some(cards.iter().filter_map(own).collect::<Vec<_>>()).filter(|cards| !cards.is_empty())
+        }
+        _ => None,
+    }
+}
+
+fn numbered(place: usize, gpu: &Value) -> (u32, Card) {
+    let number = gpu.get("gpu").and_then(number).unwrap_or(place as f64);
+    (number as u32, amd_smi(gpu))
+}
+
+/// `22`, `"22"`, `"22 W"`, `"(800Mhz)"` or `{"value": 22, "unit": "W"}`; `"N/A"` is none.
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::Object(own) => own.get("value").and_then(number),
+        Value::String(text) => {
+            let text = text.trim_start_matches('(');
+            let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(text.len());
+            text.get(..end)?.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+/// A GPU of `amd-smi metric --json`.
+fn amd_smi(gpu: &Value) -> Card {
+    let at = |section: &str, key: &str| gpu.get(section).and_then(|own| own.get(key));
+    let of = |section: &str, keys: &[&str]| keys.iter().find_map(|key| number(at(section, key)?));
+    let share = |key| of("usage", &[key]).map(|percent| percent / 100.0);
+    let mut card = Card::default();
+    card.put(Signal::GpuUtilization, share("gfx_activity"));
+    card.put(Signal::GpuMemoryUtilization, share("umc_activity"));
+    card.put(Signal::GpuMemory, of("mem_usage", &["used_vram"]).map(|mebibytes| mebibytes * MIB));
+    card.put(Signal::GpuPower, of("power", &["socket_power", "current_socket_power", "average_socket_power"]));
+    card.put(Signal::GpuClock, clock(gpu, "gfx"));
+    card.put(Signal::GpuMemoryClock, clock(gpu, "mem"));
+    card.put(Signal::GpuTemperature, of("temperature", &["hotspot", "edge"]));
+    card.energy = of("energy", &["total_energy_consumption"]);
+    card.held = match at("power", "throttle_status").and_then(Value::as_str) {
+        Some("THROTTLED") => Some(vec!["throttled"]),
+        Some("UNTHROTTLED") => Some(Vec::new()),
+        _ => None,
+    };
+    card
+}
+
+/// The least of the clocks `gfx_0`, `gfx_1` …: a GPU may be made of several.
+fn clock(gpu: &Value, domain: &str) -> Option<f64> {
+    let clocks = gpu.get("clock")?.as_object()?.iter();
+    let own = clocks.filter(|(name, _)| name.strip_prefix(domain).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')));
+    own.filter_map(|(_, clock)| ["clk", "cur_clk"].iter().find_map(|key| number(clock.get(key)?))).reduce(f64::min)
+}
+
+/// A card of `rocm-smi --json`.
+fn rocm_smi(gpu: &Value) -> Card {
+    let entry =
+        |key: &str| gpu.as_object()?.iter().find(|(own, _)| own.eq_ignore_ascii_case(key)).and_then(|(_, own)| number(own));
+    let of = |keys: &[&str]| keys.iter().find_map(|key| entry(key));
+    let share = |keys: &[&str]| of(keys).map(|percent| percent / 100.0);
+    let mut card = Card::default();
+    card.put(Signal::GpuUtilization, share(&["GPU use (%)"]));
+    card.put(Signal::GpuMemoryUtilization, share(&["GPU Memory Read/Write Activity (%)", "GPU memory use (%)"]));
+    card.put(Signal::GpuMemory, of(&["VRAM Total Used Memory (B)"]));
+    let power = ["Current Socket Graphics Package Power (W)", "Average Graphics Package Power (W)"];
+    card.put(Signal::GpuPower, of(&power));
+    card.put(Signal::GpuClock, of(&["sclk clock speed:"]));
+    card.put(Signal::GpuMemoryClock, of(&["mclk clock speed:"]));
+    let sensors = ["Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)"];
+    card.put(Signal::GpuTemperature, of(&sensors));
+    card
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,7 +232,7 @@ mod tests {
         BTreeMap::from([("PATH".to_owned(), format!("/nowhere:{}:/usr/bin:/bin", folder.display()))])
     }
 
-    fn sample(source: &mut dyn Source) -> Result<Vec<(String, Option<u32>, f64)>, String> {
+    fn sample(source: &mut dyn TelemetrySource) -> Result<Vec<(String, Option<u32>, f64)>, String> {
         loop {
             let mut all = Vec::new();
             match source.sample(Instant::now(), &mut |own| all.push((own.name.to_owned(), own.device, own.value))) {
@@ -202,5 +285,99 @@ mod tests {
             };
             assert_eq!(sample(&mut source), Err(expected.to_owned()));
         }
+    }
+}
+
+#[cfg(test)]
+mod smi_json_tests {
+    use super::*;
+
+    /// `amd-smi metric --json` of ROCm 6 on a Radeon Pro W7700, shortened.
+    const METRIC: &str = r#"[
+  {"gpu": 0,
+   "usage": {"gfx_activity": {"value": 42, "unit": "%"}, "umc_activity": {"value": 1, "unit": "%"},
+     "mm_activity": {"value": 0, "unit": "%"}, "vcn_activity": [{"value": 0, "unit": "%"}, "N/A", "N/A", "N/A"]},
+   "power": {"socket_power": {"value": 20, "unit": "W"}, "gfx_voltage": {"value": 780, "unit": "mV"},
+     "throttle_status": "UNTHROTTLED", "power_management": "ENABLED"},
+   "clock": {"gfx_0": {"clk": {"value": 14, "unit": "MHz"}, "min_clk": {"value": 54, "unit": "MHz"}, "clk_locked": "N/A"},
+     "gfx_1": {"clk": "N/A"}, "mem_0": {"clk": {"value": 96, "unit": "MHz"}, "max_clk": {"value": 1124, "unit": "MHz"}},
+     "vclk_0": {"clk": {"value": 3, "unit": "MHz"}}},
+   "temperature": {"edge": {"value": 41, "unit": "C"}, "hotspot": {"value": 43, "unit": "C"}, "mem": {"value": 62, "unit": "C"}},
+   "energy": {"total_energy_consumption": {"value": 1234.567, "unit": "J"}},
+   "mem_usage": {"total_vram": {"value": 16368, "unit": "MB"}, "used_vram": {"value": 2048, "unit": "MB"}}}
+]"#;
+
+    /// The same of ROCm 7 on a machine whose first GPU cannot be read.
+    const WRAPPED: &str = r#"WARNING: User is missing the following required groups: render
+{"gpu_data": [
+  {"gpu": 0, "usage": "N/A", "power": {"socket_power": "N/A", "throttle_status": "N/A"}, "clock": {"gfx_0": {"clk": "N/A"}},
+   "mem_usage": "N/A", "temperature": {"edge": "N/A", "hotspot": "N/A"}},
+  {"gpu": 3, "usage": {"gfx_activity": {"value": 100, "unit": "%"}}, "power": {"socket_power": "749 W", "throttle_status": "THROTTLED"},
+   "clock": {"gfx_0": {"clk": {"value": 2100, "unit": "MHz"}}, "gfx_7": {"clk": {"value": 1900, "unit": "MHz"}}}}
+]}
+"#;
+
+    /// `rocm-smi … --json` of a Radeon RX 7900 XTX, of one die of an Instinct MI250 and of an Instinct MI350X.
+    const ROCM: &str = r#"{
+ "card0": {"Temperature (Sensor edge) (C)": "49.0", "Temperature (Sensor junction) (C)": "51.0", "Temperature (Sensor memory) (C)": "62.0",
+   "Average Graphics Package Power (W)": "19.0", "GPU use (%)": "7", "VRAM Total Memory (B)": "25753026560",
+   "VRAM Total Used Memory (B)": "794341376", "sclk clock speed:": "(800Mhz)", "mclk clock speed:": "(96Mhz)"},
+ "card1": {"Temperature (Sensor edge) (c)": "47.0", "Average Graphics Package Power (W)": "N/A (Secondary die)", "GPU memory use (%)": "3"},
+ "card2": {"Temperature (Sensor junction) (C)": "60.0", "Current Socket Graphics Package Power (W)": "266.0", "GPU use (%)": "99",
+   "GPU Memory Allocated (VRAM%)": "65", "GPU Memory Read/Write Activity (%)": "21", "Memory Activity": "N/A"},
+ "system": {"Driver version": "6.14.14"}}"#;
+
+    fn told(text: &str) -> Vec<(u32, Vec<(&'static str, f64)>)> {
+        let values = |card: Card| card.values.into_iter().map(|(signal, value)| (signal.name(), value)).collect();
+        cards(text).unwrap().into_iter().map(|(device, card)| (device, values(card))).collect()
+    }
+
+    #[test]
+    fn amd_smi_is_read() {
+        let [gpu] = told(METRIC).try_into().unwrap();
+        let expected = [
+            ("gpu.utilization", 0.42),
+            ("gpu.memory_utilization", 0.01),
+            ("gpu.memory", 2048.0 * 1024.0 * 1024.0),
+            ("gpu.power", 20.0),
+            ("gpu.clock", 14.0),
+            ("gpu.memory_clock", 96.0),
+            ("gpu.temperature", 43.0),
+        ];
+        assert_eq!(gpu, (0, expected.to_vec()));
+        let card = cards(METRIC).unwrap().remove(0).1;
+        assert_eq!((card.energy, card.held), (Some(1234.567), Some(Vec::new())));
+    }
+
+    #[test]
+    fn what_it_calls_not_available_is_missing_and_what_stands_before_the_json_is_skipped() {
+        let expected = [("gpu.utilization", 1.0), ("gpu.power", 749.0), ("gpu.clock", 1900.0)];
+        assert_eq!(told(WRAPPED), [(0, vec![]), (3, expected.to_vec())]);
+        let held: Vec<_> = cards(WRAPPED).unwrap().into_iter().map(|(_, card)| card.held).collect();
+        assert_eq!(held, [None, Some(vec!["throttled"])]);
+    }
+
+    #[test]
+    fn rocm_smi_is_read_as_it_was_and_as_it_is() {
+        let first = [
+            ("gpu.utilization", 0.07),
+            ("gpu.memory", 794_341_376.0),
+            ("gpu.power", 19.0),
+            ("gpu.clock", 800.0),
+            ("gpu.memory_clock", 96.0),
+            ("gpu.temperature", 51.0),
+        ];
+        let second = [("gpu.memory_utilization", 0.03), ("gpu.temperature", 47.0)];
+        let third =
+            [("gpu.utilization", 0.99), ("gpu.memory_utilization", 0.21), ("gpu.power", 266.0), ("gpu.temperature", 60.0)];
+        assert_eq!(told(ROCM), [(0, first.to_vec()), (1, second.to_vec()), (2, third.to_vec())]);
+    }
+
+    #[test]
+    fn other_texts_tell_of_no_gpus() {
+        for text in ["", "ERROR: no driver", "{\"system\": {}}", "{\"card0\": ", "[1"] {
+            assert_eq!(cards(text), None, "{text:?}");
+        }
+        assert_eq!(cards("[]"), Some(Vec::new()));
     }
 }

@@ -1,11 +1,11 @@
 //! NVIDIA's GPUs, by its management library, which the driver brings along: it is opened while the program runs.
 
-use super::visible::Visible;
-use super::{Card, Fleet};
-use crate::source::{Source, Told};
+use crate::gpu::Visible;
+use crate::gpu::{Card, Fleet};
+use crate::source::{SampledValue, TelemetrySource};
 use crate::tree::Members;
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::Teller;
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
@@ -55,7 +55,7 @@ impl Nvidia {
     }
 
     /// Samples them; what the processes of `server` use of their memory, too.
-    pub fn source(&self, interval: Nanos, server: Option<Members>) -> Box<dyn Source> {
+    pub fn source(&self, interval: Nanos, server: Option<Members>) -> Box<dyn TelemetrySource> {
         Box::new(Sampled { gpus: self.clone(), interval, server, fleet: Fleet::default() })
     }
 }
@@ -67,16 +67,16 @@ struct Sampled {
     fleet: Fleet,
 }
 
-impl Source for Sampled {
-    fn teller(&self) -> Teller {
-        Teller::Nvml
+impl TelemetrySource for Sampled {
+    fn kind(&self) -> Source {
+        Source::Nvml
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let mut answer = Ok(());
         for &index in &self.gpus.devices {
             let device = self.gpus.nvml.device_by_index(index);

@@ -19,7 +19,7 @@ pub enum How {
     /// The growth of the first counts over that of the others.
     Counts(&'static [&'static str], &'static [&'static str]),
     /// A ratio that the server worked out itself.
-    Told(&'static str),
+    Value(&'static str),
     /// A histogram in seconds, or what else its name says. Buckets of several are added.
     Histogram(&'static str),
     /// A sum of times and how many it holds: a mean and no quantiles.
@@ -30,7 +30,7 @@ impl How {
     /// The series that it needs, as they are looked for.
     pub fn names(&self) -> Vec<&'static str> {
         match *self {
-            How::Gauge(name) | How::Count(name) | How::Told(name) | How::Histogram(name) => vec![name],
+            How::Gauge(name) | How::Count(name) | How::Value(name) | How::Histogram(name) => vec![name],
             How::Over(part, whole) | How::Mean(part, whole) => vec![part, whole],
             How::Counts(part, whole) => {
                 let mut names: Vec<&str> = part.iter().chain(whole).copied().collect();
@@ -46,7 +46,7 @@ impl fmt::Display for How {
         let sum = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" + ");
         match *self {
             How::Gauge(name) | How::Count(name) | How::Histogram(name) => write!(f, "`{name}`"),
-            How::Told(name) => write!(f, "`{name}` as it is"),
+            How::Value(name) => write!(f, "`{name}` as it is"),
             How::Over(part, whole) => write!(f, "`{part}` / `{whole}`"),
             How::Counts(part, whole) if whole.len() > 1 => write!(f, "{} / ({})", sum(part), sum(whole)),
             How::Counts(part, whole) => write!(f, "{} / {}", sum(part), sum(whole)),
@@ -96,12 +96,12 @@ pub const FAMILIES: &[Family] = &[
             // 0.7 to 0.9.
             (ServerPrefixCacheHitRate, How::Counts(&["vllm:gpu_prefix_cache_hits"], &["vllm:gpu_prefix_cache_queries"])),
             // The engine before V1.
-            (ServerPrefixCacheHitRate, How::Told("vllm:gpu_prefix_cache_hit_rate")),
+            (ServerPrefixCacheHitRate, How::Value("vllm:gpu_prefix_cache_hit_rate")),
             (
                 ServerSpecAcceptRate,
                 How::Counts(&["vllm:spec_decode_num_accepted_tokens"], &["vllm:spec_decode_num_draft_tokens"]),
             ),
-            (ServerSpecAcceptRate, How::Told("vllm:spec_decode_draft_acceptance_rate")),
+            (ServerSpecAcceptRate, How::Value("vllm:spec_decode_draft_acceptance_rate")),
             (ServerRequestThroughput, How::Count("vllm:request_success")),
             (ServerPromptTps, How::Count("vllm:prompt_tokens")),
             (ServerOutputTps, How::Count("vllm:generation_tokens")),
@@ -126,8 +126,8 @@ pub const FAMILIES: &[Family] = &[
             (ServerPreemptions, How::Count("sglang:num_retracted_requests")),
             (ServerPrefixCacheHitRate, How::Counts(&["sglang:cached_tokens"], &["sglang:prompt_tokens"])),
             // Before 0.4.4 there was only this, of the last batch that was prefilled.
-            (ServerPrefixCacheHitRate, How::Told("sglang:cache_hit_rate")),
-            (ServerSpecAcceptRate, How::Told("sglang:spec_accept_rate")),
+            (ServerPrefixCacheHitRate, How::Value("sglang:cache_hit_rate")),
+            (ServerSpecAcceptRate, How::Value("sglang:spec_accept_rate")),
             (ServerRequestThroughput, How::Count("sglang:num_requests")),
             (ServerPromptTps, How::Count("sglang:prompt_tokens")),
             (ServerOutputTps, How::Count("sglang:generation_tokens")),
@@ -240,7 +240,7 @@ pub const FAMILIES: &[Family] = &[
                     &["trtllm_kv_cache_reused_blocks", "trtllm_kv_cache_missed_blocks"],
                 ),
             ),
-            (ServerPrefixCacheHitRate, How::Told("trtllm_kv_cache_hit_rate")),
+            (ServerPrefixCacheHitRate, How::Value("trtllm_kv_cache_hit_rate")),
             (
                 ServerSpecAcceptRate,
                 How::Counts(&["trtllm_spec_decode_num_accepted_tokens"], &["trtllm_spec_decode_num_draft_tokens"]),

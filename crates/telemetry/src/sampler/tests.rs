@@ -1,7 +1,6 @@
-use super::log::Log;
 use super::*;
-use crate::source::Told;
-use llmscen_core::telemetry::Teller;
+use crate::source::SampledValue;
+use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
 
 /// Tells what it is told to, sample by sample; then nothing.
@@ -17,19 +16,19 @@ impl Fake {
     }
 }
 
-impl Source for Fake {
-    fn teller(&self) -> Teller {
-        Teller::Prometheus
+impl TelemetrySource for Fake {
+    fn kind(&self) -> Source {
+        Source::Prometheus
     }
 
     fn interval(&self) -> Nanos {
         self.interval
     }
 
-    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), String> {
+    fn sample(&mut self, _at: Instant, tell: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
         let sample = self.samples.get(self.asked).cloned().unwrap_or_else(|| Ok(Vec::new()));
         self.asked += 1;
-        sample?.into_iter().for_each(|(name, value)| tell(Told { name, labels: "", device: None, value }));
+        sample?.into_iter().for_each(|(name, value)| tell(SampledValue { name, labels: "", device: None, value }));
         Ok(())
     }
 
@@ -43,7 +42,7 @@ fn readings_count_from_time_zero_and_those_before_it_are_negative() {
     let begin = Instant::now();
     let at = |millis| begin + Duration::from_millis(millis);
     let samples = [1.0, 2.0, 3.0].map(|value| Ok(vec![("server.waiting", value)]));
-    let (mut log, mut source) = (Log::starting(begin, 1), Fake::of(samples.to_vec()));
+    let (mut log, mut source) = (Log::new(begin, 1), Fake::of(samples.to_vec()));
     log.sample(0, &mut source, at(0));
     log.count_from(at(7));
     log.sample(0, &mut source, at(7));
@@ -58,7 +57,7 @@ fn readings_count_from_time_zero_and_those_before_it_are_negative() {
 fn a_common_name_is_kept_every_time_and_an_own_name_where_it_changed() {
     let begin = Instant::now();
     let sample = |own| Ok(vec![("gpu.power", 7.0), ("vllm:x", own), ("vllm:nan", f64::NAN)]);
-    let (mut log, mut source) = (Log::starting(begin, 1), Fake::of(vec![sample(1.0), sample(1.0), sample(2.0), sample(1.0)]));
+    let (mut log, mut source) = (Log::new(begin, 1), Fake::of(vec![sample(1.0), sample(1.0), sample(2.0), sample(1.0)]));
     (0..4).for_each(|_| log.sample(0, &mut source, begin));
     let (readings, _) = log.into_parts();
     let of = |name: &str| readings.iter().filter(|own| &*own.name == name).map(|own| own.value).collect::<Vec<_>>();
@@ -68,7 +67,7 @@ fn a_common_name_is_kept_every_time_and_an_own_name_where_it_changed() {
 #[test]
 fn a_source_that_fails_is_noted_once_and_asked_again() {
     let (value, lost) = (|| Ok(vec![("gpu.power", 1.0)]), |why: &str| Err(why.to_owned()));
-    let (mut log, mut source) = (Log::starting(Instant::now(), 2), Fake::of(vec![value(), lost("gone"), lost("still"), value()]));
+    let (mut log, mut source) = (Log::new(Instant::now(), 2), Fake::of(vec![value(), lost("gone"), lost("still"), value()]));
     (0..4).for_each(|_| log.sample(1, &mut source, Instant::now()));
     let (readings, notes) = log.into_parts();
     assert_eq!(readings.len(), 2);

@@ -8,7 +8,7 @@ const SECOND: i64 = 1_000_000_000;
 fn over(readings: &[(i64, &str, &str, f64)], (from, until): Span) -> BTreeMap<String, Other> {
     let told = |&(at, name, labels, value): &(i64, &str, &str, f64)| Reading {
         at_ns: at * SECOND,
-        teller: Teller::Prometheus,
+        source: Source::Prometheus,
         name: name.into(),
         labels: labels.into(),
         device: None,
@@ -76,7 +76,7 @@ fn rounds_add_up() {
     let recorded = [6.0, 10.0].map(|end| {
         let told = |at, value| Reading {
             at_ns: at * SECOND,
-            teller: Teller::Prometheus,
+            source: Source::Prometheus,
             name: "x_total".into(),
             labels: "".into(),
             device: None,

@@ -114,8 +114,8 @@ fn gguf(name: &str, path: &Path, kind: GgmlDType) {
     gguf_file::write(&mut std::fs::File::create(path).unwrap(), &metadata, &tensors).unwrap();
 }
 
-fn said(model: &mut Model, text: &str) -> Told {
-    let ask = Ask { ignore_eos: true, logits: true, ..greedy(model.encode(text, true).unwrap(), 32) };
+fn said(model: &mut Model, text: &str) -> RowOutput {
+    let ask = GenerationParams { ignore_eos: true, logits: true, ..greedy(model.encode(text, true).unwrap(), 32) };
     work(model, &[ask]).remove(0)
 }
 

@@ -25,7 +25,7 @@ fn an_end_token_ends_a_row_unless_it_is_ignored() {
     let ended = work(&mut model, std::slice::from_ref(&ask)).remove(0);
     assert_eq!((ended.tokens.as_slice(), ended.ended), (&free.tokens[..=first], Ended::Stop));
     assert_eq!(ended.text, model.tokenizer.decode(&free.tokens[..first]).unwrap());
-    let ignored = work(&mut model, &[Ask { ignore_eos: true, ..ask }]).remove(0);
+    let ignored = work(&mut model, &[GenerationParams { ignore_eos: true, ..ask }]).remove(0);
     assert_eq!((ignored.tokens, ignored.ended), (free.tokens, Ended::Length));
 }
 
@@ -38,11 +38,12 @@ fn a_stop_text_ends_a_row_and_is_not_told() {
     // Some letters in the middle, over the seam of tokens.
     let stop: String = whole[whole.len() / 2..whole.len() / 2 + 4].iter().collect();
     let at = free.text.find(&stop).unwrap();
-    let stopped = work(&mut model, &[Ask { stop: vec!["never said".into(), stop.clone()], ..ask.clone() }]).remove(0);
+    let stopped =
+        work(&mut model, &[GenerationParams { stop: vec!["never said".into(), stop.clone()], ..ask.clone() }]).remove(0);
     assert_eq!((stopped.text.as_str(), stopped.ended), (&free.text[..at], Ended::Stop));
     assert!(stopped.tokens.len() < 12 && free.tokens.starts_with(&stopped.tokens));
     assert!(!model.tokenizer.decode(&stopped.tokens[..stopped.tokens.len() - 1]).unwrap().contains(&stop));
-    let other = work(&mut model, &[Ask { stop: vec!["never said".into()], ..ask }]).remove(0);
+    let other = work(&mut model, &[GenerationParams { stop: vec!["never said".into()], ..ask }]).remove(0);
     assert_eq!((other.text, other.ended), (free.text, Ended::Length));
 }
 
@@ -82,7 +83,7 @@ fn the_context_ends_a_row() {
     let rows = work(&mut model, &[greedy(prompt(15, 0), 50), greedy(prompt(4, 1), 50)]);
     let ends: Vec<_> = rows.iter().map(|row| (row.tokens.len(), row.ended)).collect();
     assert_eq!(ends, [(5, Ended::Length), (16, Ended::Length)]);
-    let error = |model: &mut Model, ask: Ask| model.work(&[ask], &ticking(), &|_| true).unwrap_err().to_string();
+    let error = |model: &mut Model, ask: GenerationParams| model.work(&[ask], &ticking(), &|_| true).unwrap_err().to_string();
     assert_eq!(
         error(&mut model, greedy(prompt(20, 0), 1)),
         "row 0 of the batch cannot be worked on: its prompt of 20 tokens leaves no room for a reply in the model's 20"
@@ -95,7 +96,7 @@ fn the_context_ends_a_row() {
 fn logits_are_kept_as_they_were_before_the_filters() {
     let mut model = tiny();
     let sampling = Sampling { temperature: 0.7, top_k: 3, repetition_penalty: 1.3, ..Sampling::default() };
-    let asks = [Ask { sampling, logits: true, ..greedy(prompt(5, 0), 3) }, greedy(prompt(5, 0), 3)];
+    let asks = [GenerationParams { sampling, logits: true, ..greedy(prompt(5, 0), 3) }, greedy(prompt(5, 0), 3)];
     let rows = work(&mut model, &asks);
     assert_eq!(rows[1].logits, None);
     let logits = rows[0].logits.as_ref().unwrap();

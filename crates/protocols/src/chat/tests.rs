@@ -1,25 +1,27 @@
 use super::*;
 use crate::Message;
+use crate::accumulator::MAX_CHOICES;
+use llmscen_core::outcome::ServerTimes;
 use llmscen_core::units::Nanos;
 
-fn add(tally: &mut Tally, events: &[&str]) -> Events {
+fn add(messages: &mut ChatMessages, events: &[&str]) -> Events {
     let mut seen = Events::default();
-    events.iter().for_each(|event| tally.add_json(event.as_bytes(), &mut seen).unwrap());
+    events.iter().for_each(|event| messages.add_json(event.as_bytes(), &mut seen).unwrap());
     seen
 }
 
-fn tally(events: &[&str]) -> Tally {
-    let mut tally = Tally::new(true);
-    add(&mut tally, events);
-    tally
+fn messages(events: &[&str]) -> ChatMessages {
+    let mut messages = ChatMessages::new(true);
+    add(&mut messages, events);
+    messages
 }
 
 fn reply(events: &[&str]) -> Reply {
-    tally(events).reply(Ok(Finish::default()))
+    messages(events).reply(Ok(Finish::default()))
 }
 
 fn output(events: &[&str]) -> Option<u64> {
-    tally(events).usage().output
+    messages(events).accumulator.usage().output
 }
 
 #[test]
@@ -40,9 +42,9 @@ fn usage_is_the_last_one_or_the_sum_of_one_a_choice() {
 
 #[test]
 fn every_choice_with_content_is_an_event_of_its_own() {
-    let mut tally = Tally::new(false);
+    let mut messages = ChatMessages::new(false);
     let seen = add(
-        &mut tally,
+        &mut messages,
         &[
             r#"{"choices":[{"index":0,"delta":{"content":"a"}}]}"#,
             r#"{"choices":[{"index":1,"delta":{"content":"b"}},{"index":0,"delta":{"content":"c"}}]}"#,
@@ -50,7 +52,7 @@ fn every_choice_with_content_is_an_event_of_its_own() {
             r#"{"choices":[{"index":2,"text":"e"}]}"#,
         ],
     );
-    assert_eq!((seen.content, seen.choices, tally.weights()), (5, vec![0, 1, 0, 1, 2], vec![]));
+    assert_eq!((seen.content, seen.choices, messages.weights()), (5, vec![0, 1, 0, 1, 2], vec![]));
 }
 
 #[test]
@@ -61,8 +63,8 @@ fn running_counts_weigh_the_events_whoever_they_count() {
     let read = |counts: &[(u32, u32)], last: &str| {
         let mut events: Vec<String> = counts.iter().map(|&(index, count)| event(index, count)).collect();
         events.push(last.to_owned());
-        let tally = tally(&events.iter().map(String::as_str).collect::<Vec<_>>());
-        (tally.weights(), tally.usage().output)
+        let messages = messages(&events.iter().map(String::as_str).collect::<Vec<_>>());
+        (messages.weights(), messages.accumulator.usage().output)
     };
     let nothing = r#"{"choices":[]}"#;
     assert_eq!(read(&[(0, 1), (0, 4)], nothing), (vec![1, 3], Some(4)));
@@ -139,7 +141,7 @@ fn the_servers_own_times_are_those_of_its_longest_choice() {
 
 #[test]
 fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
-    let kind = |events: &[&str]| tally(events).ending(true).map(|finish| finish.reason).map_err(|failure| failure.kind);
+    let kind = |events: &[&str]| messages(events).ending(true).map(|finish| finish.reason).map_err(|failure| failure.kind);
     let open = r#"{"choices":[{"index":1,"text":"a","finish_reason":""}]}"#;
     let stop = r#"{"choices":[{"index":0,"text":"a","finish_reason":"stop"}]}"#;
     let length = r#"{"choices":[{"index":1,"text":"","finish_reason":"length"}]}"#;
@@ -152,20 +154,20 @@ fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
 
 #[test]
 fn choices_without_end_are_given_up() {
-    let (mut tally, mut events) = (Tally::new(false), Events::default());
+    let (mut messages, mut events) = (ChatMessages::new(false), Events::default());
     let mut add =
-        |index: usize| tally.add_json(format!(r#"{{"choices":[{{"index":{index},"text":"a"}}]}}"#).as_bytes(), &mut events);
-    assert!((0..CHOICES).all(|index| add(index).is_ok()));
-    assert_eq!(add(CHOICES).map_err(|failure| failure.message), Err("more than 1024 choices".to_owned()));
-    assert_eq!((add(CHOICES - 1), events.content as usize), (Ok(()), CHOICES + 1));
+        |index: usize| messages.add_json(format!(r#"{{"choices":[{{"index":{index},"text":"a"}}]}}"#).as_bytes(), &mut events);
+    assert!((0..MAX_CHOICES).all(|index| add(index).is_ok()));
+    assert_eq!(add(MAX_CHOICES).map_err(|failure| failure.message), Err("more than 1024 choices in one response".to_owned()));
+    assert_eq!((add(MAX_CHOICES - 1), events.content as usize), (Ok(()), MAX_CHOICES + 1));
 }
 
 #[test]
 fn bytes_that_are_no_utf8_are_replaced() {
-    let (mut tally, mut events) = (Tally::new(true), Events::default());
-    assert_eq!(tally.add_json(b"{\"choices\":[{\"text\":\"a\xFFb\"}]}", &mut events), Ok(()));
+    let (mut messages, mut events) = (ChatMessages::new(true), Events::default());
+    assert_eq!(messages.add_json(b"{\"choices\":[{\"text\":\"a\xFFb\"}]}", &mut events), Ok(()));
     assert_eq!(events.content, 1);
-    assert_eq!(tally.reply(Ok(Finish::default())).text.as_deref(), Some("a\u{FFFD}b"));
+    assert_eq!(messages.reply(Ok(Finish::default())).text.as_deref(), Some("a\u{FFFD}b"));
 }
 
 /// Events that come near each other in all the ways that could be taken for likeness.
@@ -205,10 +207,10 @@ proptest::proptest! {
         events in proptest::collection::vec(near(), 0..30),
         keep in proptest::prelude::any::<bool>(),
     ) {
-        let (mut quick, mut slow) = (Tally::new(keep), Tally::new(keep));
+        let (mut quick, mut slow) = (ChatMessages::new(keep), ChatMessages::new(keep));
         let (mut seen, mut expected) = (Events::default(), Events::default());
         for event in &events {
-            slow.alike.forget();
+            slow.pattern.forget();
             proptest::prop_assert_eq!(quick.add_json(event, &mut seen), slow.add_json(event, &mut expected));
         }
         proptest::prop_assert_eq!(seen, expected);
@@ -220,9 +222,49 @@ proptest::proptest! {
 #[test]
 fn an_event_of_the_usual_kind_is_known_by_the_one_before_it() {
     let event = |text: &str| format!(r#"{{"id":"r","choices":[{{"index":0,"delta":{{"content":"{text}"}},"usage":null}}]}}"#);
-    let mut tally = Tally::new(true);
-    let events = add(&mut tally, &[&event("a")]);
-    assert!(tally.add_alike(event("\\u00e9 b").as_bytes(), &mut events.clone()));
-    assert!(!tally.add_alike(event("").as_bytes(), &mut events.clone()));
-    assert_eq!(tally.reply(Ok(Finish::default())).text.as_deref(), Some("aé b"));
+    let mut messages = ChatMessages::new(true);
+    let events = add(&mut messages, &[&event("a")]);
+    assert!(messages.add_by_pattern(event("\\u00e9 b").as_bytes(), &mut events.clone()));
+    assert!(!messages.add_by_pattern(event("").as_bytes(), &mut events.clone()));
+    assert_eq!(messages.reply(Ok(Finish::default())).text.as_deref(), Some("aé b"));
+}
+
+#[test]
+fn an_event_follows_the_pattern_only_where_all_but_the_text_is_equal() {
+    let mut pattern = EventPattern::default();
+    assert_eq!(pattern.text_in(b""), None);
+    let json = br#"{"a":"x","b":1}"#;
+    let fields: std::collections::HashMap<&str, &RawValue> = serde_json::from_slice(json).unwrap();
+    pattern.learn(json, fields["a"]);
+    assert_eq!(pattern.text_in(br#"{"a":"other","b":1}"#), Some(&b"\"other\""[..]));
+    assert_eq!(pattern.text_in(br#"{"a":"x","b":2}"#), None);
+    assert_eq!(pattern.text_in(br#"{"a":,"b":1}"#), Some(&b""[..]));
+    assert_eq!(pattern.text_in(br#"{"a":"b":1}"#), None, "the two ends never overlap");
+    let elsewhere = json.to_vec();
+    pattern.learn(&elsewhere, fields["a"]);
+    assert_eq!(pattern.text_in(json), None, "a text from elsewhere");
+}
+
+#[test]
+fn a_plain_string_is_one_in_json_too() {
+    for (json, plain) in [("\" a~\"", true), ("\"\"", false), ("\"", false), ("\"\\n\"", false), ("\"é\"", false), ("7", false)]
+    {
+        assert_eq!(is_plain(json.as_bytes()), plain, "{json}");
+    }
+    assert!(!is_plain(b"\"a\x7f\"") && !is_plain(b"\"a\n\"") && !is_plain(b"\"a\",\"b\""));
+}
+
+#[test]
+fn a_stream_asks_for_the_token_counts() {
+    let body = Chat.body(true);
+    assert_eq!(
+        body.to_string(),
+        r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":true,"stream_options":{"include_usage":true}}"#
+    );
+    assert_eq!(Chat.body(false).to_string(), r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":false}"#);
+    assert_eq!(
+        Completions.body(true).to_string(),
+        r#"{"model":"{{ model }}","prompt":"{{ prompt }}","stream":true,"stream_options":{"include_usage":true}}"#
+    );
+    assert_eq!(Completions.body(false).to_string(), r#"{"model":"{{ model }}","prompt":"{{ prompt }}","stream":false}"#);
 }

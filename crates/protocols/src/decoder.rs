@@ -1,10 +1,7 @@
 //! A streamed response: events, up to the protocol's end marker or the end of the body.
 
-use crate::assembly::Assembly;
 use crate::error::words_of;
-use crate::framer::Framer;
-use crate::ndjson::Lines;
-use crate::sse::{Event, Sse};
+use crate::framing::{Event, Framer, Lines, Sse};
 use crate::{Decoder, Events, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
 
@@ -26,17 +23,7 @@ struct State<A> {
 }
 
 impl<A: Assembly> Stream<A> {
-    /// A decoder at the beginning of a stream of server-sent events.
-    pub fn sse(assembly: A) -> Stream<A> {
-        Stream::over(Framer::Sse(Sse::new(EVENT_BOUND)), assembly)
-    }
-
-    /// A decoder at the beginning of a stream of lines.
-    pub fn lines(assembly: A) -> Stream<A> {
-        Stream::over(Framer::Lines(Lines::new(EVENT_BOUND)), assembly)
-    }
-
-    fn over(framer: Framer, assembly: A) -> Stream<A> {
+    fn new(framer: Framer, assembly: A) -> Stream<A> {
         Stream { framer, state: State { assembly, seen: 0, done: false, failure: None } }
     }
 }
@@ -121,6 +108,143 @@ impl<A: Assembly> State<A> {
             Some(failure) if failure.at.is_empty() => Err(failure.at(place)),
             Some(failure) => Err(failure),
             None => self.assembly.ending(true).map_err(|failure| failure.at(place)),
+        }
+    }
+}
+
+/// Gathers the messages of one response. It never panics, whatever they hold.
+pub trait Assembly: Send {
+    /// Takes one event of a stream, its data not empty: adds its content to `events`, and sets `events.done` at the
+    /// protocol's own end marker. An event named `error` does not come here.
+    ///
+    /// # Errors
+    /// `stream_error` with the server's words where it reports an error; `decode` where this is not the protocol's message.
+    fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure>;
+
+    /// Takes an event that has a name and no data; to most protocols it says nothing.
+    fn bare(&mut self, _name: &[u8], _events: &mut Events) {}
+
+    /// Takes a whole reply. The errors are those of an event.
+    fn whole(&mut self, body: &[u8]) -> Result<(), Failure>;
+
+    /// How a response ended whose body is complete, streamed or whole.
+    ///
+    /// # Errors
+    /// `truncated`, `decode`, `empty` or `stream_error`: what the protocol demands of a complete response and is not there.
+    fn ending(&self, streamed: bool) -> Result<Finish, Failure>;
+
+    /// The tokens in each event with content so far, where the server's running count tells them all; otherwise empty.
+    fn weights(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// The reply, with this end.
+    fn reply(self, end: Result<Finish, Failure>) -> Reply;
+}
+
+/// The largest document that is buffered, in bytes.
+const BODY_BOUND: usize = 64 << 20;
+
+/// Gathers a document and reads it at its end. A finish reason is reported where there is one, and not required.
+pub struct Whole<A> {
+    bound: usize,
+    body: Vec<u8>,
+    over: bool,
+    assembly: A,
+}
+
+impl<A: Assembly> Whole<A> {
+    /// A decoder at the beginning of a document.
+    pub fn new(assembly: A) -> Whole<A> {
+        Whole::bounded(BODY_BOUND, assembly)
+    }
+
+    /// A decoder that takes documents of up to `bound` bytes.
+    pub fn bounded(bound: usize, assembly: A) -> Whole<A> {
+        Whole { bound, body: Vec::new(), over: false, assembly }
+    }
+
+    fn ending(&mut self, broken: Option<Failure>) -> Result<Finish, Failure> {
+        if self.over {
+            let message = format!("the body is larger than {} MiB", self.bound >> 20);
+            return Err(Failure::new(FailureKind::Decode, message));
+        }
+        if let Some(failure) = broken {
+            return Err(failure);
+        }
+        self.assembly.whole(&self.body)?;
+        self.assembly.ending(false)
+    }
+}
+
+impl<A: Assembly> Decoder for Whole<A> {
+    fn push(&mut self, bytes: &[u8], _events: &mut Events) {
+        if self.over || self.body.len() + bytes.len() > self.bound {
+            self.over = true;
+            self.body = Vec::new();
+            return;
+        }
+        self.body.extend_from_slice(bytes);
+    }
+
+    fn finish(mut self: Box<Self>, _events: &mut Events, broken: Option<Failure>) -> Reply {
+        let end = self.ending(broken);
+        self.assembly.reply(end)
+    }
+}
+
+/// How a response's bytes are framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Server-sent events.
+    Stream,
+    /// A JSON document a line.
+    Lines,
+    /// One JSON document.
+    Whole,
+}
+
+impl Shape {
+    /// The decoder of a response of this shape.
+    pub(crate) fn decoder<A: Assembly + 'static>(self, assembly: A) -> Box<dyn Decoder> {
+        match self {
+            Shape::Stream => Box::new(Stream::new(Framer::Sse(Sse::new(EVENT_BOUND)), assembly)),
+            Shape::Lines => Box::new(Stream::new(Framer::Lines(Lines::new(EVENT_BOUND)), assembly)),
+            Shape::Whole => Box::new(Whole::new(assembly)),
+        }
+    }
+}
+
+/// The shape that a successful response's `content-type` announces; without that header, the one that was asked for.
+///
+/// Any other type is a `decode` failure: a proxy's HTML page under status 200 is no reply.
+pub fn shape_of(content_type: Option<&str>, asked_stream: bool) -> Result<Shape, Failure> {
+    let Some(given) = content_type else {
+        return Ok(if asked_stream { Shape::Stream } else { Shape::Whole });
+    };
+    let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.as_str() {
+        "text/event-stream" => Ok(Shape::Stream),
+        "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-jsonlines" => Ok(Shape::Lines),
+        "application/json" => Ok(Shape::Whole),
+        _ => Err(Failure::new(
+            FailureKind::Decode,
+            format!("the response is `{given}`, not `text/event-stream` or `application/json`; check `target.url`"),
+        )),
+    }
+}
+
+/// The shape of an API that never streams: its `content-type`, if there is one, must be that of JSON.
+///
+/// # Errors
+/// `decode`, as for [`shape_of`].
+pub fn whole_only(content_type: Option<&str>) -> Result<Shape, Failure> {
+    match shape_of(content_type, false)? {
+        Shape::Whole => Ok(Shape::Whole),
+        Shape::Stream | Shape::Lines => {
+            let message =
+                format!("the response is a stream (`{}`), which this API never gives", content_type.unwrap_or_default());
+            Err(Failure::new(FailureKind::Decode, message))
         }
     }
 }
@@ -269,5 +393,96 @@ mod tests {
         decoder.push([HI, STOP].concat().as_bytes(), &mut events);
         assert_eq!(decoder.finish(&mut events, None).text, None);
         assert_eq!(events, Events { seen: 2, content: 1, ..Events::default() });
+    }
+}
+
+#[cfg(test)]
+mod unary_tests {
+    use super::*;
+    use crate::Shape;
+    use crate::replay::decode;
+    use llmscen_core::api::Api;
+
+    fn run(body: &str, broken: Option<Failure>) -> Reply {
+        let (events, reply) = decode(Api::OpenaiCompletions, Shape::Whole, [body.as_bytes()], broken);
+        assert_eq!(events, Events::default());
+        reply
+    }
+
+    fn end(body: &str) -> String {
+        match run(body, None).end {
+            Ok(finish) => finish.reason,
+            Err(failure) => format!("{}: {}", failure.kind, failure.message),
+        }
+    }
+
+    #[test]
+    fn a_reply_needs_choices_and_content_but_no_reason() {
+        assert_eq!(end(r#"{"choices":[{"text":"a","finish_reason":"stop"}]}"#), "stop");
+        assert_eq!(end(r#"{"choices":[{"text":"a"}]}"#), "");
+        assert_eq!(end(r#"{"choices":[]}"#), "decode: the reply has no choices");
+        assert_eq!(end(r#"{"object":"list"}"#), "decode: the reply has no choices");
+        assert_eq!(end(r#"{"error":{"message":"no"}}"#), "stream_error: no");
+        assert_eq!(end(""), "decode: the JSON cannot be read (EOF while parsing a value at line 1 column 0): ");
+        assert_eq!(end("<html>"), "decode: the JSON cannot be read (expected value at line 1 column 1): <html>");
+    }
+
+    #[test]
+    fn counted_tokens_without_text_and_reason_are_empty_and_the_counts_are_kept() {
+        let reply = run(r#"{"choices":[{"text":""}],"usage":{"completion_tokens":4}}"#, None);
+        assert_eq!(reply.end.unwrap_err().kind, FailureKind::Empty);
+        assert_eq!(reply.usage.output, Some(4));
+    }
+
+    #[test]
+    fn a_broken_body_is_not_read() {
+        let reset = Failure::new(FailureKind::Truncated, "reset");
+        assert_eq!(run(r#"{"choices":[{"text":"a"}]}"#, Some(reset.clone())).end, Err(reset));
+    }
+
+    #[test]
+    fn a_body_past_the_bound_is_dropped() {
+        let mut whole = Box::new(Whole::bounded(3 << 20, crate::chat::ChatMessages::new(false)));
+        let mut events = Events::default();
+        whole.push(&[b' '; 2 << 20], &mut events);
+        whole.push(&[b' '; 2 << 20], &mut events);
+        assert_eq!(whole.body.capacity(), 0);
+        assert_eq!(whole.finish(&mut events, None).end.unwrap_err().message, "the body is larger than 3 MiB");
+    }
+}
+
+#[cfg(test)]
+mod shape_tests {
+    use super::*;
+
+    #[test]
+    fn the_type_decides_not_what_was_asked() {
+        for asked in [true, false] {
+            assert_eq!(shape_of(Some("text/event-stream; charset=utf-8"), asked), Ok(Shape::Stream));
+            assert_eq!(shape_of(Some("Application/JSON"), asked), Ok(Shape::Whole));
+            assert_eq!(shape_of(Some("application/x-ndjson"), asked), Ok(Shape::Lines));
+        }
+        assert_eq!(shape_of(None, true), Ok(Shape::Stream));
+        assert_eq!(shape_of(None, false), Ok(Shape::Whole));
+    }
+
+    #[test]
+    fn an_api_without_streams_takes_whole_documents_only() {
+        assert_eq!(whole_only(None), Ok(Shape::Whole));
+        assert_eq!(whole_only(Some("application/json; charset=utf-8")), Ok(Shape::Whole));
+        for given in ["text/event-stream", "application/x-ndjson", "text/html"] {
+            let failure = whole_only(Some(given)).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Decode);
+            assert!(failure.message.contains(&format!("`{given}`")), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn any_other_type_is_named() {
+        for given in ["text/html; charset=utf-8", "text/plain", ""] {
+            let failure = shape_of(Some(given), true).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Decode);
+            assert!(failure.message.contains(&format!("`{given}`")), "{}", failure.message);
+        }
     }
 }

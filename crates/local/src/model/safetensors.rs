@@ -1,8 +1,8 @@
 //! Weights of a Hugging Face folder: safetensors files, one tensor at a time in memory beside what was placed.
 
-use super::{Tally, Weights, timed};
 use crate::error::LocalError;
 use crate::model::linear::Matrix;
+use crate::model::weights::{LoadTally, Weights, timed};
 use candle_core::{DType, Device, Tensor};
 use llmscen_core::bounds;
 use serde::Deserialize;
@@ -45,7 +45,7 @@ pub struct Folder {
     dtype: DType,
     device: Device,
     /// What it took.
-    pub tally: Tally,
+    pub tally: LoadTally,
 }
 
 impl Folder {
@@ -54,7 +54,7 @@ impl Folder {
     /// # Errors
     /// Files that are not there, or not safetensors.
     pub fn open(folder: &Path, dtype: DType, device: Device) -> Result<Folder, LocalError> {
-        let mut tally = Tally::default();
+        let mut tally = LoadTally::default();
         let opened = timed(&mut tally.read, || files(folder)?.into_iter().map(opened).collect::<Result<Vec<_>, _>>())?;
         let mut pieces = BTreeMap::new();
         let mut shards = Vec::new();
