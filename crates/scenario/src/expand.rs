@@ -1,14 +1,13 @@
 //! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
 
 use crate::fault::Review;
-use crate::sections::baseline::{self, Ground};
+use crate::sections::baseline::Ground;
+use crate::sections::request::last;
 use crate::sections::slo::Grounds;
-use crate::sections::{
-    Draft, audit, dataset, load, mix, report, request, request::last, rounds, search, server, slo, target, telemetry,
-};
+use crate::sections::{Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry};
 use crate::sweep::{Called, Point, Setting, points};
 use crate::tree::Node;
-use crate::values::duration::duration;
+use crate::values::time::duration;
 use crate::vars::World;
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::dataset::DatasetSpec;
@@ -63,12 +62,12 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let given = Given { env, called: &called, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
-    let rounds = root.get("rounds").and_then(rounds::decode);
+    let rounds = root.get("rounds").and_then(scenario::decode_rounds);
     if cases.len() == points.len() {
         review.section = "target".to_owned();
         server::alike(&cases, root, &axes, review);
         review.section = "rounds".to_owned();
-        rounds::restarts(root, &cases, review);
+        scenario::restarts(root, &cases, review);
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, (rounds.map_or(1, |own| own.count), &grounds), review);
         aims(root, &quests, &cases, review);
@@ -153,7 +152,7 @@ fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
     let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
     let pause = root.get("pause").and_then(duration)?;
-    Some((Seed(seed), pause, audit::decode(&draft)?, report::decode(&draft)?))
+    Some((Seed(seed), pause, scenario::decode_audit(&draft)?, report::decode(&draft)?))
 }
 
 /// What all cases are made with.

@@ -15,7 +15,6 @@ pub mod diff;
 pub(crate) mod expand;
 pub mod fault;
 pub mod import;
-pub(crate) mod lookup;
 pub(crate) mod merge;
 pub(crate) mod origins;
 pub(crate) mod parse;
@@ -38,11 +37,10 @@ pub(crate) mod vars;
 pub(crate) mod yaml;
 
 pub use fault::{Fault, Faults, Figures, Supports, Warning};
-pub use lookup::{Setting, setting_named};
 pub use reference::markdown;
 pub use schema::json_schema;
 pub use secret::behind_flags;
-pub use settings::settings;
+pub use settings::{Setting, setting_named, settings};
 
 use crate::fault::Review;
 use crate::secret::from_env;
@@ -176,7 +174,7 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     if !swept.iter().any(|path| path.starts_with("request.template")) {
         inline(&mut root, "request.template", &world, review);
     }
-    sections::presets::expand(&mut root, review);
+    sections::slo::expand(&mut root, review);
     sections::baseline::settle(&mut root, review);
     for index in 0..root.get("mix").map_or(0, |mix| mix.items().len()) {
         inline(&mut root, &format!("mix.{index}.request.template"), &world, review);
@@ -186,7 +184,7 @@ fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> N
     whole(&mut root, &swept);
     defaults::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
     sections::target::url::complete(&mut root, &swept, review);
-    values::seed::draw(&mut root, &swept);
+    values::number::draw(&mut root, &swept);
     root
 }
 

@@ -1,21 +1,13 @@
 //! The sections of a scenario, a file each: the table of what may stand there, and how it becomes a part of a case.
 
-pub(crate) mod audit;
 pub(crate) mod baseline;
 pub(crate) mod dataset;
-pub(crate) mod extract;
-pub(crate) mod hardware;
 pub(crate) mod load;
 pub(crate) mod local;
-pub(crate) mod metrics;
 pub(crate) mod mix;
-pub(crate) mod presets;
-pub(crate) mod protocol_support;
 pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod request;
-pub(crate) mod retry;
-pub(crate) mod rounds;
 pub(crate) mod scenario;
 pub(crate) mod search;
 pub(crate) mod server;
@@ -23,7 +15,6 @@ pub(crate) mod simulator;
 pub(crate) mod slo;
 pub(crate) mod target;
 pub(crate) mod telemetry;
-pub(crate) mod track;
 
 use crate::fault::{Mistake, Review};
 use crate::tree::{Data, Entry, Node, Span};

@@ -9,7 +9,7 @@ mod interpolation;
 use crate::fault::{Mistake, Review};
 use crate::suggest::near;
 use crate::tree::{Data, Entry, Node, Part, Span, joined};
-use interpolation::{Meaning, Piece};
+use crate::vars::interpolation::{Meaning, Piece};
 use llmscen_core::bounds;
 use llmscen_core::url_secrets::is_secret_name;
 use std::cell::OnceCell;

@@ -1,24 +1,21 @@
 //! `dataset`: where the prompts come from.
 
-mod kinds;
-mod parts;
-
-pub(crate) use parts::{LAYOUT, log};
-
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Kind, field};
 use crate::secret::{behind_flags, looks_secret};
 use crate::sections::server::{COMMAND, command};
 use crate::sections::{Draft, local};
+use crate::suggest::list;
 use crate::template;
 use crate::tree::{Node, Part};
-use crate::values::duration::{SPAN, duration};
-use crate::values::models::models;
-use crate::values::quantity::{QUANTITY, quantity};
-use crate::values::seed::seed;
-use crate::values::sizes::{SIZES, sizes};
+use crate::values::number::{QUANTITY, quantity, seed};
+use crate::values::target::models;
+use crate::values::text::{SIZES, sizes};
+use crate::values::time::{DURATION, SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
-use llmscen_core::dataset::{CommandSpec, DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
+use llmscen_core::dataset::{
+    CommandSpec, DatasetSpec, ImagesSpec, Layout, OnExhausted, Order, ShapeMode, Source, TextShape, TraceSpec, Turns,
+};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Secret;
 use llmscen_core::url_secrets::is_secret_name;
@@ -55,7 +52,7 @@ pub(crate) static DATASET: Block = Block {
     doc: "Where the prompts come from. `dataset: openqa` is short for `dataset: { kind: openqa }`.",
     short: Some("kind"),
     fields: &[
-        field("kind", kinds::KIND, "What the data looks like.").required().example("openqa"),
+        field("kind", KIND, "What the data looks like.").required().example("openqa"),
         field(
             "path",
             Kind::File,
@@ -87,7 +84,7 @@ pub(crate) static DATASET: Block = Block {
         field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8"),
         field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50"),
         field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048"),
-        field("trace", Kind::Block(&parts::TRACE), "`trace`: how the log is read.")
+        field("trace", Kind::Block(&TRACE), "`trace`: how the log is read.")
             .defaults(Default::Where("kind", &["trace"], "{}"))
             .example("{ layout: mooncake }"),
         field("batch", Kind::Whole(1, MOST), "`embeddings`: texts in one request.")
@@ -107,8 +104,8 @@ pub(crate) static DATASET: Block = Block {
         )
         .example("Qwen/Qwen2.5-7B-Instruct"),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Which lengths are taken.").example("{ min: 16, max: 4096 }"),
-        field("shape", Kind::Block(&parts::SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }"),
-        field("turns", Kind::Block(&parts::TURNS), "Conversations turn by turn; without it every row is one request.")
+        field("shape", Kind::Block(&SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }"),
+        field("turns", Kind::Block(&TURNS), "Conversations turn by turn; without it every row is one request.")
             .example("{ think_time: 2s }"),
         field("order", ORDER, "In which order rows are taken.").default("sequential").example("shuffle"),
         field("on_exhausted", ON_EXHAUSTED, "What happens when the rows run out.").default("cycle").example("stop"),
@@ -129,8 +126,8 @@ pub(crate) static DATASET: Block = Block {
 /// The prompts of a case. Files what contradicts itself.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSpec> {
     let kind = draft.text("dataset.kind")?;
-    kinds::fits(draft, &kind, review);
-    kinds::suits(draft, &kind, review);
+    check_kind(draft, &kind, review);
+    check_protocol(draft, &kind, review);
     let (min_tokens, max_tokens) = (draft.count("dataset.prompt_tokens.min"), draft.count("dataset.prompt_tokens.max"));
     if let (Some(min), Some(max)) = (min_tokens, max_tokens)
         && min > max
@@ -146,7 +143,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         },
         tokenizer: tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),
-        one_text: draft.get("request.template").is_none() && draft.api().is_some_and(kinds::takes_one_text),
+        one_text: draft.get("request.template").is_none() && draft.api().is_some_and(takes_one_text),
         min_tokens,
         max_tokens,
         order: if draft.text("dataset.order")? == "shuffle" { Order::Shuffle } else { Order::Sequential },
@@ -161,8 +158,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         strict: draft.flag("dataset.strict")? || kind == "command",
         cache_bust: draft.flag("dataset.cache_bust")?,
         cache_seed: draft.get("cache_seed").and_then(seed).map(Seed),
-        shape: parts::shape(draft, review),
-        turns: parts::turns(draft),
+        shape: shape(draft, review),
+        turns: turns(draft),
         ..DatasetSpec::of(source(draft, &kind, review)?)
     })
 }
@@ -238,4 +235,287 @@ fn environment(draft: &Draft<'_>) -> Vec<(String, String)> {
 fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
     let Some(node) = draft.get("dataset.tokenizer") else { return local::tokenizer(draft, review) };
     review.sources.find_or_hub(node.at.file, &node.text()?)
+}
+
+/// The kinds.
+const KIND: Kind = Kind::Choice(
+    &[
+        ("prompt", "One prompt for every request"),
+        (
+            "line_by_line",
+            "A text file, a prompt per line: text, a JSON list of messages, or a JSON object as the whole body. A line of text \
+             is sent unchanged, without its line end; blank lines are skipped",
+        ),
+        ("openqa", "Rows with a `question`; without a path downloaded once"),
+        ("longalpaca", "Rows with an `instruction`; without a path downloaded once"),
+        ("rows", "Rows of any table, by `columns`"),
+        ("command", "Rows that a command prints, a JSON object a line, read as those of `rows`"),
+        ("messages", "OpenAI message lists"),
+        ("sharegpt", "ShareGPT conversations"),
+        ("random", "Tokens drawn at random, unique per request"),
+        ("prefix", "Groups of prompts that share a beginning"),
+        ("speed_benchmark", "96, 2048, 6144, 14336 and 30720 prompt tokens, 2048 tokens out"),
+        ("speed_benchmark_long", "63488 and 129024 prompt tokens, 2048 tokens out"),
+        ("trace", "Requests logged elsewhere, with the instants they arrived"),
+        ("embeddings", "Texts to embed"),
+        ("rerank", "A query and documents to rank"),
+        ("images", "Pictures beside a text: generated, or those of a folder"),
+    ],
+    &[],
+);
+
+/// The keys that only some kinds read, and these kinds.
+const KEYS: &[(&str, &[&str])] = &[
+    (
+        "path",
+        &["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"],
+    ),
+    ("command", &["command"]),
+    ("cwd", &["command"]),
+    ("timeout", &["command"]),
+    ("columns", &["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"]),
+    ("text", &["prompt", "images"]),
+    ("tokens", &["random", "prefix"]),
+    ("shared_prefix", &["random"]),
+    ("groups", &["prefix"]),
+    ("per_group", &["prefix"]),
+    ("prefix_tokens", &["prefix"]),
+    ("trace", &["trace"]),
+    ("batch", &["embeddings"]),
+    ("documents", &["rerank"]),
+    ("sizes", &["images"]),
+    ("count", &["images"]),
+    ("shape", &["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"]),
+    ("turns", TALKS),
+];
+
+/// What a kind cannot do without; of keys in one row one is enough.
+const NEEDS: &[(&str, &[&[&str]])] = &[
+    ("prompt", &[&["text"]]),
+    ("line_by_line", &[&["path"]]),
+    ("rows", &[&["path"]]),
+    ("command", &[&["command"]]),
+    ("messages", &[&["path"]]),
+    ("sharegpt", &[&["path"]]),
+    ("random", &[&["tokens"]]),
+    ("prefix", &[&["groups"], &["prefix_tokens"], &["tokens"]]),
+    ("trace", &[&["path"]]),
+    ("embeddings", &[&["path"]]),
+    ("rerank", &[&["path"]]),
+    ("images", &[&["sizes", "path"]]),
+];
+
+/// The kinds that hold conversations.
+const TALKS: &[&str] = &["messages", "sharegpt", "rows", "command"];
+
+/// The kinds that can give a query and documents.
+const RANKS: [&str; 4] = ["rerank", "rows", "command", "line_by_line"];
+
+/// Files the keys that a kind needs and has not, and those that it has no use for.
+fn check_kind(draft: &Draft<'_>, kind: &str, review: &mut Review) {
+    let given = |key: &str| draft.get(&format!("dataset.{key}")).is_some();
+    let needs = NEEDS.iter().find(|(name, _)| *name == kind).map_or(&[][..], |(_, needs)| needs);
+    for keys in needs.iter().filter(|keys| !keys.iter().any(|key| given(key))) {
+        let names = list(keys.iter().copied(), "or");
+        let help = keys.first().and_then(|key| DATASET.field(key)).map_or("", |field| field.doc);
+        let at = draft.place("dataset.kind");
+        review.push(Mistake::new(at, format!("`kind: {kind}` needs {names}"), format!("{names} is missing")).help(help));
+    }
+    let strange = KEYS.iter().filter(|(_, kinds)| !kinds.contains(&kind) && !draft.swept("dataset.kind"));
+    for (key, kinds) in strange {
+        if let Some(entry) = draft.entry(&format!("dataset.{key}")) {
+            let mistake = Mistake::new(entry.key_at, format!("`kind: {kind}` has no use for `{key}`"), "is not read");
+            let users = list(kinds.iter().copied(), "or");
+            review.push(mistake.also(draft.place("dataset.kind"), "this kind").help(format!("`{key}` goes with {users}.")));
+        }
+    }
+    if kind == "command" && draft.text("dataset.order").is_some_and(|order| order == "shuffle") {
+        let mistake =
+            Mistake::new(draft.place("dataset.order"), "the rows of a command cannot be shuffled", "needs all rows first");
+        review.push(mistake.help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run."));
+    }
+    if kind == "images" && given("sizes") && given("path") {
+        let at = draft.place("dataset.path");
+        let mistake = Mistake::new(at, "two kinds of pictures", "those of a folder here");
+        let mistake = mistake.also(draft.place("dataset.sizes"), "generated ones here");
+        review.push(mistake.help("Keep one of the two."));
+    }
+}
+
+/// Files what the case's protocol has no place for.
+fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
+    let Some(api) = draft.api() else { return };
+    let messages = [("dataset.system", "system"), ("dataset.turns", "turns")];
+    let messages = messages.into_iter().filter_map(|(path, key)| Some((draft.entry(path)?.key_at, key)));
+    let pictures = draft.entry("dataset.kind").filter(|_| kind == "images").map(|entry| (entry.value.at, "images"));
+    for (at, key) in messages.chain(pictures).filter(|_| !api.takes_messages()) {
+        let verb = if key == "system" { "needs" } else { "need" };
+        let mistake = Mistake::new(at, format!("`{key}` {verb} messages"), format!("{api} has none"));
+        let mistake = draft.also_api(mistake, "this protocol");
+        review.push(if key == "system" && api.generates() {
+            mistake.help("Put it into `request.template`, in front of `{{ prompt }}`.")
+        } else {
+            mistake.help("Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama.")
+        });
+    }
+    one_text(draft, kind, api, review);
+    if matches!(api, Api::Anthropic | Api::OpenaiResponses)
+        && let Some(node) =
+            draft.get("dataset.turns.keep_reasoning").filter(|_| draft.flag("dataset.turns.keep_reasoning") == Some(true))
+    {
+        let mistake =
+            Mistake::new(node.at, "reasoning cannot be fed back", format!("{api} takes it only with its own signature"));
+        let mistake = draft.also_api(mistake, "this protocol");
+        review.push(mistake.help("Leave `keep_reasoning` out: replies go back without their reasoning."));
+    }
+    if api == Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
+        let mistake = Mistake::new(draft.place("dataset.kind"), "rerank needs a query and documents", "gives prompts");
+        let mistake = draft.also_api(mistake, "this protocol");
+        review.push(mistake.help("Data with both: `kind: rerank`, or `kind: rows`. For others write a `request.template`."));
+    }
+}
+
+/// Whether the protocol's own body has a place for one generated text's prompt alone.
+fn takes_one_text(api: Api) -> bool {
+    api.generates() && !api.takes_messages() && api != Api::Custom
+}
+
+/// Files lists of messages for a protocol whose own body takes one text: all but the last message would be lost. A body of
+/// one's own says what it takes of them.
+fn one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
+    let columns = |key: &str| draft.get("dataset.columns").is_some_and(|columns| columns.entry(key).is_some());
+    let table = matches!(kind, "rows" | "command");
+    let lists = kind == "messages" || table && columns("messages") && !columns("prompt");
+    if !lists || api.takes_messages() || api == Api::Rerank || draft.get("request.template").is_some() {
+        return;
+    }
+    let (at, what) = match kind {
+        _ if table => (draft.place("dataset.columns"), "rows with `messages` need messages"),
+        _ => (draft.place("dataset.kind"), "`kind: messages` needs messages"),
+    };
+    let mistake = draft.also_api(Mistake::new(at, what, format!("{api} takes one text")), "this protocol");
+    review.push(mistake.help(
+        "Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama. In a \
+         `request.template`, `%p` is the last message of the user alone.",
+    ));
+}
+
+/// How the columns of a log are named.
+pub(crate) const LAYOUT: Kind = Kind::Choice(
+    &[
+        ("auto", "By the columns that are there"),
+        ("mooncake", "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`"),
+        ("azure", "CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`"),
+        ("burstgpt", "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`"),
+        (
+            "workload",
+            "JSONL: `timestamp`, `body`, `headers` (all but those of the connection, and of a key where the target has its own)",
+        ),
+    ],
+    &[],
+);
+
+static TRACE: Block = Block {
+    doc: "`kind: trace`: how the log is read.",
+    short: None,
+    fields: &[
+        field("layout", LAYOUT, "How its columns are named.").default("auto").example("mooncake"),
+        field("start", Kind::Leaf(&DURATION), "Only what arrived so long after the first request, or later.").example("5m"),
+        field("end", Kind::Leaf(&SPAN), "Only what arrived before this.").example("10m"),
+        field("model_mapping", Kind::Map(&Kind::Text), "Models of the log by the names that requests shall use.")
+            .example("{ gpt-4: qwen2.5 }"),
+        field("match_output_length", Kind::Bool, "Ask for exactly the logged output: `max_tokens`, `min_tokens`, `ignore_eos`.")
+            .default("false")
+            .example("true"),
+    ],
+};
+
+static SHAPE: Block = Block {
+    doc: "The length that texts are brought to.",
+    short: None,
+    fields: &[
+        field("tokens", Kind::Leaf(&QUANTITY), "Tokens, the tokenizer's chat template included.").required().example("1024"),
+        field(
+            "mode",
+            Kind::Choice(&[("exact", "Cut or continued to exactly that length"), ("cap", "Cut where it is longer")], &[]),
+            "How.",
+        )
+        .default("exact")
+        .example("cap"),
+        field("fill_from", Kind::File, "A text that continues what is too short; without it the row's own text again.")
+            .example("data/book.txt"),
+    ],
+};
+
+static TURNS: Block = Block {
+    doc: "Conversations: a session's turns follow one another, with the server's own replies between them.",
+    short: None,
+    fields: &[
+        field("think_time", Kind::Leaf(&WAIT), "Between a reply and the next turn, where the data does not say.").example("2s"),
+        field("max", Kind::Whole(1, u32::MAX as i64), "Turns of a session at the most.").example("4"),
+        field("keep_reasoning", Kind::Bool, "Feed the reasoning back too.").default("false").example("true"),
+    ],
+};
+
+/// The log of a checked block at `path`, which may hold a part of the keys. Files a window without an inside.
+pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSpec {
+    let node = |key: &str| draft.get(&format!("{path}.{key}"));
+    let (start, end) = (node("start").and_then(duration), node("end").and_then(duration));
+    if let (Some(from), Some(to), Some(at)) = (start, end, node("end"))
+        && from >= to
+    {
+        let mistake = Mistake::new(at.at, "this window of the log is empty", "ends before it starts");
+        review.push(mistake.also(draft.place(&format!("{path}.start")), "starts here"));
+    }
+    let models = node("model_mapping").map(Node::entries).unwrap_or_default();
+    TraceSpec {
+        layout: match draft.text(&format!("{path}.layout")).as_deref() {
+            Some("mooncake") => Layout::Mooncake,
+            Some("azure") => Layout::Azure,
+            Some("burstgpt") => Layout::Burstgpt,
+            Some("workload") => Layout::Workload,
+            _ => Layout::Auto,
+        },
+        start,
+        end,
+        model_mapping: models.iter().filter_map(|own| Some((own.key.clone(), own.value.text()?.into_owned()))).collect(),
+        match_output_length: draft.flag(&format!("{path}.match_output_length")).unwrap_or(false),
+    }
+}
+
+/// The length that texts are brought to.
+fn shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
+    Some(TextShape {
+        tokens: draft.get("dataset.shape.tokens").and_then(quantity)?,
+        mode: if draft.text("dataset.shape.mode").as_deref() == Some("cap") { ShapeMode::Cap } else { ShapeMode::Exact },
+        fill_from: draft.file("dataset.shape.fill_from", review),
+    })
+}
+
+/// The turns of conversations.
+fn turns(draft: &Draft<'_>) -> Option<Turns> {
+    draft.get("dataset.turns")?;
+    Some(Turns {
+        think_time: draft.get("dataset.turns.think_time").and_then(wait),
+        max: draft.count("dataset.turns.max").and_then(|n| u32::try_from(n).ok()),
+        keep_reasoning: draft.flag("dataset.turns.keep_reasoning").unwrap_or(false),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_speak_of_kinds_and_keys_that_exist() {
+        let Kind::Choice(words, _) = KIND else { panic!("not a choice") };
+        let kinds = KEYS.iter().flat_map(|(_, kinds)| kinds.iter()).chain(NEEDS.iter().map(|(kind, _)| kind)).chain(&RANKS);
+        for kind in kinds {
+            assert!(words.iter().any(|(word, _)| word == kind), "{kind}");
+        }
+        let keys = NEEDS.iter().flat_map(|(_, needs)| needs.iter().copied().flatten()).chain(KEYS.iter().map(|(key, _)| key));
+        for key in keys {
+            assert!(DATASET.field(key).is_some() && KEYS.iter().any(|(own, _)| own == key), "{key}");
+        }
+    }
 }

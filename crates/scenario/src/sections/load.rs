@@ -5,17 +5,11 @@ use crate::schema_table::{Block, Default, Kind, field, planned};
 use crate::sections::{Draft, dataset, mix};
 use crate::suggest::list;
 use crate::tree::{Data, Entry, Node};
-use crate::values::duration::{DURATION, SPAN, duration};
-use crate::values::rate::{ARRIVALS, RATE, Rate, arrivals, rate};
-use crate::values::times::{REQUESTS_LEAF, Times, WARMUP_LEAF, times, warmup};
+use crate::values::load::{ARRIVALS, RATE, Rate, STAGE_RATE, STAGE_USERS, arrivals, rate, stage_rate, stage_users};
+use crate::values::time::{DURATION, REQUESTS_LEAF, SPAN, Times, WARMUP_LEAF, duration, times, warmup};
 use llmscen_core::load::{Arrival, Load, Shape, Warmup};
 use llmscen_core::plan::TraceFile;
-
-mod batches;
-mod stages;
-
-use batches::STATIC;
-use stages::STAGE;
+use llmscen_core::stage::{RateStage, UserStage};
 
 const MOST: i64 = 1_000_000;
 
@@ -110,8 +104,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         spread: draft.get("load.spread").and_then(duration).unwrap_or_default(),
     };
     ends(draft, &load, requests.is_some(), review);
-    stages::fits(draft, &load, review);
-    batches::fits(draft, &load, review);
+    check_stages(draft, &load, review);
+    check_static(draft, &load, review);
     Some((load, trace))
 }
 
@@ -177,8 +171,8 @@ fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)>
             Rate::Burst => Shape::Burst,
             Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.get("load.arrivals").and_then(arrivals)? },
         },
-        "stages" => stages::decode(draft, last, review)?,
-        "static" => return batches::decode(draft).map(|(shape, requests)| (shape, Some(requests))),
+        "stages" => decode_stages(draft, last, review)?,
+        "static" => return decode_static(draft).map(|(shape, requests)| (shape, Some(requests))),
         _ => Shape::Replay { speed: draft.get("load.trace.speed").and_then(Node::number)? },
     };
     Some((shape, None))
@@ -271,5 +265,156 @@ fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
         review.push(
             Mistake::new(at, "a burst has no warm-up span", "everything is due at time 0").help("Write a number of requests."),
         );
+    }
+}
+
+/// The keys of an entry of `load.stages`.
+static STAGE: Block = Block {
+    doc: "A stage: a rate or a concurrency, and for how long. A step is two stages, a spike is three.",
+    short: None,
+    fields: &[
+        field(
+            "rate",
+            Kind::Leaf(&STAGE_RATE),
+            "Open loop: `8/s` throughout, from one rate to another in a straight line, or a wave around a mean. A stage that stays at `0/s` is a pause: it takes its time, and is not reported as a case or judged.",
+        )
+        .example("1/s -> 20/s"),
+        field(
+            "concurrency",
+            Kind::Leaf(&STAGE_USERS),
+            "Closed loop: so many users, or from one number to another in even steps. Who is to go leaves when a request ends. A stage that stays at 0 is a pause.",
+        )
+        .example("4 -> 64"),
+        field("for", Kind::Leaf(&SPAN), "How long it takes.").required().example("30s"),
+    ],
+};
+
+/// The stages as a shape. Files lists that mix loops, and entries that are none.
+fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option<Shape> {
+    let items = list.value.items();
+    let kinds: Vec<&Entry> = items.iter().filter_map(|item| stage_load(item, review)).collect();
+    if items.is_empty() {
+        review.push(
+            Mistake::new(list.value.at, "a list without a stage", "is empty").help("For example `[{ rate: 8/s, for: 30s }]`."),
+        );
+    }
+    let first = kinds.first()?;
+    if let Some(other) = kinds.iter().find(|entry| entry.key != first.key) {
+        let mistake = Mistake::new(other.key_at, "stages of both loops in one list", format!("`{}` here", other.key));
+        let mistake = mistake.also(first.key_at, format!("`{}` here", first.key));
+        review.push(mistake.help("A rate makes an open loop and a concurrency a closed one: give all stages the same."));
+        return None;
+    }
+    if kinds.len() < items.len() {
+        return None;
+    }
+    let spans = items.iter().map(|item| item.get("for").and_then(duration));
+    let shape = if first.key == "rate" {
+        let stage = |(entry, span): (&&Entry, _)| Some(RateStage { rate: stage_rate(&entry.value)?, span: span? });
+        let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
+        Shape::Rates { stages: stages.into(), arrival: draft.get("load.arrivals").and_then(arrivals)? }
+    } else {
+        let stage = |(entry, span): (&&Entry, _)| {
+            let (from, to) = stage_users(&entry.value)?;
+            Some(UserStage { from, to, span: span? })
+        };
+        let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
+        Shape::Users { stages: stages.into() }
+    };
+    if shape.is_pause() {
+        review.push(Mistake::new(list.key_at, "these stages send nothing", "all of them are pauses"));
+        return None;
+    }
+    Some(shape)
+}
+
+/// The one load of a stage.
+fn stage_load<'a>(item: &'a Node, review: &mut Review) -> Option<&'a Entry> {
+    match (item.entry("rate"), item.entry("concurrency")) {
+        (Some(rate), Some(concurrency)) => {
+            let mistake = Mistake::new(concurrency.key_at, "a stage with two loads", "closed loop here");
+            review.push(mistake.also(rate.key_at, "open loop here").help("Keep one of them."));
+            None
+        }
+        (None, None) => {
+            let mistake = Mistake::new(item.at, "a stage without a load", "needs rate or concurrency");
+            review.push(mistake.help("For example `{ rate: 8/s, for: 30s }`, or `{ concurrency: 8, for: 30s }`."));
+            None
+        }
+        (rate, concurrency) => rate.or(concurrency),
+    }
+}
+
+/// Files a warm-up that leaves nothing to measure, and warns of stages that a duration cuts off.
+fn check_stages(draft: &Draft<'_>, load: &Load, review: &mut Review) {
+    let Some(end) = load.shape.end() else { return };
+    if let Warmup::Span(span) = load.warmup {
+        if span >= end {
+            let mistake =
+                Mistake::new(draft.place("load.warmup"), "the warm-up takes all of the stages", "leaves nothing to measure");
+            review.push(mistake.help("The warm-up is the beginning of the first stages; they are not measured meanwhile."));
+        }
+        let cut = load.until(Some(span)).unwrap_or(end);
+        cut_off(draft, load, cut, review);
+    } else if load.warmup == Warmup::Requests(0) {
+        cut_off(draft, load, load.lasts().unwrap_or(end), review);
+    }
+}
+
+fn cut_off(draft: &Draft<'_>, load: &Load, cut: llmscen_core::units::Nanos, review: &mut Review) {
+    if let Some(index) = load.shape.stages().iter().position(|stage| stage.0 >= cut) {
+        review.warn(
+            draft.place("load.duration"),
+            format!("stage {} begins after the duration has ended, and is not run", index + 1),
+        );
+    }
+}
+
+const BARRIER: Kind = Kind::Choice(
+    &[
+        ("round", "The next batch leaves when all of the last one are back"),
+        ("none", "A request follows each that ends, as in a closed loop of `batch` users"),
+    ],
+    &[],
+);
+
+/// The keys of `load.static`.
+static STATIC: Block = Block {
+    doc: "The offline mode: batches of requests, all of which are sent at once. `batch` times `rounds` is the number of requests.",
+    short: None,
+    fields: &[
+        field("batch", Kind::Whole(1, MOST), "Requests that leave together.").required().example("16"),
+        field("rounds", Kind::Whole(1, MOST), "How many times.").required().example("10"),
+        field("barrier", BARRIER, "What a request waits for.").default("round").example("none"),
+    ],
+};
+
+/// The shape, and how many requests it measures.
+fn decode_static(draft: &Draft<'_>) -> Option<(Shape, u64)> {
+    let (batch, rounds) = (draft.count("load.static.batch")?, draft.count("load.static.rounds")?);
+    let requests = batch.saturating_mul(rounds);
+    let batch = u32::try_from(batch).ok()?;
+    match draft.text("load.static.barrier")?.as_ref() {
+        "none" => Some((Shape::Closed { users: batch }, requests)),
+        _ => Some((Shape::Static { batch }, requests)),
+    }
+}
+
+/// Files another end beside the rounds, and a warm-up that is no number of whole rounds.
+fn check_static(draft: &Draft<'_>, load: &Load, review: &mut Review) {
+    let Some(block) = draft.entry("load.static") else { return };
+    for entry in ["requests", "sessions", "duration"].iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
+        let mistake = Mistake::new(entry.key_at, format!("`{}` in a static load", entry.key), "a second end");
+        let mistake = mistake.also(block.key_at, "its rounds end it");
+        review.push(mistake.help("`batch` times `rounds` is the number of requests; leave this out."));
+    }
+    let Shape::Static { batch } = load.shape else { return };
+    let whole = match load.warmup {
+        Warmup::Requests(requests) => requests % u64::from(batch) == 0,
+        Warmup::Span(_) => false,
+    };
+    if !whole {
+        let mistake = Mistake::new(draft.place("load.warmup"), "the warm-up is no number of whole rounds", "cuts a round in two");
+        review.push(mistake.help(format!("`warmup: 1x` is one round, here {batch} requests, `2x` two.")));
     }
 }

@@ -1,14 +1,14 @@
 //! `mix`: several kinds of requests under one load.
 
-use crate::defaults;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{Draft, dataset, request};
 use crate::suggest::{list, near};
-use crate::tree::{self, Data, Node};
-use crate::values::rate::{RATE, Rate, rate};
-use crate::values::word::NAME;
+use crate::tree::{Data, Node};
+use crate::values::load::{RATE, Rate, rate};
+use crate::values::text::NAME;
+use crate::{defaults, tree};
 use llmscen_core::api::Api;
 use llmscen_core::mix::{Entry, Pull};
 use std::collections::BTreeSet;

@@ -1,16 +1,20 @@
-//! `request`: what each request says.
+//! `request`: what each request contains, what its protocol supports, how responses are read, retries and cancellations.
 
 use crate::fault::{Mistake, Review};
-use crate::render::values::{self, Leaf, LeafError, ROOTS};
+use crate::render::values;
+use crate::render::values::{Leaf, LeafError, ROOTS};
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::{Draft, extract, local, protocol_support, retry};
+use crate::sections::{Draft, local};
 use crate::suggest::{list, near};
 use crate::template;
-use crate::tree::{Data, Node};
-use crate::values::quantity::{QUANTITY, quantity};
-use crate::values::word::{FLAG_OR_COUNT, TEXTS};
+use crate::tree::{Data, Node, Span};
+use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
+use crate::values::number::{QUANTITY, SHARE, quantity, share};
+use crate::values::target::{CAUSES, causes};
+use crate::values::text::{FLAG_OR_COUNT, TEXTS};
+use crate::values::time::{SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
-use llmscen_core::request::RequestSpec;
+use llmscen_core::request::{Cancel, Departure, Extract, ExtractUsage, Framing, RequestSpec, Retry};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -54,13 +58,12 @@ pub(crate) static REQUEST: Block = Block {
             .example("{ response_format: { type: json_object } }"),
         field(
             "extract",
-            Kind::Block(&extract::EXTRACT),
+            Kind::Block(&EXTRACT),
             "`api: custom`: how the responses are read, by JSONPaths (RFC 9535) into each event or into the whole response.",
         )
         .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }"),
-        field("retry", Kind::Block(&retry::RETRY), "What is tried once more; nothing without it.")
-            .example("{ on: [429, 503], max: 2 }"),
-        field("cancel", Kind::Block(&retry::CANCEL), "Users who leave before their answer is complete; nobody without it.")
+        field("retry", Kind::Block(&RETRY), "What is tried once more; nothing without it.").example("{ on: [429, 503], max: 2 }"),
+        field("cancel", Kind::Block(&CANCEL), "Users who leave before their answer is complete; nobody without it.")
             .example("{ share: 5%, tokens: 20 }"),
     ],
 };
@@ -98,7 +101,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     unused(draft, &used, review);
     let api = draft.api();
     if let Some(api) = api {
-        protocol_support::check(draft, api, template.as_ref(), review);
+        check(draft, api, template.as_ref(), review);
     }
     let section = draft.get("request")?;
     let sampling = FIELDS.into_iter().filter(|name| *name != LIMIT);
@@ -110,9 +113,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         max_tokens: draft.get("request.max_tokens").and_then(quantity),
         sampling,
         extra: extra.map(object).unwrap_or_default(),
-        extract: api.and_then(|api| extract::decode(draft, api, review)),
-        retry: retry::retry(draft, review),
-        cancel: retry::cancel(draft, stream, review),
+        extract: api.and_then(|api| decode_extract(draft, api, review)),
+        retry: retry(draft, review),
+        cancel: cancel(draft, stream, review),
     })
 }
 
@@ -180,6 +183,240 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
 /// The last segment of a dotted path.
 pub(crate) fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
+}
+
+/// Datasets that say themselves how long each output shall be.
+const LONG: [&str; 3] = ["speed_benchmark", "speed_benchmark_long", "trace"];
+
+/// Files the fields that the protocol has no place for, and those that it cannot do without.
+pub(crate) fn check(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
+    for field in FIELDS.iter().filter(|field| !speaks(api, field)) {
+        if let Some(entry) = draft.entry(&format!("request.{field}")) {
+            review.push(draft.also_api(unsaid(api, field, entry.key_at), "this protocol"));
+        }
+    }
+    if !api.generates() {
+        streamed(draft, api, review);
+    }
+    local::fits(draft, api, review);
+    if matches!(api, Api::Anthropic | Api::Local) {
+        limited(draft, api, template, review);
+    }
+}
+
+/// Whether the protocol has a place for a field. In a body of one's own only a length makes sense: it is drawn here.
+fn speaks(api: Api, field: &str) -> bool {
+    api.place(field).is_some() || api == Api::Custom && field == "max_tokens"
+}
+
+fn unsaid(api: Api, field: &str, at: Span) -> Mistake {
+    if api == Api::Custom {
+        let mistake = Mistake::new(at, format!("`{field}` has no place in `api: custom`"), "belongs into the template");
+        let help = "Write it into `request.template`; only `max_tokens` is drawn here, for its `{{ case.max_tokens }}`.";
+        return mistake.help(help);
+    }
+    let known: Vec<&str> = FIELDS.into_iter().filter(|field| speaks(api, field)).collect();
+    let takes = if known.is_empty() { "none of these fields".to_owned() } else { list(known, "and") };
+    let mistake = Mistake::new(at, format!("{api} has no `{field}`"), "cannot be said in this protocol");
+    mistake.help(format!("It takes {takes}; `extra` puts anything into the body."))
+}
+
+fn streamed(draft: &Draft<'_>, api: Api, review: &mut Review) {
+    let asked = draft.written("request.stream").filter(|_| draft.flag("request.stream") == Some(true));
+    if let Some(entry) = asked.filter(|_| !draft.swept("target.api")) {
+        let mistake = Mistake::new(entry.key_at, format!("{api} has no stream"), "nothing is generated");
+        review.push(draft.also_api(mistake, "this protocol").help("Remove it: a whole response is asked for."));
+    }
+}
+
+fn limited(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
+    let key = "max_tokens";
+    let said = draft.get("request.max_tokens").is_some()
+        || template.is_some_and(|body| body.entry(key).is_some())
+        || draft.get("request.extra.max_tokens").is_some()
+        || draft.text("dataset.kind").is_some_and(|kind| LONG.contains(&kind.as_ref()));
+    if !said && let Some(entry) = draft.entry("target.api") {
+        let mistake = Mistake::new(entry.value.at, format!("{api} needs `request.{key}`"), "`max_tokens` is missing");
+        let local = "A reply would be as long as the model has room";
+        let why = if api == Api::Local { local } else { "Its servers refuse a request without a limit" };
+        review.push(mistake.help(format!("{why}; for example `max_tokens: 256`.")));
+    }
+}
+
+const FRAMING: Kind =
+    Kind::Choice(&[("sse", "Server-sent events"), ("ndjson", "A JSON document a line"), ("json", "One JSON document")], &[]);
+
+static USAGE: Block = Block {
+    doc: "JSONPaths of the server's own token counts; the last value that was seen holds.",
+    short: None,
+    fields: &[
+        field("prompt", Kind::Leaf(&PATH), "Tokens of the prompt.").example("$.usage.prompt_tokens"),
+        field("output", Kind::Leaf(&PATH), "Tokens generated.").example("$.usage.completion_tokens"),
+        field("reasoning", Kind::Leaf(&PATH), "Reasoning tokens among them.")
+            .example("$.usage.completion_tokens_details.reasoning_tokens"),
+        field("cached", Kind::Leaf(&PATH), "Prompt tokens from the server's cache.")
+            .example("$.usage.prompt_tokens_details.cached_tokens"),
+    ],
+};
+
+/// The keys of `request.extract`.
+pub(crate) static EXTRACT: Block = Block {
+    doc: "How the responses of `api: custom` are read: JSONPaths (RFC 9535) into each event of a stream, or into the whole response.",
+    short: None,
+    fields: &[
+        field("framing", FRAMING, "How the body is framed; without it as its `content-type` says.").example("ndjson"),
+        field("text", Kind::Leaf(&PATHS), "Generated text: a path, or a list of them; every text that they select counts.")
+            .required()
+            .example("$.choices[*].delta.content"),
+        field("choice", Kind::Leaf(&PATH), "Number of the choice that the texts belong to; without it all belong to one.")
+            .example("$.choices[0].index"),
+        field("usage", Kind::Block(&USAGE), "Token counts.").example("{ output: $.usage.completion_tokens }"),
+        field("finish", Kind::Leaf(&PATH), "Why it ended.").example("$.choices[0].finish_reason"),
+        field("id", Kind::Leaf(&PATH), "Id of the response.").example("$.id"),
+        field("error", Kind::Leaf(&PATH), "An error under a good status: what it selects is the server's message.")
+            .example("$.error.message"),
+        field(
+            "done",
+            Kind::Leaf(&DONE),
+            "The end marker of a stream: the data of its last event, `{ event: name }`, a JSONPath, or `{ path: …, equals: … }`; without it the end of the body.",
+        )
+        .example("\"[DONE]\""),
+    ],
+};
+
+/// How the responses of a case are read; None for a protocol that knows. Files what is missing, or has no use.
+pub(crate) fn decode_extract(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Extract> {
+    let entry = draft.entry("request.extract");
+    if api != Api::Custom {
+        if let Some(entry) = entry.filter(|_| !draft.swept("target.api")) {
+            let mistake = Mistake::new(entry.key_at, "`extract` goes with `api: custom`", format!("{api} knows its responses"));
+            review.push(draft.also_api(mistake, "this protocol").help("Remove it, or write `api: custom` and a template."));
+        }
+        return None;
+    }
+    needed(draft, review);
+    let text = |path: &str| draft.text(&format!("request.extract.{path}")).map(|text| text.into_owned());
+    Some(Extract {
+        framing: text("framing").map(|word| match word.as_str() {
+            "ndjson" => Framing::Ndjson,
+            "json" => Framing::Json,
+            _ => Framing::Sse,
+        }),
+        text: draft.get("request.extract.text").map(paths)?,
+        choice: text("choice"),
+        usage: ExtractUsage {
+            prompt: text("usage.prompt"),
+            output: text("usage.output"),
+            reasoning: text("usage.reasoning"),
+            cached: text("usage.cached"),
+        },
+        finish: text("finish"),
+        id: text("id"),
+        error: text("error"),
+        done: draft.get("request.extract.done").and_then(done),
+    })
+}
+
+fn needed(draft: &Draft<'_>, review: &mut Review) {
+    let missing = |key: &str| draft.get(&format!("request.{key}")).is_none();
+    let wants = [
+        ("template", "The body of a request: a JSON or YAML file, or the body itself."),
+        ("extract", "Where the text is in a response, for example `extract: { text: $.response }`."),
+    ];
+    for (key, help) in wants.into_iter().filter(|(key, _)| missing(key)) {
+        let at = draft.entry("target.api").map_or(draft.place("target"), |entry| entry.value.at);
+        let mistake = Mistake::new(at, format!("`api: custom` needs `request.{key}`"), format!("`{key}` is missing"));
+        review.push(mistake.help(help));
+    }
+}
+
+pub(super) static RETRY: Block = Block {
+    doc: "What is tried once more. Only before any content came; the clock and the total timeout run on, and the slot is held.",
+    short: None,
+    fields: &[
+        field("on", Kind::Leaf(&CAUSES), "The statuses and the kinds of failure that are tried again.")
+            .default("[429, 503]")
+            .example("[429, 503, connect, timeout_connect]"),
+        field(
+            "honor",
+            Kind::Choice(&[("retry-after", "As long as the response's `Retry-After` says"), ("nothing", "`wait` alone")], &[]),
+            "How long to wait, where the response says it.",
+        )
+        .default("retry-after")
+        .example("nothing"),
+        field("max", Kind::Whole(1, 100), "Attempts after the first at the most.").default("2").example("5"),
+        field(
+            "wait",
+            Kind::Leaf(&SPAN),
+            "The wait before the second attempt. It doubles with every further one; by the seed, between a half and the whole of it is waited.",
+        )
+        .default("1s")
+        .example("250ms"),
+    ],
+};
+
+pub(super) static CANCEL: Block = Block {
+    doc: "Users who leave before their answer is complete: the connection is closed, or the stream reset. They are `abandoned`, which is no error.",
+    short: None,
+    fields: &[
+        field("share", Kind::Leaf(&SHARE), "The share of the requests, drawn by the seed.").required().example("5%"),
+        field("after", Kind::Leaf(&WAIT), "They leave so long after the request was sent: a duration or a distribution.")
+            .example("2s"),
+        field("tokens", Kind::Leaf(&QUANTITY), "They leave after so many token events: a number or a distribution.")
+            .example("20"),
+    ],
+};
+
+/// A block that a matrix alone brings about has no defaults and not all that it needs: without this it would do nothing.
+fn stands(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Option<()> {
+    draft.get(path)?;
+    if draft.get(&format!("{path}.{key}")).is_none() {
+        let mistake = Mistake::new(draft.place("matrix"), format!("the matrix sweeps a `{path}` that is not there"), "sweeps it");
+        review.push(mistake.help("Write it into `request`, with what all cases have in common."));
+        return None;
+    }
+    Some(())
+}
+
+/// What is tried once more. Files one that is only swept.
+pub(super) fn retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
+    stands(draft, "request.retry", "on", review)?;
+    let (statuses, kinds) = draft.get("request.retry.on").and_then(causes)?;
+    Some(Retry {
+        statuses,
+        kinds,
+        honor: draft.text("request.retry.honor").as_deref() == Some("retry-after"),
+        max: draft.count("request.retry.max").and_then(|n| u32::try_from(n).ok())?,
+        wait: draft.get("request.retry.wait").and_then(duration)?,
+    })
+}
+
+/// Who leaves. Files a departure that has no time, or two, or that cannot be seen.
+pub(super) fn cancel(draft: &Draft<'_>, stream: bool, review: &mut Review) -> Option<Cancel> {
+    stands(draft, "request.cancel", "share", review)?;
+    let (after, tokens) = (draft.entry("request.cancel.after"), draft.entry("request.cancel.tokens"));
+    let when = match (after, tokens) {
+        (Some(after), None) => wait(&after.value).map(Departure::After),
+        (None, Some(tokens)) => {
+            if !stream {
+                let mistake =
+                    Mistake::new(tokens.key_at, "a response that is not streamed shows no tokens", "nobody could leave");
+                review.push(mistake.help("Write `after`, or ask for a stream."));
+            }
+            quantity(&tokens.value).map(Departure::Tokens)
+        }
+        (Some(after), Some(tokens)) => {
+            let mistake = Mistake::new(tokens.key_at, "users leave by the clock or by tokens", "say one of them");
+            review.push(mistake.also(after.key_at, "or this one"));
+            None
+        }
+        (None, None) => {
+            let mistake = Mistake::new(draft.place("request.cancel"), "when do these users leave?", "has no `after` or `tokens`");
+            review.push(mistake.help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`."));
+            None
+        }
+    };
+    Some(Cancel { share: draft.get("request.cancel.share").and_then(share)?, when: when? })
 }
 
 #[cfg(test)]

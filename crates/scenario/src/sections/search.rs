@@ -2,15 +2,15 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::rounds;
+use crate::sections::scenario;
 use crate::sections::scenario::SCENARIO;
 use crate::suggest::near;
 use crate::sweep::Setting;
 use crate::tree::{Data, Entry, Node, Span};
 use crate::validate;
-use crate::values::duration::{DURATION, duration};
-use crate::values::rate::{RATE, Rate, rate};
-use crate::values::share::{SHARE, share};
+use crate::values::load::{RATE, Rate, rate};
+use crate::values::number::{SHARE, share};
+use crate::values::time::{DURATION, duration};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::metric::Metric;
 use llmscen_core::search::{Goal, SearchSpec};
@@ -152,7 +152,9 @@ fn swept(root: &Node, (vary, path): (&Entry, &str), axes: &BTreeSet<String>, rev
     {
         review.push(Mistake::new(matrix.key_at, "a search cannot be swept", "sets a key of `search`"));
     }
-    if let Some(rounds) = root.entry_at("rounds").filter(|own| rounds::decode(&own.value).is_some_and(|own| own.count > 1)) {
+    if let Some(rounds) =
+        root.entry_at("rounds").filter(|own| scenario::decode_rounds(&own.value).is_some_and(|own| own.count > 1))
+    {
         let mistake = Mistake::new(rounds.value.at, "a search has no rounds", "it probes as often as it must");
         review.push(mistake.help("Remove `rounds`; `confirm` says how often the answer is seen again."));
     }

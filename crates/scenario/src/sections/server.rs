@@ -1,23 +1,21 @@
-//! `target.server`: a server that the run starts and stops.
+//! `target.server`: a server that the run starts and stops, and the presets of known servers.
 
-mod presets;
 mod words;
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Kind, field};
 use crate::sections::Draft;
+use crate::sections::server::words::{STYLE, argument};
 use crate::suggest::list;
 use crate::tree::Node;
-use crate::values::duration::{SPAN, duration};
+use crate::values::time::{SPAN, duration};
 use llmscen_core::plan::Case;
 use llmscen_core::server::{ManagedServer, Readiness};
 use llmscen_core::target::{ModelShare, Place, Secret};
 use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
-use presets::{On, PRESETS, Preset};
 use std::collections::BTreeSet;
 pub(crate) use words::{ARGUMENT, COMMAND, command, settle};
-use words::{STYLE, argument};
 
 const PRESET: Kind = Kind::Choice(
     &[
@@ -261,6 +259,114 @@ pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review
     review.push(
         mistake.also(server, "this one").help("Write `per_case: true` there: it is started anew for every round of every case."),
     );
+}
+
+/// What a server is started for.
+struct On<'a> {
+    /// The model, as the target names it.
+    pub model: &'a str,
+    /// The host of the target's URL, without brackets.
+    pub host: &'a str,
+    /// Its port.
+    pub port: &'a str,
+}
+
+/// A server that is known.
+struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its command; `MODEL`, `HOST` and `PORT` stand for those.
+    pub command: &'static [&'static str],
+    /// Likewise its environment.
+    pub env: &'static [(&'static str, &'static str)],
+    /// The path that answers with 200 once it is ready.
+    pub ready: &'static str,
+    /// The path of its metrics page.
+    pub metrics: Option<&'static str>,
+}
+
+/// All that are known.
+const PRESETS: [Preset; 7] = [
+    Preset {
+        name: "vllm",
+        command: &["vllm", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+    Preset {
+        name: "lmdeploy",
+        command: &["lmdeploy", "serve", "api_server", "MODEL", "--server-name", "HOST", "--server-port", "PORT"],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+    Preset {
+        name: "sglang",
+        command: &[
+            "python3",
+            "-m",
+            "sglang.launch_server",
+            "--model-path",
+            "MODEL",
+            "--host",
+            "HOST",
+            "--port",
+            "PORT",
+            "--enable-metrics",
+        ],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+    Preset {
+        name: "llama-server",
+        command: &["llama-server", "-m", "MODEL", "--host", "HOST", "--port", "PORT", "--metrics"],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+    Preset {
+        name: "transformers",
+        command: &["transformers", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
+        env: &[],
+        ready: "/health",
+        metrics: None,
+    },
+    Preset {
+        name: "ollama",
+        command: &["ollama", "serve"],
+        env: &[("OLLAMA_HOST", "HOST:PORT")],
+        ready: "/api/version",
+        metrics: None,
+    },
+    Preset {
+        name: "tgi",
+        command: &["text-generation-launcher", "--model-id", "MODEL", "--hostname", "HOST", "--port", "PORT"],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+];
+
+impl Preset {
+    /// Its command on a host and port.
+    pub fn command(&self, on: &On<'_>) -> Vec<String> {
+        let word = |word: &&str| match *word {
+            "MODEL" => on.model.to_owned(),
+            "HOST" => on.host.to_owned(),
+            "PORT" => on.port.to_owned(),
+            word => word.to_owned(),
+        };
+        self.command.iter().map(word).collect()
+    }
+
+    /// Its environment there.
+    pub fn env(&self, on: &On<'_>) -> Vec<(String, String)> {
+        let host = if on.host.contains(':') { format!("[{}]", on.host) } else { on.host.to_owned() };
+        let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);
+        self.env.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect()
+    }
 }
 
 #[cfg(test)]

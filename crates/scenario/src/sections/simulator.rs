@@ -2,8 +2,8 @@
 
 use crate::schema_table::{Block, Default, Kind, field};
 use crate::tree::Node;
-use crate::values::duration::{DURATION, duration};
-use crate::values::share::{SHARE, share};
+use crate::values::number::{SHARE, share};
+use crate::values::time::{DURATION, duration};
 use llmscen_core::simulator::{Faults, Simulator};
 use llmscen_core::units::Nanos;
 

@@ -1,17 +1,17 @@
-//! `target`: the server under test.
+//! `target`: the server under test and its hardware.
 
 pub(crate) mod url;
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Kind, field};
-use crate::sections::{Draft, hardware, local, metrics, server, simulator};
+use crate::sections::{Draft, local, server, simulator, telemetry};
 use crate::tree::{Node, Span};
-use crate::values::address::{no_address, parts};
-use crate::values::duration::{SPAN, duration};
-use crate::values::models::{MODELS, models};
-use crate::values::version::{VERSION, version};
+use crate::values::number::{BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size};
+use crate::values::target::{MODELS, VERSION, models, no_address, parts, version};
+use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
+use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
 
 /// The word that stands for the built-in server.
@@ -130,11 +130,11 @@ pub(crate) static TARGET: Block = Block {
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
         field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty).example("{ version: 2 }"),
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
-        field("hardware", Kind::Block(&hardware::HARDWARE), "What its hardware could do at the most: for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }"),
+        field("hardware", Kind::Block(&HARDWARE), "What its hardware could do at the most: for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }"),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }"),
         field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }"),
-        field("metrics", Kind::Block(&metrics::METRICS), "The server's own metrics, read through the run.")
+        field("metrics", Kind::Block(&telemetry::METRICS), "The server's own metrics, read through the run.")
             .example("http://127.0.0.1:8000/metrics"),
         local::FIELD,
     ],
@@ -150,7 +150,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
     let (server, preset) = server::decode(draft, (place.as_ref(), models.as_deref()), review);
-    let metrics = metrics::decode(draft, review).or(preset);
+    let metrics = telemetry::decode_metrics(draft, review).or(preset);
     Some(Target {
         api,
         place: place?,
@@ -175,7 +175,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
         server,
         metrics,
-        hardware: hardware::decode(draft, review),
+        hardware: decode_hardware(draft, review),
         of_scenario: Arc::default(),
     })
 }
@@ -299,6 +299,44 @@ fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
 fn timeouts(node: &Node) -> Option<Timeouts> {
     let span = |path| node.get(path).and_then(duration);
     Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
+}
+
+/// The keys of `target.hardware`.
+pub(crate) static HARDWARE: Block = Block {
+    doc: "What a token costs the hardware, and what that could do at the most: for `mfu` and `mbu`, with `target.gpus`.",
+    short: None,
+    fields: &[
+        field("parameters", Kind::Leaf(&PARAMETERS), "Parameters that work on each token; of a mixture of experts, the active ones.")
+            .required()
+            .example("8B"),
+        field("weight_bytes", Kind::Leaf(&SIZE), "Bytes of weights that a decoding step reads: parameters times the size of one.")
+            .required()
+            .example("16 GB"),
+        field("kv_bytes_per_token", Kind::Leaf(&SIZE), "Bytes of KV cache that a token of context holds: 2 × layers × KV heads × head size × size of a value. Left out of `mbu` unless told.")
+            .example("128 KiB"),
+        field("peak_flops", Kind::Leaf(&FLOPS), "Operations per second of one GPU at the most, dense, in the precision of the model; for `mfu`.")
+            .example("989 TFLOPS"),
+        field("peak_bandwidth", Kind::Leaf(&BANDWIDTH), "Bytes per second that one GPU reads from its memory at the most; for `mbu`.")
+            .example("3.35 TB/s"),
+    ],
+};
+
+/// The hardware of a case. Files one without a number of GPUs: its figures are shares of what all of them could do.
+pub(crate) fn decode_hardware(draft: &Draft<'_>, review: &mut Review) -> Option<Hardware> {
+    let node = draft.get("target.hardware")?;
+    if draft.get("target.gpus").is_none() {
+        let mistake = Mistake::new(draft.place("target.hardware"), "`hardware` without `gpus`", "of how many GPUs?");
+        review.push(
+            mistake.help("Its figures are shares of what all GPUs could do: write `target.gpus: 1`, or how many there are."),
+        );
+    }
+    Some(Hardware {
+        parameters: node.get("parameters").and_then(parameters)?,
+        weight_bytes: node.get("weight_bytes").and_then(size)?,
+        kv_bytes_per_token: node.get("kv_bytes_per_token").and_then(size).unwrap_or(0.0),
+        peak_flops: node.get("peak_flops").and_then(flops),
+        peak_bandwidth: node.get("peak_bandwidth").and_then(bandwidth),
+    })
 }
 
 #[cfg(test)]
