@@ -3,12 +3,12 @@
 use crate::fault::Review;
 use crate::sections::baseline::Ground;
 use crate::sections::request::last;
-use crate::sections::slo::Grounds;
+use crate::sections::slo::RelativeContext;
 use crate::sections::{Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry};
-use crate::sweep::{Called, Point, Setting, points};
+use crate::sweep::{CaseLabels, Point, Setting, points};
 use crate::tree::Node;
 use crate::values::time::duration;
-use crate::vars::World;
+use crate::vars::Variables;
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::dataset::DatasetSpec;
 use llmscen_core::labels::Labels;
@@ -48,8 +48,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     } else {
         Vec::new()
     };
-    let called = Called::of(&points, root, review);
-    let (points, quests) = searched(root, points, (&axes, &called), review);
+    let case_labels = CaseLabels::new(&points, root, review);
+    let (points, quests) = searched(root, points, (&axes, &case_labels), review);
     axes.extend(search::path(root));
     mix::axes(root, &axes, review);
     review.section = "baseline".to_owned();
@@ -57,9 +57,9 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
     let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
-    let grounds = Grounds { root, baseline, telemetry: telemetry.clone() };
+    let context = RelativeContext { root, baseline, telemetry: telemetry.clone() };
     let names = names(&points);
-    let given = Given { env, called: &called, names: &names, axes: &axes, sound: &sound };
+    let given = Given { env, case_labels: &case_labels, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
     let rounds = root.get("rounds").and_then(scenario::decode_rounds);
@@ -69,7 +69,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         review.section = "rounds".to_owned();
         scenario::restarts(root, &cases, review);
         review.section = "slo".to_owned();
-        slo::assign(&limits, &mut cases, (rounds.map_or(1, |own| own.count), &grounds), review);
+        slo::assign(&limits, &mut cases, (rounds.map_or(1, |own| own.count), &context), review);
         aims(root, &quests, &cases, review);
     }
     let frame = frame(root);
@@ -91,14 +91,14 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         resolved: String::new(),
         secrets: Default::default(),
     };
-    Some((plan, grounds.baseline))
+    Some((plan, context.baseline))
 }
 
 /// The points of a search: each value of its field at each point of the matrix.
 fn searched(
     root: &Node,
     points: Vec<Point>,
-    (axes, called): (&BTreeSet<String>, &Called),
+    (axes, case_labels): (&BTreeSet<String>, &CaseLabels),
     review: &mut Review,
 ) -> (Vec<Point>, Vec<CapacitySearch>) {
     review.section = "search".to_owned();
@@ -107,7 +107,7 @@ fn searched(
     };
     let quest = |(number, point): (usize, &Point)| CapacitySearch {
         spec: varied.spec.clone(),
-        labels: called.labels(point),
+        labels: case_labels.labels(point),
         first: number * varied.grid.len(),
         grid: varied.grid.clone(),
     };
@@ -158,7 +158,7 @@ fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
 /// What all cases are made with.
 struct Given<'a> {
     env: &'a BTreeMap<String, String>,
-    called: &'a Called,
+    case_labels: &'a CaseLabels,
     names: &'a BTreeMap<String, String>,
     axes: &'a BTreeSet<String>,
     sound: &'a Sound,
@@ -169,8 +169,8 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     for setting in point {
         tree.set(&setting.path, setting.path_at, setting.value.clone());
     }
-    let tree = World::new(given.env, &tree, &BTreeSet::new()).scenario(review);
-    let labels = given.called.labels(point);
+    let tree = Variables::new(given.env, &tree, &BTreeSet::new()).scenario(review);
+    let labels = given.case_labels.labels(point);
     let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
     let target = decode("target", given.sound.target, &draft, review, target::decode);
     let asked = if tree.get("mix").is_some() { mixed(&draft, given, review) } else { plain(&draft, given, review) };
@@ -222,7 +222,7 @@ fn decode<T>(
     sound.then(|| act(draft, review)).flatten()
 }
 
-/// How each swept path is called in case ids: by its last segment, or in full where two of them would be the same.
+/// How each swept path is case_labels in case ids: by its last segment, or in full where two of them would be the same.
 fn names(points: &[Point]) -> BTreeMap<String, String> {
     let paths: BTreeSet<&str> = points.iter().flatten().map(|setting| setting.path.as_str()).collect();
     let alone = |path: &str| paths.iter().filter(|other| last(other) == last(path)).count() == 1;

@@ -16,20 +16,18 @@ pub(crate) mod expand;
 pub mod fault;
 pub mod import;
 pub(crate) mod merge;
-pub(crate) mod origins;
 pub(crate) mod parse;
 pub(crate) mod reference;
 pub mod render;
 pub(crate) mod resolve;
 pub mod schema;
 pub(crate) mod schema_table;
-pub(crate) mod secret;
+pub(crate) mod secrets;
 pub(crate) mod sections;
 pub(crate) mod settings;
 pub(crate) mod source;
 pub(crate) mod suggest;
 pub(crate) mod sweep;
-pub(crate) mod template;
 pub(crate) mod tree;
 pub(crate) mod validate;
 pub(crate) mod values;
@@ -39,15 +37,15 @@ pub(crate) mod yaml;
 pub use fault::{Fault, Faults, Figures, Supports, Warning};
 pub use reference::markdown;
 pub use schema::json_schema;
-pub use secret::behind_flags;
+pub use secrets::behind_flags;
 pub use settings::{Setting, setting_named, settings};
 
 use crate::fault::Review;
-use crate::secret::from_env;
+use crate::secrets::from_env;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::target::{SIMULATOR, simulator_path};
 use crate::tree::{Data, Node, Span};
-use crate::vars::World;
+use crate::vars::Variables;
 use llmscen_core::api::Api;
 use llmscen_core::plan::Plan;
 use llmscen_core::target::Secret;
@@ -106,7 +104,7 @@ pub fn template_fault(input: &Input<'_>, at: &str, message: &str) -> Option<Faul
     let mixed = (0..entries).flat_map(|index| ["template", "extra"].map(|key| format!("mix.{index}.request.{key}")));
     let places = ["request.template".to_owned(), "request.extra".to_owned()].into_iter().chain(mixed);
     let node = places.filter_map(|place| root.get(&place).cloned()).find_map(|node| {
-        let body = template::body(&node, &mut review)?;
+        let body = source::body(&node, &mut review)?;
         let found = body.get(at).filter(|found| matches!(&found.data, Data::Text(text) if text.contains(['{', '%'])));
         found.cloned()
     })?;
@@ -146,11 +144,11 @@ fn compile(input: &Input<'_>, over: Option<Node>, mut review: Review) -> Result<
     review.hugging_face = llmscen_core::model_hub::cache_dir(input.env);
     let plan = merge::gather(input, &mut review).and_then(|mut tree| {
         over.into_iter().for_each(|over| merge::replace(&mut tree, over));
-        let root = settle(&tree, input.env, &mut review);
+        let root = normalize(&tree, input.env, &mut review);
         let (plan, baseline) = expand::plan(&root, input.env, &mut review)?;
         let resolved = resolve::resolve(&root, &SCENARIO, &mut review);
         sections::baseline::compare(&baseline, &resolved, &mut review);
-        let secrets: Arc<[Secret]> = origins::secrets(&root, &plan, input.env).into();
+        let secrets: Arc<[Secret]> = secrets::secrets(&root, &plan, input.env).into();
         let mut plan = Plan { id: resolve::digest(&resolved), resolved, secrets, ..plan };
         plan.cases.iter_mut().for_each(|case| case.target.of_scenario = plan.secrets.clone());
         Some(plan)
@@ -162,24 +160,24 @@ fn compile(input: &Input<'_>, over: Option<Node>, mut review: Review) -> Result<
 }
 
 /// Variables replaced, the template in place, held against the tables, defaults spelled out.
-fn settle(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Node {
+fn normalize(tree: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Node {
     let mut swept = sweep::paths(tree);
     swept.extend(sections::search::path(tree));
-    let world = World::new(env, tree, &swept);
-    let mut root = world.scenario(review);
+    let variables = Variables::new(env, tree, &swept);
+    let mut root = variables.scenario(review);
     simulate(&mut root);
-    sections::local::settle(&mut root);
-    sections::server::settle(&mut root, &review.sources);
+    sections::local::normalize(&mut root);
+    sections::server::normalize(&mut root, &review.sources);
     validate::scenario(&root, &SCENARIO, review);
     if !swept.iter().any(|path| path.starts_with("request.template")) {
-        inline(&mut root, "request.template", &world, review);
+        inline(&mut root, "request.template", &variables, review);
     }
     sections::slo::expand(&mut root, review);
-    sections::baseline::settle(&mut root, review);
+    sections::baseline::normalize(&mut root, review);
     for index in 0..root.get("mix").map_or(0, |mix| mix.items().len()) {
-        inline(&mut root, &format!("mix.{index}.request.template"), &world, review);
+        inline(&mut root, &format!("mix.{index}.request.template"), &variables, review);
     }
-    sections::mix::settle(&mut root, &|path| swept.contains(path));
+    sections::mix::normalize(&mut root, &|path| swept.contains(path));
     simulated(&mut root, &swept);
     whole(&mut root, &swept);
     defaults::fill(&mut root, &SCENARIO, &|path| swept.contains(path));
@@ -231,22 +229,14 @@ fn whole(root: &mut Node, swept: &BTreeSet<String>) {
 }
 
 /// Reads the file of the template at a path into the tree, so that the resolved plan holds the template itself.
-fn inline(root: &mut Node, path: &str, world: &World<'_>, review: &mut Review) {
+fn inline(root: &mut Node, path: &str, variables: &Variables<'_>, review: &mut Review) {
     let Some(entry) = root.entry_at(path).cloned() else { return };
     review.section = path.split('.').next().unwrap_or(path).to_owned();
-    if let (Data::Text(_), Some(body)) = (&entry.value.data, template::body(&entry.value, review)) {
-        root.set(path, entry.key_at, world.body(&body, review));
+    if let (Data::Text(_), Some(body)) = (&entry.value.data, source::body(&entry.value, review)) {
+        root.set(path, entry.key_at, variables.body(&body, review));
     }
     review.section.clear();
 }
 
-#[cfg(test)]
-mod decoded;
-#[cfg(test)]
-mod faulty;
-#[cfg(test)]
-mod gates;
-#[cfg(test)]
-mod layout;
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,14 @@
 //! One tree from many: the chain of `extends`, and the settings of the command line on top.
 
 use crate::fault::{Mistake, Review};
+use crate::parse::parse;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::source::{COMMAND_LINE, scenarios_near};
 use crate::suggest::{list, near};
-use crate::sweep;
-use crate::template;
 use crate::tree::{Data, Entry, Node, Span};
-use crate::vars::World;
-use crate::{Input, parse::parse};
+use crate::vars::Variables;
+use crate::{Input, source, sweep};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -45,7 +44,7 @@ fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
         review.push(mistake.help(existing(path)));
         return None;
     }
-    template::load(at, path, name, review)
+    source::load(at, path, name, review)
 }
 
 /// A path as an argument of the command line.
@@ -119,8 +118,8 @@ fn base(
 ) -> Option<Node> {
     let at = extends.value.at;
     let (nothing, none) = (Node::new(at, Data::Null), BTreeSet::new());
-    let world = World::new(env, &nothing, &none);
-    let value = world.text(&extends.value, review);
+    let variables = Variables::new(env, &nothing, &none);
+    let value = variables.text(&extends.value, review);
     let Some(named) = value.text() else {
         let label = format!("expected a file name, found {}", extends.value.noun());
         review.push(Mistake::new(at, "`extends` is text", label));
@@ -143,7 +142,7 @@ fn base(
         review.push(Mistake::new(at, message, "one too many"));
         return None;
     }
-    let file = template::load(at, &path, &shown, review)?;
+    let file = source::load(at, &path, &shown, review)?;
     chain.push((path, shown));
     layer(file, env, chain, review)
 }

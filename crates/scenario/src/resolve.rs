@@ -2,10 +2,10 @@
 //! files are named by absolute paths; what must stay secret is `${NAME}`.
 
 use crate::fault::Review;
-use crate::origins::USUAL_HEADERS;
 use crate::schema_table::{Block, Kind, Leaf};
-use crate::secret::{
-    Place, behind_flags, by_name, escaped, from_env, is_hidden, keeps_name, looks_secret, named, written, written_part,
+use crate::secrets::{
+    TextSyntax, USUAL_HEADERS, behind_flags, by_name, escaped, from_env, is_hidden, keeps_name, looks_secret, named, written,
+    written_part,
 };
 use crate::sections::local;
 use crate::sections::request::last;
@@ -87,8 +87,8 @@ impl Writer<'_> {
             Kind::Text if name == "system" => self.by_reference(node),
             Kind::Text if name == "text" => self.prompt(node),
             Kind::Text => self.text(node),
-            Kind::Json | Kind::Template => self.free(node, Place::Body),
-            _ => self.free(node, Place::Text),
+            Kind::Json | Kind::Template => self.free(node, TextSyntax::Body),
+            _ => self.free(node, TextSyntax::Text),
         }
     }
 
@@ -125,11 +125,11 @@ impl Writer<'_> {
             _ if is_hidden(last(path), node) => self.secret(node, last(path)),
             Some(Kind::Template) => self.file(node),
             Some(kind) => self.value(node, kind, last(path)),
-            None => self.free(node, Place::Text),
+            None => self.free(node, TextSyntax::Text),
         }
     }
 
-    fn free(&mut self, node: &Node, place: Place) -> Value {
+    fn free(&mut self, node: &Node, place: TextSyntax) -> Value {
         match &node.data {
             Data::Null => Value::Null,
             Data::Bool(value) => Value::from(*value),
@@ -152,27 +152,30 @@ impl Writer<'_> {
     }
 
     fn text(&mut self, node: &Node) -> Value {
-        Value::from(written(node, Place::Text))
+        Value::from(written(node, TextSyntax::Text))
     }
 
     fn file(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |path| Value::from(escaped(&path.display().to_string(), Place::Text)))
+        found.map_or_else(|| self.text(node), |path| Value::from(escaped(&path.display().to_string(), TextSyntax::Text)))
     }
 
     fn model(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| local::found(node.at.file, &named, self.review));
-        found.map_or_else(|| self.free(node, Place::Text), |path| Value::from(escaped(&path, Place::Text)))
+        found.map_or_else(|| self.free(node, TextSyntax::Text), |path| Value::from(escaped(&path, TextSyntax::Text)))
     }
 
     fn hub(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find_or_hub(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |name| Value::from(escaped(&name, Place::Text)))
+        found.map_or_else(|| self.text(node), |name| Value::from(escaped(&name, TextSyntax::Text)))
     }
 
     fn prompt(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|text| self.review.sources.find(node.at.file, text.strip_prefix('@')?));
-        found.map_or_else(|| self.by_reference(node), |path| Value::from(escaped(&format!("@{}", path.display()), Place::Text)))
+        found.map_or_else(
+            || self.by_reference(node),
+            |path| Value::from(escaped(&format!("@{}", path.display()), TextSyntax::Text)),
+        )
     }
 
     /// A text that is sent to the server: distinct values of variables are written by name, whatever those are called.
@@ -180,7 +183,7 @@ impl Writer<'_> {
         let Some(parts) = &node.parts else { return self.text(node) };
         let one = |part: &Part| match part {
             Part::Env { value, .. } if is_veiled(value) => by_name(part),
-            part => written_part(part, Place::Text),
+            part => written_part(part, TextSyntax::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
     }
@@ -207,7 +210,7 @@ impl Writer<'_> {
 
     /// A URL with the password before `@`, and parameters such as `key=`, hidden.
     fn address(&mut self, node: &Node) -> Value {
-        let Some(text) = node.text() else { return self.free(node, Place::Text) };
+        let Some(text) = node.text() else { return self.free(node, TextSyntax::Text) };
         let hidden = hidden(&text);
         let whole = [Part::Literal(text.to_string())];
         let mut shown = String::new();
@@ -220,7 +223,7 @@ impl Writer<'_> {
             shown += &match part {
                 Part::Env { .. } if touches => by_name(part),
                 Part::Literal(text) if touches => self.veiled(node, (text, own.start), &hidden),
-                part => written_part(part, Place::Text),
+                part => written_part(part, TextSyntax::Text),
             };
         }
         Value::from(shown)
@@ -232,11 +235,11 @@ impl Writer<'_> {
         let mut done = 0;
         for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {
             let (from, to) = (range.start.saturating_sub(start), (range.end - start).min(text.len()));
-            shown += &escaped(&text[done..from], Place::Text);
+            shown += &escaped(&text[done..from], TextSyntax::Text);
             shown += &self.name(node, "url");
             done = to;
         }
-        shown + &escaped(&text[done..], Place::Text)
+        shown + &escaped(&text[done..], TextSyntax::Text)
     }
 }
 
@@ -289,7 +292,7 @@ impl Writer<'_> {
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();
         if secrets.is_empty() {
-            return self.free(node, Place::Text);
+            return self.free(node, TextSyntax::Text);
         }
         let whole = [Part::Literal(text)];
         let parts = node.parts.as_deref().unwrap_or(&whole);
@@ -313,7 +316,7 @@ impl Writer<'_> {
         let one = |part: &Part| match part {
             Part::Literal(text) => hide(text, &names),
             Part::Env { .. } if secrets.iter().any(|secret| within(secret, part)) => by_name(part),
-            part => written_part(part, Place::Text),
+            part => written_part(part, TextSyntax::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
     }
@@ -321,7 +324,7 @@ impl Writer<'_> {
 
 /// A text with variables in place of secrets.
 fn hide(text: &str, names: &[(String, String)]) -> String {
-    let Some(((secret, variable), rest)) = names.split_first() else { return escaped(text, Place::Text) };
+    let Some(((secret, variable), rest)) = names.split_first() else { return escaped(text, TextSyntax::Text) };
     text.split(secret.as_str()).map(|piece| hide(piece, rest)).collect::<Vec<_>>().join(variable)
 }
 

@@ -7,7 +7,7 @@ use crate::schema_table::{Block, Kind};
 use crate::suggest::near;
 use crate::tree::{Data, Entry, Node, Span};
 use crate::validate::{found, value};
-pub(crate) use case_labels::Called;
+pub(crate) use case_labels::CaseLabels;
 use llmscen_core::labels::Scalar;
 use std::collections::{BTreeSet, HashMap};
 

@@ -2,11 +2,11 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Kind, field};
-use crate::secret::{behind_flags, looks_secret};
+use crate::secrets::{behind_flags, looks_secret};
 use crate::sections::server::{COMMAND, command};
 use crate::sections::{Draft, local};
+use crate::source;
 use crate::suggest::list;
-use crate::template;
 use crate::tree::{Node, Part};
 use crate::values::number::{QUANTITY, quantity, seed};
 use crate::values::target::models;
@@ -197,7 +197,7 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
     let count = |key: &str| draft.count(&format!("dataset.{key}"));
     let tokens = || draft.get("dataset.tokens").and_then(quantity);
     Some(match kind {
-        "prompt" => Source::Prompt(template::at_file(draft.get("dataset.text")?, review)?),
+        "prompt" => Source::Prompt(source::at_file(draft.get("dataset.text")?, review)?),
         "line_by_line" => Source::LineByLine,
         "openqa" => Source::Openqa,
         "longalpaca" => Source::Longalpaca,
@@ -220,7 +220,7 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
         _ => Source::Images(ImagesSpec {
             sizes: draft.get("dataset.sizes").and_then(sizes).unwrap_or_default(),
             count: count("count")?,
-            text: template::at_file(draft.get("dataset.text")?, review)?,
+            text: source::at_file(draft.get("dataset.text")?, review)?,
         }),
     })
 }

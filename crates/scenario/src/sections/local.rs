@@ -108,7 +108,7 @@ const READ: [&str; 12] = [
 ];
 
 /// `api: local` brings its block, in place of a URL.
-pub(crate) fn settle(root: &mut Node) {
+pub(crate) fn normalize(root: &mut Node) {
     let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
         return;
     };

@@ -55,7 +55,7 @@ fn per_second(item: &Node) -> Option<f64> {
 }
 
 /// Spells out what holds where it is left out: weights of 1, or arrivals by chance.
-pub(crate) fn settle(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
+pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
     if by_rate(root) {
         if root.get("load.arrivals").is_none() && !swept("load.arrivals") && root.get("load").is_some() {
             let at = tree::Span { end: root.at.start, ..root.at };

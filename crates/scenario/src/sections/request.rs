@@ -5,8 +5,8 @@ use crate::render::values;
 use crate::render::values::{Leaf, LeafError, ROOTS};
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::{Draft, local};
+use crate::source;
 use crate::suggest::{list, near};
-use crate::template;
 use crate::tree::{Data, Node, Span};
 use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
 use crate::values::number::{QUANTITY, SHARE, quantity, share};
@@ -90,7 +90,7 @@ pub(crate) const FIELDS: [&str; 15] = [
 /// The request of a case. Files what is wrong with its templates.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
     let template = match draft.get("request.template") {
-        Some(node) => Some(template::body(node, review)?),
+        Some(node) => Some(source::body(node, review)?),
         None => None,
     };
     let extra = draft.get("request.extra");

@@ -1,21 +1,21 @@
 //! `target.server`: a server that the run starts and stops, and the presets of known servers.
 
-mod words;
+mod command;
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Default, Kind, field};
 use crate::sections::Draft;
-use crate::sections::server::words::{STYLE, argument};
+use crate::sections::server::command::{STYLE, argument};
 use crate::suggest::list;
 use crate::tree::Node;
 use crate::values::time::{SPAN, duration};
+pub(crate) use command::{ARGUMENT, COMMAND, command, normalize};
 use llmscen_core::plan::Case;
 use llmscen_core::server::{ManagedServer, Readiness};
 use llmscen_core::target::{ModelShare, Place, Secret};
 use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
-pub(crate) use words::{ARGUMENT, COMMAND, command, settle};
 
 const PRESET: Kind = Kind::Choice(
     &[

@@ -1,6 +1,6 @@
 //! Relative limits and presets: what they come to in each case.
 
-use super::tests::{load_file, load_with, messages, plan, reloaded};
+use super::{load_file, load_with, messages, plan, reloaded};
 use llmscen_core::baseline::{Against, Known};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::plan::Plan;

@@ -1,6 +1,6 @@
 //! What the words of a scenario come to, word by word.
 
-use super::tests::{load_with, messages, plan, reloaded};
+use super::{load_with, messages, plan, reloaded};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns, Wait};
 use llmscen_core::load::{Arrival, Shape, Warmup};

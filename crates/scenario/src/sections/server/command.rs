@@ -32,7 +32,7 @@ pub(crate) static ARGUMENT: Leaf = Leaf {
 
 /// Takes what a program gets as text for text, as it is written: each value of `env`; of `command` and `args` the numbers that
 /// would be written otherwise.
-pub(crate) fn settle(root: &mut Node, sources: &Sources) {
+pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
     for (path, every) in WORDS {
         if let Some(mut entry) = root.entry_at(path).cloned() {
             spell(&mut entry.value, every, sources);
