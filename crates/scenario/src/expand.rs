@@ -1,6 +1,7 @@
 //! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
 
 use crate::fault::Review;
+use crate::rules;
 use crate::sections::baseline::Ground;
 use crate::sections::request::last;
 use crate::sections::slo::RelativeContext;
@@ -128,22 +129,15 @@ fn aims(root: &Node, quests: &[CapacitySearch], cases: &[Case], review: &mut Rev
     if review.clean("slo") && !cases.iter().all(aim) {
         search::aimless(quest.spec.goal, entry.key_at, review);
     }
-    if cases.iter().any(|case| !case.stages().is_empty()) {
-        search::staged(root.entry_at("load.stages").map_or(entry.key_at, |stages| stages.key_at), review);
-    }
     let grows = |check: &&Check| quest.spec.goal == Goal::Slo && search::grows(check);
     if let Some(check) = cases.iter().flat_map(|case| &case.checks).find(grows) {
         search::upside_down(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), &check.expr, review);
     }
     if cases.iter().any(|case| case.checks.iter().any(|check| check.abort.is_some())) {
-        search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), "`abort` in a search", review);
+        search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
     }
     if cases.iter().any(|case| case.checks.iter().any(|check| check.relative.is_some())) {
         search::relative(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
-    }
-    if cases.iter().any(|case| case.load.stop_when_saturated) {
-        let own = root.entry_at("load.stop_when_saturated");
-        search::early(own.map_or(entry.key_at, |own| own.key_at), "`stop_when_saturated` in a search", review);
     }
 }
 
@@ -219,6 +213,9 @@ fn decode<T>(
     act: fn(&Draft<'_>, &mut Review) -> Option<T>,
 ) -> Option<T> {
     review.section = section.to_owned();
+    if !review.partial {
+        rules::check(draft, section, sound, review);
+    }
     sound.then(|| act(draft, review)).flatten()
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod parse;
 pub(crate) mod reference;
 pub mod render;
 pub(crate) mod resolve;
+pub(crate) mod rules;
 pub mod schema;
 pub(crate) mod schema_table;
 pub(crate) mod secrets;

@@ -254,7 +254,7 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
             let label = near.map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
             review.push(
                 Mistake::new(at, format!("unknown path `{path}`"), label)
-                    .help("A setting is a path into the scenario and its value."),
+                    .help("Usage: --set PATH=VALUE, for example --set load.concurrency=4"),
             );
             continue;
         }

@@ -91,13 +91,13 @@ impl<'a> Draft<'a> {
         self.axes.contains(path)
     }
 
-    /// The turns of conversations, in the data or in that of an entry of the mix.
-    pub fn turns(&self) -> Option<&'a Entry> {
-        let own = self.entry("dataset.turns");
+    /// The entry of a key of `dataset`, which may be that of an entry of the mix.
+    pub fn dataset_entry(&self, key: &str) -> Option<&'a Entry> {
+        let own = self.root.get("dataset").and_then(|data| data.entry_at(key));
         match self.get("mix").map(Node::items) {
             None | Some([]) => own,
             Some(mix) => mix.iter().find_map(|item| match item.get("dataset") {
-                Some(data) => data.entry_at("turns"),
+                Some(data) => data.entry_at(key),
                 None => own,
             }),
         }

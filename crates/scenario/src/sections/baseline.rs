@@ -85,7 +85,7 @@ pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<Baseli
     }
     let Some(path) = locate(node, &named, review) else {
         if review.sources.stored {
-            review.warn(node.at, format!("the baseline {named} has gone: limits relative to it are not decided"));
+            review.warn(node.at, format!("baseline {named} not found; objectives relative to it will be inconclusive"));
             return (Ground::Missing, Some(BaselineFile { path: named, text: None }));
         }
         let mistake = validate::no_file(node.at, &named, review).help(MAKE);
@@ -152,7 +152,7 @@ fn parse(text: &str) -> Result<Baseline, String> {
 pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
     let Ground::There(baseline, at) = ground else { return };
     if let Some(what) = baseline.other_plan(&crate::settings(resolved)) {
-        review.warn(*at, format!("the baseline was made from another plan: {what}"));
+        review.warn(*at, format!("the baseline was recorded with a different scenario: {what}"));
     }
 }
 

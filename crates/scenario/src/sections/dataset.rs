@@ -1,12 +1,11 @@
 //! `dataset`: where the prompts come from.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, field};
+use crate::schema_table::{Block, Default, Kind, conflicts_with, field, only_with, required_with, unused_with};
 use crate::secrets::{behind_flags, looks_secret};
 use crate::sections::server::{COMMAND, command};
 use crate::sections::{Draft, local};
 use crate::source;
-use crate::suggest::list;
 use crate::tree::{Node, Part};
 use crate::values::number::{QUANTITY, quantity, seed};
 use crate::values::target::models;
@@ -52,51 +51,51 @@ pub(crate) static DATASET: Block = Block {
     doc: "Where the prompts come from. `dataset: openqa` is short for `dataset: { kind: openqa }`.",
     short: Some("kind"),
     fields: &[
-        field("kind", KIND, "What the data looks like.").required().example("openqa"),
+        field("kind", KIND, "What the data looks like.").required().example("openqa").rules(&[unused_with(&["target.api"], &["local"]).when("images").message("`api: local` supports text input only").reason("has images in it").beside("a model in this process").help("Use a dataset of texts.")]),
         field(
             "path",
             Kind::File,
             "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small set that ships with the tool, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
-        .example("data/prompts.jsonl"),
+        .example("data/prompts.jsonl").rules(&[only_with(&["kind"], &["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
         field(
             "command",
             Kind::Leaf(&COMMAND),
             "`command`: the program and its arguments, a text that is split as a shell does, or a list; no shell runs it. It prints a JSON object a line on stdout, with the columns of `rows`. A line that is none, and an exit status other than 0, is an error. It is started once for a run, read only as far as requests need rows, and ended with the run; warm-up, rounds and cases take its rows one after another like those of a file, and `on_exhausted: cycle` sends the printed rows again. `LLMSCEN_SEED` and `LLMSCEN_MODEL` in its environment are `seed` and `target.model`.",
         )
-        .example("python3 make_prompts.py --n 100"),
+        .example("python3 make_prompts.py --n 100").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["command"])]),
         field("cwd", Kind::File, "`command`: its working folder; `.` is the folder of the scenario.")
             .defaults(Default::Where("kind", &["command"], "."))
-            .example("tools"),
+            .example("tools").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind")]),
         field("timeout", Kind::Leaf(&SPAN), "`command`: how long it may take until its first row.")
             .defaults(Default::Where("kind", &["command"], "60s"))
-            .example("5m"),
+            .example("5m").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind")]),
         field("columns", Kind::Map(&Kind::Text), "The file's own column, or dotted path, for each field that the kind reads.")
-            .example("{ prompt: instruction }"),
+            .example("{ prompt: instruction }").rules(&[only_with(&["kind"], &["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"]).reason("is not read").beside("this kind")]),
         field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`: the text beside the pictures.")
             .defaults(Default::Where("kind", &["images"], "Describe what you see."))
-            .example("Write a haiku."),
+            .example("Write a haiku.").rules(&[only_with(&["kind"], &["prompt", "images"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prompt"])]),
         field("tokens", Kind::Leaf(&QUANTITY), "`random`: the prompt's length, a number or a distribution. `prefix`: that of the part of its own.")
-            .example("1024"),
+            .example("1024").rules(&[only_with(&["kind"], &["random", "prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["random", "prefix"])]),
         field("shared_prefix", Kind::Whole(0, MOST), "`random`: tokens at its beginning that all prompts share.")
             .defaults(Default::Where("kind", &["random"], "0"))
-            .example("256"),
-        field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8"),
-        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50"),
-        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048"),
+            .example("256").rules(&[only_with(&["kind"], &["random"]).reason("is not read").beside("this kind")]),
+        field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prefix"])]),
+        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind")]),
+        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prefix"])]),
         field("trace", Kind::Block(&TRACE), "`trace`: how the log is read.")
             .defaults(Default::Where("kind", &["trace"], "{}"))
-            .example("{ layout: mooncake }"),
+            .example("{ layout: mooncake }").rules(&[only_with(&["kind"], &["trace"]).reason("is not read").beside("this kind")]),
         field("batch", Kind::Whole(1, MOST), "`embeddings`: texts in one request.")
             .defaults(Default::Where("kind", &["embeddings"], "1"))
-            .example("16"),
+            .example("16").rules(&[only_with(&["kind"], &["embeddings"]).reason("is not read").beside("this kind")]),
         field("documents", Kind::Whole(1, MOST), "`rerank`: documents in one request; without it as many as the row has.")
-            .example("10"),
+            .example("10").rules(&[only_with(&["kind"], &["rerank"]).reason("is not read").beside("this kind")]),
         field("sizes", Kind::Leaf(&SIZES), "`images`: width and height in pixels of generated pictures, taken in turn.")
-            .example("[512x512, [640, 480]]"),
+            .example("[512x512, [640, 480]]").rules(&[only_with(&["kind"], &["images"]).reason("is not read").beside("this kind"), conflicts_with(&["path"], &[]).reason("generated pictures here").beside("those of a folder here").help("Keep one of the two."), required_with(&["kind", "path"], &["images"])]),
         field("count", Kind::Whole(1, 1000), "`images`: pictures in one request.")
             .defaults(Default::Where("kind", &["images"], "1"))
-            .example("2"),
+            .example("2").rules(&[only_with(&["kind"], &["images"]).reason("is not read").beside("this kind")]),
         field(
             "tokenizer",
             Kind::Hub,
@@ -104,10 +103,10 @@ pub(crate) static DATASET: Block = Block {
         )
         .example("Qwen/Qwen2.5-7B-Instruct"),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Which lengths are taken.").example("{ min: 16, max: 4096 }"),
-        field("shape", Kind::Block(&SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }"),
+        field("shape", Kind::Block(&SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }").rules(&[only_with(&["kind"], &["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"]).reason("is not read").beside("this kind")]),
         field("turns", Kind::Block(&TURNS), "Conversations turn by turn; without it every row is one request.")
-            .example("{ think_time: 2s }"),
-        field("order", ORDER, "In which order rows are taken.").default("sequential").example("shuffle"),
+            .example("{ think_time: 2s }").rules(&[only_with(&["kind"], &["messages", "sharegpt", "rows", "command"]).reason("is not read").beside("this kind")]),
+        field("order", ORDER, "In which order rows are taken.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("needs all rows first").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
         field("on_exhausted", ON_EXHAUSTED, "What happens when the rows run out.").default("cycle").example("stop"),
         field("strict", Kind::Bool, "A row that does not fit stops the run; otherwise it is reported, left out and counted.")
             .default("false")
@@ -126,14 +125,13 @@ pub(crate) static DATASET: Block = Block {
 /// The prompts of a case. Files what contradicts itself.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSpec> {
     let kind = draft.text("dataset.kind")?;
-    check_kind(draft, &kind, review);
     check_protocol(draft, &kind, review);
     let (min_tokens, max_tokens) = (draft.count("dataset.prompt_tokens.min"), draft.count("dataset.prompt_tokens.max"));
     if let (Some(min), Some(max)) = (min_tokens, max_tokens)
         && min > max
     {
         let at = draft.get("dataset.prompt_tokens.min")?.at;
-        review.push(Mistake::new(at, format!("no prompt has {min} tokens or more and {max} or fewer"), "is above `max`"));
+        review.push(Mistake::new(at, format!("empty length range: `min` {min} is greater than `max` {max}"), "is above `max`"));
     }
     let columns = draft.get("dataset.columns").map(Node::entries).unwrap_or_default();
     Some(DatasetSpec {
@@ -264,83 +262,8 @@ const KIND: Kind = Kind::Choice(
     &[],
 );
 
-/// The keys that only some kinds read, and these kinds.
-const KEYS: &[(&str, &[&str])] = &[
-    (
-        "path",
-        &["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"],
-    ),
-    ("command", &["command"]),
-    ("cwd", &["command"]),
-    ("timeout", &["command"]),
-    ("columns", &["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"]),
-    ("text", &["prompt", "images"]),
-    ("tokens", &["random", "prefix"]),
-    ("shared_prefix", &["random"]),
-    ("groups", &["prefix"]),
-    ("per_group", &["prefix"]),
-    ("prefix_tokens", &["prefix"]),
-    ("trace", &["trace"]),
-    ("batch", &["embeddings"]),
-    ("documents", &["rerank"]),
-    ("sizes", &["images"]),
-    ("count", &["images"]),
-    ("shape", &["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"]),
-    ("turns", TALKS),
-];
-
-/// What a kind cannot do without; of keys in one row one is enough.
-const NEEDS: &[(&str, &[&[&str]])] = &[
-    ("prompt", &[&["text"]]),
-    ("line_by_line", &[&["path"]]),
-    ("rows", &[&["path"]]),
-    ("command", &[&["command"]]),
-    ("messages", &[&["path"]]),
-    ("sharegpt", &[&["path"]]),
-    ("random", &[&["tokens"]]),
-    ("prefix", &[&["groups"], &["prefix_tokens"], &["tokens"]]),
-    ("trace", &[&["path"]]),
-    ("embeddings", &[&["path"]]),
-    ("rerank", &[&["path"]]),
-    ("images", &[&["sizes", "path"]]),
-];
-
-/// The kinds that hold conversations.
-const TALKS: &[&str] = &["messages", "sharegpt", "rows", "command"];
-
 /// The kinds that can give a query and documents.
 const RANKS: [&str; 4] = ["rerank", "rows", "command", "line_by_line"];
-
-/// Files the keys that a kind needs and has not, and those that it has no use for.
-fn check_kind(draft: &Draft<'_>, kind: &str, review: &mut Review) {
-    let given = |key: &str| draft.get(&format!("dataset.{key}")).is_some();
-    let needs = NEEDS.iter().find(|(name, _)| *name == kind).map_or(&[][..], |(_, needs)| needs);
-    for keys in needs.iter().filter(|keys| !keys.iter().any(|key| given(key))) {
-        let names = list(keys.iter().copied(), "or");
-        let help = keys.first().and_then(|key| DATASET.field(key)).map_or("", |field| field.doc);
-        let at = draft.place("dataset.kind");
-        review.push(Mistake::new(at, format!("`kind: {kind}` needs {names}"), format!("{names} is missing")).help(help));
-    }
-    let strange = KEYS.iter().filter(|(_, kinds)| !kinds.contains(&kind) && !draft.swept("dataset.kind"));
-    for (key, kinds) in strange {
-        if let Some(entry) = draft.entry(&format!("dataset.{key}")) {
-            let mistake = Mistake::new(entry.key_at, format!("`kind: {kind}` has no use for `{key}`"), "is not read");
-            let users = list(kinds.iter().copied(), "or");
-            review.push(mistake.also(draft.place("dataset.kind"), "this kind").help(format!("`{key}` goes with {users}.")));
-        }
-    }
-    if kind == "command" && draft.text("dataset.order").is_some_and(|order| order == "shuffle") {
-        let mistake =
-            Mistake::new(draft.place("dataset.order"), "the rows of a command cannot be shuffled", "needs all rows first");
-        review.push(mistake.help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run."));
-    }
-    if kind == "images" && given("sizes") && given("path") {
-        let at = draft.place("dataset.path");
-        let mistake = Mistake::new(at, "two kinds of pictures", "those of a folder here");
-        let mistake = mistake.also(draft.place("dataset.sizes"), "generated ones here");
-        review.push(mistake.help("Keep one of the two."));
-    }
-}
 
 /// Files what the case's protocol has no place for.
 fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
@@ -359,15 +282,6 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         });
     }
     one_text(draft, kind, api, review);
-    if matches!(api, Api::Anthropic | Api::OpenaiResponses)
-        && let Some(node) =
-            draft.get("dataset.turns.keep_reasoning").filter(|_| draft.flag("dataset.turns.keep_reasoning") == Some(true))
-    {
-        let mistake =
-            Mistake::new(node.at, "reasoning cannot be fed back", format!("{api} takes it only with its own signature"));
-        let mistake = draft.also_api(mistake, "this protocol");
-        review.push(mistake.help("Leave `keep_reasoning` out: replies go back without their reasoning."));
-    }
     if api == Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
         let mistake = Mistake::new(draft.place("dataset.kind"), "rerank needs a query and documents", "gives prompts");
         let mistake = draft.also_api(mistake, "this protocol");
@@ -453,7 +367,13 @@ static TURNS: Block = Block {
     fields: &[
         field("think_time", Kind::Leaf(&WAIT), "Between a reply and the next turn, where the data does not say.").example("2s"),
         field("max", Kind::Whole(1, u32::MAX as i64), "Turns of a session at the most.").example("4"),
-        field("keep_reasoning", Kind::Bool, "Feed the reasoning back too.").default("false").example("true"),
+        field("keep_reasoning", Kind::Bool, "Feed the reasoning back too.").default("false").example("true").rules(&[
+            conflicts_with(&["target.api"], &["anthropic", "openai-responses"])
+                .when("true")
+                .reason("the protocol takes reasoning only with its own signature")
+                .beside("this protocol")
+                .help("Leave `keep_reasoning` out: replies go back without their reasoning."),
+        ]),
     ],
 };
 
@@ -507,15 +427,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rules_speak_of_kinds_and_keys_that_exist() {
+    fn kinds_that_rank_exist() {
         let Kind::Choice(words, _) = KIND else { panic!("not a choice") };
-        let kinds = KEYS.iter().flat_map(|(_, kinds)| kinds.iter()).chain(NEEDS.iter().map(|(kind, _)| kind)).chain(&RANKS);
-        for kind in kinds {
-            assert!(words.iter().any(|(word, _)| word == kind), "{kind}");
-        }
-        let keys = NEEDS.iter().flat_map(|(_, needs)| needs.iter().copied().flatten()).chain(KEYS.iter().map(|(key, _)| key));
-        for key in keys {
-            assert!(DATASET.field(key).is_some() && KEYS.iter().any(|(own, _)| own == key), "{key}");
-        }
+        assert!(RANKS.iter().all(|kind| words.iter().any(|(word, _)| word == kind)));
     }
 }

@@ -1,7 +1,7 @@
 //! `target.local`: a model in this process, and the keys that have no meaning with one.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Field, Kind, field};
+use crate::schema_table::{Block, Default, Field, Kind, Rule, field, only_with, unused_with};
 use crate::sections::Draft;
 use crate::tree::{Data, Node, Span};
 use crate::validate::no_file;
@@ -37,7 +37,7 @@ pub(crate) static LOCAL: Block = Block {
     short: None,
     fields: &[
         field("device", DEVICE, "On what it runs.").default("cpu").example("cuda"),
-        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1"),
+        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1").rules(&[only_with(&["device"], &["cuda", "metal"]).reason("the device is the processor").help("Remove it, or name the device: `device: cuda`.")]),
         field("dtype", DTYPE, "The numbers that it computes in; those of a `.gguf` file are its own.").default("auto").example("f32"),
         field("threads", Kind::Whole(1, 1024), "Threads of the processor; without it one for each core.").example("8"),
         field(
@@ -52,7 +52,15 @@ pub(crate) static LOCAL: Block = Block {
 /// The key of `target`.
 pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model in this process runs; only with `api: local`.")
     .defaults(Default::Where("api", &["local"], "{}"))
-    .example("{ dtype: f32, batch: 4 }");
+    .example("{ dtype: f32, batch: 4 }")
+    .rules(&[only_with(&["target.api"], &["local"])
+        .reason("has no effect")
+        .beside("this is a server")
+        .help("Remove it, or write `api: local`.")]);
+
+/// What describes a server, which a model in this process has not.
+pub(crate) const WITHOUT_LOCAL: Rule =
+    unused_with(&["target.api"], &["local"]).reason("there is no server").beside("a model in this process").help("Remove it.");
 
 /// The keys of `request.keep`.
 pub(crate) static KEEP: Block = Block {
@@ -66,30 +74,6 @@ pub(crate) static KEEP: Block = Block {
     .default("false")
     .example("true")],
 };
-
-/// What speaks of a server, and what a resolved plan says where nobody did.
-const SERVERS: [(&str, &str); 15] = [
-    ("target.url", ""),
-    ("target.api_key", ""),
-    ("target.headers", ""),
-    ("target.request_id", ""),
-    ("target.timeouts.connect", "\"10s\""),
-    ("target.timeouts.read", "\"120s\""),
-    ("target.tls", "{\"insecure\":false}"),
-    ("target.http.version", "\"auto\""),
-    ("target.http.pool", "\"keep-alive\""),
-    ("target.http.compression", "\"none\""),
-    ("target.simulator", ""),
-    ("target.server", ""),
-    ("target.metrics", ""),
-    ("request.retry", ""),
-    ("request.extract", ""),
-];
-
-/// Whether a value, written as JSON, is this text.
-fn says(node: &Node, text: &str) -> bool {
-    node.json().to_string().as_str() == text
-}
 
 /// What is read of a request's body.
 const READ: [&str; 12] = [
@@ -125,28 +109,8 @@ pub(crate) fn meant(root: &Node) -> bool {
 
 /// Files what contradicts the protocol in `request` and `target`.
 pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
-    if draft.swept("target.api") {
+    if api != Api::Local || draft.swept("target.api") {
         return;
-    }
-    if api != Api::Local {
-        for path in ["target.local", "request.keep"] {
-            if let Some(entry) = draft.written(path) {
-                let mistake =
-                    Mistake::new(entry.key_at, format!("`{}` is for a model in this process", entry.key), "has no meaning here");
-                review.push(draft.also_api(mistake, "this is a server").help("Remove it, or write `api: local`."));
-            }
-        }
-        return;
-    }
-    for (path, default) in SERVERS {
-        if let Some(entry) = draft.written(path).filter(|entry| !says(&entry.value, default)) {
-            let mistake = Mistake::new(entry.key_at, format!("`{}` speaks of a server", entry.key), "there is none");
-            review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
-        }
-    }
-    if let Some(entry) = draft.written("request.stream").filter(|_| draft.flag("request.stream") == Some(false)) {
-        let mistake = Mistake::new(entry.key_at, "a model in this process tells of every token", "nothing is sent in one piece");
-        review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
     }
     for (key, _) in draft.get("request.extra").and_then(|node| node.json().as_object().cloned()).unwrap_or_default() {
         if !READ.contains(&key.as_str()) {
@@ -155,10 +119,6 @@ pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
             let mistake = draft.also_api(mistake, "a model in this process");
             review.push(mistake.help(format!("Remove it. What it reads is {}.", READ.join(", "))));
         }
-    }
-    if let Some(entry) = draft.entry("dataset.kind").filter(|entry| entry.value.text().as_deref() == Some("images")) {
-        let mistake = Mistake::new(entry.value.at, "a model in this process reads text alone", "has pictures in it");
-        review.push(draft.also_api(mistake, "a model in this process").help("Take a dataset of texts."));
     }
 }
 
@@ -185,7 +145,7 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
         let mistake = Mistake::new(at, format!("this llmscen was built without `{feature}`"), "is not in this build");
         review.push(mistake.help(format!("Build it with `--features {feature}`, or take `device: cpu`.")));
     }
-    machine(draft, device, review);
+    warn_of_threads(draft, review);
     let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
     Some(Place::Local(Local {
         device,
@@ -202,14 +162,8 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
     }))
 }
 
-/// Files a place among GPUs where there is none, and warns of more threads than cores.
-fn machine(draft: &Draft<'_>, device: Device, review: &mut Review) {
-    if let Some(entry) = draft.written("target.local.index").filter(|_| device == Device::Cpu)
-        && draft.count("target.local.index").is_some_and(|index| index > 0)
-    {
-        let mistake = Mistake::new(entry.key_at, "`index` says which of several GPUs", "the device is the processor");
-        review.push(mistake.help("Remove it, or name the device: `device: cuda`."));
-    }
+/// Warns of more threads than cores.
+fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
     let cores = std::thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64);
     if let (Some(threads), Some(node)) = (draft.count("target.local.threads"), draft.get("target.local.threads"))
         && threads > cores
@@ -260,7 +214,7 @@ pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelS
     };
     let shares = models(node)?;
     let ([ModelShare { name, .. }], Some(_)) = (shares.as_slice(), node.text()) else {
-        let mistake = Mistake::new(node.at, "one model at a time is in this process", "names several");
+        let mistake = Mistake::new(node.at, "`api: local` runs one model at a time", "names several");
         review.push(mistake.help("Sweep them: `matrix: { target.model: [a, b] }`."));
         return None;
     };
@@ -273,9 +227,7 @@ pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelS
     }
     let Some(path) = found(node.at.file, name, review) else {
         let mistake = no_file(node.at, name, review);
-        review.push(
-            mistake.help(format!("{KINDS} A path is relative to the file that names it, or else to the working directory.")),
-        );
+        review.push(mistake.help(format!("{KINDS} Paths are resolved relative to this file, then to the working directory.")));
         return None;
     };
     if let Some(own) = on_disk(&path, review).filter(|_| !review.sources.stored) {

@@ -1,6 +1,7 @@
 //! `mix`: several kinds of requests under one load.
 
 use crate::fault::{Mistake, Review};
+use crate::rules;
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{Draft, dataset, request};
@@ -96,7 +97,11 @@ fn twice(items: &[Node], review: &mut Review) {
         match seen.iter().find(|(other, _)| *other == name) {
             Some((_, first)) => {
                 let mistake = Mistake::new(node.at, format!("two entries are called `{name}`"), "the second one");
-                review.push(mistake.also(*first, "the first one").help("Results are told by name: give each its own."));
+                review.push(
+                    mistake
+                        .also(*first, "the first one")
+                        .help("Each `mix` entry needs a unique `name`; results are grouped by it."),
+                );
             }
             None => seen.push((name, node.at)),
         }
@@ -178,7 +183,10 @@ fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
     }
     let root = own(draft, item);
     let line = Draft { root: &root, ..*draft };
-    let (dataset, request) = (dataset::decode(&line, review), request::decode(&line, review));
+    rules::check(&line, "dataset", true, review);
+    let dataset = dataset::decode(&line, review);
+    rules::check(&line, "request", true, review);
+    let request = request::decode(&line, review);
     let pull = match per_second(item) {
         Some(rate) => Pull::Rate(rate),
         None => Pull::Weight(item.get("weight").and_then(Node::number)?),

@@ -3,7 +3,8 @@
 use crate::fault::{Mistake, Review};
 use crate::render::values;
 use crate::render::values::{Leaf, LeafError, ROOTS};
-use crate::schema_table::{Block, Kind, field};
+use crate::schema_table::{Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with};
+use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local};
 use crate::source;
 use crate::suggest::{list, near};
@@ -33,8 +34,24 @@ pub(crate) static REQUEST: Block = Block {
             Kind::Template,
             "The body: a JSON or YAML file, or the body itself, with `%m`, `%p` or `{{ … }}` in its texts.",
         )
-        .example("templates/openai-chat.json"),
-        field("stream", Kind::Bool, "Ask for a stream. Embeddings and rerank have none.").default("true").example("false"),
+        .example("templates/openai-chat.json")
+        .rules(&[
+            required_with(&["target.api"], &["custom"]).help("The body of a request: a JSON or YAML file, or the body itself.")
+        ]),
+        field("stream", Kind::Bool, "Ask for a stream. Embeddings and rerank have none.").default("true").example("false").rules(
+            &[
+                unused_with(&["target.api"], &WITHOUT_STREAM)
+                    .when("true")
+                    .reason("nothing is generated")
+                    .beside("this protocol")
+                    .help("Remove it: a whole response is requested."),
+                unused_with(&["target.api"], &["local"])
+                    .when("false")
+                    .reason("every token is reported as it is generated")
+                    .beside("a model in this process")
+                    .help("Remove it."),
+            ],
+        ),
         field("max_tokens", Kind::Leaf(&QUANTITY), "Output tokens allowed: a number or a distribution.").example("256"),
         field("min_tokens", Kind::Whole(0, MOST), "Output tokens at the least.").example("16"),
         field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy.").example("0"),
@@ -53,7 +70,11 @@ pub(crate) static REQUEST: Block = Block {
         field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed.").example("7"),
         field("ignore_eos", Kind::Bool, "Go on to `max_tokens` whatever the model says.").example("true"),
         field("keep", Kind::Block(&local::KEEP), "`api: local`: what is kept of each request besides its row.")
-            .example("{ logits: true }"),
+            .example("{ logits: true }")
+            .rules(&[only_with(&["target.api"], &["local"])
+                .reason("has no effect")
+                .beside("this is a server")
+                .help("Remove it, or write `api: local`.")]),
         field("extra", Kind::Map(&Kind::Json), "Merged into the body last, over everything; `null` removes a key.")
             .example("{ response_format: { type: json_object } }"),
         field(
@@ -61,10 +82,22 @@ pub(crate) static REQUEST: Block = Block {
             Kind::Block(&EXTRACT),
             "`api: custom`: how the responses are read, by JSONPaths (RFC 9535) into each event or into the whole response.",
         )
-        .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }"),
-        field("retry", Kind::Block(&RETRY), "What is tried once more; nothing without it.").example("{ on: [429, 503], max: 2 }"),
+        .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }")
+        .rules(&[
+            only_with(&["target.api"], &["custom"])
+                .reason("the protocol defines its responses")
+                .beside("this protocol")
+                .help("Remove it, or write `api: custom` and a template."),
+            required_with(&["target.api"], &["custom"])
+                .help("Where the text is in a response, for example `extract: { text: $.response }`."),
+        ]),
+        field("retry", Kind::Block(&RETRY), "What is tried once more; nothing without it.")
+            .example("{ on: [429, 503], max: 2 }")
+            .rules(&[WITHOUT_LOCAL]),
         field("cancel", Kind::Block(&CANCEL), "Users who leave before their answer is complete; nobody without it.")
-            .example("{ share: 5%, tokens: 20 }"),
+            .example("{ share: 5%, tokens: 20 }")
+            .rules(&[requires(&["request.cancel.after", "request.cancel.tokens"])
+                .help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`.")]),
     ],
 };
 
@@ -113,9 +146,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         max_tokens: draft.get("request.max_tokens").and_then(quantity),
         sampling,
         extra: extra.map(object).unwrap_or_default(),
-        extract: api.and_then(|api| decode_extract(draft, api, review)),
+        extract: api.and_then(|api| decode_extract(draft, api)),
         retry: retry(draft, review),
-        cancel: cancel(draft, stream, review),
+        cancel: cancel(draft, review),
     })
 }
 
@@ -185,6 +218,9 @@ pub(crate) fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
+/// Protocols that generate nothing, and so have no stream.
+pub(crate) const WITHOUT_STREAM: [&str; 2] = ["openai-embeddings", "rerank"];
+
 /// Datasets that say themselves how long each output shall be.
 const LONG: [&str; 3] = ["speed_benchmark", "speed_benchmark_long", "trace"];
 
@@ -194,9 +230,6 @@ pub(crate) fn check(draft: &Draft<'_>, api: Api, template: Option<&Node>, review
         if let Some(entry) = draft.entry(&format!("request.{field}")) {
             review.push(draft.also_api(unsaid(api, field, entry.key_at), "this protocol"));
         }
-    }
-    if !api.generates() {
-        streamed(draft, api, review);
     }
     local::fits(draft, api, review);
     if matches!(api, Api::Anthropic | Api::Local) {
@@ -219,14 +252,6 @@ fn unsaid(api: Api, field: &str, at: Span) -> Mistake {
     let takes = if known.is_empty() { "none of these fields".to_owned() } else { list(known, "and") };
     let mistake = Mistake::new(at, format!("{api} has no `{field}`"), "cannot be said in this protocol");
     mistake.help(format!("It takes {takes}; `extra` puts anything into the body."))
-}
-
-fn streamed(draft: &Draft<'_>, api: Api, review: &mut Review) {
-    let asked = draft.written("request.stream").filter(|_| draft.flag("request.stream") == Some(true));
-    if let Some(entry) = asked.filter(|_| !draft.swept("target.api")) {
-        let mistake = Mistake::new(entry.key_at, format!("{api} has no stream"), "nothing is generated");
-        review.push(draft.also_api(mistake, "this protocol").help("Remove it: a whole response is asked for."));
-    }
 }
 
 fn limited(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
@@ -284,17 +309,11 @@ pub(crate) static EXTRACT: Block = Block {
     ],
 };
 
-/// How the responses of a case are read; None for a protocol that knows. Files what is missing, or has no use.
-pub(crate) fn decode_extract(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Extract> {
-    let entry = draft.entry("request.extract");
+/// How the responses of a case are read; None where the protocol defines it.
+fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
     if api != Api::Custom {
-        if let Some(entry) = entry.filter(|_| !draft.swept("target.api")) {
-            let mistake = Mistake::new(entry.key_at, "`extract` goes with `api: custom`", format!("{api} knows its responses"));
-            review.push(draft.also_api(mistake, "this protocol").help("Remove it, or write `api: custom` and a template."));
-        }
         return None;
     }
-    needed(draft, review);
     let text = |path: &str| draft.text(&format!("request.extract.{path}")).map(|text| text.into_owned());
     Some(Extract {
         framing: text("framing").map(|word| match word.as_str() {
@@ -315,19 +334,6 @@ pub(crate) fn decode_extract(draft: &Draft<'_>, api: Api, review: &mut Review) -
         error: text("error"),
         done: draft.get("request.extract.done").and_then(done),
     })
-}
-
-fn needed(draft: &Draft<'_>, review: &mut Review) {
-    let missing = |key: &str| draft.get(&format!("request.{key}")).is_none();
-    let wants = [
-        ("template", "The body of a request: a JSON or YAML file, or the body itself."),
-        ("extract", "Where the text is in a response, for example `extract: { text: $.response }`."),
-    ];
-    for (key, help) in wants.into_iter().filter(|(key, _)| missing(key)) {
-        let at = draft.entry("target.api").map_or(draft.place("target"), |entry| entry.value.at);
-        let mistake = Mistake::new(at, format!("`api: custom` needs `request.{key}`"), format!("`{key}` is missing"));
-        review.push(mistake.help(help));
-    }
 }
 
 pub(super) static RETRY: Block = Block {
@@ -361,9 +367,21 @@ pub(super) static CANCEL: Block = Block {
     fields: &[
         field("share", Kind::Leaf(&SHARE), "The share of the requests, drawn by the seed.").required().example("5%"),
         field("after", Kind::Leaf(&WAIT), "They leave so long after the request was sent: a duration or a distribution.")
-            .example("2s"),
+            .example("2s")
+            .rules(&[one_of(&["after", "tokens"], "after a time here").help("Keep one of them.")]),
         field("tokens", Kind::Leaf(&QUANTITY), "They leave after so many token events: a number or a distribution.")
-            .example("20"),
+            .example("20")
+            .rules(&[
+                one_of(&["after", "tokens"], "after a number of tokens here").help("Keep one of them."),
+                conflicts_with(&["request.stream"], &["false"])
+                    .reason("a response that is not streamed shows no tokens")
+                    .beside("not streamed")
+                    .help("Use `after`, or `stream: true`."),
+                conflicts_with(&["target.api"], &WITHOUT_STREAM)
+                    .reason("a response that is not streamed shows no tokens")
+                    .beside("not streamed")
+                    .help("Use `after`."),
+            ]),
     ],
 };
 
@@ -371,7 +389,11 @@ pub(super) static CANCEL: Block = Block {
 fn stands(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Option<()> {
     draft.get(path)?;
     if draft.get(&format!("{path}.{key}")).is_none() {
-        let mistake = Mistake::new(draft.place("matrix"), format!("the matrix sweeps a `{path}` that is not there"), "sweeps it");
+        let mistake = Mistake::new(
+            draft.place("matrix"),
+            format!("`matrix` sweeps `{path}`, which the scenario does not set"),
+            "sweeps it",
+        );
         review.push(mistake.help("Write it into `request`, with what all cases have in common."));
         return None;
     }
@@ -391,32 +413,15 @@ pub(super) fn retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
     })
 }
 
-/// Who leaves. Files a departure that has no time, or two, or that cannot be seen.
-pub(super) fn cancel(draft: &Draft<'_>, stream: bool, review: &mut Review) -> Option<Cancel> {
+/// Who leaves. Files one that is only swept.
+fn cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
     stands(draft, "request.cancel", "share", review)?;
-    let (after, tokens) = (draft.entry("request.cancel.after"), draft.entry("request.cancel.tokens"));
-    let when = match (after, tokens) {
-        (Some(after), None) => wait(&after.value).map(Departure::After),
-        (None, Some(tokens)) => {
-            if !stream {
-                let mistake =
-                    Mistake::new(tokens.key_at, "a response that is not streamed shows no tokens", "nobody could leave");
-                review.push(mistake.help("Write `after`, or ask for a stream."));
-            }
-            quantity(&tokens.value).map(Departure::Tokens)
-        }
-        (Some(after), Some(tokens)) => {
-            let mistake = Mistake::new(tokens.key_at, "users leave by the clock or by tokens", "say one of them");
-            review.push(mistake.also(after.key_at, "or this one"));
-            None
-        }
-        (None, None) => {
-            let mistake = Mistake::new(draft.place("request.cancel"), "when do these users leave?", "has no `after` or `tokens`");
-            review.push(mistake.help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`."));
-            None
-        }
+    let when = match (draft.get("request.cancel.after"), draft.get("request.cancel.tokens")) {
+        (Some(after), None) => Departure::After(wait(after)?),
+        (None, Some(tokens)) => Departure::Tokens(quantity(tokens)?),
+        _ => return None,
     };
-    Some(Cancel { share: draft.get("request.cancel.share").and_then(share)?, when: when? })
+    Some(Cancel { share: draft.get("request.cancel.share").and_then(share)?, when })
 }
 
 #[cfg(test)]

@@ -206,8 +206,8 @@ pub(crate) fn aimless(goal: Goal, place: Span, review: &mut Review) {
 }
 
 /// Files another reason to end a probe early than the search's own, at `place`.
-pub(crate) fn early(place: Span, what: &str, review: &mut Review) {
-    let mistake = Mistake::new(place, what, "a search stops hopeless probes by itself");
+pub(crate) fn early(place: Span, review: &mut Review) {
+    let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes by itself");
     review.push(mistake.help("Remove it: a probe ends as soon as no more requests could save it."));
 }
 
@@ -215,12 +215,6 @@ pub(crate) fn early(place: Span, what: &str, review: &mut Review) {
 pub(crate) fn relative(place: Span, review: &mut Review) {
     let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
     review.push(mistake.help("A search wants limits that are numbers, such as `ttft.p95 < 500ms`."));
-}
-
-/// Files a load that changes within a probe, at `place`.
-pub(crate) fn staged(place: Span, review: &mut Review) {
-    let mistake = Mistake::new(place, "a search over a load in stages", "each probe has one load");
-    review.push(mistake.help("Take a `concurrency` or a `rate`; the search itself goes through the loads."));
 }
 
 /// Whether a limit is easier to hold the more load there is: then no largest load is the edge of it.

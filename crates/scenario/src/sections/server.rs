@@ -3,10 +3,9 @@
 mod command;
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, field};
+use crate::schema_table::{Block, Default, Kind, field, one_of};
 use crate::sections::Draft;
 use crate::sections::server::command::{STYLE, argument};
-use crate::suggest::list;
 use crate::tree::Node;
 use crate::values::time::{SPAN, duration};
 pub(crate) use command::{ARGUMENT, COMMAND, command, normalize};
@@ -35,8 +34,14 @@ static READY: Block = Block {
     short: None,
     fields: &[
         field("url", Kind::Text, "A GET of this URL is answered with a status of 200 to 299.")
-            .example("http://127.0.0.1:8000/health"),
-        field("log", Kind::Text, "Its log holds this text.").example("Application startup complete"),
+            .example("http://127.0.0.1:8000/health")
+            .rules(&[one_of(&["url", "log"], "an address here")
+                .help("Keep the one that is true later: the server is measured from then on.")]),
+        field("log", Kind::Text, "Its log holds this text.").example("Application startup complete").rules(&[one_of(
+            &["url", "log"],
+            "a text of its log here",
+        )
+        .help("Keep the one that is true later: the server is measured from then on.")]),
         field("timeout", Kind::Leaf(&SPAN), "How long it may take until then.").default("30m").example("5m"),
         field("interval", Kind::Leaf(&SPAN), "How often the URL is asked; more often in the first moments.")
             .default("1s")
@@ -86,16 +91,12 @@ pub(crate) fn decode(
     (place, models): (Option<&Place>, Option<&[ModelShare]>),
     review: &mut Review,
 ) -> (Option<ManagedServer>, Option<Scrape>) {
-    let Some(entry) = draft.entry(AT).filter(|entry| !entry.value.is_null()) else { return (None, None) };
+    if draft.get(AT).is_none() {
+        return (None, None);
+    }
     let url = match place {
         Some(Place::Url(url)) => url,
-        None => return (None, None),
-        Some(Place::Simulator { .. } | Place::Local(_)) => {
-            let mistake = Mistake::new(entry.key_at, "`server` beside a target that needs none", "would serve nobody");
-            let mistake = mistake.also(draft.place("target.url"), "this target is a part of llmscen");
-            review.push(mistake.help("Remove it, or write the URL at which it serves: `url: http://127.0.0.1:8000/…`."));
-            return (None, None);
-        }
+        None | Some(Place::Simulator { .. } | Place::Local(_)) => return (None, None),
     };
     let preset = draft.text("target.server.preset").and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
     let (root, host, port) = parts(url);
@@ -141,15 +142,7 @@ fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &m
     let own = match (draft.get("target.server.command"), preset) {
         (Some(node), _) => command(node)?,
         (None, Some(preset)) => preset.command(on),
-        (None, None) => {
-            let mistake = Mistake::new(draft.place(AT), "`server` needs `command`, or a `preset`", "what is to be started?");
-            let known = list(PRESETS.iter().map(|preset| preset.name), "and");
-            review.push(
-                mistake
-                    .help(format!("For example `command: vllm serve {{{{ target.model }}}} --port 8000`. Presets are {known}.")),
-            );
-            return None;
-        }
+        (None, None) => return None,
     };
     let args = draft.get("target.server.args").map(Node::entries).unwrap_or_default();
     for entry in args.iter().filter(|entry| entry.key.trim_matches('-').is_empty() || entry.key.contains(char::is_whitespace)) {
@@ -167,13 +160,7 @@ fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &m
 fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), review: &mut Review) -> Option<Readiness> {
     let (url, log) = (draft.entry("target.server.ready.url"), draft.entry("target.server.ready.log"));
     match (url, log, preset) {
-        (Some(url), Some(log), _) => {
-            let mistake = Mistake::new(log.key_at, "`ready` has both `url` and `log`", "which of them?");
-            review.push(
-                mistake.also(url.key_at, "or this").help("Keep the one that is true later: the server is measured from then on."),
-            );
-            None
-        }
+        (Some(_), Some(_), _) => None,
         (Some(entry), None, _) => {
             let url = entry.value.text()?;
             let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));

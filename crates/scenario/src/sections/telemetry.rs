@@ -1,9 +1,9 @@
 //! `telemetry`: what is sampled beside the requests; `target.metrics`: the page of the server.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Kind, Leaf, field};
+use crate::schema_table::{Block, Kind, Leaf, field, only_with};
 use crate::sections::Draft;
-use crate::sections::target::{SIMULATOR, headers, simulator_path};
+use crate::sections::target::{SIMULATOR, headers};
 use crate::tree::{Data, Node};
 use crate::validate::found;
 use crate::values::expect;
@@ -117,7 +117,13 @@ pub(crate) static METRICS: Block = Block {
             "The URL of the page, often the server's with the path `/metrics`; or `simulator` for that of the built-in server.",
         )
         .required()
-        .example("http://127.0.0.1:8000/metrics"),
+        .example("http://127.0.0.1:8000/metrics")
+        .rules(&[only_with(&["target.url"], &["simulator*"])
+            .when("simulator")
+            .message("`metrics: simulator` needs `target.url: simulator`")
+            .reason("this server does not run")
+            .beside("this one does")
+            .help("Write the whole URL of its page, for example http://127.0.0.1:8000/metrics.")]),
         field("interval", Kind::Leaf(&SPAN), "Between two readings, and how long one is waited for, 5 s at the most.")
             .default("1s")
             .example("500ms"),
@@ -130,15 +136,7 @@ pub(crate) static METRICS: Block = Block {
 pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
     let entry = draft.entry("target.metrics.url")?;
     let url = entry.value.text()?.into_owned();
-    if url == SIMULATOR {
-        let elsewhere =
-            draft.entry("target.url").filter(|own| own.value.text().is_some_and(|url| simulator_path(&url).is_none()));
-        if let Some(own) = elsewhere.filter(|_| !draft.swept("target.url")) {
-            let mistake = Mistake::new(entry.value.at, "`metrics: simulator` without the simulator", "this server does not run");
-            let mistake = mistake.also(own.value.at, "this one does");
-            review.push(mistake.help("Write the whole URL of its page, for example http://127.0.0.1:8000/metrics."));
-        }
-    } else if let Some(wanted) = no_address(&url) {
+    if let Some(wanted) = no_address(&url).filter(|_| url != SIMULATOR) {
         let mistake = Mistake::new(entry.value.at, "this is not a URL", wanted);
         review.push(mistake.help("Write the whole URL of the page, for example http://127.0.0.1:8000/metrics."));
     }

@@ -51,7 +51,10 @@ fn each_case_is_held_against_its_own_counterpart() {
     assert_eq!(known(&checks[0][1]), of(Some(8.0), Some(12.0)), "0.92 takes the bounds of 0.95");
     assert_eq!((known(&checks[0][2]).low, checks[0][2].limit), (None, 60.0));
     let warning = &loaded.warnings[0];
-    assert!(warning.line == 7 && warning.message.starts_with("the baseline was made from another plan: `dataset."), "{warning}");
+    assert!(
+        warning.line == 7 && warning.message.starts_with("the baseline was recorded with a different scenario: `dataset."),
+        "{warning}"
+    );
     assert_eq!(loaded.plan, {
         let again = reloaded(&loaded.plan, &[]);
         drop(folder);
