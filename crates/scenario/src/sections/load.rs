@@ -44,12 +44,12 @@ pub(crate) static LOAD: Block = Block {
     doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. Where the entries of `mix` have rates, none of the five.",
     short: None,
     fields: &[
-        field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.")
+        field("concurrency", Kind::Whole(1, MOST), "Closed loop: number of virtual users. Each sends its next request when the previous one completes.")
             .example("16").rules(&[one_of(&SHAPES, "closed loop here").help(KEEP_ONE)]),
         field(
             "rate",
             Kind::Leaf(&RATE),
-            "Open loop: requests leave at this mean rate, whatever the server does. `burst`: all at time 0.",
+            "Open loop: mean arrival rate, independent of server speed. `burst` sends everything at time 0.",
         )
         .example("8/s").rules(&[one_of(&SHAPES, "open loop here").help(KEEP_ONE)]),
         field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: how arrivals are spaced.")
@@ -67,15 +67,15 @@ pub(crate) static LOAD: Block = Block {
             .example("{ batch: 16, rounds: 10 }").rules(&[one_of(&SHAPES, "batches here").help(KEEP_ONE)]),
         field("spread", Kind::Leaf(&SPAN), "With `concurrency`: users start one after another, evenly over this span.")
             .example("10s"),
-        field("max_in_flight", Kind::Whole(1, MOST), "Open loop: an arrival over it is dropped, and counted.").example("256"),
+        field("max_in_flight", Kind::Whole(1, MOST), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted.").example("256"),
         field("requests", Kind::Leaf(&REQUESTS_LEAF), "Measured requests, or `10x` the concurrency.").example("200").rules(&[WITHOUT_STATIC, conflicts_with(&["dataset.turns"], &[]).reason("use `sessions`").beside("a session has several turns").help("`sessions: 50` is fifty conversations, each with all its turns.")]),
         field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, in place of `requests`: measured conversations.")
             .example("50").rules(&[WITHOUT_STATIC, requires(&["dataset.turns"]).reason("use `requests`").help("Sessions are conversations. Set `dataset.turns`, or use `requests`.")]),
         field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s").rules(&[WITHOUT_STATIC]),
-        field("warmup", Kind::Leaf(&WARMUP_LEAF), "Sent first and not measured: requests, `1x` the concurrency, or a duration.")
+        field("warmup", Kind::Leaf(&WARMUP_LEAF), "Warm-up, excluded from results: a request count, a multiple of the concurrency (`1x`), or a duration.")
             .default("0")
             .example("1x"),
-        field("graceful_stop", Kind::Leaf(&DURATION), "How long requests in flight may go on after the sending ended.")
+        field("graceful_stop", Kind::Leaf(&DURATION), "Time allowed for in-flight requests to finish after sending stops.")
             .default("30s")
             .example("10s"),
         field(
@@ -354,7 +354,7 @@ fn cut_off(draft: &Draft<'_>, load: &Load, cut: llmscen_core::units::Nanos, revi
 
 const BARRIER: Kind = Kind::Choice(
     &[
-        ("round", "The next batch leaves when all of the last one are back"),
+        ("round", "Wait for the whole batch before sending the next"),
         ("none", "A request follows each that ends, as in a closed loop of `batch` users"),
     ],
     &[],

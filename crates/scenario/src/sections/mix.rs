@@ -19,7 +19,9 @@ pub(crate) static MIX: Block = Block {
     doc: "Kinds of requests that share one load. By `weight` each request is drawn by the seed, and `load` is of any shape; by `rate` each entry has arrivals of its own, and `load` says the rest. In a limit, `group=NAME` counts the requests of one entry; where its data has groups, they are `NAME/GROUP`. An entry's requests are the same whatever the others do: each draws from a seed of its own, and `{{ seq }}` counts its own; entries that share data share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
     short: None,
     fields: &[
-        field("name", Kind::Leaf(&NAME), "Its name, which its requests bear as their `group`.").required().example("chat"),
+        field("name", Kind::Leaf(&NAME), "Name of this traffic class; used as the `group` tag in results.")
+            .required()
+            .example("chat"),
         field(
             "weight",
             Kind::Number(0.0, 1e9),

@@ -81,14 +81,13 @@ pub(crate) static REPORT: Block = Block {
         field(
             "bodies",
             BODY,
-            "Whose request and response bodies are kept, secrets removed and at most 1 MiB of each. They lie in requests.db, \
-             which is then written whether `store` names it or not.",
+            "Which request and response bodies to store in requests.db (secrets redacted, 1 MiB per body). They add `sqlite` to `store`.",
         )
         .default("none")
         .example("sample"),
         field("compat", Kind::List(&PEER), "Other tools in whose form the results are written too, under compat/.")
             .example("[vllm]"),
-        field("track", Kind::Block(&TRACK), "Experiment trackers that are told of the run.")
+        field("track", Kind::Block(&TRACK), "Experiment trackers to upload the run to.")
             .example("{ mlflow: { url: http://127.0.0.1:5000 } }"),
     ],
 };

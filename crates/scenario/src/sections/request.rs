@@ -57,7 +57,7 @@ pub(crate) static REQUEST: Block = Block {
         field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy.").example("0"),
         field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling.").example("0.95"),
         field("top_k", Kind::Whole(-1, MOST), "Sampling among the k likeliest tokens; -1 for all.").example("50"),
-        field("min_p", Kind::Number(0.0, 1.0), "Sampling among tokens at least so likely, as a share of the likeliest.")
+        field("min_p", Kind::Number(0.0, 1.0), "Minimum token probability relative to the most likely token (min-p).")
             .example("0.05"),
         field("frequency_penalty", Kind::Number(-2.0, 2.0), "Penalty by frequency.").example("0.5"),
         field("presence_penalty", Kind::Number(-2.0, 2.0), "Penalty by presence.").example("0.5"),
@@ -68,7 +68,7 @@ pub(crate) static REQUEST: Block = Block {
         field("n", Kind::Whole(1, 1024), "Choices per request.").example("2"),
         field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Ask for log-probabilities.").example("true"),
         field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed.").example("7"),
-        field("ignore_eos", Kind::Bool, "Go on to `max_tokens` whatever the model says.").example("true"),
+        field("ignore_eos", Kind::Bool, "Generate exactly `max_tokens`; ignore the end-of-sequence token.").example("true"),
         field("keep", Kind::Block(&local::KEEP), "`api: local`: what is kept of each request besides its row.")
             .example("{ logits: true }")
             .rules(&[only_with(&["target.api"], &["local"])
@@ -337,7 +337,7 @@ fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
 }
 
 pub(super) static RETRY: Block = Block {
-    doc: "What is tried once more. Only before any content came; the clock and the total timeout run on, and the slot is held.",
+    doc: "Retry policy. A request is retried only before its first token; its latency and total timeout include all attempts.",
     short: None,
     fields: &[
         field("on", Kind::Leaf(&CAUSES), "The statuses and the kinds of failure that are tried again.")
@@ -362,7 +362,7 @@ pub(super) static RETRY: Block = Block {
 };
 
 pub(super) static CANCEL: Block = Block {
-    doc: "Users who leave before their answer is complete: the connection is closed, or the stream reset. They are `abandoned`, which is no error.",
+    doc: "Client cancellations: the connection is closed mid-stream. Counted as `abandoned`, not as errors.",
     short: None,
     fields: &[
         field("share", Kind::Leaf(&SHARE), "The share of the requests, drawn by the seed.").required().example("5%"),

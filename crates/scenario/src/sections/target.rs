@@ -297,7 +297,7 @@ fn timeouts(node: &Node) -> Option<Timeouts> {
 
 /// The keys of `target.hardware`.
 pub(crate) static HARDWARE: Block = Block {
-    doc: "What a token costs the hardware, and what that could do at the most: for `mfu` and `mbu`, with `target.gpus`.",
+    doc: "Model size and peak hardware throughput, used to compute `mfu` and `mbu` (with `target.gpus`).",
     short: None,
     fields: &[
         field("parameters", Kind::Leaf(&PARAMETERS), "Parameters that work on each token; of a mixture of experts, the active ones.")

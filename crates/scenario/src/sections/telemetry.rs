@@ -124,7 +124,7 @@ pub(crate) static METRICS: Block = Block {
             .reason("this server does not run")
             .beside("this one does")
             .help("Write the whole URL of its page, for example http://127.0.0.1:8000/metrics.")]),
-        field("interval", Kind::Leaf(&SPAN), "Between two readings, and how long one is waited for, 5 s at the most.")
+        field("interval", Kind::Leaf(&SPAN), "Scrape interval; also the scrape timeout, up to 5 s.")
             .default("1s")
             .example("500ms"),
         field("headers", Kind::Map(&Kind::Secret), "Headers that the page is asked for with; never printed, never stored.")
