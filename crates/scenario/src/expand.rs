@@ -50,7 +50,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         Vec::new()
     };
     let case_labels = CaseLabels::new(&points, root, review);
-    let (points, quests) = searched(root, points, (&axes, &case_labels), review);
+    let (points, quests) = searched(root, points, &axes, &case_labels, review);
     axes.extend(search::path(root));
     mix::axes(root, &axes, review);
     review.section = "baseline".to_owned();
@@ -70,7 +70,7 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         review.section = "rounds".to_owned();
         scenario::restarts(root, &cases, review);
         review.section = "slo".to_owned();
-        slo::assign(&limits, &mut cases, (rounds.map_or(1, |own| own.count), &context), review);
+        slo::assign(&limits, &mut cases, rounds.map_or(1, |own| own.count), &context, review);
         aims(root, &quests, &cases, review);
     }
     let frame = frame(root);
@@ -99,7 +99,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
 fn searched(
     root: &Node,
     points: Vec<Point>,
-    (axes, case_labels): (&BTreeSet<String>, &CaseLabels),
+    axes: &BTreeSet<String>,
+    case_labels: &CaseLabels,
     review: &mut Review,
 ) -> (Vec<Point>, Vec<CapacitySearch>) {
     review.section = "search".to_owned();

@@ -222,7 +222,7 @@ impl Writer<'_> {
             let touches = hidden.iter().any(|range| range.start < own.end && own.start < range.end);
             shown += &match part {
                 Part::Env { .. } if touches => by_name(part),
-                Part::Literal(text) if touches => self.veiled(node, (text, own.start), &hidden),
+                Part::Literal(text) if touches => self.hide(node, text, own.start, &hidden),
                 part => written_part(part, TextSyntax::Text),
             };
         }
@@ -230,7 +230,7 @@ impl Writer<'_> {
     }
 
     /// A stretch of a URL that begins at byte `start` of it, with a name in place of what must be hidden.
-    fn veiled(&mut self, node: &Node, (text, start): (&str, usize), hidden: &[Range<usize>]) -> String {
+    fn hide(&mut self, node: &Node, text: &str, start: usize, hidden: &[Range<usize>]) -> String {
         let mut shown = String::new();
         let mut done = 0;
         for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {

@@ -93,7 +93,7 @@ fn block(part: Value) -> Value {
         Some((media, data)) => json!({ "type": "base64", "media_type": media, "data": data }),
         None => json!({ "type": "url", "url": url }),
     };
-    recast(part, "image_url", Some("image"), ("source", source))
+    recast(part, "image_url", Some("image"), "source", source)
 }
 
 fn responses(messages: Vec<Value>) -> Vec<Value> {
@@ -152,7 +152,7 @@ fn item(mut part: Value, text: &str) -> Value {
     }
     let Some(url) = picture(&part) else { return part };
     let detail = part.pointer("/image_url/detail").cloned();
-    let mut part = recast(part, "image_url", Some("input_image"), ("image_url", url.into()));
+    let mut part = recast(part, "image_url", Some("input_image"), "image_url", url.into());
     // The default, which some servers want to be said.
     part["detail"] = detail.unwrap_or_else(|| "auto".into());
     part
@@ -160,7 +160,7 @@ fn item(mut part: Value, text: &str) -> Value {
 
 fn dashscope(part: Value) -> Value {
     match picture(&part) {
-        Some(url) => recast(part, "image_url", None, ("image", url.into())),
+        Some(url) => recast(part, "image_url", None, "image", url.into()),
         None if has(&part, "type", "text") => {
             let mut part = part;
             take(&mut part, "type");
@@ -258,7 +258,7 @@ fn inline(url: &str) -> Option<(&str, &str)> {
 }
 
 /// A part of another kind (None: without any), with `old` for a value of another name. Its other keys stay.
-fn recast(mut part: Value, old: &str, kind: Option<&str>, (key, value): (&str, Value)) -> Value {
+fn recast(mut part: Value, old: &str, kind: Option<&str>, key: &str, value: Value) -> Value {
     take(&mut part, old);
     match kind {
         Some(kind) => part["type"] = kind.into(),

@@ -73,7 +73,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
     let vary = root.entry_at("search.vary")?;
     let path = vary.value.text()?.into_owned();
     let kind = numeric(vary, &path, review)?;
-    swept(root, (vary, &path), axes, review);
+    swept(root, vary, &path, axes, review);
     let (low, high) = range(root.entry_at("search.range")?, review)?;
     let unit = if is_rate(kind) { "/s" } else { "" };
     let whole = match kind {
@@ -81,7 +81,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
         Kind::Number(..) => false,
         _ => unit.is_empty() && [low, high].iter().all(|end| end.whole().is_some()),
     };
-    let fits = [low, high].map(|end| fits((vary, end), (kind, unit), review));
+    let fits = [low, high].map(|end| fits(vary, end, kind, unit, review));
     let ends = low.number().zip(high.number()).filter(|_| fits.iter().all(|fits| *fits))?;
     let precision = root.entry_at("search.precision")?;
     let spec = SearchSpec {
@@ -141,7 +141,7 @@ fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kin
     None
 }
 
-fn swept(root: &Node, (vary, path): (&Entry, &str), axes: &BTreeSet<String>, review: &mut Review) {
+fn swept(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review: &mut Review) {
     if axes.contains(path) {
         let mistake = Mistake::new(vary.value.at, format!("`{path}` is searched and swept"), "the matrix sets it too");
         let mistake = root.entry_at("matrix").map_or(mistake.clone(), |matrix| mistake.also(matrix.key_at, "here"));
@@ -173,7 +173,7 @@ fn range<'a>(entry: &'a Entry, review: &mut Review) -> Option<(&'a Node, &'a Nod
 }
 
 /// Whether the field takes an end of the range; files it where not.
-fn fits((vary, end): (&Entry, &Node), (kind, unit): (&'static Kind, &str), review: &mut Review) -> bool {
+fn fits(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut Review) -> bool {
     let value = match (unit, end.number()) {
         ("", _) => end.clone(),
         (unit, number) => Node::new(end.at, Data::Text(format!("{}{unit}", number.unwrap_or_default()))),

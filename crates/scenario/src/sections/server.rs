@@ -88,7 +88,8 @@ const AT: &str = "target.server";
 /// The server that the run starts, and the metrics page that its preset knows. None where there is none, or it is wrong.
 pub(crate) fn decode(
     draft: &Draft<'_>,
-    (place, models): (Option<&Place>, Option<&[ModelShare]>),
+    place: Option<&Place>,
+    models: Option<&[ModelShare]>,
     review: &mut Review,
 ) -> (Option<ManagedServer>, Option<Scrape>) {
     if draft.get(AT).is_none() {
@@ -107,8 +108,8 @@ pub(crate) fn decode(
         interval: Nanos::from_millis(1000),
         headers: Vec::new(),
     });
-    let (command, ready) = (words(draft, (preset, &on), review), readiness(draft, (preset, root), review));
-    let (env, cwd, log) = (env(draft, (preset, &on), review), draft.file("target.server.cwd", review), log(draft, review));
+    let (command, ready) = (words(draft, preset, &on, review), readiness(draft, preset, root, review));
+    let (env, cwd, log) = (env(draft, preset, &on, review), draft.file("target.server.cwd", review), log(draft, review));
     let server = || {
         Some(ManagedServer {
             command: command?,
@@ -138,7 +139,7 @@ fn parts(url: &str) -> (String, &str, &str) {
     (format!("{scheme}://{authority}"), host.trim_matches(['[', ']']), port)
 }
 
-fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &mut Review) -> Option<Vec<String>> {
+fn words(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Option<Vec<String>> {
     let own = match (draft.get("target.server.command"), preset) {
         (Some(node), _) => command(node)?,
         (None, Some(preset)) => preset.command(on),
@@ -157,7 +158,7 @@ fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &m
     Some(all)
 }
 
-fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), review: &mut Review) -> Option<Readiness> {
+fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &mut Review) -> Option<Readiness> {
     let (url, log) = (draft.entry("target.server.ready.url"), draft.entry("target.server.ready.log"));
     match (url, log, preset) {
         (Some(_), Some(_), _) => None,
@@ -196,7 +197,7 @@ fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), revie
 }
 
 /// What the preset needs, and what is written, which goes before.
-fn env(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &mut Review) -> Vec<(String, Secret)> {
+fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Vec<(String, Secret)> {
     let entries = draft.get("target.server.env").map(Node::entries).unwrap_or_default();
     for entry in entries {
         if entry.key.is_empty() || entry.key.contains(['=', '\0']) {

@@ -169,12 +169,7 @@ fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Opti
 }
 
 /// Gives every case the limits that are about it. Files limits that no case can meet or produce.
-pub(crate) fn assign(
-    limits: &[Limit<'_>],
-    cases: &mut [Case],
-    (rounds, context): (u32, &RelativeContext<'_>),
-    review: &mut Review,
-) {
+pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, context: &RelativeContext<'_>, review: &mut Review) {
     let apart: BTreeSet<String> = cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
     let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
     reference::axes(context.root, &apart.into_iter().chain(staged).collect(), review);
@@ -186,7 +181,7 @@ pub(crate) fn assign(
             let staged = !case.load.shape.stages().is_empty();
             let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
             if all.covers(&limit.check.when) {
-                possible(limit, case, (rounds, &context.telemetry), review);
+                possible(limit, case, rounds, &context.telemetry, review);
                 // Rounds are looked at one by one, and any of them may give the case up.
                 let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
                 let check = relative::resolved(limit, case, context, review);
@@ -194,7 +189,7 @@ pub(crate) fn assign(
                 about = true;
             }
             if staged {
-                let own = assign_stages(limit, case, (rounds, context), review);
+                let own = assign_stages(limit, case, rounds, context, review);
                 about |= own.is_some();
                 stage_checks.extend(own.into_iter().flatten());
             }
@@ -213,14 +208,15 @@ pub(crate) fn assign(
 fn assign_stages(
     limit: &Limit<'_>,
     case: &Case,
-    (rounds, context): (u32, &RelativeContext<'_>),
+    rounds: u32,
+    context: &RelativeContext<'_>,
     review: &mut Review,
 ) -> Option<Vec<Check>> {
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
     let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
     // Of a limit about all of them the whole case has told what is wrong.
     if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
-        possible(limit, stage, (rounds, &context.telemetry), review);
+        possible(limit, stage, rounds, &context.telemetry, review);
     }
     (!about.is_empty()).then(|| relative::stages(limit, &about, context, review).into_iter().collect())
 }

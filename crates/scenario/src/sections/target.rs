@@ -158,7 +158,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let headers = headers(draft, "target.headers", review);
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
-    let (server, preset) = server::decode(draft, (place.as_ref(), models.as_deref()), review);
+    let (server, preset) = server::decode(draft, place.as_ref(), models.as_deref(), review);
     let metrics = telemetry::decode_metrics(draft, review).or(preset);
     Some(Target {
         api,
@@ -207,10 +207,10 @@ fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
         review.push(mistake.help("Remove `url`, or name the protocol: `api: openai-chat`."));
         return None;
     }
-    address(draft, (&url, entry.value.at), api, review)
+    address(draft, &url, entry.value.at, api, review)
 }
 
-fn address(draft: &Draft<'_>, (url, at): (&str, Span), api: Api, review: &mut Review) -> Option<Place> {
+fn address(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review) -> Option<Place> {
     let stream = draft.flag("request.stream").unwrap_or(true);
     let (usual, (_, path)) = (api.path(stream), parts(url));
     if let Some(wanted) = no_address(url) {

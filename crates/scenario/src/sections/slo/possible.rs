@@ -11,13 +11,13 @@ use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
 
 /// Files what a case cannot produce of a limit, which it might wait for in vain.
-pub(super) fn possible(limit: &Limit<'_>, case: &Case, (rounds, spec): (u32, &TelemetrySpec), review: &mut Review) {
+pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, spec: &TelemetrySpec, review: &mut Review) {
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
-        Subject::Signal { signal, .. } => return told(limit, *signal, (case, spec), review),
+        Subject::Signal { signal, .. } => return check_signal(limit, *signal, case, spec, review),
     };
-    tags.iter().for_each(|(tag, value)| known_tag(limit, case, (tag, value, rounds), review));
+    tags.iter().for_each(|(tag, value)| known_tag(limit, case, tag, value, rounds, review));
     let lines = case.lines_of(limit.check.group());
     for metric in metrics {
         if !tags.is_empty() {
@@ -113,7 +113,7 @@ fn unrated(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str,
     }
 }
 
-fn known_tag(limit: &Limit<'_>, case: &Case, (tag, value, rounds): (&str, &str, u32), review: &mut Review) {
+fn known_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32, review: &mut Review) {
     let (known, exist) = match tag {
         "model" => {
             let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
@@ -149,15 +149,15 @@ pub(super) fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate
 }
 
 /// Files a limit on a signal that nobody tells of this case.
-pub(super) fn told(limit: &Limit<'_>, signal: Signal, (case, spec): (&Case, &TelemetrySpec), review: &mut Review) {
-    let Some((because, remedy)) = untold(signal, case, spec) else { return };
+fn check_signal(limit: &Limit<'_>, signal: Signal, case: &Case, spec: &TelemetrySpec, review: &mut Review) {
+    let Some((because, remedy)) = why_unsampled(signal, case, spec) else { return };
     let at = underline(limit, signal.name(), review);
     let mistake = Mistake::new(at, format!("`{signal}` cannot exist: {because}"), format!("{} has none", case_name(case)));
     review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`.")));
 }
 
 /// Why nobody tells it, and what to do.
-fn untold(signal: Signal, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
+fn why_unsampled(signal: Signal, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
     let target = &case.target;
     match signal.scope() {
         "server" if target.metrics.is_none() => Some(("no metrics page is read", "Set `target.metrics`")),
