@@ -129,9 +129,9 @@ fn what_is_not_there_is_said_before_anything_runs() {
     assert!(with("api: local, model: ./models/none").contains("`./models/none` not found"));
     assert!(with("api: local, model: other").contains("a folder without config.json"));
     assert!(with("api: local, model: \"random:huge\"").contains("did you mean `random:tiny`?"));
-    assert!(with("api: local, model: [a, b]").contains("one model at a time is in this process"));
+    assert!(with("api: local, model: [a, b]").contains("`api: local` runs one model at a time"));
     let server = with("api: local, model: \"random:tiny\", url: \"http://h/\", api_key: k, timeouts: { connect: 1s }");
-    assert_eq!(server.matches("speaks of a server").count(), 3, "{server}");
+    assert_eq!(server.matches("has no effect with `api: local`").count(), 3, "{server}");
     let device = with("api: local, model: \"random:tiny\", local: { device: metal }");
     assert!(device.contains("Build it with `--features metal`"), "{device}");
 }

@@ -16,15 +16,13 @@
 
 mod cursor;
 mod limit;
-mod relative;
-mod signal;
-mod stat;
 
+use crate::check::cursor::Cursor;
 use crate::suggest::{list, near};
-use cursor::Cursor;
 use llmscen_core::baseline::Against;
 use llmscen_core::check::{Op, RequestLimit, Subject};
-use llmscen_core::metric::{Metric, Scope};
+use llmscen_core::metric::{Metric, Scope, Stat};
+use llmscen_core::signal::{Form, Signal};
 use std::ops::Range;
 
 /// What an assertion says.
@@ -79,20 +77,20 @@ fn left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Subject
     if name == "goodput" && cursor.peek() == Some('(') {
         return limits(cursor);
     }
-    if signal::scope(name) {
-        return signal::read(cursor, name, at);
+    if scope(name) {
+        return parse_signal(cursor, name, at);
     }
     let metric = metric(name, at.clone(), cursor)?;
-    Ok(Subject::Metric { metric, tags: tags(cursor)?, stat: stat::read(cursor, metric, at.end)? })
+    Ok(Subject::Metric { metric, tags: tags(cursor)?, stat: parse_stat(cursor, metric, at.end)? })
 }
 
 /// The comparison and what follows it.
 fn right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
     let op = cursor.op()?;
     let start = *cursor;
-    if let Some(multiple) = relative::read(cursor, op)? {
+    if let Some(multiple) = parse_multiple(cursor, op)? {
         if let Subject::Signal { signal, .. } = subject {
-            return Err(signal::no_multiple(&start, signal));
+            return Err(no_multiple(&start, signal));
         }
         return Ok(Assertion { subject, op, limit: 0.0, relative: Some(multiple) });
     }
@@ -207,6 +205,166 @@ fn request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckError> {
     }
     let op = cursor.op()?;
     Ok(RequestLimit { metric, op, limit: limit::read(cursor, metric.name(), metric.unit())? })
+}
+
+const EXIST: &str = "Statistics are `p0` to `p100` (`p99.9` too), `mean`, `min`, `max`, `count` and `sd`.";
+
+/// Reads the statistic of a metric whose name ends at `end`; None exactly where the metric has one value per case.
+fn parse_stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Option<Stat>, CheckError> {
+    if !cursor.eat('.') {
+        if metric.per() == Scope::Case {
+            return Ok(None);
+        }
+        let at = end - metric.name().len()..end;
+        let error = CheckError::new(at, format!("`{metric}` needs a statistic"), format!("for example `{metric}.p95`"));
+        return Err(error.help(EXIST));
+    }
+    let (name, at) = cursor.stat();
+    match Stat::parse(name) {
+        Some(_) if metric.per() == Scope::Case => {
+            let error = CheckError::new(at, format!("`{metric}` is one value per case"), "has no statistics");
+            Err(error.help(format!("Write `{metric}` alone.")))
+        }
+        Some(stat) => Ok(Some(stat)),
+        None => Err(unknown(cursor, name, at)),
+    }
+}
+
+/// A word that is no statistic.
+fn unknown(cursor: &Cursor<'_>, name: &str, at: Range<usize>) -> CheckError {
+    let label = match name {
+        "avg" => Some("mean"),
+        "median" => Some("p50"),
+        _ => near(name, ["mean", "min", "max", "count", "sd"]),
+    };
+    let label = label.map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+    CheckError::new(cursor.visible(at), format!("unknown statistic `{name}`"), label).help(EXIST)
+}
+
+/// Whether a word is what stands before the point in the name of a signal.
+fn scope(word: &str) -> bool {
+    Signal::ALL.iter().any(|signal| signal.scope() == word)
+}
+
+/// Reads what follows the scope.
+fn parse_signal(cursor: &mut Cursor<'_>, scope: &str, at: Range<usize>) -> Result<Subject, CheckError> {
+    let own = || Signal::ALL.iter().filter(|signal| signal.scope() == scope).map(|signal| signal.name());
+    let exist = || format!("Signals of `{scope}` are {}.", list(own(), "and"));
+    if !cursor.eat('.') {
+        let error = CheckError::new(at, format!("`{scope}` has several signals"), "which of them?");
+        return Err(error.help(exist()));
+    }
+    let (name, name_at) = cursor.word();
+    let full = format!("{scope}.{name}");
+    let Some(signal) = Signal::parse(&full) else {
+        let short = || own().filter_map(|name| name.split_once('.').map(|(_, name)| name));
+        let meant = near(name, short()).or_else(|| short().find(|own| !name.is_empty() && own.contains(name)));
+        let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{scope}.{meant}`?"));
+        return Err(CheckError::new(cursor.visible(name_at), format!("unknown signal `{full}`"), label).help(exist()));
+    };
+    if cursor.peek() == Some('{') {
+        let start = *cursor;
+        cursor.until(&['}']);
+        let error = CheckError::new(start.visible(start.here()), format!("`{signal}` has no tags"), "is of the case as a whole");
+        return Err(error.help(format!("Write for example `{signal}.{}`.", usual(signal))));
+    }
+    if !cursor.eat('.') {
+        let error = CheckError::new(at.start..name_at.end, format!("`{signal}` has many values"), "needs a statistic");
+        return Err(error.help(format!("Write for example `{signal}.{}`. {}", usual(signal), stats(signal))));
+    }
+    let (word, stat_at) = cursor.stat();
+    match Stat::parse(word) {
+        Some(stat) if known(signal, stat) => Ok(Subject::Signal { signal, stat }),
+        Some(stat) => {
+            let error = CheckError::new(stat_at, format!("`{signal}` has no `{stat}`"), "a histogram does not know it");
+            Err(error.help(stats(signal)))
+        }
+        None => Err(unknown(cursor, word, stat_at)),
+    }
+}
+
+/// Whether a signal of its form has a statistic: a histogram knows how many values fell between two bounds, and their sum.
+fn known(signal: Signal, stat: Stat) -> bool {
+    signal.form() != Form::Histogram || matches!(stat, Stat::Quantile(_) | Stat::Mean | Stat::Count)
+}
+
+fn usual(signal: Signal) -> &'static str {
+    if signal.form() == Form::Histogram { "p95" } else { "max" }
+}
+
+fn stats(signal: Signal) -> String {
+    let others = if signal.form() == Form::Histogram { "`mean` and `count`" } else { "`mean`, `min`, `max`, `count` and `sd`" };
+    format!("Its statistics are `p0` to `p100`, {others}.")
+}
+
+/// A multiple of another run's figure, on the right of a signal; it begins where the cursor is.
+fn no_multiple(cursor: &Cursor<'_>, signal: Signal) -> CheckError {
+    let at = cursor.rest().unwrap_or_else(|| cursor.visible(cursor.here()));
+    let error = CheckError::new(at, "a signal has no relative limit", format!("`{signal}` is compared as a point"));
+    error.help("Its samples follow each other, so no test tells two runs apart by them: write a number.")
+}
+
+const WORDS: [Against; 2] = [Against::Baseline, Against::Reference];
+const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
+
+/// What a word says a limit is relative to.
+fn named(word: &str) -> Option<Against> {
+    WORDS.into_iter().find(|own| own.name() == word)
+}
+
+/// Reads a multiple, if one stands here; else nothing is taken.
+fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(Against, f64)>, CheckError> {
+    let start = *cursor;
+    let (number, number_at) = cursor.number();
+    let (unit, unit_at) = cursor.unit();
+    let times = cursor.peek() == Some('*');
+    let found = match (number.is_empty(), times) {
+        (true, false) => named(unit).map(|to| (to, 1.0, unit_at.clone())),
+        (true, true) if named(unit).is_some() => {
+            let error = CheckError::new(unit_at, "the factor stands first", "in front of this word");
+            return Err(error.help(FORM));
+        }
+        (false, true) => Some(multiple(cursor, (number, number_at.clone()), (unit, unit_at.clone()))?),
+        (false, false) if named(unit).is_some() => {
+            let error = CheckError::new(unit_at, format!("`*` is missing before `{unit}`"), "expected `*`");
+            return Err(error.help(FORM));
+        }
+        _ => None,
+    };
+    let Some((to, factor, at)) = found else {
+        *cursor = start;
+        return Ok(None);
+    };
+    if matches!(op, Op::Equal | Op::Unequal) {
+        let error = CheckError::new(at, format!("`{op}` has no relative limit"), "no two runs are equal");
+        return Err(error.help("A relative limit goes with `<`, `<=`, `>` or `>=`."));
+    }
+    Ok(Some((to, factor)))
+}
+
+type Part<'a> = (&'a str, std::ops::Range<usize>);
+
+/// The rest of `1.10 * baseline`, whose factor is parsed already.
+fn multiple(
+    cursor: &mut Cursor<'_>,
+    (number, at): Part<'_>,
+    (unit, unit_at): Part<'_>,
+) -> Result<(Against, f64, std::ops::Range<usize>), CheckError> {
+    cursor.eat('*');
+    let (word, word_at) = cursor.word();
+    let Some(to) = named(word) else {
+        let meant = near(word, WORDS.iter().map(|own| own.name()));
+        let label = meant.map_or("expected `baseline` or `reference`".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        return Err(CheckError::new(cursor.visible(word_at), "a product is a multiple of another run", label).help(FORM));
+    };
+    if !unit.is_empty() {
+        return Err(CheckError::new(unit_at, "a factor has no unit", "a plain number").help(FORM));
+    }
+    match number.parse::<f64>() {
+        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok((to, factor, at.start..word_at.end)),
+        Ok(_) => Err(CheckError::new(at, "the factor must be above 0", format!("no multiple of the {word}")).help(FORM)),
+        Err(_) => Err(CheckError::new(at, format!("`{number}` is not a number"), "expected a factor such as 1.10").help(FORM)),
+    }
 }
 
 #[cfg(test)]

@@ -39,10 +39,10 @@ fn default(node: &Node, default: Default, prefix: &str, swept: &dyn Fn(&str) -> 
         Default::None => None,
         Default::Yaml(yaml) => Some(yaml),
         Default::Empty => Some("{}"),
-        Default::With(beside, yaml) => default_with(node, (beside, yaml), prefix, swept),
+        Default::With(beside, yaml) => default_with(node, beside, yaml, prefix, swept),
         Default::WithIn(key, list, yaml) => {
             let within = node.get(list).map(Node::items).unwrap_or_default().iter().any(|item| item.get(key).is_some());
-            if within { Some(yaml) } else { default_with(node, (key, yaml), prefix, swept) }
+            if within { Some(yaml) } else { default_with(node, key, yaml, prefix, swept) }
         }
         Default::Where(beside, words, yaml) => {
             let fits = node.get(beside).and_then(Node::text).is_some_and(|word| words.contains(&word.as_ref()));
@@ -54,7 +54,8 @@ fn default(node: &Node, default: Default, prefix: &str, swept: &dyn Fn(&str) -> 
 /// A burst has no spacing, so there is nothing to spell out beside it.
 fn default_with(
     node: &Node,
-    (beside, yaml): (&str, &'static str),
+    beside: &str,
+    yaml: &'static str,
     prefix: &str,
     swept: &dyn Fn(&str) -> bool,
 ) -> Option<&'static str> {

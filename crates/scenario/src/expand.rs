@@ -1,15 +1,15 @@
 //! Scenario to plan: every point of the matrix becomes a case, and every case is decoded on its own.
 
 use crate::fault::Review;
-use crate::sections::baseline::{self, Ground};
-use crate::sections::slo::Grounds;
-use crate::sections::{
-    Draft, audit, dataset, load, mix, report, request, request::last, rounds, search, server, slo, target, telemetry,
-};
-use crate::sweep::{Called, Point, Setting, points};
+use crate::rules;
+use crate::sections::baseline::Ground;
+use crate::sections::request::last;
+use crate::sections::slo::RelativeContext;
+use crate::sections::{Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target, telemetry};
+use crate::sweep::{CaseLabels, Point, Setting, points};
 use crate::tree::Node;
-use crate::values::duration::duration;
-use crate::vars::World;
+use crate::values::time::duration;
+use crate::vars::Variables;
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::dataset::DatasetSpec;
 use llmscen_core::labels::Labels;
@@ -49,8 +49,8 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     } else {
         Vec::new()
     };
-    let called = Called::of(&points, root, review);
-    let (points, quests) = searched(root, points, (&axes, &called), review);
+    let case_labels = CaseLabels::new(&points, root, review);
+    let (points, quests) = searched(root, points, &axes, &case_labels, review);
     axes.extend(search::path(root));
     mix::axes(root, &axes, review);
     review.section = "baseline".to_owned();
@@ -58,19 +58,19 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
     let telemetry = telemetry::decode(&Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() }).unwrap_or_default();
-    let grounds = Grounds { root, baseline, telemetry: telemetry.clone() };
+    let context = RelativeContext { root, baseline, telemetry: telemetry.clone() };
     let names = names(&points);
-    let given = Given { env, called: &called, names: &names, axes: &axes, sound: &sound };
+    let given = Given { env, case_labels: &case_labels, names: &names, axes: &axes, sound: &sound };
     let drafts = points.iter().map(|point| case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
-    let rounds = root.get("rounds").and_then(rounds::decode);
+    let rounds = root.get("rounds").and_then(scenario::decode_rounds);
     if cases.len() == points.len() {
         review.section = "target".to_owned();
         server::alike(&cases, root, &axes, review);
         review.section = "rounds".to_owned();
-        rounds::restarts(root, &cases, review);
+        scenario::restarts(root, &cases, review);
         review.section = "slo".to_owned();
-        slo::assign(&limits, &mut cases, (rounds.map_or(1, |own| own.count), &grounds), review);
+        slo::assign(&limits, &mut cases, rounds.map_or(1, |own| own.count), &context, review);
         aims(root, &quests, &cases, review);
     }
     let frame = frame(root);
@@ -92,14 +92,15 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         resolved: String::new(),
         secrets: Default::default(),
     };
-    Some((plan, grounds.baseline))
+    Some((plan, context.baseline))
 }
 
 /// The points of a search: each value of its field at each point of the matrix.
 fn searched(
     root: &Node,
     points: Vec<Point>,
-    (axes, called): (&BTreeSet<String>, &Called),
+    axes: &BTreeSet<String>,
+    case_labels: &CaseLabels,
     review: &mut Review,
 ) -> (Vec<Point>, Vec<CapacitySearch>) {
     review.section = "search".to_owned();
@@ -108,7 +109,7 @@ fn searched(
     };
     let quest = |(number, point): (usize, &Point)| CapacitySearch {
         spec: varied.spec.clone(),
-        labels: called.labels(point),
+        labels: case_labels.labels(point),
         first: number * varied.grid.len(),
         grid: varied.grid.clone(),
     };
@@ -129,22 +130,15 @@ fn aims(root: &Node, quests: &[CapacitySearch], cases: &[Case], review: &mut Rev
     if review.clean("slo") && !cases.iter().all(aim) {
         search::aimless(quest.spec.goal, entry.key_at, review);
     }
-    if cases.iter().any(|case| !case.stages().is_empty()) {
-        search::staged(root.entry_at("load.stages").map_or(entry.key_at, |stages| stages.key_at), review);
-    }
     let grows = |check: &&Check| quest.spec.goal == Goal::Slo && search::grows(check);
     if let Some(check) = cases.iter().flat_map(|case| &case.checks).find(grows) {
         search::upside_down(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), &check.expr, review);
     }
     if cases.iter().any(|case| case.checks.iter().any(|check| check.abort.is_some())) {
-        search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), "`abort` in a search", review);
+        search::early(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
     }
     if cases.iter().any(|case| case.checks.iter().any(|check| check.relative.is_some())) {
         search::relative(root.entry_at("slo").map_or(entry.key_at, |slo| slo.key_at), review);
-    }
-    if cases.iter().any(|case| case.load.stop_when_saturated) {
-        let own = root.entry_at("load.stop_when_saturated");
-        search::early(own.map_or(entry.key_at, |own| own.key_at), "`stop_when_saturated` in a search", review);
     }
 }
 
@@ -153,13 +147,13 @@ fn frame(root: &Node) -> Option<(Seed, Nanos, AuditLimits, ReportSpec)> {
     let draft = Draft { root, labels: &Labels::default(), axes: &BTreeSet::new() };
     let seed = u64::try_from(root.get("seed")?.whole()?).ok()?;
     let pause = root.get("pause").and_then(duration)?;
-    Some((Seed(seed), pause, audit::decode(&draft)?, report::decode(&draft)?))
+    Some((Seed(seed), pause, scenario::decode_audit(&draft)?, report::decode(&draft)?))
 }
 
 /// What all cases are made with.
 struct Given<'a> {
     env: &'a BTreeMap<String, String>,
-    called: &'a Called,
+    case_labels: &'a CaseLabels,
     names: &'a BTreeMap<String, String>,
     axes: &'a BTreeSet<String>,
     sound: &'a Sound,
@@ -170,8 +164,8 @@ fn case(root: &Node, point: &Point, given: &Given<'_>, review: &mut Review) -> O
     for setting in point {
         tree.set(&setting.path, setting.path_at, setting.value.clone());
     }
-    let tree = World::new(given.env, &tree, &BTreeSet::new()).scenario(review);
-    let labels = given.called.labels(point);
+    let tree = Variables::new(given.env, &tree, &BTreeSet::new()).scenario(review);
+    let labels = given.case_labels.labels(point);
     let draft = Draft { root: &tree, labels: &labels, axes: given.axes };
     let target = decode("target", given.sound.target, &draft, review, target::decode);
     let asked = if tree.get("mix").is_some() { mixed(&draft, given, review) } else { plain(&draft, given, review) };
@@ -220,10 +214,13 @@ fn decode<T>(
     act: fn(&Draft<'_>, &mut Review) -> Option<T>,
 ) -> Option<T> {
     review.section = section.to_owned();
+    if !review.partial {
+        rules::check(draft, section, sound, review);
+    }
     sound.then(|| act(draft, review)).flatten()
 }
 
-/// How each swept path is called in case ids: by its last segment, or in full where two of them would be the same.
+/// How each swept path is case_labels in case ids: by its last segment, or in full where two of them would be the same.
 fn names(points: &[Point]) -> BTreeMap<String, String> {
     let paths: BTreeSet<&str> = points.iter().flatten().map(|setting| setting.path.as_str()).collect();
     let alone = |path: &str| paths.iter().filter(|other| last(other) == last(path)).count() == 1;

@@ -1,14 +1,12 @@
 //! Everything that is wrong with a scenario, each with its place, what was expected and what to type instead.
 
 mod page;
-mod places;
 
 use crate::fault::page::{Page, beside, clipped, shortened, shortened_help};
 use crate::source::{COMMAND_LINE, Sources};
 use crate::tree::Span;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
-use places::{join_variables, plain, repeated};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -353,3 +351,38 @@ impl fmt::Display for Faults {
 }
 
 impl std::error::Error for Faults {}
+
+/// A variable without a value is one mistake, however many places use it.
+fn join_variables(mistakes: Vec<Mistake>) -> Vec<Mistake> {
+    let mut joined: Vec<Mistake> = Vec::new();
+    let mut first: HashMap<String, usize> = HashMap::new();
+    for mistake in mistakes {
+        match mistake.variable.as_ref().and_then(|name| first.get(name)) {
+            Some(index) => joined[*index].again.push(mistake.at),
+            None => {
+                first.extend(mistake.variable.clone().map(|name| (name, joined.len())));
+                joined.push(mistake);
+            }
+        }
+    }
+    joined
+}
+
+/// Where a mistake with several places is: lines of its own file, other files with their lines.
+fn repeated(mistake: &Mistake, sources: &Sources) -> String {
+    let spans: Vec<Span> = std::iter::once(mistake.at).chain(mistake.again.iter().copied()).collect();
+    let place = |at: &Span| {
+        let line = sources.place(*at).0;
+        if at.file == mistake.at.file { format!("line {line}") } else { format!("{}:{line}", sources.name(at.file)) }
+    };
+    let mut places: Vec<String> = spans.iter().map(place).collect();
+    places.dedup();
+    format!("Used in {} places: {}.", spans.len(), places.join(", "))
+}
+
+/// The message and the help of a fault of the command line, which has no text to point at.
+fn plain(fault: &Fault, color: bool) -> String {
+    let word = if color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" };
+    let help = fault.help.iter().flat_map(|help| help.lines()).map(|line| format!("  help: {line}\n"));
+    format!("{word}: {}\n{}", fault.message, help.collect::<String>())
+}

@@ -6,16 +6,12 @@ mod command;
 mod draft;
 mod evalscope;
 mod guidellm;
-mod line;
 mod lmdeploy;
-mod serving;
 mod sglang;
-mod text;
 mod vllm;
 
-use command::{Command, recognize};
-use draft::Draft;
-use line::Line;
+use crate::import::command::{Command, Line, recognize};
+use crate::import::draft::Draft;
 use serde_json::Value;
 
 /// A tool whose command lines are understood.

@@ -1,20 +1,19 @@
-//! One tree from many: the chain of `extends`, and the settings of the command line on top.
+//! The files of a scenario: the chain of `extends`, how they are merged, and the settings of the command line on top.
 
 use crate::fault::{Mistake, Review};
+use crate::parse::parse;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
 use crate::source::{COMMAND_LINE, scenarios_near};
 use crate::suggest::{list, near};
-use crate::sweep;
-use crate::template;
 use crate::tree::{Data, Entry, Node, Span};
-use crate::vars::World;
-use crate::{Input, parse::parse};
+use crate::vars::Variables;
+use crate::{Input, source, sweep};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// The scenario of an input, with what it extends and with its settings. None where there is nothing to look at.
-pub(crate) fn gather(input: &Input<'_>, review: &mut Review) -> Option<Node> {
+/// The scenario of an input, and in front of it the files that it extends. None where there is nothing to look at.
+pub(crate) fn read_layers(input: &Input<'_>, review: &mut Review) -> Option<Vec<Node>> {
     let name = input.path.display().to_string();
     let file = match &input.text {
         Some(text) => {
@@ -24,8 +23,9 @@ pub(crate) fn gather(input: &Input<'_>, review: &mut Review) -> Option<Node> {
         None => read_first(input.path, &name, review)?,
     };
     let mut chain = vec![(input.path.canonicalize().unwrap_or_else(|_| input.path.to_path_buf()), name)];
-    let root = layer(file, input.env, &mut chain, review).filter(|root| input.text.is_some() || !is_own_output(root));
-    let Some(mut root) = root else {
+    let mut layers = Vec::new();
+    let read = layer(file, input.env, &mut chain, &mut layers, review);
+    if read.is_none() || input.text.is_none() && is_own_output(&layers) {
         if input.text.is_none() && (review.is_clean() || is_foreign(input.path)) {
             let named = named(&input.path.display().to_string(), review);
             let mistake = Mistake::new(named, format!("{} is not a scenario", input.path.display()), "named here");
@@ -33,9 +33,14 @@ pub(crate) fn gather(input: &Input<'_>, review: &mut Review) -> Option<Node> {
             review.push(mistake.help(existing(input.path)));
         }
         return None;
-    };
-    set(&mut root, input.set, review);
-    Some(root)
+    }
+    Some(layers)
+}
+
+/// The files as one: what a file says wins over what it extends.
+pub(crate) fn merge_layers(layers: Vec<Node>) -> Node {
+    let nothing = Node::new(Span { file: 0, start: 0, end: 0 }, Data::Null);
+    layers.into_iter().reduce(merge).unwrap_or(nothing)
 }
 
 fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
@@ -45,7 +50,7 @@ fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
         review.push(mistake.help(existing(path)));
         return None;
     }
-    template::load(at, path, name, review)
+    source::load(at, path, name, review)
 }
 
 /// A path as an argument of the command line.
@@ -80,11 +85,19 @@ fn is_foreign(path: &Path) -> bool {
 }
 
 /// results.json or a baseline, which llmscen itself writes.
-fn is_own_output(root: &Node) -> bool {
-    root.get("schema").and_then(Node::text).is_some_and(|schema| schema.starts_with("llmscen/"))
+fn is_own_output(layers: &[Node]) -> bool {
+    let schema = layers.iter().rev().find_map(|layer| layer.get("schema"));
+    schema.and_then(Node::text).is_some_and(|schema| schema.starts_with("llmscen/"))
 }
 
-fn layer(file: usize, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, String)>, review: &mut Review) -> Option<Node> {
+/// Adds a file to `layers`, behind those that it extends. None where it is no scenario.
+fn layer(
+    file: usize,
+    env: &BTreeMap<String, String>,
+    chain: &mut Vec<(PathBuf, String)>,
+    layers: &mut Vec<Node>,
+    review: &mut Review,
+) -> Option<()> {
     let text = review.sources.text(file);
     let mut node = parse(file, 0, &text, review)?;
     let start = Span { file, start: 0, end: text.chars().next().map_or(0, char::len_utf8) };
@@ -97,15 +110,13 @@ fn layer(file: usize, env: &BTreeMap<String, String>, chain: &mut Vec<(PathBuf, 
         return None;
     }
     spell_out(&mut node, &SCENARIO);
-    let Some(extends) = node.remove("extends") else { return Some(node) };
-    let base = base(&extends, env, chain, review);
-    Some(match base {
-        Some(base) => merge(base, node),
-        None => {
-            review.partial = true;
-            node
-        }
-    })
+    if let Some(extends) = node.remove("extends")
+        && base(&extends, env, chain, layers, review).is_none()
+    {
+        review.partial = true;
+    }
+    layers.push(node);
+    Some(())
 }
 
 /// Files that may extend each other.
@@ -115,12 +126,13 @@ fn base(
     extends: &Entry,
     env: &BTreeMap<String, String>,
     chain: &mut Vec<(PathBuf, String)>,
+    layers: &mut Vec<Node>,
     review: &mut Review,
-) -> Option<Node> {
+) -> Option<()> {
     let at = extends.value.at;
     let (nothing, none) = (Node::new(at, Data::Null), BTreeSet::new());
-    let world = World::new(env, &nothing, &none);
-    let value = world.text(&extends.value, review);
+    let variables = Variables::new(env, &nothing, &none);
+    let value = variables.text(&extends.value, review);
     let Some(named) = value.text() else {
         let label = format!("expected a file name, found {}", extends.value.noun());
         review.push(Mistake::new(at, "`extends` is text", label));
@@ -143,9 +155,9 @@ fn base(
         review.push(Mistake::new(at, message, "one too many"));
         return None;
     }
-    let file = template::load(at, &path, &shown, review)?;
+    let file = source::load(at, &path, &shown, review)?;
     chain.push((path, shown));
-    layer(file, env, chain, review)
+    layer(file, env, chain, layers, review)
 }
 
 /// Keys of a file of objectives that take the place of a scenario's own.
@@ -245,7 +257,7 @@ fn spell_out_one(node: &mut Node, block: &'static Block) {
     spell_out(node, block);
 }
 
-fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
+pub(crate) fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
     for (path, value) in settings {
         let file = review.sources.add("--set", format!("{path}={value}"), PathBuf::new());
         let at = Span { file, start: 0, end: path.len() };
@@ -255,7 +267,7 @@ fn set(root: &mut Node, settings: &[(String, String)], review: &mut Review) {
             let label = near.map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
             review.push(
                 Mistake::new(at, format!("unknown path `{path}`"), label)
-                    .help("A setting is a path into the scenario and its value."),
+                    .help("Usage: --set PATH=VALUE, for example --set load.concurrency=4"),
             );
             continue;
         }

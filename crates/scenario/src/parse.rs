@@ -66,7 +66,7 @@ impl<'t> Builder<'t, '_> {
                 Some((event, Span { file: self.file, start: self.shift + range.start, end: self.shift + range.end }))
             }
             Err(error) => {
-                let mistake = scan::mistake(&error, (self.file, self.shift, self.text), self.review);
+                let mistake = scan::mistake(&error, self.file, self.shift, self.text, self.review);
                 self.stop(mistake)
             }
         }

@@ -2,23 +2,23 @@
 //! nothing in a prompt can break the JSON.
 
 mod body;
-mod dialog;
-mod draw;
-mod put;
 mod speech;
 pub(crate) mod values;
 
-pub use speech::spoken;
-use speech::tools;
-
+use crate::render::body::{Body, Scope};
+use crate::render::speech::tools;
 use crate::sections::request::last;
-use body::{Body, Scope};
 use llmscen_core::api::Api;
 use llmscen_core::plan::Case;
 use llmscen_core::prompt::Prompt;
 use llmscen_core::request::{Quantity, RequestSpec};
 use llmscen_core::seed::Seed;
+use llmscen_core::stats::length_distribution::draw;
+use llmscen_core::target::ModelShare;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
+pub use speech::spoken;
 use std::borrow::Cow;
 
 /// Why a body cannot be made.
@@ -120,7 +120,7 @@ impl Renderer {
     /// # Errors
     /// A variable that the prompt's row does not hold.
     pub fn body(&self, prompt: &Prompt, seq: u64, seed: Seed) -> Result<Rendered, RenderError> {
-        let drawn = || draw::model(&self.case.target.models, seed.child("model").child(seq));
+        let drawn = || draw_model(&self.case.target.models, seed.child("model").child(seq));
         let model = prompt.model.as_deref().unwrap_or_else(drawn);
         let max_tokens = self.max_tokens(prompt, seed.child("max_tokens").child(seq))?;
         let (api, system) = (self.case.target.api, self.case.dataset.system.as_deref());
@@ -132,7 +132,7 @@ impl Renderer {
         self.fill(&mut body, max_tokens, prompt);
         let Value::Object(extra) = self.extra.eval(&scope, false)? else { return Err(RenderError::Shape) };
         self.ask_for_counts(&mut body, &extra);
-        put::merge(&mut body, extra);
+        body::merge_fields(&mut body, extra);
         self.include(&mut body);
         Ok(Rendered {
             model: body.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
@@ -145,7 +145,7 @@ impl Renderer {
 
     fn max_tokens(&self, prompt: &Prompt, seed: Seed) -> Result<Option<u64>, RenderError> {
         let (None, Some(quantity)) = (prompt.max_tokens, &self.case.request.max_tokens) else { return Ok(prompt.max_tokens) };
-        match (draw::length(quantity, seed, &prompt.fields), quantity) {
+        match (draw_length(quantity, seed, &prompt.fields), quantity) {
             (None, Quantity::Item(name)) => Err(RenderError::Length(name.clone())),
             (drawn, _) => Ok(drawn),
         }
@@ -177,13 +177,13 @@ impl Renderer {
             |field: &str| if custom { Some(field.to_owned()) } else { self.case.target.api.place(field).map(Cow::into_owned) };
         for (field, value) in &prompt.sampling {
             if let Some(path) = place(field) {
-                put::set(body, &path, value.clone());
+                body::set_field(body, &path, value.clone());
             }
         }
         let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limits };
-        let own = names.iter().find(|path| put::get(body, path).is_some()).or(names.first());
+        let own = names.iter().find(|path| body::get_field(body, path).is_some()).or(names.first());
         if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, own) {
-            put::set(body, path, json!(max_tokens));
+            body::set_field(body, path, json!(max_tokens));
         }
     }
 
@@ -193,15 +193,15 @@ impl Renderer {
             body.entry("stream").or_insert(Value::Bool(self.case.request.stream));
         }
         if let (Some(max_tokens), Some(path)) = (max_tokens, self.limits.first())
-            && !self.limits.iter().any(|path| put::get(body, path).is_some())
+            && !self.limits.iter().any(|path| body::get_field(body, path).is_some())
         {
-            put::fill(body, path, json!(max_tokens));
+            body::fill_field(body, path, json!(max_tokens));
         }
         for (field, value) in prompt.sampling.iter().chain(&self.case.request.sampling) {
             let puts = self.case.target.api.puts(field, &tools(self.case.target.api, field, value));
             // Where the field itself stands already, what belongs to it is not for this value to say.
-            if puts.first().is_some_and(|(path, _)| put::get(body, path).is_none()) {
-                puts.into_iter().for_each(|(path, value)| put::fill(body, &path, value));
+            if puts.first().is_some_and(|(path, _)| body::get_field(body, path).is_none()) {
+                puts.into_iter().for_each(|(path, value)| body::fill_field(body, &path, value));
             }
         }
     }
@@ -241,7 +241,7 @@ impl Renderer {
 
     /// Output tokens that a body allows; in a template of one's own nobody knows where they stand.
     fn limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
-        let said = self.limits.iter().find_map(|path| put::get(body, path)).and_then(Value::as_u64);
+        let said = self.limits.iter().find_map(|path| body::get_field(body, path)).and_then(Value::as_u64);
         said.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
 }
@@ -252,6 +252,24 @@ pub fn streams(request: &RequestSpec) -> bool {
     let template = request.template.as_ref().and_then(|body| body.get("stream"));
     let said = request.extra.get("stream").or(template).and_then(Value::as_bool);
     said.unwrap_or(request.stream)
+}
+
+/// A length, never below 1. None where it is to come from a field that `fields` does not hold as a number.
+pub(crate) fn draw_length(quantity: &Quantity, seed: Seed, fields: &Map<String, Value>) -> Option<u64> {
+    draw(quantity, fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1)
+}
+
+/// One of the models, by weight.
+pub(crate) fn draw_model(models: &[ModelShare], seed: Seed) -> &str {
+    let total: f64 = models.iter().map(|share| share.weight).sum();
+    let mut left = ChaCha8Rng::seed_from_u64(seed.0).random::<f64>() * total;
+    for share in models {
+        left -= share.weight;
+        if left < 0.0 {
+            return &share.name;
+        }
+    }
+    models.last().map_or("", |share| &share.name)
 }
 
 #[cfg(test)]

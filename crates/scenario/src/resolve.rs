@@ -1,13 +1,15 @@
 //! The resolved plan: what was run, as a scenario that runs it again. Every default stands there, every variable is replaced,
 //! files are named by absolute paths; what must stay secret is `${NAME}`.
 
-mod command;
-
 use crate::fault::Review;
-use crate::origins::USUAL_HEADERS;
-use crate::schema_table::{Block, Kind};
-use crate::secret::{Place, by_name, escaped, from_env, is_hidden, keeps_name, named, written, written_part};
-use crate::sections::{local, request::last};
+use crate::schema_table::{Block, Kind, Leaf};
+use crate::secrets::{
+    TextSyntax, USUAL_HEADERS, behind_flags, by_name, escaped, from_env, is_hidden, keeps_name, looks_secret, named, written,
+    written_part,
+};
+use crate::sections::local;
+use crate::sections::request::last;
+use crate::sections::server::{ARGUMENT, COMMAND, command};
 use crate::tree::{Data, Node, Part, joined};
 use crate::yaml;
 use llmscen_core::redact::is_distinct;
@@ -33,7 +35,7 @@ fn is_secret_header(name: &str, value: &Node) -> bool {
 
 /// The resolved plan of a scenario that is sound.
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
-    let mut writer = Writer { review, unnamed: 0, local: local::meant(root), known: command::known(root) };
+    let mut writer = Writer { review, unnamed: 0, local: local::meant(root), known: known(root) };
     let value = Value::Object(writer.block(root, table));
     yaml::write(&value)
 }
@@ -80,13 +82,13 @@ impl Writer<'_> {
             Kind::File => self.file(node),
             Kind::Hub => self.hub(node),
             Kind::Secret => self.secret(node, name),
-            Kind::Leaf(leaf) if command::holds(leaf) => self.words(node, name),
+            Kind::Leaf(leaf) if holds(leaf) => self.words(node, name),
             Kind::Leaf(_) if name == "model" && self.local => self.model(node),
             Kind::Text if name == "system" => self.by_reference(node),
             Kind::Text if name == "text" => self.prompt(node),
             Kind::Text => self.text(node),
-            Kind::Json | Kind::Template => self.free(node, Place::Body),
-            _ => self.free(node, Place::Text),
+            Kind::Json | Kind::Template => self.free(node, TextSyntax::Body),
+            _ => self.free(node, TextSyntax::Text),
         }
     }
 
@@ -123,11 +125,11 @@ impl Writer<'_> {
             _ if is_hidden(last(path), node) => self.secret(node, last(path)),
             Some(Kind::Template) => self.file(node),
             Some(kind) => self.value(node, kind, last(path)),
-            None => self.free(node, Place::Text),
+            None => self.free(node, TextSyntax::Text),
         }
     }
 
-    fn free(&mut self, node: &Node, place: Place) -> Value {
+    fn free(&mut self, node: &Node, place: TextSyntax) -> Value {
         match &node.data {
             Data::Null => Value::Null,
             Data::Bool(value) => Value::from(*value),
@@ -150,27 +152,30 @@ impl Writer<'_> {
     }
 
     fn text(&mut self, node: &Node) -> Value {
-        Value::from(written(node, Place::Text))
+        Value::from(written(node, TextSyntax::Text))
     }
 
     fn file(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |path| Value::from(escaped(&path.display().to_string(), Place::Text)))
+        found.map_or_else(|| self.text(node), |path| Value::from(escaped(&path.display().to_string(), TextSyntax::Text)))
     }
 
     fn model(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| local::found(node.at.file, &named, self.review));
-        found.map_or_else(|| self.free(node, Place::Text), |path| Value::from(escaped(&path, Place::Text)))
+        found.map_or_else(|| self.free(node, TextSyntax::Text), |path| Value::from(escaped(&path, TextSyntax::Text)))
     }
 
     fn hub(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|named| self.review.sources.find_or_hub(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |name| Value::from(escaped(&name, Place::Text)))
+        found.map_or_else(|| self.text(node), |name| Value::from(escaped(&name, TextSyntax::Text)))
     }
 
     fn prompt(&mut self, node: &Node) -> Value {
         let found = node.text().and_then(|text| self.review.sources.find(node.at.file, text.strip_prefix('@')?));
-        found.map_or_else(|| self.by_reference(node), |path| Value::from(escaped(&format!("@{}", path.display()), Place::Text)))
+        found.map_or_else(
+            || self.by_reference(node),
+            |path| Value::from(escaped(&format!("@{}", path.display()), TextSyntax::Text)),
+        )
     }
 
     /// A text that is sent to the server: distinct values of variables are written by name, whatever those are called.
@@ -178,7 +183,7 @@ impl Writer<'_> {
         let Some(parts) = &node.parts else { return self.text(node) };
         let one = |part: &Part| match part {
             Part::Env { value, .. } if is_veiled(value) => by_name(part),
-            part => written_part(part, Place::Text),
+            part => written_part(part, TextSyntax::Text),
         };
         Value::from(parts.iter().map(one).collect::<String>())
     }
@@ -205,7 +210,7 @@ impl Writer<'_> {
 
     /// A URL with the password before `@`, and parameters such as `key=`, hidden.
     fn address(&mut self, node: &Node) -> Value {
-        let Some(text) = node.text() else { return self.free(node, Place::Text) };
+        let Some(text) = node.text() else { return self.free(node, TextSyntax::Text) };
         let hidden = hidden(&text);
         let whole = [Part::Literal(text.to_string())];
         let mut shown = String::new();
@@ -217,25 +222,110 @@ impl Writer<'_> {
             let touches = hidden.iter().any(|range| range.start < own.end && own.start < range.end);
             shown += &match part {
                 Part::Env { .. } if touches => by_name(part),
-                Part::Literal(text) if touches => self.veiled(node, (text, own.start), &hidden),
-                part => written_part(part, Place::Text),
+                Part::Literal(text) if touches => self.hide(node, text, own.start, &hidden),
+                part => written_part(part, TextSyntax::Text),
             };
         }
         Value::from(shown)
     }
 
     /// A stretch of a URL that begins at byte `start` of it, with a name in place of what must be hidden.
-    fn veiled(&mut self, node: &Node, (text, start): (&str, usize), hidden: &[Range<usize>]) -> String {
+    fn hide(&mut self, node: &Node, text: &str, start: usize, hidden: &[Range<usize>]) -> String {
         let mut shown = String::new();
         let mut done = 0;
         for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {
             let (from, to) = (range.start.saturating_sub(start), (range.end - start).min(text.len()));
-            shown += &escaped(&text[done..from], Place::Text);
+            shown += &escaped(&text[done..from], TextSyntax::Text);
             shown += &self.name(node, "url");
             done = to;
         }
-        shown + &escaped(&text[done..], Place::Text)
+        shown + &escaped(&text[done..], TextSyntax::Text)
     }
+}
+
+/// Whether values of that kind are words of a command.
+fn holds(leaf: &'static Leaf) -> bool {
+    std::ptr::eq(leaf, &COMMAND) || std::ptr::eq(leaf, &ARGUMENT)
+}
+
+/// The secrets of a target wherever they stand in it, the longest first.
+fn known(root: &Node) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut take = |node: &Node| match &node.data {
+        Data::List(items) => all.extend(items.iter().filter_map(|item| Some(item.text()?.into_owned()))),
+        _ => all.extend(node.text().map(|text| text.into_owned())),
+    };
+    root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));
+    for path in ["target.headers", "target.server.env", "target.server.args"] {
+        let entries = root.entry_at(path).map(|entry| entry.value.entries()).unwrap_or_default();
+        entries.iter().filter(|own| is_secret_name(&own.key)).for_each(|own| take(&own.value));
+    }
+    let words = root.entry_at("target.server.command").and_then(|entry| command(&entry.value)).unwrap_or_default();
+    all.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
+    // Of `Bearer sk-1` the last word is one too.
+    all.extend(all.clone().iter().filter_map(|value| Some(value.rsplit_once(' ')?.1.to_owned())));
+    all.retain(|value| looks_secret(value));
+    all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    all.dedup();
+    all
+}
+
+impl Writer<'_> {
+    /// Words, or one of them, that stand at the key `name`.
+    fn words(&mut self, node: &Node, name: &str) -> Value {
+        match &node.data {
+            Data::List(items) => Value::Array(items.iter().map(|item| self.words(item, name)).collect()),
+            Data::Text(_) if is_secret_name(name) => self.secret(node, name),
+            Data::Int(_) | Data::Float(_) if is_secret_name(name) && looks_secret(&node.json().to_string()) => {
+                self.secret(node, name)
+            }
+            _ => self.veiled_words(node, name),
+        }
+    }
+
+    fn veiled_words(&mut self, node: &Node, name: &str) -> Value {
+        let text = node.text().map(|text| text.into_owned()).unwrap_or_default();
+        let own = if name == "command" { command(node).unwrap_or_default() } else { Vec::new() };
+        let mut secrets: Vec<String> = behind_flags(&own).into_iter().map(|(_, value)| value).collect();
+        let spelled_otherwise = secrets.iter().any(|secret| !text.contains(secret.as_str()));
+        secrets.extend(self.known.iter().filter(|secret| text.contains(secret.as_str())).cloned());
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.dedup();
+        if secrets.is_empty() {
+            return self.free(node, TextSyntax::Text);
+        }
+        let whole = [Part::Literal(text)];
+        let parts = node.parts.as_deref().unwrap_or(&whole);
+        let within = |secret: &String, part: &Part| match part {
+            Part::Literal(text) => text.contains(secret.as_str()),
+            Part::Env { value, .. } => value.contains(secret.as_str()),
+            Part::Ref(_) => false,
+        };
+        if spelled_otherwise || secrets.iter().any(|secret| !parts.iter().any(|part| within(secret, part))) {
+            return Value::from(self.name(node, name));
+        }
+        let literal = |part: &Part| matches!(part, Part::Literal(_));
+        let mut names: Vec<(String, String)> = Vec::new();
+        for secret in &secrets {
+            let covered = names.iter().any(|(longer, _)| longer.contains(secret.as_str()));
+            if !covered && parts.iter().any(|part| literal(part) && within(secret, part)) {
+                let variable = self.name(node, name);
+                names.push((secret.clone(), variable));
+            }
+        }
+        let one = |part: &Part| match part {
+            Part::Literal(text) => hide(text, &names),
+            Part::Env { .. } if secrets.iter().any(|secret| within(secret, part)) => by_name(part),
+            part => written_part(part, TextSyntax::Text),
+        };
+        Value::from(parts.iter().map(one).collect::<String>())
+    }
+}
+
+/// A text with variables in place of secrets.
+fn hide(text: &str, names: &[(String, String)]) -> String {
+    let Some(((secret, variable), rest)) = names.split_first() else { return escaped(text, TextSyntax::Text) };
+    text.split(secret.as_str()).map(|piece| hide(piece, rest)).collect::<Vec<_>>().join(variable)
 }
 
 #[cfg(test)]
@@ -337,5 +427,47 @@ mod tests {
                 "`X-Key` holds a secret in plain text; the stored plan calls it ${LLMSCEN_SECRET_2}",
             ]
         );
+    }
+
+    fn read_command(server: &str, env: &[(&str, &str)]) -> Loaded {
+        let env: BTreeMap<String, String> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let text = format!(
+            "version: 1\nname: t\ntarget:\n  url: http://127.0.0.1:9/v1/chat/completions\n  model: m\n  api_key: sk-target\n  \
+             server: {{ ready: {{ log: up }}, {server} }}\ndataset: openqa\nload: {{concurrency: 1, requests: 1}}\n"
+        );
+        load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] }).unwrap()
+    }
+
+    #[test]
+    fn no_secret_of_a_command_is_written() {
+        for (server, written) in [
+            ("command: s, args: {hf_token: hf_lit}", "hf_token: ${LLMSCEN_SECRET_2}"),
+            ("command: s, args: {api_key: [hf_lit]}", "- ${LLMSCEN_SECRET_2}"),
+            ("command: s, args: {access: sk-target}", "access: ${LLMSCEN_SECRET_2}"),
+            ("command: s --api-key hf_lit --port 9", "command: s --api-key ${LLMSCEN_SECRET_2} --port 9"),
+            ("command: s --api-key=hf_lit x", "command: s --api-key=${LLMSCEN_SECRET_2} x"),
+            ("command: [s, --hf-token, hf_lit]", "- ${LLMSCEN_SECRET_2}"),
+            ("command: [s, --hf-token=hf_lit]", "- --hf-token=${LLMSCEN_SECRET_2}"),
+            ("command: [sh, -c, 'HF_TOKEN=hf_lit exec s']", "- HF_TOKEN=${LLMSCEN_SECRET_2} exec s"),
+            ("command: s --key hf'_'lit", "command: ${LLMSCEN_SECRET_2}"),
+            ("command: s sk-target", "command: s ${LLMSCEN_SECRET_2}"),
+            ("command: \"s --key ${V}\"", "command: s --key ${V}"),
+            ("command: s, args: {x: \"${V}\", key: \"${V}\"}", "x: ${V}"),
+        ] {
+            let loaded = read_command(server, &[("V", "hf_lit")]);
+            let resolved = &loaded.plan.resolved;
+            assert!(!["hf_lit", "sk-target", "hf'"].iter().any(|secret| resolved.contains(secret)), "{server}: {resolved}");
+            assert!(resolved.contains(written), "{server}: {resolved}");
+            assert_eq!(loaded.warnings.len(), 1 + usize::from(written.contains("_2")), "{server}: {:?}", loaded.warnings);
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_stays() {
+        let loaded =
+            read_command("command: \"s --max-token 4096 --use-auth-token --port 9\", args: {token_limit: 64, a: b}", &[]);
+        for written in ["command: s --max-token 4096 --use-auth-token --port 9", "token_limit: 64", "a: b"] {
+            assert!(loaded.plan.resolved.contains(written), "{}", loaded.plan.resolved);
+        }
     }
 }

@@ -79,6 +79,107 @@ pub(crate) struct Field {
     pub instead: Option<&'static str>,
     /// An example, as YAML.
     pub example: Option<&'static str>,
+    /// What it has to do with other keys.
+    pub rules: &'static [Rule],
+}
+
+/// A rule between a field and other keys: a name is a key beside the field, a dotted path begins at the root.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    /// What the rule says.
+    pub kind: RuleKind,
+    /// The other keys.
+    pub others: &'static [&'static str],
+    /// The values of the other key that the rule is about; a `*` at the end of one stands for anything. Empty: all values.
+    pub values: &'static [&'static str],
+    /// The value of the field that the rule is about; without it all but the default.
+    pub when: Option<&'static str>,
+    /// The message, where the usual one would not be clear.
+    pub message: Option<&'static str>,
+    /// The label at the field.
+    pub reason: &'static str,
+    /// The label at the other key.
+    pub other_reason: &'static str,
+    /// What to do.
+    pub help: &'static str,
+}
+
+/// What a rule says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum RuleKind {
+    /// The field needs one of the other keys.
+    Requires,
+    /// Where the first other key has one of the values, it needs the field, or one of the further other keys.
+    RequiredWith,
+    /// Only one of the other keys, of which the field is one, may be set. Each of them has the rule, with a label for itself.
+    OneOf,
+    /// The field cannot work with the other key, or with these values of it.
+    ConflictsWith,
+    /// The field has an effect only with these values of the other key.
+    OnlyWith,
+    /// The field has no effect with these values of the other key.
+    UnusedWith,
+}
+
+const fn rule(kind: RuleKind, others: &'static [&'static str], values: &'static [&'static str]) -> Rule {
+    Rule { kind, others, values, when: None, message: None, reason: "", other_reason: "", help: "" }
+}
+
+/// The field needs one of these keys.
+pub(crate) const fn requires(others: &'static [&'static str]) -> Rule {
+    rule(RuleKind::Requires, others, &[])
+}
+
+/// The first of these keys needs the field where it has one of the values, or one of the further keys in its place.
+pub(crate) const fn required_with(others: &'static [&'static str], values: &'static [&'static str]) -> Rule {
+    rule(RuleKind::RequiredWith, others, values)
+}
+
+/// The field is one of these keys, of which only one may be set; `label` says what it is.
+pub(crate) const fn one_of(keys: &'static [&'static str], label: &'static str) -> Rule {
+    rule(RuleKind::OneOf, keys, &[]).reason(label)
+}
+
+/// The field cannot work with this key, or with these values of it.
+pub(crate) const fn conflicts_with(other: &'static [&'static str; 1], values: &'static [&'static str]) -> Rule {
+    rule(RuleKind::ConflictsWith, other, values)
+}
+
+/// The field has an effect only with these values of this key.
+pub(crate) const fn only_with(other: &'static [&'static str; 1], values: &'static [&'static str]) -> Rule {
+    rule(RuleKind::OnlyWith, other, values)
+}
+
+/// The field has no effect with these values of this key.
+pub(crate) const fn unused_with(other: &'static [&'static str; 1], values: &'static [&'static str]) -> Rule {
+    rule(RuleKind::UnusedWith, other, values)
+}
+
+impl Rule {
+    /// About this value of the field alone.
+    pub const fn when(self, value: &'static str) -> Rule {
+        Rule { when: Some(value), ..self }
+    }
+
+    /// With a message of its own.
+    pub const fn message(self, message: &'static str) -> Rule {
+        Rule { message: Some(message), ..self }
+    }
+
+    /// With a label at the field.
+    pub const fn reason(self, reason: &'static str) -> Rule {
+        Rule { reason, ..self }
+    }
+
+    /// With a label at the other key.
+    pub const fn beside(self, other_reason: &'static str) -> Rule {
+        Rule { other_reason, ..self }
+    }
+
+    /// With what to do.
+    pub const fn help(self, help: &'static str) -> Rule {
+        Rule { help, ..self }
+    }
 }
 
 /// What holds where a key is left out.
@@ -100,7 +201,7 @@ pub(crate) enum Default {
 
 /// A key, what may stand there, and what it means.
 pub(crate) const fn field(name: &'static str, kind: Kind, doc: &'static str) -> Field {
-    Field { name, kind, doc, default: Default::None, required: false, instead: None, example: None }
+    Field { name, kind, doc, default: Default::None, required: false, instead: None, example: None, rules: &[] }
 }
 
 /// A key of the format that this version does not know yet.
@@ -127,6 +228,11 @@ impl Field {
     /// Must be there.
     pub const fn required(self) -> Field {
         Field { required: true, ..self }
+    }
+
+    /// With rules between it and other keys.
+    pub const fn rules(self, rules: &'static [Rule]) -> Field {
+        Field { rules, ..self }
     }
 
     /// With an example.

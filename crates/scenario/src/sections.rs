@@ -1,21 +1,13 @@
 //! The sections of a scenario, a file each: the table of what may stand there, and how it becomes a part of a case.
 
-pub(crate) mod audit;
 pub(crate) mod baseline;
 pub(crate) mod dataset;
-pub(crate) mod extract;
-pub(crate) mod hardware;
 pub(crate) mod load;
 pub(crate) mod local;
-pub(crate) mod metrics;
 pub(crate) mod mix;
-pub(crate) mod presets;
-pub(crate) mod protocol_support;
 pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod request;
-pub(crate) mod retry;
-pub(crate) mod rounds;
 pub(crate) mod scenario;
 pub(crate) mod search;
 pub(crate) mod server;
@@ -23,7 +15,6 @@ pub(crate) mod simulator;
 pub(crate) mod slo;
 pub(crate) mod target;
 pub(crate) mod telemetry;
-pub(crate) mod track;
 
 use crate::fault::{Mistake, Review};
 use crate::tree::{Data, Entry, Node, Span};
@@ -100,13 +91,13 @@ impl<'a> Draft<'a> {
         self.axes.contains(path)
     }
 
-    /// The turns of conversations, in the data or in that of an entry of the mix.
-    pub fn turns(&self) -> Option<&'a Entry> {
-        let own = self.entry("dataset.turns");
+    /// The entry of a key of `dataset`, which may be that of an entry of the mix.
+    pub fn dataset_entry(&self, key: &str) -> Option<&'a Entry> {
+        let own = self.root.get("dataset").and_then(|data| data.entry_at(key));
         match self.get("mix").map(Node::items) {
             None | Some([]) => own,
             Some(mix) => mix.iter().find_map(|item| match item.get("dataset") {
-                Some(data) => data.entry_at("turns"),
+                Some(data) => data.entry_at(key),
                 None => own,
             }),
         }

@@ -1,3 +1,9 @@
+//! Scenario to plan, from outside.
+
+mod faults;
+mod limits;
+mod plans;
+
 use super::*;
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::target::Place;

@@ -13,7 +13,7 @@ pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) 
     keys(root.entries(), table, "a scenario", review);
     review.section.clear();
     let top = Span { end: root.at.start, ..root.at };
-    missing(root, table, ("a scenario", top), review);
+    missing(root, table, "a scenario", top, review);
     // The matrix comes last, for it is held against all the other tables.
     if let Some(matrix) = root.get("matrix") {
         review.section = "matrix".to_owned();
@@ -32,7 +32,7 @@ fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
         return review.push(must_be(entry, "a mapping").help(help));
     };
     keys(entries, table, &owner, review);
-    missing(&entry.value, table, (&owner, entry.key_at), review);
+    missing(&entry.value, table, &owner, entry.key_at, review);
 }
 
 /// Checks the keys of a mapping. Keys that follow an empty block and belong to it are one mistake: they are
@@ -100,7 +100,7 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
 /// Unknown keys that are compared with the missing ones.
 const MOST_STRANGE: usize = 200;
 
-fn missing(node: &Node, table: &'static Block, (owner, at): (&str, Span), review: &mut Review) {
+fn missing(node: &Node, table: &'static Block, owner: &str, at: Span, review: &mut Review) {
     // A key that was probably meant to be the missing one is reported already.
     let strange = || {
         let unknown = node.entries().iter().filter(|entry| table.field(&entry.key).is_none()).take(MOST_STRANGE);

@@ -1,21 +1,11 @@
-//! Values with a notation of their own, a file each: what is expected, how it is read, what an editor is told.
+//! Values with a notation of their own: what is expected, how it is parsed, its JSON Schema.
 
-pub(crate) mod address;
-pub(crate) mod duration;
 pub(crate) mod jsonpath;
-pub(crate) mod models;
-pub(crate) mod quantity;
-pub(crate) mod quantity_with_unit;
-pub(crate) mod rate;
-pub(crate) mod retry_on;
-pub(crate) mod seed;
-pub(crate) mod share;
-pub(crate) mod sizes;
-pub(crate) mod stage;
-pub(crate) mod times;
-pub(crate) mod version;
-pub(crate) mod wait;
-pub(crate) mod word;
+pub(crate) mod load;
+pub(crate) mod number;
+pub(crate) mod target;
+pub(crate) mod text;
+pub(crate) mod time;
 
 use crate::fault::{Mistake, Review};
 use crate::tree::Node;

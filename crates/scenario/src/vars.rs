@@ -9,7 +9,7 @@ mod interpolation;
 use crate::fault::{Mistake, Review};
 use crate::suggest::near;
 use crate::tree::{Data, Entry, Node, Part, Span, joined};
-use interpolation::{Meaning, Piece};
+use crate::vars::interpolation::{Meaning, Piece};
 use llmscen_core::bounds;
 use llmscen_core::url_secrets::is_secret_name;
 use std::cell::OnceCell;
@@ -28,7 +28,7 @@ const DEEPEST: usize = 150;
 const JUDGING: [&str; 4] = ["slo", "presets", "baseline", "reference"];
 
 /// What texts are expanded with.
-pub(crate) struct World<'a> {
+pub(crate) struct Variables<'a> {
     /// The environment.
     pub env: &'a BTreeMap<String, String>,
     /// The scenario that references look into.
@@ -47,10 +47,10 @@ enum Mode {
     Body,
 }
 
-impl<'a> World<'a> {
+impl<'a> Variables<'a> {
     /// What texts are expanded with.
-    pub fn new(env: &'a BTreeMap<String, String>, root: &'a Node, swept: &'a BTreeSet<String>) -> World<'a> {
-        World { env, root, swept, vars: OnceCell::new() }
+    pub fn new(env: &'a BTreeMap<String, String>, root: &'a Node, swept: &'a BTreeSet<String>) -> Variables<'a> {
+        Variables { env, root, swept, vars: OnceCell::new() }
     }
 
     /// The whole scenario with its variables replaced; `vars` itself stays as it is.

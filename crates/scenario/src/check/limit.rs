@@ -1,9 +1,9 @@
 //! The right side of a comparison: a number with its unit, turned into the metric's own unit.
 
-use super::CheckError;
-use super::cursor::Cursor;
+use crate::check::CheckError;
+use crate::check::cursor::Cursor;
 use crate::suggest::near;
-use crate::values::share::percent;
+use crate::values::number::percent;
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
 
@@ -82,7 +82,7 @@ fn product(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
     cursor.eat('*');
     let (word, at) = cursor.word();
     let range = start..at.end.max(start + 1);
-    if super::relative::named(word).is_some() {
+    if super::named(word).is_some() {
         return inside(range);
     }
     let error = CheckError::new(range, "a limit is one number", "this is a product");
@@ -97,7 +97,7 @@ fn inside(range: Range<usize>) -> CheckError {
 
 fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -> CheckError {
     let (word, at) = cursor.word();
-    if super::relative::named(word).is_some() {
+    if super::named(word).is_some() {
         return inside(at);
     }
     let range = cursor.visible(start..at.end);

@@ -1,3 +1,5 @@
+//! The language of limits: what is parsed, and where each mistake is pointed at.
+
 use super::*;
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{Check, Confidence, NoData, Of};
@@ -203,4 +205,57 @@ proptest! {
     fn no_text_makes_the_parser_panic(text in "\\PC{0,40}") {
         let _ = parse(&text).map_err(|error| text[error.range].len());
     }
+}
+
+#[test]
+fn signals_are_read_in_their_units() {
+    for (text, name, stat, limit) in [
+        ("server.kv_cache_usage.max < 95%", "server.kv_cache_usage", Stat::Max, 0.95),
+        ("gpu.power.mean < 300 W", "gpu.power", Stat::Mean, 300.0),
+        ("process.memory.max < 8 GiB", "process.memory", Stat::Max, 8.0 * 1024.0 * 1024.0 * 1024.0),
+        ("server.ttft.p95 < 500ms", "server.ttft", Stat::Quantile(0.95), 500.0),
+        ("server.ttft.p95 < 0.5s", "server.ttft", Stat::Quantile(0.95), 500.0),
+        ("server.waiting.p99 < 10", "server.waiting", Stat::Quantile(0.99), 10.0),
+        ("gpu.temperature.max < 85C", "gpu.temperature", Stat::Max, 85.0),
+        ("gpu.temperature.max < 85 °C", "gpu.temperature", Stat::Max, 85.0),
+        ("host.net_in.mean < 1 GB/s", "host.net_in", Stat::Mean, 1e9),
+        ("gpu.clock.min > 1000 MHz", "gpu.clock", Stat::Min, 1000.0),
+        ("server.preemptions.max == 0 /s", "server.preemptions", Stat::Max, 0.0),
+        ("server.ttft.count >= 100", "server.ttft", Stat::Count, 100.0),
+    ] {
+        let found = parse(text).unwrap();
+        let wanted = Subject::Signal { signal: Signal::parse(name).unwrap(), stat };
+        assert_eq!((found.subject, found.limit), (wanted, limit), "{text}");
+    }
+    let own = parse_subject("server.waiting.max").unwrap();
+    assert_eq!((own.to_string().as_str(), parse_value("12", &own)), ("server.waiting.max", Ok(12.0)));
+}
+
+#[test]
+fn every_mistake_in_a_signal_is_pointed_at() {
+    for (text, underlined, message, label) in [
+        ("server.wating.max < 9", "wating", "unknown signal `server.wating`", "did you mean `server.waiting`?"),
+        ("server.cache.max < 9%", "cache", "unknown signal `server.cache`", "did you mean `server.kv_cache_usage`?"),
+        ("gpu.fan.max < 9", "fan", "unknown signal `gpu.fan`", "does not exist"),
+        ("server < 9", "server", "`server` has several signals", "which of them?"),
+        ("gpu.power < 300W", "gpu.power", "`gpu.power` has many values", "needs a statistic"),
+        ("gpu.power.avg < 300W", "avg", "unknown statistic `avg`", "did you mean `mean`?"),
+        ("gpu.power{gpu=1}.max < 9W", "{", "`gpu.power` has no tags", "is of the case as a whole"),
+        ("server.ttft.max < 9ms", "max", "`server.ttft` has no `max`", "a histogram does not know it"),
+        ("gpu.power.max < 9kg", "kg", "`kg` is not a unit for `gpu.power`", "expected `W`"),
+        (
+            "gpu.power.max < 1.1 * baseline",
+            "1.1 * baseline",
+            "a signal has no relative limit",
+            "`gpu.power` is compared as a point",
+        ),
+        ("gpu.power.max < baseline", "baseline", "a signal has no relative limit", "`gpu.power` is compared as a point"),
+        ("server.", ".", "unknown signal `server.`", "does not exist"),
+    ] {
+        let error = parse(text).unwrap_err();
+        let told = (&text[error.range.clone()], error.message.as_str(), error.label.as_str());
+        assert_eq!(told, (underlined, message, label), "{text}");
+    }
+    let help = parse("gpu.fan.max < 9").unwrap_err().help.unwrap();
+    assert!(help.starts_with("Signals of `gpu` are `gpu.utilization`, ") && help.contains("`gpu.throttled`"), "{help}");
 }

@@ -1,15 +1,11 @@
 //! `aiperf profile`, after the options of AIPerf 0.13.
 
-mod dataset;
 mod flags;
-mod load;
 
+use crate::import::draft::{Draft, about, endpoint, name, per_second, seconds};
+use crate::import::{ImportError, number};
 pub(super) use flags::FLAGS;
-
-use super::ImportError;
-use super::draft::Draft;
-use super::text::{endpoint, name};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
@@ -17,9 +13,9 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("name", name(&format!("aiperf {}", title.rsplit('/').next().unwrap_or_default()), "aiperf"));
     draft.carry_number("--random-seed", "seed")?;
     target(draft)?;
-    dataset::dataset(draft)?;
-    load::load(draft)?;
-    load::limits(draft)?;
+    dataset(draft)?;
+    load(draft)?;
+    limits(draft)?;
     draft.carry("--artifact-dir", "report/dir");
     Ok(())
 }
@@ -92,5 +88,297 @@ fn extra(draft: &mut Draft) -> Result<(), ImportError> {
         draft.merge_extra(fields);
         draft.account("--extra-inputs", &["request/extra"]);
     }
+    Ok(())
+}
+
+/// The load.
+fn load(draft: &mut Draft) -> Result<(), ImportError> {
+    let (users, rates) = (draft.numbers("--concurrency")?, draft.numbers("--request-rate")?);
+    let replayed = draft.get("dataset/kind").is_some_and(|kind| kind == "trace");
+    if draft.truth("--fixed-schedule") || replayed && rates.is_empty() && users.is_empty() {
+        replay(draft)?;
+    } else if !rates.is_empty() {
+        open(draft, rates)?;
+        draft.note(
+            "--concurrency",
+            "an open loop sends when a request is due; a cap that holds requests back would hide the wait",
+        );
+    } else {
+        let users = if users.is_empty() { vec![1.0] } else { users };
+        draft.one_or_axis("load/concurrency", users.into_iter().map(number).collect());
+        draft.account("--concurrency", &["load/concurrency"]);
+        draft.carry_seconds("--concurrency-ramp-duration", "load/spread")?;
+        draft.note("--arrival-pattern", "a closed loop has no arrivals of its own");
+    }
+    ends(draft)?;
+    if let Some(rounds) = draft.number("--num-profile-runs")? {
+        draft.put("rounds", number(rounds));
+        draft.account("--num-profile-runs", &["rounds"]);
+    }
+    draft.carry_seconds("--profile-run-cooldown-seconds", "pause")?;
+    cancel(draft)
+}
+
+fn replay(draft: &mut Draft) -> Result<(), ImportError> {
+    draft.put("load/trace", json!({}));
+    draft.account("--fixed-schedule", &["load/trace"]);
+    draft.carry_number("--replay-speedup", "load/trace/speed")?;
+    for (flag, path) in
+        [("--fixed-schedule-start-offset", "dataset/trace/start"), ("--fixed-schedule-end-offset", "dataset/trace/end")]
+    {
+        if let Some(offset) = draft.number(flag)? {
+            draft.put(path, seconds(offset / 1e3));
+            draft.account(flag, &[path]);
+        }
+    }
+    Ok(())
+}
+
+fn open(draft: &mut Draft, rates: Vec<f64>) -> Result<(), ImportError> {
+    draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
+    draft.account("--request-rate", &["load/rate"]);
+    let shape = draft.number("--arrival-smoothness")?;
+    match draft.text("--arrival-pattern").as_deref() {
+        Some("constant") => draft.put("load/arrivals", "constant"),
+        Some("gamma") => draft.put("load/arrivals", json!({ "gamma": number(shape.unwrap_or(1.0)) })),
+        Some("concurrency_burst") => {
+            return Err(draft.wrong("--arrival-pattern", "concurrency_burst", "constant, poisson or gamma with a rate"));
+        }
+        _ => {}
+    }
+    draft.account("--arrival-pattern", &["load/arrivals"]);
+    draft.account("--arrival-smoothness", &["load/arrivals"]);
+    Ok(())
+}
+
+fn ends(draft: &mut Draft) -> Result<(), ImportError> {
+    draft.carry_seconds("--benchmark-duration", "load/duration")?;
+    draft.carry_seconds("--benchmark-grace-period", "load/graceful_stop")?;
+    draft.carry_number("--request-count", "load/requests")?;
+    if let Some(count) = draft.number("--num-conversations")? {
+        let path = if draft.get("dataset/turns").is_some() { "load/sessions" } else { "load/requests" };
+        if draft.get("load/requests").is_none() {
+            draft.put(path, number(count));
+            draft.account("--num-conversations", &[path]);
+        }
+    }
+    let endless = ["load/duration", "load/requests", "load/sessions", "load/trace"].iter().all(|path| draft.get(path).is_none());
+    if endless {
+        // AIPerf's own: ten requests for each user, and ten at the least.
+        let closed = draft.get("load/concurrency").is_some() || draft.get("matrix/load.concurrency").is_some();
+        draft.put("load/requests", if closed { json!("10x") } else { json!(10) });
+    }
+    draft.carry_number("--warmup-request-count", "load/warmup")?;
+    draft.carry_seconds("--warmup-duration", "load/warmup")
+}
+
+fn cancel(draft: &mut Draft) -> Result<(), ImportError> {
+    let Some(share) = draft.number("--request-cancellation-rate")?.filter(|share| *share > 0.0) else { return Ok(()) };
+    draft.put("request/cancel/share", format!("{share}%"));
+    draft.put("request/cancel/after", seconds(draft.number("--request-cancellation-delay")?.unwrap_or(0.0).max(0.001)));
+    draft.account("--request-cancellation-rate", &["request/cancel/share"]);
+    draft.account("--request-cancellation-delay", &["request/cancel/after"]);
+    Ok(())
+}
+
+/// `--goodput`, and the limits of its search recipes.
+fn limits(draft: &mut Draft) -> Result<(), ImportError> {
+    let mut limits = Vec::new();
+    for pair in draft.texts("--goodput").iter().flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()) {
+        let parsed = pair.split_once(':').and_then(|(metric, value)| Some((metric, value.parse::<f64>().ok()?)));
+        limits.push(match parsed {
+            Some(("time_to_first_token" | "ttft", value)) => format!("ttft <= {value}ms"),
+            Some(("inter_token_latency" | "itl", value)) => format!("tpot <= {value}ms"),
+            Some(("request_latency", value)) => format!("e2e <= {value}ms"),
+            Some(("output_token_throughput_per_user", value)) => format!("decode_tps >= {value} tok/s"),
+            _ => return Err(draft.wrong(
+                "--goodput",
+                &pair,
+                "METRIC:VALUE of time_to_first_token, inter_token_latency, request_latency or output_token_throughput_per_user",
+            )),
+        });
+    }
+    if !limits.is_empty() {
+        draft.limit(format!("goodput({}) >= 0%", limits.join(", ")));
+        draft.account("--goodput", &["slo"]);
+        draft.note("--goodput", "AIPerf asks for no share: raise the 0 % to make it a gate; its inter_token_latency is TPOT");
+    }
+    for (flag, metric) in
+        [("--ttft-sla-ms", "ttft.p99"), ("--itl-sla-ms", "tpot.p99"), ("--tpot-sla-ms", "tpot.p99"), ("--e2e-sla-ms", "e2e.p99")]
+    {
+        if let Some(limit) = draft.number(flag)? {
+            draft.limit(format!("{metric} <= {limit}ms"));
+            draft.account(flag, &["slo"]);
+        }
+    }
+    if let Some(share) = draft.number("--error-rate-sla")? {
+        draft.limit(format!("error_rate <= {}%", share * 100.0));
+        draft.account("--error-rate-sla", &["slo"]);
+    }
+    search(draft)
+}
+
+fn search(draft: &mut Draft) -> Result<(), ImportError> {
+    if !draft.has("--search-recipe") {
+        for flag in ["--concurrency-min", "--concurrency-max"] {
+            draft.note(flag, "it belongs to a search recipe");
+        }
+        return Ok(());
+    }
+    let low = draft.number("--concurrency-min")?.unwrap_or(1.0);
+    let high = draft.number("--concurrency-max")?.unwrap_or(1024.0);
+    draft.put("search", json!({ "vary": "load.concurrency", "range": [number(low), number(high)] }));
+    draft.put("load/concurrency", number(low));
+    draft.account("--search-recipe", &["search"]);
+    draft.account("--concurrency-min", &["search/range"]);
+    draft.account("--concurrency-max", &["search/range"]);
+    draft.note("--search-recipe", "the largest number of users at which every limit of `slo` holds");
+    if draft.get("slo").is_none() {
+        return Err(ImportError::Missing("limit for its search recipe, such as --ttft-sla-ms"));
+    }
+    Ok(())
+}
+
+/// The prompts and what they ask for.
+fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
+    let kind = kind(draft)?;
+    draft.put("dataset/kind", kind);
+    draft.carry("--tokenizer", "dataset/tokenizer");
+    match kind {
+        "random" => random(draft)?,
+        "images" => {
+            let [width, height] = [draft.number("--image-width-mean")?, draft.number("--image-height-mean")?];
+            draft.put("dataset/sizes", json!([format!("{}x{}", width.unwrap_or(512.0), height.unwrap_or(512.0))]));
+            draft.account("--image-width-mean", &["dataset/sizes"]);
+            draft.account("--image-height-mean", &["dataset/sizes"]);
+            draft.carry_number("--image-batch-size", "dataset/count")?;
+        }
+        "rerank" => draft.carry_number("--rankings-passages-mean", "dataset/documents")?,
+        "embeddings" => draft.carry_number("--batch-size", "dataset/batch")?,
+        _ => {}
+    }
+    turns(draft)?;
+    if let Some(length) = draft.number("--osl")? {
+        draft.put("request/max_tokens", about(length, draft.number("--osl-stddev")?.unwrap_or(0.0)));
+        draft.account("--osl", &["request/max_tokens"]);
+        draft.account("--osl-stddev", &["request/max_tokens"]);
+    } else {
+        draft.note("--osl-stddev", "it goes with --osl");
+    }
+    draft.carry("--system-prompt", "dataset/system");
+    match draft.text("--dataset-sampling-strategy").as_deref() {
+        None | Some("sequential") => draft.account("--dataset-sampling-strategy", &["dataset/order"]),
+        Some(_) => {
+            draft.put("dataset/order", "shuffle");
+            draft.account("--dataset-sampling-strategy", &["dataset/order"]);
+        }
+    }
+    if draft.truth("--no-allow-dataset-wrap") {
+        draft.put("dataset/on_exhausted", "stop");
+    }
+    draft.account("--no-allow-dataset-wrap", &["dataset/on_exhausted"]);
+    draft.account("--allow-dataset-wrap", &["dataset/on_exhausted"]);
+    if let Some(place) = draft.text("--cache-bust") {
+        if place != "none" {
+            draft.put("dataset/cache_bust", true);
+        }
+        draft.account("--cache-bust", &["dataset/cache_bust"]);
+    }
+    Ok(())
+}
+
+fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
+    if let Some(name) = draft.text("--public-dataset") {
+        if name != "sharegpt" {
+            return Err(draft.wrong("--public-dataset", &name, "sharegpt; others come as `kind: rows` of a file"));
+        }
+        draft.account("--public-dataset", &["dataset/kind"]);
+        draft.put("dataset/path", "builtin");
+        draft.note("--public-dataset", "a small set that ships with the tool; give `dataset.path` for the whole of it");
+        return Ok("sharegpt");
+    }
+    let endpoint = draft.text("--endpoint-type").unwrap_or_default();
+    let Some(path) = draft.text("--input-file") else {
+        let pictures = draft.number("--image-width-mean")?.is_some_and(|width| width > 0.0);
+        let kind = match () {
+            () if endpoint.ends_with("embeddings") => "embeddings",
+            () if endpoint.ends_with("rankings") => "rerank",
+            () if pictures => "images",
+            () => "random",
+        };
+        if matches!(kind, "embeddings" | "rerank") {
+            draft.put("dataset/path", "builtin");
+        }
+        return Ok(kind);
+    };
+    draft.put("dataset/path", path);
+    draft.account("--input-file", &["dataset/path"]);
+    draft.account("--custom-dataset-type", &["dataset/kind"]);
+    Ok(match draft.text("--custom-dataset-type").as_deref() {
+        Some("mooncake_trace") => {
+            draft.put("dataset/trace/layout", "mooncake");
+            "trace"
+        }
+        Some("burst_gpt_trace" | "burstgpt_trace") => {
+            draft.put("dataset/trace/layout", "burstgpt");
+            "trace"
+        }
+        Some("multi_turn") => {
+            draft.note("--custom-dataset-type", "write each conversation as a message list");
+            draft.put("dataset/turns", json!({}));
+            "messages"
+        }
+        Some("raw_payload") => "line_by_line",
+        _ if endpoint.ends_with("embeddings") => "embeddings",
+        _ if endpoint.ends_with("rankings") => "rerank",
+        _ => {
+            draft.put("dataset/columns/prompt", "text");
+            "rows"
+        }
+    })
+}
+
+fn random(draft: &mut Draft) -> Result<(), ImportError> {
+    let (mean, sd) = (draft.number("--isl")?.unwrap_or(550.0), draft.number("--isl-stddev")?.unwrap_or(0.0));
+    draft.account("--isl", &["dataset/tokens"]);
+    draft.account("--isl-stddev", &["dataset/tokens"]);
+    draft.put("dataset/tokens", about(mean, sd));
+    let pool = draft.number("--num-prefix-prompts")?.unwrap_or(0.0);
+    let shared =
+        draft.number("--prefix-prompt-length")?.or(draft.number("--shared-system-prompt-length")?).filter(|shared| *shared > 0.0);
+    let Some(shared) = shared else { return Ok(()) };
+    if pool > 1.0 {
+        draft.put("dataset/kind", "prefix");
+        draft.put("dataset/groups", number(pool));
+        draft.put("dataset/prefix_tokens", number(shared));
+        draft.account("--num-prefix-prompts", &["dataset/groups"]);
+        draft.account("--prefix-prompt-length", &["dataset/prefix_tokens"]);
+    } else {
+        draft.put("dataset/shared_prefix", number(shared));
+        draft.put("dataset/tokens", about(mean + shared, sd));
+        for flag in ["--prefix-prompt-length", "--shared-system-prompt-length", "--num-prefix-prompts"] {
+            draft.account(flag, &["dataset/shared_prefix"]);
+        }
+    }
+    Ok(())
+}
+
+/// Conversations: AIPerf makes them up, here they come from data.
+fn turns(draft: &mut Draft) -> Result<(), ImportError> {
+    let mean = draft.number("--session-turns-mean")?.unwrap_or(1.0);
+    let made_up = draft.get("dataset/kind").and_then(Value::as_str) == Some("random");
+    if mean > 1.0 && !made_up {
+        draft.put("dataset/turns/max", number(mean));
+        draft.account("--session-turns-mean", &["dataset/turns/max"]);
+    } else {
+        draft.note("--session-turns-mean", "conversations come from data: `dataset: { kind: sharegpt, turns: {} }`");
+    }
+    let wait = draft.number("--session-turn-delay-mean")?.filter(|wait| *wait > 0.0);
+    if let Some(wait) = wait.filter(|_| draft.get("dataset/turns").is_some()) {
+        // AIPerf counts these in milliseconds.
+        draft.put("dataset/turns/think_time", seconds(wait / 1e3));
+        draft.account("--session-turn-delay-mean", &["dataset/turns/think_time"]);
+    }
+    draft.note("--session-turn-delay-stddev", "write a distribution into `dataset.turns.think_time`");
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! A tool's commands, and which of them a command line starts.
+//! A tool's commands, which of them a command line starts, and its flags with their values.
 
-use super::draft::Draft;
-use super::line::Flag;
-use super::{ImportError, Tool};
+use crate::import::draft::Draft;
+use crate::import::{ImportError, Tool};
+use crate::suggest::near;
+use llmscen_core::url_secrets::hidden;
+use serde_json::Value;
 
 /// One command of a tool.
 pub(super) struct Command {
@@ -79,4 +81,235 @@ fn is_python(word: &str) -> bool {
 /// The last part of a path.
 fn last(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
+}
+
+/// What follows a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// Nothing.
+    Nothing,
+    /// One value.
+    One,
+    /// One value that nobody may see.
+    Secret,
+    /// Values up to the next flag.
+    Many,
+    /// Nothing, or a word of truth: `--streaming`, `--streaming true`.
+    Truth,
+}
+
+/// A flag that a tool has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flag {
+    /// Its names; the first is the one that translations ask for.
+    pub names: &'static [&'static str],
+    /// What follows it.
+    pub takes: Takes,
+    /// Why nothing stands for it; empty where the translation takes it up.
+    pub left: &'static str,
+}
+
+/// A flag that is translated.
+pub(super) const fn taken(names: &'static [&'static str], takes: Takes) -> Flag {
+    Flag { names, takes, left: "" }
+}
+
+/// A flag for which nothing stands.
+pub(super) const fn left(names: &'static [&'static str], takes: Takes, why: &'static str) -> Flag {
+    Flag { names, takes, left: why }
+}
+
+/// A flag as it was given.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    /// The flag.
+    pub flag: &'static Flag,
+    /// As it was written.
+    pub written: String,
+    /// Its values.
+    pub values: Vec<String>,
+    /// The keys that say it now.
+    pub keys: Vec<String>,
+    /// What differs, or why nothing stands for it.
+    pub note: Option<String>,
+}
+
+impl Given {
+    /// The flag with its values as a shell would read them, secrets left out.
+    pub fn shown(&self) -> String {
+        let hidden =
+            |value: &String| if self.flag.takes == Takes::Secret { "***".to_owned() } else { quoted(&without_secrets(value)) };
+        let written = Some(self.written.clone()).filter(|written| !written.is_empty());
+        written.into_iter().chain(self.values.iter().map(hidden)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A variable set in front of the command.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// The keys that hold it now.
+    pub keys: Vec<String>,
+    /// Why no key holds it.
+    pub note: Option<String>,
+}
+
+impl Variable {
+    /// Whether its value must not be shown.
+    pub fn is_secret(&self) -> bool {
+        is_secret(&self.name) || self.name.to_lowercase().ends_with("token")
+    }
+
+    /// `NAME=VALUE`, secrets left out.
+    pub fn shown(&self) -> String {
+        let value = if self.is_secret() { "***".to_owned() } else { quoted(&without_secrets(&self.value)) };
+        format!("{}={value}", self.name)
+    }
+}
+
+/// A value without what it may hold of secrets: `NAME=VALUE`, several of them, or a JSON object.
+fn without_secrets(value: &str) -> String {
+    if let Ok(json @ Value::Object(_)) = serde_json::from_str(value) {
+        return masked(json, &mut |_| "***".to_owned()).to_string();
+    }
+    if value.contains("://") {
+        return hidden_in_url(value, "***");
+    }
+    let part = |part: &str| match part.split_once(['=', ':']) {
+        Some((name, _)) if is_secret(name) => format!("{name}=***"),
+        _ => part.to_owned(),
+    };
+    // A header's value may hold commas itself.
+    match value.split_once(['=', ':']) {
+        Some((name, _)) if is_secret(name) => format!("{name}=***"),
+        _ => value.split(',').map(part).collect::<Vec<_>>().join(","),
+    }
+}
+
+/// Whether what has this name is nobody's business.
+pub(super) fn is_secret(name: &str) -> bool {
+    let name = name.trim().to_lowercase().replace('_', "-");
+    let words: Vec<&str> = name.split('-').collect();
+    let token = matches!(words.as_slice(), ["token"] | [.., "x" | "auth" | "access" | "api" | "bearer", "token"]);
+    token
+        || words
+            .iter()
+            .any(|word| matches!(*word, "authorization" | "auth" | "key" | "apikey" | "secret" | "cookie" | "password"))
+}
+
+/// A URL with `instead` wherever it holds a password or a parameter that is called a secret.
+pub(super) fn hidden_in_url(url: &str, instead: &str) -> String {
+    let mut ranges = hidden(url);
+    ranges.sort_by_key(|range| range.start);
+    ranges.into_iter().rev().fold(url.to_owned(), |mut shown, range| {
+        shown.replace_range(range, instead);
+        shown
+    })
+}
+
+/// A value with another text, told by its key, for each text in it that is called a secret.
+pub(super) fn masked(value: Value, instead: &mut dyn FnMut(&str) -> String) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mask = |(key, value): (String, Value)| match value {
+                Value::String(_) if is_secret(&key) => (key.clone(), Value::from(instead(&key))),
+                value => (key, masked(value, instead)),
+            };
+            Value::Object(fields.into_iter().map(mask).collect())
+        }
+        Value::Array(items) => items.into_iter().map(|item| masked(item, instead)).collect(),
+        other => other,
+    }
+}
+
+/// The variable that shall hold what has this name.
+pub(super) fn variable(name: &str) -> String {
+    name.to_uppercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+/// A word as a shell would read it. Line ends are shown, for the word stands in a comment.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\n', "\\n").replace('\r', "\\r").replace('\'', "'\\''"))
+}
+
+/// A parsed command line.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// The variables in front of it.
+    pub variables: Vec<Variable>,
+    /// The flags in their order.
+    pub given: Vec<Given>,
+}
+
+impl Line {
+    /// Parses what follows the tool's own command.
+    pub fn parse(tool: Tool, invocation: &Invocation) -> Result<Line, ImportError> {
+        let variable = |(name, value): &(String, String)| Variable {
+            name: name.clone(),
+            value: value.clone(),
+            keys: Vec::new(),
+            note: None,
+        };
+        let mut given: Vec<Given> = Vec::new();
+        let mut words = invocation.args.iter().peekable();
+        let mut positional = invocation.command.positional.iter();
+        while let Some(word) = words.next() {
+            if !is_flag(word) {
+                let flag = positional.next().ok_or_else(|| ImportError::Stray(word.clone()))?;
+                given.push(Given { flag, written: String::new(), values: vec![word.clone()], keys: Vec::new(), note: None });
+                continue;
+            }
+            let (written, inline) = match word.split_once('=').filter(|(name, _)| name.starts_with("--")) {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (word.clone(), None),
+            };
+            let flag = known(tool, invocation.command, &written)?;
+            let mut values: Vec<String> = inline.into_iter().collect();
+            let most = match flag.takes {
+                Takes::Nothing => 0,
+                Takes::One | Takes::Secret => 1,
+                Takes::Many => usize::MAX,
+                Takes::Truth => usize::from(words.peek().is_some_and(|next| matches!(next.as_str(), "true" | "false"))),
+            };
+            while values.len() < most && words.peek().is_some_and(|next| !is_flag(next)) {
+                values.extend(words.next().cloned());
+            }
+            if values.is_empty() && !matches!(flag.takes, Takes::Nothing | Takes::Truth) {
+                return Err(ImportError::Bare(written));
+            }
+            let note = Some(flag.left).filter(|why| !why.is_empty()).map(str::to_owned);
+            given.push(Given { flag, written, values, keys: Vec::new(), note });
+        }
+        Ok(Line { variables: invocation.variables.iter().map(variable).collect(), given })
+    }
+}
+
+/// Whether a word begins a flag: `-1` and `-0.5` are numbers.
+fn is_flag(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_alphabetic()))
+}
+
+fn known(tool: Tool, command: &'static Command, written: &str) -> Result<&'static Flag, ImportError> {
+    let wanted = written.replace('_', "-");
+    let all = || command.flags.iter().flat_map(|part| part.iter());
+    if let Some(found) = all().find(|flag| flag.names.contains(&wanted.as_str())) {
+        return Ok(found);
+    }
+    let begins = |flag: &&Flag| flag.names.iter().any(|name| name.starts_with(&wanted));
+    let mut meant = all().filter(begins).filter(|_| tool.abbreviates() && wanted.len() > 3 && wanted.starts_with("--"));
+    match (meant.next(), meant.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(ImportError::Unknown {
+            tool: tool.name(),
+            flag: written.to_owned(),
+            near: near(written, all().flat_map(|flag| flag.names.iter().copied())),
+        }),
+    }
 }

@@ -1,10 +1,7 @@
-//! The scenario as it grows, and the account of the flags it comes from.
+//! The scenario as it grows, the account of the flags it comes from, and helpers for names, URLs and lengths.
 
-mod finish;
-
-use super::line::{Given, Line, is_secret, variable};
-use super::text::seconds;
-use super::{ImportError, number};
+use crate::import::command::{Given, Line, Variable, hidden_in_url, is_secret, masked, variable};
+use crate::import::{Account, ImportError, Imported, Tool, number};
 use serde_json::{Map, Value, json};
 
 /// What is said of a flag that had no part in the translation of this line.
@@ -261,4 +258,183 @@ fn escaped(value: Value) -> Value {
         Value::Object(fields) => Value::Object(fields.into_iter().map(|(key, value)| (key, escaped(value))).collect()),
         other => other,
     }
+}
+
+/// Sections in the order in which a reader wants them.
+const ORDER: [&str; 14] = [
+    "version",
+    "name",
+    "description",
+    "seed",
+    "target",
+    "request",
+    "dataset",
+    "load",
+    "matrix",
+    "rounds",
+    "pause",
+    "search",
+    "slo",
+    "report",
+];
+
+impl Draft {
+    /// What became of each flag.
+    pub fn accounts(&self) -> Vec<Account> {
+        let account = |given: &Given| Account {
+            flag: given.shown(),
+            keys: given.keys.clone(),
+            note: given.note.clone().or_else(|| given.keys.is_empty().then(|| UNTOLD.to_owned())),
+        };
+        let assigned = |own: &Variable| Account { flag: own.shown(), keys: own.keys.clone(), note: own.note.clone() };
+        self.line.variables.iter().map(assigned).chain(self.line.given.iter().map(account)).collect()
+    }
+
+    /// The variables in front of the command: those of a server that the run starts, the key of one that runs already.
+    fn place_variables(&mut self) {
+        let managed = self.get("target/server").is_some();
+        for at in 0..self.line.variables.len() {
+            let Some(own) = self.line.variables.get(at).cloned() else { continue };
+            let held = if own.is_secret() { format!("${{{}}}", own.name) } else { own.value.replace("${", "$${") };
+            let path = match own.name.as_str() {
+                _ if managed => Some(format!("target/server/env/{}", own.name)),
+                "OPENAI_API_KEY" => Some("target/api_key".to_owned()),
+                _ => None,
+            };
+            if let Some(path) = &path {
+                set(&mut self.tree, path, Value::from(held));
+            }
+            if let Some(own) = self.line.variables.get_mut(at) {
+                own.note = match &path {
+                    Some(_) if own.is_secret() => Some(format!("the value is not written down: set {}", own.name)),
+                    Some(_) => None,
+                    None => Some("set it for llmscen, if llmscen reads it".to_owned()),
+                };
+                own.keys = path.map(|path| path.replace('/', ".")).into_iter().collect();
+            }
+        }
+    }
+
+    /// The defaults of the tool that the scenario has, as `key value`.
+    fn defaults(&self) -> Vec<String> {
+        let shown = |path: &&'static str| {
+            let text = match self.get(path)? {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            Some(format!("{} {text}", path.replace('/', ".")))
+        };
+        self.filled.iter().filter_map(shown).collect()
+    }
+
+    /// Variables in place of what a URL or the body's own fields hold of secrets.
+    fn hide_secrets(&mut self) {
+        if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| hidden_in_url(url, "${TARGET_SECRET}")) {
+            self.refer("target/url", &url);
+        }
+        if let Some(extra) = self.get("request/extra").cloned() {
+            self.refer_value("request/extra", masked(extra, &mut |key| format!("${{{}}}", variable(key))));
+        }
+    }
+
+    /// The scenario as text, the account at its head.
+    pub fn finish(mut self, tool: Tool) -> Result<Imported, ImportError> {
+        self.hide_secrets();
+        self.place_variables();
+        let accounts = self.accounts();
+        let head = head(tool, &accounts, &self.defaults());
+        let mut ordered = Map::new();
+        for key in ORDER {
+            if let Some(value) = self.tree.shift_remove(key) {
+                ordered.insert(key.to_owned(), value);
+            }
+        }
+        ordered.append(&mut self.tree);
+        let body = serde_yaml::to_string(&ordered).map_err(|error| ImportError::Write(error.to_string()))?;
+        Ok(Imported { yaml: format!("{head}{body}"), accounts })
+    }
+}
+
+/// A scenario's name made of any text; `fallback` where nothing of it fits.
+pub(super) fn name(text: &str, fallback: &str) -> String {
+    let kept: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let words: Vec<&str> = kept.split('-').filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { fallback.to_owned() } else { words.join("-") }
+}
+
+/// The path of a URL without its query, and without a slash at its end.
+pub(super) fn path(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let path = rest.find('/').map_or("", |at| &rest[at..]);
+    path.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/')
+}
+
+/// A URL with a scheme: `http` where it has none.
+pub(super) fn with_scheme(url: &str) -> String {
+    if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
+}
+
+/// Base URL and endpoint as one.
+pub(super) fn join(base: &str, endpoint: &str) -> String {
+    format!("{}/{}", with_scheme(base).trim_end_matches('/'), endpoint.trim_start_matches('/'))
+}
+
+/// A length between `least` and `most`: a number where they are equal, else uniform.
+pub(super) fn between(least: f64, most: f64) -> Value {
+    if least >= most { number(most) } else { json!({ "uniform": [number(least), number(most)] }) }
+}
+
+/// A length about `mean` with a standard deviation; the number itself without one.
+pub(super) fn about(mean: f64, sd: f64) -> Value {
+    if sd > 0.0 { json!({ "normal": { "mean": number(mean), "sd": number(sd) } }) } else { number(mean) }
+}
+
+/// The URL of a request by the protocol, if the path does not already end like one.
+pub(super) fn endpoint(url: &str, wanted: &str, known: &[&str]) -> String {
+    let url = with_scheme(url);
+    if known.iter().any(|own| path(&url).ends_with(own)) { url } else { join(&url, wanted) }
+}
+
+/// The protocol that a path of an OpenAI-like server speaks.
+pub(super) fn api_of(url: &str) -> &'static str {
+    let path = path(url);
+    match () {
+        () if path.ends_with("/chat/completions") => "openai-chat",
+        () if path.ends_with("/completions") => "openai-completions",
+        () if path.ends_with("/responses") => "openai-responses",
+        () if path.ends_with("/embeddings") => "openai-embeddings",
+        () if path.ends_with("/rerank") || path.ends_with("/reranks") => "rerank",
+        () if path.ends_with("/messages") => "anthropic",
+        () => "openai-chat",
+    }
+}
+
+/// A duration as a scenario writes it.
+pub(super) fn seconds(value: f64) -> Value {
+    let text = if value.fract() == 0.0 { format!("{value:.0}s") } else { format!("{}ms", value * 1e3) };
+    Value::from(text)
+}
+
+/// A rate as a scenario writes it.
+pub(super) fn per_second(value: f64) -> Value {
+    Value::from(format!("{value}/s"))
+}
+
+/// The command line, what became of it and the tool's defaults, as comments.
+pub(super) fn head(tool: Tool, accounts: &[Account], defaults: &[String]) -> String {
+    let mut head = format!("# From a command line of {}. What became of each flag:\n", tool.name());
+    let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
+    for Account { flag, keys, note } in accounts {
+        let said = match (keys.is_empty(), note) {
+            (false, None) => keys.join(", "),
+            (false, Some(note)) => format!("{} ({note})", keys.join(", ")),
+            (true, note) => format!("not carried over: {}", note.as_deref().unwrap_or_default()),
+        };
+        head.push_str(&format!("#   {flag:width$}  {said}\n"));
+    }
+    if !defaults.is_empty() {
+        head.push_str(&format!("# Defaults of {} {}:\n", tool.name(), tool.version()));
+        defaults.iter().for_each(|default| head.push_str(&format!("#   {default}\n")));
+    }
+    head
 }

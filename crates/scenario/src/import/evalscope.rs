@@ -1,17 +1,12 @@
 //! `evalscope perf`, after the arguments of evalscope 1.14.
 
-mod dataset;
-mod flags;
 mod load;
-mod target;
-mod track;
 
-pub(super) use flags::FLAGS;
-
-use super::draft::Draft;
-use super::text::{between, name};
-use super::{ImportError, number};
-use serde_json::Value;
+use crate::import::command::{Flag, Takes, left, taken};
+use crate::import::draft::{Draft, api_of, between, endpoint, name, seconds};
+use crate::import::{ImportError, number};
+use Takes::{Many, Nothing, One, Secret};
+use serde_json::{Value, json};
 
 /// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
@@ -19,15 +14,15 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("name", name(title.as_deref().unwrap_or_default(), "evalscope-perf"));
     draft.account("--name", &["name"]);
     draft.account("--alias", &["name"]);
-    target::target(draft)?;
+    target(draft)?;
     request(draft)?;
-    dataset::dataset(draft)?;
+    load::dataset(draft)?;
     match draft.truth("--sla-auto-tune") {
         true => load::search(draft)?,
         false => load::load(draft)?,
     }
     draft.carry("--outputs-dir", "report/dir");
-    track::track(draft);
+    track(draft);
     Ok(())
 }
 
@@ -145,3 +140,242 @@ fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
     }
     Ok(())
 }
+
+/// Paths that evalscope takes as they are; others get the one of `--api`.
+const ENDS: [&str; 6] = ["/chat/completions", "/completions", "/responses", "/embeddings", "/reranks", "/rerank"];
+
+const NO_SERVER: &str = "the model runs inside llmscen: no server is asked";
+
+/// The target.
+fn target(draft: &mut Draft) -> Result<(), ImportError> {
+    let api = draft.text("--api").unwrap_or_else(|| "openai".into());
+    match api.as_str() {
+        "local" => in_process_target(draft)?,
+        "local_vllm" => managed(draft)?,
+        _ => remote(draft, &api)?,
+    }
+    draft.account("--api", &["target/api"]);
+    draft.fill("--total-timeout", "target/timeouts/total", seconds(21_600.0));
+    draft.carry_seconds("--total-timeout", "target/timeouts/total")?;
+    if api == "local" {
+        return Ok(());
+    }
+    draft.api_key("--api-key");
+    draft.headers("--headers")?;
+    draft.carry_seconds("--connect-timeout", "target/timeouts/connect")?;
+    draft.fill("--read-timeout", "target/timeouts/read", seconds(21_600.0));
+    draft.carry_seconds("--read-timeout", "target/timeouts/read")
+}
+
+/// `--api local`: evalscope serves the model by transformers, one request at a time.
+fn in_process_target(draft: &mut Draft) -> Result<(), ImportError> {
+    if !draft.has("--model") {
+        return Err(ImportError::Missing("--model: the folder of a model"));
+    }
+    draft.put("target/api", "local");
+    draft.carry("--model", "target/model");
+    draft.note("--api", "llmscen's own implementation of the model, not transformers");
+    draft.note("--model", "a folder, a .gguf file, or the name of a model on the hub (`org/name`)");
+    for flag in ["--url", "--port", "--api-key", "--headers", "--connect-timeout", "--read-timeout"] {
+        draft.note(flag, NO_SERVER);
+    }
+    Ok(())
+}
+
+/// `--api local_vllm`: evalscope starts vLLM.
+fn managed(draft: &mut Draft) -> Result<(), ImportError> {
+    if !draft.has("--model") {
+        return Err(ImportError::Missing("--model: the model that vLLM shall serve"));
+    }
+    let path = if raw(draft) { "completions" } else { "chat/completions" };
+    let port = draft.number("--port")?.unwrap_or(8877.0);
+    draft.put("target/api", if raw(draft) { "openai-completions" } else { "openai-chat" });
+    draft.put("target/url", format!("http://127.0.0.1:{port}/v1/{path}"));
+    draft.account("--port", &["target/url"]);
+    draft.carry("--model", "target/model");
+    draft.note("--url", "the run starts its own server, at --port");
+    draft.put(
+        "target/server",
+        json!({ "preset": "vllm", "args": { "max_model_len": 32768, "gpu_memory_utilization": 0.9, "trust_remote_code": true } }),
+    );
+    draft.put("target/server/env", json!({ "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn" }));
+    let gpus = draft.variable("CUDA_VISIBLE_DEVICES").map(|list| list.split(',').filter(|id| !id.trim().is_empty()).count());
+    match gpus {
+        Some(gpus) if gpus > 0 => draft.put("target/server/args/tensor_parallel_size", number(gpus as f64)),
+        _ => draft.note("--api", "evalscope uses every GPU: set `target.server.args.tensor_parallel_size` to their number"),
+    }
+    draft.account("--api", &["target/server"]);
+    Ok(())
+}
+
+fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
+    let url = draft.text("--url").unwrap_or_else(|| "http://127.0.0.1:8877/v1/chat/completions".into());
+    let (spoken, url) = match api {
+        "openai" => {
+            let mut url = endpoint(&url, "chat/completions", &ENDS);
+            if draft.has("--tokenize-prompt") || raw(draft) {
+                url = url.replace("/chat/completions", "/completions");
+            }
+            (api_of(&url), url)
+        }
+        "openai_responses" | "openai_response" | "responses" => {
+            ("openai-responses", endpoint(&url.replace("/chat/completions", "/responses"), "responses", &ENDS))
+        }
+        "openai_embedding" | "embedding" => ("openai-embeddings", endpoint(&url, "embeddings", &ENDS)),
+        "openai_rerank" | "rerank" => ("rerank", endpoint(&url, "reranks", &ENDS)),
+        "dashscope" => ("dashscope", url),
+        "custom" => ("custom", url),
+        other => {
+            return Err(draft.wrong(
+                "--api",
+                other,
+                "openai, openai_responses, embedding, rerank, dashscope, custom, local or local_vllm",
+            ));
+        }
+    };
+    draft.put("target/api", spoken);
+    draft.put("target/url", url);
+    draft.carry("--model", "target/model");
+    draft.account("--url", &["target/url"]);
+    draft.note("--port", "it is the port of `--api local_vllm`");
+    draft.account("--tokenize-prompt", &["target/url"]);
+    draft
+        .note("--tokenize-prompt", "prompts go to /v1/completions as text; those of `random` survive the way to tokens and back");
+    if spoken == "custom" {
+        draft.note("--api", "say in `request.template` and `request.extract` how it speaks");
+    }
+    Ok(())
+}
+
+/// Whether the prompts go to the model without a chat template, whatever the URL is.
+fn raw(draft: &Draft) -> bool {
+    load::wanted(draft).starts_with("speed_benchmark")
+}
+
+/// Names that evalscope's own project has at every tracker.
+const PROJECT: &str = "perf_benchmark";
+
+/// `--visualizer`, or a key alone, which older releases take for it.
+fn track(draft: &mut Draft) {
+    let alone = if draft.has("--wandb-api-key") { Some("wandb".to_owned()) } else { None };
+    match draft.text("--visualizer").or(alone).as_deref() {
+        Some("wandb") => {
+            draft.put("report/track/wandb/project", PROJECT);
+            draft.account("--visualizer", &["report/track/wandb"]);
+            if draft.has("--wandb-api-key") {
+                draft.refer("report/track/wandb/api_key", "${WANDB_API_KEY}");
+                draft.account("--wandb-api-key", &["report/track/wandb/api_key"]);
+                draft.note("--wandb-api-key", "the value is not written down: set WANDB_API_KEY");
+            }
+        }
+        Some(other) => {
+            let why = format!("llmscen has no tracker for {other}; `report.track` has MLflow and Weights & Biases");
+            draft.note("--visualizer", why);
+            draft.note("--wandb-api-key", "--visualizer names another tracker");
+        }
+        None => {}
+    }
+}
+
+const SHOWN: &str = "progress is shown anyway, see --progress";
+const SWANLAB: &str = "llmscen has no tracker for swanlab; `report.track` has MLflow and Weights & Biases";
+const TUNING: &str = "an inner matter of its queues; requests are rendered ahead and rows are written as they come";
+
+/// Every flag.
+pub(super) const FLAGS: &[&[Flag]] = &[
+    &[
+        taken(&["--model"], One),
+        left(&["--attn-implementation"], One, "it belongs to the server; `--api local` has one implementation"),
+        taken(&["--api"], One),
+        taken(&["--tokenizer-path"], One),
+        taken(&["--url"], One),
+        taken(&["--port"], One),
+        taken(&["--headers"], Many),
+        taken(&["--api-key"], Secret),
+        taken(&["--connect-timeout"], One),
+        taken(&["--read-timeout"], One),
+        taken(&["--total-timeout"], One),
+        left(&["--no-test-connection"], Nothing, "no request is sent that is not measured"),
+        taken(&["--scenario"], One),
+    ],
+    &[
+        taken(&["--number", "-n"], Many),
+        taken(&["--parallel"], Many),
+        taken(&["--rate"], Many),
+        taken(&["--warmup-num"], One),
+        left(&["--enable-pd-metrics"], Nothing, "the first gap is in the ITL over token position"),
+        taken(&["--open-loop"], Nothing),
+        taken(&["--sleep-interval"], One),
+        taken(&["--duration"], One),
+        taken(&["--sla-auto-tune"], Nothing),
+        taken(&["--sla-variable"], One),
+        taken(&["--sla-params"], One),
+        taken(&["--sla-num-runs"], One),
+        taken(&["--sla-upper-bound"], One),
+        taken(&["--sla-lower-bound"], One),
+        left(&["--sla-fixed-parallel"], One, "an open loop has no users; `load.max_in_flight` drops what does not fit"),
+        taken(&["--sla-number-multiplier"], One),
+        left(&["--db-commit-interval"], One, TUNING),
+        left(&["--queue-size-multiplier"], One, TUNING),
+        left(&["--in-flight-task-multiplier"], One, TUNING),
+        left(&["--num-workers"], One, TUNING),
+        left(&["--log-every-n-query"], One, SHOWN),
+        left(&["--debug"], Nothing, "`llmscen plan` shows the first request"),
+        left(&["--enable-progress-tracker"], Nothing, SHOWN),
+    ],
+    &[
+        taken(&["--visualizer"], One),
+        taken(&["--wandb-api-key"], Secret),
+        left(&["--swanlab-api-key"], Secret, SWANLAB),
+        left(&["--swanlab-host"], One, SWANLAB),
+        taken(&["--name", "--wandb-name"], One),
+        taken(&["--alias"], One),
+        taken(&["--outputs-dir"], One),
+        left(&["--no-timestamp"], Nothing, "`--output DIR` names the run folder itself"),
+    ],
+    &[
+        taken(&["--max-prompt-length"], One),
+        taken(&["--min-prompt-length"], One),
+        taken(&["--prefix-length"], One),
+        taken(&["--prefix-count"], One),
+        taken(&["--prompt"], One),
+        taken(&["--query-template"], One),
+        left(
+            &["--apply-chat-template", "--no-apply-chat-template"],
+            Nothing,
+            "the server applies it to messages, and nothing does to a text",
+        ),
+        taken(&["--image-width"], One),
+        taken(&["--image-height"], One),
+        left(&["--image-format"], One, "pictures are PNG"),
+        taken(&["--image-num"], One),
+        left(&["--image-patch-size"], One, "the server counts the tokens of pictures"),
+        taken(&["--dataset"], One),
+        taken(&["--dataset-path"], One),
+        left(&["--data-source"], One, "a file, or the hub that LLMSCEN_HUB names"),
+        left(&["--dataset-offset"], One, "every prompt is drawn anew from the seed, so that no prefix cache knows it"),
+        taken(&["--dataset-args"], One),
+    ],
+    &[
+        taken(&["--frequency-penalty"], One),
+        taken(&["--repetition-penalty"], One),
+        taken(&["--logprobs"], Nothing),
+        taken(&["--max-tokens"], Many),
+        taken(&["--min-tokens"], One),
+        taken(&["--n-choices"], One),
+        taken(&["--seed"], One),
+        taken(&["--stop"], Many),
+        taken(&["--stop-token-ids"], Many),
+        taken(&["--stream"], Nothing),
+        taken(&["--no-stream"], Nothing),
+        taken(&["--temperature"], One),
+        taken(&["--top-p"], One),
+        taken(&["--top-k"], One),
+        taken(&["--extra-args"], One),
+        taken(&["--tokenize-prompt"], Nothing),
+        taken(&["--multi-turn"], Nothing),
+        left(&["--min-turns"], One, "the data say how many turns a conversation has"),
+        taken(&["--max-turns"], One),
+        taken(&["--multi-turn-args"], One),
+    ],
+];

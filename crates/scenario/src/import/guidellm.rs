@@ -1,15 +1,10 @@
 //! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and `guidellm benchmark` with flags, as before it.
 
-mod fields;
-mod flags;
-
-pub(super) use flags::FLAGS;
-
-use super::draft::Draft;
-use super::text::{about, api_of, endpoint, name, per_second, seconds};
-use super::{ImportError, number};
-use fields::Fields;
-use serde_json::{Value, json};
+use crate::import::command::{Flag, Takes, left, taken};
+use crate::import::draft::{Draft, about, api_of, endpoint, name, per_second, seconds};
+use crate::import::{ImportError, number};
+use Takes::{Many, Nothing, One};
+use serde_json::{Map, Value, json};
 
 /// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
@@ -276,3 +271,134 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
     }
     Ok(())
 }
+
+/// The fields of one option; whatever nobody asks for is told in the end.
+struct Fields {
+    flag: &'static str,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    /// The fields of a flag; none where it was not given. A text without any is the field `sole`.
+    pub fn of(draft: &Draft, flag: &'static str, sole: &str) -> Result<Fields, ImportError> {
+        match draft.text(flag) {
+            Some(text) => Fields::parse(draft, flag, &text, sole),
+            None => Ok(Fields { flag, fields: Map::new() }),
+        }
+    }
+
+    /// Likewise of a text. A value runs to the next `,KEY=`, so that `streams=1,2,4` is one.
+    pub fn parse(draft: &Draft, flag: &'static str, text: &str, sole: &str) -> Result<Fields, ImportError> {
+        if text.trim_start().starts_with('{') {
+            let fields = serde_json::from_str(text).map_err(|_| draft.wrong(flag, text, "a JSON object or KEY=VALUE,…"))?;
+            return Ok(Fields { flag, fields });
+        }
+        let mut fields = Map::new();
+        let mut open: Option<(String, String)> = None;
+        for word in text.split(',') {
+            match (word.split_once('='), &mut open) {
+                (Some((key, value)), last) => {
+                    fields.extend(last.take().map(|(key, value)| (key, Value::from(value))));
+                    open = Some((key.trim().to_owned(), value.trim().to_owned()));
+                }
+                (None, Some((_, value))) => value.push_str(&format!(",{}", word.trim())),
+                (None, last @ None) => *last = Some((sole.to_owned(), word.trim().to_owned())),
+            }
+        }
+        fields.extend(open.map(|(key, value)| (key, Value::from(value))));
+        Ok(Fields { flag, fields })
+    }
+
+    /// Whether a field is there.
+    pub fn has(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
+    /// Takes a field as a text.
+    pub fn text(&mut self, field: &str) -> Option<String> {
+        self.fields.shift_remove(field).map(|value| match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        })
+    }
+
+    /// Takes a field as a number.
+    pub fn number(&mut self, draft: &Draft, field: &str) -> Result<Option<f64>, ImportError> {
+        Ok(self.numbers(draft, field)?.and_then(|numbers| numbers.first().copied()))
+    }
+
+    /// Takes a field as numbers: `[1, 2]`, `1,2` or one alone.
+    pub fn numbers(&mut self, draft: &Draft, field: &str) -> Result<Option<Vec<f64>>, ImportError> {
+        let Some(text) = self.text(field) else { return Ok(None) };
+        let words = text.trim_start_matches('[').trim_end_matches(']').split(',').map(str::trim).filter(|word| !word.is_empty());
+        let numbers: Option<Vec<f64>> = words.map(|word| word.parse().ok().filter(|value: &f64| value.is_finite())).collect();
+        numbers
+            .filter(|numbers| !numbers.is_empty())
+            .map(Some)
+            .ok_or_else(|| draft.wrong(self.flag, &format!("{field}={text}"), "numbers"))
+    }
+
+    /// Accounts for the option: these keys say it now, and these fields were not carried over.
+    pub fn done(self, draft: &mut Draft, keys: &[&str]) {
+        draft.account(self.flag, keys);
+        if !self.fields.is_empty() {
+            let names: Vec<&str> = self.fields.keys().map(String::as_str).collect();
+            draft.note(self.flag, format!("not carried over: {}", names.join(", ")));
+        }
+    }
+}
+
+const OUTPUT: &str = "every run is kept whole in a folder of its own; see `report.formats`";
+
+/// Every flag.
+pub(super) const FLAGS: &[&[Flag]] = &[
+    &[
+        left(&["--config", "--scenario", "-c"], One, "put what the file says on the command line, or into the scenario by hand"),
+        left(&["--label", "-l"], One, "`description` holds a line"),
+        taken(&["--backend"], One),
+        taken(&["--profile"], One),
+        taken(&["--constraint"], Many),
+        taken(&["--tokenizer"], One),
+        taken(&["--data"], One),
+        left(&["--data-column-mapper"], One, "see `dataset.columns`"),
+        left(&["--data-preprocessor", "--data-finalizer"], One, "what a row becomes is said by `dataset` and `request`"),
+        left(&["--data-loader"], One, "rows are read as they are needed"),
+        taken(&["--seed"], One),
+        left(&["--output"], One, OUTPUT),
+        left(&["--metrics"], One, "every metric is reported"),
+        taken(&["--override"], Many),
+        left(&["--disable-console", "--disable-console-outputs"], Nothing, "see `--quiet`"),
+        left(&["--disable-console-interactive", "--disable-progress"], Nothing, "see `--progress`"),
+    ],
+    &[
+        taken(&["--target"], One),
+        taken(&["--model"], One),
+        taken(&["--request-type", "--request-format"], One),
+        left(&["--backend-type", "--backend-kwargs", "--backend-args"], One, "see `target`"),
+        taken(&["--rate-type"], One),
+        taken(&["--rate"], Many),
+        taken(&["--processor"], One),
+        left(&["--processor-args"], One, "a tokenizer.json says itself what it is"),
+        left(&["--data-args", "--data-samples", "--data-num-workers", "--data-request-formatter"], One, "see `dataset`"),
+        taken(&["--data-sampler"], One),
+        taken(&["--max-seconds"], One),
+        taken(&["--max-requests"], One),
+        left(
+            &["--max-errors", "--max-error-rate", "--max-global-error-rate"],
+            One,
+            "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
+        ),
+        taken(&["--warmup", "--warmup-percent"], One),
+        left(
+            &["--cooldown", "--cooldown-percent"],
+            One,
+            "the last requests are measured to their end; the steady figures leave the tail out",
+        ),
+        taken(&["--rampup"], One),
+        taken(&["--random-seed"], One),
+        left(&["--over-saturation", "--detect-saturation"], Nothing, "see `load.stop_when_saturated`"),
+        left(&["--output-path", "--output-dir", "--outputs", "--output-extras"], One, OUTPUT),
+        left(&["--sample-requests"], One, "every request is a row of requests.parquet"),
+        left(&["--display-scheduler-stats"], Nothing, "the self-audit is in every report"),
+    ],
+];

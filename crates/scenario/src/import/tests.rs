@@ -247,7 +247,8 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
             for name in if flag.left.is_empty() { &flag.names[..1] } else { flag.names } {
                 let tried =
                     beside.iter().flat_map(|more| samples.iter().map(move |sample| (more, sample))).find_map(|(more, sample)| {
-                        let value = if matches!(flag.takes, line::Takes::Nothing | line::Takes::Truth) { "" } else { sample };
+                        let value =
+                            if matches!(flag.takes, command::Takes::Nothing | command::Takes::Truth) { "" } else { sample };
                         let base = words(base(tool, command));
                         let line = [spelling.clone(), base, words(more), vec![(*name).to_owned()], words(&format!("'{value}'"))]
                             .concat();

@@ -1,14 +1,11 @@
 //! `vllm bench serve`, after its arguments of late 2026.
 
-mod dataset;
-mod flags;
-
-pub(super) use flags::FLAGS;
-
-use super::draft::Draft;
-use super::text::{api_of, join, name};
-use super::{ImportError, number, serving};
-use serde_json::{Map, json};
+use crate::import::command::{Flag, Takes, left, taken};
+use crate::import::draft::{Draft, api_of, between, join, name};
+use crate::import::{ImportError, bench_serving, number};
+use crate::source::is_hub_name;
+use Takes::{Many, Nothing, One, Secret};
+use serde_json::{Map, Value, json};
 
 /// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
@@ -19,15 +16,15 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     draft.account("--seed", &["seed"]);
     target(draft)?;
     request(draft)?;
-    dataset::translate(draft)?;
+    translate_dataset(draft)?;
     load(draft)?;
-    serving::goodput(draft, "vLLM")?;
+    bench_serving::goodput(draft, "vLLM")?;
     draft.carry("--result-dir", "report/dir");
     Ok(())
 }
 
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
-    let base = serving::base(draft, 8000.0)?;
+    let base = bench_serving::base(draft, 8000.0)?;
     let endpoint = draft.text("--endpoint").unwrap_or_else(|| "/v1/completions".into());
     let backend = draft.text("--backend").unwrap_or_else(|| "openai".into());
     let url = join(&base, &endpoint);
@@ -93,11 +90,11 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
     match draft.text("--ramp-up-strategy") {
         Some(strategy) => {
-            let amount = serving::requests(draft)?;
+            let amount = bench_serving::requests(draft)?;
             ramp(draft, &strategy, amount)?;
-            serving::burstiness(draft)?;
+            bench_serving::burstiness(draft)?;
         }
-        None => serving::load(draft)?,
+        None => bench_serving::load(draft)?,
     }
     if draft.get("load/arrivals").is_none() {
         draft.note("--burstiness", "1 is Poisson, and it shapes a rate alone");
@@ -122,3 +119,248 @@ fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportErro
     draft.note("--ramp-up-strategy", differs);
     Ok(())
 }
+
+/// The first of these flags that was given, and its value.
+fn first(draft: &mut Draft, flags: &[&str], path: &str) -> Result<Option<f64>, ImportError> {
+    for flag in flags {
+        if let Some(value) = draft.number(flag)? {
+            draft.account(flag, &[path]);
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+/// Puts the data together.
+fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
+    let wanted = draft.text("--dataset-name").unwrap_or_else(|| "random".into());
+    let kind = match wanted.as_str() {
+        "random" => "random",
+        "random-mm" => "images",
+        "random-rerank" => "rerank",
+        "prefix_repetition" => "prefix",
+        "sharegpt" => "sharegpt",
+        "burstgpt" => "trace",
+        "custom" => "rows",
+        "txt-slices" | "sonnet" => "line_by_line",
+        other => return Err(draft.wrong("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; other data come as `kind: rows` of a file")),
+    };
+    draft.put("dataset/kind", kind);
+    draft.account("--dataset-name", &["dataset/kind"]);
+    draft.carry("--dataset-path", "dataset/path");
+    draft.carry("--tokenizer", "dataset/tokenizer");
+    if matches!(kind, "random" | "prefix") {
+        tokenizer(draft);
+    }
+    match kind {
+        "random" => random(draft)?,
+        "prefix" => prefix(draft)?,
+        "images" => draft.put("dataset/sizes", json!(["256x256"])),
+        "rows" => draft.put("dataset/columns/prompt", "prompt"),
+        _ => {}
+    }
+    let flags: &[&str] = match kind {
+        "random" | "images" => &["--random-output-len", "--output-len"],
+        "prefix" => &["--prefix-repetition-output-len", "--output-len"],
+        "sharegpt" => &["--sharegpt-output-len", "--output-len"],
+        "rows" => &["--custom-output-len", "--output-len"],
+        _ => &["--output-len"],
+    };
+    let unsaid = match (kind, wanted.as_str()) {
+        ("random" | "prefix" | "images", _) | (_, "txt-slices") => Some(128.0),
+        ("rows", _) => Some(256.0),
+        (_, "sonnet") => Some(150.0),
+        _ => None,
+    };
+    if kind == "sharegpt" && !draft.has("--sharegpt-output-len") && !draft.has("--output-len") {
+        let differs = "vLLM asks for as many tokens as the row's own reply has, and leaves out rows that are short or long; set `request.max_tokens`, and `dataset.prompt_tokens`";
+        draft.note("--dataset-name", differs);
+    }
+    if kind == "line_by_line" {
+        draft.note("--dataset-name", "prompts are the lines of the file; vLLM puts several together until they are long enough");
+    }
+    if let Some(length) = first(draft, flags, "request/max_tokens")?.or(unsaid) {
+        let ratio = if kind == "random" { ratios(draft)?.1 } else { 0.0 };
+        draft.put("request/max_tokens", ranged(length, ratio));
+    }
+    if matches!(kind, "random" | "images") || draft.has("--ignore-eos") {
+        draft.put("request/ignore_eos", true);
+        draft.account("--ignore-eos", &["request/ignore_eos"]);
+    }
+    rows(draft, kind)
+}
+
+/// `length` ± `ratio` of it, as vLLM draws lengths.
+fn ranged(length: f64, ratio: f64) -> Value {
+    between((length * (1.0 - ratio)).floor().max(1.0), (length * (1.0 + ratio)).ceil())
+}
+
+/// `--random-range-ratio` of input and output: one number, or `{"input": 0.3, "output": 0.5}`.
+fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
+    const FLAG: &str = "--random-range-ratio";
+    let text = draft.text(FLAG).unwrap_or_default();
+    let own = if text.trim_start().starts_with('{') {
+        let both = draft.json(FLAG)?;
+        let of = |key: &str| both.as_ref().and_then(|both| both.get(key)?.as_f64());
+        of("input").zip(of("output"))
+    } else {
+        draft.number(FLAG)?.or(Some(0.0)).map(|ratio| (ratio, ratio))
+    };
+    let fits = |ratio: f64| (0.0..1.0).contains(&ratio);
+    own.filter(|(input, output)| fits(*input) && fits(*output))
+        .ok_or_else(|| draft.wrong(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
+}
+
+/// The tokenizer whose tokens are counted: vLLM takes the model's own.
+fn tokenizer(draft: &mut Draft) {
+    let model = draft.text("--model").filter(|model| !draft.has("--tokenizer") && is_hub_name(model));
+    if let Some(model) = model.filter(|_| !draft.has("--skip-tokenizer-init")) {
+        draft.put("dataset/tokenizer", model);
+        draft.account("--model", &["target/model", "dataset/tokenizer"]);
+    }
+}
+
+fn random(draft: &mut Draft) -> Result<(), ImportError> {
+    let ratio = ratios(draft)?.0;
+    let own = first(draft, &["--random-input-len", "--input-len"], "dataset/tokens")?.unwrap_or(1024.0);
+    draft.put("dataset/tokens", ranged(own, ratio));
+    draft.account("--random-range-ratio", &["dataset/tokens", "request/max_tokens"]);
+    if let Some(shared) = draft.number("--random-prefix-len")?.filter(|shared| *shared > 0.0) {
+        draft.put("dataset/shared_prefix", number(shared));
+        draft.put("dataset/tokens", between((own * (1.0 - ratio)).floor() + shared, (own * (1.0 + ratio)).ceil() + shared));
+        draft.account("--random-prefix-len", &["dataset/shared_prefix"]);
+    }
+    draft.carry_number("--random-batch-size", "dataset/batch")
+}
+
+fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
+    for (flag, path, unsaid) in [
+        ("--prefix-repetition-num-prefixes", "dataset/groups", 10.0),
+        ("--prefix-repetition-prefix-len", "dataset/prefix_tokens", 256.0),
+        ("--prefix-repetition-suffix-len", "dataset/tokens", 256.0),
+    ] {
+        draft.put(path, number(draft.number(flag)?.unwrap_or(unsaid)));
+        draft.account(flag, &[path]);
+    }
+    Ok(())
+}
+
+/// How the rows of a file are taken.
+fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
+    let file = matches!(kind, "sharegpt" | "rows" | "line_by_line");
+    if file && !draft.has("--dataset-path") {
+        return Err(ImportError::Missing("--dataset-path"));
+    }
+    if file && !draft.has("--disable-shuffle") {
+        draft.put("dataset/order", "shuffle");
+    }
+    draft.account("--disable-shuffle", &["dataset/order"]);
+    if draft.has("--no-oversample") {
+        draft.put("dataset/on_exhausted", "stop");
+        draft.account("--no-oversample", &["dataset/on_exhausted"]);
+    }
+    Ok(())
+}
+
+const ALWAYS: &str = "every run is kept in a folder of its own";
+const DATA: &str = "the dataset that it is about is not one that is carried over";
+const PICTURES: &str = "see `dataset: { kind: images }` with `sizes` and `count`";
+const DRAWN: &str = "requests.parquet and the report have it";
+
+/// Every flag.
+pub(super) const FLAGS: &[&[Flag]] = &[
+    &[
+        taken(&["--seed"], One),
+        taken(&["--num-prompts"], One),
+        taken(&["--dataset-name"], One),
+        left(&["--no-stream"], Nothing, "it is about loading data from the hub, which is read whole"),
+        taken(&["--dataset-path"], One),
+        taken(&["--no-oversample"], Nothing),
+        left(
+            &["--skip-chat-template"],
+            Nothing,
+            "the protocol decides: completions take a text as it is, chat has the server's template",
+        ),
+        taken(&["--disable-shuffle"], Nothing),
+        taken(&["--custom-output-len"], One),
+        left(&["--spec-bench-output-len", "--spec-bench-category"], One, DATA),
+        left(&["--sonnet-input-len", "--sonnet-output-len", "--sonnet-prefix-len"], One, DATA),
+        taken(&["--sharegpt-output-len"], One),
+        left(&["--blazedit-min-distance", "--blazedit-max-distance"], One, DATA),
+        taken(&["--random-input-len"], One),
+        taken(&["--random-output-len"], One),
+        taken(&["--random-range-ratio"], One),
+        taken(&["--random-prefix-len"], One),
+        taken(&["--random-batch-size"], One),
+        left(&["--no-reranker"], Nothing, "a server that does not rank is no target of `api: rerank`"),
+        left(&["--random-mm-base-items-per-request", "--random-mm-num-mm-items-range-ratio"], One, PICTURES),
+        left(&["--random-mm-limit-mm-per-prompt", "--random-mm-bucket-config"], One, PICTURES),
+        left(&["--hf-subset", "--hf-split", "--hf-name", "--hf-output-len"], One, DATA),
+        taken(&["--prefix-repetition-prefix-len"], One),
+        taken(&["--prefix-repetition-suffix-len"], One),
+        taken(&["--prefix-repetition-num-prefixes"], One),
+        taken(&["--prefix-repetition-output-len"], One),
+        left(&["--trust-remote-code"], Nothing, "no code of a model is run"),
+    ],
+    &[
+        taken(&["--label"], One),
+        taken(&["--backend", "--endpoint-type"], One),
+        taken(&["--base-url"], One),
+        taken(&["--host"], One),
+        taken(&["--port"], One),
+        taken(&["--endpoint"], One),
+        taken(&["--header"], Many),
+        taken(&["--api-key"], Secret),
+        taken(&["--max-concurrency"], One),
+        taken(&["--model", "-m"], One),
+        taken(&["--served-model-name"], One),
+        taken(&["--input-len"], One),
+        taken(&["--output-len"], One),
+        taken(&["--tokenizer"], One),
+        left(&["--tokenizer-mode"], One, "a tokenizer.json says itself what it is"),
+        left(&["--skip-tokenizer-init"], Nothing, "without `dataset.tokenizer` a small one that ships with the tool counts"),
+        left(&["--use-beam-search"], Nothing, "put the server's own field into `request.extra`"),
+        taken(&["--logprobs"], One),
+        taken(&["--request-rate"], One),
+        taken(&["--burstiness"], One),
+        left(&["--probe-request-rate"], One, "see `mix`: a second entry with a rate of its own"),
+        taken(&["--num-warmups"], One),
+        taken(&["--ignore-eos"], Nothing),
+        left(&["--self-timed", "--no-self-timed"], Nothing, "see `load: { trace: {} }` with `dataset: { kind: trace }`"),
+        taken(&["--goodput"], Many),
+        taken(&["--request-id-prefix"], One),
+        taken(&["--lora-modules"], Many),
+        taken(&["--lora-assignment"], One),
+        taken(&["--ramp-up-strategy"], One),
+        taken(&["--ramp-up-start-rps"], One),
+        taken(&["--ramp-up-end-rps"], One),
+        left(&["--ready-check-timeout-sec"], One, "a server that is not there is said at once"),
+        left(
+            &["--chat-template-kwargs"],
+            One,
+            "prompts are not rendered here: put it into `request.extra` as `chat_template_kwargs`",
+        ),
+        taken(&["--extra-body"], One),
+        taken(&["--insecure"], Nothing),
+    ],
+    &[
+        taken(&["--top-p"], One),
+        taken(&["--top-k"], One),
+        taken(&["--min-p"], One),
+        taken(&["--temperature"], One),
+        taken(&["--frequency-penalty"], One),
+        taken(&["--presence-penalty"], One),
+        taken(&["--repetition-penalty"], One),
+    ],
+    &[
+        left(&["--disable-tqdm"], Nothing, "see `--quiet` and `--progress`"),
+        left(&["--profile"], Nothing, "the server's profiler is not driven"),
+        left(&["--save-result", "--save-detailed", "--append-result"], Nothing, ALWAYS),
+        left(&["--metadata"], Many, "`description` holds a line, and the manifest the rest"),
+        left(&["--result-filename"], One, ALWAYS),
+        taken(&["--result-dir"], One),
+        left(&["--percentile-metrics", "--metric-percentiles"], One, "every metric has p1 to p99.9"),
+        left(&["--plot-timeline", "--plot-dataset-stats"], Nothing, DRAWN),
+        left(&["--timeline-itl-thresholds"], One, DRAWN),
+    ],
+];

@@ -8,7 +8,7 @@ use crate::tree::Span;
 use granit_parser::{ErrorKind, ScanError};
 
 /// The mistake behind a parser's error in `text`, which begins at byte `shift` of the source `file`.
-pub(super) fn mistake(error: &ScanError, (file, shift, text): (usize, usize, &str), review: &Review) -> Mistake {
+pub(super) fn mistake(error: &ScanError, file: usize, shift: usize, text: &str, review: &Review) -> Mistake {
     let page = Page { file, shift, text, json: review.sources.name(file).ends_with(".json") };
     let offset = error.marker().byte_offset().unwrap_or(0).min(text.len());
     page.explain(error.kind(), offset).unwrap_or_else(|| {

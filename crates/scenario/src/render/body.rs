@@ -1,8 +1,8 @@
-//! A compiled body, and what its variables stand for in one request.
+//! A compiled body, its variables in one request, and access to its fields by dotted path.
 
-use super::RenderError;
-use super::dialog::Dialog;
-use super::values::{self, Leaf};
+use crate::render::speech::Dialog;
+use crate::render::values::Leaf;
+use crate::render::{RenderError, values};
 use llmscen_core::api::Api;
 use llmscen_core::prompt::Prompt;
 use minijinja::Value as Jinja;
@@ -126,5 +126,71 @@ impl<'a> Scope<'a> {
             Jinja::from(Serde(&all))
         };
         self.context.get_or_init(make).clone()
+    }
+}
+
+/// The value at a dotted path.
+pub(super) fn get_field<'a>(body: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    match path.split_once('.') {
+        None => body.get(path),
+        Some((head, rest)) => get_field(body.get(head)?.as_object()?, rest),
+    }
+}
+
+/// Puts a value at a dotted path where nothing stands; what is no mapping on the way there stays as it is.
+pub(super) fn fill_field(body: &mut Map<String, Value>, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => _ = body.entry(path).or_insert(value),
+        Some((head, rest)) => {
+            if let Value::Object(inner) = body.entry(head).or_insert_with(|| Value::Object(Map::new())) {
+                fill_field(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// Puts a value at a dotted path in the place of what stands there; what is no mapping on the way there stays as it is.
+pub(super) fn set_field(body: &mut Map<String, Value>, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => _ = body.insert(path.to_owned(), value),
+        Some((head, rest)) => {
+            if let Value::Object(inner) = body.entry(head).or_insert_with(|| Value::Object(Map::new())) {
+                set_field(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// Merges `over` into `body`: mappings merge, `null` removes, everything else replaces.
+pub(super) fn merge_fields(body: &mut Map<String, Value>, over: Map<String, Value>) {
+    for (key, value) in over {
+        match (body.get_mut(&key), value) {
+            (_, Value::Null) => _ = body.shift_remove(&key),
+            (Some(Value::Object(own)), Value::Object(value)) => merge_fields(own, value),
+            (_, Value::Object(value)) => {
+                let mut fresh = Map::new();
+                merge_fields(&mut fresh, value);
+                body.insert(key, Value::Object(fresh));
+            }
+            (_, value) => _ = body.insert(key, value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_is_left_out_is_filled_in() {
+        let Value::Object(mut body) = json!({ "options": { "seed": 1 }, "parameters": "x" }) else { panic!() };
+        for path in ["options.seed", "options.top_k", "parameters.n", "a.b.c", "n"] {
+            fill_field(&mut body, path, json!(7));
+        }
+        let filled = json!({ "options": { "seed": 1, "top_k": 7 }, "parameters": "x", "a": { "b": { "c": 7 } }, "n": 7 });
+        assert_eq!(get_field(&body, "a.b.c"), Some(&json!(7)));
+        assert_eq!((get_field(&body, "parameters.n"), get_field(&body, "a.x.c")), (None, None));
+        assert_eq!(Value::Object(body), filled);
     }
 }

@@ -2,12 +2,10 @@
 //! their tool calls as their own protocol has them; what already is of the protocol's own shape stays as it is. So does a
 //! part that the protocol has no word for: the server refuses it, and nothing is lost in silence.
 
-mod tools;
-
-pub use tools::tools;
-
 use llmscen_core::api::Api;
+use llmscen_core::prompt::Prompt;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// The messages of one request as the protocol says them.
 ///
@@ -95,7 +93,7 @@ fn block(part: Value) -> Value {
         Some((media, data)) => json!({ "type": "base64", "media_type": media, "data": data }),
         None => json!({ "type": "url", "url": url }),
     };
-    recast(part, "image_url", Some("image"), ("source", source))
+    recast(part, "image_url", Some("image"), "source", source)
 }
 
 fn responses(messages: Vec<Value>) -> Vec<Value> {
@@ -154,7 +152,7 @@ fn item(mut part: Value, text: &str) -> Value {
     }
     let Some(url) = picture(&part) else { return part };
     let detail = part.pointer("/image_url/detail").cloned();
-    let mut part = recast(part, "image_url", Some("input_image"), ("image_url", url.into()));
+    let mut part = recast(part, "image_url", Some("input_image"), "image_url", url.into());
     // The default, which some servers want to be said.
     part["detail"] = detail.unwrap_or_else(|| "auto".into());
     part
@@ -162,7 +160,7 @@ fn item(mut part: Value, text: &str) -> Value {
 
 fn dashscope(part: Value) -> Value {
     match picture(&part) {
-        Some(url) => recast(part, "image_url", None, ("image", url.into())),
+        Some(url) => recast(part, "image_url", None, "image", url.into()),
         None if has(&part, "type", "text") => {
             let mut part = part;
             take(&mut part, "type");
@@ -260,7 +258,7 @@ fn inline(url: &str) -> Option<(&str, &str)> {
 }
 
 /// A part of another kind (None: without any), with `old` for a value of another name. Its other keys stay.
-fn recast(mut part: Value, old: &str, kind: Option<&str>, (key, value): (&str, Value)) -> Value {
+fn recast(mut part: Value, old: &str, kind: Option<&str>, key: &str, value: Value) -> Value {
     take(&mut part, old);
     match kind {
         Some(kind) => part["type"] = kind.into(),
@@ -268,6 +266,104 @@ fn recast(mut part: Value, old: &str, kind: Option<&str>, (key, value): (&str, V
     }
     part[key] = value;
     part
+}
+
+/// A field of the data as the protocol says it: `tools` and `tool_choice` come as chat has them, every other field, and what
+/// already is of the protocol's own shape, stays.
+pub fn tools<'v>(api: Api, field: &str, value: &'v Value) -> Cow<'v, Value> {
+    let turned = match (api, field, value) {
+        (Api::Anthropic, "tools", Value::Array(tools)) => tools.iter().map(|tool| offered(tool, schema)).collect(),
+        (Api::OpenaiResponses, "tools", Value::Array(tools)) => tools.iter().map(|tool| offered(tool, flat)).collect(),
+        (Api::Anthropic, "tool_choice", Value::String(word)) => {
+            json!({ "type": if word == "required" { "any" } else { word.as_str() } })
+        }
+        (Api::Anthropic, "tool_choice", _) => chosen(value, "tool"),
+        (Api::OpenaiResponses, "tool_choice", _) => chosen(value, "function"),
+        _ => return Cow::Borrowed(value),
+    };
+    Cow::Owned(turned)
+}
+
+fn offered(tool: &Value, turn: impl Fn(Map<String, Value>) -> Value) -> Value {
+    tool.get("function").and_then(Value::as_object).map_or_else(|| tool.clone(), |function| turn(function.clone()))
+}
+
+fn schema(mut function: Map<String, Value>) -> Value {
+    let parameters = function.shift_remove("parameters").unwrap_or_else(|| json!({ "type": "object" }));
+    function.shift_remove("strict");
+    function.insert("input_schema".into(), parameters);
+    Value::Object(function)
+}
+
+fn flat(mut function: Map<String, Value>) -> Value {
+    function.insert("type".into(), "function".into());
+    Value::Object(function)
+}
+
+fn chosen(choice: &Value, kind: &str) -> Value {
+    let name = choice.get("function").and_then(|function| function.get("name"));
+    name.map_or_else(|| choice.clone(), |name| json!({ "type": kind, "name": name }))
+}
+
+/// Who says what in one request.
+pub(super) struct Dialog<'a> {
+    prompt: &'a Prompt,
+    system: Option<&'a str>,
+    api: Api,
+}
+
+impl<'a> Dialog<'a> {
+    /// The dialog of a prompt in the words of a protocol; `system` is the dataset's.
+    pub fn new(prompt: &'a Prompt, system: Option<&'a str>, api: Api) -> Dialog<'a> {
+        Dialog { prompt, system, api }
+    }
+
+    /// The data's messages, or the prompt as one. In front stands the prompt's own system message, or else the one that the
+    /// messages begin with, or else the dataset's.
+    pub fn messages(&self) -> Value {
+        Value::Array(spoken(self.api, self.list()))
+    }
+
+    fn list(&self) -> Vec<Value> {
+        let user = || vec![json!({ "role": "user", "content": self.prompt.text })];
+        let mut messages = self.prompt.messages.clone().unwrap_or_else(user);
+        let own = messages.first().is_some_and(is_system);
+        if own && self.prompt.system.is_some() {
+            messages.remove(0);
+        }
+        let system = self.prompt.system.as_deref().or(self.system.filter(|_| !own));
+        if let Some(system) = system {
+            messages.insert(0, json!({ "role": "system", "content": system }));
+        }
+        messages
+    }
+
+    /// The text of the system messages, null where there is none.
+    pub fn system(&self) -> Value {
+        let texts: Vec<String> = self.list().iter().filter(|message| is_system(message)).filter_map(text).collect();
+        if texts.is_empty() { Value::Null } else { Value::String(texts.join("\n\n")) }
+    }
+
+    /// The messages without the system's.
+    pub fn others(&self) -> Value {
+        let mut messages = self.list();
+        messages.retain(|message| !is_system(message));
+        Value::Array(spoken(self.api, messages))
+    }
+}
+
+/// OpenAI's newer name for the system is the developer.
+fn is_system(message: &Value) -> bool {
+    message.get("role").is_some_and(|role| role == "system" || role == "developer")
+}
+
+/// The text of a message; of one in parts, that of its texts.
+fn text(message: &Value) -> Option<String> {
+    match message.get("content")? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => Some(parts.iter().filter_map(|part| part.get("text")?.as_str()).collect()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

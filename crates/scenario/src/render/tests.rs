@@ -233,3 +233,25 @@ proptest! {
         prop_assert_eq!(&body["c"][1]["content"], &json!(text));
     }
 }
+
+#[test]
+fn a_length_is_the_same_for_the_same_request() {
+    let of = |seq: u64| draw_length(&Quantity::Uniform { low: 1, high: 9 }, Seed(1).child(seq), &Map::new());
+    assert!((0..100).all(|seq| of(seq) == of(seq) && of(seq).is_some_and(|n| (1..=9).contains(&n))));
+    assert!((0..100).any(|seq| of(seq) != of(0)));
+}
+
+#[test]
+fn a_field_must_be_there_as_a_number() {
+    let fields = serde_json::json!({ "n": 12, "text": "12" });
+    let from = |name: &str| draw_length(&Quantity::Item(name.into()), Seed(1), fields.as_object().unwrap());
+    assert_eq!((from("n"), from("text"), from("none")), (Some(12), None, None));
+}
+
+#[test]
+fn models_are_drawn_by_weight() {
+    let models = [ModelShare { name: "a".into(), weight: 3.0 }, ModelShare { name: "b".into(), weight: 1.0 }];
+    let first = (0..10_000u64).filter(|seq| draw_model(&models, Seed(1).child(*seq)) == "a").count();
+    assert!((7_400..7_600).contains(&first), "{first}");
+    assert_eq!(draw_model(&models, Seed(5)), draw_model(&models, Seed(5)));
+}

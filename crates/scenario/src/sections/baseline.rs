@@ -5,7 +5,7 @@ use crate::schema_table::Leaf;
 use crate::suggest::{list, near};
 use crate::tree::{Data, Node, Span};
 use crate::values::expect;
-use crate::{template, validate};
+use crate::{source, validate};
 use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, Figure, Known, LEVELS, SINGLE_SCHEMA, SPREAD, Spread};
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::labels::Labels;
@@ -60,7 +60,7 @@ pub(crate) enum Ground {
 }
 
 /// Writes the path as an absolute one, so that a plan stored elsewhere still finds it.
-pub(crate) fn settle(root: &mut Node, review: &mut Review) {
+pub(crate) fn normalize(root: &mut Node, review: &mut Review) {
     let Some(entry) = root.entry_at("baseline").cloned() else { return };
     let may_miss = entry.value.get("if_missing").and_then(Node::text).is_some_and(|word| word == INCONCLUSIVE);
     let node = entry.value.get("path").unwrap_or(&entry.value);
@@ -85,7 +85,7 @@ pub(crate) fn decode(root: &Node, review: &mut Review) -> (Ground, Option<Baseli
     }
     let Some(path) = locate(node, &named, review) else {
         if review.sources.stored {
-            review.warn(node.at, format!("the baseline {named} has gone: limits relative to it are not decided"));
+            review.warn(node.at, format!("baseline {named} not found; objectives relative to it will be inconclusive"));
             return (Ground::Missing, Some(BaselineFile { path: named, text: None }));
         }
         let mistake = validate::no_file(node.at, &named, review).help(MAKE);
@@ -115,7 +115,7 @@ fn text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<St
     let results = path.file_name().is_some_and(|name| name == "results.json");
     let folder = if results { path.parent().filter(|folder| folder.join("manifest.json").exists()) } else { Some(path) };
     let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
-        let file = template::load(node.at, path, named, review)?;
+        let file = source::load(node.at, path, named, review)?;
         return Some(review.sources.text(file).to_string());
     };
     let read = review.figures.map_or_else(|| Err("a run folder cannot be read here".to_owned()), |read| read(folder));
@@ -152,7 +152,7 @@ fn parse(text: &str) -> Result<Baseline, String> {
 pub(crate) fn compare(ground: &Ground, resolved: &str, review: &mut Review) {
     let Ground::There(baseline, at) = ground else { return };
     if let Some(what) = baseline.other_plan(&crate::settings(resolved)) {
-        review.warn(*at, format!("the baseline was made from another plan: {what}"));
+        review.warn(*at, format!("the baseline was recorded with a different scenario: {what}"));
     }
 }
 

@@ -1,24 +1,20 @@
 //! `dataset`: where the prompts come from.
 
-mod kinds;
-mod parts;
-
-pub(crate) use parts::{LAYOUT, log};
-
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, field};
-use crate::secret::{behind_flags, looks_secret};
+use crate::schema_table::{Block, Default, Kind, conflicts_with, field, only_with, required_with, unused_with};
+use crate::secrets::{behind_flags, looks_secret};
 use crate::sections::server::{COMMAND, command};
 use crate::sections::{Draft, local};
-use crate::template;
+use crate::source;
 use crate::tree::{Node, Part};
-use crate::values::duration::{SPAN, duration};
-use crate::values::models::models;
-use crate::values::quantity::{QUANTITY, quantity};
-use crate::values::seed::seed;
-use crate::values::sizes::{SIZES, sizes};
+use crate::values::number::{QUANTITY, quantity, seed};
+use crate::values::target::models;
+use crate::values::text::{SIZES, sizes};
+use crate::values::time::{DURATION, SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
-use llmscen_core::dataset::{CommandSpec, DatasetSpec, ImagesSpec, OnExhausted, Order, Source};
+use llmscen_core::dataset::{
+    CommandSpec, DatasetSpec, ImagesSpec, Layout, OnExhausted, Order, ShapeMode, Source, TextShape, TraceSpec, Turns,
+};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Secret;
 use llmscen_core::url_secrets::is_secret_name;
@@ -55,51 +51,51 @@ pub(crate) static DATASET: Block = Block {
     doc: "Where the prompts come from. `dataset: openqa` is short for `dataset: { kind: openqa }`.",
     short: Some("kind"),
     fields: &[
-        field("kind", kinds::KIND, "What the data looks like.").required().example("openqa"),
+        field("kind", KIND, "What the data looks like.").required().example("openqa").rules(&[unused_with(&["target.api"], &["local"]).when("images").message("`api: local` supports text input only").reason("has images in it").beside("a model in this process").help("Use a dataset of texts.")]),
         field(
             "path",
             Kind::File,
             "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small set that ships with the tool, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
-        .example("data/prompts.jsonl"),
+        .example("data/prompts.jsonl").rules(&[only_with(&["kind"], &["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
         field(
             "command",
             Kind::Leaf(&COMMAND),
             "`command`: the program and its arguments, a text that is split as a shell does, or a list; no shell runs it. It prints a JSON object a line on stdout, with the columns of `rows`. A line that is none, and an exit status other than 0, is an error. It is started once for a run, read only as far as requests need rows, and ended with the run; warm-up, rounds and cases take its rows one after another like those of a file, and `on_exhausted: cycle` sends the printed rows again. `LLMSCEN_SEED` and `LLMSCEN_MODEL` in its environment are `seed` and `target.model`.",
         )
-        .example("python3 make_prompts.py --n 100"),
+        .example("python3 make_prompts.py --n 100").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["command"])]),
         field("cwd", Kind::File, "`command`: its working folder; `.` is the folder of the scenario.")
             .defaults(Default::Where("kind", &["command"], "."))
-            .example("tools"),
+            .example("tools").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind")]),
         field("timeout", Kind::Leaf(&SPAN), "`command`: how long it may take until its first row.")
             .defaults(Default::Where("kind", &["command"], "60s"))
-            .example("5m"),
+            .example("5m").rules(&[only_with(&["kind"], &["command"]).reason("is not read").beside("this kind")]),
         field("columns", Kind::Map(&Kind::Text), "The file's own column, or dotted path, for each field that the kind reads.")
-            .example("{ prompt: instruction }"),
+            .example("{ prompt: instruction }").rules(&[only_with(&["kind"], &["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"]).reason("is not read").beside("this kind")]),
         field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`: the text beside the pictures.")
             .defaults(Default::Where("kind", &["images"], "Describe what you see."))
-            .example("Write a haiku."),
+            .example("Write a haiku.").rules(&[only_with(&["kind"], &["prompt", "images"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prompt"])]),
         field("tokens", Kind::Leaf(&QUANTITY), "`random`: the prompt's length, a number or a distribution. `prefix`: that of the part of its own.")
-            .example("1024"),
+            .example("1024").rules(&[only_with(&["kind"], &["random", "prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["random", "prefix"])]),
         field("shared_prefix", Kind::Whole(0, MOST), "`random`: tokens at its beginning that all prompts share.")
             .defaults(Default::Where("kind", &["random"], "0"))
-            .example("256"),
-        field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8"),
-        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50"),
-        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048"),
-        field("trace", Kind::Block(&parts::TRACE), "`trace`: how the log is read.")
+            .example("256").rules(&[only_with(&["kind"], &["random"]).reason("is not read").beside("this kind")]),
+        field("groups", Kind::Whole(1, MOST), "`prefix`: groups of prompts that share a beginning.").example("8").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prefix"])]),
+        field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts of a group; without it there is no end.").example("50").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind")]),
+        field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: tokens of the shared beginning.").example("2048").rules(&[only_with(&["kind"], &["prefix"]).reason("is not read").beside("this kind"), required_with(&["kind"], &["prefix"])]),
+        field("trace", Kind::Block(&TRACE), "`trace`: how the log is read.")
             .defaults(Default::Where("kind", &["trace"], "{}"))
-            .example("{ layout: mooncake }"),
+            .example("{ layout: mooncake }").rules(&[only_with(&["kind"], &["trace"]).reason("is not read").beside("this kind")]),
         field("batch", Kind::Whole(1, MOST), "`embeddings`: texts in one request.")
             .defaults(Default::Where("kind", &["embeddings"], "1"))
-            .example("16"),
+            .example("16").rules(&[only_with(&["kind"], &["embeddings"]).reason("is not read").beside("this kind")]),
         field("documents", Kind::Whole(1, MOST), "`rerank`: documents in one request; without it as many as the row has.")
-            .example("10"),
+            .example("10").rules(&[only_with(&["kind"], &["rerank"]).reason("is not read").beside("this kind")]),
         field("sizes", Kind::Leaf(&SIZES), "`images`: width and height in pixels of generated pictures, taken in turn.")
-            .example("[512x512, [640, 480]]"),
+            .example("[512x512, [640, 480]]").rules(&[only_with(&["kind"], &["images"]).reason("is not read").beside("this kind"), conflicts_with(&["path"], &[]).reason("generated pictures here").beside("those of a folder here").help("Keep one of the two."), required_with(&["kind", "path"], &["images"])]),
         field("count", Kind::Whole(1, 1000), "`images`: pictures in one request.")
             .defaults(Default::Where("kind", &["images"], "1"))
-            .example("2"),
+            .example("2").rules(&[only_with(&["kind"], &["images"]).reason("is not read").beside("this kind")]),
         field(
             "tokenizer",
             Kind::Hub,
@@ -107,10 +103,10 @@ pub(crate) static DATASET: Block = Block {
         )
         .example("Qwen/Qwen2.5-7B-Instruct"),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Which lengths are taken.").example("{ min: 16, max: 4096 }"),
-        field("shape", Kind::Block(&parts::SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }"),
-        field("turns", Kind::Block(&parts::TURNS), "Conversations turn by turn; without it every row is one request.")
-            .example("{ think_time: 2s }"),
-        field("order", ORDER, "In which order rows are taken.").default("sequential").example("shuffle"),
+        field("shape", Kind::Block(&SHAPE), "The length that texts are brought to.").example("{ tokens: 1024 }").rules(&[only_with(&["kind"], &["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"]).reason("is not read").beside("this kind")]),
+        field("turns", Kind::Block(&TURNS), "Conversations turn by turn; without it every row is one request.")
+            .example("{ think_time: 2s }").rules(&[only_with(&["kind"], &["messages", "sharegpt", "rows", "command"]).reason("is not read").beside("this kind")]),
+        field("order", ORDER, "In which order rows are taken.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("needs all rows first").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
         field("on_exhausted", ON_EXHAUSTED, "What happens when the rows run out.").default("cycle").example("stop"),
         field("strict", Kind::Bool, "A row that does not fit stops the run; otherwise it is reported, left out and counted.")
             .default("false")
@@ -129,14 +125,13 @@ pub(crate) static DATASET: Block = Block {
 /// The prompts of a case. Files what contradicts itself.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSpec> {
     let kind = draft.text("dataset.kind")?;
-    kinds::fits(draft, &kind, review);
-    kinds::suits(draft, &kind, review);
+    check_protocol(draft, &kind, review);
     let (min_tokens, max_tokens) = (draft.count("dataset.prompt_tokens.min"), draft.count("dataset.prompt_tokens.max"));
     if let (Some(min), Some(max)) = (min_tokens, max_tokens)
         && min > max
     {
         let at = draft.get("dataset.prompt_tokens.min")?.at;
-        review.push(Mistake::new(at, format!("no prompt has {min} tokens or more and {max} or fewer"), "is above `max`"));
+        review.push(Mistake::new(at, format!("empty length range: `min` {min} is greater than `max` {max}"), "is above `max`"));
     }
     let columns = draft.get("dataset.columns").map(Node::entries).unwrap_or_default();
     Some(DatasetSpec {
@@ -146,7 +141,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         },
         tokenizer: tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),
-        one_text: draft.get("request.template").is_none() && draft.api().is_some_and(kinds::takes_one_text),
+        one_text: draft.get("request.template").is_none() && draft.api().is_some_and(takes_one_text),
         min_tokens,
         max_tokens,
         order: if draft.text("dataset.order")? == "shuffle" { Order::Shuffle } else { Order::Sequential },
@@ -161,8 +156,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         strict: draft.flag("dataset.strict")? || kind == "command",
         cache_bust: draft.flag("dataset.cache_bust")?,
         cache_seed: draft.get("cache_seed").and_then(seed).map(Seed),
-        shape: parts::shape(draft, review),
-        turns: parts::turns(draft),
+        shape: shape(draft, review),
+        turns: turns(draft),
         ..DatasetSpec::of(source(draft, &kind, review)?)
     })
 }
@@ -200,7 +195,7 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
     let count = |key: &str| draft.count(&format!("dataset.{key}"));
     let tokens = || draft.get("dataset.tokens").and_then(quantity);
     Some(match kind {
-        "prompt" => Source::Prompt(template::at_file(draft.get("dataset.text")?, review)?),
+        "prompt" => Source::Prompt(source::at_file(draft.get("dataset.text")?, review)?),
         "line_by_line" => Source::LineByLine,
         "openqa" => Source::Openqa,
         "longalpaca" => Source::Longalpaca,
@@ -223,7 +218,7 @@ fn source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> 
         _ => Source::Images(ImagesSpec {
             sizes: draft.get("dataset.sizes").and_then(sizes).unwrap_or_default(),
             count: count("count")?,
-            text: template::at_file(draft.get("dataset.text")?, review)?,
+            text: source::at_file(draft.get("dataset.text")?, review)?,
         }),
     })
 }
@@ -238,4 +233,202 @@ fn environment(draft: &Draft<'_>) -> Vec<(String, String)> {
 fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
     let Some(node) = draft.get("dataset.tokenizer") else { return local::tokenizer(draft, review) };
     review.sources.find_or_hub(node.at.file, &node.text()?)
+}
+
+/// The kinds.
+const KIND: Kind = Kind::Choice(
+    &[
+        ("prompt", "One prompt for every request"),
+        (
+            "line_by_line",
+            "A text file, a prompt per line: text, a JSON list of messages, or a JSON object as the whole body. A line of text \
+             is sent unchanged, without its line end; blank lines are skipped",
+        ),
+        ("openqa", "Rows with a `question`; without a path downloaded once"),
+        ("longalpaca", "Rows with an `instruction`; without a path downloaded once"),
+        ("rows", "Rows of any table, by `columns`"),
+        ("command", "Rows that a command prints, a JSON object a line, read as those of `rows`"),
+        ("messages", "OpenAI message lists"),
+        ("sharegpt", "ShareGPT conversations"),
+        ("random", "Tokens drawn at random, unique per request"),
+        ("prefix", "Groups of prompts that share a beginning"),
+        ("speed_benchmark", "96, 2048, 6144, 14336 and 30720 prompt tokens, 2048 tokens out"),
+        ("speed_benchmark_long", "63488 and 129024 prompt tokens, 2048 tokens out"),
+        ("trace", "Requests logged elsewhere, with the instants they arrived"),
+        ("embeddings", "Texts to embed"),
+        ("rerank", "A query and documents to rank"),
+        ("images", "Pictures beside a text: generated, or those of a folder"),
+    ],
+    &[],
+);
+
+/// The kinds that can give a query and documents.
+const RANKS: [&str; 4] = ["rerank", "rows", "command", "line_by_line"];
+
+/// Files what the case's protocol has no place for.
+fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
+    let Some(api) = draft.api() else { return };
+    let messages = [("dataset.system", "system"), ("dataset.turns", "turns")];
+    let messages = messages.into_iter().filter_map(|(path, key)| Some((draft.entry(path)?.key_at, key)));
+    let pictures = draft.entry("dataset.kind").filter(|_| kind == "images").map(|entry| (entry.value.at, "images"));
+    for (at, key) in messages.chain(pictures).filter(|_| !api.takes_messages()) {
+        let verb = if key == "system" { "needs" } else { "need" };
+        let mistake = Mistake::new(at, format!("`{key}` {verb} messages"), format!("{api} has none"));
+        let mistake = draft.also_api(mistake, "this protocol");
+        review.push(if key == "system" && api.generates() {
+            mistake.help("Put it into `request.template`, in front of `{{ prompt }}`.")
+        } else {
+            mistake.help("Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama.")
+        });
+    }
+    one_text(draft, kind, api, review);
+    if api == Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
+        let mistake = Mistake::new(draft.place("dataset.kind"), "rerank needs a query and documents", "gives prompts");
+        let mistake = draft.also_api(mistake, "this protocol");
+        review.push(mistake.help("Data with both: `kind: rerank`, or `kind: rows`. For others write a `request.template`."));
+    }
+}
+
+/// Whether the protocol's own body has a place for one generated text's prompt alone.
+fn takes_one_text(api: Api) -> bool {
+    api.generates() && !api.takes_messages() && api != Api::Custom
+}
+
+/// Files lists of messages for a protocol whose own body takes one text: all but the last message would be lost. A body of
+/// one's own says what it takes of them.
+fn one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
+    let columns = |key: &str| draft.get("dataset.columns").is_some_and(|columns| columns.entry(key).is_some());
+    let table = matches!(kind, "rows" | "command");
+    let lists = kind == "messages" || table && columns("messages") && !columns("prompt");
+    if !lists || api.takes_messages() || api == Api::Rerank || draft.get("request.template").is_some() {
+        return;
+    }
+    let (at, what) = match kind {
+        _ if table => (draft.place("dataset.columns"), "rows with `messages` need messages"),
+        _ => (draft.place("dataset.kind"), "`kind: messages` needs messages"),
+    };
+    let mistake = draft.also_api(Mistake::new(at, what, format!("{api} takes one text")), "this protocol");
+    review.push(mistake.help(
+        "Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama. In a \
+         `request.template`, `%p` is the last message of the user alone.",
+    ));
+}
+
+/// How the columns of a log are named.
+pub(crate) const LAYOUT: Kind = Kind::Choice(
+    &[
+        ("auto", "By the columns that are there"),
+        ("mooncake", "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`"),
+        ("azure", "CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`"),
+        ("burstgpt", "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`"),
+        (
+            "workload",
+            "JSONL: `timestamp`, `body`, `headers` (all but those of the connection, and of a key where the target has its own)",
+        ),
+    ],
+    &[],
+);
+
+static TRACE: Block = Block {
+    doc: "`kind: trace`: how the log is read.",
+    short: None,
+    fields: &[
+        field("layout", LAYOUT, "How its columns are named.").default("auto").example("mooncake"),
+        field("start", Kind::Leaf(&DURATION), "Only what arrived so long after the first request, or later.").example("5m"),
+        field("end", Kind::Leaf(&SPAN), "Only what arrived before this.").example("10m"),
+        field("model_mapping", Kind::Map(&Kind::Text), "Models of the log by the names that requests shall use.")
+            .example("{ gpt-4: qwen2.5 }"),
+        field("match_output_length", Kind::Bool, "Ask for exactly the logged output: `max_tokens`, `min_tokens`, `ignore_eos`.")
+            .default("false")
+            .example("true"),
+    ],
+};
+
+static SHAPE: Block = Block {
+    doc: "The length that texts are brought to.",
+    short: None,
+    fields: &[
+        field("tokens", Kind::Leaf(&QUANTITY), "Tokens, the tokenizer's chat template included.").required().example("1024"),
+        field(
+            "mode",
+            Kind::Choice(&[("exact", "Cut or continued to exactly that length"), ("cap", "Cut where it is longer")], &[]),
+            "How.",
+        )
+        .default("exact")
+        .example("cap"),
+        field("fill_from", Kind::File, "A text that continues what is too short; without it the row's own text again.")
+            .example("data/book.txt"),
+    ],
+};
+
+static TURNS: Block = Block {
+    doc: "Conversations: a session's turns follow one another, with the server's own replies between them.",
+    short: None,
+    fields: &[
+        field("think_time", Kind::Leaf(&WAIT), "Between a reply and the next turn, where the data does not say.").example("2s"),
+        field("max", Kind::Whole(1, u32::MAX as i64), "Turns of a session at the most.").example("4"),
+        field("keep_reasoning", Kind::Bool, "Feed the reasoning back too.").default("false").example("true").rules(&[
+            conflicts_with(&["target.api"], &["anthropic", "openai-responses"])
+                .when("true")
+                .reason("the protocol takes reasoning only with its own signature")
+                .beside("this protocol")
+                .help("Leave `keep_reasoning` out: replies go back without their reasoning."),
+        ]),
+    ],
+};
+
+/// The log of a checked block at `path`, which may hold a part of the keys. Files a window without an inside.
+pub(crate) fn log(draft: &Draft<'_>, path: &str, review: &mut Review) -> TraceSpec {
+    let node = |key: &str| draft.get(&format!("{path}.{key}"));
+    let (start, end) = (node("start").and_then(duration), node("end").and_then(duration));
+    if let (Some(from), Some(to), Some(at)) = (start, end, node("end"))
+        && from >= to
+    {
+        let mistake = Mistake::new(at.at, "this window of the log is empty", "ends before it starts");
+        review.push(mistake.also(draft.place(&format!("{path}.start")), "starts here"));
+    }
+    let models = node("model_mapping").map(Node::entries).unwrap_or_default();
+    TraceSpec {
+        layout: match draft.text(&format!("{path}.layout")).as_deref() {
+            Some("mooncake") => Layout::Mooncake,
+            Some("azure") => Layout::Azure,
+            Some("burstgpt") => Layout::Burstgpt,
+            Some("workload") => Layout::Workload,
+            _ => Layout::Auto,
+        },
+        start,
+        end,
+        model_mapping: models.iter().filter_map(|own| Some((own.key.clone(), own.value.text()?.into_owned()))).collect(),
+        match_output_length: draft.flag(&format!("{path}.match_output_length")).unwrap_or(false),
+    }
+}
+
+/// The length that texts are brought to.
+fn shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
+    Some(TextShape {
+        tokens: draft.get("dataset.shape.tokens").and_then(quantity)?,
+        mode: if draft.text("dataset.shape.mode").as_deref() == Some("cap") { ShapeMode::Cap } else { ShapeMode::Exact },
+        fill_from: draft.file("dataset.shape.fill_from", review),
+    })
+}
+
+/// The turns of conversations.
+fn turns(draft: &Draft<'_>) -> Option<Turns> {
+    draft.get("dataset.turns")?;
+    Some(Turns {
+        think_time: draft.get("dataset.turns.think_time").and_then(wait),
+        max: draft.count("dataset.turns.max").and_then(|n| u32::try_from(n).ok()),
+        keep_reasoning: draft.flag("dataset.turns.keep_reasoning").unwrap_or(false),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_that_rank_exist() {
+        let Kind::Choice(words, _) = KIND else { panic!("not a choice") };
+        assert!(RANKS.iter().all(|kind| words.iter().any(|(word, _)| word == kind)));
+    }
 }

@@ -1,21 +1,15 @@
 //! `load`: how hard a case pushes, and for how long.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, field, planned};
+use crate::schema_table::{Block, Default, Kind, Rule, conflicts_with, field, one_of, planned, requires};
 use crate::sections::{Draft, dataset, mix};
 use crate::suggest::list;
 use crate::tree::{Data, Entry, Node};
-use crate::values::duration::{DURATION, SPAN, duration};
-use crate::values::rate::{ARRIVALS, RATE, Rate, arrivals, rate};
-use crate::values::times::{REQUESTS_LEAF, Times, WARMUP_LEAF, times, warmup};
+use crate::values::load::{ARRIVALS, RATE, Rate, STAGE_RATE, STAGE_USERS, arrivals, rate, stage_rate, stage_users};
+use crate::values::time::{DURATION, REQUESTS_LEAF, SPAN, Times, WARMUP_LEAF, duration, times, warmup};
 use llmscen_core::load::{Arrival, Load, Shape, Warmup};
 use llmscen_core::plan::TraceFile;
-
-mod batches;
-mod stages;
-
-use batches::STATIC;
-use stages::STAGE;
+use llmscen_core::stage::{RateStage, UserStage};
 
 const MOST: i64 = 1_000_000;
 
@@ -28,10 +22,20 @@ static TRACE: Block = Block {
         field("speed", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "How much faster than the log.").default("1").example("2"),
         field("layout", dataset::LAYOUT, "With `path`: how its columns are named.")
             .defaults(Default::With("path", "auto"))
-            .example("azure"),
+            .example("azure")
+            .rules(&[requires(&["path"])
+                .reason("there is no file here")
+                .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
         field("start", Kind::Leaf(&DURATION), "With `path`: only what arrived so long after the first request, or later.")
-            .example("5m"),
-        field("end", Kind::Leaf(&SPAN), "With `path`: only what arrived before this.").example("10m"),
+            .example("5m")
+            .rules(&[requires(&["path"])
+                .reason("there is no file here")
+                .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
+        field("end", Kind::Leaf(&SPAN), "With `path`: only what arrived before this.").example("10m").rules(&[requires(&[
+            "path",
+        ])
+        .reason("there is no file here")
+        .help("Without `path` the log is the dataset's: set this key in `dataset.trace`.")]),
     ],
 };
 
@@ -40,14 +44,14 @@ pub(crate) static LOAD: Block = Block {
     doc: "How hard to push, and for how long. Exactly one of `concurrency`, `rate`, `stages`, `trace` and `static`; the first two with `requests`, `duration` or both. Where the entries of `mix` have rates, none of the five.",
     short: None,
     fields: &[
-        field("concurrency", Kind::Whole(1, MOST), "Closed loop: users, each sending its next request when the last one ended.")
-            .example("16"),
+        field("concurrency", Kind::Whole(1, MOST), "Closed loop: number of virtual users. Each sends its next request when the previous one completes.")
+            .example("16").rules(&[one_of(&SHAPES, "closed loop here").help(KEEP_ONE)]),
         field(
             "rate",
             Kind::Leaf(&RATE),
-            "Open loop: requests leave at this mean rate, whatever the server does. `burst`: all at time 0.",
+            "Open loop: mean arrival rate, independent of server speed. `burst` sends everything at time 0.",
         )
-        .example("8/s"),
+        .example("8/s").rules(&[one_of(&SHAPES, "open loop here").help(KEEP_ONE)]),
         field("arrivals", Kind::Leaf(&ARRIVALS), "Open loop: how arrivals are spaced.")
             .defaults(Default::WithIn("rate", "stages", "poisson"))
             .example("{ gamma: 0.5 }"),
@@ -56,22 +60,22 @@ pub(crate) static LOAD: Block = Block {
             Kind::List(&Kind::Block(&STAGE)),
             "A load that changes, stage by stage: all with a `rate` (open loop) or all with a `concurrency` (closed loop). Each is also reported as a case of its own, `ID/stage=1` the first; `requests` and `duration` may end it earlier.",
         )
-        .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]"),
+        .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]").rules(&[one_of(&SHAPES, "stages here").help(KEEP_ONE), conflicts_with(&["search.vary"], &[]).message("a search over a load in stages").reason("each probe has one load").help("Use a `concurrency` or a `rate`: the search itself varies the load.")]),
         field("trace", Kind::Block(&TRACE), "Open loop: requests leave when those of a log did. `{}` takes the dataset's own.")
-            .example("{ speed: 2 }"),
+            .example("{ speed: 2 }").rules(&[one_of(&SHAPES, "arrivals of a log here").help(KEEP_ONE)]),
         field("static", Kind::Block(&STATIC), "Closed loop in lockstep: so many requests leave together, so many times.")
-            .example("{ batch: 16, rounds: 10 }"),
+            .example("{ batch: 16, rounds: 10 }").rules(&[one_of(&SHAPES, "batches here").help(KEEP_ONE)]),
         field("spread", Kind::Leaf(&SPAN), "With `concurrency`: users start one after another, evenly over this span.")
             .example("10s"),
-        field("max_in_flight", Kind::Whole(1, MOST), "Open loop: an arrival over it is dropped, and counted.").example("256"),
-        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Measured requests, or `10x` the concurrency.").example("200"),
+        field("max_in_flight", Kind::Whole(1, MOST), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted.").example("256"),
+        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Measured requests, or `10x` the concurrency.").example("200").rules(&[WITHOUT_STATIC, conflicts_with(&["dataset.turns"], &[]).reason("use `sessions`").beside("a session has several turns").help("`sessions: 50` is fifty conversations, each with all its turns.")]),
         field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, in place of `requests`: measured conversations.")
-            .example("50"),
-        field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s"),
-        field("warmup", Kind::Leaf(&WARMUP_LEAF), "Sent first and not measured: requests, `1x` the concurrency, or a duration.")
+            .example("50").rules(&[WITHOUT_STATIC, requires(&["dataset.turns"]).reason("use `requests`").help("Sessions are conversations. Set `dataset.turns`, or use `requests`.")]),
+        field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s").rules(&[WITHOUT_STATIC]),
+        field("warmup", Kind::Leaf(&WARMUP_LEAF), "Warm-up, excluded from results: a request count, a multiple of the concurrency (`1x`), or a duration.")
             .default("0")
             .example("1x"),
-        field("graceful_stop", Kind::Leaf(&DURATION), "How long requests in flight may go on after the sending ended.")
+        field("graceful_stop", Kind::Leaf(&DURATION), "Time allowed for in-flight requests to finish after sending stops.")
             .default("30s")
             .example("10s"),
         field(
@@ -80,7 +84,7 @@ pub(crate) static LOAD: Block = Block {
             "Open loop: send nothing more once requests in flight and TTFT both surely grow with time. The case says since when.",
         )
         .defaults(Default::With("rate", "false"))
-        .example("true"),
+        .example("true").rules(&[conflicts_with(&["search.vary"], &[]).when("true").message("`stop_when_saturated` in a search").reason("a search stops hopeless probes by itself").help("Remove it: a probe ends as soon as no more requests could save it.")]),
         planned("cooldown"),
     ],
 };
@@ -90,7 +94,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
     let (shape, fixed) = shape(draft, review)?;
     let users = shape.users().filter(|_| shape.end().is_none());
     let because = if shape.closed() { "stages have no single one" } else { "an open loop has none" };
-    let requests = if draft.entry("load.static").is_some() { None } else { counted(draft, review).map(|entry| &entry.value) };
+    let requests = if draft.entry("load.static").is_some() { None } else { counted(draft).map(|entry| &entry.value) };
     for node in requests.into_iter().chain(draft.get("load.warmup")) {
         if users.is_none() && matches!(times(node), Some(Times::Concurrency(_))) {
             let mistake = Mistake::new(node.at, "a multiple of the concurrency, without a concurrency", because);
@@ -110,84 +114,60 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         spread: draft.get("load.spread").and_then(duration).unwrap_or_default(),
     };
     ends(draft, &load, requests.is_some(), review);
-    stages::fits(draft, &load, review);
-    batches::fits(draft, &load, review);
+    check_stages(draft, &load, review);
+    check_static(draft, &load, review);
     Some((load, trace))
 }
 
 /// The number of requests; of conversations where the data has them, for then nobody knows how many requests they make.
-fn counted<'a>(draft: &Draft<'a>, review: &mut Review) -> Option<&'a Entry> {
-    let (requests, sessions) = (draft.entry("load.requests"), draft.entry("load.sessions"));
-    if !review.clean("dataset") {
-        return requests.or(sessions);
-    }
-    match (draft.turns(), requests, sessions) {
-        (Some(turns), Some(entry), _) => {
-            let mistake = Mistake::new(entry.key_at, "`requests` cannot end conversations", "say `sessions`");
-            let mistake = mistake.also(turns.key_at, "a session has several turns");
-            review.push(mistake.help("`sessions: 50` is fifty conversations, each with all its turns."));
-            Some(entry)
-        }
-        (None, _, Some(entry)) => {
-            let mistake = Mistake::new(entry.key_at, "`sessions` without turns", "say `requests`");
-            review.push(mistake.help("Sessions are conversations: they go with `dataset.turns`."));
-            requests.or(Some(entry))
-        }
-        (Some(_), None, sessions) => sessions,
-        (None, requests, None) => requests,
-    }
+fn counted<'a>(draft: &Draft<'a>) -> Option<&'a Entry> {
+    let requests = draft.entry("load.requests");
+    let sessions = draft.entry("load.sessions");
+    if draft.dataset_entry("turns").is_some() { sessions.or(requests) } else { requests.or(sessions) }
 }
 
-/// The shapes by their keys, and what each is.
-const SHAPES: [(&str, &str); 5] = [
-    ("concurrency", "closed loop here"),
-    ("rate", "open loop here"),
-    ("stages", "stages here"),
-    ("trace", "arrivals of a log here"),
-    ("static", "batches here"),
-];
+/// The keys that make a load, of which only one may be set.
+const SHAPES: [&str; 5] = ["concurrency", "rate", "stages", "trace", "static"];
+const KEEP_ONE: &str =
+    "Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.";
+const WITHOUT_STATIC: Rule = conflicts_with(&["static"], &[])
+    .reason("a second end")
+    .beside("its rounds end it")
+    .help("`batch` times `rounds` is the number of requests; leave this out.");
 
-/// The shape, and the number of requests where it fixes that.
+/// The shape, and the number of requests where it fixes that. Files one that is missing, or in the way of a mix.
 fn shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
-    let given = SHAPES.iter().filter_map(|(key, label)| Some((draft.entry(&format!("load.{key}"))?, *label)));
-    let given: Vec<(&Entry, &str)> = given.collect();
+    let given: Vec<&Entry> = SHAPES.iter().filter_map(|key| draft.entry(&format!("load.{key}"))).collect();
     if let Some(total) = mix::total_rate(draft.root) {
         return mixed(draft, total, &given, review).map(|shape| (shape, None));
     }
-    let Some(((last, label), others)) = given.split_last() else {
-        let names = list(SHAPES.iter().map(|(key, _)| *key), "or");
-        let mistake = Mistake::new(draft.place("load"), "no load shape", format!("needs {names}"));
-        let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open one, `trace: {}` one with the arrivals of a log; `stages` change over time, `static` sends in batches.";
-        review.push(mistake.help(help));
-        return None;
+    let last = match given.as_slice() {
+        [] => {
+            let mistake = Mistake::new(draft.place("load"), "no load shape", format!("needs {}", list(SHAPES, "or")));
+            let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open one, `trace: {}` one with the arrivals of a log; `stages` change over time, `static` sends in batches.";
+            review.push(mistake.help(help));
+            return None;
+        }
+        [one] => one,
+        _ => return None,
     };
-    if !others.is_empty() {
-        let names = list(given.iter().map(|(entry, _)| entry.key.as_str()), "and");
-        let mistake = Mistake::new(last.key_at, format!("{names} are mutually exclusive"), *label);
-        let mistake = others.iter().fold(mistake, |mistake, (entry, label)| mistake.also(entry.key_at, *label));
-        let first = &given[0].0.key;
-        let help =
-            format!("Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.");
-        review.push(mistake.help(help));
-        return None;
-    }
     let shape = match last.key.as_str() {
         "concurrency" => Shape::Closed { users: u32::try_from(last.value.whole()?).ok()? },
         "rate" => match rate(&last.value)? {
             Rate::Burst => Shape::Burst,
             Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.get("load.arrivals").and_then(arrivals)? },
         },
-        "stages" => stages::decode(draft, last, review)?,
-        "static" => return batches::decode(draft).map(|(shape, requests)| (shape, Some(requests))),
+        "stages" => decode_stages(draft, last, review)?,
+        "static" => return decode_static(draft).map(|(shape, requests)| (shape, Some(requests))),
         _ => Shape::Replay { speed: draft.get("load.trace.speed").and_then(Node::number)? },
     };
     Some((shape, None))
 }
 
 /// The open loop of a mix whose entries have arrivals of their own, together so many a second. Files another shape.
-fn mixed(draft: &Draft<'_>, total: f64, given: &[(&Entry, &str)], review: &mut Review) -> Option<Shape> {
-    if let Some((entry, label)) = given.last() {
-        let mistake = Mistake::new(entry.key_at, "entries of `mix` have their own rates", *label);
+fn mixed(draft: &Draft<'_>, total: f64, given: &[&Entry], review: &mut Review) -> Option<Shape> {
+    if let Some(entry) = given.last() {
+        let mistake = Mistake::new(entry.key_at, "entries of `mix` have their own rates", "another load here");
         let mistake = mistake.also(draft.place("mix"), "arrivals of their own here");
         review.push(mistake.help(format!("Remove `{}` here, or give the entries a `weight` instead of a `rate`.", entry.key)));
         return None;
@@ -215,10 +195,6 @@ fn trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
             mistake.help("`trace: { path: log.jsonl }` names the log; without a path it is that of `dataset: { kind: trace }`."),
         );
     }
-    for entry in ["layout", "start", "end"].iter().filter_map(|key| draft.entry(&format!("load.trace.{key}"))) {
-        let mistake = Mistake::new(entry.key_at, format!("`{}` goes with `path`", entry.key), "there is no file here");
-        review.push(mistake.help(format!("Without a path the log is the dataset's: write `dataset.trace.{}`.", entry.key)));
-    }
     None
 }
 
@@ -242,7 +218,11 @@ fn misplaced(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     let fills = matches!(shape, Shape::Open { .. } | Shape::Replay { .. });
     if let Some(entry) = draft.written("load.stop_when_saturated").filter(|entry| entry.value.data == Data::Bool(true) && !fills)
     {
-        let mistake = Mistake::new(entry.key_at, "`stop_when_saturated` goes with arrivals", "nothing arrives over time here");
+        let mistake = Mistake::new(
+            entry.key_at,
+            "`stop_when_saturated` needs an open loop (`rate` or `trace`)",
+            "nothing arrives over time here",
+        );
         review.push(mistake.help("It ends a `rate` or a `trace` that the server does not keep up with."));
     }
     for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
@@ -257,7 +237,7 @@ fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
     let replay = matches!(load.shape, Shape::Replay { .. });
     let ends_itself = replay || load.shape.end().is_some() || draft.entry("load.static").is_some();
     if !counted && !ends_itself && (load.duration.is_none() || burst) {
-        let count = if draft.turns().is_some() { "sessions" } else { "requests" };
+        let count = if draft.dataset_entry("turns").is_some() { "sessions" } else { "requests" };
         let (message, label) = if burst {
             (format!("a burst needs `{count}`"), "how many at once?".to_owned())
         } else {
@@ -271,5 +251,149 @@ fn ends(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review) {
         review.push(
             Mistake::new(at, "a burst has no warm-up span", "everything is due at time 0").help("Write a number of requests."),
         );
+    }
+}
+
+/// The keys of an entry of `load.stages`.
+static STAGE: Block = Block {
+    doc: "A stage: a rate or a concurrency, and for how long. A step is two stages, a spike is three.",
+    short: None,
+    fields: &[
+        field(
+            "rate",
+            Kind::Leaf(&STAGE_RATE),
+            "Open loop: `8/s` throughout, from one rate to another in a straight line, or a wave around a mean. A stage that stays at `0/s` is a pause: it takes its time, and is not reported as a case or judged.",
+        )
+        .example("1/s -> 20/s").rules(&[one_of(&["rate", "concurrency"], "open loop here").help("Keep one of them.")]),
+        field(
+            "concurrency",
+            Kind::Leaf(&STAGE_USERS),
+            "Closed loop: so many users, or from one number to another in even steps. Who is to go leaves when a request ends. A stage that stays at 0 is a pause.",
+        )
+        .example("4 -> 64").rules(&[one_of(&["rate", "concurrency"], "closed loop here").help("Keep one of them.")]),
+        field("for", Kind::Leaf(&SPAN), "How long it takes.").required().example("30s"),
+    ],
+};
+
+/// The stages as a shape. Files lists that mix loops, and entries that are none.
+fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option<Shape> {
+    let items = list.value.items();
+    let kinds: Vec<&Entry> = items.iter().filter_map(|item| stage_load(item, review)).collect();
+    if items.is_empty() {
+        review.push(
+            Mistake::new(list.value.at, "a list without a stage", "is empty").help("For example `[{ rate: 8/s, for: 30s }]`."),
+        );
+    }
+    let first = kinds.first()?;
+    if let Some(other) = kinds.iter().find(|entry| entry.key != first.key) {
+        let mistake = Mistake::new(other.key_at, "stages of both loops in one list", format!("`{}` here", other.key));
+        let mistake = mistake.also(first.key_at, format!("`{}` here", first.key));
+        review.push(mistake.help("A rate makes an open loop and a concurrency a closed one: give all stages the same."));
+        return None;
+    }
+    if kinds.len() < items.len() {
+        return None;
+    }
+    let spans = items.iter().map(|item| item.get("for").and_then(duration));
+    let shape = if first.key == "rate" {
+        let stage = |(entry, span): (&&Entry, _)| Some(RateStage { rate: stage_rate(&entry.value)?, span: span? });
+        let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
+        Shape::Rates { stages: stages.into(), arrival: draft.get("load.arrivals").and_then(arrivals)? }
+    } else {
+        let stage = |(entry, span): (&&Entry, _)| {
+            let (from, to) = stage_users(&entry.value)?;
+            Some(UserStage { from, to, span: span? })
+        };
+        let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
+        Shape::Users { stages: stages.into() }
+    };
+    if shape.is_pause() {
+        review.push(Mistake::new(list.key_at, "these stages send nothing", "all of them are pauses"));
+        return None;
+    }
+    Some(shape)
+}
+
+/// The one load of a stage.
+fn stage_load<'a>(item: &'a Node, review: &mut Review) -> Option<&'a Entry> {
+    match (item.entry("rate"), item.entry("concurrency")) {
+        (Some(_), Some(_)) => None,
+        (None, None) => {
+            let mistake = Mistake::new(item.at, "a stage without a load", "needs rate or concurrency");
+            review.push(mistake.help("For example `{ rate: 8/s, for: 30s }`, or `{ concurrency: 8, for: 30s }`."));
+            None
+        }
+        (rate, concurrency) => rate.or(concurrency),
+    }
+}
+
+/// Files a warm-up that leaves nothing to measure, and warns of stages that a duration cuts off.
+fn check_stages(draft: &Draft<'_>, load: &Load, review: &mut Review) {
+    let Some(end) = load.shape.end() else { return };
+    if let Warmup::Span(span) = load.warmup {
+        if span >= end {
+            let mistake =
+                Mistake::new(draft.place("load.warmup"), "the warm-up takes all of the stages", "leaves nothing to measure");
+            review.push(mistake.help("The warm-up is the beginning of the first stages; they are not measured meanwhile."));
+        }
+        let cut = load.until(Some(span)).unwrap_or(end);
+        cut_off(draft, load, cut, review);
+    } else if load.warmup == Warmup::Requests(0) {
+        cut_off(draft, load, load.lasts().unwrap_or(end), review);
+    }
+}
+
+fn cut_off(draft: &Draft<'_>, load: &Load, cut: llmscen_core::units::Nanos, review: &mut Review) {
+    if let Some(index) = load.shape.stages().iter().position(|stage| stage.0 >= cut) {
+        review.warn(
+            draft.place("load.duration"),
+            format!("stage {} begins after the duration has ended, and is not run", index + 1),
+        );
+    }
+}
+
+const BARRIER: Kind = Kind::Choice(
+    &[
+        ("round", "Wait for the whole batch before sending the next"),
+        ("none", "A request follows each that ends, as in a closed loop of `batch` users"),
+    ],
+    &[],
+);
+
+/// The keys of `load.static`.
+static STATIC: Block = Block {
+    doc: "The offline mode: batches of requests, all of which are sent at once. `batch` times `rounds` is the number of requests.",
+    short: None,
+    fields: &[
+        field("batch", Kind::Whole(1, MOST), "Requests that leave together.").required().example("16"),
+        field("rounds", Kind::Whole(1, MOST), "How many times.").required().example("10"),
+        field("barrier", BARRIER, "What a request waits for.").default("round").example("none"),
+    ],
+};
+
+/// The shape, and how many requests it measures.
+fn decode_static(draft: &Draft<'_>) -> Option<(Shape, u64)> {
+    let (batch, rounds) = (draft.count("load.static.batch")?, draft.count("load.static.rounds")?);
+    let requests = batch.saturating_mul(rounds);
+    let batch = u32::try_from(batch).ok()?;
+    match draft.text("load.static.barrier")?.as_ref() {
+        "none" => Some((Shape::Closed { users: batch }, requests)),
+        _ => Some((Shape::Static { batch }, requests)),
+    }
+}
+
+/// Files another end beside the rounds, and a warm-up that is no number of whole rounds.
+fn check_static(draft: &Draft<'_>, load: &Load, review: &mut Review) {
+    if draft.entry("load.static").is_none() {
+        return;
+    }
+    let Shape::Static { batch } = load.shape else { return };
+    let whole = match load.warmup {
+        Warmup::Requests(requests) => requests % u64::from(batch) == 0,
+        Warmup::Span(_) => false,
+    };
+    if !whole {
+        let mistake = Mistake::new(draft.place("load.warmup"), "the warm-up is no number of whole rounds", "cuts a round in two");
+        review.push(mistake.help(format!("`warmup: 1x` is one round, here {batch} requests, `2x` two.")));
     }
 }

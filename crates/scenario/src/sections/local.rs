@@ -1,16 +1,16 @@
-//! `target.local`: a model in this process, and what makes no sense with one.
+//! `target.local`: a model in this process, and the keys that have no meaning with one.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Field, Kind, field};
+use crate::schema_table::{Block, Default, Field, Kind, Rule, field, only_with, unused_with};
 use crate::sections::Draft;
 use crate::tree::{Data, Node, Span};
+use crate::validate::no_file;
+use crate::values::target::models;
 use llmscen_core::api::Api;
 use llmscen_core::local::{Device, Dtype, Local};
-use llmscen_core::target::Place;
-
-mod model;
-
-pub(crate) use model::{found, model, tokenizer};
+use llmscen_core::model_hub;
+use llmscen_core::target::{ModelShare, Place};
+use std::path::{Path, PathBuf};
 
 const DEVICE: Kind = Kind::Choice(
     &[
@@ -37,7 +37,7 @@ pub(crate) static LOCAL: Block = Block {
     short: None,
     fields: &[
         field("device", DEVICE, "On what it runs.").default("cpu").example("cuda"),
-        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1"),
+        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1").rules(&[only_with(&["device"], &["cuda", "metal"]).reason("the device is the processor").help("Remove it, or name the device: `device: cuda`.")]),
         field("dtype", DTYPE, "The numbers that it computes in; those of a `.gguf` file are its own.").default("auto").example("f32"),
         field("threads", Kind::Whole(1, 1024), "Threads of the processor; without it one for each core.").example("8"),
         field(
@@ -52,7 +52,15 @@ pub(crate) static LOCAL: Block = Block {
 /// The key of `target`.
 pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "How a model in this process runs; only with `api: local`.")
     .defaults(Default::Where("api", &["local"], "{}"))
-    .example("{ dtype: f32, batch: 4 }");
+    .example("{ dtype: f32, batch: 4 }")
+    .rules(&[only_with(&["target.api"], &["local"])
+        .reason("has no effect")
+        .beside("this is a server")
+        .help("Remove it, or write `api: local`.")]);
+
+/// What describes a server, which a model in this process has not.
+pub(crate) const WITHOUT_LOCAL: Rule =
+    unused_with(&["target.api"], &["local"]).reason("there is no server").beside("a model in this process").help("Remove it.");
 
 /// The keys of `request.keep`.
 pub(crate) static KEEP: Block = Block {
@@ -66,30 +74,6 @@ pub(crate) static KEEP: Block = Block {
     .default("false")
     .example("true")],
 };
-
-/// What speaks of a server, and what a resolved plan says where nobody did.
-const SERVERS: [(&str, &str); 15] = [
-    ("target.url", ""),
-    ("target.api_key", ""),
-    ("target.headers", ""),
-    ("target.request_id", ""),
-    ("target.timeouts.connect", "\"10s\""),
-    ("target.timeouts.read", "\"120s\""),
-    ("target.tls", "{\"insecure\":false}"),
-    ("target.http.version", "\"auto\""),
-    ("target.http.pool", "\"keep-alive\""),
-    ("target.http.compression", "\"none\""),
-    ("target.simulator", ""),
-    ("target.server", ""),
-    ("target.metrics", ""),
-    ("request.retry", ""),
-    ("request.extract", ""),
-];
-
-/// Whether a value, written as JSON, is this text.
-fn says(node: &Node, text: &str) -> bool {
-    node.json().to_string().as_str() == text
-}
 
 /// What is read of a request's body.
 const READ: [&str; 12] = [
@@ -108,7 +92,7 @@ const READ: [&str; 12] = [
 ];
 
 /// `api: local` brings its block, in place of a URL.
-pub(crate) fn settle(root: &mut Node) {
+pub(crate) fn normalize(root: &mut Node) {
     let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
         return;
     };
@@ -125,28 +109,8 @@ pub(crate) fn meant(root: &Node) -> bool {
 
 /// Files what contradicts the protocol in `request` and `target`.
 pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
-    if draft.swept("target.api") {
+    if api != Api::Local || draft.swept("target.api") {
         return;
-    }
-    if api != Api::Local {
-        for path in ["target.local", "request.keep"] {
-            if let Some(entry) = draft.written(path) {
-                let mistake =
-                    Mistake::new(entry.key_at, format!("`{}` is for a model in this process", entry.key), "has no meaning here");
-                review.push(draft.also_api(mistake, "this is a server").help("Remove it, or write `api: local`."));
-            }
-        }
-        return;
-    }
-    for (path, default) in SERVERS {
-        if let Some(entry) = draft.written(path).filter(|entry| !says(&entry.value, default)) {
-            let mistake = Mistake::new(entry.key_at, format!("`{}` speaks of a server", entry.key), "there is none");
-            review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
-        }
-    }
-    if let Some(entry) = draft.written("request.stream").filter(|_| draft.flag("request.stream") == Some(false)) {
-        let mistake = Mistake::new(entry.key_at, "a model in this process tells of every token", "nothing is sent in one piece");
-        review.push(draft.also_api(mistake, "a model in this process").help("Remove it."));
     }
     for (key, _) in draft.get("request.extra").and_then(|node| node.json().as_object().cloned()).unwrap_or_default() {
         if !READ.contains(&key.as_str()) {
@@ -155,10 +119,6 @@ pub(crate) fn fits(draft: &Draft<'_>, api: Api, review: &mut Review) {
             let mistake = draft.also_api(mistake, "a model in this process");
             review.push(mistake.help(format!("Remove it. What it reads is {}.", READ.join(", "))));
         }
-    }
-    if let Some(entry) = draft.entry("dataset.kind").filter(|entry| entry.value.text().as_deref() == Some("images")) {
-        let mistake = Mistake::new(entry.value.at, "a model in this process reads text alone", "has pictures in it");
-        review.push(draft.also_api(mistake, "a model in this process").help("Take a dataset of texts."));
     }
 }
 
@@ -185,7 +145,7 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
         let mistake = Mistake::new(at, format!("this llmscen was built without `{feature}`"), "is not in this build");
         review.push(mistake.help(format!("Build it with `--features {feature}`, or take `device: cpu`.")));
     }
-    machine(draft, device, review);
+    warn_of_threads(draft, review);
     let small = |path: &str| draft.count(path).and_then(|n| u32::try_from(n).ok());
     Some(Place::Local(Local {
         device,
@@ -202,14 +162,8 @@ pub(crate) fn place(draft: &Draft<'_>, review: &mut Review) -> Option<Place> {
     }))
 }
 
-/// Files a place among GPUs where there is none, and warns of more threads than cores.
-fn machine(draft: &Draft<'_>, device: Device, review: &mut Review) {
-    if let Some(entry) = draft.written("target.local.index").filter(|_| device == Device::Cpu)
-        && draft.count("target.local.index").is_some_and(|index| index > 0)
-    {
-        let mistake = Mistake::new(entry.key_at, "`index` says which of several GPUs", "the device is the processor");
-        review.push(mistake.help("Remove it, or name the device: `device: cuda`."));
-    }
+/// Warns of more threads than cores.
+fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
     let cores = std::thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64);
     if let (Some(threads), Some(node)) = (draft.count("target.local.threads"), draft.get("target.local.threads"))
         && threads > cores
@@ -231,6 +185,82 @@ fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
         review.push(mistake.help("A round of a static load is worked on as one batch; remove this one."));
     }
     load.or(own).unwrap_or(1)
+}
+
+/// What models with random weights are called.
+const RANDOM: &str = "random:";
+/// Those that there are.
+const TINY: &str = "random:tiny";
+
+/// The absolute path of the model that a text in `file` names, or its name on a hub; None where it is neither.
+pub(crate) fn found(file: usize, named: &str, review: &Review) -> Option<String> {
+    if named.starts_with(RANDOM) { None } else { review.sources.find_or_hub(file, named) }
+}
+
+/// The folder or file of what [`found`] gives; None for a model that is still to be downloaded.
+fn on_disk(found: &str, review: &Review) -> Option<PathBuf> {
+    let path = PathBuf::from(found);
+    if path.is_absolute() { Some(path) } else { model_hub::snapshot(review.hugging_face.as_ref()?, found) }
+}
+
+/// The one model, with the absolute path where it is a file. Files what is not there.
+pub(crate) fn model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
+    const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), its name on the hub (`org/name`), a .gguf \
+                         file, or `random:tiny`.";
+    let Some(node) = draft.get("target.model") else {
+        let mistake = Mistake::new(draft.place("target"), "`target` needs `model`", "`model` is missing");
+        review.push(mistake.help(KINDS));
+        return None;
+    };
+    let shares = models(node)?;
+    let ([ModelShare { name, .. }], Some(_)) = (shares.as_slice(), node.text()) else {
+        let mistake = Mistake::new(node.at, "`api: local` runs one model at a time", "names several");
+        review.push(mistake.help("Sweep them: `matrix: { target.model: [a, b] }`."));
+        return None;
+    };
+    let one = |name: String| Some(vec![ModelShare { name, weight: 1.0 }]);
+    if name.starts_with(RANDOM) {
+        if name != TINY {
+            review.push(Mistake::new(node.at, format!("there is no `{name}`"), format!("did you mean `{TINY}`?")).help(KINDS));
+        }
+        return one(name.clone());
+    }
+    let Some(path) = found(node.at.file, name, review) else {
+        let mistake = no_file(node.at, name, review);
+        review.push(mistake.help(format!("{KINDS} Paths are resolved relative to this file, then to the working directory.")));
+        return None;
+    };
+    if let Some(own) = on_disk(&path, review).filter(|_| !review.sources.stored) {
+        if let Some(why) = unlike(&own) {
+            review.push(Mistake::new(node.at, format!("`{name}` is not a model"), why).help(KINDS));
+        } else if let Some(Err(why)) = review.supports.map(|supports| supports(&own)) {
+            let mistake = Mistake::new(node.at, format!("`{name}` cannot be run in this process"), why);
+            review.push(mistake.help("Name another model, or measure a server that runs this one."));
+        }
+    }
+    one(path)
+}
+
+/// Why what lies there is no model.
+fn unlike(path: &Path) -> Option<&'static str> {
+    let gguf = || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+    match path.is_dir() {
+        true => (!path.join("config.json").exists()).then_some("a folder without config.json"),
+        false => (!gguf()).then_some("a file, and none that ends in .gguf"),
+    }
+}
+
+/// The tokenizer of a model in this process: of a folder with one, or of the random model.
+pub(crate) fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
+    let node = draft.get("target.model").filter(|_| draft.api() == Some(Api::Local))?;
+    if node.text().as_deref() == Some(TINY) {
+        return Some(TINY.to_owned());
+    }
+    let found = found(node.at.file, &node.text()?, review)?;
+    match on_disk(&found, review) {
+        Some(path) => path.join("tokenizer.json").exists().then(|| path.display().to_string()),
+        None => Some(found),
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! `mix`: several kinds of requests under one load.
 
-use crate::defaults;
 use crate::fault::{Mistake, Review};
+use crate::rules;
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{Draft, dataset, request};
 use crate::suggest::{list, near};
-use crate::tree::{self, Data, Node};
-use crate::values::rate::{RATE, Rate, rate};
-use crate::values::word::NAME;
+use crate::tree::{Data, Node};
+use crate::values::load::{RATE, Rate, rate};
+use crate::values::text::NAME;
+use crate::{defaults, tree};
 use llmscen_core::api::Api;
 use llmscen_core::mix::{Entry, Pull};
 use std::collections::BTreeSet;
@@ -18,7 +19,9 @@ pub(crate) static MIX: Block = Block {
     doc: "Kinds of requests that share one load. By `weight` each request is drawn by the seed, and `load` is of any shape; by `rate` each entry has arrivals of its own, and `load` says the rest. In a limit, `group=NAME` counts the requests of one entry; where its data has groups, they are `NAME/GROUP`. An entry's requests are the same whatever the others do: each draws from a seed of its own, and `{{ seq }}` counts its own; entries that share data share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
     short: None,
     fields: &[
-        field("name", Kind::Leaf(&NAME), "Its name, which its requests bear as their `group`.").required().example("chat"),
+        field("name", Kind::Leaf(&NAME), "Name of this traffic class; used as the `group` tag in results.")
+            .required()
+            .example("chat"),
         field(
             "weight",
             Kind::Number(0.0, 1e9),
@@ -55,7 +58,7 @@ fn per_second(item: &Node) -> Option<f64> {
 }
 
 /// Spells out what holds where it is left out: weights of 1, or arrivals by chance.
-pub(crate) fn settle(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
+pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
     if by_rate(root) {
         if root.get("load.arrivals").is_none() && !swept("load.arrivals") && root.get("load").is_some() {
             let at = tree::Span { end: root.at.start, ..root.at };
@@ -96,7 +99,11 @@ fn twice(items: &[Node], review: &mut Review) {
         match seen.iter().find(|(other, _)| *other == name) {
             Some((_, first)) => {
                 let mistake = Mistake::new(node.at, format!("two entries are called `{name}`"), "the second one");
-                review.push(mistake.also(*first, "the first one").help("Results are told by name: give each its own."));
+                review.push(
+                    mistake
+                        .also(*first, "the first one")
+                        .help("Each `mix` entry needs a unique `name`; results are grouped by it."),
+                );
             }
             None => seen.push((name, node.at)),
         }
@@ -178,7 +185,10 @@ fn entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Entry> {
     }
     let root = own(draft, item);
     let line = Draft { root: &root, ..*draft };
-    let (dataset, request) = (dataset::decode(&line, review), request::decode(&line, review));
+    rules::check(&line, "dataset", true, review);
+    let dataset = dataset::decode(&line, review);
+    rules::check(&line, "request", true, review);
+    let request = request::decode(&line, review);
     let pull = match per_second(item) {
         Some(rate) => Pull::Rate(rate),
         None => Pull::Weight(item.get("weight").and_then(Node::number)?),

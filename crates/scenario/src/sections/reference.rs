@@ -173,7 +173,7 @@ fn of_case<'a>(entry: &'a Entry, case: &Case, place: Span, review: &mut Review) 
     fits.sort_by_key(|(labels, _)| std::cmp::Reverse(labels.0.len()));
     match fits.as_slice() {
         [] => {
-            let message = format!("`reference` says nothing of `{}` in case `{}`", entry.key, case.id);
+            let message = format!("`reference` has no value for `{}` in case `{}`", entry.key, case.id);
             let mistake = Mistake::new(entry.key_at, message, "has no value for it").also(place, "needed by this limit");
             let pairs = case.labels.0.iter().map(|(path, value)| format!("{path}={value}")).collect::<Vec<_>>().join(",");
             let help = if pairs.is_empty() {

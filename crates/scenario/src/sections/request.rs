@@ -1,16 +1,21 @@
-//! `request`: what each request says.
+//! `request`: what each request contains, what its protocol supports, how responses are read, retries and cancellations.
 
 use crate::fault::{Mistake, Review};
-use crate::render::values::{self, Leaf, LeafError, ROOTS};
-use crate::schema_table::{Block, Kind, field};
-use crate::sections::{Draft, extract, local, protocol_support, retry};
+use crate::render::values;
+use crate::render::values::{Leaf, LeafError, ROOTS};
+use crate::schema_table::{Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with};
+use crate::sections::local::WITHOUT_LOCAL;
+use crate::sections::{Draft, local};
+use crate::source;
 use crate::suggest::{list, near};
-use crate::template;
-use crate::tree::{Data, Node};
-use crate::values::quantity::{QUANTITY, quantity};
-use crate::values::word::{FLAG_OR_COUNT, TEXTS};
+use crate::tree::{Data, Node, Span};
+use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
+use crate::values::number::{QUANTITY, SHARE, quantity, share};
+use crate::values::target::{CAUSES, causes};
+use crate::values::text::{FLAG_OR_COUNT, TEXTS};
+use crate::values::time::{SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
-use llmscen_core::request::RequestSpec;
+use llmscen_core::request::{Cancel, Departure, Extract, ExtractUsage, Framing, RequestSpec, Retry};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -29,14 +34,30 @@ pub(crate) static REQUEST: Block = Block {
             Kind::Template,
             "The body: a JSON or YAML file, or the body itself, with `%m`, `%p` or `{{ … }}` in its texts.",
         )
-        .example("templates/openai-chat.json"),
-        field("stream", Kind::Bool, "Ask for a stream. Embeddings and rerank have none.").default("true").example("false"),
+        .example("templates/openai-chat.json")
+        .rules(&[
+            required_with(&["target.api"], &["custom"]).help("The body of a request: a JSON or YAML file, or the body itself.")
+        ]),
+        field("stream", Kind::Bool, "Ask for a stream. Embeddings and rerank have none.").default("true").example("false").rules(
+            &[
+                unused_with(&["target.api"], &WITHOUT_STREAM)
+                    .when("true")
+                    .reason("nothing is generated")
+                    .beside("this protocol")
+                    .help("Remove it: a whole response is requested."),
+                unused_with(&["target.api"], &["local"])
+                    .when("false")
+                    .reason("every token is reported as it is generated")
+                    .beside("a model in this process")
+                    .help("Remove it."),
+            ],
+        ),
         field("max_tokens", Kind::Leaf(&QUANTITY), "Output tokens allowed: a number or a distribution.").example("256"),
         field("min_tokens", Kind::Whole(0, MOST), "Output tokens at the least.").example("16"),
         field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy.").example("0"),
         field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling.").example("0.95"),
         field("top_k", Kind::Whole(-1, MOST), "Sampling among the k likeliest tokens; -1 for all.").example("50"),
-        field("min_p", Kind::Number(0.0, 1.0), "Sampling among tokens at least so likely, as a share of the likeliest.")
+        field("min_p", Kind::Number(0.0, 1.0), "Minimum token probability relative to the most likely token (min-p).")
             .example("0.05"),
         field("frequency_penalty", Kind::Number(-2.0, 2.0), "Penalty by frequency.").example("0.5"),
         field("presence_penalty", Kind::Number(-2.0, 2.0), "Penalty by presence.").example("0.5"),
@@ -47,21 +68,36 @@ pub(crate) static REQUEST: Block = Block {
         field("n", Kind::Whole(1, 1024), "Choices per request.").example("2"),
         field("logprobs", Kind::Leaf(&FLAG_OR_COUNT), "Ask for log-probabilities.").example("true"),
         field("seed", Kind::Whole(i64::MIN, i64::MAX), "The server's own sampling seed.").example("7"),
-        field("ignore_eos", Kind::Bool, "Go on to `max_tokens` whatever the model says.").example("true"),
+        field("ignore_eos", Kind::Bool, "Generate exactly `max_tokens`; ignore the end-of-sequence token.").example("true"),
         field("keep", Kind::Block(&local::KEEP), "`api: local`: what is kept of each request besides its row.")
-            .example("{ logits: true }"),
+            .example("{ logits: true }")
+            .rules(&[only_with(&["target.api"], &["local"])
+                .reason("has no effect")
+                .beside("this is a server")
+                .help("Remove it, or write `api: local`.")]),
         field("extra", Kind::Map(&Kind::Json), "Merged into the body last, over everything; `null` removes a key.")
             .example("{ response_format: { type: json_object } }"),
         field(
             "extract",
-            Kind::Block(&extract::EXTRACT),
+            Kind::Block(&EXTRACT),
             "`api: custom`: how the responses are read, by JSONPaths (RFC 9535) into each event or into the whole response.",
         )
-        .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }"),
-        field("retry", Kind::Block(&retry::RETRY), "What is tried once more; nothing without it.")
-            .example("{ on: [429, 503], max: 2 }"),
-        field("cancel", Kind::Block(&retry::CANCEL), "Users who leave before their answer is complete; nobody without it.")
-            .example("{ share: 5%, tokens: 20 }"),
+        .example("{ text: \"$.choices[*].delta.content\", done: \"[DONE]\" }")
+        .rules(&[
+            only_with(&["target.api"], &["custom"])
+                .reason("the protocol defines its responses")
+                .beside("this protocol")
+                .help("Remove it, or write `api: custom` and a template."),
+            required_with(&["target.api"], &["custom"])
+                .help("Where the text is in a response, for example `extract: { text: $.response }`."),
+        ]),
+        field("retry", Kind::Block(&RETRY), "What is tried once more; nothing without it.")
+            .example("{ on: [429, 503], max: 2 }")
+            .rules(&[WITHOUT_LOCAL]),
+        field("cancel", Kind::Block(&CANCEL), "Users who leave before their answer is complete; nobody without it.")
+            .example("{ share: 5%, tokens: 20 }")
+            .rules(&[requires(&["request.cancel.after", "request.cancel.tokens"])
+                .help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`.")]),
     ],
 };
 
@@ -87,7 +123,7 @@ pub(crate) const FIELDS: [&str; 15] = [
 /// The request of a case. Files what is wrong with its templates.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
     let template = match draft.get("request.template") {
-        Some(node) => Some(template::body(node, review)?),
+        Some(node) => Some(source::body(node, review)?),
         None => None,
     };
     let extra = draft.get("request.extra");
@@ -98,7 +134,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     unused(draft, &used, review);
     let api = draft.api();
     if let Some(api) = api {
-        protocol_support::check(draft, api, template.as_ref(), review);
+        check(draft, api, template.as_ref(), review);
     }
     let section = draft.get("request")?;
     let sampling = FIELDS.into_iter().filter(|name| *name != LIMIT);
@@ -110,9 +146,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         max_tokens: draft.get("request.max_tokens").and_then(quantity),
         sampling,
         extra: extra.map(object).unwrap_or_default(),
-        extract: api.and_then(|api| extract::decode(draft, api, review)),
-        retry: retry::retry(draft, review),
-        cancel: retry::cancel(draft, stream, review),
+        extract: api.and_then(|api| decode_extract(draft, api)),
+        retry: retry(draft, review),
+        cancel: cancel(draft, review),
     })
 }
 
@@ -180,6 +216,212 @@ fn variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
 /// The last segment of a dotted path.
 pub(crate) fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
+}
+
+/// Protocols that generate nothing, and so have no stream.
+pub(crate) const WITHOUT_STREAM: [&str; 2] = ["openai-embeddings", "rerank"];
+
+/// Datasets that say themselves how long each output shall be.
+const LONG: [&str; 3] = ["speed_benchmark", "speed_benchmark_long", "trace"];
+
+/// Files the fields that the protocol has no place for, and those that it cannot do without.
+pub(crate) fn check(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
+    for field in FIELDS.iter().filter(|field| !speaks(api, field)) {
+        if let Some(entry) = draft.entry(&format!("request.{field}")) {
+            review.push(draft.also_api(unsaid(api, field, entry.key_at), "this protocol"));
+        }
+    }
+    local::fits(draft, api, review);
+    if matches!(api, Api::Anthropic | Api::Local) {
+        limited(draft, api, template, review);
+    }
+}
+
+/// Whether the protocol has a place for a field. In a body of one's own only a length makes sense: it is drawn here.
+fn speaks(api: Api, field: &str) -> bool {
+    api.place(field).is_some() || api == Api::Custom && field == "max_tokens"
+}
+
+fn unsaid(api: Api, field: &str, at: Span) -> Mistake {
+    if api == Api::Custom {
+        let mistake = Mistake::new(at, format!("`{field}` has no place in `api: custom`"), "belongs into the template");
+        let help = "Write it into `request.template`; only `max_tokens` is drawn here, for its `{{ case.max_tokens }}`.";
+        return mistake.help(help);
+    }
+    let known: Vec<&str> = FIELDS.into_iter().filter(|field| speaks(api, field)).collect();
+    let takes = if known.is_empty() { "none of these fields".to_owned() } else { list(known, "and") };
+    let mistake = Mistake::new(at, format!("{api} has no `{field}`"), "cannot be said in this protocol");
+    mistake.help(format!("It takes {takes}; `extra` puts anything into the body."))
+}
+
+fn limited(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
+    let key = "max_tokens";
+    let said = draft.get("request.max_tokens").is_some()
+        || template.is_some_and(|body| body.entry(key).is_some())
+        || draft.get("request.extra.max_tokens").is_some()
+        || draft.text("dataset.kind").is_some_and(|kind| LONG.contains(&kind.as_ref()));
+    if !said && let Some(entry) = draft.entry("target.api") {
+        let mistake = Mistake::new(entry.value.at, format!("{api} needs `request.{key}`"), "`max_tokens` is missing");
+        let local = "A reply would be as long as the model has room";
+        let why = if api == Api::Local { local } else { "Its servers refuse a request without a limit" };
+        review.push(mistake.help(format!("{why}; for example `max_tokens: 256`.")));
+    }
+}
+
+const FRAMING: Kind =
+    Kind::Choice(&[("sse", "Server-sent events"), ("ndjson", "A JSON document a line"), ("json", "One JSON document")], &[]);
+
+static USAGE: Block = Block {
+    doc: "JSONPaths of the server's own token counts; the last value that was seen holds.",
+    short: None,
+    fields: &[
+        field("prompt", Kind::Leaf(&PATH), "Tokens of the prompt.").example("$.usage.prompt_tokens"),
+        field("output", Kind::Leaf(&PATH), "Tokens generated.").example("$.usage.completion_tokens"),
+        field("reasoning", Kind::Leaf(&PATH), "Reasoning tokens among them.")
+            .example("$.usage.completion_tokens_details.reasoning_tokens"),
+        field("cached", Kind::Leaf(&PATH), "Prompt tokens from the server's cache.")
+            .example("$.usage.prompt_tokens_details.cached_tokens"),
+    ],
+};
+
+/// The keys of `request.extract`.
+pub(crate) static EXTRACT: Block = Block {
+    doc: "How the responses of `api: custom` are read: JSONPaths (RFC 9535) into each event of a stream, or into the whole response.",
+    short: None,
+    fields: &[
+        field("framing", FRAMING, "How the body is framed; without it as its `content-type` says.").example("ndjson"),
+        field("text", Kind::Leaf(&PATHS), "Generated text: a path, or a list of them; every text that they select counts.")
+            .required()
+            .example("$.choices[*].delta.content"),
+        field("choice", Kind::Leaf(&PATH), "Number of the choice that the texts belong to; without it all belong to one.")
+            .example("$.choices[0].index"),
+        field("usage", Kind::Block(&USAGE), "Token counts.").example("{ output: $.usage.completion_tokens }"),
+        field("finish", Kind::Leaf(&PATH), "Why it ended.").example("$.choices[0].finish_reason"),
+        field("id", Kind::Leaf(&PATH), "Id of the response.").example("$.id"),
+        field("error", Kind::Leaf(&PATH), "An error under a good status: what it selects is the server's message.")
+            .example("$.error.message"),
+        field(
+            "done",
+            Kind::Leaf(&DONE),
+            "The end marker of a stream: the data of its last event, `{ event: name }`, a JSONPath, or `{ path: …, equals: … }`; without it the end of the body.",
+        )
+        .example("\"[DONE]\""),
+    ],
+};
+
+/// How the responses of a case are read; None where the protocol defines it.
+fn decode_extract(draft: &Draft<'_>, api: Api) -> Option<Extract> {
+    if api != Api::Custom {
+        return None;
+    }
+    let text = |path: &str| draft.text(&format!("request.extract.{path}")).map(|text| text.into_owned());
+    Some(Extract {
+        framing: text("framing").map(|word| match word.as_str() {
+            "ndjson" => Framing::Ndjson,
+            "json" => Framing::Json,
+            _ => Framing::Sse,
+        }),
+        text: draft.get("request.extract.text").map(paths)?,
+        choice: text("choice"),
+        usage: ExtractUsage {
+            prompt: text("usage.prompt"),
+            output: text("usage.output"),
+            reasoning: text("usage.reasoning"),
+            cached: text("usage.cached"),
+        },
+        finish: text("finish"),
+        id: text("id"),
+        error: text("error"),
+        done: draft.get("request.extract.done").and_then(done),
+    })
+}
+
+pub(super) static RETRY: Block = Block {
+    doc: "Retry policy. A request is retried only before its first token; its latency and total timeout include all attempts.",
+    short: None,
+    fields: &[
+        field("on", Kind::Leaf(&CAUSES), "The statuses and the kinds of failure that are tried again.")
+            .default("[429, 503]")
+            .example("[429, 503, connect, timeout_connect]"),
+        field(
+            "honor",
+            Kind::Choice(&[("retry-after", "As long as the response's `Retry-After` says"), ("nothing", "`wait` alone")], &[]),
+            "How long to wait, where the response says it.",
+        )
+        .default("retry-after")
+        .example("nothing"),
+        field("max", Kind::Whole(1, 100), "Attempts after the first at the most.").default("2").example("5"),
+        field(
+            "wait",
+            Kind::Leaf(&SPAN),
+            "The wait before the second attempt. It doubles with every further one; by the seed, between a half and the whole of it is waited.",
+        )
+        .default("1s")
+        .example("250ms"),
+    ],
+};
+
+pub(super) static CANCEL: Block = Block {
+    doc: "Client cancellations: the connection is closed mid-stream. Counted as `abandoned`, not as errors.",
+    short: None,
+    fields: &[
+        field("share", Kind::Leaf(&SHARE), "The share of the requests, drawn by the seed.").required().example("5%"),
+        field("after", Kind::Leaf(&WAIT), "They leave so long after the request was sent: a duration or a distribution.")
+            .example("2s")
+            .rules(&[one_of(&["after", "tokens"], "after a time here").help("Keep one of them.")]),
+        field("tokens", Kind::Leaf(&QUANTITY), "They leave after so many token events: a number or a distribution.")
+            .example("20")
+            .rules(&[
+                one_of(&["after", "tokens"], "after a number of tokens here").help("Keep one of them."),
+                conflicts_with(&["request.stream"], &["false"])
+                    .reason("a response that is not streamed shows no tokens")
+                    .beside("not streamed")
+                    .help("Use `after`, or `stream: true`."),
+                conflicts_with(&["target.api"], &WITHOUT_STREAM)
+                    .reason("a response that is not streamed shows no tokens")
+                    .beside("not streamed")
+                    .help("Use `after`."),
+            ]),
+    ],
+};
+
+/// A block that a matrix alone brings about has no defaults and not all that it needs: without this it would do nothing.
+fn stands(draft: &Draft<'_>, path: &str, key: &str, review: &mut Review) -> Option<()> {
+    draft.get(path)?;
+    if draft.get(&format!("{path}.{key}")).is_none() {
+        let mistake = Mistake::new(
+            draft.place("matrix"),
+            format!("`matrix` sweeps `{path}`, which the scenario does not set"),
+            "sweeps it",
+        );
+        review.push(mistake.help("Write it into `request`, with what all cases have in common."));
+        return None;
+    }
+    Some(())
+}
+
+/// What is tried once more. Files one that is only swept.
+pub(super) fn retry(draft: &Draft<'_>, review: &mut Review) -> Option<Retry> {
+    stands(draft, "request.retry", "on", review)?;
+    let (statuses, kinds) = draft.get("request.retry.on").and_then(causes)?;
+    Some(Retry {
+        statuses,
+        kinds,
+        honor: draft.text("request.retry.honor").as_deref() == Some("retry-after"),
+        max: draft.count("request.retry.max").and_then(|n| u32::try_from(n).ok())?,
+        wait: draft.get("request.retry.wait").and_then(duration)?,
+    })
+}
+
+/// Who leaves. Files one that is only swept.
+fn cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
+    stands(draft, "request.cancel", "share", review)?;
+    let when = match (draft.get("request.cancel.after"), draft.get("request.cancel.tokens")) {
+        (Some(after), None) => Departure::After(wait(after)?),
+        (None, Some(tokens)) => Departure::Tokens(quantity(tokens)?),
+        _ => return None,
+    };
+    Some(Cancel { share: draft.get("request.cancel.share").and_then(share)?, when })
 }
 
 #[cfg(test)]

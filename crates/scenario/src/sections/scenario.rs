@@ -1,10 +1,14 @@
-//! The whole file.
+//! The keys of a scenario; `audit` and `rounds`.
 
-use crate::schema_table::{Block, Default, Field, Kind, field};
-use crate::sections::{audit, baseline, dataset, load, mix, reference, report, request, rounds, search, slo, target, telemetry};
-use crate::values::duration::DURATION;
-use crate::values::seed::SEED;
-use crate::values::word::NAME;
+use crate::fault::{Mistake, Review};
+use crate::schema_table::{Block, Default, Field, Kind, Leaf, field};
+use crate::sections::{Draft, baseline, dataset, load, mix, reference, report, request, search, slo, target, telemetry};
+use crate::tree::{Data, Node};
+use crate::values::expect;
+use crate::values::number::{SEED, SHARE, share};
+use crate::values::text::NAME;
+use crate::values::time::{DURATION, SPAN, duration};
+use llmscen_core::plan::{AuditLimits, Case};
 
 /// The keys of a scenario.
 pub(crate) static SCENARIO: Block = Block {
@@ -54,7 +58,7 @@ pub(crate) static SCENARIO: Block = Block {
             .example("{ concurrency: 8, requests: 100 }"),
         field("matrix", Kind::Matrix, "Lists of values for any path; their product is the list of cases.")
             .example("{ load.concurrency: [1, 8, 64] }"),
-        field("rounds", Kind::Leaf(&rounds::ROUNDS), "Times that each case runs, interleaved. `{ count: 5, restart: true }` restarts a managed server between the rounds, so that the rounds also differ by what differs from start to start.")
+        field("rounds", Kind::Leaf(&ROUNDS), "Times that each case runs, interleaved. `{ count: 5, restart: true }` restarts a managed server between the rounds, so that the rounds also differ by what differs from start to start.")
             .default("1")
             .example("{ count: 5, restart: true }"),
         field("pause", Kind::Leaf(&DURATION), "Rest between cases.").default("0s").example("5s"),
@@ -65,7 +69,7 @@ pub(crate) static SCENARIO: Block = Block {
         field("report", Kind::Block(&report::REPORT), "What is written, and where.")
             .defaults(Default::Empty)
             .example("{ formats: [md, junit] }"),
-        field("audit", Kind::Block(&audit::AUDIT), "When the load generator, not the server, was measured.")
+        field("audit", Kind::Block(&AUDIT), "When the load generator, not the server, was measured.")
             .defaults(Default::Empty)
             .example("{ lag_p99: 10ms }"),
         field("telemetry", Kind::Block(&telemetry::TELEMETRY), "What is sampled beside the requests: GPUs, and what this tool, a managed server and the machine use.")
@@ -84,4 +88,178 @@ pub(crate) static SCENARIO: Block = Block {
 pub(crate) fn section_of(block: &'static Block) -> Option<&'static str> {
     let own = |field: &&Field| matches!(field.kind, Kind::Block(section) if std::ptr::eq(section, block));
     SCENARIO.fields.iter().find(own).map(|field| field.name)
+}
+
+/// The keys of `audit`.
+pub(crate) static AUDIT: Block = Block {
+    doc: "What the self-audit accepts. A verdict that the load generator's own stalls and delays could have flipped is INVALID.",
+    short: None,
+    fields: &[
+        field("achieved", Kind::Leaf(&SHARE), "Open loop: least share of the offered rate that must be sent.")
+            .default("98%")
+            .example("95%"),
+        field(
+            "idle",
+            Kind::Leaf(&SHARE),
+            "Closed loop: greatest share of their time that users may wait for the load generator.",
+        )
+        .default("10%")
+        .example("20%"),
+        field("stalled", Kind::Leaf(&SHARE), "Greatest share of the time in which a worker thread may be stalled.")
+            .default("5%")
+            .example("10%"),
+        field("cpu", Kind::Leaf(&SHARE), "Greatest share of its core that a worker thread may use.")
+            .default("90%")
+            .example("80%"),
+        field("cache", Kind::Leaf(&SHARE), "Greatest share of unique prompts that may come from the server's prefix cache.")
+            .default("1%")
+            .example("5%"),
+        field("lag_p99", Kind::Leaf(&SPAN), "Send delays do not count where their p99 is at most this.")
+            .default("1ms")
+            .example("10ms"),
+        field("stall_p99", Kind::Leaf(&SPAN), "Stalls of a worker thread that are at most this long do not count.")
+            .default("1ms")
+            .example("10ms"),
+    ],
+};
+
+/// The limits of a checked scenario.
+pub(crate) fn decode_audit(draft: &Draft<'_>) -> Option<AuditLimits> {
+    Some(AuditLimits {
+        lag_p99: draft.get("audit.lag_p99").and_then(duration)?,
+        achieved: draft.get("audit.achieved").and_then(share)?,
+        cpu: draft.get("audit.cpu").and_then(share)?,
+        stall_p99: draft.get("audit.stall_p99").and_then(duration)?,
+        idle: draft.get("audit.idle").and_then(share)?,
+        stalled: draft.get("audit.stalled").and_then(share)?,
+        cache: draft.get("audit.cache").and_then(share)?,
+    })
+}
+
+const EXPECTED: &str = "a whole number from 1 to 1000";
+const EXAMPLE: &str = "`rounds: 3`, or `rounds: { count: 5, restart: true }`";
+const KEYS: [&str; 2] = ["count", "restart"];
+const MOST: i64 = 1000;
+
+/// A number, or a number with what happens between the rounds.
+pub(crate) static ROUNDS: Leaf = Leaf {
+    expected: "a whole number from 1 to 1000, or `{ count, restart }`",
+    sweepable: true,
+    schema: || {
+        let count = serde_json::json!({ "type": "integer", "minimum": 1, "maximum": MOST });
+        let keys = serde_json::json!({ "count": count, "restart": { "type": "boolean" } });
+        let block =
+            serde_json::json!({ "type": "object", "properties": keys, "required": ["count"], "additionalProperties": false });
+        serde_json::json!({ "anyOf": [count, block] })
+    },
+    check,
+};
+
+/// What a scenario says about its rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rounds {
+    /// Times that each case runs.
+    pub count: u32,
+    /// Whether each round after the first begins with a new start of the server.
+    pub restart: bool,
+}
+
+fn check(node: &Node, review: &mut Review) {
+    if !matches!(node.data, Data::Map(_)) {
+        if count(node).is_none() {
+            expect(node, EXPECTED, EXAMPLE, review);
+        }
+        return;
+    }
+    for entry in node.entries().iter().filter(|entry| !KEYS.contains(&entry.key.as_str())) {
+        let mistake = Mistake::new(entry.key_at, format!("unknown key `{}`", entry.key), "not a key of `rounds`");
+        review.push(mistake.help("Keys of `rounds` are `count` and `restart`."));
+    }
+    let Some(own) = node.get("count") else {
+        review
+            .push(Mistake::new(node.at, "`rounds` needs `count`", "`count` is missing").help(format!("For example {EXAMPLE}.")));
+        return;
+    };
+    if !own.is_open() && count(own).is_none() {
+        "count".clone_into(&mut review.key);
+        expect(own, EXPECTED, EXAMPLE, review);
+    }
+    if let Some(restart) = node.get("restart").filter(|own| !own.is_open() && !matches!(own.data, Data::Bool(_))) {
+        "restart".clone_into(&mut review.key);
+        expect(restart, "`true` or `false`", EXAMPLE, review);
+    }
+}
+
+fn count(node: &Node) -> Option<u32> {
+    node.whole().filter(|n| (1..=MOST).contains(n)).and_then(|n| u32::try_from(n).ok())
+}
+
+/// The rounds of a scenario; None where they are not what they must be.
+pub(crate) fn decode_rounds(node: &Node) -> Option<Rounds> {
+    match node.get("count") {
+        Some(own) => {
+            let restart = node.get("restart").is_some_and(|own| matches!(own.data, Data::Bool(true)));
+            Some(Rounds { count: count(own)?, restart })
+        }
+        None => Some(Rounds { count: count(node)?, restart: false }),
+    }
+}
+
+/// Files a restart of a server that the run does not start.
+pub(crate) fn restarts(root: &Node, cases: &[Case], review: &mut Review) {
+    let restart =
+        root.get("rounds").filter(|own| decode_rounds(own).is_some_and(|own| own.restart)).and_then(|own| own.entry("restart"));
+    // A server that has its own errors is there.
+    let said = root.get("target").is_some_and(|own| own.entry("server").is_some());
+    let Some(entry) = restart.filter(|_| !said && cases.iter().any(|case| case.target.server.is_none())) else { return };
+    let label = "the run cannot restart this target";
+    let mistake = Mistake::new(entry.key_at, "`rounds.restart` needs a managed server", label);
+    let mistake = root.entry_at("target").map_or(mistake.clone(), |target| mistake.also(target.key_at, "has no `server`"));
+    review.push(mistake.help("Add `target.server`, for example `server: { preset: vllm }`, or remove `restart`."));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::{load_with, messages, plan};
+
+    const BASE: &str = "version: 1\nname: t\ndataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 2 }\n";
+    const MANAGED: &str =
+        "target: { url: \"http://127.0.0.1:9/v1/chat/completions\", model: m, server: { command: s, ready: { log: up } } }\n";
+
+    fn rounds(text: &str) -> (u32, bool) {
+        let plan = plan(&format!("{BASE}{MANAGED}{text}"));
+        (plan.rounds, plan.restart)
+    }
+
+    #[test]
+    fn rounds_are_a_number_or_a_number_with_restarts() {
+        assert_eq!((rounds(""), rounds("rounds: 3\n")), ((1, false), (3, false)));
+        assert_eq!(rounds("rounds: { count: 5, restart: true }\n"), (5, true));
+        assert_eq!(
+            (rounds("rounds: { count: 5 }\n"), rounds("rounds: { count: 5, restart: false }\n")),
+            ((5, false), (5, false))
+        );
+        let again = plan(&plan(&format!("{BASE}{MANAGED}rounds: {{ count: 5, restart: true }}\n")).resolved);
+        assert_eq!((again.rounds, again.restart), (5, true), "a stored plan says it too");
+    }
+
+    #[test]
+    fn a_restart_needs_a_managed_server_and_says_where() {
+        let faults = |target: &str, text: &str| messages(load_with(&format!("{BASE}{target}{text}"), &[], &[]));
+        let simulator = "target: { url: simulator, model: m }\n";
+        assert_eq!(
+            faults(simulator, "rounds: { count: 5, restart: true }\n"),
+            ["t.yaml:6:21 `rounds.restart` needs a managed server"]
+        );
+        assert!(load_with(&format!("{BASE}{simulator}rounds: {{ count: 5, restart: false }}\n"), &[], &[]).is_ok());
+        for (wrong, said) in [
+            ("rounds: 0\n", "t.yaml:6:9 `rounds` must be a whole number from 1 to 1000"),
+            ("rounds: { count: 0 }\n", "t.yaml:6:18 `count` must be a whole number from 1 to 1000"),
+            ("rounds: { restart: true }\n", "t.yaml:6:9 `rounds` needs `count`"),
+            ("rounds: { count: 2, restart: 1 }\n", "t.yaml:6:30 `restart` must be `true` or `false`"),
+            ("rounds: { count: 2, anew: true }\n", "t.yaml:6:21 unknown key `anew`"),
+        ] {
+            assert_eq!(faults(MANAGED, wrong), [said]);
+        }
+    }
 }

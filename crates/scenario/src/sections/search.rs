@@ -2,15 +2,15 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::rounds;
+use crate::sections::scenario;
 use crate::sections::scenario::SCENARIO;
 use crate::suggest::near;
 use crate::sweep::Setting;
 use crate::tree::{Data, Entry, Node, Span};
 use crate::validate;
-use crate::values::duration::{DURATION, duration};
-use crate::values::rate::{RATE, Rate, rate};
-use crate::values::share::{SHARE, share};
+use crate::values::load::{RATE, Rate, rate};
+use crate::values::number::{SHARE, share};
+use crate::values::time::{DURATION, duration};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::metric::Metric;
 use llmscen_core::search::{Goal, SearchSpec};
@@ -73,7 +73,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
     let vary = root.entry_at("search.vary")?;
     let path = vary.value.text()?.into_owned();
     let kind = numeric(vary, &path, review)?;
-    swept(root, (vary, &path), axes, review);
+    swept(root, vary, &path, axes, review);
     let (low, high) = range(root.entry_at("search.range")?, review)?;
     let unit = if is_rate(kind) { "/s" } else { "" };
     let whole = match kind {
@@ -81,7 +81,7 @@ pub(crate) fn decode(root: &Node, axes: &BTreeSet<String>, review: &mut Review) 
         Kind::Number(..) => false,
         _ => unit.is_empty() && [low, high].iter().all(|end| end.whole().is_some()),
     };
-    let fits = [low, high].map(|end| fits((vary, end), (kind, unit), review));
+    let fits = [low, high].map(|end| fits(vary, end, kind, unit, review));
     let ends = low.number().zip(high.number()).filter(|_| fits.iter().all(|fits| *fits))?;
     let precision = root.entry_at("search.precision")?;
     let spec = SearchSpec {
@@ -141,7 +141,7 @@ fn numeric(vary: &Entry, path: &str, review: &mut Review) -> Option<&'static Kin
     None
 }
 
-fn swept(root: &Node, (vary, path): (&Entry, &str), axes: &BTreeSet<String>, review: &mut Review) {
+fn swept(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review: &mut Review) {
     if axes.contains(path) {
         let mistake = Mistake::new(vary.value.at, format!("`{path}` is searched and swept"), "the matrix sets it too");
         let mistake = root.entry_at("matrix").map_or(mistake.clone(), |matrix| mistake.also(matrix.key_at, "here"));
@@ -152,7 +152,9 @@ fn swept(root: &Node, (vary, path): (&Entry, &str), axes: &BTreeSet<String>, rev
     {
         review.push(Mistake::new(matrix.key_at, "a search cannot be swept", "sets a key of `search`"));
     }
-    if let Some(rounds) = root.entry_at("rounds").filter(|own| rounds::decode(&own.value).is_some_and(|own| own.count > 1)) {
+    if let Some(rounds) =
+        root.entry_at("rounds").filter(|own| scenario::decode_rounds(&own.value).is_some_and(|own| own.count > 1))
+    {
         let mistake = Mistake::new(rounds.value.at, "a search has no rounds", "it probes as often as it must");
         review.push(mistake.help("Remove `rounds`; `confirm` says how often the answer is seen again."));
     }
@@ -171,7 +173,7 @@ fn range<'a>(entry: &'a Entry, review: &mut Review) -> Option<(&'a Node, &'a Nod
 }
 
 /// Whether the field takes an end of the range; files it where not.
-fn fits((vary, end): (&Entry, &Node), (kind, unit): (&'static Kind, &str), review: &mut Review) -> bool {
+fn fits(vary: &Entry, end: &Node, kind: &'static Kind, unit: &str, review: &mut Review) -> bool {
     let value = match (unit, end.number()) {
         ("", _) => end.clone(),
         (unit, number) => Node::new(end.at, Data::Text(format!("{}{unit}", number.unwrap_or_default()))),
@@ -204,8 +206,8 @@ pub(crate) fn aimless(goal: Goal, place: Span, review: &mut Review) {
 }
 
 /// Files another reason to end a probe early than the search's own, at `place`.
-pub(crate) fn early(place: Span, what: &str, review: &mut Review) {
-    let mistake = Mistake::new(place, what, "a search stops hopeless probes by itself");
+pub(crate) fn early(place: Span, review: &mut Review) {
+    let mistake = Mistake::new(place, "`abort` in a search", "a search stops hopeless probes by itself");
     review.push(mistake.help("Remove it: a probe ends as soon as no more requests could save it."));
 }
 
@@ -213,12 +215,6 @@ pub(crate) fn early(place: Span, what: &str, review: &mut Review) {
 pub(crate) fn relative(place: Span, review: &mut Review) {
     let mistake = Mistake::new(place, "a relative limit in a search", "the other run had another load");
     review.push(mistake.help("A search wants limits that are numbers, such as `ttft.p95 < 500ms`."));
-}
-
-/// Files a load that changes within a probe, at `place`.
-pub(crate) fn staged(place: Span, review: &mut Review) {
-    let mistake = Mistake::new(place, "a search over a load in stages", "each probe has one load");
-    review.push(mistake.help("Take a `concurrency` or a `rate`; the search itself goes through the loads."));
 }
 
 /// Whether a limit is easier to hold the more load there is: then no largest load is the edge of it.

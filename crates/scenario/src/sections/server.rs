@@ -1,23 +1,20 @@
-//! `target.server`: a server that the run starts and stops.
+//! `target.server`: a server that the run starts and stops, and the presets of known servers.
 
-mod presets;
-mod words;
+mod command;
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, field};
+use crate::schema_table::{Block, Default, Kind, field, one_of};
 use crate::sections::Draft;
-use crate::suggest::list;
+use crate::sections::server::command::{STYLE, argument};
 use crate::tree::Node;
-use crate::values::duration::{SPAN, duration};
+use crate::values::time::{SPAN, duration};
+pub(crate) use command::{ARGUMENT, COMMAND, command, normalize};
 use llmscen_core::plan::Case;
 use llmscen_core::server::{ManagedServer, Readiness};
 use llmscen_core::target::{ModelShare, Place, Secret};
 use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
-use presets::{On, PRESETS, Preset};
 use std::collections::BTreeSet;
-pub(crate) use words::{ARGUMENT, COMMAND, command, settle};
-use words::{STYLE, argument};
 
 const PRESET: Kind = Kind::Choice(
     &[
@@ -37,8 +34,14 @@ static READY: Block = Block {
     short: None,
     fields: &[
         field("url", Kind::Text, "A GET of this URL is answered with a status of 200 to 299.")
-            .example("http://127.0.0.1:8000/health"),
-        field("log", Kind::Text, "Its log holds this text.").example("Application startup complete"),
+            .example("http://127.0.0.1:8000/health")
+            .rules(&[one_of(&["url", "log"], "an address here")
+                .help("Keep the one that is true later: the server is measured from then on.")]),
+        field("log", Kind::Text, "Its log holds this text.").example("Application startup complete").rules(&[one_of(
+            &["url", "log"],
+            "a text of its log here",
+        )
+        .help("Keep the one that is true later: the server is measured from then on.")]),
         field("timeout", Kind::Leaf(&SPAN), "How long it may take until then.").default("30m").example("5m"),
         field("interval", Kind::Leaf(&SPAN), "How often the URL is asked; more often in the first moments.")
             .default("1s")
@@ -85,19 +88,16 @@ const AT: &str = "target.server";
 /// The server that the run starts, and the metrics page that its preset knows. None where there is none, or it is wrong.
 pub(crate) fn decode(
     draft: &Draft<'_>,
-    (place, models): (Option<&Place>, Option<&[ModelShare]>),
+    place: Option<&Place>,
+    models: Option<&[ModelShare]>,
     review: &mut Review,
 ) -> (Option<ManagedServer>, Option<Scrape>) {
-    let Some(entry) = draft.entry(AT).filter(|entry| !entry.value.is_null()) else { return (None, None) };
+    if draft.get(AT).is_none() {
+        return (None, None);
+    }
     let url = match place {
         Some(Place::Url(url)) => url,
-        None => return (None, None),
-        Some(Place::Simulator { .. } | Place::Local(_)) => {
-            let mistake = Mistake::new(entry.key_at, "`server` beside a target that needs none", "would serve nobody");
-            let mistake = mistake.also(draft.place("target.url"), "this target is a part of llmscen");
-            review.push(mistake.help("Remove it, or write the URL at which it serves: `url: http://127.0.0.1:8000/…`."));
-            return (None, None);
-        }
+        None | Some(Place::Simulator { .. } | Place::Local(_)) => return (None, None),
     };
     let preset = draft.text("target.server.preset").and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
     let (root, host, port) = parts(url);
@@ -108,8 +108,8 @@ pub(crate) fn decode(
         interval: Nanos::from_millis(1000),
         headers: Vec::new(),
     });
-    let (command, ready) = (words(draft, (preset, &on), review), readiness(draft, (preset, root), review));
-    let (env, cwd, log) = (env(draft, (preset, &on), review), draft.file("target.server.cwd", review), log(draft, review));
+    let (command, ready) = (words(draft, preset, &on, review), readiness(draft, preset, root, review));
+    let (env, cwd, log) = (env(draft, preset, &on, review), draft.file("target.server.cwd", review), log(draft, review));
     let server = || {
         Some(ManagedServer {
             command: command?,
@@ -139,19 +139,11 @@ fn parts(url: &str) -> (String, &str, &str) {
     (format!("{scheme}://{authority}"), host.trim_matches(['[', ']']), port)
 }
 
-fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &mut Review) -> Option<Vec<String>> {
+fn words(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Option<Vec<String>> {
     let own = match (draft.get("target.server.command"), preset) {
         (Some(node), _) => command(node)?,
         (None, Some(preset)) => preset.command(on),
-        (None, None) => {
-            let mistake = Mistake::new(draft.place(AT), "`server` needs `command`, or a `preset`", "what is to be started?");
-            let known = list(PRESETS.iter().map(|preset| preset.name), "and");
-            review.push(
-                mistake
-                    .help(format!("For example `command: vllm serve {{{{ target.model }}}} --port 8000`. Presets are {known}.")),
-            );
-            return None;
-        }
+        (None, None) => return None,
     };
     let args = draft.get("target.server.args").map(Node::entries).unwrap_or_default();
     for entry in args.iter().filter(|entry| entry.key.trim_matches('-').is_empty() || entry.key.contains(char::is_whitespace)) {
@@ -166,16 +158,10 @@ fn words(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &m
     Some(all)
 }
 
-fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), review: &mut Review) -> Option<Readiness> {
+fn readiness(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &mut Review) -> Option<Readiness> {
     let (url, log) = (draft.entry("target.server.ready.url"), draft.entry("target.server.ready.log"));
     match (url, log, preset) {
-        (Some(url), Some(log), _) => {
-            let mistake = Mistake::new(log.key_at, "`ready` has both `url` and `log`", "which of them?");
-            review.push(
-                mistake.also(url.key_at, "or this").help("Keep the one that is true later: the server is measured from then on."),
-            );
-            None
-        }
+        (Some(_), Some(_), _) => None,
         (Some(entry), None, _) => {
             let url = entry.value.text()?;
             let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
@@ -211,7 +197,7 @@ fn readiness(draft: &Draft<'_>, (preset, root): (Option<&Preset>, String), revie
 }
 
 /// What the preset needs, and what is written, which goes before.
-fn env(draft: &Draft<'_>, (preset, on): (Option<&Preset>, &On<'_>), review: &mut Review) -> Vec<(String, Secret)> {
+fn env(draft: &Draft<'_>, preset: Option<&Preset>, on: &On<'_>, review: &mut Review) -> Vec<(String, Secret)> {
     let entries = draft.get("target.server.env").map(Node::entries).unwrap_or_default();
     for entry in entries {
         if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
@@ -261,6 +247,114 @@ pub(crate) fn alike(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review
     review.push(
         mistake.also(server, "this one").help("Write `per_case: true` there: it is started anew for every round of every case."),
     );
+}
+
+/// What a server is started for.
+struct On<'a> {
+    /// The model, as the target names it.
+    pub model: &'a str,
+    /// The host of the target's URL, without brackets.
+    pub host: &'a str,
+    /// Its port.
+    pub port: &'a str,
+}
+
+/// A server that is known.
+struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its command; `MODEL`, `HOST` and `PORT` stand for those.
+    pub command: &'static [&'static str],
+    /// Likewise its environment.
+    pub env: &'static [(&'static str, &'static str)],
+    /// The path that answers with 200 once it is ready.
+    pub ready: &'static str,
+    /// The path of its metrics page.
+    pub metrics: Option<&'static str>,
+}
+
+/// All that are known.
+const PRESETS: [Preset; 7] = [
+    Preset {
+        name: "vllm",
+        command: &["vllm", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+    Preset {
+        name: "lmdeploy",
+        command: &["lmdeploy", "serve", "api_server", "MODEL", "--server-name", "HOST", "--server-port", "PORT"],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+    Preset {
+        name: "sglang",
+        command: &[
+            "python3",
+            "-m",
+            "sglang.launch_server",
+            "--model-path",
+            "MODEL",
+            "--host",
+            "HOST",
+            "--port",
+            "PORT",
+            "--enable-metrics",
+        ],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+    Preset {
+        name: "llama-server",
+        command: &["llama-server", "-m", "MODEL", "--host", "HOST", "--port", "PORT", "--metrics"],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+    Preset {
+        name: "transformers",
+        command: &["transformers", "serve", "MODEL", "--host", "HOST", "--port", "PORT"],
+        env: &[],
+        ready: "/health",
+        metrics: None,
+    },
+    Preset {
+        name: "ollama",
+        command: &["ollama", "serve"],
+        env: &[("OLLAMA_HOST", "HOST:PORT")],
+        ready: "/api/version",
+        metrics: None,
+    },
+    Preset {
+        name: "tgi",
+        command: &["text-generation-launcher", "--model-id", "MODEL", "--hostname", "HOST", "--port", "PORT"],
+        env: &[],
+        ready: "/health",
+        metrics: Some("/metrics"),
+    },
+];
+
+impl Preset {
+    /// Its command on a host and port.
+    pub fn command(&self, on: &On<'_>) -> Vec<String> {
+        let word = |word: &&str| match *word {
+            "MODEL" => on.model.to_owned(),
+            "HOST" => on.host.to_owned(),
+            "PORT" => on.port.to_owned(),
+            word => word.to_owned(),
+        };
+        self.command.iter().map(word).collect()
+    }
+
+    /// Its environment there.
+    pub fn env(&self, on: &On<'_>) -> Vec<(String, String)> {
+        let host = if on.host.contains(':') { format!("[{}]", on.host) } else { on.host.to_owned() };
+        let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);
+        self.env.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect()
+    }
 }
 
 #[cfg(test)]

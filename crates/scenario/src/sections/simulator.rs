@@ -1,11 +1,15 @@
 //! `target.simulator`: the built-in server.
 
 use crate::schema_table::{Block, Default, Kind, field};
-use crate::tree::Node;
-use crate::values::duration::{DURATION, duration};
-use crate::values::share::{SHARE, share};
+use crate::secrets::from_env;
+use crate::sections::target::{SIMULATOR as WORD, simulator_path};
+use crate::tree::{Data, Node, Span};
+use crate::values::number::{SHARE, share};
+use crate::values::time::{DURATION, duration};
+use llmscen_core::api::Api;
 use llmscen_core::simulator::{Faults, Simulator};
 use llmscen_core::units::Nanos;
+use std::collections::BTreeSet;
 
 const MOST: i64 = u32::MAX as i64;
 
@@ -71,6 +75,38 @@ static FAULTS: Block = Block {
             .example("10"),
     ],
 };
+
+/// `api: simulator` is another way to write `url: simulator`.
+pub(crate) fn expand_api(root: &mut Node) {
+    let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(WORD)).cloned() else {
+        return;
+    };
+    let url = root.get("target.url").and_then(Node::text);
+    if url.as_deref().is_none_or(|url| simulator_path(url).is_some()) {
+        let protocol = Node::new(api.value.at, Data::Text(Api::OpenaiChat.name().to_owned()));
+        if url.is_none() {
+            root.set("target.url", api.key_at, api.value);
+        }
+        root.set("target.api", api.key_at, protocol);
+    }
+}
+
+/// What the built-in server needs besides the defaults of the tables: its block, and a model to answer to. Where a variable
+/// named another server, as in `${LLM_URL:-simulator}`, the block was for the case that it does not.
+pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
+    let url = root.get("target.url").filter(|_| !swept.contains("target.url"));
+    let always = url.and_then(Node::text).is_some_and(|url| simulator_path(&url).is_some());
+    if !always && url.is_some_and(from_env) {
+        root.set("target.simulator", root.at, Node::new(root.at, Data::Null));
+    }
+    let at = Span { end: root.at.start, ..root.at };
+    if (always || swept.contains("target.url")) && root.get("target.simulator").is_none() {
+        root.set("target.simulator", at, Node::new(at, Data::Map(Vec::new())));
+    }
+    if always && root.get("target.model").is_none() && !swept.contains("target.model") {
+        root.set("target.model", at, Node::new(at, Data::Text("sim".to_owned())));
+    }
+}
 
 /// The simulator of a checked `target.simulator`, defaults filled in.
 pub(crate) fn decode(node: &Node) -> Option<Simulator> {

@@ -1,24 +1,23 @@
-//! `slo`: the limits that the run is judged by.
+//! `slo`: the limits that the run is judged by; `presets`: named limits.
 
 mod possible;
 mod relative;
-mod sampled;
 
 use crate::check;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field};
 use crate::sections::reference;
+use crate::sections::slo::possible::possible;
 use crate::suggest::{list, near};
-use crate::tree::Node;
+use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
-use crate::values::word::{CONFIDENCE, confidence};
+use crate::values::text::{CONFIDENCE, confidence};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{Abort, Check, NoData, Of, Subject};
 use llmscen_core::labels::{Labels, Scalar};
 use llmscen_core::metric::Scope;
 use llmscen_core::plan::{Case, STAGE};
-use possible::possible;
-pub(crate) use relative::Grounds;
+pub(crate) use relative::RelativeContext;
 use std::collections::BTreeSet;
 
 const OF: Kind =
@@ -170,10 +169,10 @@ fn condition(node: &Node, apart: &BTreeSet<String>, review: &mut Review) -> Opti
 }
 
 /// Gives every case the limits that are about it. Files limits that no case can meet or produce.
-pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds): (u32, &Grounds<'_>), review: &mut Review) {
+pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, context: &RelativeContext<'_>, review: &mut Review) {
     let apart: BTreeSet<String> = cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
     let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
-    reference::axes(grounds.root, &apart.into_iter().chain(staged).collect(), review);
+    reference::axes(context.root, &apart.into_iter().chain(staged).collect(), review);
     // A case is copied to look at its lines and stages, and thousands of checks must not be copied with it each time.
     let mut given: Vec<(Vec<Check>, _)> = cases.iter().map(|_| (Vec::new(), Vec::new())).collect();
     for limit in limits {
@@ -182,15 +181,15 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds)
             let staged = !case.load.shape.stages().is_empty();
             let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
             if all.covers(&limit.check.when) {
-                possible(limit, case, (rounds, &grounds.telemetry), review);
+                possible(limit, case, rounds, &context.telemetry, review);
                 // Rounds are looked at one by one, and any of them may give the case up.
                 let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
-                let check = relative::resolved(limit, case, grounds, review);
+                let check = relative::resolved(limit, case, context, review);
                 checks.push(Check { abort: check.abort.map(share), ..check });
                 about = true;
             }
             if staged {
-                let own = assign_stages(limit, case, (rounds, grounds), review);
+                let own = assign_stages(limit, case, rounds, context, review);
                 about |= own.is_some();
                 stage_checks.extend(own.into_iter().flatten());
             }
@@ -209,16 +208,17 @@ pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], (rounds, grounds)
 fn assign_stages(
     limit: &Limit<'_>,
     case: &Case,
-    (rounds, grounds): (u32, &Grounds<'_>),
+    rounds: u32,
+    context: &RelativeContext<'_>,
     review: &mut Review,
 ) -> Option<Vec<Check>> {
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
     let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
     // Of a limit about all of them the whole case has told what is wrong.
     if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
-        possible(limit, stage, (rounds, &grounds.telemetry), review);
+        possible(limit, stage, rounds, &context.telemetry, review);
     }
-    (!about.is_empty()).then(|| relative::stages(limit, &about, grounds, review).into_iter().collect())
+    (!about.is_empty()).then(|| relative::stages(limit, &about, context, review).into_iter().collect())
 }
 
 fn nowhere(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
@@ -244,4 +244,118 @@ fn check_expr(node: &Node, review: &mut Review) {
 
 fn schema() -> serde_json::Value {
     serde_json::json!({ "type": "string", "pattern": "^\\s*[a-z_]+.*[<>=].*$" })
+}
+
+/// Limits on TTFT and TPOT at p99, milliseconds: the server and the interactive scenario of MLPerf Inference's language models.
+const MLPERF: [(&str, u32, u32); 11] = [
+    ("mlperf/llama2-70b-server", 2000, 200),
+    ("mlperf/llama2-70b-interactive", 450, 40),
+    ("mlperf/llama3.1-405b-server", 6000, 175),
+    ("mlperf/llama3.1-405b-interactive", 4500, 80),
+    ("mlperf/llama3.1-8b-server", 2000, 100),
+    ("mlperf/llama3.1-8b-interactive", 500, 30),
+    ("mlperf/mixtral-8x7b-server", 2000, 200),
+    ("mlperf/deepseek-r1-server", 2000, 80),
+    ("mlperf/deepseek-r1-interactive", 1500, 15),
+    ("mlperf/gpt-oss-120b-server", 3000, 80),
+    ("mlperf/gpt-oss-120b-interactive", 2000, 15),
+];
+
+/// Words per minute that a person takes in; no token may come later than they need it.
+const READING: [(&str, f64); 3] = [("reading/silent", 250.0), ("reading/listening", 450.0), ("reading/visual", 700.0)];
+/// Tokens of an English word, unless told.
+const TOKENS_PER_WORD: f64 = 1.5;
+/// The keys that only reading speeds have.
+const PACE: [&str; 2] = ["words_per_minute", "tokens_per_word"];
+
+/// Replaces every preset in `slo` by its limits, and takes `presets` away: what it said stands there now.
+pub(crate) fn expand(root: &mut Node, review: &mut Review) {
+    let own = root.remove("presets");
+    let own = own.as_ref().map(|entry| entry.value.entries()).unwrap_or_default();
+    let Some(slo) = root.entry_at("slo").cloned() else { return };
+    if !matches!(slo.value.data, Data::List(_)) {
+        return;
+    }
+    review.section = "slo".to_owned();
+    let items = slo.value.items().iter().flat_map(|item| limits(item, own, review)).collect();
+    let value = Node { data: Data::List(items), ..slo.value };
+    root.set("slo", slo.key_at, value);
+    review.section.clear();
+}
+
+fn limits(item: &Node, own: &[Entry], review: &mut Review) -> Vec<Node> {
+    let Some(preset) = item.entry_at("preset") else {
+        if let Some(entry) = PACE.iter().find_map(|key| item.entry_at(key)) {
+            paceless(entry, review);
+        }
+        return vec![item.clone()];
+    };
+    if let Some(expr) = item.entry_at("expr") {
+        let mistake = Mistake::new(expr.key_at, "a limit is an `expr` or a `preset`", "both are here");
+        review.push(mistake.also(preset.key_at, "the other one").help("Write two items."));
+        return Vec::new();
+    }
+    let Some(name) = preset.value.text() else { return Vec::new() };
+    let at = preset.value.at;
+    let reading = READING.iter().find(|(own, _)| *own == name);
+    if reading.is_none()
+        && let Some(entry) = PACE.iter().find_map(|key| item.entry_at(key))
+    {
+        paceless(entry, review);
+    }
+    if let Some(user) = own.iter().find(|entry| entry.key == name) {
+        return user.value.items().iter().filter_map(|limit| inherited(limit, item, review)).collect();
+    }
+    let mlperf = MLPERF.iter().find(|(own, ..)| *own == name);
+    let exprs = match (mlperf, reading) {
+        (Some((_, ttft, tpot)), _) => vec![format!("ttft.p99 <= {ttft}ms"), format!("tpot.p99 <= {tpot}ms")],
+        (None, Some((_, words))) => vec![pace(item, *words)],
+        (None, None) => {
+            review.push(unknown(at, &name, own));
+            return Vec::new();
+        }
+    };
+    exprs.into_iter().map(|expr| with(item, expr, at)).collect()
+}
+
+/// TPOT = 60 s / (words per minute × tokens per word), in tenths of a millisecond.
+fn pace(item: &Node, words: f64) -> String {
+    let said = |key: &str, usual: f64| item.get(key).and_then(Node::number).unwrap_or(usual);
+    let tpot = 60_000.0 / (said(PACE[0], words) * said(PACE[1], TOKENS_PER_WORD));
+    format!("tpot.p95 <= {}ms", (tpot * 10.0).round() / 10.0)
+}
+
+/// The item with a limit in place of the preset.
+fn with(item: &Node, expr: String, at: Span) -> Node {
+    let keep = |entry: &&Entry| entry.key != "preset" && !PACE.contains(&entry.key.as_str());
+    let expr = Entry { key: "expr".to_owned(), key_at: at, value: Node::new(at, Data::Text(expr)) };
+    let entries = std::iter::once(expr).chain(item.entries().iter().filter(keep).cloned()).collect();
+    Node { data: Data::Map(entries), ..item.clone() }
+}
+
+/// A limit of a user's preset; what the item itself says wins.
+fn inherited(limit: &Node, item: &Node, review: &mut Review) -> Option<Node> {
+    if let Some(inner) = limit.entry_at("preset") {
+        let mistake = Mistake::new(inner.key_at, "a preset within a preset", "stands for limits only");
+        review.push(mistake.help("Name both presets in `slo`, one item each."));
+        return None;
+    }
+    let mut made = limit.clone();
+    for entry in item.entries().iter().filter(|entry| entry.key != "preset" && !PACE.contains(&entry.key.as_str())) {
+        made.put(&entry.key, entry.key_at, entry.value.clone());
+    }
+    Some(made)
+}
+
+fn paceless(entry: &Entry, review: &mut Review) {
+    let mistake = Mistake::new(entry.key_at, format!("`{}` without a reading speed", entry.key), "goes with `preset: reading/…`");
+    review.push(mistake.help(format!("Reading speeds are {}.", list(READING.iter().map(|(name, _)| *name), "and"))));
+}
+
+fn unknown(at: Span, name: &str, own: &[Entry]) -> Mistake {
+    let tools = MLPERF.iter().map(|(name, ..)| *name).chain(READING.iter().map(|(name, _)| *name));
+    let names: Vec<&str> = own.iter().map(|entry| entry.key.as_str()).chain(tools).collect();
+    let label = near(name, names.iter().copied()).map_or("does not exist".to_owned(), |near| format!("did you mean `{near}`?"));
+    let help = format!("Presets are {}. Your own stand in `presets`.", list(names.iter().copied(), "and"));
+    Mistake::new(at, format!("unknown preset `{name}`"), label).help(help)
 }

@@ -1,17 +1,18 @@
-//! `target`: the server under test.
+//! `target`: the server under test and its hardware.
 
 pub(crate) mod url;
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, field};
-use crate::sections::{Draft, hardware, local, metrics, server, simulator};
+use crate::schema_table::{Block, Default, Kind, conflicts_with, field, only_with, requires};
+use crate::sections::local::WITHOUT_LOCAL;
+use crate::sections::{Draft, local, server, simulator, telemetry};
 use crate::tree::{Node, Span};
-use crate::values::address::{no_address, parts};
-use crate::values::duration::{SPAN, duration};
-use crate::values::models::{MODELS, models};
-use crate::values::version::{VERSION, version};
+use crate::values::number::{BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size};
+use crate::values::target::{MODELS, VERSION, models, no_address, parts, version};
+use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::target::{Compression, ModelShare, Place, Pool, Secret, Target, Timeouts, Tls};
+use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
 
 /// The word that stands for the built-in server.
@@ -60,8 +61,8 @@ static TIMEOUTS: Block = Block {
     fields: &[
         field("connect", Kind::Leaf(&SPAN), "From asking for a connection to having it, TLS included.")
             .default("10s")
-            .example("5s"),
-        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte. A byte of the head counts too. Pauses of llmscen itself do not.").default("120s").example("60s"),
+            .example("5s").rules(&[WITHOUT_LOCAL]),
+        field("read", Kind::Leaf(&SPAN), "The longest silence while waiting for the next byte. A byte of the head counts too. Pauses of llmscen itself do not.").default("120s").example("60s").rules(&[WITHOUT_LOCAL]),
         field("total", Kind::Leaf(&SPAN), "From the send to the end of the response.").default("600s").example("2m"),
     ],
 };
@@ -70,12 +71,17 @@ static TLS: Block = Block {
     doc: "How the server's certificate is checked, and what this side shows.",
     short: None,
     fields: &[
-        field("ca", Kind::File, "A PEM file of further authorities to trust.").example("ca.pem"),
-        field("cert", Kind::File, "A PEM file with this client's certificate chain.").example("client.pem"),
-        field("key", Kind::File, "A PEM file with that certificate's key.").example("client.key"),
+        field("ca", Kind::File, "A PEM file of further authorities to trust.").example("ca.pem").rules(&[WITHOUT_LOCAL]),
+        field("cert", Kind::File, "A PEM file with this client's certificate chain.")
+            .example("client.pem")
+            .rules(&[WITHOUT_LOCAL, requires(&["key"]).help("A certificate and its key go together.")]),
+        field("key", Kind::File, "A PEM file with that certificate's key.")
+            .example("client.key")
+            .rules(&[WITHOUT_LOCAL, requires(&["cert"]).help("A certificate and its key go together.")]),
         field("insecure", Kind::Bool, "Accept any certificate; a warning and the report say so.")
             .default("false")
-            .example("true"),
+            .example("true")
+            .rules(&[WITHOUT_LOCAL]),
     ],
 };
 
@@ -89,17 +95,20 @@ static HTTP: Block = Block {
             "`auto` is HTTP/2 where TLS agrees on it, otherwise HTTP/1.1; `2` is HTTP/2 always.",
         )
         .default("auto")
-        .example("2"),
+        .example("2")
+        .rules(&[WITHOUT_LOCAL]),
         field(
             "pool",
             POOL,
             "Whether connections outlive a request, and when they are opened. One that no request needs for 60 s is closed.",
         )
         .default("keep-alive")
-        .example("per-request"),
+        .example("per-request")
+        .rules(&[WITHOUT_LOCAL]),
         field("compression", COMPRESSION, "Which compression of responses is asked for. What comes compressed is read anyway.")
             .default("none")
-            .example("gzip"),
+            .example("gzip")
+            .rules(&[WITHOUT_LOCAL]),
     ],
 };
 
@@ -118,24 +127,24 @@ pub(crate) static TARGET: Block = Block {
             "The URL that requests are posted to. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with `dashscope`) is completed to the path of `api`, and a note shows the result; any other path is taken unchanged, and so is every URL with `custom`. `simulator` is the built-in server, at another path than its protocol's with `simulator/v1/messages`.",
         )
         .required_unless("local")
-        .example("http://127.0.0.1:8000/v1/chat/completions"),
+        .example("http://127.0.0.1:8000/v1/chat/completions").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api"], &["custom"]).when("simulator").message("`api: custom` needs a path at the simulator").reason("which of its protocols?").beside("this one has no path of its own").help("For example `url: simulator/v1/chat/completions`.")]),
         field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
             .example("qwen2.5"),
         field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.")
-            .example("\"${OPENAI_API_KEY}\""),
-        field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }"),
+            .example("\"${OPENAI_API_KEY}\"").rules(&[WITHOUT_LOCAL]),
+        field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }").rules(&[WITHOUT_LOCAL]),
         field("request_id", Kind::Text, "The header in which each request carries an id of its own, which its row tells too: for joining with the server's logs.")
-            .example("X-Request-Id"),
+            .example("X-Request-Id").rules(&[WITHOUT_LOCAL]),
         field("timeouts", Kind::Block(&TIMEOUTS), "How long each step may take.").defaults(Default::Empty).example("{ connect: 5s, total: 2m }"),
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
         field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty).example("{ version: 2 }"),
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
-        field("hardware", Kind::Block(&hardware::HARDWARE), "What its hardware could do at the most: for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }"),
+        field("hardware", Kind::Block(&HARDWARE), "What its hardware could do at the most: for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }").rules(&[requires(&["gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: write `target.gpus: 1`, or how many there are.")]),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
-            .example("{ alpha: 2ms }"),
-        field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }"),
-        field("metrics", Kind::Block(&metrics::METRICS), "The server's own metrics, read through the run.")
-            .example("http://127.0.0.1:8000/metrics"),
+            .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is").help("Remove it, or write `url: simulator`.")]),
+        field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.url"], &["simulator*"]).reason("would not be used").beside("this target is a part of llmscen").help("Remove it, or write the URL at which it serves: `url: http://127.0.0.1:8000/…`."), requires(&["target.server.command", "target.server.preset"]).help("For example `command: vllm serve {{ target.model }} --port 8000`, or `preset: vllm`. Presets are `vllm`, `lmdeploy`, `sglang`, `llama-server`, `transformers`, `ollama` and `tgi`.")]),
+        field("metrics", Kind::Block(&telemetry::METRICS), "The server's own metrics, read through the run.")
+            .example("http://127.0.0.1:8000/metrics").rules(&[WITHOUT_LOCAL]),
         local::FIELD,
     ],
 };
@@ -149,8 +158,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let headers = headers(draft, "target.headers", review);
     let request_id = request_id(draft, review);
     let tls = tls(draft, review);
-    let (server, preset) = server::decode(draft, (place.as_ref(), models.as_deref()), review);
-    let metrics = metrics::decode(draft, review).or(preset);
+    let (server, preset) = server::decode(draft, place.as_ref(), models.as_deref(), review);
+    let metrics = telemetry::decode_metrics(draft, review).or(preset);
     Some(Target {
         api,
         place: place?,
@@ -175,7 +184,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         gpus: draft.get("target.gpus").and_then(Node::whole).and_then(|n| u32::try_from(n).ok()),
         server,
         metrics,
-        hardware: hardware::decode(draft, review),
+        hardware: decode_hardware(draft),
         of_scenario: Arc::default(),
     })
 }
@@ -189,12 +198,6 @@ fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
     let entry = draft.entry("target.url")?;
     let url = entry.value.text()?;
     if let Some(path) = simulator_path(&url) {
-        if api == Api::Custom && path.is_empty() {
-            let mistake = Mistake::new(entry.value.at, "`api: custom` needs a path at the simulator", "which of its protocols?");
-            let mistake = draft.also_api(mistake, "this one has no path of its own");
-            review.push(mistake.help("For example `url: simulator/v1/chat/completions`."));
-            return None;
-        }
         let path = (!path.is_empty()).then(|| path.to_owned());
         let server = draft.get("target.simulator").and_then(simulator::decode)?;
         return Some(Place::Simulator { server: Box::new(server), path });
@@ -204,14 +207,10 @@ fn place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Place> {
         review.push(mistake.help("Remove `url`, or name the protocol: `api: openai-chat`."));
         return None;
     }
-    if let Some(entry) = draft.entry("target.simulator").filter(|_| !draft.swept("target.url")) {
-        let mistake = Mistake::new(entry.key_at, "`simulator` without the simulator", "describes a server that is not used");
-        review.push(mistake.also(draft.place("target.url"), "this server is").help("Remove it, or write `url: simulator`."));
-    }
-    address(draft, (&url, entry.value.at), api, review)
+    address(draft, &url, entry.value.at, api, review)
 }
 
-fn address(draft: &Draft<'_>, (url, at): (&str, Span), api: Api, review: &mut Review) -> Option<Place> {
+fn address(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review) -> Option<Place> {
     let stream = draft.flag("request.stream").unwrap_or(true);
     let (usual, (_, path)) = (api.path(stream), parts(url));
     if let Some(wanted) = no_address(url) {
@@ -283,11 +282,6 @@ pub(crate) fn headers(draft: &Draft<'_>, path: &str, review: &mut Review) -> Vec
 fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
     let file = |path: &str| draft.file(path, review);
     let (ca, cert, key) = (file("target.tls.ca"), file("target.tls.cert"), file("target.tls.key"));
-    if cert.is_some() != key.is_some() {
-        let (given, missing) = if cert.is_some() { ("cert", "key") } else { ("key", "cert") };
-        let at = draft.place(&format!("target.tls.{given}"));
-        review.push(Mistake::new(at, format!("`{given}` without `{missing}`"), "a certificate and its key go together"));
-    }
     let insecure = draft.flag("target.tls.insecure")?;
     if insecure && !review.sources.stored {
         let at = draft.place("target.tls.insecure");
@@ -299,6 +293,38 @@ fn tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
 fn timeouts(node: &Node) -> Option<Timeouts> {
     let span = |path| node.get(path).and_then(duration);
     Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
+}
+
+/// The keys of `target.hardware`.
+pub(crate) static HARDWARE: Block = Block {
+    doc: "Model size and peak hardware throughput, used to compute `mfu` and `mbu` (with `target.gpus`).",
+    short: None,
+    fields: &[
+        field("parameters", Kind::Leaf(&PARAMETERS), "Parameters that work on each token; of a mixture of experts, the active ones.")
+            .required()
+            .example("8B"),
+        field("weight_bytes", Kind::Leaf(&SIZE), "Bytes of weights that a decoding step reads: parameters times the size of one.")
+            .required()
+            .example("16 GB"),
+        field("kv_bytes_per_token", Kind::Leaf(&SIZE), "Bytes of KV cache that a token of context holds: 2 × layers × KV heads × head size × size of a value. Left out of `mbu` unless told.")
+            .example("128 KiB"),
+        field("peak_flops", Kind::Leaf(&FLOPS), "Operations per second of one GPU at the most, dense, in the precision of the model; for `mfu`.")
+            .example("989 TFLOPS"),
+        field("peak_bandwidth", Kind::Leaf(&BANDWIDTH), "Bytes per second that one GPU reads from its memory at the most; for `mbu`.")
+            .example("3.35 TB/s"),
+    ],
+};
+
+/// The hardware of a case.
+fn decode_hardware(draft: &Draft<'_>) -> Option<Hardware> {
+    let node = draft.get("target.hardware")?;
+    Some(Hardware {
+        parameters: node.get("parameters").and_then(parameters)?,
+        weight_bytes: node.get("weight_bytes").and_then(size)?,
+        kv_bytes_per_token: node.get("kv_bytes_per_token").and_then(size).unwrap_or(0.0),
+        peak_flops: node.get("peak_flops").and_then(flops),
+        peak_bandwidth: node.get("peak_bandwidth").and_then(bandwidth),
+    })
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! What swept values are called in labels and case ids: as they are written, but for files. Those are called by the shortest end of
 //! their path that tells them apart, so that a plan is the same from whatever folder, and when it is read back from a run.
 
-use super::{Point, Setting};
 use crate::fault::{Mistake, Review};
-use crate::origins::Origin;
 use crate::schema_table::Kind;
-use crate::secret::{Place, from_env, is_hidden, written};
+use crate::secrets::{Origin, TextSyntax, from_env, is_hidden, written};
+use crate::sections::local;
+use crate::sections::request::last;
 use crate::sections::scenario::SCENARIO;
-use crate::sections::{local, request::last};
+use crate::sweep::{Point, Setting};
 use crate::tree::Node;
 use llmscen_core::labels::{Labels, Scalar};
 use llmscen_core::url_secrets::{hidden, is_url, shown};
@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
 /// The files of a matrix: what each value of each path is called.
-pub(crate) struct Called {
+pub(crate) struct CaseLabels {
     names: BTreeMap<(String, String), String>,
 }
 
-impl Called {
+impl CaseLabels {
     /// What the files of these points are called. Files two names for one file that make the same case twice.
-    pub fn of(points: &[Point], root: &Node, review: &mut Review) -> Called {
+    pub fn new(points: &[Point], root: &Node, review: &mut Review) -> CaseLabels {
         let local = local::meant(root);
         // Path of the field → what is written there → the file.
         let mut files: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
@@ -39,11 +39,11 @@ impl Called {
             }
         }
         mask(points, &mut names);
-        let called = Called { names };
-        if !called.names.is_empty() {
-            called.unique(points, review);
+        let labels = CaseLabels { names };
+        if !labels.names.is_empty() {
+            labels.unique(points, review);
         }
-        called
+        labels
     }
 
     /// The labels of a point.
@@ -86,7 +86,7 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
         }
         let shown = match Origin::of(&setting.path) {
             _ if is_hidden(last(&setting.path), &setting.value) => Some("[redacted]".to_owned()),
-            Origin::Sent if from_env(&setting.value) => Some(written(&setting.value, Place::Body)).filter(|by| *by != text),
+            Origin::Sent if from_env(&setting.value) => Some(written(&setting.value, TextSyntax::Body)).filter(|by| *by != text),
             _ if is_url(&text) && !hidden(&text).is_empty() => Some(shown(&text)),
             _ => None,
         };

@@ -1,6 +1,6 @@
 //! The flags of `aiperf profile`.
 
-use crate::import::line::{Flag, Takes, left, taken};
+use crate::import::command::{Flag, Takes, left, taken};
 use Takes::{Many, Nothing, One, Secret, Truth};
 
 const INNER: &str = "an inner matter of its processes; here one program does all of it";

@@ -151,3 +151,67 @@ fn anthropic_is_not_told_of_a_reply_without_content() {
         assert_eq!(say(api, messages.clone()), messages, "{api}");
     }
 }
+
+#[test]
+fn tools_are_offered_as_each_protocol_offers_them() {
+    let parameters = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+    let own = json!({ "name": "f", "description": "d", "parameters": parameters });
+    let chat = json!([{ "type": "function", "function": own }]);
+    let say = |api, value: &Value| tools(api, "tools", value).into_owned();
+    let anthropic = json!([{ "name": "f", "description": "d", "input_schema": parameters }]);
+    let responses = json!([{ "name": "f", "description": "d", "parameters": parameters, "type": "function" }]);
+    assert_eq!((say(Api::Anthropic, &chat), say(Api::OpenaiResponses, &chat)), (anthropic.clone(), responses.clone()));
+    assert_eq!((say(Api::Anthropic, &anthropic), say(Api::OpenaiResponses, &responses)), (anthropic, responses));
+    for api in [Api::OpenaiChat, Api::Dashscope, Api::Ollama] {
+        assert_eq!(say(api, &chat), chat, "{api}");
+    }
+    let bare = json!([{ "type": "function", "function": { "name": "f" } }]);
+    assert_eq!(say(Api::Anthropic, &bare), json!([{ "name": "f", "input_schema": { "type": "object" } }]));
+}
+
+#[test]
+fn a_choice_among_tools_is_said_in_the_protocols_words() {
+    let say = |api, value: Value| tools(api, "tool_choice", &value).into_owned();
+    let named = json!({ "type": "function", "function": { "name": "f" } });
+    assert_eq!(say(Api::Anthropic, named.clone()), json!({ "type": "tool", "name": "f" }));
+    assert_eq!(say(Api::OpenaiResponses, named.clone()), json!({ "type": "function", "name": "f" }));
+    assert_eq!(say(Api::OpenaiChat, named.clone()), named);
+    assert_eq!(say(Api::Anthropic, json!("required")), json!({ "type": "any" }));
+    assert_eq!(say(Api::Anthropic, json!("auto")), json!({ "type": "auto" }));
+    assert_eq!(say(Api::OpenaiResponses, json!("required")), json!("required"));
+}
+
+const CHAT: Api = Api::OpenaiChat;
+
+#[test]
+fn the_nearest_system_message_wins() {
+    let texts = |prompt: &Prompt| (Dialog::new(prompt, Some("set"), CHAT).system(), Dialog::new(prompt, None, CHAT).system());
+    let plain = Prompt { text: "hi".into(), ..Prompt::default() };
+    assert_eq!(texts(&plain), (json!("set"), Value::Null));
+    let own = vec![said("developer", json!([{ "type": "text", "text": "own" }])), said("user", json!("hi"))];
+    let listed = Prompt { messages: Some(own), ..Prompt::default() };
+    assert_eq!(texts(&listed), (json!("own"), json!("own")));
+    let turned = Prompt { system: Some("turn".into()), ..listed.clone() };
+    assert_eq!(texts(&turned), (json!("turn"), json!("turn")));
+    let all = json!([said("system", json!("turn")), said("user", json!("hi"))]);
+    assert_eq!(Dialog::new(&turned, Some("set"), CHAT).messages(), all, "it takes the place of the messages' own");
+}
+
+#[test]
+fn the_dialog_has_no_system_messages() {
+    let messages = vec![said("system", json!("a")), said("user", json!("b")), said("system", json!("c"))];
+    let prompt = Prompt { messages: Some(messages), ..Prompt::default() };
+    let dialog = Dialog::new(&prompt, None, CHAT);
+    assert_eq!((dialog.system(), dialog.others()), (json!("a\n\nc"), json!([said("user", json!("b"))])));
+}
+
+#[test]
+fn each_protocol_is_told_in_its_own_words() {
+    let picture = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBO" } });
+    let prompt = Prompt { messages: Some(vec![said("user", json!([picture]))]), ..Prompt::default() };
+    let shown = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "iVBO" } });
+    let dialog = Dialog::new(&prompt, Some("s"), Api::Anthropic);
+    assert_eq!((dialog.system(), dialog.others()), (json!("s"), json!([said("user", json!([shown]))])));
+    let listed = json!([said("system", json!("s")), { "role": "user", "content": "", "images": ["iVBO"] }]);
+    assert_eq!(Dialog::new(&prompt, Some("s"), Api::Ollama).messages(), listed);
+}

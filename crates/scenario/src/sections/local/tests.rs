@@ -78,23 +78,27 @@ fn what_speaks_of_a_server_or_of_no_such_model_is_a_mistake() {
     assert_eq!(faults("{api: local, model: 'random:big'}", four, ONE), ["there is no `random:big`"]);
     assert_eq!(faults("{api: local, model: nowhere}", four, ONE), ["`nowhere` not found"]);
     assert_eq!(faults("{api: local, model: src}", four, ONE), ["`src` is not a model"]);
-    assert_eq!(faults("{api: local, model: {'random:tiny': 1, b: 2}}", four, ONE), ["one model at a time is in this process"]);
+    assert_eq!(faults("{api: local, model: {'random:tiny': 1, b: 2}}", four, ONE), ["`api: local` runs one model at a time"]);
     let target = "{api: local, model: 'random:tiny', url: 'http://h/', tls: {insecure: true}}";
-    assert_eq!(faults(target, four, ONE), ["`url` speaks of a server", "`tls` speaks of a server"]);
+    assert_eq!(
+        faults(target, four, ONE),
+        ["`url` has no effect with `api: local`", "`insecure` has no effect with `api: local`"]
+    );
     let request = "{max_tokens: 4, n: 2, stream: false, retry: {max: 1}}";
-    let known = ["local has no `n`", "a model in this process tells of every token", "`retry` speaks of a server"];
+    let known =
+        ["local has no `n`", "`stream: false` has no effect with `api: local`", "`retry` has no effect with `api: local`"];
     assert_eq!(faults(TINY, request, ONE), known);
     let batch = "{api: local, model: 'random:tiny', local: {batch: 2}}";
     assert_eq!(faults(batch, four, "{static: {batch: 4, rounds: 1}}"), ["two sizes of a batch"]);
     let index = "{api: local, model: 'random:tiny', local: {device: cpu, index: 5}}";
-    assert_eq!(faults(index, four, ONE), ["`index` says which of several GPUs"]);
+    assert_eq!(faults(index, four, ONE), ["`index` has no effect with `device: cpu`"]);
     let extra = "{max_tokens: 4, extra: {frequency_penalty: 0.5, top_k: 3}}";
     assert_eq!(faults(TINY, extra, ONE), ["a model in this process does not read `frequency_penalty`"]);
     let many = "{api: local, model: 'random:tiny', local: {threads: 1024}}";
     let warnings = read(text(many, four, ONE), Path::new("t.yaml")).unwrap().warnings;
     assert!(warnings[0].message.starts_with("1024 threads share "), "{warnings:?}");
     let server = "{url: simulator, local: {batch: 2}}";
-    let known = ["`local` is for a model in this process", "`keep` is for a model in this process"];
+    let known = ["`local` needs `api: local`", "`keep` needs `api: local`"];
     assert_eq!(faults(server, "{keep: {logits: true}}", ONE), known);
 }
 

@@ -114,3 +114,25 @@ fn host_and_port_are_those_of_the_url() {
     assert_eq!(parts("https://u:p@[::1]/x:y@z"), ("https://[::1]".into(), "::1", "443"));
     assert_eq!(parts("http://[::1]:9?x"), ("http://[::1]:9".into(), "::1", "9"));
 }
+
+const ON: On<'static> = On { model: "org/m", host: "127.0.0.1", port: "8000" };
+
+#[test]
+fn the_page_shows_the_commands_that_are_started() {
+    let page = include_str!("../../../../../docs/servers.md");
+    for preset in &PRESETS {
+        let env = preset.env(&ON).iter().map(|(name, value)| format!("{name}={value} ")).collect::<String>();
+        let command = env + &preset.command(&ON).join(" ");
+        let metrics = preset.metrics.map_or("none".to_owned(), |path| format!("`{path}`"));
+        let row = format!("| `{}` | `{command}` | `{}` | {metrics} |", preset.name, preset.ready);
+        assert!(page.contains(&row), "docs/servers.md lacks:\n{row}");
+    }
+}
+
+#[test]
+fn an_address_of_ipv6_is_bracketed_where_a_port_follows() {
+    let on = On { host: "::1", ..ON };
+    let of = |name: &str| PRESETS.iter().find(|preset| preset.name == name).unwrap();
+    assert_eq!(of("ollama").env(&on), [("OLLAMA_HOST".to_owned(), "[::1]:8000".to_owned())]);
+    assert_eq!(of("vllm").command(&on)[4], "::1");
+}

@@ -1,22 +1,23 @@
 //! Whether a case can produce what a limit is about.
 
-use super::{Limit, sampled};
 use crate::fault::{Mistake, Review};
 use crate::render;
+use crate::sections::slo::Limit;
 use crate::suggest::list;
 use llmscen_core::check::Subject;
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::plan::Case;
+use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
 
 /// Files what a case cannot produce of a limit, which it might wait for in vain.
-pub(super) fn possible(limit: &Limit<'_>, case: &Case, (rounds, spec): (u32, &TelemetrySpec), review: &mut Review) {
+pub(super) fn possible(limit: &Limit<'_>, case: &Case, rounds: u32, spec: &TelemetrySpec, review: &mut Review) {
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
-        Subject::Signal { signal, .. } => return sampled::told(limit, *signal, (case, spec), review),
+        Subject::Signal { signal, .. } => return check_signal(limit, *signal, case, spec, review),
     };
-    tags.iter().for_each(|(tag, value)| known_tag(limit, case, (tag, value, rounds), review));
+    tags.iter().for_each(|(tag, value)| known_tag(limit, case, tag, value, rounds, review));
     let lines = case.lines_of(limit.check.group());
     for metric in metrics {
         if !tags.is_empty() {
@@ -92,7 +93,7 @@ fn lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static 
         Requires::Items if case.target.api.generates() => {
             Some(("a request holds one input", "It goes with `api: openai-embeddings` and `rerank`"))
         }
-        Requires::Power if !sampled::gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
+        Requires::Power if !gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
         Requires::Hardware => unrated(metric, case.target.hardware.as_ref()),
         _ => None,
     }
@@ -112,7 +113,7 @@ fn unrated(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str,
     }
 }
 
-fn known_tag(limit: &Limit<'_>, case: &Case, (tag, value, rounds): (&str, &str, u32), review: &mut Review) {
+fn known_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32, review: &mut Review) {
     let (known, exist) = match tag {
         "model" => {
             let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
@@ -145,4 +146,41 @@ pub(super) fn underline(limit: &Limit<'_>, word: &str, review: &Review) -> crate
     let whole = |start: &usize| is_edge(text[..*start].chars().next_back()) && is_edge(text[start + word.len()..].chars().next());
     let found = text.match_indices(word).map(|(start, _)| start).find(whole);
     found.map_or(node.at, |start| review.sources.part(node, text, start..start + word.len()))
+}
+
+/// Files a limit on a signal that nobody tells of this case.
+fn check_signal(limit: &Limit<'_>, signal: Signal, case: &Case, spec: &TelemetrySpec, review: &mut Review) {
+    let Some((because, remedy)) = why_unsampled(signal, case, spec) else { return };
+    let at = underline(limit, signal.name(), review);
+    let mistake = Mistake::new(at, format!("`{signal}` cannot exist: {because}"), format!("{} has none", case_name(case)));
+    review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`.")));
+}
+
+/// Why nobody tells it, and what to do.
+fn why_unsampled(signal: Signal, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
+    let target = &case.target;
+    match signal.scope() {
+        "server" if target.metrics.is_none() => Some(("no metrics page is read", "Set `target.metrics`")),
+        "process" if target.server.is_none() => Some(("no server is started for the run", "Set `target.server`")),
+        "gpu" if signal == Signal::GpuMemoryServer && target.server.is_none() => {
+            Some(("no server is started for the run", "Set `target.server`"))
+        }
+        "gpu" if signal == Signal::GpuMemoryServer && !(spec.gpu && spec.host && spec.dcgm.is_none() && on(spec)) => {
+            Some(("NVIDIA's library tells it, of processes that are sampled", "Take `telemetry` as it is by default"))
+        }
+        "gpu" if !gpus(case, spec) => Some(("GPUs are not sampled", "Take `telemetry` as it is by default")),
+        "host" | "tool" | "process" if !(spec.host && on(spec)) => {
+            Some(("the machine is not sampled", "Take `telemetry` as it is by default"))
+        }
+        _ => None,
+    }
+}
+
+fn on(spec: &TelemetrySpec) -> bool {
+    spec.interval.0 > 0
+}
+
+/// Whether GPUs may be told of, by a driver or by an exporter.
+pub(super) fn gpus(case: &Case, spec: &TelemetrySpec) -> bool {
+    (spec.gpu || spec.dcgm.is_some()) && on(spec) || case.target.metrics.is_some()
 }

@@ -14,7 +14,7 @@ use llmscen_core::plan::Case;
 use llmscen_core::telemetry::TelemetrySpec;
 
 /// What limits rest on besides their case.
-pub(crate) struct Grounds<'a> {
+pub(crate) struct RelativeContext<'a> {
     /// The scenario, for its reference.
     pub root: &'a Node,
     /// The earlier run.
@@ -61,18 +61,18 @@ fn boundless(subject: &Subject) -> Option<&'static str> {
 }
 
 /// The check in a case: its limit as a number, where it is a multiple of something that is known.
-pub(super) fn resolved(limit: &Limit<'_>, case: &Case, grounds: &Grounds<'_>, review: &mut Review) -> Check {
+pub(super) fn resolved(limit: &Limit<'_>, case: &Case, context: &RelativeContext<'_>, review: &mut Review) -> Check {
     let check = limit.check.clone();
     let Some(relative) = check.relative else { return check };
     let place = place(limit, relative.to, review);
     let known = match relative.to {
-        Against::Baseline => by_baseline(&check, case, grounds, place, review),
-        Against::Reference if grounds.root.get("reference").is_none() => {
+        Against::Baseline => by_baseline(&check, case, context, place, review),
+        Against::Reference if context.root.get("reference").is_none() => {
             let mistake = Mistake::new(place, "a limit relative to a reference, and no `reference:`", "there is none");
             review.push(mistake.help("For example reference: { output_tps: { \"load.concurrency=1\": 420 } }."));
             None
         }
-        Against::Reference => reference::known(grounds.root, &check, &named(case), place, review),
+        Against::Reference => reference::known(context.root, &check, &named(case), place, review),
     };
     let relative = Relative { known, ..relative };
     Check { limit: relative.limit(), relative: Some(relative), ..check }
@@ -85,8 +85,8 @@ fn named(case: &Case) -> Case {
     Case { labels, ..case.clone() }
 }
 
-fn by_baseline(check: &Check, case: &Case, grounds: &Grounds<'_>, place: Span, review: &mut Review) -> Option<Known> {
-    match &grounds.baseline {
+fn by_baseline(check: &Check, case: &Case, context: &RelativeContext<'_>, place: Span, review: &mut Review) -> Option<Known> {
+    match &context.baseline {
         Ground::There(baseline, _) => baseline::known(baseline, check, case, place, review),
         Ground::Missing | Ground::Broken => None,
         Ground::Unsaid => {
@@ -105,12 +105,12 @@ fn place(limit: &Limit<'_>, to: Against, review: &Review) -> Span {
 }
 
 /// A check about stages as one for each of them, for each is held against its own counterpart.
-pub(super) fn stages(limit: &Limit<'_>, about: &[Case], grounds: &Grounds<'_>, review: &mut Review) -> Vec<Check> {
+pub(super) fn stages(limit: &Limit<'_>, about: &[Case], context: &RelativeContext<'_>, review: &mut Review) -> Vec<Check> {
     if limit.check.relative.is_none() {
         return vec![limit.check.clone()];
     }
     let one = |stage: &Case| {
-        let check = resolved(limit, stage, grounds, review);
+        let check = resolved(limit, stage, context, review);
         let Some(number) = stage.labels.get(STAGE).filter(|_| check.when.get(STAGE).is_none()) else { return check };
         Check { when: check.when.with(STAGE, number.clone()), ..check }
     };

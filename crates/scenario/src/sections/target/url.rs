@@ -2,7 +2,7 @@
 
 use crate::fault::Review;
 use crate::tree::{Data, Node, Part};
-use crate::values::address::{no_address, parts};
+use crate::values::target::{no_address, parts};
 use llmscen_core::api::Api;
 use llmscen_core::url_secrets::shown;
 use std::collections::BTreeSet;

@@ -1,0 +1,405 @@
+//! What must not be written down, and what is written in its place.
+
+use crate::schema_table::Kind;
+use crate::sections::request::last;
+use crate::sections::scenario::SCENARIO;
+use crate::sections::server::command;
+use crate::tree::{Data, Node, Part};
+use llmscen_core::plan::Plan;
+use llmscen_core::redact::is_distinct;
+use llmscen_core::target::{Place, Secret};
+use llmscen_core::url_secrets::{hidden, in_url, is_secret_name, is_url, is_veiled, shown};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where a text is written, which says what braces mean in it.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum TextSyntax {
+    /// A text of the scenario: braces are references.
+    Text,
+    /// A text of a request body: braces are the renderer's.
+    Body,
+}
+
+/// A part by its variable's name instead of its value.
+pub(crate) fn by_name(part: &Part) -> String {
+    match part {
+        Part::Literal(text) => escaped(text, TextSyntax::Text),
+        Part::Env { name, .. } => format!("${{{name}}}"),
+        Part::Ref(path) => format!("{{{{ {path} }}}}"),
+    }
+}
+
+/// A text by its variables, where nothing but a scheme such as `Bearer` stands beside them.
+pub(crate) fn named(parts: &[Part]) -> Option<String> {
+    let scheme = |text: &str| ["", "bearer", "basic", "token", "apikey", "digest"].contains(&text.trim().to_lowercase().as_str());
+    let bare = parts.iter().all(|part| !matches!(part, Part::Literal(text) if !scheme(text)));
+    (bare && parts.iter().any(|part| matches!(part, Part::Env { .. } | Part::Ref(_))))
+        .then(|| parts.iter().map(by_name).collect())
+}
+
+/// Whether a variable of the environment is in it.
+pub(crate) fn from_env(node: &Node) -> bool {
+    node.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Env { .. })))
+}
+
+/// Whether a number in it came from a variable that is called a secret, or is long and part of a request body, so that its
+/// name is written and not its value.
+pub(crate) fn keeps_name(node: &Node, place: TextSyntax) -> bool {
+    let keeps = |part: &Part| match part {
+        Part::Env { name, value } => is_secret_name(name) || place == TextSyntax::Body && is_veiled(value),
+        _ => false,
+    };
+    node.parts.iter().any(|parts| parts.iter().any(keeps))
+}
+
+/// A value as text that is read back as it stands, secrets by name.
+pub(crate) fn written(node: &Node, place: TextSyntax) -> String {
+    match (&node.parts, &node.data) {
+        (Some(parts), _) => parts.iter().map(|part| written_part(part, place)).collect(),
+        (None, Data::Text(text)) => text.clone(),
+        (None, _) => node.json().to_string(),
+    }
+}
+
+/// One part of such a text.
+pub(crate) fn written_part(part: &Part, place: TextSyntax) -> String {
+    match part {
+        Part::Literal(text) => escaped(text, place),
+        Part::Env { name, value } if is_secret_name(name) || place == TextSyntax::Body && is_veiled(value) => by_name(part),
+        Part::Env { value, .. } => escaped(value, place),
+        Part::Ref(_) => by_name(part),
+    }
+}
+
+/// A text that is read back as it stands.
+pub(crate) fn escaped(text: &str, place: TextSyntax) -> String {
+    let text = text.replace("${", "$${");
+    if place == TextSyntax::Text { text.replace("{{", "{{ \"{{\" }}") } else { text }
+}
+
+/// What stands in a command behind flags and variables that are called secrets, by those: `--api-key X`, `--hf-token=X`,
+/// `HF_TOKEN=X`; also in a word that is a command itself, as that of `sh -c`.
+pub fn behind_flags(words: &[String]) -> Vec<(String, String)> {
+    let split = |word: &String| shell_words::split(word).ok().filter(|_| word.contains(char::is_whitespace));
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let next = words.get(at + 1).filter(|_| word.starts_with('-') && is_secret_name(word) && !word.contains('='));
+        found.extend(next.map(|value| (word.clone(), value.clone())));
+        let single = word.starts_with('-') || !word.contains(char::is_whitespace);
+        let within = word.split_once('=').filter(|(name, _)| single && is_secret_name(name));
+        found.extend(within.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        found.extend(split(word).map(|own| behind_flags(&own)).unwrap_or_default());
+    }
+    found.retain(|(_, value)| looks_secret(value));
+    found
+}
+
+/// Whether a text may be a secret: no further flag, no variable of a shell, no number that is a size.
+pub(crate) fn looks_secret(value: &str) -> bool {
+    let size = value.len() < 8 && value.parse::<f64>().is_ok();
+    value.len() >= 4 && !value.starts_with(['-', '$']) && !size
+}
+
+/// Whether a value of a request body is a secret by its key; `max_tokens` is none.
+pub(crate) fn is_hidden(key: &str, value: &Node) -> bool {
+    let key = key.to_lowercase().replace('-', "_");
+    let secret =
+        ["api_key", "apikey", "access_token", "auth_token", "secret", "password", "authorization"].contains(&key.as_str());
+    secret && matches!(value.data, Data::Text(_) | Data::Int(_))
+}
+
+/// Headers of every client, whose values are no secrets.
+pub(crate) const USUAL_HEADERS: [&str; 12] = [
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "anthropic-beta",
+    "anthropic-version",
+    "cache-control",
+    "connection",
+    "content-type",
+    "http-referer",
+    "openai-beta",
+    "user-agent",
+    "x-title",
+];
+
+/// What the value at a path of the scenario is.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Origin {
+    /// A key, a token, a header: a secret whatever it holds.
+    Secret,
+    /// What is sent to the server: values of variables in it may be secrets.
+    Sent,
+    /// A setting, which reports show.
+    Setting,
+}
+
+impl Origin {
+    /// The origin of the value at a dotted path.
+    pub fn of(path: &str) -> Origin {
+        let last = last(path);
+        let own = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
+        match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own)) {
+            Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => Origin::Setting,
+            // Variables of a server such as `VLLM_ATTENTION_BACKEND` are settings, unless their own values are variables.
+            Some(Kind::Secret) if own.contains(".env.") && !is_secret_name(last) => Origin::Sent,
+            Some(Kind::Secret) => Origin::Secret,
+            Some(Kind::Json | Kind::Template) => Origin::Sent,
+            _ if own.starts_with("request.template") || own.starts_with("request.extra") => Origin::Sent,
+            _ if ["text", "system"].contains(&last) => Origin::Sent,
+            _ => Origin::Setting,
+        }
+    }
+}
+
+/// What is found on the walk through a scenario.
+#[derive(Default)]
+struct Found {
+    /// Secrets whatever else holds them.
+    certain: BTreeSet<String>,
+    /// Secrets unless a setting that reports show holds them too.
+    likely: BTreeSet<String>,
+    /// Such settings.
+    shown: Vec<String>,
+}
+
+/// The secrets of a checked scenario that are distinct enough to be struck from any text.
+pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) -> Vec<Secret> {
+    let mut found = Found::default();
+    found.walk(root, "");
+    for (name, value) in env {
+        match name.to_lowercase().as_str() {
+            "http_proxy" | "https_proxy" | "all_proxy" | "llmscen_hub" => found.url(value),
+            "hf_token" | "wandb_api_key" | "mlflow_tracking_token" | "mlflow_tracking_password" => {
+                found.certain.insert(value.clone());
+            }
+            _ => {}
+        }
+    }
+    found.shown.extend(plan.cases.iter().map(|case| case.id.clone()));
+    let models: BTreeSet<&str> =
+        plan.cases.iter().flat_map(|case| case.target.models.iter().map(|model| model.name.as_str())).collect();
+    // Rows, ids and reports need the names of models: a key that is part of one cannot be struck.
+    found.certain.retain(|text| !models.iter().any(|model| model.contains(text.as_str())));
+    found.shown.extend(models.into_iter().map(str::to_owned));
+    // Presets may give it an address of its own.
+    let pages = plan.cases.iter().filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
+    let urls = plan.cases.iter().filter_map(|case| match &case.target.place {
+        Place::Url(url) => Some(url.as_str()),
+        Place::Simulator { .. } | Place::Local(_) => None,
+    });
+    pages.chain(urls).for_each(|url| found.url(url));
+    let Found { certain, likely, shown } = found;
+    let innocent = |text: &String| shown.iter().any(|own| own.contains(text.as_str()));
+    let all = certain.into_iter().chain(likely.into_iter().filter(|text| !innocent(text)));
+    // A stored plan holds `${NAME}` where a variable is not set.
+    let mut all: Vec<Secret> = all.filter(|text| is_distinct(text) && !text.contains("${")).map(Secret::new).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+impl Found {
+    fn walk(&mut self, node: &Node, path: &str) {
+        let matrix = path == "matrix" || path.starts_with("matrix#");
+        for entry in node.entries().iter().filter(|entry| !(path.is_empty() && entry.key == "vars")) {
+            let inner = match path {
+                "" => entry.key.clone(),
+                _ if matrix && ["zip", "include", "exclude"].contains(&entry.key.as_str()) => format!("matrix#{}", entry.key),
+                _ if matrix => entry.key.clone(),
+                _ => format!("{path}.{}", entry.key),
+            };
+            match is_hidden(last(&entry.key), &entry.value) {
+                true => self.secret(&entry.value),
+                false => self.walk(&entry.value, &inner),
+            }
+        }
+        for (index, item) in node.items().iter().enumerate() {
+            let inner = if path == "mix" { format!("mix.{index}") } else { path.to_owned() };
+            match is_hidden(last(path), item) {
+                true => self.secret(item),
+                false => self.walk(item, &inner),
+            }
+        }
+        if node.text().is_some() {
+            self.leaf(node, path);
+        }
+        if path.ends_with("command") {
+            let words = command(node).unwrap_or_default();
+            self.certain.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
+        }
+    }
+
+    fn leaf(&mut self, node: &Node, path: &str) {
+        let text = node.text().map(|text| text.into_owned()).unwrap_or_default();
+        let origin = Origin::of(path);
+        let named = |part: &Part| matches!(part, Part::Env { name, .. } if is_secret_name(name));
+        let parts = node.parts.as_deref().unwrap_or_default();
+        for part in parts {
+            let Part::Env { name, value } = part else { continue };
+            match origin {
+                _ if is_secret_name(name) => _ = self.certain.insert(value.clone()),
+                Origin::Secret => _ = self.certain.insert(value.clone()),
+                Origin::Sent => _ = self.likely.insert(value.clone()),
+                Origin::Setting => {}
+            }
+        }
+        match origin {
+            Origin::Secret => {
+                let all =
+                    if is_secret_name(path.rsplit('.').next().unwrap_or(path)) { &mut self.certain } else { &mut self.likely };
+                all.extend(text.rsplit_once(' ').map(|(_, last)| last.to_owned()));
+                all.insert(text);
+            }
+            _ if is_url(&text) => self.url(&text),
+            Origin::Setting if !parts.iter().any(named) => self.shown.push(text),
+            Origin::Setting | Origin::Sent => {}
+        }
+    }
+
+    fn secret(&mut self, node: &Node) {
+        let text = node.text().map(|text| text.into_owned());
+        self.certain.extend(text.iter().filter_map(|text| Some(text.rsplit_once(' ')?.1.to_owned())));
+        self.certain.extend(text);
+        self.certain.extend(node.whole().map(|number| number.to_string()));
+    }
+
+    fn url(&mut self, url: &str) {
+        let all = hidden(url).into_iter().map(|range| (range.start, &url[range]));
+        let query = url.find('?').unwrap_or(url.len());
+        for (start, value) in all {
+            let name = url[..start].rsplit(['?', '&']).next().unwrap_or_default();
+            let certain = start < query || is_secret_name(name.trim_end_matches('='));
+            if certain { &mut self.certain } else { &mut self.likely }.insert(value.to_owned());
+        }
+        self.certain.extend(in_url(url).into_iter().filter(|own| !url.contains(own.as_str())));
+        self.shown.push(shown(url));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Input, load, reload};
+    use std::path::Path;
+
+    #[test]
+    fn escaped_text_holds_no_variable() {
+        assert_eq!(escaped("${A} {{ b }}", TextSyntax::Text), "$${A} {{ \"{{\" }} b }}");
+        assert_eq!(escaped("${A} {{ b }}", TextSyntax::Body), "$${A} {{ b }}");
+    }
+
+    fn secrets(sections: &str, env: &[(&str, &str)]) -> Vec<String> {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let text = format!("version: 1\nname: chat-team-blue\nload: {{concurrency: 1, requests: 1}}\n{sections}");
+        let loaded = load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &env, set: &[] });
+        let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+        assert!(plan.cases.iter().all(|case| case.target.of_scenario == plan.secrets));
+        plan.secrets.iter().map(|secret| secret.expose().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_sent_is_a_secret_by_its_variable_and_settings_are_not() {
+        let sections = "target: {url: simulator, model: \"${MODEL}\"}\ndataset: {kind: prompt, text: \"say ${SAID}\"}\n\
+            request: {max_tokens: \"${MOST}\", extra: {a: \"${TENANT}\", b: \"${SHORT}\", c: \"${WORD}\", d: \"${FLAG}\", e: \"${MODEL}\", api_key: literal-1}}\n";
+        let env = [
+            ("MODEL", "qwen2.5-7b-instruct"),
+            ("SAID", "said-secret"),
+            ("TENANT", "tenant-1"),
+            ("SHORT", "abc-1"),
+            ("WORD", "thinking"),
+            ("FLAG", "true"),
+            ("MOST", "12345678"),
+        ];
+        assert_eq!(secrets(sections, &env), ["literal-1", "said-secret", "tenant-1"]);
+    }
+
+    #[test]
+    fn urls_and_headers_are_secrets_unless_reports_show_the_same() {
+        let sections = "target: {url: \"http://user-name:${PW}@h/v1/chat/completions?session=s-123456&v=1\", model: m, \
+            headers: {X-Team: team-blue, X-Other: team-green, Content-Type: application/json, Authorization: Bearer abcdef-1}, \
+            metrics: \"http://t0ken-of-page@h/metrics\"}\ndataset: {kind: prompt, text: x}\n";
+        let base64 = ["dXNlci1uYW1lOnBhc3N3b3JkLTE=", "dDBrZW4tb2YtcGFnZQ=="];
+        let mut known = vec!["abcdef-1", "Bearer abcdef-1", "password-1", "s-123456", "t0ken-of-page", "team-green", "user-name"];
+        known.extend(base64);
+        known.sort_unstable();
+        assert_eq!(secrets(sections, &[("PW", "password-1")]), known);
+    }
+
+    #[test]
+    fn a_key_that_is_part_of_a_models_name_is_not_struck() {
+        let sections = |key: &str| {
+            format!(
+                "target: {{url: simulator, model: m, api_key: {key}}}\ndataset: {{kind: prompt, text: x}}\n\
+                matrix: {{target.model: [llama-cpp-7b, llama-cpp-13b]}}\n"
+            )
+        };
+        assert_eq!(secrets(&sections("llama-cpp"), &[]), [""; 0]);
+        assert_eq!(secrets(&sections("llama-cpp-key"), &[]), ["llama-cpp-key"]);
+    }
+
+    #[test]
+    fn swept_secrets_have_no_part_in_case_ids() {
+        let text = "version: 1\nname: t\ntarget: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
+            load: {concurrency: 1, requests: 1}\nmatrix: {request.extra.t: [\"${A}\", plain], \
+            target.url: [\"http://u:first-1@h/v1/chat/completions\", \"http://u:second-1@h/v1/chat/completions\"]}\n";
+        let ids = |text: &str| {
+            let env = [("A", "value-a-1")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &env, set: &[] };
+            let loaded = if text.contains("LLMSCEN_SECRET") { reload(&input) } else { load(&input) };
+            let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+            (plan.cases.into_iter().map(|case| case.id).collect::<Vec<_>>(), plan.resolved)
+        };
+        let (known, resolved) = ids(text);
+        assert_eq!(known.len(), 4);
+        assert!(known[0].starts_with("t=${A},url=http://u:[redacted]@h/v1/chat/completions"), "{known:?}");
+        for secret in ["value-a", "first-1", "second-1"] {
+            assert!(!resolved.contains(secret) && !known.iter().any(|id| id.contains(secret)), "{secret}: {known:?} {resolved}");
+        }
+        assert_eq!(ids(&resolved).0, known, "the stored plan has the same cases");
+    }
+    /// Ids of the cases, the stored plan and its id.
+    fn read(text: &str, env: &[(&str, &str)], stored: bool) -> (Vec<String>, String, String) {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &env, set: &[] };
+        let loaded = if stored { reload(&input) } else { load(&input) };
+        let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+        (plan.cases.into_iter().map(|case| case.id).collect(), plan.resolved, plan.id)
+    }
+
+    const HEAD: &str = "version: 1\nname: t\nload: {concurrency: 1, requests: 1}\n";
+
+    #[test]
+    fn a_stored_plan_is_the_same_whatever_its_variables_hold_now() {
+        for sections in [
+            "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\nmatrix: {request.extra.tenant: [\"${K2}\", b]}\n",
+            "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: \"say ${K2} to me\"}\n",
+            "vars: {key: \"${K2}\"}\ntarget: {url: simulator, model: m}\ndataset: {kind: prompt, text: \"{{ vars.key }}\"}\n",
+            "target: {url: \"http://h/v1/chat/completions?session=${K2}\", model: m}\ndataset: {kind: prompt, text: x}\n",
+        ] {
+            let known = read(&format!("{HEAD}{sections}"), &[("K2", "tenant-01")], false);
+            assert!(!known.1.contains("tenant-01") && known.1.contains("${K2}"), "{}", known.1);
+            for now in [&[][..], &[("K2", "x")], &[("K2", "tenant-02")], &[("K2", "12345678")]] {
+                assert_eq!(read(&known.1, now, true), known, "{now:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn swept_secrets_show_nowhere() {
+        let sections = "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
+            matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 12345678]}\n";
+        let known = read(&format!("{HEAD}{sections}"), &[], false);
+        assert_eq!(known.0, ["", "#2", "#3"].map(|end| format!("password=[redacted]{end}")));
+        assert!(!["planted-pw", "12345678"].iter().any(|secret| known.1.contains(secret)), "{}", known.1);
+        assert_eq!(read(&known.1, &[], true), known);
+        assert_eq!(secrets(sections, &[]), ["12345678", "planted-pw-1", "planted-pw-2"]);
+    }
+
+    #[test]
+    fn versions_in_headers_are_no_secrets() {
+        let sections = "target: {url: simulator, model: m, headers: {anthropic-version: \"2023-06-01\", X-Title: gpt-4o-mini bench}}\ndataset: {kind: prompt, text: x}\n";
+        assert!(secrets(sections, &[]).is_empty());
+    }
+}

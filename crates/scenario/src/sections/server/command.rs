@@ -1,0 +1,199 @@
+//! The words of a server's command, and the flags that a mapping of arguments is.
+
+use crate::fault::{Mistake, Review};
+use crate::schema_table::{Kind, Leaf};
+use crate::source::Sources;
+use crate::tree::{Data, Entry, Node};
+use crate::values::expect;
+use serde_json::json;
+
+/// A command: one text, or a list of words.
+pub(crate) static COMMAND: Leaf = Leaf {
+    expected: "a command, or a list of its words",
+    sweepable: true,
+    schema: || json!({ "anyOf": [{ "type": "string" }, { "type": "array", "minItems": 1, "items": { "type": ["string", "number"] } }] }),
+    check: check_command,
+};
+
+/// The value of one argument.
+pub(crate) static ARGUMENT: Leaf = Leaf {
+    expected: "a value, a list of them, `true` or `false`",
+    sweepable: true,
+    schema: || {
+        let one = json!({ "type": ["string", "number", "boolean", "null"] });
+        json!({ "anyOf": [one, { "type": "array", "items": { "type": ["string", "number"] } }] })
+    },
+    check: |node, review| {
+        if values(node).is_none() {
+            expect(node, ARGUMENT_IS, "`64`, `true` for the flag alone, or `[a, b]` for several values behind it", review);
+        }
+    },
+};
+
+/// Takes what a program gets as text for text, as it is written: each value of `env`; of `command` and `args` the numbers that
+/// would be written otherwise.
+pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
+    for (path, every) in WORDS {
+        if let Some(mut entry) = root.entry_at(path).cloned() {
+            spell(&mut entry.value, every, sources);
+            root.set(path, entry.key_at, entry.value);
+        }
+    }
+    if let Some(mut entry) = root.entry_at("matrix").cloned() {
+        spell_swept(&mut entry.value, sources);
+        root.set("matrix", entry.key_at, entry.value);
+    }
+}
+
+/// The paths whose values a program gets, and whether `true` and `false` are text there too.
+const WORDS: [(&str, bool); 4] =
+    [("target.server.command", false), ("target.server.args", false), ("target.server.env", true), ("dataset.command", false)];
+
+/// The same for the values of a matrix, those of `zip`, `include` and `exclude` among them.
+fn spell_swept(node: &mut Node, sources: &Sources) {
+    let every = |path: &str| {
+        let own = |own: &str| path == own || path.strip_prefix(own).is_some_and(|rest| rest.starts_with('.'));
+        WORDS.iter().find(|(word, _)| own(word)).map(|(_, every)| *every)
+    };
+    match &mut node.data {
+        Data::List(items) => items.iter_mut().for_each(|item| spell_swept(item, sources)),
+        Data::Map(entries) => entries.iter_mut().for_each(|entry| match every(&entry.key) {
+            Some(every) => spell(&mut entry.value, every, sources),
+            None => spell_swept(&mut entry.value, sources),
+        }),
+        _ => {}
+    }
+}
+
+fn spell(node: &mut Node, every: bool, sources: &Sources) {
+    match &mut node.data {
+        Data::List(items) => items.iter_mut().for_each(|item| spell(item, every, sources)),
+        Data::Map(entries) => entries.iter_mut().for_each(|entry| spell(&mut entry.value, every, sources)),
+        Data::Bool(_) if !every => {}
+        _ if node.parts.is_some() => {}
+        _ => {
+            let plain = node.json().to_string();
+            if let Some(text) = sources.written(node).filter(|text| every || *text != plain) {
+                node.data = Data::Text(text);
+            }
+        }
+    }
+}
+
+const ARGUMENT_IS: &str = "one value, a list of values, `true` or `false`";
+
+fn check_command(node: &Node, review: &mut Review) {
+    match &node.data {
+        Data::Text(text) if shell_words::split(text).is_err() => {
+            let mistake = Mistake::new(node.at, "this command cannot be split into words", "a quote is not closed");
+            review.push(mistake.help("It is split as a shell does, but no shell runs it; a list of words needs no quotes."));
+        }
+        _ if command(node).is_none() => {
+            expect(node, "a command, or a list of its words", "`vllm serve m --port 8000` or `[vllm, serve, m]`", review);
+        }
+        _ => {}
+    }
+}
+
+/// The words of a command; never empty.
+pub(crate) fn command(node: &Node) -> Option<Vec<String>> {
+    let words = match &node.data {
+        Data::Text(text) => shell_words::split(text).ok()?,
+        Data::List(items) => items.iter().map(word).collect::<Option<Vec<_>>>()?,
+        _ => return None,
+    };
+    words.first().is_some_and(|program| !program.is_empty()).then_some(words)
+}
+
+/// One word: text, or a number as it is written.
+fn word(node: &Node) -> Option<String> {
+    match node.data {
+        Data::Int(_) | Data::Float(_) => Some(node.text().map_or_else(|| node.json().to_string(), |text| text.into_owned())),
+        Data::Text(ref text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// How the name of an argument becomes a flag: engines disagree on dashes and underscores.
+pub(super) const STYLE: Kind = Kind::Choice(
+    &[
+        ("kebab", "`tp_size` is `--tp-size`"),
+        ("snake", "`tp-size` is `--tp_size`, as `trtllm-serve` has it"),
+        ("as_is", "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`"),
+    ],
+    &[],
+);
+
+/// The flag of an argument and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A
+/// name that begins with a dash is a flag already; a single letter has one dash.
+pub(super) fn argument(entry: &Entry, style: &str) -> Vec<String> {
+    let Some(Some(values)) = values(&entry.value) else { return Vec::new() };
+    let name = &entry.key;
+    let flag = match name {
+        name if name.starts_with('-') => name.clone(),
+        name if name.chars().count() == 1 => format!("-{name}"),
+        name => match style {
+            "snake" => format!("--{}", name.replace('-', "_")),
+            "as_is" => format!("--{name}"),
+            _ => format!("--{}", name.replace('_', "-")),
+        },
+    };
+    std::iter::once(flag).chain(values).collect()
+}
+
+/// What stands behind the flag; inside None: the flag itself is left out.
+fn values(node: &Node) -> Option<Option<Vec<String>>> {
+    match &node.data {
+        Data::Null | Data::Bool(false) => Some(None),
+        Data::Bool(true) => Some(Some(Vec::new())),
+        Data::List(items) => {
+            items.iter().map(word).collect::<Option<Vec<_>>>().map(|all| Some(all).filter(|all| !all.is_empty()))
+        }
+        _ => Some(Some(vec![word(node)?])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::parse;
+
+    fn read(text: &str) -> Node {
+        parse(0, 0, text, &mut Review::default()).unwrap()
+    }
+
+    #[test]
+    fn a_command_is_split_as_a_shell_would() {
+        let words = |text| command(&read(text)).map(|words| words.join("|"));
+        assert_eq!(words("vllm serve 'my model' --port 8000").as_deref(), Some("vllm|serve|my model|--port|8000"));
+        assert_eq!(words("[a, 'b c', 7, 0.5]").as_deref(), Some("a|b c|7|0.5"));
+        assert_eq!(words(r#"'sh -c "echo $HOME > x; y"'"#).as_deref(), Some("sh|-c|echo $HOME > x; y"));
+        for bad in ["\"a 'b\"", "[]", "''", "7", "[a, [b]]", "{a: b}"] {
+            assert_eq!(words(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn arguments_become_flags() {
+        let styled =
+            |text, style| read(text).entries().iter().flat_map(|entry| argument(entry, style)).collect::<Vec<_>>().join(" ");
+        let flags = |text| styled(text, "kebab");
+        assert_eq!(flags("{max_num_seqs: 64, enforce_eager: true, n: 2}"), "--max-num-seqs 64 --enforce-eager -n 2");
+        assert_eq!(flags("{a: false, b: null, c: [], --as_is: x, dtype: float16}"), "--as_is x --dtype float16");
+        assert_eq!(
+            flags("{lora-modules: [a=x, b=y], gpu_memory_utilization: 0.9}"),
+            "--lora-modules a=x b=y --gpu-memory-utilization 0.9"
+        );
+        assert_eq!(values(&read("{a: b}")), None);
+        let mixed = "{tp_size: 2, ep-size: 4, --x_y-z: 1, n: 2}";
+        let seen = ["kebab", "snake", "as_is"].map(|style| styled(mixed, style));
+        assert_eq!(
+            seen,
+            [
+                "--tp-size 2 --ep-size 4 --x_y-z 1 -n 2",
+                "--tp_size 2 --ep_size 4 --x_y-z 1 -n 2",
+                "--tp_size 2 --ep-size 4 --x_y-z 1 -n 2"
+            ]
+        );
+    }
+}

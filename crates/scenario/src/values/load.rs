@@ -1,0 +1,253 @@
+//! Rates, arrival processes, and the rates and concurrencies of stages.
+
+use crate::fault::{Mistake, Review};
+use crate::schema_table::Leaf;
+use crate::tree::{Data, Node};
+use crate::validate::found;
+use crate::values::expect;
+use crate::values::time::duration;
+use llmscen_core::load::Arrival;
+use llmscen_core::stage::Course;
+use serde_json::json;
+
+const RATE_EXPECTED: &str = "a rate such as `8/s`, or `burst`";
+const ARRIVALS_EXPECTED: &str = "`poisson`, `constant` or `{ gamma: burstiness }`";
+
+/// The highest rate taken, requests a second: more than any one machine sends, so that a slip of the hand plans no flood.
+const MAX_RATE: f64 = 1e6;
+
+/// How often requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// So many a second.
+    PerSecond(f64),
+    /// All at once.
+    Burst,
+}
+
+/// A rate of arrivals.
+pub(crate) static RATE: Leaf = Leaf { expected: RATE_EXPECTED, sweepable: true, schema: rate_schema, check: check_rate };
+
+/// The spacing of arrivals.
+pub(crate) static ARRIVALS: Leaf =
+    Leaf { expected: ARRIVALS_EXPECTED, sweepable: true, schema: arrivals_schema, check: check_arrivals };
+
+/// The rate that a node holds.
+pub(crate) fn rate(node: &Node) -> Option<Rate> {
+    let text = node.text()?;
+    if text == "burst" {
+        return Some(Rate::Burst);
+    }
+    per_second(&text).filter(|rate| *rate > 0.0).map(Rate::PerSecond)
+}
+
+/// A number over a unit of time, as a number a second; zero among them.
+pub(crate) fn per_second(text: &str) -> Option<f64> {
+    let (number, unit) = text.split_once('/')?;
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    let rate = number.trim().parse::<f64>().ok()? / seconds;
+    (0.0..=MAX_RATE).contains(&rate).then_some(rate)
+}
+
+/// The spacing that a node holds.
+pub(crate) fn arrivals(node: &Node) -> Option<Arrival> {
+    match (&node.data, node.text().as_deref()) {
+        (_, Some("poisson")) => Some(Arrival::Poisson),
+        (_, Some("constant")) => Some(Arrival::Constant),
+        (Data::Map(entries), _) => match entries.as_slice() {
+            [only] if only.key == "gamma" => {
+                let burstiness = only.value.number().filter(|b| *b > 0.0 && b.is_finite())?;
+                Some(Arrival::Gamma { burstiness })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn check_rate(node: &Node, review: &mut Review) {
+    if rate(node).is_none() {
+        let mistake = Mistake::new(node.at, format!("`{}` must be {RATE_EXPECTED}", review.key), found(node, "a rate"));
+        review.push(match node.number() {
+            Some(number) if number > 0.0 => mistake.help(format!("Say per what: `{number}/s` or `{number}/m`.")),
+            _ => mistake.help(format!("A rate is a number above 0 over `s`, `m` or `h`, at most {MAX_RATE} a second.")),
+        });
+    }
+}
+
+fn check_arrivals(node: &Node, review: &mut Review) {
+    if arrivals(node).is_none() {
+        expect(node, ARRIVALS_EXPECTED, "`{ gamma: 0.5 }` for clumps; the burstiness is above 0", review);
+    }
+}
+
+fn rate_schema() -> serde_json::Value {
+    json!({ "type": "string", "pattern": r"^(burst|\s*[0-9.]+\s*/\s*[smh]\s*)$" })
+}
+
+fn arrivals_schema() -> serde_json::Value {
+    json!({ "oneOf": [
+        { "enum": ["poisson", "constant"] },
+        { "type": "object", "properties": { "gamma": { "type": "number", "exclusiveMinimum": 0 } }, "required": ["gamma"], "additionalProperties": false },
+    ] })
+}
+
+const STAGE_RATE_EXPECTED: &str =
+    "a rate such as `8/s`, a ramp such as `1/s -> 20/s`, or `{ sine: { mean, amplitude, period } }`";
+const STAGE_USERS_EXPECTED: &str = "a number of users such as `16`, or a ramp such as `4 -> 64`";
+
+/// Users at the most.
+const MAX_USERS: u32 = 1_000_000;
+
+/// The rate of a stage.
+pub(crate) static STAGE_RATE: Leaf =
+    Leaf { expected: STAGE_RATE_EXPECTED, sweepable: false, schema: stage_rate_schema, check: check_stage_rate };
+
+/// The users of a stage.
+pub(crate) static STAGE_USERS: Leaf =
+    Leaf { expected: STAGE_USERS_EXPECTED, sweepable: false, schema: stage_users_schema, check: check_stage_users };
+
+/// The rate that a node holds; rates may be zero.
+pub(crate) fn stage_rate(node: &Node) -> Option<Course> {
+    if let Some(sine) = node.get("sine").filter(|_| node.entries().len() == 1) {
+        let rate = |key| sine.get(key)?.text().and_then(|text| per_second(&text));
+        let (mean, amplitude) = (rate("mean")?, rate("amplitude")?);
+        let period = sine.get("period").and_then(duration).filter(|period| period.0 > 0)?;
+        let sound = sine.entries().len() == 3 && mean > 0.0 && amplitude <= mean;
+        return sound.then_some(Course::Sine { mean, amplitude, period });
+    }
+    let text = node.text()?;
+    Some(match text.split_once("->") {
+        None => Course::Flat(per_second(&text)?),
+        Some((from, to)) => Course::Ramp { from: per_second(from)?, to: per_second(to)? },
+    })
+}
+
+/// The users that a node holds, at the beginning and at the end of a stage.
+pub(crate) fn stage_users(node: &Node) -> Option<(u32, u32)> {
+    let count = |number: i64| u32::try_from(number).ok().filter(|stage_users| *stage_users <= MAX_USERS);
+    if let Some(number) = node.whole() {
+        return count(number).map(|stage_users| (stage_users, stage_users));
+    }
+    let text = node.text()?;
+    let (from, to) = text.split_once("->")?;
+    let end = |text: &str| text.trim().parse().ok().and_then(count);
+    end(from).zip(end(to))
+}
+
+fn check_stage_rate(node: &Node, review: &mut Review) {
+    if stage_rate(node).is_some() {
+        return;
+    }
+    let sine = node.get("sine").filter(|sine| !sine.entries().is_empty());
+    let mistake = Mistake::new(node.at, "the `rate` of a stage cannot be this", found(node, "a rate"));
+    review.push(match (sine, node.text()) {
+        (Some(_), _) => mistake.help(
+            "A wave is `{ sine: { mean: 10/s, amplitude: 5/s, period: 30s } }`; its mean is above 0 and its amplitude at most the mean, for no rate is below 0.",
+        ),
+        (None, Some(text)) if text.trim() == "burst" => {
+            mistake.help("A burst has no length: it is a load of its own, `load: { rate: burst, requests: 100 }`.")
+        }
+        (None, Some(text)) if text.contains('-') => {
+            mistake.help("A ramp goes from one rate to another, neither of them below 0: `1/s -> 20/s`.")
+        }
+        _ => mistake.help(format!("It must be {STAGE_RATE_EXPECTED}. Say per what: `8/s`, `480/m`; 0 is a pause.")),
+    });
+}
+
+fn check_stage_users(node: &Node, review: &mut Review) {
+    if stage_users(node).is_none() {
+        expect(node, STAGE_USERS_EXPECTED, "`4 -> 64`; no number is below 0, and 0 is a pause", review);
+    }
+}
+
+fn stage_rate_schema() -> serde_json::Value {
+    let one = r"\s*[0-9.]+\s*/\s*[smh]\s*";
+    let rate = json!({ "type": "string", "pattern": format!("^{one}$") });
+    let sine = json!({
+        "type": "object",
+        "properties": {
+            "mean": rate,
+            "amplitude": rate,
+            "period": { "type": "string", "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$" },
+        },
+        "required": ["mean", "amplitude", "period"],
+        "additionalProperties": false,
+    });
+    json!({ "oneOf": [
+        { "type": "string", "pattern": format!("^{one}(->{one})?$") },
+        { "type": "object", "properties": { "sine": sine }, "required": ["sine"], "additionalProperties": false },
+    ] })
+}
+
+fn stage_users_schema() -> serde_json::Value {
+    json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^\s*[0-9]+\s*->\s*[0-9]+\s*$" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::defaults::value;
+    use crate::tree::Span;
+    use llmscen_core::units::Nanos;
+
+    fn text(text: &str) -> Node {
+        Node::new(Span { file: 0, start: 0, end: 0 }, Data::Text(text.into()))
+    }
+
+    #[test]
+    fn rates_are_per_second() {
+        for (written, value) in [
+            ("8/s", Some(Rate::PerSecond(8.0))),
+            ("480/m", Some(Rate::PerSecond(8.0))),
+            ("0.5 / s", Some(Rate::PerSecond(0.5))),
+            ("burst", Some(Rate::Burst)),
+            ("1000000/s", Some(Rate::PerSecond(1e6))),
+            ("1000001/s", None),
+            ("1e12/s", None),
+            ("8", None),
+            ("0/s", None),
+            ("-1/s", None),
+            ("inf/s", None),
+            ("8/d", None),
+        ] {
+            assert_eq!(rate(&text(written)), value, "{written}");
+        }
+    }
+
+    fn node(yaml: &str) -> Node {
+        value(yaml, Span { file: 0, start: 0, end: 0 })
+    }
+
+    #[test]
+    fn a_course_is_flat_or_a_ramp_or_a_wave() {
+        let sine = |mean, amplitude, secs: u64| Course::Sine { mean, amplitude, period: Nanos::from_millis(secs * 1000) };
+        for (written, known) in [
+            ("8/s", Some(Course::Flat(8.0))),
+            ("0/s", Some(Course::Flat(0.0))),
+            ("1/s -> 20/s", Some(Course::Ramp { from: 1.0, to: 20.0 })),
+            ("60/m->0/s", Some(Course::Ramp { from: 1.0, to: 0.0 })),
+            ("{ sine: { mean: 10/s, amplitude: 10/s, period: 30s } }", Some(sine(10.0, 10.0, 30))),
+            ("{ sine: { mean: 10/s, amplitude: 11/s, period: 30s } }", None),
+            ("{ sine: { mean: 10/s, amplitude: 5/s } }", None),
+            ("{ sine: { mean: 10/s, amplitude: 5/s, period: 30s, phase: 1 } }", None),
+            ("1/s -> -20/s", None),
+            ("burst", None),
+            ("8", None),
+        ] {
+            assert_eq!(stage_rate(&node(written)), known, "{written}");
+        }
+    }
+
+    #[test]
+    fn users_stand_still_or_ramp() {
+        let seen =
+            ["16", "0", "4 -> 64", "64->0", "-4", "4 -> -1", "1.5", "4 -> ", "1000001"].map(|text| stage_users(&node(text)));
+        assert_eq!(seen, [Some((16, 16)), Some((0, 0)), Some((4, 64)), Some((64, 0)), None, None, None, None, None]);
+    }
+}

@@ -1,0 +1,381 @@
+//! Shares, distributions of token counts, quantities with a unit, seeds.
+
+use crate::fault::{Mistake, Review};
+use crate::schema_table::Leaf;
+use crate::suggest::near;
+use crate::tree::{Data, Entry, Node};
+use crate::values::expect;
+use llmscen_core::request::Quantity;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// A share of one.
+pub(crate) static SHARE: Leaf =
+    Leaf { expected: "a share such as `98%` or 0.98", sweepable: true, schema: share_schema, check: check_share };
+
+/// The share that a node holds, 0..=1.
+pub(crate) fn share(node: &Node) -> Option<f64> {
+    let value = match node.number() {
+        Some(number) => number,
+        None => percent(node.text()?.trim().strip_suffix('%')?.trim())?,
+    };
+    (0.0..=1.0).contains(&value).then_some(value)
+}
+
+/// A number of hundredths. The decimal point is moved in the text, so that `7` gives 0.07 and not 7 / 100 rounded twice.
+pub(crate) fn percent(text: &str) -> Option<f64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let plain = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && !digits.contains(['e', 'E']);
+    plain.then(|| format!("{text}e-2").parse().ok()).flatten()
+}
+
+fn check_share(node: &Node, review: &mut Review) {
+    if share(node).is_none() {
+        expect(node, "a share from 0% to 100%", "`98%` or 0.98", review);
+    }
+}
+
+fn share_schema() -> serde_json::Value {
+    json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1, "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%$" })
+}
+
+const QUANTITY_EXPECTED: &str = "a number of tokens, or a distribution of it";
+const EXAMPLES: &str =
+    "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } }`, `lognormal` likewise, `{ from: item.output_tokens }`";
+const SHAPES: [&str; 4] = ["uniform", "normal", "lognormal", "from"];
+
+/// A length that may differ from request to request.
+pub(crate) static QUANTITY: Leaf =
+    Leaf { expected: QUANTITY_EXPECTED, sweepable: true, schema: quantity_schema, check: check_quantity };
+
+/// The length that a node holds.
+pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
+    if let Data::Int(value) = node.data {
+        return u64::try_from(value).ok().filter(|n| *n > 0).map(Quantity::Fixed);
+    }
+    let [only] = node.entries() else { return None };
+    match only.key.as_str() {
+        "uniform" => uniform(&only.value),
+        "normal" => moments(&only.value).map(|(mean, sd)| Quantity::Normal { mean, sd }),
+        "lognormal" => moments(&only.value).map(|(mean, sd)| Quantity::Lognormal { mean, sd }),
+        "from" => field(&only.value),
+        _ => None,
+    }
+}
+
+fn uniform(node: &Node) -> Option<Quantity> {
+    let [low, high] = node.items() else { return None };
+    let (low, high) = (u64::try_from(low.whole()?).ok()?, u64::try_from(high.whole()?).ok()?);
+    (0 < low && low <= high).then_some(Quantity::Uniform { low, high })
+}
+
+fn moments(node: &Node) -> Option<(f64, f64)> {
+    let (mean, sd) = (node.get("mean")?.number()?, node.get("sd")?.number()?);
+    let known = node.entries().len() == 2;
+    (known && mean > 0.0 && sd >= 0.0 && mean.is_finite() && sd.is_finite()).then_some((mean, sd))
+}
+
+fn field(node: &Node) -> Option<Quantity> {
+    let text = node.text()?;
+    let name = text.strip_prefix("item.").filter(|name| !name.is_empty())?;
+    Some(Quantity::Item(name.to_owned()))
+}
+
+fn check_quantity(node: &Node, review: &mut Review) {
+    if quantity(node).is_some() {
+        return;
+    }
+    match node.entries() {
+        [only] => review.push(shape_mistake(only)),
+        _ if node.number().is_some() => expect(node, "a whole number of tokens, 1 or more", "", review),
+        _ => expect(node, QUANTITY_EXPECTED, EXAMPLES, review),
+    }
+}
+
+fn shape_mistake(only: &Entry) -> Mistake {
+    let takes = match only.key.as_str() {
+        "uniform" => "`uniform` takes `[low, high]`, two whole numbers above 0 with low ≤ high",
+        "normal" | "lognormal" => "this takes `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more",
+        "from" => "`from` takes a field of the dataset's rows, such as `item.output_tokens`",
+        key => {
+            let label = near(key, SHAPES).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            return Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label)
+                .help(format!("For example {EXAMPLES}."));
+        }
+    };
+    Mistake::new(only.value.at, takes, "does not fit")
+}
+
+fn quantity_schema() -> serde_json::Value {
+    let one = |name: &str, value: serde_json::Value| json!({ "type": "object", "properties": { name: value }, "required": [name], "additionalProperties": false });
+    let moments = json!({ "type": "object", "properties": { "mean": { "type": "number", "exclusiveMinimum": 0 }, "sd": { "type": "number", "minimum": 0 } },
+        "required": ["mean", "sd"], "additionalProperties": false });
+    json!({ "oneOf": [
+        { "type": "integer", "minimum": 1 },
+        one("uniform", json!({ "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 2, "maxItems": 2 })),
+        one("normal", moments.clone()),
+        one("lognormal", moments),
+        one("from", json!({ "type": "string", "pattern": "^item\\..+" })),
+    ] })
+}
+
+const PARAMETER_UNITS: [(&str, f64); 5] = [("K", 1e3), ("M", 1e6), ("B", 1e9), ("G", 1e9), ("T", 1e12)];
+const SIZE_UNITS: [(&str, f64); 9] = [
+    ("B", 1.0),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("TB", 1e12),
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("TiB", 1_099_511_627_776.0),
+];
+const FLOPS_UNITS: [(&str, f64); 4] = [("GFLOPS", 1e9), ("TFLOPS", 1e12), ("PFLOPS", 1e15), ("FLOPS", 1.0)];
+
+const PARAMETERS_FORM: &str = "a number of parameters above 0";
+const SIZE_FORM: &str = "a number of bytes above 0";
+const FLOPS_FORM: &str = "operations per second above 0";
+const BANDWIDTH_FORM: &str = "bytes per second above 0";
+
+/// A number of parameters.
+pub(crate) static PARAMETERS: Leaf = Leaf {
+    expected: "a number of parameters such as `8B`",
+    sweepable: true,
+    schema: || unit_schema("[KMBGT]"),
+    check: |node, review| check_unit(node, parameters, (PARAMETERS_FORM, "`8B` or 8.03e9"), review),
+};
+
+/// A number of bytes.
+pub(crate) static SIZE: Leaf = Leaf {
+    expected: "a size such as `16 GiB`",
+    sweepable: true,
+    schema: || unit_schema("([KMGT]i?)?B"),
+    check: |node, review| check_unit(node, size, (SIZE_FORM, "`16 GB`, `14.9 GiB` or 1.6e10"), review),
+};
+
+/// Floating-point operations per second.
+pub(crate) static FLOPS: Leaf = Leaf {
+    expected: "operations per second such as `989 TFLOPS`",
+    sweepable: true,
+    schema: || unit_schema("[GTP]?FLOPS"),
+    check: |node, review| check_unit(node, flops, (FLOPS_FORM, "`989 TFLOPS` or 989e12"), review),
+};
+
+/// Bytes per second.
+pub(crate) static BANDWIDTH: Leaf = Leaf {
+    expected: "a bandwidth such as `3.35 TB/s`",
+    sweepable: true,
+    schema: || unit_schema("([KMGT]i?)?B/s"),
+    check: |node, review| check_unit(node, bandwidth, (BANDWIDTH_FORM, "`3.35 TB/s` or 3.35e12"), review),
+};
+
+/// The number of parameters that a node holds.
+pub(crate) fn parameters(node: &Node) -> Option<f64> {
+    number_with_unit(node, |word| factor(&PARAMETER_UNITS, word))
+}
+
+/// The bytes that a node holds.
+pub(crate) fn size(node: &Node) -> Option<f64> {
+    number_with_unit(node, |word| factor(&SIZE_UNITS, word))
+}
+
+/// The operations per second that a node holds.
+pub(crate) fn flops(node: &Node) -> Option<f64> {
+    number_with_unit(node, |word| factor(&FLOPS_UNITS, word))
+}
+
+/// The bytes per second that a node holds.
+pub(crate) fn bandwidth(node: &Node) -> Option<f64> {
+    number_with_unit(node, |word| factor(&SIZE_UNITS, word.strip_suffix("/s")?))
+}
+
+fn factor(units: &[(&str, f64)], word: &str) -> Option<f64> {
+    units.iter().find(|(name, _)| *name == word).map(|(_, factor)| *factor)
+}
+
+fn number_with_unit(node: &Node, factor: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+    let value = match node.number() {
+        Some(number) => number,
+        None => {
+            let text = node.text()?;
+            let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+            let (number, unit) = text.split_at(end);
+            number.parse::<f64>().ok()? * factor(unit.trim())?
+        }
+    };
+    (value > 0.0 && value.is_finite()).then_some(value)
+}
+
+fn check_unit(node: &Node, read: fn(&Node) -> Option<f64>, (form, examples): (&str, &str), review: &mut Review) {
+    if read(node).is_none() {
+        expect(node, form, examples, review);
+    }
+}
+
+fn unit_schema(unit: &str) -> serde_json::Value {
+    json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": format!(r"^[0-9]*\.?[0-9]+\s*{unit}$") })
+}
+
+const SEED_EXPECTED: &str = "a whole number, 0 or more, or `run`";
+/// The word for a new seed in each run.
+const RUN: &str = "run";
+/// Drawn seeds are below this: as short as can be without coming twice.
+const DRAWN: u64 = 1_000_000_000_000;
+
+/// What random choices derive from.
+pub(crate) static SEED: Leaf = Leaf { expected: SEED_EXPECTED, sweepable: false, schema: seed_schema, check: check_seed };
+
+/// The number that a node holds; None for `run`.
+pub(crate) fn seed(node: &Node) -> Option<u64> {
+    u64::try_from(node.whole()?).ok()
+}
+
+fn is_run(node: &Node) -> bool {
+    node.text().is_some_and(|text| text == RUN)
+}
+
+fn check_seed(node: &Node, review: &mut Review) {
+    if seed(node).is_none() && !is_run(node) {
+        expect(node, SEED_EXPECTED, "", review);
+    }
+}
+
+fn seed_schema() -> serde_json::Value {
+    json!({ "anyOf": [{ "type": "integer", "minimum": 0, "maximum": i64::MAX }, { "const": RUN }] })
+}
+
+/// Draws each seed that is new in each run and that something uses, so that the resolved plan repeats this run.
+pub(crate) fn draw(root: &mut Node, swept: &BTreeSet<String>) {
+    let entries = root.get("mix").map_or(0, |mix| mix.items().len());
+    let paths = (0..entries).map(|index| format!("mix.{index}.dataset.cache_bust")).chain(["dataset.cache_bust".to_owned()]);
+    let busts = |path: String| swept.contains(&path) || root.get(&path).is_some_and(|node| node.data == Data::Bool(true));
+    let used = if paths.into_iter().any(busts) { &["seed", "cache_seed"][..] } else { &["seed"] };
+    for path in used {
+        if let Some(entry) = root.entry_at(path).filter(|entry| is_run(&entry.value)).cloned() {
+            let drawn = RandomState::new().build_hasher().finish() % DRAWN;
+            root.set(path, entry.key_at, Node::new(entry.value.at, Data::Int(drawn as i64)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::parse;
+    use crate::{Input, load};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    #[test]
+    fn percents_are_exact() {
+        for (text, share) in
+            [("7", Some(0.07)), ("99.9", Some(0.999)), ("-1", Some(-0.01)), ("1e3", None), ("x", None), ("inf", None)]
+        {
+            assert_eq!(percent(text), share, "{text}");
+        }
+    }
+
+    fn read_quantity(text: &str) -> (Option<Quantity>, Vec<String>) {
+        let mut review = Review::default();
+        review.key = "max_tokens".to_owned();
+        let file = review.sources.add("t", text, Default::default());
+        let node = parse(file, 0, text, &mut review).unwrap();
+        check_quantity(&node, &mut review);
+        let faults = review.faults().iter().map(|f| format!("{} {f}", f.column())).collect();
+        (quantity(&node), faults)
+    }
+
+    #[test]
+    fn every_shape_is_read() {
+        for (text, value) in [
+            ("256", Quantity::Fixed(256)),
+            ("{uniform: [1, 9]}", Quantity::Uniform { low: 1, high: 9 }),
+            ("{normal: {mean: 128, sd: 32.5}}", Quantity::Normal { mean: 128.0, sd: 32.5 }),
+            ("{lognormal: {sd: 0, mean: 2}}", Quantity::Lognormal { mean: 2.0, sd: 0.0 }),
+            ("{from: item.output_tokens}", Quantity::Item("output_tokens".into())),
+        ] {
+            assert_eq!(read_quantity(text), (Some(value), vec![]), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_pointed_at() {
+        for (text, fault) in [
+            ("0", "1 `max_tokens` must be a whole number of tokens, 1 or more"),
+            ("{uniform: [9, 1]}", "11 `uniform` takes `[low, high]`, two whole numbers above 0 with low ≤ high"),
+            ("{unifrom: [1, 9]}", "2 unknown distribution `unifrom`"),
+            ("{from: output_tokens}", "8 `from` takes a field of the dataset's rows, such as `item.output_tokens`"),
+        ] {
+            assert_eq!(read_quantity(text), (None, vec![fault.to_owned()]), "{text}");
+        }
+    }
+
+    fn read_unit(text: &str, own: fn(&Node) -> Option<f64>) -> Option<f64> {
+        let mut review = Review::default();
+        let file = review.sources.add("t", text, Default::default());
+        own(&parse(file, 0, text, &mut review).unwrap())
+    }
+
+    #[test]
+    fn amounts_are_read_with_their_units_and_without() {
+        for (text, own, value) in [
+            ("8B", parameters as fn(&Node) -> Option<f64>, Some(8e9)),
+            ("70.6 B", parameters, Some(70.6e9)),
+            ("8030000000", parameters, Some(8.03e9)),
+            ("8.03e9", parameters, Some(8.03e9)),
+            ("16 GiB", size, Some(16.0 * 1_073_741_824.0)),
+            ("131072", size, Some(131_072.0)),
+            ("128KiB", size, Some(131_072.0)),
+            ("989 TFLOPS", flops, Some(989e12)),
+            ("3.35TB/s", bandwidth, Some(3.35e12)),
+            ("3.35TB", bandwidth, None),
+            ("16 GiB/s", size, None),
+            ("8 gb", size, None),
+            ("0", parameters, None),
+            ("-1", parameters, None),
+            ("many", flops, None),
+        ] {
+            assert_eq!(read_unit(text, own), value, "{text}");
+        }
+    }
+
+    fn plan(dataset: &str, more: &str) -> llmscen_core::plan::Plan {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: http://h/v1/chat/completions, model: m }}\ndataset: {dataset}\n\
+             load: {{ concurrency: 1, requests: 1 }}\n{more}"
+        );
+        load(&Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
+    }
+
+    #[test]
+    fn a_seed_of_the_run_is_drawn_once_and_stored() {
+        let random = "{ kind: random, tokens: 8 }";
+        let (one, other) = (plan(random, "seed: run\n"), plan(random, "seed: run\n"));
+        assert_ne!(one.seed, other.seed);
+        assert!(
+            one.resolved.contains(&format!("seed: {}\n", one.seed.0)) && !one.resolved.contains("\nseed: run"),
+            "{}",
+            one.resolved
+        );
+        assert_eq!(plan(random, "").seed.0, 42);
+        assert_eq!(plan(random, "seed: 7\n").seed.0, 7);
+    }
+
+    #[test]
+    fn a_cache_seed_is_drawn_only_where_it_is_used() {
+        let bust = "{ kind: random, tokens: 8, cache_bust: true }";
+        let seed = |dataset: &str, more: &str| plan(dataset, more).cases.remove(0).dataset.cache_seed;
+        assert!(seed(bust, "").is_some() && seed(bust, "") != seed(bust, ""));
+        assert_eq!(seed(bust, "cache_seed: 7\n").map(|seed| seed.0), Some(7));
+        let unused = plan("{ kind: random, tokens: 8 }", "");
+        assert!(
+            unused.resolved.contains("cache_seed: run") && unused.cases[0].dataset.cache_seed.is_none(),
+            "{}",
+            unused.resolved
+        );
+        let swept = plan("{ kind: random, tokens: 8 }", "matrix: { dataset.cache_bust: [false, true] }\n");
+        assert!(swept.cases.iter().all(|case| case.dataset.cache_seed.is_some()));
+    }
+}

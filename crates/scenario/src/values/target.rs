@@ -1,0 +1,215 @@
+//! URLs, models with weights, HTTP versions, causes of a retry.
+
+use crate::fault::{Mistake, Review};
+use crate::schema_table::Leaf;
+use crate::suggest::{list, near};
+use crate::tree::{Data, Node};
+use crate::values::expect;
+use llmscen_core::outcome::FailureKind;
+use llmscen_core::target::{HttpVersion, ModelShare};
+use serde_json::json;
+
+/// The host with its port, and the path, of a URL.
+pub(crate) fn parts(url: &str) -> (&str, &str) {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
+    (host.rsplit('@').next().unwrap_or(""), path)
+}
+
+/// What is wrong with a URL of a server, if anything is.
+pub(crate) fn no_address(url: &str) -> Option<&'static str> {
+    let (host, _) = parts(url);
+    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+    if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Some("a port is a number from 1 to 65535");
+    }
+    let none = host.is_empty() || host.starts_with(':') || url.contains(char::is_whitespace);
+    none.then_some("expected `http://…`, `https://…` or `simulator`")
+}
+
+const EXAMPLES: &str = "`qwen2.5`, `[base, lora-a]` or `{ base: 3, lora-a: 1 }`";
+
+/// The models that requests name.
+pub(crate) static MODELS: Leaf =
+    Leaf { expected: "a model's name, or several", sweepable: true, schema: models_schema, check: check_models };
+
+/// The models that a node holds, each with its weight; never empty.
+pub(crate) fn models(node: &Node) -> Option<Vec<ModelShare>> {
+    let shares = match &node.data {
+        Data::List(items) => items.iter().map(entry).collect::<Option<Vec<_>>>()?.concat(),
+        _ => entry(node)?,
+    };
+    let unique = shares.iter().enumerate().all(|(index, share)| shares[..index].iter().all(|other| other.name != share.name));
+    (unique && !shares.is_empty() && shares.iter().all(|share| !share.name.is_empty())).then_some(shares)
+}
+
+fn entry(node: &Node) -> Option<Vec<ModelShare>> {
+    if let Some(name) = node.text() {
+        return Some(vec![ModelShare { name: name.into_owned(), weight: 1.0 }]);
+    }
+    if let Some(name) = node.get("name").and_then(Node::text) {
+        let weight = node.get("weight").map_or(Some(1.0), weight)?;
+        let known = node.entries().iter().all(|entry| ["name", "weight"].contains(&entry.key.as_str()));
+        return known.then(|| vec![ModelShare { name: name.into_owned(), weight }]);
+    }
+    let shares = node.entries().iter().map(|e| weight(&e.value).map(|weight| ModelShare { name: e.key.clone(), weight }));
+    shares.collect::<Option<Vec<_>>>().filter(|shares| !shares.is_empty())
+}
+
+fn weight(node: &Node) -> Option<f64> {
+    node.number().filter(|weight| *weight > 0.0 && weight.is_finite())
+}
+
+fn check_models(node: &Node, review: &mut Review) {
+    if models(node).is_none() {
+        expect(node, "one or more different model names, weights above 0", EXAMPLES, review);
+    }
+}
+
+fn models_schema() -> serde_json::Value {
+    let weight = json!({ "type": "number", "exclusiveMinimum": 0 });
+    let weights = json!({ "type": "object", "minProperties": 1, "additionalProperties": { "type": ["number", "string"] } });
+    let named = json!({ "type": "object", "properties": { "name": { "type": "string" }, "weight": weight }, "required": ["name"], "additionalProperties": false });
+    json!({ "anyOf": [{ "type": "string" }, weights, { "type": "array", "minItems": 1, "items": { "anyOf": [{ "type": "string" }, named, weights] } }] })
+}
+
+const EXPECTED: &str = "`auto`, `1.1` or `2`";
+
+/// The version of HTTP; unquoted it is a number to YAML.
+pub(crate) static VERSION: Leaf = Leaf {
+    expected: EXPECTED,
+    sweepable: true,
+    schema: || json!({ "enum": ["auto", "1.1", "2", 1.1, 2] }),
+    check: |node, review: &mut Review| {
+        if version(node).is_none() {
+            expect(node, EXPECTED, "`2` for HTTP/2 with prior knowledge, where there is no TLS", review);
+        }
+    },
+};
+
+/// The version that a node holds.
+pub(crate) fn version(node: &Node) -> Option<HttpVersion> {
+    match (node.number(), node.text().as_deref()) {
+        (_, Some("auto")) => Some(HttpVersion::Auto),
+        (Some(1.1), _) | (_, Some("1.1")) => Some(HttpVersion::Http1),
+        (Some(2.0), _) | (_, Some("2")) => Some(HttpVersion::Http2),
+        _ => None,
+    }
+}
+
+/// The kinds of failure that can be tried again: what this side gave up itself cannot.
+const KINDS: [FailureKind; 12] = [
+    FailureKind::Connect,
+    FailureKind::Tls,
+    FailureKind::TimeoutConnect,
+    FailureKind::TimeoutRead,
+    FailureKind::Http3xx,
+    FailureKind::Http4xx,
+    FailureKind::Http429,
+    FailureKind::Http5xx,
+    FailureKind::StreamError,
+    FailureKind::Truncated,
+    FailureKind::Decode,
+    FailureKind::Empty,
+];
+
+/// Statuses and kinds of failure.
+pub(crate) static CAUSES: Leaf = Leaf {
+    expected: "statuses from 300 to 599 and kinds of failure",
+    sweepable: false,
+    schema: causes_schema,
+    check: check_causes,
+};
+
+enum Cause {
+    Status(u16),
+    Kind(FailureKind),
+}
+
+/// The statuses and the kinds that a node holds; at least one.
+pub(crate) fn causes(node: &Node) -> Option<(Vec<u16>, Vec<FailureKind>)> {
+    let (mut statuses, mut kinds) = (Vec::new(), Vec::new());
+    for item in items(node) {
+        match cause(item)? {
+            Cause::Status(status) => statuses.push(status),
+            Cause::Kind(kind) => kinds.push(kind),
+        }
+    }
+    (!statuses.is_empty() || !kinds.is_empty()).then_some((statuses, kinds))
+}
+
+fn items(node: &Node) -> &[Node] {
+    if matches!(node.data, Data::List(_)) { node.items() } else { std::slice::from_ref(node) }
+}
+
+fn cause(node: &Node) -> Option<Cause> {
+    if let Data::Int(status) = node.data {
+        return u16::try_from(status).ok().filter(|status| (300..600).contains(status)).map(Cause::Status);
+    }
+    let kind = FailureKind::parse(&node.text()?)?;
+    KINDS.contains(&kind).then_some(Cause::Kind(kind))
+}
+
+fn check_causes(node: &Node, review: &mut Review) {
+    let help = || format!("Statuses from 300 to 599, and {}.", list(KINDS.map(FailureKind::name), "and"));
+    if items(node).is_empty() {
+        review.push(Mistake::new(node.at, "`on` names nothing", "nothing would be tried again").help(help()));
+    }
+    for item in items(node).iter().filter(|item| cause(item).is_none()) {
+        let word = item.text().unwrap_or_default();
+        let meant = near(&word, KINDS.map(FailureKind::name));
+        let label = meant.map_or("is neither".to_owned(), |meant| format!("did you mean `{meant}`?"));
+        let own = FailureKind::parse(&word).is_some();
+        let label = if own { "this side gave it up itself".to_owned() } else { label };
+        review.push(Mistake::new(item.at, "this is no status or failure that can be tried again", label).help(help()));
+    }
+}
+
+fn causes_schema() -> serde_json::Value {
+    let one =
+        json!({ "anyOf": [{ "type": "integer", "minimum": 300, "maximum": 599 }, { "enum": KINDS.map(FailureKind::name) }] });
+    json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::parse;
+
+    fn read(text: &str) -> Option<Vec<(String, f64)>> {
+        let node = parse(0, 0, text, &mut Review::default()).unwrap();
+        models(&node).map(|shares| shares.into_iter().map(|share| (share.name, share.weight)).collect())
+    }
+
+    #[test]
+    fn every_notation_gives_names_and_weights() {
+        let pair = |a: f64, b: f64| Some(vec![("a".to_owned(), a), ("b".to_owned(), b)]);
+        assert_eq!(read("a"), Some(vec![("a".to_owned(), 1.0)]));
+        assert_eq!(read("[a, b]"), pair(1.0, 1.0));
+        assert_eq!(read("{a: 3, b: 1}"), pair(3.0, 1.0));
+        assert_eq!(read("[{a: 3}, {name: b, weight: 0.5}]"), pair(3.0, 0.5));
+        for bad in ["[]", "{a: 0}", "{a: -1}", "[a, a]", "[{name: a, wait: 1}]", "7", "{}"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_a_version_too() {
+        let read = |text: &str| version(&parse(0, 0, text, &mut Review::default()).unwrap());
+        assert_eq!(read("auto"), Some(HttpVersion::Auto));
+        assert_eq!((read("1.1"), read("'1.1'")), (Some(HttpVersion::Http1), Some(HttpVersion::Http1)));
+        assert_eq!((read("2"), read("2.0"), read("\"2\"")), (Some(HttpVersion::Http2), Some(HttpVersion::Http2), read("2")));
+        assert_eq!((read("3"), read("1"), read("http2")), (None, None, None));
+    }
+
+    #[test]
+    fn statuses_and_kinds_are_told_apart() {
+        let read = |text: &str| causes(&parse(0, 0, text, &mut Review::default()).unwrap());
+        assert_eq!(read("[429, 503, connect]"), Some((vec![429, 503], vec![FailureKind::Connect])));
+        assert_eq!(read("http_5xx"), Some((vec![], vec![FailureKind::Http5xx])));
+        assert_eq!(read("503"), Some((vec![503], vec![])));
+        for bad in ["[]", "200", "600", "[429, cancelled]", "timeout_total", "abandoned", "dropped", "x", "{a: 1}", "1.5"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}

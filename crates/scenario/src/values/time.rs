@@ -1,0 +1,231 @@
+//! Durations, distributions of durations, and what may be a duration or a number of requests.
+
+use crate::fault::{Mistake, Review};
+use crate::schema_table::Leaf;
+use crate::suggest::near;
+use crate::tree::{Data, Node};
+use crate::validate::found;
+use crate::values::expect;
+use llmscen_core::dataset::Wait;
+use llmscen_core::load::Warmup;
+use llmscen_core::units::{Nanos, parse_duration};
+use serde_json::json;
+
+const DURATION_EXPECTED: &str = "a duration such as `30s`";
+
+/// A span, zero among them.
+pub(crate) static DURATION: Leaf = Leaf {
+    expected: DURATION_EXPECTED,
+    sweepable: true,
+    schema: duration_schema,
+    check: |node, review| check_duration(node, true, review),
+};
+
+/// A span above zero.
+pub(crate) static SPAN: Leaf = Leaf {
+    expected: DURATION_EXPECTED,
+    sweepable: true,
+    schema: duration_schema,
+    check: |node, review| check_duration(node, false, review),
+};
+
+/// The span that a node holds.
+pub(crate) fn duration(node: &Node) -> Option<Nanos> {
+    match &node.data {
+        Data::Int(0) => Some(Nanos::ZERO),
+        _ => parse_duration(&node.text()?),
+    }
+}
+
+fn check_duration(node: &Node, zero: bool, review: &mut Review) {
+    match duration(node) {
+        Some(Nanos::ZERO) if !zero => expect(node, "a duration above zero", "", review),
+        Some(_) => {}
+        None => {
+            let mistake =
+                Mistake::new(node.at, format!("`{}` must be {DURATION_EXPECTED}", review.key), found(node, "a duration"));
+            review.push(match node.number() {
+                Some(number) if number > 0.0 => {
+                    mistake.help(format!("Say the unit: `{number}s` is seconds, `{number}ms` milliseconds."))
+                }
+                _ => mistake.help("Units are `ns`, `us`, `ms`, `s`, `m` and `h`; `1m30s` is fine, too."),
+            });
+        }
+    }
+}
+
+fn duration_schema() -> serde_json::Value {
+    json!({ "type": ["string", "integer"], "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$", "maximum": 0 })
+}
+
+const WAIT_EXPECTED: &str = "a duration, or a distribution of it";
+const EXAMPLES: &str = "`2s`, `{ uniform: [1s, 3s] }` or `{ exponential: 2s }`";
+const SHAPES: [&str; 2] = ["uniform", "exponential"];
+
+/// A time that may differ from turn to turn.
+pub(crate) static WAIT: Leaf = Leaf { expected: WAIT_EXPECTED, sweepable: true, schema: wait_schema, check: check_wait };
+
+/// The time that a node holds.
+pub(crate) fn wait(node: &Node) -> Option<Wait> {
+    if let Some(span) = duration(node) {
+        return Some(Wait::Fixed(span));
+    }
+    let [only] = node.entries() else { return None };
+    match (only.key.as_str(), only.value.items()) {
+        ("uniform", [low, high]) => {
+            let (low, high) = (duration(low)?, duration(high)?);
+            (low <= high).then_some(Wait::Uniform(low, high))
+        }
+        ("exponential", _) => duration(&only.value).filter(|mean| *mean > Nanos::ZERO).map(Wait::Exponential),
+        _ => None,
+    }
+}
+
+fn check_wait(node: &Node, review: &mut Review) {
+    if wait(node).is_some() {
+        return;
+    }
+    let [only] = node.entries() else {
+        return if node.number().is_some() {
+            (DURATION.check)(node, review)
+        } else {
+            expect(node, WAIT_EXPECTED, EXAMPLES, review)
+        };
+    };
+    let takes = match only.key.as_str() {
+        "uniform" => "`uniform` takes `[low, high]`, two durations with low ≤ high",
+        "exponential" => "`exponential` takes its mean, a duration above zero",
+        key => {
+            let label = near(key, SHAPES).map_or("does not exist".to_owned(), |meant| format!("did you mean `{meant}`?"));
+            let mistake = Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label);
+            return review.push(mistake.help(format!("For example {EXAMPLES}.")));
+        }
+    };
+    review.push(Mistake::new(only.value.at, takes, "does not fit"));
+}
+
+fn wait_schema() -> serde_json::Value {
+    let span = (DURATION.schema)();
+    let one = |name: &str, value: serde_json::Value| json!({ "type": "object", "properties": { name: value }, "required": [name], "additionalProperties": false });
+    let pair = json!({ "type": "array", "items": span, "minItems": 2, "maxItems": 2 });
+    json!({ "anyOf": [span, one("uniform", pair), one("exponential", span.clone())] })
+}
+
+const REQUESTS: &str = "a number of requests, 1 or more, or a multiple of the concurrency such as `10x`";
+const WARMUP: &str = "a number of requests, a multiple of the concurrency such as `1x`, or a duration such as `10s`";
+
+/// A count of requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Times {
+    /// That many.
+    Count(u64),
+    /// That many times the concurrency.
+    Concurrency(u64),
+}
+
+/// The number of measured requests.
+pub(crate) static REQUESTS_LEAF: Leaf =
+    Leaf { expected: REQUESTS, sweepable: true, schema: requests_schema, check: check_requests };
+
+/// The warm-up.
+pub(crate) static WARMUP_LEAF: Leaf = Leaf { expected: WARMUP, sweepable: true, schema: warmup_schema, check: check_warmup };
+
+/// The count that a node holds; zero among them.
+pub(crate) fn times(node: &Node) -> Option<Times> {
+    match node.whole() {
+        Some(count) => u64::try_from(count).ok().map(Times::Count),
+        None => node.text()?.trim().strip_suffix('x')?.parse().ok().map(Times::Concurrency),
+    }
+}
+
+/// The warm-up that a node holds, for so many users.
+pub(crate) fn warmup(node: &Node, users: Option<u32>) -> Option<Warmup> {
+    match times(node) {
+        Some(times) => times.of(users).map(Warmup::Requests),
+        None => duration(node).map(Warmup::Span),
+    }
+}
+
+impl Times {
+    /// The count, where the number of users is known or not needed.
+    pub fn of(self, users: Option<u32>) -> Option<u64> {
+        match self {
+            Times::Count(count) => Some(count),
+            Times::Concurrency(times) => users.map(|users| times.saturating_mul(u64::from(users))),
+        }
+    }
+}
+
+fn check_requests(node: &Node, review: &mut Review) {
+    if !matches!(times(node), Some(Times::Count(1..) | Times::Concurrency(1..))) {
+        expect(node, "a number of requests, 1 or more", "200, or `10x` for ten times the concurrency", review);
+    }
+}
+
+fn check_warmup(node: &Node, review: &mut Review) {
+    if warmup(node, Some(1)).is_none() {
+        expect(node, "a number of requests, or a duration", "16, `1x` for the concurrency, or `10s`", review);
+    }
+}
+
+fn requests_schema() -> serde_json::Value {
+    json!({ "type": ["integer", "string"], "minimum": 1, "pattern": "^[1-9][0-9]*x$" })
+}
+
+fn warmup_schema() -> serde_json::Value {
+    json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^([0-9]+x|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+)$" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::parse;
+    use crate::tree::{Data, Span};
+    use llmscen_core::units::Nanos;
+
+    #[test]
+    fn numbers_with_units_are_summed() {
+        for (text, nanos) in [
+            ("30s", Some(30_000_000_000)),
+            ("1m30s", Some(90_000_000_000)),
+            ("1h 1ms", Some(3_600_001_000_000)),
+            ("0.5ms", Some(500_000)),
+            ("20us", Some(20_000)),
+            ("20µs", Some(20_000)),
+            ("0s", Some(0)),
+            ("", None),
+            ("30", None),
+            ("s", None),
+            ("30 sec", None),
+            ("-5s", None),
+            ("1.2.3s", None),
+        ] {
+            assert_eq!(parse_duration(text), nanos.map(Nanos), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_notation_is_read() {
+        let read = |text: &str| wait(&parse(0, 0, text, &mut Review::default()).unwrap());
+        let seconds = |n: u64| Nanos::from_millis(n * 1000);
+        assert_eq!(read("2s"), Some(Wait::Fixed(seconds(2))));
+        assert_eq!(read("0"), Some(Wait::Fixed(Nanos::ZERO)));
+        assert_eq!(read("{uniform: [1s, 3s]}"), Some(Wait::Uniform(seconds(1), seconds(3))));
+        assert_eq!(read("{exponential: 2s}"), Some(Wait::Exponential(seconds(2))));
+        for bad in ["2", "{uniform: [3s, 1s]}", "{uniform: 1s}", "{exponential: 0s}", "{normal: 1s}", "[1s, 2s]", "{}"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn multiples_need_a_concurrency() {
+        let node = |text: &str| Node::new(Span { file: 0, start: 0, end: 0 }, Data::plain(text));
+        assert_eq!(times(&node("200")).and_then(|t| t.of(None)), Some(200));
+        assert_eq!(times(&node("10x")).and_then(|t| t.of(Some(16))), Some(160));
+        assert_eq!(times(&node("10x")).and_then(|t| t.of(None)), None);
+        assert_eq!(warmup(&node("1x"), Some(8)), Some(Warmup::Requests(8)));
+        assert_eq!(warmup(&node("10s"), None), Some(Warmup::Span(Nanos::from_millis(10_000))));
+        assert_eq!(times(&node("-1")), None);
+        assert_eq!(times(&node("x")), None);
+    }
+}
