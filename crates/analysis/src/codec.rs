@@ -53,7 +53,7 @@ impl Table {
             }
             columns.grow(group.num_rows());
         }
-        Ok(Table::of(columns))
+        Ok(Table::from_columns(columns))
     }
 }
 

@@ -189,17 +189,7 @@ pub(super) fn all(table: &Table, rows: Range<usize>) -> Result<Vec<Fact<'_>>, Fr
 /// # Errors
 /// As of [`all`].
 pub(super) fn of<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, FrameError> {
-    let columns = &table.columns;
-    check_words(columns)?;
-    let Some(code) = columns.case.place(case) else { return Ok(Vec::new()) };
-    let own = || (0..table.len()).filter(|row| columns.case.code_at(*row) == Some(code));
-    let mut facts = Vec::with_capacity(own().count());
-    facts.extend(own().map(|row| Fact::at(columns, row)));
-    let place = |fact: &Fact<'a>| (fact.round(), fact.seq(), fact.turn());
-    if !facts.is_sorted_by_key(place) {
-        facts.sort_by_key(place);
-    }
-    Ok(facts)
+    all(table, table.case_rows(case))
 }
 
 fn check_words(columns: &Columns) -> Result<(), FrameError> {
@@ -236,7 +226,7 @@ mod tests {
         let mut columns = table("a", &[outcome(0), outcome(1)]).columns;
         columns.outcome = Default::default();
         columns.extend(s::OUTCOME, &Series::new(s::OUTCOME.into(), ["ok", "fine"])).unwrap();
-        let table = Table::of(columns);
+        let table = Table::from_columns(columns);
         let error = of(&table, "a").unwrap_err().to_string();
         assert_eq!(error, "row 1 of column `outcome` holds `fine`, which is not one of its words");
     }

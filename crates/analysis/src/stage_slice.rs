@@ -12,8 +12,7 @@ impl Table {
     /// The rows of a stage of the case `whole`: they bear the stage's id, and those that were due outside of it stand
     /// beside, for what was in flight.
     pub fn excerpt(&self, whole: &str, stage: &Excerpt) -> Table {
-        let own = |row: &u32| self.columns.case.get(*row as usize).is_some_and(|id| **id == *whole);
-        let rows: Vec<u32> = (0..self.len() as u32).filter(own).collect();
+        let rows: Vec<u32> = self.case_rows(whole).map(|row| row as u32).collect();
         let mut columns = self.columns.pick(&rows);
         let within = |row: usize| columns.intended.get(row).is_some_and(|at| (stage.from.0..stage.until.0).contains(&at));
         let phase = |row: usize| columns.phase.get(row).filter(|_| within(row)).map_or(BESIDE, |phase| phase);
@@ -21,7 +20,7 @@ impl Table {
         columns.case = rows.iter().map(|_| Some(stage.case.id.as_str())).collect();
         let own = self.recorded().iter().filter(|recorded| recorded.case == whole);
         let recorded = own.map(|recorded| Recorded { case: stage.case.id.clone(), ..recorded.clone() });
-        Table::of(columns).beside(recorded.collect())
+        Table::from_columns(columns).beside(recorded.collect())
     }
 }
 

@@ -26,11 +26,13 @@ pub struct Tagged<'a> {
     pub outcome: &'a Outcome,
 }
 
-/// The rows of a run, warm-up among them and marked: the raw facts of every request. What follows from them is computed where
-/// it is wanted.
+/// The request table: the raw facts of every request of a run, warm-up requests included and marked. The rows of a case are
+/// contiguous, in the order of round, number and turn.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     pub(super) columns: Columns,
+    /// The rows of each case, by the code of its id.
+    cases: Vec<Range<usize>>,
     recorded: Vec<Recorded>,
 }
 
@@ -59,17 +61,7 @@ impl Builder {
 
     /// The table, its rows in the order of case, round, number and turn.
     pub fn finish(self) -> Table {
-        let mut columns = self.0;
-        let key = |row: &u32| {
-            let row = *row as usize;
-            (columns.case.code_at(row), columns.round.get(row), columns.seq.get(row), columns.turn.get(row))
-        };
-        let mut order: Vec<u32> = (0..columns.len() as u32).collect();
-        if !order.is_sorted_by_key(key) {
-            order.sort_by_key(key);
-        }
-        columns.arrange(&order);
-        Table::of(columns)
+        Table::from_columns(self.0)
     }
 }
 
@@ -81,9 +73,32 @@ impl Table {
         builder.finish()
     }
 
-    /// A table of these rows, with nothing beside them.
-    pub(super) fn of(columns: Columns) -> Table {
-        Table { columns, recorded: Vec::new() }
+    /// A table of these rows, without recorded telemetry. Sorts the rows and partitions them by case.
+    pub(super) fn from_columns(mut columns: Columns) -> Table {
+        let key = |row: &u32| {
+            let row = *row as usize;
+            (columns.case.code_at(row), columns.round.get(row), columns.seq.get(row), columns.turn.get(row))
+        };
+        let mut order: Vec<u32> = (0..columns.len() as u32).collect();
+        if !order.is_sorted_by_key(key) {
+            order.sort_by_key(key);
+            columns.arrange(&order);
+        }
+        let mut cases: Vec<Range<usize>> = Vec::new();
+        for row in 0..columns.len() {
+            let Some(code) = columns.case.code_at(row) else { continue };
+            cases.resize(cases.len().max(code as usize + 1), row..row);
+            if let Some(rows) = cases.get_mut(code as usize) {
+                rows.end = row + 1;
+            }
+        }
+        Table { columns, cases, recorded: Vec::new() }
+    }
+
+    /// Where the rows of a case are.
+    pub(super) fn case_rows(&self, id: &str) -> Range<usize> {
+        let code = self.columns.case.place(id);
+        code.and_then(|code| self.cases.get(code as usize)).cloned().unwrap_or_default()
     }
 
     /// The same, and what was read beside its requests.
