@@ -5,8 +5,7 @@ mod heat;
 mod spectrum;
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
+use crate::request_row::RequestRow;
 use crate::round::rounds;
 use crate::table::Table;
 use by_token::Gaps;
@@ -24,30 +23,27 @@ const PROMPTS: usize = 2000;
 const SPECTRA: [Metric; 4] = [Metric::Ttft, Metric::Tpot, Metric::Ntpot, Metric::E2e];
 
 /// The pictures of a case: of its first round where they are over time, of all rows where they are not.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn pictures(table: &Table, facts: &CaseFacts<'_>) -> Result<Pictures, FrameError> {
-    let all = facts::of(table, &facts.case.id)?;
-    let first: Vec<&Fact<'_>> = rounds(&all, facts).first().map(|round| round.measured().collect()).unwrap_or_default();
-    let ok: Vec<&Fact<'_>> = all.iter().filter(|fact| fact.measured() && fact.ok()).collect();
+pub fn pictures(table: &Table, facts: &CaseFacts<'_>) -> Pictures {
+    let all = table.rows_of_case(&facts.case.id);
+    let first: Vec<&RequestRow<'_>> = rounds(&all, facts).first().map(|round| round.measured().collect()).unwrap_or_default();
+    let ok: Vec<&RequestRow<'_>> = all.iter().filter(|fact| fact.measured() && fact.ok()).collect();
     let waits = first.iter().filter_map(|fact| Some((secs(fact.intended()), fact.metric(Metric::E2e)?)));
     let heat = heat::heat(&waits.collect::<Vec<_>>());
     let mut gaps = Gaps::of(ok.iter().copied());
     let by_token = gaps.bands();
-    Ok(Pictures { spectra: spectra(&ok, gaps), heat, by_token, prefill: prefill(&ok), waterfall: waterfall(first) })
+    Pictures { spectra: spectra(&ok, gaps), heat, by_token, prefill: prefill(&ok), waterfall: waterfall(first) }
 }
 
 /// Of the metrics that exist.
-fn spectra(ok: &[&Fact<'_>], gaps: Gaps) -> BTreeMap<Metric, Series> {
+fn spectra(ok: &[&RequestRow<'_>], gaps: Gaps) -> BTreeMap<Metric, Series> {
     let of = |metric| (metric, spectrum(&mut ok.iter().filter_map(|fact| fact.metric(metric)).collect::<Vec<_>>()));
     let all = SPECTRA.into_iter().map(of).chain([(Metric::Itl, spectrum(&mut gaps.pooled()))]);
     all.filter(|(_, points)| !points.is_empty()).collect()
 }
 
 /// Evenly picked requests of which both are known.
-fn prefill(ok: &[&Fact<'_>]) -> Series {
-    let known = |fact: &&Fact<'_>| Some((fact.metric(Metric::PromptTokens)?, fact.metric(Metric::TtftService)?));
+fn prefill(ok: &[&RequestRow<'_>]) -> Series {
+    let known = |fact: &&RequestRow<'_>| Some((fact.metric(Metric::PromptTokens)?, fact.metric(Metric::TtftService)?));
     evenly(ok.iter().filter_map(known).collect(), PROMPTS)
 }
 
@@ -61,12 +57,12 @@ fn secs(stamp: u64) -> f64 {
 }
 
 /// Evenly picked requests of a round, in the order in which they were due.
-fn waterfall(mut due: Vec<&Fact<'_>>) -> Vec<Bar> {
+fn waterfall(mut due: Vec<&RequestRow<'_>>) -> Vec<Bar> {
     due.sort_by_key(|fact| (fact.intended(), fact.seq(), fact.turn()));
     evenly(due, BARS).into_iter().map(bar).collect()
 }
 
-fn bar(fact: &Fact<'_>) -> Bar {
+fn bar(fact: &RequestRow<'_>) -> Bar {
     Bar {
         seq: fact.seq(),
         turn: fact.turn(),
@@ -86,7 +82,7 @@ mod tests {
     use llmscen_core::outcome::{FailureKind, Outcome};
 
     fn drawn(rows: &[Outcome]) -> Pictures {
-        super::pictures(&table("a", rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap()
+        super::pictures(&table("a", rows), &facts(&case(Shape::Closed { users: 1 })))
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn example(shape: Shape) -> Sample {
     // Starts of a server, told by rounds whose requests are others.
     let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
     let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
-    sample(&table("a", &requests()).beside(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) }).unwrap()
+    sample(&table("a", &requests()).beside(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
 }
 
 fn near(computed: f64, told: &str) -> bool {
@@ -141,7 +141,7 @@ fn the_page_says_what_the_code_computes_of_each_request() {
     assert_eq!(told.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
     for (place, outcome) in outcomes.iter().enumerate() {
         let table = table("a", std::slice::from_ref(outcome));
-        let fact = crate::facts::of(&table, "a").unwrap()[0];
+        let fact = table.rows_of_case("a")[0];
         for line in &told {
             let metric = Metric::ALL.iter().find(|metric| metric.column() == line[0]).unwrap();
             let computed = if metric.per() == Scope::Gap { fact.gaps() } else { fact.metric(*metric).into_iter().collect() };

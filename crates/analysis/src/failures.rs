@@ -1,8 +1,7 @@
 //! One example of each kind of failure.
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
+use crate::request_row::RequestRow;
 use crate::sample::given_up;
 use crate::table::Table;
 use llmscen_core::outcome::FailureKind;
@@ -11,13 +10,10 @@ use std::collections::BTreeMap;
 
 /// The kinds of failure among the measured requests of a case, most frequent first, each with the words of its first one;
 /// without what the tool itself gave up when it ended a round early.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<FailureExample>, FrameError> {
+pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
-    let counts = |fact: &&Fact<'_>| fact.measured() && !fact.left() && !given_up(fact, facts);
-    for fact in facts::of(table, &facts.case.id)?.iter().filter(counts) {
+    let counts = |fact: &&RequestRow<'_>| fact.measured() && !fact.left() && !given_up(fact, facts);
+    for fact in table.rows_of_case(&facts.case.id).iter().filter(counts) {
         let Some(kind) = fact.failure() else { continue };
         let status = fact.status().and_then(|status| u16::try_from(status).ok());
         let first = || FailureExample { kind, count: 0, status, message: fact.message().into(), at: fact.at_place().into() };
@@ -25,7 +21,7 @@ pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<FailureExamp
     }
     let mut examples: Vec<_> = kinds.into_values().collect();
     examples.sort_by_key(|example| std::cmp::Reverse(example.count));
-    Ok(examples)
+    examples
 }
 
 #[cfg(test)]
@@ -46,7 +42,7 @@ mod tests {
             second,
             outcome(4),
         ];
-        let seen = failures(&table("a", &rows), &facts(&case(Shape::Burst))).unwrap();
+        let seen = failures(&table("a", &rows), &facts(&case(Shape::Burst)));
         let words: Vec<_> = seen.iter().map(|one| (one.kind, one.count, one.message.as_str(), one.at.as_str())).collect();
         let at = "after headers";
         assert_eq!(words, [(FailureKind::Http429, 2, "no luck", at), (FailureKind::Connect, 1, "no luck", at)]);

@@ -4,7 +4,7 @@
 //! after Databricks, "LLM Inference Performance Engineering: Best Practices" (2023), with the KV cache of a whole batch.
 
 use crate::CaseFacts;
-use crate::facts::Fact;
+use crate::request_row::RequestRow;
 use crate::round::Round;
 use crate::scalars::over_all;
 use crate::telemetry::{self, Watched};
@@ -41,10 +41,10 @@ fn computed(rows: &[Row], seconds: f64) -> Option<f64> {
 
 /// Bytes read per second of decoding: the weights once a step, for all requests together, and the KV cache of each.
 fn read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
-    let paced = |fact: &&Fact<'_>| fact.ok() && fact.metric(Metric::Tpot).is_some();
+    let paced = |fact: &&RequestRow<'_>| fact.ok() && fact.metric(Metric::Tpot).is_some();
     let (mut steps, mut time, mut context, mut busy) = (0.0, 0.0, Some(0.0), 0u64);
     for round in rounds {
-        let decoding: Vec<&Fact<'_>> = round.measured().filter(paced).collect();
+        let decoding: Vec<&RequestRow<'_>> = round.measured().filter(paced).collect();
         for fact in &decoding {
             let spans = fact.spans();
             steps += fact.metric(Metric::OutputTokens)? - spans.len() as f64;
@@ -64,7 +64,7 @@ fn read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
 }
 
 /// Tokens of context over all decoding steps of a request: its k-th step reads the prompt and k tokens.
-fn context_read(fact: &Fact<'_>) -> Option<f64> {
+fn context_read(fact: &RequestRow<'_>) -> Option<f64> {
     let choices = fact.spans().len() as f64;
     let each = fact.metric(Metric::OutputTokens)? / choices;
     Some(choices * (each - 1.0) * (fact.metric(Metric::PromptTokens)? + each / 2.0))
@@ -108,7 +108,7 @@ mod tests {
     };
 
     fn seen(case: &Case, rows: &[Outcome]) -> Sample {
-        sample(&table("a", rows), &facts(case)).unwrap()
+        sample(&table("a", rows), &facts(case))
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         let readings = vec![power(-1, 100.0), power(1, 300.0), power(3, 300.0)];
         let recorded = Recorded { case: "a".into(), round: 0, readings };
         let table = table("a", &[stream(0, 0, &[500, 2000])]).beside(vec![recorded]);
-        let scalars = sample(&table, &facts(&with(None, None))).unwrap().scalars;
+        let scalars = sample(&table, &facts(&with(None, None))).scalars;
         assert_eq!(scalars[&Metric::EnergyPerToken], (250.0 + 300.0) / 2.0);
     }
 }

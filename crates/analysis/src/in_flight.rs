@@ -1,6 +1,6 @@
 //! Requests in flight over time, as steps: from `sent` to `end` of every row, warm-up among them.
 
-use crate::facts::Fact;
+use crate::request_row::RequestRow;
 
 /// A span of constant level, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct Flight(pub(super) Vec<(u64, u32)>);
 
 impl Flight {
     /// Of these rows.
-    pub(super) fn of(rows: &[Fact<'_>]) -> Flight {
+    pub(super) fn of(rows: &[RequestRow<'_>]) -> Flight {
         let spans = rows.iter().filter_map(|fact| fact.sent().filter(|&sent| sent < fact.end()).map(|sent| (sent, fact.end())));
         let mut edges: Vec<(u64, i32)> = spans.flat_map(|(sent, end)| [(sent, 1), (end, -1)]).collect();
         edges.sort_unstable();
@@ -82,7 +82,7 @@ mod tests {
 
     fn flight(rows: &[(u64, u64)]) -> Flight {
         let rows: Vec<_> = rows.iter().enumerate().map(|(seq, &(sent, end))| stream(seq as u64, sent, &[end])).collect();
-        Flight::of(&crate::facts::of(&table("a", &rows), "a").unwrap())
+        Flight::of(&table("a", &rows).rows_of_case("a"))
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_was_never_sent_was_never_in_flight() {
         let table = table("a", &[failed(0, FailureKind::Dropped)]);
-        assert_eq!(Flight::of(&crate::facts::of(&table, "a").unwrap()).0, [(0, 0)]);
+        assert_eq!(Flight::of(&table.rows_of_case("a")).0, [(0, 0)]);
     }
 
     #[test]

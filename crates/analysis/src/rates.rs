@@ -4,7 +4,7 @@
 //! the achieved rate falls under the offered one even though every request is sent in the end.
 
 use crate::CaseFacts;
-use crate::facts::Fact;
+use crate::request_row::RequestRow;
 use crate::round::Round;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::Part;
@@ -53,7 +53,7 @@ fn open(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
     (Rate { count: planned as f64, seconds: seconds(until - start) }, Rate { count: sent, seconds: seconds(taken) })
 }
 
-fn arrived<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f Fact<'a>> + use<'a, 'f> {
+fn arrived<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
     round.measured().filter(|fact| fact.turn() == 0)
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let (table, mut case) = (table("a", rows), case(load.shape.clone()));
         case.load = load.clone();
         let parts: Vec<Part> = part.into_iter().collect();
-        let rows = crate::facts::of(&table, "a").unwrap();
+        let rows = table.rows_of_case("a");
         let facts = CaseFacts { case: &case, parts: &parts, until: None };
         let rates = rates(&rounds(&rows, &facts), &facts);
         (rates.get(&Metric::RateOffered).copied(), rates.get(&Metric::RateAchieved).copied())

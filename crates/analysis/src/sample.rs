@@ -2,9 +2,8 @@
 
 use crate::CaseFacts;
 use crate::distribution;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
 use crate::hardware;
+use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::scalars::scalars;
 use crate::sending;
@@ -19,39 +18,33 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// The measured requests of a case and every figure taken from them.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
-    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(|fact| !given_up(fact, facts)).collect();
+pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Sample {
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
     of(table, &all, facts)
 }
 
 /// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
 /// the server. Its row stays.
-pub(super) fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
+pub(super) fn given_up(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
     let ended = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
     let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round();
     fact.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
 }
 
 /// The same of one round alone.
-///
-/// # Errors
-/// As of [`sample`].
-pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Result<Sample, FrameError> {
-    let own = |fact: &Fact<'_>| fact.round() == round && !given_up(fact, facts);
-    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(own).collect();
+pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
+    let own = |fact: &RequestRow<'_>| fact.round() == round && !given_up(fact, facts);
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(own).collect();
     of(table, &all, facts)
 }
 
-fn of(table: &Table, all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
+fn of(table: &Table, all: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
     let rounds = rounds(all, facts);
     let measured = || all.iter().filter(|fact| fact.measured());
     let mut rows: Vec<Row> = Vec::with_capacity(measured().count());
     for round in &rounds {
         let start = round.window.map_or(0, |(from, _)| from);
-        let seconds = |fact: &Fact<'_>| fact.intended().saturating_sub(start) as f64 / 1e9;
+        let seconds = |fact: &RequestRow<'_>| fact.intended().saturating_sub(start) as f64 / 1e9;
         rows.extend(round.measured().map(|fact| Row { scheduled_s: seconds(fact), ..row(fact, facts) }));
     }
     // Neighbours are those of one moment: the turns of a session are not.
@@ -62,12 +55,12 @@ fn of(table: &Table, all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, 
     scalars.extend(hardware::scalars(&rounds, &rows, (facts, &watched)));
     let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
     let signals = telemetry::signals(&watched);
-    Ok(Sample { windows, sending, flows, scalars, distributions, signals, counts, without_file: without_file(all), rows })
+    Sample { windows, sending, flows, scalars, distributions, signals, counts, without_file: without_file(all), rows }
 }
 
 /// Requests that this side had no file or port for. In warm-up too: what was not sent then warmed nothing up.
-fn without_file(all: &[Fact<'_>]) -> u64 {
-    let own = |fact: &&Fact<'_>| fact.own() && fact.failure() == Some(FailureKind::Connect);
+fn without_file(all: &[RequestRow<'_>]) -> u64 {
+    let own = |fact: &&RequestRow<'_>| fact.own() && fact.failure() == Some(FailureKind::Connect);
     all.iter()
         .filter(own)
         .filter(|fact| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|why| fact.message().contains(why)))
@@ -76,7 +69,7 @@ fn without_file(all: &[Fact<'_>]) -> u64 {
 
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
 /// missing, so none of them may count.
-fn row(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Row {
+fn row(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> Row {
     let by_clock = || {
         facts
             .case
@@ -116,7 +109,7 @@ pub(super) fn values<R: Borrow<Row>>(rows: &[R], metric: Metric) -> Vec<f64> {
     }
 }
 
-fn counts(all: &[Fact<'_>]) -> Counts {
+fn counts(all: &[RequestRow<'_>]) -> Counts {
     let mut counts = Counts::default();
     for fact in all.iter().filter(|fact| fact.own()) {
         counts.reconnects += u64::from(fact.reconnects());
@@ -162,7 +155,7 @@ mod tests {
             failed(3, FailureKind::Cancelled),
             failed(4, FailureKind::Dropped),
         ];
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
+        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
         let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
         let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
         assert_eq!((seen.counts, seen.rows.len()), (known, 4));
@@ -175,8 +168,8 @@ mod tests {
         let seen = |ending: Option<Ending>| {
             let parts = [Part { case: "a".into(), ending, ..Part::default() }];
             let facts = CaseFacts { case: &case, parts: &parts, until: None };
-            let seen = sample(&table, &facts).unwrap();
-            let kinds: Vec<_> = failures(&table, &facts).unwrap().iter().map(|one| one.kind).collect();
+            let seen = sample(&table, &facts);
+            let kinds: Vec<_> = failures(&table, &facts).iter().map(|one| one.kind).collect();
             (seen.counts.failed, seen.scalars[&Metric::ErrorRate], kinds.len())
         };
         assert_eq!(seen(None), (2, 2.0 / 3.0, 2));
@@ -190,7 +183,7 @@ mod tests {
             |seq, why: &str| Outcome { end: Err(Failure::new(FailureKind::Connect, why)), ..failed(seq, FailureKind::Connect) };
         let why = format!("127.0.0.1:80: {}", Failure::NO_FILES);
         let rows = [warmup(refused(0, &why)), refused(1, &why), refused(2, "connection refused"), outcome(3)];
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
+        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
         assert_eq!((seen.without_file, seen.counts.failed), (2, 2));
     }
 
@@ -198,7 +191,7 @@ mod tests {
     fn distributions_are_over_what_succeeded() {
         let mut rows = vec![stream(0, 0, &[10, 30]), stream(1, 0, &[20, 60, 60])];
         rows.push(failed(2, FailureKind::Truncated));
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
+        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 })));
         let of = |metric| &seen.distributions[&metric];
         assert_eq!((of(Metric::Ttft).n, of(Metric::Ttft).min, of(Metric::Ttft).max), (2, 10.0, 20.0));
         assert_eq!((of(Metric::Itl).n, of(Metric::Itl).mean, of(Metric::ScheduleLag).max), (3, 20.0, 0.0));
@@ -212,7 +205,7 @@ mod tests {
         let seen = |when: Departure| {
             let mut case = case(Shape::Closed { users: 1 });
             case.request.cancel = Some(Cancel { share: 0.5, when });
-            sample(&table("a", &rows), &facts(&case)).unwrap()
+            sample(&table("a", &rows), &facts(&case))
         };
         let by_tokens = seen(Departure::Tokens(Quantity::Fixed(2)));
         let counts = &by_tokens.counts;
@@ -228,7 +221,7 @@ mod tests {
     fn cases_do_not_mix_and_a_lost_round_has_no_window() {
         let (a, b) = (outcome(0), outcome(1));
         let rows = [("b", 0, &a), ("a", 2, &b)].map(|(case, round, outcome)| Tagged { case, round, shard: 0, outcome });
-        let seen = sample(&Table::build(rows), &facts(&case(Shape::Burst))).unwrap();
+        let seen = sample(&Table::build(rows), &facts(&case(Shape::Burst)));
         assert_eq!((seen.windows, seen.rows.len(), seen.rows[0].round), (vec![0.0, 0.0, 0.082], 1, 2));
     }
 }

@@ -1,9 +1,9 @@
 //! The metrics that a case has one value of. Rounds pool: a total over the sum of their windows, never a mean of rates.
 
 use crate::CaseFacts;
-use crate::facts::Fact;
 use crate::in_flight::Flight;
 use crate::rates::rates;
+use crate::request_row::RequestRow;
 use crate::round::Round;
 use crate::sending::sending;
 use crate::steady::{Steady, steady};
@@ -78,9 +78,9 @@ fn known<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> bool {
 /// Conversations of which every turn succeeded, and that ended in the throughput window; None where there are no conversations.
 fn sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
     let talks = |round: &Round<'_, '_>| round.measured().any(|fact| fact.turns() > 1);
-    let whole = |turns: &[Fact<'_>]| {
+    let whole = |turns: &[RequestRow<'_>]| {
         let expected = turns.first().filter(|fact| fact.turns() > 1).map(|fact| fact.turns() as usize);
-        turns.iter().map(Fact::end).max().filter(|_| expected == Some(turns.iter().filter(|fact| fact.ok()).count()))
+        turns.iter().map(RequestRow::end).max().filter(|_| expected == Some(turns.iter().filter(|fact| fact.ok()).count()))
     };
     let count = |round: &Round<'_, '_>| {
         let Some(window) = sending(round, facts) else { return 0 };
@@ -191,7 +191,7 @@ mod tests {
         let mut case = case(Shape::Closed { users: 2 });
         case.checks.push(goodput_check());
         case.target.gpus = Some(2);
-        let seen = sample(&table("a", &rows), &facts(&case)).unwrap().scalars;
+        let seen = sample(&table("a", &rows), &facts(&case)).scalars;
         let of = |metric| seen.get(&metric).copied().map(|value| (value * 1e6_f64).round() / 1e6);
         assert_eq!(of(Metric::Window), Some(0.4));
         assert_eq!(of(Metric::RequestThroughputWithDrain), Some(7.5));
@@ -215,7 +215,7 @@ mod tests {
         let rows = [(0, &slow), (1, &fast)].into_iter().flat_map(|(round, rows)| rows.iter().map(move |own| (round, own)));
         let rows = rows.map(|(round, outcome)| Tagged { case: "a", round, shard: 0, outcome });
         let case = case(Shape::Closed { users: 1 });
-        let seen = sample(&Table::build(rows), &facts(&case)).unwrap();
+        let seen = sample(&Table::build(rows), &facts(&case));
         assert_eq!((seen.windows, seen.sending), (vec![0.7, 0.2], vec![0.4, 0.1]));
         // The second request of each: 2 in 0.5 s; the mean of the rates would be 6.25.
         assert_eq!((seen.scalars[&Metric::RequestThroughput], seen.scalars[&Metric::OutputTps]), (4.0, 8.0));
@@ -226,7 +226,7 @@ mod tests {
     fn warmup_fills_the_server_but_not_the_figures() {
         let case = case(Shape::Closed { users: 2 });
         let rows = [warmup(stream(0, 0, &[100, 300])), stream(1, 100, &[200])];
-        let seen = sample(&table("a", &rows), &facts(&case)).unwrap();
+        let seen = sample(&table("a", &rows), &facts(&case));
         assert_eq!((seen.rows.len(), seen.counts.warmup), (1, 1));
         assert_eq!((seen.scalars[&Metric::ConcurrencyMean], seen.scalars[&Metric::Window]), (2.0, 0.1));
         assert_eq!(seen.scalars[&Metric::OutputTpsWithDrain], 10.0);
@@ -246,12 +246,12 @@ mod tests {
     #[test]
     fn what_does_not_exist_is_absent() {
         let case = case(Shape::Closed { users: 1 });
-        let none = sample(&table("a", &[]), &facts(&case)).unwrap();
+        let none = sample(&table("a", &[]), &facts(&case));
         assert!(none.scalars.is_empty() && none.distributions.is_empty());
-        let lost = sample(&table("a", &[failed(0, FailureKind::Connect)]), &facts(&case)).unwrap().scalars;
+        let lost = sample(&table("a", &[failed(0, FailureKind::Connect)]), &facts(&case)).scalars;
         assert_eq!((lost.get(&Metric::ErrorRate), lost.get(&Metric::RequestThroughput)), (Some(&1.0), Some(&0.0)));
         assert_eq!((lost.get(&Metric::OutputTps), lost.get(&Metric::GoodputRate)), (None, None));
-        let whole = sample(&table("a", &[outcome(0)]), &facts(&case)).unwrap().scalars;
+        let whole = sample(&table("a", &[outcome(0)]), &facts(&case)).scalars;
         assert_eq!((whole.get(&Metric::OutputTpsSteady), whole.contains_key(&Metric::OutputTpsWithDrain)), (None, true));
         assert!(!whole.contains_key(&Metric::OutputTps), "one request has no time before its drain");
     }

@@ -8,9 +8,8 @@
 //! depend on how long the run is.
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
 use crate::rates;
+use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::sample::given_up;
 use crate::table::Table;
@@ -68,22 +67,19 @@ pub(super) fn lengths(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<f6
 const SHORT: f64 = 0.01;
 
 /// How long requests in flight took after sending had stopped, where that is more than 1 % of the run.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub(super) fn drain(table: &Table, facts: &CaseFacts<'_>) -> Result<Option<String>, FrameError> {
-    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(|fact| !given_up(fact, facts)).collect();
+pub(super) fn drain(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
     let rounds = rounds(&all, facts);
     let of_round = |round: &Round<'_, '_>| Some(round.window?.1.saturating_sub(sending(round, facts)?.end) as f64 / 1e9);
     let drain: f64 = rounds.iter().filter_map(of_round).sum();
     let share = drain / rounds.iter().map(Round::length).sum::<f64>();
-    Ok((share > SHORT).then(|| {
+    (share > SHORT).then(|| {
         format!(
             "Requests in flight took {drain:.3} s to end after sending had stopped, {:.1} % of the run. This drain is in no \
              throughput; the figures `…_with_drain` have it.",
             share * 100.0
         )
-    }))
+    })
 }
 
 type Tags = (u32, Option<Arc<str>>, Arc<str>, u32);
@@ -110,7 +106,7 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
 }
 
 /// Tokens count when they arrive, prompt tokens with the first of them; a reply that is not streamed counts at its end.
-fn arrivals(fact: &Fact<'_>, window: &Range<u64>, put: &mut impl FnMut(u16, Amounts)) {
+fn arrivals(fact: &RequestRow<'_>, window: &Range<u64>, put: &mut impl FnMut(u16, Amounts)) {
     let events = fact.events();
     let (output, prompt) = (fact.output_tokens().map(|tokens| tokens as f64), fact.prompt_tokens().map(|tokens| tokens as f64));
     // Where one of the two is unknown, so is their sum.
@@ -165,7 +161,7 @@ mod tests {
     fn window(rows: &[Outcome], shape: Shape, change: impl FnOnce(&mut Load), part: Part) -> Option<(u64, u64)> {
         let (table, mut case) = (table("a", rows), case(shape));
         change(&mut case.load);
-        let rows = crate::facts::of(&table, "a").unwrap();
+        let rows = table.rows_of_case("a");
         let parts = [Part { case: "a".into(), ..part }];
         let facts = CaseFacts { case: &case, parts: &parts, until: None };
         sending(&rounds(&rows, &facts)[0], &facts).map(|own| (own.start / MS, own.end / MS))
@@ -220,7 +216,7 @@ mod tests {
         left.end = failed(1, FailureKind::Abandoned).end;
         let rows = [warmup(stream(0, 0, &[50, 90, 100, 190])), outcome(0), outcome(1), left];
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 3 }));
-        let rows = crate::facts::of(&table, "a").unwrap();
+        let rows = table.rows_of_case("a");
         let facts = CaseFacts { case: &case, parts: &[], until: None };
         let rounds = rounds(&rows, &facts);
         assert_eq!(sending(&rounds[0], &facts), Some(82 * MS..182 * MS));
@@ -230,7 +226,7 @@ mod tests {
         });
         // Two of four tokens of the stream, whose prompt was read before; 4 and 10 of the whole reply; one user left.
         assert_eq!(sum, Amounts { ended: 2.0, requests: 1.0, items: 0.0, output: 6.0, total: 16.0 });
-        let seen = sample(&table, &facts).unwrap().scalars;
+        let seen = sample(&table, &facts).scalars;
         let of = |metric| seen[&metric];
         assert_eq!([Metric::OutputTps, Metric::TotalTps, Metric::RequestThroughput].map(of), [60.0, 160.0, 10.0]);
         assert_eq!((of(Metric::ThroughputWindow), of(Metric::OutputTpsWithDrain)), (0.1, 8.0 / 0.182));
@@ -241,7 +237,7 @@ mod tests {
         let told = |last: u64| {
             let rows = [stream(0, 0, &[50, 1000]), stream(1, 0, &[70, last]), stream(2, 1000, &[1100, 2000])];
             let (table, case) = (table("a", &rows), case(TWO));
-            drain(&table, &CaseFacts { case: &case, parts: &[], until: None }).unwrap()
+            drain(&table, &CaseFacts { case: &case, parts: &[], until: None })
         };
         assert_eq!(told(2020), None);
         let words = "Requests in flight took 0.500 s to end after sending had stopped, 20.0 % of the run. This drain is in no \

@@ -1,6 +1,5 @@
 //! Requests of several choices, of several turns, of several inputs: what each figure takes from them.
 
-use crate::facts;
 use crate::fixture::{case, facts as case_facts, failed, outcome, stream, table};
 use crate::sample::sample;
 use llmscen_core::load::{Arrival, Shape};
@@ -17,7 +16,7 @@ fn two_choices() -> Outcome {
 }
 
 fn figures(rows: &[Outcome], shape: Shape) -> Sample {
-    sample(&table("a", rows), &case_facts(&case(shape))).unwrap()
+    sample(&table("a", rows), &case_facts(&case(shape)))
 }
 
 fn value(sample: &Sample, row: usize, metric: Metric) -> Option<f64> {
@@ -46,7 +45,7 @@ fn the_servers_own_count_of_an_event_is_its_weight() {
     let mut reply = stream(0, 0, &[100, 200, 300]);
     (reply.usage.output, reply.timeline.weights) = (Some(10), vec![1, 7, 2]);
     let table = table("a", &[reply]);
-    let facts = facts::of(&table, "a").unwrap();
+    let facts = table.rows_of_case("a");
     assert_eq!((0..3).map(|event| facts[0].event_weight(event)).collect::<Vec<_>>(), [1.0, 7.0, 2.0]);
     assert_eq!((facts[0].tokens_in(0..2), facts[0].tokens_in(0..0)), (8.0, 0.0));
 }

@@ -7,8 +7,8 @@
 //! ```
 //! Tokens credited when their request ends would count those of before the state in it, and show more than was possible.
 
-use crate::facts::Fact;
 use crate::in_flight::Flight;
+use crate::request_row::RequestRow;
 use crate::round::Round;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
@@ -57,7 +57,7 @@ pub(super) fn changes(shape: &Shape) -> bool {
 
 /// Whether requests in flight and TTFT both only grew in this span, by the test that ends a saturated case.
 fn grows(round: &Round<'_, '_>, flight: &Flight, (from, to): (u64, u64)) -> bool {
-    let waited = |fact: &Fact<'_>| fact.metric(Metric::Ttft).or_else(|| fact.metric(Metric::E2e));
+    let waited = |fact: &RequestRow<'_>| fact.metric(Metric::Ttft).or_else(|| fact.metric(Metric::E2e));
     let within = round.rows.iter().filter(|fact| fact.ok() && (from..=to).contains(&fact.end()));
     let mut seen: Vec<(u64, f64)> = within.filter_map(|fact| Some((fact.end(), waited(fact)?))).collect();
     seen.sort_by_key(|one| one.0);
@@ -93,7 +93,7 @@ fn joined(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 /// Tokens of the events in the spans. What arrives at an instant was made before it: a span holds its end, not its beginning.
-fn tokens_in(fact: &Fact<'_>, spans: &[(u64, u64)]) -> f64 {
+fn tokens_in(fact: &RequestRow<'_>, spans: &[(u64, u64)]) -> f64 {
     let (Some(&first), Some(&last)) = (fact.events().first(), fact.events().last()) else { return 0.0 };
     let near = spans.iter().skip(spans.partition_point(|span| span.1 < first)).take_while(|span| span.0 < last);
     let until = |at: u64| fact.events().partition_point(|&event| event <= at);
@@ -113,7 +113,7 @@ mod tests {
 
     fn steady_of(rows: &[Outcome], shape: Shape) -> Steady {
         let (table, case) = (table("a", rows), case(shape.clone()));
-        let rows = crate::facts::of(&table, "a").unwrap();
+        let rows = table.rows_of_case("a");
         let round = rounds(&rows, &facts(&case))[0];
         steady(&round, &Flight::of(round.rows), &shape)
     }
@@ -131,7 +131,7 @@ mod tests {
         // Two users: both in flight from 10 to 40 and from 60 to 70 ms, one before, between and after.
         let rows = [stream(0, 0, &[20, 40]), stream(1, 10, &[30, 70]), stream(2, 60, &[80, 90])];
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
-        let rows = crate::facts::of(&table, "a").unwrap();
+        let rows = table.rows_of_case("a");
         let round = rounds(&rows, &facts(&case))[0];
         let of =
             |shape: &Shape, part: Option<Part>| extent(&Round { part: part.as_ref(), ..round }, &Flight::of(round.rows), shape);
@@ -151,7 +151,7 @@ mod tests {
         let of = |shape: &Shape, wait: fn(u64) -> u64| {
             let rows: Vec<_> = (0..2000).map(|seq| stream(seq, 10 * seq, &[10 * seq + wait(seq)])).collect();
             let (table, case) = (table("a", &rows), case(shape.clone()));
-            let rows = crate::facts::of(&table, "a").unwrap();
+            let rows = table.rows_of_case("a");
             extent(&rounds(&rows, &facts(&case))[0], &Flight::of(&rows), shape).is_some()
         };
         let open = Shape::Open { rate: 100.0, arrival: Arrival::Constant };

@@ -1,9 +1,8 @@
 //! The rows of a run, one per request.
 
 use crate::columns::Columns;
-use crate::derive;
 use crate::error::FrameError;
-use crate::facts;
+use crate::request_row::derived_column;
 use crate::schema as s;
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::telemetry::Recorded;
@@ -96,7 +95,7 @@ impl Table {
     }
 
     /// Where the rows of a case are.
-    pub(super) fn case_rows(&self, id: &str) -> Range<usize> {
+    pub(super) fn case_range(&self, id: &str) -> Range<usize> {
         let code = self.columns.case.place(id);
         code.and_then(|code| self.cases.get(code as usize)).cloned().unwrap_or_default()
     }
@@ -132,7 +131,7 @@ impl Table {
         let missing = || FrameError::Missing { column: name.into() };
         match self.columns.column(name, rows.clone()) {
             Some(column) => Ok(column),
-            None => derive::column(&facts::all(self, rows)?, name).ok_or_else(missing),
+            None => derived_column(&self.rows(rows), name).ok_or_else(missing),
         }
     }
 
@@ -167,7 +166,7 @@ mod tests {
         let [a, b] = [outcome(1), outcome(0)];
         let rows = [tagged("z", 1, &a), tagged("a", 0, &a), tagged("z", 0, &a), tagged("z", 0, &b)];
         let table = Table::build(rows);
-        let order: Vec<_> = facts::all(&table, 0..4).unwrap().iter().map(|fact| (fact.round(), fact.seq())).collect();
+        let order: Vec<_> = table.rows(0..4).iter().map(|fact| (fact.round(), fact.seq())).collect();
         assert_eq!(order, [(0, 0), (0, 1), (1, 1), (0, 1)]);
         assert_eq!(table.columns.case.get(3).map(|case| &**case), Some("a"));
     }

@@ -16,8 +16,7 @@ mod tests;
 pub use codec::{read, write};
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
+use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::sample::given_up;
 use crate::table::Table;
@@ -42,11 +41,8 @@ pub(super) struct Watched<'a> {
 }
 
 /// What the telemetry of a case says, or of one of its stages.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn telemetry(table: &Table, facts: &CaseFacts<'_>) -> Result<Telemetry, FrameError> {
-    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(|fact| !given_up(fact, facts)).collect();
+pub fn telemetry(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
     let watched = watched(table, facts, &rounds(&all, facts));
     let mut told = summarise(&watched);
     if facts.until.is_some() {
@@ -59,7 +55,7 @@ pub fn telemetry(table: &Table, facts: &CaseFacts<'_>) -> Result<Telemetry, Fram
             notes.push(note.clone());
         }
     }
-    Ok(Telemetry { notes, ..told })
+    Telemetry { notes, ..told }
 }
 
 /// The rounds that have both readings and a window.

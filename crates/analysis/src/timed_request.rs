@@ -1,8 +1,7 @@
 //! The measured requests of a case with their instants.
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
+use crate::request_row::RequestRow;
 use crate::sample::given_up;
 use crate::table::Table;
 use llmscen_core::stamped::Stamped;
@@ -10,15 +9,12 @@ use llmscen_core::units::Nanos;
 
 /// The measured requests of a case, those of [`crate::sample`], with their instants since the start of the run, in
 /// the order of (round, seq, turn).
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn stamped(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<Stamped>, FrameError> {
-    let all = facts::of(table, &facts.case.id)?.into_iter();
-    Ok(all.filter(|fact| fact.measured() && !given_up(fact, facts)).map(|fact| stamp(&fact, facts)).collect())
+pub fn stamped(table: &Table, facts: &CaseFacts<'_>) -> Vec<Stamped> {
+    let all = table.rows_of_case(&facts.case.id).into_iter();
+    all.filter(|fact| fact.measured() && !given_up(fact, facts)).map(|fact| stamp(&fact, facts)).collect()
 }
 
-fn stamp(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Stamped {
+fn stamp(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> Stamped {
     let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == fact.round());
     let origin = part.map_or(0, |part| part.origin_ns);
     let at = |stamp: u64| Nanos(origin + stamp);
@@ -49,7 +45,7 @@ mod tests {
         let rows = [warmup(outcome(0)), stream(1, 100, &[150, 170, 200]), outcome(2), failed(3, FailureKind::Dropped)];
         let parts = [Part { case: "a".into(), origin_ns: 5_000_000_000, ..Part::default() }];
         let case = case(Shape::Closed { users: 1 });
-        let seen = stamped(&table("a", &rows), &CaseFacts { case: &case, parts: &parts, until: None }).unwrap();
+        let seen = stamped(&table("a", &rows), &CaseFacts { case: &case, parts: &parts, until: None });
         let ms = |millis| Some(Nanos::from_millis(millis));
         assert_eq!(seen.iter().map(|row| row.sent).collect::<Vec<_>>(), [ms(5100), ms(5202), None]);
         assert_eq!((seen[0].first_token, seen[0].last_token, seen[0].end), (ms(5150), ms(5200), Nanos::from_millis(5200)));

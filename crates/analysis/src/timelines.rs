@@ -1,9 +1,8 @@
 //! What the charts over time draw.
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
 use crate::in_flight::Flight;
+use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::steady::extent;
 use crate::table::Table;
@@ -18,12 +17,9 @@ const LEAST_BIN: f64 = 0.1;
 const STEPS: usize = 2000;
 
 /// The first round of the case over time; empty without rows.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn timelines(table: &Table, facts: &CaseFacts<'_>) -> Result<Timelines, FrameError> {
-    let all = facts::of(table, &facts.case.id)?;
-    Ok(rounds(&all, facts).first().map(|round| of_round(round, &facts.case.load.shape)).unwrap_or_default())
+pub fn timelines(table: &Table, facts: &CaseFacts<'_>) -> Timelines {
+    let all = table.rows_of_case(&facts.case.id);
+    rounds(&all, facts).first().map(|round| of_round(round, &facts.case.load.shape)).unwrap_or_default()
 }
 
 fn of_round(round: &Round<'_, '_>, shape: &Shape) -> Timelines {
@@ -58,7 +54,7 @@ fn thinned(flight: &Flight) -> Series {
 }
 
 /// Tokens of ok requests by arrival, over bins of equal width; a point stands in the middle of its bin.
-fn token_bins(rows: &[Fact<'_>]) -> Series {
+fn token_bins(rows: &[RequestRow<'_>]) -> Series {
     let streams = || rows.iter().filter(|fact| fact.ok() && !fact.events().is_empty());
     let Some(end) = streams().map(|fact| fact.end()).max().map(secs).filter(|&end| end > 0.0) else { return Series::new() };
     let bins = ((end / LEAST_BIN).ceil() as usize).clamp(1, BINS);
@@ -83,7 +79,7 @@ mod tests {
     use llmscen_core::outcome::{FailureKind, Outcome};
 
     fn drawn(rows: &[Outcome]) -> Timelines {
-        timelines(&table("a", rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap()
+        timelines(&table("a", rows), &facts(&case(Shape::Closed { users: 1 })))
     }
 
     #[test]

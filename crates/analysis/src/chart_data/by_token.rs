@@ -1,7 +1,7 @@
 //! Gaps between tokens by the place of the token in its reply.
 
 use super::spectrum::settle;
-use crate::facts::Fact;
+use crate::request_row::RequestRow;
 use llmscen_core::chart_data::Band;
 use llmscen_core::stats::quantile::rank;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(super) struct Gaps {
 
 impl Gaps {
     /// Of these requests.
-    pub(super) fn of<'a>(facts: impl Iterator<Item = &'a Fact<'a>> + Clone) -> Gaps {
+    pub(super) fn of<'a>(facts: impl Iterator<Item = &'a RequestRow<'a>> + Clone) -> Gaps {
         let longest = facts.clone().map(|fact| fact.events().len()).max().unwrap_or(0);
         let edges = edges(longest);
         let mut steps = vec![Vec::new(); edges.len().saturating_sub(1)];
@@ -65,7 +65,7 @@ fn edges(longest: usize) -> Vec<usize> {
     [128, 64, 32, 16, 8, 4].map(cut).into_iter().find(|edges| edges.len() <= STEPS + 1).unwrap_or_else(|| cut(2))
 }
 
-fn gaps(fact: &Fact<'_>, put: &mut impl FnMut(usize, f64)) {
+fn gaps(fact: &RequestRow<'_>, put: &mut impl FnMut(usize, f64)) {
     let ms = |earlier: u64, later: u64| later.saturating_sub(earlier) as f64 / 1e6;
     if fact.choices().is_empty() {
         let pairs = fact.events().iter().zip(fact.events().iter().skip(1));
@@ -97,13 +97,12 @@ fn band(from: usize, to: usize, gaps: &mut [f64]) -> Option<Band> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts;
     use crate::fixture::{stream, table};
     use llmscen_core::outcome::Outcome;
 
     fn bands(rows: &[Outcome]) -> Vec<Band> {
         let table = table("a", rows);
-        let facts = facts::of(&table, "a").unwrap();
+        let facts = table.rows_of_case("a");
         Gaps::of(facts.iter()).bands()
     }
 
@@ -140,7 +139,7 @@ mod tests {
     #[test]
     fn nothing_is_lost_when_they_are_pooled() {
         let table = table("a", &[stream(0, 0, &[10, 40, 50]), stream(1, 0, &[10, 30])]);
-        let facts = facts::of(&table, "a").unwrap();
+        let facts = table.rows_of_case("a");
         let mut all = Gaps::of(facts.iter()).pooled();
         all.sort_by(f64::total_cmp);
         assert_eq!(all, [10.0, 20.0, 30.0]);

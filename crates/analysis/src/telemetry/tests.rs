@@ -198,15 +198,15 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
     let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]);
     let table = table.beside(vec![foreign, waiting(0, [90.0, 1.0, 90.0]), waiting(1, [90.0, 2.0, 3.0])]);
     let case = case(Shape::Closed { users: 1 });
-    let seen = sample(&table, &facts(&case)).unwrap();
+    let seen = sample(&table, &facts(&case));
     assert_eq!(figures(&seen.signals[&Signal::ServerWaiting]), (3, Some(2.0), Some(1.0), Some(3.0)));
-    let alone = crate::round_sample(&table, &facts(&case), 1).unwrap();
+    let alone = crate::round_sample(&table, &facts(&case), 1);
     assert_eq!(figures(&alone.signals[&Signal::ServerWaiting]), (2, Some(2.5), Some(2.0), Some(3.0)));
     let parts = [
         Part { case: "a".into(), untold: vec!["no GPU".into()], ..Part::default() },
         Part { case: "a".into(), round: 1, untold: vec!["no GPU".into()], ..Part::default() },
     ];
-    let told = telemetry(&table, &CaseFacts { parts: &parts, ..facts(&case) }).unwrap();
+    let told = telemetry(&table, &CaseFacts { parts: &parts, ..facts(&case) });
     assert_eq!((told.signals, told.notes), (seen.signals, vec!["no GPU".to_owned()]));
 }
 

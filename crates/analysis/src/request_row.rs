@@ -1,19 +1,220 @@
-//! From the raw facts of one request to its metrics: the table of `docs/metrics.md`, section 2, as code.
+//! One row of the request table: its raw facts, and the metrics that follow from them.
+//!
+//! Every per-request metric is computed here and nowhere else: columns of the file, summaries, verdicts and live figures call
+//! [`RequestRow::metric`].
 
-use crate::facts::Fact;
+use crate::columns::Columns;
+use crate::error::FrameError;
 use crate::schema::{self as s, Kind};
+use crate::settle::SETTLING;
+use crate::stage_slice::BESIDE;
+use crate::table::{Table, Tagged, phase_word};
 use llmscen_core::metric::{Metric, Scope};
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::report::TokenSource;
 use llmscen_core::sample::{Row, Values};
 use polars::prelude::*;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The raw facts of one request, read where they lie: a copy of all of them would be far larger. Stamps are nanoseconds since the
+/// start of the case.
+#[derive(Clone, Copy)]
+pub(super) struct RequestRow<'a> {
+    columns: &'a Columns,
+    row: u32,
+}
+
+impl fmt::Debug for RequestRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "row {} (request {}, turn {}, round {})", self.row, self.seq(), self.turn(), self.round())
+    }
+}
+
+/// Facts that every row has, or those that may be absent.
+macro_rules! facts {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty;)*) => {
+        impl RequestRow<'_> {
+            $($(#[$doc])* pub(super) fn $name(&self) -> $kind { self.columns.$name.get(self.row as usize).into_fact() })*
+        }
+    };
+}
+
+trait IntoFact<T> {
+    fn into_fact(self) -> T;
+}
+
+impl<T: Default> IntoFact<T> for Option<T> {
+    fn into_fact(self) -> T {
+        self.unwrap_or_default()
+    }
+}
+
+impl<T> IntoFact<Option<T>> for Option<T> {
+    fn into_fact(self) -> Option<T> {
+        self
+    }
+}
+
+facts! {
+    seq: u64;
+    turn: u32;
+    turns: u32;
+    round: u32;
+    intended: u64;
+    sent: Option<u64>;
+    first_chunk: Option<u64>;
+    reasoning: Option<u32>;
+    end: u64;
+    items: Option<u64>;
+    reconnects: u32;
+    attempts: u32;
+    usage_prompt: Option<u64>;
+    usage_output: Option<u64>;
+    usage_reasoning: Option<u64>;
+    usage_cached: Option<u64>;
+    counted_prompt: Option<u64>;
+    counted_output: Option<u64>;
+    approximate: bool;
+    server_queue: Option<u64>;
+    server_load: Option<u64>;
+    server_prefill: Option<u64>;
+    server_decode: Option<u64>;
+    server_total: Option<u64>;
+    status: Option<u32>;
+}
+
+impl<'a> RequestRow<'a> {
+    /// A row of these columns.
+    pub(super) fn at(columns: &'a Columns, row: usize) -> RequestRow<'a> {
+        RequestRow { columns, row: row as u32 }
+    }
+
+    fn place(&self) -> usize {
+        self.row as usize
+    }
+
+    pub(super) fn group(&self) -> Option<&'a Arc<str>> {
+        self.columns.group.get(self.place())
+    }
+
+    pub(super) fn model(&self) -> Arc<str> {
+        self.columns.model.get(self.place()).cloned().unwrap_or_default()
+    }
+
+    fn phase(&self) -> &'a str {
+        self.columns.phase.get(self.place()).map_or("", |word| word)
+    }
+
+    pub(super) fn measured(&self) -> bool {
+        self.phase() == phase_word(Phase::Measured)
+    }
+
+    /// Whether it is of the start of an open loop, which is not measured.
+    pub(super) fn settling(&self) -> bool {
+        self.phase() == SETTLING
+    }
+
+    /// Whether it is measured, or would be if it were not of the start.
+    pub(super) fn counted(&self) -> bool {
+        self.measured() || self.settling()
+    }
+
+    /// Its place in the table.
+    pub(super) fn row_index(&self) -> u32 {
+        self.row
+    }
+
+    /// Whether it belongs to the case. Others are kept to count what was in flight.
+    pub(super) fn own(&self) -> bool {
+        self.phase() != BESIDE
+    }
+
+    fn streamed(&self) -> bool {
+        self.columns.streamed.get(self.place()).unwrap_or_default()
+    }
+
+    /// Token events; none for a response that was not streamed, whatever it was stamped with.
+    pub(super) fn events(&self) -> &'a [u64] {
+        if self.streamed() { self.columns.events.get(self.place()) } else { &[] }
+    }
+
+    /// The choice of each of them; empty where all belong to the first.
+    pub(super) fn choices(&self) -> &'a [u32] {
+        if self.streamed() { self.columns.choices.get(self.place()) } else { &[] }
+    }
+
+    /// The tokens in each of them; empty where the server did not tell.
+    pub(super) fn weights(&self) -> &'a [u32] {
+        if self.streamed() { self.columns.weights.get(self.place()) } else { &[] }
+    }
+
+    /// The first stamp that a token event left, and the last, whether the response was streamed or not.
+    pub(super) fn first_and_last_stamp(&self) -> [Option<u64>; 2] {
+        let stamps = self.columns.events.get(self.place());
+        [stamps.first().copied(), stamps.last().copied()]
+    }
+
+    /// None: it succeeded.
+    pub(super) fn failure(&self) -> Option<FailureKind> {
+        self.columns.outcome.get(self.place()).and_then(|word| FailureKind::parse(word))
+    }
+
+    pub(super) fn ok(&self) -> bool {
+        self.columns.outcome.get(self.place()).is_some_and(|word| &**word == OK)
+    }
+
+    /// Whether its user left, as the scenario says.
+    pub(super) fn left(&self) -> bool {
+        self.failure() == Some(FailureKind::Abandoned)
+    }
+
+    pub(super) fn message(&self) -> &'a str {
+        self.columns.message.get(self.place()).map_or("", |word| word)
+    }
+
+    pub(super) fn at_place(&self) -> &'a str {
+        self.columns.at.get(self.place()).map_or("", |word| word)
+    }
+}
+
+/// The word of a request that succeeded.
+const OK: &str = "ok";
+
+impl Table {
+    /// A range of the rows.
+    pub(super) fn rows(&self, range: Range<usize>) -> Vec<RequestRow<'_>> {
+        range.map(|row| RequestRow::at(&self.columns, row)).collect()
+    }
+
+    /// The rows of one case, in the order of (round, seq, turn).
+    pub(super) fn rows_of_case(&self, id: &str) -> Vec<RequestRow<'_>> {
+        self.rows(self.case_range(id))
+    }
+}
+
+/// Checks the words of columns that were read from a file.
+pub(super) fn check_words(columns: &Columns) -> Result<(), FrameError> {
+    let known = [phase_word(Phase::Measured), phase_word(Phase::Warmup), BESIDE, SETTLING];
+    let phase = columns.phase.misfit(|word| known.contains(&word)).map(|row| (s::PHASE, row, columns.phase.get(row)));
+    let outcome = || columns.outcome.misfit(|word| word == OK || FailureKind::parse(word).is_some());
+    let misfit = phase.or_else(|| outcome().map(|row| (s::OUTCOME, row, columns.outcome.get(row))));
+    match misfit {
+        None => Ok(()),
+        Some((column, row, found)) => Err(FrameError::Word { column, row, found: found.map_or("", |word| word).into() }),
+    }
+}
+
+// Metrics: the table of `docs/metrics.md`, section 2, as code.
 
 /// From `earlier` to `later` in milliseconds.
 fn ms(earlier: u64, later: u64) -> f64 {
     later.saturating_sub(earlier) as f64 / 1e6
 }
 
-impl Fact<'_> {
+impl RequestRow<'_> {
     /// One per-request metric; None where it does not exist for this request.
     pub(super) fn metric(&self, metric: Metric) -> Option<f64> {
         let span = |from: Option<u64>, to: Option<u64>| Some(ms(from?, to?));
@@ -166,7 +367,7 @@ impl Fact<'_> {
 }
 
 /// A column that follows from these rows; None where that is none of its names.
-pub(super) fn column(facts: &[Fact<'_>], name: &str) -> Option<Column> {
+pub(super) fn derived_column(facts: &[RequestRow<'_>], name: &str) -> Option<Column> {
     let stamps = |place: usize| facts.iter().map(move |fact| fact.first_and_last_stamp().get(place).copied().flatten());
     match name {
         s::FIRST_TOKEN => Some(UInt64Chunked::from_iter_options(name.into(), stamps(0)).into_column()),
@@ -180,16 +381,16 @@ pub(super) fn column(facts: &[Fact<'_>], name: &str) -> Option<Column> {
             Some(UInt32Chunked::from_iter_options(name.into(), counts).into_column())
         }
         // When each choice began and ended, where there were several.
-        s::CHOICE_TTFT => Some(times(facts, name, |span| span.0)),
-        s::CHOICE_TTLT => Some(times(facts, name, |span| span.1)),
+        s::CHOICE_TTFT => Some(choice_times(facts, name, |span| span.0)),
+        s::CHOICE_TTLT => Some(choice_times(facts, name, |span| span.1)),
         _ => {
             let metric = *Metric::ALL.iter().find(|metric| metric.column() == name)?;
-            of_metric(facts, metric, s::of_metric(metric)?)
+            metric_column(facts, metric, s::of_metric(metric)?)
         }
     }
 }
 
-fn times(facts: &[Fact<'_>], name: &str, get: fn(&(u64, u64)) -> u64) -> Column {
+fn choice_times(facts: &[RequestRow<'_>], name: &str, get: fn(&(u64, u64)) -> u64) -> Column {
     let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name.into(), facts.len(), 0, DataType::Float64);
     for fact in facts {
         match fact.spans() {
@@ -200,7 +401,7 @@ fn times(facts: &[Fact<'_>], name: &str, get: fn(&(u64, u64)) -> u64) -> Column 
     list.finish().into_column()
 }
 
-fn of_metric(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
+fn metric_column(facts: &[RequestRow<'_>], metric: Metric, kind: Kind) -> Option<Column> {
     let (name, values) = (PlSmallStr::from(metric.column()), facts.iter().map(|fact| fact.metric(metric)));
     match kind {
         Kind::F64 => Some(Float64Chunked::from_iter_options(name, values).into_column()),
@@ -211,7 +412,7 @@ fn of_metric(facts: &[Fact<'_>], metric: Metric, kind: Kind) -> Option<Column> {
 }
 
 /// The gaps of each row; null where it has none.
-fn gap_column(facts: &[Fact<'_>], name: PlSmallStr) -> Column {
+fn gap_column(facts: &[RequestRow<'_>], name: PlSmallStr) -> Column {
     let events = facts.iter().map(|fact| fact.events().len()).sum();
     let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name, facts.len(), events, DataType::Float64);
     for fact in facts {
@@ -230,6 +431,15 @@ pub(super) fn source_word(source: TokenSource) -> &'static str {
         TokenSource::Tokenizer => "tokenizer",
         TokenSource::Events => "events",
     }
+}
+
+// A request while its case still runs.
+
+/// The row that the report will make of this outcome.
+pub fn row(outcome: &Outcome, round: u32) -> Row {
+    let mut columns = Columns::default();
+    columns.push(&Tagged { case: "", round, shard: 0, outcome });
+    RequestRow::at(&columns, 0).row()
 }
 
 #[cfg(test)]
