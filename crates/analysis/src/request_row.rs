@@ -7,7 +7,7 @@ use crate::columns::Columns;
 use crate::error::FrameError;
 use crate::schema::{self as s, Kind};
 use crate::settle::SETTLING;
-use crate::stage_slice::BESIDE;
+use crate::table::BESIDE;
 use crate::table::{Table, Tagged, phase_word};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
