@@ -41,7 +41,7 @@ pub use request_row::row;
 pub use sample::{failures, round_sample, sample};
 pub use settle::{discarded, truncation};
 pub use table::{Builder, Table, Tagged};
-pub use timed_request::stamped;
+pub use timed_request::{TimedRequest, timed_requests};
 
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
