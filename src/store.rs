@@ -14,7 +14,6 @@ pub mod journal;
 mod lock;
 pub mod manifest;
 pub mod npy;
-mod record;
 mod rundir;
 pub mod sqlite;
 
@@ -22,5 +21,5 @@ pub use atomic::replace;
 pub use checksums::{READINGS, ROWS};
 pub use error::StoreError;
 pub use frames::Damage;
-pub use record::Record;
+pub use journal::Record;
 pub use rundir::{RunDir, Where};

@@ -9,7 +9,7 @@ mod earlier;
 mod objective;
 
 use llmscen_analysis::judge;
-use llmscen_analysis::{Accepted, CaseFacts, End, FrameError, Lateness, Table};
+use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Table};
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::Ending;
 use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
@@ -208,14 +208,11 @@ impl<'a> Audited<'a> {
     }
 
     /// The verdicts on the case's objectives, those INVALID that the load generator could have flipped; and what they rest on.
-    ///
-    /// # Errors
-    /// The rows cannot be analysed.
     pub fn verdicts(
         &self,
         (table, facts): (&Table, &CaseFacts<'_>),
         findings: &Findings,
-    ) -> Result<(Vec<Verdict>, Vec<ObjectiveAudit>), FrameError> {
+    ) -> (Vec<Verdict>, Vec<ObjectiveAudit>) {
         let checks = &self.case.checks;
         let load = judge::LoadKind::of(&self.case.load.shape);
         let rule = |sample: &Sample, valid: bool| -> Vec<Verdict> {
@@ -226,9 +223,9 @@ impl<'a> Audited<'a> {
                 Some(judge::REJECTED) => Verdict { note: Some(format!("{} ({why})", judge::REJECTED)), ..verdict },
                 _ => verdict,
             };
-            return Ok((rule(self.sample, false).into_iter().map(explained).collect(), Vec::new()));
+            return (rule(self.sample, false).into_iter().map(explained).collect(), Vec::new());
         }
-        let late = if checks.is_empty() { None } else { llmscen_analysis::lateness(table, facts, findings.accepted)? };
+        let late = if checks.is_empty() { None } else { llmscen_analysis::lateness(table, facts, findings.accepted) };
         let late = late.or_else(|| (findings.hole > 0.0 && checks.iter().any(objective::is_throughput)).then(Lateness::default));
         let ends = late.map(|late| [End::Slow, End::Fast].map(|end| rule(&late.shifted(self.sample, end, findings.hole), true)));
         let mut ends = ends.map(|ends| ends.map(Vec::into_iter));
@@ -236,7 +233,7 @@ impl<'a> Audited<'a> {
             let own = ends.as_mut().and_then(|[slow, fast]| Some([slow.next()?, fast.next()?]));
             objective::audited(measured, own, findings)
         });
-        Ok(audited.unzip())
+        audited.unzip()
     }
 }
 

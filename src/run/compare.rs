@@ -70,8 +70,8 @@ fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wa
     let seed = plan.seed.child("compare").child(case.id.as_str());
     let of = |sample: &Sample| side(&case.id, sample, wanted.measures, wanted.level, seed);
     let restarted = Part::restarted(facts.parts);
-    let round = |part: &Part| Ok::<Side, RunError>(of(&llmscen_analysis::round_sample(table, facts, part.round)?));
-    let sides = if restarted { facts.parts.iter().map(round).collect::<Result<_, _>>()? } else { vec![of(&sample)] };
+    let round = |part: &Part| of(&llmscen_analysis::round_sample(table, facts, part.round));
+    let sides = if restarted { facts.parts.iter().map(round).collect() } else { vec![of(&sample)] };
     let (load_value, load_axis) = case.load.shape.size();
     let report = CaseReport {
         id: case.id.clone(),
@@ -82,7 +82,7 @@ fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wa
         rounds: facts.parts.len() as u32,
         restarted,
         cdfs: llmscen_analysis::cdfs(&sample),
-        token_source: llmscen_analysis::token_source(table, &case.id)?,
+        token_source: llmscen_analysis::token_source(table, &case.id),
         verdicts,
         counts: sample.counts,
         scalars: sample.scalars,

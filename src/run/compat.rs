@@ -30,7 +30,7 @@ fn measured<'a>(results: &Results<'a>, report: &'a CaseReport) -> Result<Option<
     let own = |case: &&Case| case.id == report.id;
     let (plan, manifest) = (results.plan, &results.report.manifest);
     let Some(case) = plan.cases.iter().find(own) else { return Ok(None) };
-    let rows = llmscen_analysis::stamped(results.table, &CaseFacts { case, parts: &manifest.parts, until: None })?;
+    let rows = llmscen_analysis::timed_requests(results.table, &CaseFacts { case, parts: &manifest.parts, until: None });
     Ok((!rows.is_empty()).then_some(Measured { manifest, case, report, rows }))
 }
 

@@ -80,12 +80,12 @@ fn objection(plan: &Plan, report: &Report) -> Option<String> {
 /// A case as a whole, and each of its stages.
 fn with_stages(case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<BaselineCase>, RunError> {
     let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let whole = llmscen_analysis::sample(table, &CaseFacts { case, parts: &parts, until: None })?;
+    let whole = llmscen_analysis::sample(table, &CaseFacts { case, parts: &parts, until: None });
     let mut made = vec![of_case(case, &whole, parts.len())];
     for stage in case.stages() {
         let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        let sample = llmscen_analysis::sample(&table.excerpt(&case.id, &stage), &facts)?;
+        let sample = llmscen_analysis::sample(&table.excerpt(&case.id, &stage), &facts);
         made.push(of_case(&stage.case, &sample, parts.len()));
     }
     Ok(made)

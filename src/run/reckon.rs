@@ -119,7 +119,7 @@ pub(super) struct Judged {
 /// Judges a case, or a stage, which did not happen as planned where the `whole` did not.
 pub(super) fn judged(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<Judged, RunError> {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
-    let sample = llmscen_analysis::sample(table, facts)?;
+    let sample = llmscen_analysis::sample(table, facts);
     let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
     let audited = Audited { case, parts: &parts, rounds, sample: &sample, limits: &plan.audit, seed: plan.seed };
     let (mut audit, mut findings) = audited.examine();
@@ -130,9 +130,9 @@ pub(super) fn judged(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &
     audit.valid = audit.reasons.is_empty();
     let each = |part: &Part| llmscen_analysis::round_sample(table, facts, part.round);
     let restarted = Part::restarted(facts.parts);
-    let rounds = if restarted { facts.parts.iter().map(each).collect::<Result<Vec<_>, _>>()? } else { Vec::new() };
+    let rounds = if restarted { facts.parts.iter().map(each).collect() } else { Vec::new() };
     let verdicts: Vec<Verdict>;
-    (verdicts, audit.objectives) = audited.verdicts((table, facts), &findings)?;
+    (verdicts, audit.objectives) = audited.verdicts((table, facts), &findings);
     let verdicts = verdicts.into_iter().map(|verdict| judge::by_rounds(verdict, &rounds)).collect();
     let (aborted, saturated) = endings(&parts);
     let verdicts = match &aborted {
@@ -164,7 +164,7 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         )
     });
     let told =
-        ended.into_iter().chain(start).chain(notes(table, facts, &parts)?).chain(llmscen_report::repeats::remarks(&repeats));
+        ended.into_iter().chain(start).chain(notes(table, facts, &parts)).chain(llmscen_report::repeats::remarks(&repeats));
     Ok(CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),
@@ -177,18 +177,18 @@ fn reckon_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[Strin
         cdfs: llmscen_analysis::cdfs(&sample),
         speed: llmscen_analysis::speed(case, &groups, &local),
         groups,
-        token_source: llmscen_analysis::token_source(table, &case.id)?,
-        prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id)?,
-        failures: llmscen_analysis::failures(table, facts)?,
+        token_source: llmscen_analysis::token_source(table, &case.id),
+        prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
+        failures: llmscen_analysis::failures(table, facts),
         // What a stage looks like over time is seen in the whole.
-        timelines: if facts.until.is_some() { Timelines::default() } else { llmscen_analysis::timelines(table, facts)? },
-        pictures: if facts.until.is_some() { Pictures::default() } else { llmscen_analysis::pictures(table, facts)? },
+        timelines: if facts.until.is_some() { Timelines::default() } else { llmscen_analysis::timelines(table, facts) },
+        pictures: if facts.until.is_some() { Pictures::default() } else { llmscen_analysis::pictures(table, facts) },
         notes: told.chain(caution).chain(unseen).collect(),
         repeats,
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,
-        telemetry: llmscen_analysis::telemetry::telemetry(table, facts)?,
+        telemetry: llmscen_analysis::telemetry::telemetry(table, facts),
         startups: parts.iter().filter_map(|part| part.startup.clone()).collect(),
         server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
         local,
@@ -219,7 +219,7 @@ fn endings(parts: &[&Part]) -> (Option<Aborted>, Option<Saturated>) {
 }
 
 /// Why rounds ended as they did, and what is to be known of the counts.
-fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Result<Vec<String>, RunError> {
+fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Vec<String> {
     let said = |part: &&Part| match part.ending.as_ref()? {
         Ending::Aborted(lost) => {
             Some(format!("`{}`: {lost}. Requests that were cut off then are no part of any figure.", lost.expr))
@@ -228,7 +228,7 @@ fn notes(table: &Table, facts: &CaseFacts<'_>, parts: &[&Part]) -> Result<Vec<St
         Ending::TargetLost(lost) => Some(format!("{lost}. Requests that were cancelled then are not part of any metric.")),
         Ending::AllFailed(failed) => Some(format!("{failed}. Requests that were cancelled then are not part of any metric.")),
     };
-    Ok(parts.iter().filter_map(said).chain(llmscen_analysis::notes(table, facts)?).collect())
+    parts.iter().filter_map(said).chain(llmscen_analysis::notes(table, facts)).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::columns::Columns;
 use crate::error::FrameError;
+use crate::request_row::check_words;
 use llmscen_parquet::decode;
 
 use crate::schema;
@@ -53,7 +54,8 @@ impl Table {
             }
             columns.grow(group.num_rows());
         }
-        Ok(Table::of(columns))
+        check_words(&columns)?;
+        Ok(Table::from_columns(columns))
     }
 }
 
@@ -96,7 +98,7 @@ mod tests {
         assert!(whole(&read).equals_missing(&whole(&table)));
         let again = ParquetReader::new(Cursor::new(written(&read))).finish().unwrap();
         assert!(again.equals_missing(&whole(&table)));
-        assert_eq!(sample(&read, &facts(&case)).unwrap(), sample(&table, &facts(&case)).unwrap());
+        assert_eq!(sample(&read, &facts(&case)), sample(&table, &facts(&case)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One row per case: cases.csv.
 
-use crate::derive::source_word;
 use crate::error::FrameError;
+use crate::request_row::source_word;
 use llmscen_core::foreign::cell;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;

@@ -1,7 +1,7 @@
 //! A case by its parts: the entries of its mix, and what its data tells apart, as the lengths of a speed benchmark or the groups
 //! of a shared prefix.
 
-use crate::distribution;
+use crate::sample::distribution;
 use crate::sample::values;
 use crate::scalars::{error_rate, throughput};
 use llmscen_core::metric::Metric;
@@ -61,7 +61,7 @@ fn parts(sample: &Sample) -> BTreeMap<(u64, &str), Vec<&Row>> {
 }
 
 fn group(name: &str, rows: &[&Row], sample: &Sample, all: &[&Row]) -> GroupReport {
-    let spread = |metric: Metric| Some((metric, distribution::of(values(rows, metric))?));
+    let spread = |metric: Metric| Some((metric, distribution(values(rows, metric))?));
     let sending = sample.sending.iter().sum();
     let own: BTreeSet<Option<&str>> = rows.iter().map(|row| row.group.as_deref()).collect();
     let flows = || sample.flows.iter().filter(|flow| own.contains(&flow.like.group.as_deref()));

@@ -1,6 +1,19 @@
-//! Requests in flight over time, as steps: from `sent` to `end` of every row, warm-up among them.
+//! Requests in flight over time, and the token throughput of the steady state: counted from token events while enough requests
+//! were in flight.
+//!
+//! ```text
+//! in flight        ________________            plateau
+//!            _____|................|___        90 % of it
+//!       ____|     |<--- steady --->|   |____
+//! ```
+//! Tokens credited when their request ends would count those of before the state in it, and show more than was possible.
 
-use crate::facts::Fact;
+use crate::request_row::RequestRow;
+use crate::round::Round;
+use llmscen_core::load::Shape;
+use llmscen_core::metric::Metric;
+use llmscen_core::stage::Course;
+use llmscen_core::stats::trend::Drift;
 
 /// A span of constant level, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +29,7 @@ pub(super) struct Flight(pub(super) Vec<(u64, u32)>);
 
 impl Flight {
     /// Of these rows.
-    pub(super) fn of(rows: &[Fact<'_>]) -> Flight {
+    pub(super) fn of(rows: &[RequestRow<'_>]) -> Flight {
         let spans = rows.iter().filter_map(|fact| fact.sent().filter(|&sent| sent < fact.end()).map(|sent| (sent, fact.end())));
         let mut edges: Vec<(u64, i32)> = spans.flat_map(|(sent, end)| [(sent, 1), (end, -1)]).collect();
         edges.sort_unstable();
@@ -72,40 +85,92 @@ impl Flight {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{failed, stream, table};
-    use llmscen_core::outcome::FailureKind;
+// The steady state.
 
-    const MS: u64 = 1_000_000;
+/// Tokens that arrived in the steady state, and its length in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Steady {
+    pub tokens: f64,
+    pub seconds: f64,
+}
 
-    fn flight(rows: &[(u64, u64)]) -> Flight {
-        let rows: Vec<_> = rows.iter().enumerate().map(|(seq, &(sent, end))| stream(seq as u64, sent, &[end])).collect();
-        Flight::of(&crate::facts::of(&table("a", &rows), "a").unwrap())
-    }
+/// The steady state of one round.
+pub(super) fn steady(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Steady {
+    let spans = spans(round, flight, shape);
+    let tokens = round.rows.iter().filter(|fact| fact.ok()).map(|fact| tokens_in(fact, &spans));
+    Steady { tokens: tokens.sum(), seconds: spans.iter().map(|(from, to)| (to - from) as f64 / 1e9).sum() }
+}
 
-    #[test]
-    fn the_level_steps_with_every_send_and_end() {
-        let flight = flight(&[(0, 10), (2, 6), (6, 8)]);
-        assert_eq!(flight.0, [(0, 1), (2 * MS, 2), (8 * MS, 1), (10 * MS, 0)]);
-        // Over 10 ms: 1 for 4 ms, 2 for 6 ms; a hand-off at 6 ms is no third one.
-        let all = (0, 10 * MS);
-        assert_eq!((flight.area(all), flight.max(all), flight.median(all)), (16e6, 2, 2));
-        assert_eq!([0, 2 * MS - 1, 2 * MS, 10 * MS].map(|at| flight.level(at)), [1, 1, 2, 0]);
-        assert_eq!((flight.max((8 * MS, 20 * MS)), flight.median((7 * MS, 20 * MS))), (1, 0));
-    }
+/// From the first to the last instant of the steady state of one round, dips in between among it, up to the end of sending.
+/// None where nothing was in flight, where the plan itself changes the load, and where requests in flight and TTFT only grew.
+pub(super) fn extent(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Option<(u64, u64)> {
+    let (from, to) = round.window.filter(|_| !changes(shape))?;
+    let last_sent = || round.rows.iter().filter_map(|fact| fact.sent()).max();
+    let until = round.part.and_then(|part| part.sending_until_ns).or_else(last_sent)?;
+    let spans = spans_in((from, to.min(until)), flight, shape);
+    let extent = spans.first().zip(spans.last()).map(|(first, last)| (first.0, last.1));
+    extent.filter(|extent| !grows(round, flight, *extent))
+}
 
-    #[test]
-    fn what_was_never_sent_was_never_in_flight() {
-        let table = table("a", &[failed(0, FailureKind::Dropped)]);
-        assert_eq!(Flight::of(&crate::facts::of(&table, "a").unwrap()).0, [(0, 0)]);
-    }
-
-    #[test]
-    fn spans_are_clipped_to_the_window() {
-        let spans: Vec<_> = flight(&[(1, 4)]).spans((2 * MS, 6 * MS)).collect();
-        assert_eq!(spans, [Span { from: 2 * MS, to: 4 * MS, level: 1 }, Span { from: 4 * MS, to: 6 * MS, level: 0 }]);
-        assert_eq!(flight(&[(1, 4)]).spans((5, 5)).count(), 0);
+/// Whether the plan holds more than one level of the load.
+pub(super) fn changes(shape: &Shape) -> bool {
+    match shape {
+        Shape::Rates { stages, .. } => {
+            let first = stages.first().map(|stage| stage.rate).filter(|rate| matches!(rate, Course::Flat(_)));
+            stages.iter().any(|stage| Some(stage.rate) != first)
+        }
+        Shape::Users { stages } => {
+            let first = stages.first().map(|stage| stage.from);
+            stages.iter().any(|stage| stage.from != stage.to || Some(stage.from) != first)
+        }
+        Shape::Closed { .. } | Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Static { .. } => false,
     }
 }
+
+/// Whether requests in flight and TTFT both only grew in this span, by the test that ends a saturated case.
+fn grows(round: &Round<'_, '_>, flight: &Flight, (from, to): (u64, u64)) -> bool {
+    let waited = |fact: &RequestRow<'_>| fact.metric(Metric::Ttft).or_else(|| fact.metric(Metric::E2e));
+    let within = round.rows.iter().filter(|fact| fact.ok() && (from..=to).contains(&fact.end()));
+    let mut seen: Vec<(u64, f64)> = within.filter_map(|fact| Some((fact.end(), waited(fact)?))).collect();
+    seen.sort_by_key(|one| one.0);
+    let mut drift = Drift::default();
+    seen.iter().any(|&(end, waited)| drift.take(end as f64 / 1e9, [f64::from(flight.level(end)), waited]).is_some())
+}
+
+/// The spans of the window in which enough was in flight.
+fn spans(round: &Round<'_, '_>, flight: &Flight, shape: &Shape) -> Vec<(u64, u64)> {
+    round.window.map(|window| spans_in(window, flight, shape)).unwrap_or_default()
+}
+
+fn spans_in(window: (u64, u64), flight: &Flight, shape: &Shape) -> Vec<(u64, u64)> {
+    let plateau = match shape {
+        Shape::Closed { users } | Shape::Static { batch: users } => (*users).min(flight.max(window)),
+        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Users { .. } => {
+            flight.median(window)
+        }
+    };
+    let high = flight.spans(window).filter(|span| span.level > 0 && f64::from(span.level) >= 0.9 * f64::from(plateau));
+    joined(high.map(|span| (span.from, span.to)))
+}
+
+fn joined(spans: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+/// Tokens of the events in the spans. What arrives at an instant was made before it: a span holds its end, not its beginning.
+fn tokens_in(fact: &RequestRow<'_>, spans: &[(u64, u64)]) -> f64 {
+    let (Some(&first), Some(&last)) = (fact.events().first(), fact.events().last()) else { return 0.0 };
+    let near = spans.iter().skip(spans.partition_point(|span| span.1 < first)).take_while(|span| span.0 < last);
+    let until = |at: u64| fact.events().partition_point(|&event| event <= at);
+    near.map(|&(from, to)| fact.tokens_in(until(from)..until(to))).sum()
+}
+
+#[cfg(test)]
+mod tests;

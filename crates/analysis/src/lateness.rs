@@ -4,8 +4,7 @@
 //! each value lies between two others, which are taken here; docs/metrics.md, section 5, has the table.
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
+use crate::request_row::RequestRow;
 use crate::table::Table;
 use llmscen_core::manifest::{Stall, Vitals};
 use llmscen_core::metric::Metric;
@@ -62,10 +61,7 @@ pub struct Accepted {
 }
 
 /// What the load generator did to the measured requests of a case; None where it did nothing.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn lateness(table: &Table, facts: &CaseFacts<'_>, accepted: Accepted) -> Result<Option<Lateness>, FrameError> {
+pub fn lateness(table: &Table, facts: &CaseFacts<'_>, accepted: Accepted) -> Option<Lateness> {
     let own = |part: &llmscen_core::manifest::Part| {
         let vitals = part.vitals.as_ref().filter(|_| part.case == facts.case.id && !accepted.stamps)?;
         Some((part.round, Stalls::of(vitals, accepted.stall.0)))
@@ -73,13 +69,13 @@ pub fn lateness(table: &Table, facts: &CaseFacts<'_>, accepted: Accepted) -> Res
     let stalls: BTreeMap<u32, Stalls> = facts.parts.iter().filter_map(own).collect();
     let none = Stalls::default();
     let mut rows = BTreeMap::new();
-    for fact in facts::of(table, &facts.case.id)?.iter().filter(|fact| fact.measured()) {
+    for fact in table.rows_of_case(&facts.case.id).iter().filter(|fact| fact.measured()) {
         let late = late(fact, stalls.get(&fact.round()).unwrap_or(&none), accepted);
         if !late.is_none() {
             rows.insert((fact.round(), fact.seq(), fact.turn()), late);
         }
     }
-    Ok((!rows.is_empty()).then_some(Lateness { rows }))
+    (!rows.is_empty()).then_some(Lateness { rows })
 }
 
 /// The stalls of a round, in the order of their ends. Which worker took a timestamp is not known: it may have been any.
@@ -112,7 +108,7 @@ impl Stalls {
     }
 }
 
-fn late(fact: &Fact<'_>, stalls: &Stalls, accepted: Accepted) -> Late {
+fn late(fact: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Late {
     let at = |stamp: Option<u64>| stamp.map_or(0.0, |stamp| stalls.at(stamp));
     let delay = fact.metric(Metric::ScheduleLag).filter(|_| !accepted.delays).unwrap_or(0.0);
     let mut late = Late { delay, ..Late::default() };
@@ -132,15 +128,15 @@ fn late(fact: &Fact<'_>, stalls: &Stalls, accepted: Accepted) -> Late {
     late
 }
 
-fn pace(fact: &Fact<'_>, stalls: &Stalls) -> (f64, f64) {
+fn pace(fact: &RequestRow<'_>, stalls: &Stalls) -> (f64, f64) {
     let spans = fact.spans();
     let steps = fact.output_tokens().and_then(|tokens| tokens.checked_sub(spans.len() as u64)).unwrap_or(0);
     let sum = |stamp: fn(&(u64, u64)) -> u64| spans.iter().map(|span| stalls.at(stamp(span))).sum::<f64>() / steps as f64;
     if steps > 0 { (sum(|span| span.0), sum(|span| span.1)) } else { (0.0, 0.0) }
 }
 
-/// In the order of [`Fact::gaps`].
-fn gaps(fact: &Fact<'_>, stalls: &Stalls) -> Vec<(u32, f64, f64)> {
+/// In the order of [`RequestRow::gaps`].
+fn gaps(fact: &RequestRow<'_>, stalls: &Stalls) -> Vec<(u32, f64, f64)> {
     if !fact.ok() {
         return Vec::new();
     }

@@ -5,56 +5,43 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod cdf;
 pub mod cells;
 mod chart_data;
 mod codec;
 mod columns;
 mod csv;
-mod derive;
-mod distribution;
 mod error;
-mod facts;
-mod failures;
 mod groups;
-mod hardware;
 mod in_flight;
 pub mod judge;
 mod lateness;
-mod live;
 mod local;
 mod notes;
-mod rates;
 mod repeats;
+mod request_row;
 mod round;
 mod sample;
 mod scalars;
 mod schema;
 mod sending;
 mod settle;
-mod stage_slice;
-mod steady;
 mod table;
 pub mod telemetry;
 mod timed_request;
-mod timelines;
 
-pub use cdf::cdfs;
-pub use chart_data::pictures;
+pub use chart_data::{cdfs, pictures, timelines};
 pub use csv::cases_csv;
 pub use error::FrameError;
-pub use failures::failures;
 pub use groups::groups;
 pub use lateness::{Accepted, End, Lateness, lateness};
-pub use live::row;
 pub use local::{Worked, speed, worked};
 pub use notes::{notes, prompt_lengths, token_source};
 pub use repeats::repeats;
-pub use sample::{round_sample, sample};
+pub use request_row::row;
+pub use sample::{failures, round_sample, sample};
 pub use settle::{discarded, truncation};
 pub use table::{Builder, Table, Tagged};
-pub use timed_request::stamped;
-pub use timelines::timelines;
+pub use timed_request::{TimedRequest, timed_requests};
 
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
@@ -72,8 +59,6 @@ pub struct CaseFacts<'a> {
 }
 
 #[cfg(test)]
-mod example;
-#[cfg(test)]
 mod fixture;
 #[cfg(test)]
-mod several;
+mod tests;

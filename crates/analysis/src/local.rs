@@ -1,6 +1,6 @@
 //! What a model in this process did, over the measured batches of all rounds.
 
-use super::distribution;
+use crate::sample::distribution;
 use llmscen_core::dataset::Source;
 use llmscen_core::local::{Batch, LocalPart};
 use llmscen_core::metric::Metric;
@@ -43,7 +43,7 @@ pub fn worked(parts: &[LocalPart]) -> Option<Worked> {
     let batches = || parts.iter().flat_map(|part| &part.batches).filter(|batch| batch.measured);
     let last = batches().next_back()?;
     let sum = |of: fn(&Batch) -> u64| batches().map(of).sum::<u64>();
-    let all = |of: fn(&Batch) -> Option<f64>| distribution::of(batches().filter_map(of).collect());
+    let all = |of: fn(&Batch) -> Option<f64>| distribution(batches().filter_map(of).collect());
     Some(Worked {
         batches: batches().count() as u64,
         rows: sum(|batch| batch.seqs.len() as u64),
@@ -51,7 +51,7 @@ pub fn worked(parts: &[LocalPart]) -> Option<Worked> {
         padded_to: batches().map(|batch| batch.padded_to).max()?,
         output_tokens: sum(|batch| batch.output_tokens),
         prefill_ms: all(|batch| Some(batch.prefill.millis())),
-        step_ms: distribution::of(batches().flat_map(|batch| &batch.steps).map(|step| step.millis()).collect()),
+        step_ms: distribution(batches().flat_map(|batch| &batch.steps).map(|step| step.millis()).collect()),
         prefill_tps: (rate(sum(|batch| batch.prompt_tokens), Nanos(sum(|batch| batch.prefill.0))), all(prefill_tps)),
         decode_tps: (rate(sum(later), Nanos(sum(|batch| decode(batch).0))), all(decode_tps)),
         memory: (last.memory, parts.iter().map(|part| part.memory_peak).max()?),

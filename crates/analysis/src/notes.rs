@@ -1,8 +1,7 @@
 //! Where token counts come from, and what a reader must know about them and about the gaps.
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
+use crate::request_row::RequestRow;
 use crate::sending;
 use crate::table::Table;
 use llmscen_core::plan::Case;
@@ -16,22 +15,16 @@ const TOGETHER: f64 = 0.01;
 const SEVERAL: f64 = 1.05;
 
 /// The source of a case's output token counts: the weakest among its ok requests. None without one, or without counts.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn token_source(table: &Table, case: &str) -> Result<Option<TokenSource>, FrameError> {
-    Ok(weakest(&succeeded(table, case)?))
+pub fn token_source(table: &Table, case: &str) -> Option<TokenSource> {
+    weakest(&succeeded(table, case))
 }
 
 /// Prompt lengths of a case as requested and as counted by the server. None where no ok request has both counts.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn prompt_lengths(table: &Table, case: &str) -> Result<Option<PromptLengths>, FrameError> {
-    Ok(lengths(&succeeded(table, case)?))
+pub fn prompt_lengths(table: &Table, case: &str) -> Option<PromptLengths> {
+    lengths(&succeeded(table, case))
 }
 
-fn lengths(ok: &[Fact<'_>]) -> Option<PromptLengths> {
+fn lengths(ok: &[RequestRow<'_>]) -> Option<PromptLengths> {
     let both: Vec<(u64, u64)> = ok.iter().filter_map(|fact| fact.counted_prompt().zip(fact.usage_prompt())).collect();
     let n = both.len() as u64;
     let mean = |of: fn(&(u64, u64)) -> u64| both.iter().map(|pair| of(pair) as f64).sum::<f64>() / n as f64;
@@ -44,29 +37,26 @@ fn lengths(ok: &[Fact<'_>]) -> Option<PromptLengths> {
 }
 
 /// What must be said about the counts and gaps of a case, a sentence each.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn notes(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<String>, FrameError> {
-    let ok = succeeded(table, &facts.case.id)?;
-    let drain = sending::drain(table, facts)?;
+pub fn notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
+    let ok = succeeded(table, &facts.case.id);
+    let drain = sending::drain(table, facts);
     let counts = [lower_bound(&ok), no_prompt_counts(&ok), approximate(&ok), disagreement(&ok), other_lengths(&ok)];
     let events = [together(&ok), several(&ok), fewer_choices(&ok, facts.case)];
-    Ok(drain.into_iter().chain(counts.into_iter().chain(events).flatten()).collect())
+    drain.into_iter().chain(counts.into_iter().chain(events).flatten()).collect()
 }
 
-fn succeeded<'a>(table: &'a Table, case: &str) -> Result<Vec<Fact<'a>>, FrameError> {
-    Ok(facts::of(table, case)?.into_iter().filter(|fact| fact.measured() && fact.ok()).collect())
+fn succeeded<'a>(table: &'a Table, case: &str) -> Vec<RequestRow<'a>> {
+    table.rows_of_case(case).into_iter().filter(|fact| fact.measured() && fact.ok()).collect()
 }
 
-fn weakest(ok: &[Fact<'_>]) -> Option<TokenSource> {
+fn weakest(ok: &[RequestRow<'_>]) -> Option<TokenSource> {
     // That a text is empty is known without a tokenizer.
-    let counted = |fact: &&Fact<'_>| fact.usage_output().is_some() || fact.counted_output() != Some(0);
+    let counted = |fact: &&RequestRow<'_>| fact.usage_output().is_some() || fact.counted_output() != Some(0);
     let has = |source| ok.iter().filter(|fact| counted(fact)).any(|fact| fact.token_source() == Some(source));
     [TokenSource::Events, TokenSource::Tokenizer, TokenSource::Usage].into_iter().find(|&source| has(source))
 }
 
-fn lower_bound(ok: &[Fact<'_>]) -> Option<String> {
+fn lower_bound(ok: &[RequestRow<'_>]) -> Option<String> {
     let counted = ok.iter().filter(|fact| fact.token_source() == Some(TokenSource::Events)).count();
     let whose = if counted == ok.len() { "all".into() } else { format!("{counted} of {}", ok.len()) };
     (counted > 0).then(|| {
@@ -77,15 +67,15 @@ fn lower_bound(ok: &[Fact<'_>]) -> Option<String> {
     })
 }
 
-fn no_prompt_counts(ok: &[Fact<'_>]) -> Option<String> {
+fn no_prompt_counts(ok: &[RequestRow<'_>]) -> Option<String> {
     let missing = ok.iter().filter(|fact| fact.prompt_tokens().is_none()).count();
     (missing > 0).then(|| {
         format!("Prompt tokens of {missing} of {} responses are unknown: neither usage nor a tokenizer gave them.", ok.len())
     })
 }
 
-fn approximate(ok: &[Fact<'_>]) -> Option<String> {
-    let used = |fact: &&Fact<'_>| {
+fn approximate(ok: &[RequestRow<'_>]) -> Option<String> {
+    let used = |fact: &&RequestRow<'_>| {
         let output = fact.usage_output().is_none() && fact.counted_output().is_some();
         let prompt = fact.usage_prompt().is_none() && fact.counted_prompt().is_some();
         fact.approximate() && (output || prompt)
@@ -97,7 +87,7 @@ fn approximate(ok: &[Fact<'_>]) -> Option<String> {
 }
 
 /// A tokenizer of this side that counts the output otherwise than the server.
-fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
+fn disagreement(ok: &[RequestRow<'_>]) -> Option<String> {
     let both = ok
         .iter()
         .filter(|fact| !fact.approximate())
@@ -114,7 +104,7 @@ fn disagreement(ok: &[Fact<'_>]) -> Option<String> {
 }
 
 /// Prompts of another length than was asked for: the load was not the one that the scenario names.
-fn other_lengths(ok: &[Fact<'_>]) -> Option<String> {
+fn other_lengths(ok: &[RequestRow<'_>]) -> Option<String> {
     let lengths = lengths(ok).filter(|lengths| lengths.difference().abs() > DISAGREEMENT)?;
     let (percent, word) = (lengths.difference().abs() * 100.0, if lengths.difference() > 0.0 { "more" } else { "fewer" });
     let PromptLengths { requested_mean, reported_mean, .. } = lengths;
@@ -128,10 +118,10 @@ fn other_lengths(ok: &[Fact<'_>]) -> Option<String> {
     ))
 }
 
-fn together(ok: &[Fact<'_>]) -> Option<String> {
+fn together(ok: &[RequestRow<'_>]) -> Option<String> {
     let (same, followers) = ok
         .iter()
-        .map(Fact::gaps)
+        .map(RequestRow::gaps)
         .fold((0, 0), |(same, all), gaps| (same + gaps.iter().filter(|&&gap| gap == 0.0).count(), all + gaps.len()));
     let share = same as f64 / followers.max(1) as f64;
     (share > TOGETHER).then(|| {
@@ -144,7 +134,7 @@ fn together(ok: &[Fact<'_>]) -> Option<String> {
 }
 
 /// Events of several tokens: with speculative decoding, or where a server batches what it streams.
-fn several(ok: &[Fact<'_>]) -> Option<String> {
+fn several(ok: &[RequestRow<'_>]) -> Option<String> {
     let known =
         ok.iter().filter(|fact| !fact.events().is_empty()).filter_map(|fact| Some((fact.output_tokens()?, fact.events())));
     let (tokens, events) = known.fold((0.0, 0.0), |sum, (tokens, events)| (sum.0 + tokens as f64, sum.1 + events.len() as f64));
@@ -158,7 +148,7 @@ fn several(ok: &[Fact<'_>]) -> Option<String> {
 }
 
 /// Streams with content of fewer choices than were asked for.
-fn fewer_choices(ok: &[Fact<'_>], case: &Case) -> Option<String> {
+fn fewer_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
     let asked = case.request.extra.get("n").or(case.request.sampling.get("n"))?.as_u64()?;
     let streams = || ok.iter().filter(|fact| !fact.events().is_empty());
     let fewer = streams().filter(|fact| (fact.spans().len() as u64) < asked).count();
@@ -179,7 +169,7 @@ mod tests {
     use llmscen_core::outcome::{Counted, Outcome, Usage};
 
     fn said(rows: &[Outcome]) -> Vec<String> {
-        notes(&table("a", rows), &facts(&case(Shape::Burst))).unwrap()
+        notes(&table("a", rows), &facts(&case(Shape::Burst)))
     }
 
     fn counted(outcome: Outcome, prompt: u64, output: u64, approximate: bool) -> Outcome {
@@ -195,7 +185,7 @@ mod tests {
     #[test]
     fn the_weakest_source_names_the_case() {
         let bare = Outcome { usage: Usage::default(), ..stream(1, 0, &[10, 20]) };
-        let source = |rows: &[Outcome]| token_source(&table("a", rows), "a").unwrap();
+        let source = |rows: &[Outcome]| token_source(&table("a", rows), "a");
         assert_eq!(source(&[outcome(0)]), Some(TokenSource::Usage));
         assert_eq!(source(&[outcome(0), counted(bare.clone(), 1, 1, false)]), Some(TokenSource::Tokenizer));
         assert_eq!(source(&[outcome(0), bare.clone()]), Some(TokenSource::Events));
@@ -211,7 +201,7 @@ mod tests {
         let known = "The server counted 10.0 prompt tokens per request, 9.1 % fewer than the 11.0 requested. \
                      The server uses another tokenizer or chat template than `dataset.tokenizer`.";
         assert_eq!(said(&rows), [known]);
-        let lengths = prompt_lengths(&table("a", &rows), "a").unwrap().unwrap();
+        let lengths = prompt_lengths(&table("a", &rows), "a").unwrap();
         assert_eq!((lengths.n, lengths.requested_mean, lengths.reported_mean, lengths.approximate), (2, 11.0, 10.0, false));
         assert!(said(&[counted(outcome(0), 12, 9, true)])[0].ends_with("set `dataset.tokenizer` to the model's own."));
         assert_eq!(said(&[counted(outcome(0), 10, 9, true)]), [] as [String; 0], "2 % and less are no news");
@@ -227,7 +217,7 @@ mod tests {
     fn a_reply_without_content_needs_no_tokenizer_and_disagrees_with_none() {
         let silent = counted(outcome(1), 10, 0, false);
         let bare = Outcome { usage: Usage { output: None, ..outcome(1).usage }, ..silent.clone() };
-        assert_eq!(token_source(&table("a", &[outcome(0), bare.clone()]), "a").unwrap(), Some(TokenSource::Usage));
+        assert_eq!(token_source(&table("a", &[outcome(0), bare.clone()]), "a"), Some(TokenSource::Usage));
         assert_eq!(said(&[outcome(0), silent, bare]), [] as [String; 0]);
     }
 
@@ -255,7 +245,7 @@ mod tests {
         asked.request.sampling.insert("n".into(), 3.into());
         let mut both = stream(0, 0, &[10, 20, 30]);
         both.timeline.choices = vec![0, 1, 2];
-        let seen = |rows: &[Outcome]| notes(&table("a", rows), &facts(&asked)).unwrap();
+        let seen = |rows: &[Outcome]| notes(&table("a", rows), &facts(&asked));
         assert_eq!(seen(std::slice::from_ref(&both)), [] as [String; 0]);
         let known =
             "1 of 2 streams brought content of fewer choices than the 3 that `request.n` asks for: the server may ignore `n`.";

@@ -1,7 +1,7 @@
 //! What the rounds of a case say about each other, and neighbouring requests about theirs.
 
+use crate::in_flight::changes;
 use crate::scalars::throughput;
-use crate::steady::changes;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::round_variance::{Change, Repeat};

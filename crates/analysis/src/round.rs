@@ -1,14 +1,14 @@
 //! A case's rows by round, and the window each round was measured in.
 
 use crate::CaseFacts;
-use crate::facts::Fact;
+use crate::request_row::RequestRow;
 use llmscen_core::manifest::Part;
 
 /// One round of a case.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round<'a, 'f> {
     /// All its rows, warm-up among them.
-    pub rows: &'f [Fact<'a>],
+    pub rows: &'f [RequestRow<'a>],
     /// From the first measured `intended` to the last measured `end`, in nanoseconds; None without measured rows.
     pub window: Option<(u64, u64)>,
     /// What is known of it besides its rows; None where the manifest lost it.
@@ -17,7 +17,7 @@ pub(super) struct Round<'a, 'f> {
 
 impl<'a, 'f> Round<'a, 'f> {
     /// Its measured rows.
-    pub(super) fn measured(&self) -> impl Iterator<Item = &'f Fact<'a>> + use<'a, 'f> {
+    pub(super) fn measured(&self) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
         self.rows.iter().filter(|fact| fact.measured())
     }
 
@@ -33,8 +33,8 @@ impl<'a, 'f> Round<'a, 'f> {
 }
 
 /// The rounds of a case's rows, which stand in the order of (round, seq).
-pub(super) fn rounds<'a, 'f>(rows: &'f [Fact<'a>], facts: &CaseFacts<'f>) -> Vec<Round<'a, 'f>> {
-    let of = |rows: &'f [Fact<'a>]| {
+pub(super) fn rounds<'a, 'f>(rows: &'f [RequestRow<'a>], facts: &CaseFacts<'f>) -> Vec<Round<'a, 'f>> {
+    let of = |rows: &'f [RequestRow<'a>]| {
         let number = rows.first().map_or(0, |fact| fact.round());
         let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == number);
         Round { rows, window: window(rows), part }
@@ -42,7 +42,7 @@ pub(super) fn rounds<'a, 'f>(rows: &'f [Fact<'a>], facts: &CaseFacts<'f>) -> Vec
     rows.chunk_by(|a, b| a.round() == b.round()).map(of).collect()
 }
 
-fn window(rows: &[Fact<'_>]) -> Option<(u64, u64)> {
+fn window(rows: &[RequestRow<'_>]) -> Option<(u64, u64)> {
     let measured = || rows.iter().filter(|fact| fact.measured());
     let from = measured().map(|fact| fact.intended()).min()?;
     measured().map(|fact| fact.end()).max().map(|to| (from, to.max(from)))
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn the_window_is_that_of_the_measured_rows() {
         let table = table("a", &[warmup(outcome(0)), outcome(1), outcome(3)]);
-        let rows = crate::facts::of(&table, "a").unwrap();
+        let rows = table.rows_of_case("a");
         assert_eq!(window(&rows), Some((100_000_000, 382_000_000)));
         assert_eq!(window(&rows[..1]), None);
     }
@@ -68,7 +68,7 @@ mod tests {
         let outcome = outcome(0);
         let rows = [0, 2].map(|round| Tagged { case: "a", round, shard: 0, outcome: &outcome });
         let (table, case) = (Table::build(rows), case(Shape::Burst));
-        let rows = crate::facts::of(&table, "a").unwrap();
+        let rows = table.rows_of_case("a");
         let part = |case: &str, round| Part { case: case.into(), round, ..Part::default() };
         let parts = [part("b", 0), part("a", 2)];
         let rounds = rounds(&rows, &CaseFacts { case: &case, parts: &parts, until: None });

@@ -1,57 +1,48 @@
-//! Everything that is counted of one case.
+//! The measured requests of a case, their counts and distributions, and an example of each kind of failure.
 
-use crate::CaseFacts;
-use crate::distribution;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
-use crate::hardware;
+use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
-use crate::scalars::scalars;
-use crate::sending;
+use crate::scalars::{hardware_scalars, scalars};
 use crate::table::Table;
-use crate::telemetry;
+use crate::{CaseFacts, sending, telemetry};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::report::FailureExample;
 use llmscen_core::request::Departure;
 use llmscen_core::sample::{Counts, Distribution, Row, Sample, Values};
+use llmscen_core::stats::{moments, quantile};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// The measured requests of a case and every figure taken from them.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
-    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(|fact| !given_up(fact, facts)).collect();
+pub fn sample(table: &Table, facts: &CaseFacts<'_>) -> Sample {
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
     of(table, &all, facts)
 }
 
 /// Whether a request was still in flight when its round, which the tool itself had ended early, was over: it says nothing of
 /// the server. Its row stays.
-pub(super) fn given_up(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> bool {
+pub(super) fn given_up(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
     let ended = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
     let own = |part: &&Part| part.case == facts.case.id && part.round == fact.round();
     fact.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(own).is_some_and(ended)
 }
 
 /// The same of one round alone.
-///
-/// # Errors
-/// As of [`sample`].
-pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Result<Sample, FrameError> {
-    let own = |fact: &Fact<'_>| fact.round() == round && !given_up(fact, facts);
-    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(own).collect();
+pub fn round_sample(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
+    let own = |fact: &RequestRow<'_>| fact.round() == round && !given_up(fact, facts);
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(own).collect();
     of(table, &all, facts)
 }
 
-fn of(table: &Table, all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, FrameError> {
+fn of(table: &Table, all: &[RequestRow<'_>], facts: &CaseFacts<'_>) -> Sample {
     let rounds = rounds(all, facts);
     let measured = || all.iter().filter(|fact| fact.measured());
     let mut rows: Vec<Row> = Vec::with_capacity(measured().count());
     for round in &rounds {
         let start = round.window.map_or(0, |(from, _)| from);
-        let seconds = |fact: &Fact<'_>| fact.intended().saturating_sub(start) as f64 / 1e9;
+        let seconds = |fact: &RequestRow<'_>| fact.intended().saturating_sub(start) as f64 / 1e9;
         rows.extend(round.measured().map(|fact| Row { scheduled_s: seconds(fact), ..row(fact, facts) }));
     }
     // Neighbours are those of one moment: the turns of a session are not.
@@ -59,15 +50,15 @@ fn of(table: &Table, all: &[Fact<'_>], facts: &CaseFacts<'_>) -> Result<Sample, 
     let watched = telemetry::watched(table, facts, &rounds);
     let (sending, flows) = (sending::lengths(&rounds, facts), sending::flows(&rounds, facts));
     let mut scalars = scalars(&rounds, (&rows, &sending, &flows), facts);
-    scalars.extend(hardware::scalars(&rounds, &rows, (facts, &watched)));
+    scalars.extend(hardware_scalars(&rounds, &rows, (facts, &watched)));
     let (windows, distributions, counts) = (windows(&rounds), distributions(&rows), counts(all));
     let signals = telemetry::signals(&watched);
-    Ok(Sample { windows, sending, flows, scalars, distributions, signals, counts, without_file: without_file(all), rows })
+    Sample { windows, sending, flows, scalars, distributions, signals, counts, without_file: without_file(all), rows }
 }
 
 /// Requests that this side had no file or port for. In warm-up too: what was not sent then warmed nothing up.
-fn without_file(all: &[Fact<'_>]) -> u64 {
-    let own = |fact: &&Fact<'_>| fact.own() && fact.failure() == Some(FailureKind::Connect);
+fn without_file(all: &[RequestRow<'_>]) -> u64 {
+    let own = |fact: &&RequestRow<'_>| fact.own() && fact.failure() == Some(FailureKind::Connect);
     all.iter()
         .filter(own)
         .filter(|fact| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|why| fact.message().contains(why)))
@@ -76,7 +67,7 @@ fn without_file(all: &[Fact<'_>]) -> u64 {
 
 /// A row as it counts. A user who leaves by the clock has seen a first token only where it was early: those that came late are
 /// missing, so none of them may count.
-fn row(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Row {
+fn row(fact: &RequestRow<'_>, facts: &CaseFacts<'_>) -> Row {
     let by_clock = || {
         facts
             .case
@@ -104,7 +95,7 @@ fn windows(rounds: &[Round<'_, '_>]) -> Vec<f64> {
 
 fn distributions(rows: &[Row]) -> BTreeMap<Metric, Distribution> {
     let metrics = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
-    metrics.filter_map(|&metric| Some((metric, distribution::of(values(rows, metric))?))).collect()
+    metrics.filter_map(|&metric| Some((metric, distribution(values(rows, metric))?))).collect()
 }
 
 /// The values of a metric over ok rows; gaps pool over requests.
@@ -116,7 +107,7 @@ pub(super) fn values<R: Borrow<Row>>(rows: &[R], metric: Metric) -> Vec<f64> {
     }
 }
 
-fn counts(all: &[Fact<'_>]) -> Counts {
+fn counts(all: &[RequestRow<'_>]) -> Counts {
     let mut counts = Counts::default();
     for fact in all.iter().filter(|fact| fact.own()) {
         counts.reconnects += u64::from(fact.reconnects());
@@ -140,95 +131,34 @@ fn counts(all: &[Fact<'_>]) -> Counts {
     counts
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::failures::failures;
-    use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
-    use crate::table::Tagged;
-    use llmscen_core::dataset::Wait;
-    use llmscen_core::early_stop::Ending;
-    use llmscen_core::load::Shape;
-    use llmscen_core::outcome::Outcome;
-    use llmscen_core::request::{Cancel, Quantity};
-    use llmscen_core::units::Nanos;
-
-    #[test]
-    fn every_scheduled_request_is_counted_once() {
-        let rows = [
-            warmup(failed(0, FailureKind::Connect)),
-            outcome(1),
-            failed(2, FailureKind::Dropped),
-            failed(3, FailureKind::Cancelled),
-            failed(4, FailureKind::Dropped),
-        ];
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
-        let failures = BTreeMap::from([(FailureKind::Cancelled, 1), (FailureKind::Dropped, 2)]);
-        let known = Counts { scheduled: 4, ok: 1, failed: 1, dropped: 2, failures, warmup: 1, ..Counts::default() };
-        assert_eq!((seen.counts, seen.rows.len()), (known, 4));
-    }
-
-    #[test]
-    fn what_a_round_that_ended_itself_gave_up_is_no_failure() {
-        let rows = [outcome(0), failed(1, FailureKind::Cancelled), failed(2, FailureKind::TimeoutTotal)];
-        let (table, case) = (table("a", &rows), case(Shape::Closed { users: 1 }));
-        let seen = |ending: Option<Ending>| {
-            let parts = [Part { case: "a".into(), ending, ..Part::default() }];
-            let facts = CaseFacts { case: &case, parts: &parts, until: None };
-            let seen = sample(&table, &facts).unwrap();
-            let kinds: Vec<_> = failures(&table, &facts).unwrap().iter().map(|one| one.kind).collect();
-            (seen.counts.failed, seen.scalars[&Metric::ErrorRate], kinds.len())
-        };
-        assert_eq!(seen(None), (2, 2.0 / 3.0, 2));
-        assert_eq!(seen(Some(Ending::Aborted(Default::default()))), (1, 0.5, 1));
-        assert_eq!(seen(Some(Ending::Saturated(Default::default()))), (1, 0.5, 1));
-    }
-
-    #[test]
-    fn requests_without_a_file_are_told_apart_from_those_that_the_server_refused() {
-        let refused =
-            |seq, why: &str| Outcome { end: Err(Failure::new(FailureKind::Connect, why)), ..failed(seq, FailureKind::Connect) };
-        let why = format!("127.0.0.1:80: {}", Failure::NO_FILES);
-        let rows = [warmup(refused(0, &why)), refused(1, &why), refused(2, "connection refused"), outcome(3)];
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
-        assert_eq!((seen.without_file, seen.counts.failed), (2, 2));
-    }
-
-    #[test]
-    fn distributions_are_over_what_succeeded() {
-        let mut rows = vec![stream(0, 0, &[10, 30]), stream(1, 0, &[20, 60, 60])];
-        rows.push(failed(2, FailureKind::Truncated));
-        let seen = sample(&table("a", &rows), &facts(&case(Shape::Closed { users: 1 }))).unwrap();
-        let of = |metric| &seen.distributions[&metric];
-        assert_eq!((of(Metric::Ttft).n, of(Metric::Ttft).min, of(Metric::Ttft).max), (2, 10.0, 20.0));
-        assert_eq!((of(Metric::Itl).n, of(Metric::Itl).mean, of(Metric::ScheduleLag).max), (3, 20.0, 0.0));
-        assert!(!seen.distributions.contains_key(&Metric::CachedTokens));
-    }
-
-    #[test]
-    fn users_who_leave_are_counted_apart_and_bias_nothing() {
-        let left = Outcome { attempts: 3, end: failed(1, FailureKind::Abandoned).end, ..stream(1, 0, &[30, 40]) };
-        let rows = [stream(0, 0, &[10, 20]), left, failed(2, FailureKind::Connect)];
-        let seen = |when: Departure| {
-            let mut case = case(Shape::Closed { users: 1 });
-            case.request.cancel = Some(Cancel { share: 0.5, when });
-            sample(&table("a", &rows), &facts(&case)).unwrap()
-        };
-        let by_tokens = seen(Departure::Tokens(Quantity::Fixed(2)));
-        let counts = &by_tokens.counts;
-        assert_eq!((counts.scheduled, counts.ok, counts.failed, counts.abandoned), (3, 1, 1, 1));
-        assert_eq!((counts.retries, counts.retried, counts.failures.len()), (2, 1, 1));
-        assert_eq!(by_tokens.scalars[&Metric::ErrorRate], 0.5);
-        let n = |sample: &Sample| [Metric::Ttft, Metric::E2e, Metric::Itl].map(|metric| sample.distributions[&metric].n);
-        assert_eq!(n(&by_tokens), [2, 1, 1]);
-        assert_eq!(n(&seen(Departure::After(Wait::Fixed(Nanos(1))))), [1, 1, 1]);
-    }
-
-    #[test]
-    fn cases_do_not_mix_and_a_lost_round_has_no_window() {
-        let (a, b) = (outcome(0), outcome(1));
-        let rows = [("b", 0, &a), ("a", 2, &b)].map(|(case, round, outcome)| Tagged { case, round, shard: 0, outcome });
-        let seen = sample(&Table::build(rows), &facts(&case(Shape::Burst))).unwrap();
-        assert_eq!((seen.windows, seen.rows.len(), seen.rows[0].round), (vec![0.0, 0.0, 0.082], 1, 2));
-    }
+/// The distribution of these values; None where there are none. Each column is sorted once, here.
+pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
+    quantile::sort(&mut values);
+    Some(Distribution {
+        n: values.len() as u64,
+        mean: moments::mean(&values)?,
+        sd: moments::sd(&values),
+        min: *values.first()?,
+        max: *values.last()?,
+        quantiles: Distribution::SHARES.iter().filter_map(|&share| quantile::quantile(&values, share, quantile::Method::NearestRank)).collect(),
+    })
 }
+
+/// The kinds of failure among the measured requests of a case, most frequent first, each with the words of its first one;
+/// without what the tool itself gave up when it ended a round early.
+pub fn failures(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
+    let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
+    let counts = |fact: &&RequestRow<'_>| fact.measured() && !fact.left() && !given_up(fact, facts);
+    for fact in table.rows_of_case(&facts.case.id).iter().filter(counts) {
+        let Some(kind) = fact.failure() else { continue };
+        let status = fact.status().and_then(|status| u16::try_from(status).ok());
+        let first = || FailureExample { kind, count: 0, status, message: fact.message().into(), at: fact.at_place().into() };
+        kinds.entry(kind).or_insert_with(first).count += 1;
+    }
+    let mut examples: Vec<_> = kinds.into_values().collect();
+    examples.sort_by_key(|example| std::cmp::Reverse(example.count));
+    examples
+}
+
+#[cfg(test)]
+mod tests;

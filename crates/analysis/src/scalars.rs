@@ -1,17 +1,17 @@
 //! The metrics that a case has one value of. Rounds pool: a total over the sum of their windows, never a mean of rates.
 
 use crate::CaseFacts;
-use crate::facts::Fact;
-use crate::in_flight::Flight;
-use crate::rates::rates;
+use crate::in_flight::{Flight, Steady, steady};
+use crate::request_row::RequestRow;
 use crate::round::Round;
-use crate::sending::sending;
-use crate::steady::{Steady, steady};
+use crate::sending::{rates, sending};
+use crate::telemetry::{self, Watched};
 use llmscen_core::check::{RequestLimit, Subject};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
 use llmscen_core::sample::{Flow, Row};
 use llmscen_core::stats::moments;
+use llmscen_core::telemetry::Hardware;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
@@ -78,9 +78,9 @@ fn known<R: Borrow<Row>>(rows: &[R], metric: Metric, seconds: f64) -> bool {
 /// Conversations of which every turn succeeded, and that ended in the throughput window; None where there are no conversations.
 fn sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
     let talks = |round: &Round<'_, '_>| round.measured().any(|fact| fact.turns() > 1);
-    let whole = |turns: &[Fact<'_>]| {
+    let whole = |turns: &[RequestRow<'_>]| {
         let expected = turns.first().filter(|fact| fact.turns() > 1).map(|fact| fact.turns() as usize);
-        turns.iter().map(Fact::end).max().filter(|_| expected == Some(turns.iter().filter(|fact| fact.ok()).count()))
+        turns.iter().map(RequestRow::end).max().filter(|_| expected == Some(turns.iter().filter(|fact| fact.ok()).count()))
     };
     let count = |round: &Round<'_, '_>| {
         let Some(window) = sending(round, facts) else { return 0 };
@@ -149,110 +149,78 @@ fn in_flight(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> V
     found
 }
 
-#[cfg(test)]
-mod tests {
-    use super::startup;
-    use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
-    use crate::sample::sample;
-    use crate::table::{Table, Tagged};
-    use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
-    use llmscen_core::labels::Labels;
-    use llmscen_core::load::Shape;
-    use llmscen_core::manifest::Part;
-    use llmscen_core::metric::Metric;
-    use llmscen_core::outcome::FailureKind;
-    use llmscen_core::server::Startup;
-    use llmscen_core::units::Nanos;
+// What the requests took of the hardware: energy, operations, memory bandwidth. Formulas: docs/metrics.md, section 3. MFU after
+// Chowdhery et al., "PaLM" (2022), appendix B, without its attention term; MBU after Databricks, "LLM Inference Performance
+// Engineering: Best Practices" (2023), with the KV cache of a whole batch.
 
-    fn goodput_check() -> Check {
-        Check {
-            expr: "goodput(ttft < 60ms) >= 50%".into(),
-            subject: Subject::Goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 60.0 }]),
-            op: Op::AtLeast,
-            limit: 0.5,
-            confidence: Confidence::Point,
-            when: Labels::default(),
-            of: Of::Ok,
-            no_data: NoData::Fail,
-            relative: None,
-            abort: None,
-        }
-    }
-
-    #[test]
-    fn one_round_in_numbers() {
-        // Two users over 0 to 400 ms; the failed row is due at 300 and ends at 382, in the window.
-        let rows = [
-            stream(0, 0, &[50, 100, 200]),
-            stream(1, 0, &[70, 400]),
-            stream(2, 200, &[250, 300]),
-            failed(3, FailureKind::Decode),
-        ];
-        let mut case = case(Shape::Closed { users: 2 });
-        case.checks.push(goodput_check());
-        case.target.gpus = Some(2);
-        let seen = sample(&table("a", &rows), &facts(&case)).unwrap().scalars;
-        let of = |metric| seen.get(&metric).copied().map(|value| (value * 1e6_f64).round() / 1e6);
-        assert_eq!(of(Metric::Window), Some(0.4));
-        assert_eq!(of(Metric::RequestThroughputWithDrain), Some(7.5));
-        assert_eq!((of(Metric::OutputTpsWithDrain), of(Metric::TotalTpsWithDrain)), (Some(17.5), Some(92.5)));
-        // From the first end, at 200 ms, until a user finds nothing more to send, at 382 ms: the third request.
-        assert_eq!((of(Metric::ThroughputWindow), of(Metric::RequestThroughput)), (Some(0.182), Some(5.494505)));
-        assert_eq!((of(Metric::OutputTps), of(Metric::OutputTpsPerGpu)), (Some(10.989011), Some(5.494505)));
-        assert_eq!(of(Metric::TotalTps), Some(65.934066));
-        // 3 / 0.2 s, 2 / 0.4 s, 2 / 0.1 s.
-        assert_eq!(of(Metric::OutputTpsPerUser), Some(13.333333));
-        assert_eq!((of(Metric::ErrorRate), of(Metric::GoodputRate)), (Some(0.25), Some(5.494505)));
-        // 200 + 400 + 100 + 80 ms of flight over 400.
-        assert_eq!((of(Metric::ConcurrencyMean), of(Metric::ConcurrencyMax)), (Some(1.95), Some(2.0)));
-        assert_eq!((of(Metric::RateOffered), of(Metric::RateAchieved)), (None, Some(10.0)));
-    }
-
-    #[test]
-    fn rounds_pool_totals_and_windows() {
-        let slow = [stream(0, 0, &[100, 300]), stream(1, 300, &[400, 700])];
-        let fast = [stream(0, 0, &[50, 100]), stream(1, 100, &[150, 200])];
-        let rows = [(0, &slow), (1, &fast)].into_iter().flat_map(|(round, rows)| rows.iter().map(move |own| (round, own)));
-        let rows = rows.map(|(round, outcome)| Tagged { case: "a", round, shard: 0, outcome });
-        let case = case(Shape::Closed { users: 1 });
-        let seen = sample(&Table::build(rows), &facts(&case)).unwrap();
-        assert_eq!((seen.windows, seen.sending), (vec![0.7, 0.2], vec![0.4, 0.1]));
-        // The second request of each: 2 in 0.5 s; the mean of the rates would be 6.25.
-        assert_eq!((seen.scalars[&Metric::RequestThroughput], seen.scalars[&Metric::OutputTps]), (4.0, 8.0));
-        assert_eq!(seen.scalars[&Metric::RequestThroughputWithDrain], 4.0 / (0.7 + 0.2));
-    }
-
-    #[test]
-    fn warmup_fills_the_server_but_not_the_figures() {
-        let case = case(Shape::Closed { users: 2 });
-        let rows = [warmup(stream(0, 0, &[100, 300])), stream(1, 100, &[200])];
-        let seen = sample(&table("a", &rows), &facts(&case)).unwrap();
-        assert_eq!((seen.rows.len(), seen.counts.warmup), (1, 1));
-        assert_eq!((seen.scalars[&Metric::ConcurrencyMean], seen.scalars[&Metric::Window]), (2.0, 0.1));
-        assert_eq!(seen.scalars[&Metric::OutputTpsWithDrain], 10.0);
-    }
-
-    #[test]
-    fn a_case_without_a_start_of_its_own_has_that_of_its_server() {
-        let part = |own: Option<u64>| {
-            let startup = own.map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
-            Part { startup, served_ready: Some(Nanos::from_millis(own.unwrap_or(900))), ..Part::default() }
-        };
-        assert_eq!(startup(&[part(None), part(None)]), Some(0.9));
-        assert_eq!(startup(&[part(Some(100)), part(None), part(Some(300))]), Some(0.2));
-        assert_eq!(startup(&[Part::default()]), None);
-    }
-
-    #[test]
-    fn what_does_not_exist_is_absent() {
-        let case = case(Shape::Closed { users: 1 });
-        let none = sample(&table("a", &[]), &facts(&case)).unwrap();
-        assert!(none.scalars.is_empty() && none.distributions.is_empty());
-        let lost = sample(&table("a", &[failed(0, FailureKind::Connect)]), &facts(&case)).unwrap().scalars;
-        assert_eq!((lost.get(&Metric::ErrorRate), lost.get(&Metric::RequestThroughput)), (Some(&1.0), Some(&0.0)));
-        assert_eq!((lost.get(&Metric::OutputTps), lost.get(&Metric::GoodputRate)), (None, None));
-        let whole = sample(&table("a", &[outcome(0)]), &facts(&case)).unwrap().scalars;
-        assert_eq!((whole.get(&Metric::OutputTpsSteady), whole.contains_key(&Metric::OutputTpsWithDrain)), (None, true));
-        assert!(!whole.contains_key(&Metric::OutputTps), "one request has no time before its drain");
-    }
+/// Those of them that exist.
+pub(super) fn hardware_scalars(
+    rounds: &[Round<'_, '_>],
+    rows: &[Row],
+    (facts, watched): (&CaseFacts<'_>, &[Watched<'_>]),
+) -> Vec<(Metric, f64)> {
+    let seconds: f64 = rounds.iter().map(Round::length).sum();
+    let tokens = over_all(rows, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
+    let windows = rounds.iter().filter(|round| round.window.is_some()).count();
+    let energy = telemetry::energy(watched, windows).zip(tokens).map(|(joules, tokens)| joules / tokens);
+    let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
+    let of_all = |peak: Option<f64>| peak.zip(gpus).map(|(peak, gpus)| peak * gpus).filter(|peak| *peak > 0.0);
+    let hardware = facts.case.target.hardware;
+    let mfu = hardware.and_then(|own| Some(2.0 * own.parameters * computed_tokens(rows, seconds)? / of_all(own.peak_flops)?));
+    let mbu = hardware.and_then(|own| Some(bytes_read(rounds, &own)? / of_all(own.peak_bandwidth)?));
+    let all = [(Metric::EnergyPerToken, energy), (Metric::Mfu, mfu), (Metric::Mbu, mbu)];
+    all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
 }
+
+/// Tokens per second that something was computed for: prompt tokens that the server says it took from its cache are none.
+fn computed_tokens(rows: &[Row], seconds: f64) -> Option<f64> {
+    let all = over_all(rows, Metric::TotalTps, seconds)?;
+    let known = rows.iter().filter(|row| row.ok && row.prompt_tokens.is_some() && row.output_tokens.is_some());
+    let cached: f64 = known.filter_map(|row| row.values.get(&Metric::CachedTokens)).sum();
+    Some(all - cached / seconds)
+}
+
+/// Bytes read per second of decoding: the weights once a step, for all requests together, and the KV cache of each.
+fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
+    let paced = |fact: &&RequestRow<'_>| fact.ok() && fact.metric(Metric::Tpot).is_some();
+    let (mut steps, mut time, mut context, mut busy) = (0.0, 0.0, Some(0.0), 0u64);
+    for round in rounds {
+        let decoding: Vec<&RequestRow<'_>> = round.measured().filter(paced).collect();
+        for fact in &decoding {
+            let spans = fact.spans();
+            steps += fact.metric(Metric::OutputTokens)? - spans.len() as f64;
+            time += spans.iter().map(|(first, last)| (last - first) as f64 / 1e9).sum::<f64>();
+            context = context.zip(context_read(fact)).map(|(sum, own)| sum + own);
+        }
+        busy += covered_nanos(decoding.iter().flat_map(|fact| fact.spans()).collect());
+    }
+    if steps <= 0.0 || time <= 0.0 || busy == 0 {
+        return None;
+    }
+    let weights = hardware.weight_bytes * steps / time;
+    if hardware.kv_bytes_per_token <= 0.0 {
+        return Some(weights);
+    }
+    context.map(|tokens| weights + hardware.kv_bytes_per_token * tokens / (busy as f64 / 1e9))
+}
+
+/// Tokens of context over all decoding steps of a request: its k-th step reads the prompt and k tokens.
+fn context_read(fact: &RequestRow<'_>) -> Option<f64> {
+    let choices = fact.spans().len() as f64;
+    let each = fact.metric(Metric::OutputTokens)? / choices;
+    Some(choices * (each - 1.0) * (fact.metric(Metric::PromptTokens)? + each / 2.0))
+}
+
+/// Nanoseconds that lie in any of these spans.
+fn covered_nanos(mut spans: Vec<(u64, u64)>) -> u64 {
+    spans.sort_unstable();
+    let mut reached = 0;
+    spans.into_iter().fold(0, |sum, (from, to)| {
+        let own = to.saturating_sub(from.max(reached));
+        reached = reached.max(to);
+        sum + own
+    })
+}
+
+#[cfg(test)]
+mod tests;

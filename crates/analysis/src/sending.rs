@@ -1,4 +1,4 @@
-//! The window that throughputs are over, and what arrived in it.
+//! The window that throughputs are over, what arrived in it, and the rates of sending.
 //!
 //! ```text
 //! first send   first success           sending stops     last end
@@ -8,15 +8,16 @@
 //! depend on how long the run is.
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
-use crate::rates;
+use crate::request_row::RequestRow;
 use crate::round::{Round, rounds};
 use crate::sample::given_up;
 use crate::table::Table;
 use llmscen_core::load::Shape;
+use llmscen_core::manifest::Part;
+use llmscen_core::metric::Metric;
 use llmscen_core::sample::{Amounts, Flow, Row};
 use llmscen_core::stats::long_run::BINS;
+use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub(super) fn sending(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<Ra
     let sending = match facts.case.load.shape {
         // All is due at once, or batch after batch, each with its own end: the work is what lasts until the last end.
         Shape::Burst | Shape::Static { .. } => first..last,
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => begins(round, first)..rates::sent_until(round, facts)?,
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => begins(round, first)..sent_until(round, facts)?,
         Shape::Closed { .. } | Shape::Users { .. } => begins(round, first)..last_user(round, facts)?,
     };
     (!sending.is_empty()).then_some(sending)
@@ -43,7 +44,7 @@ fn begins(round: &Round<'_, '_>, first: u64) -> u64 {
 /// When a closed loop stops to keep all of its users busy: at the end of its time, or when the first user finds nothing more to
 /// send.
 fn last_user(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
-    if let Some((_, until)) = rates::by_time(round, facts).filter(|_| !round.part.is_some_and(|part| part.dataset_ended)) {
+    if let Some((_, until)) = by_time(round, facts).filter(|_| !round.part.is_some_and(|part| part.dataset_ended)) {
         return Some(until);
     }
     let started = round.measured().filter(|fact| fact.turn() == 0).filter_map(|fact| fact.sent()).max()?;
@@ -68,22 +69,19 @@ pub(super) fn lengths(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<f6
 const SHORT: f64 = 0.01;
 
 /// How long requests in flight took after sending had stopped, where that is more than 1 % of the run.
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub(super) fn drain(table: &Table, facts: &CaseFacts<'_>) -> Result<Option<String>, FrameError> {
-    let all: Vec<Fact<'_>> = facts::of(table, &facts.case.id)?.into_iter().filter(|fact| !given_up(fact, facts)).collect();
+pub(super) fn drain(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
+    let all: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(|fact| !given_up(fact, facts)).collect();
     let rounds = rounds(&all, facts);
     let of_round = |round: &Round<'_, '_>| Some(round.window?.1.saturating_sub(sending(round, facts)?.end) as f64 / 1e9);
     let drain: f64 = rounds.iter().filter_map(of_round).sum();
     let share = drain / rounds.iter().map(Round::length).sum::<f64>();
-    Ok((share > SHORT).then(|| {
+    (share > SHORT).then(|| {
         format!(
             "Requests in flight took {drain:.3} s to end after sending had stopped, {:.1} % of the run. This drain is in no \
              throughput; the figures `…_with_drain` have it.",
             share * 100.0
         )
-    }))
+    })
 }
 
 type Tags = (u32, Option<Arc<str>>, Arc<str>, u32);
@@ -110,7 +108,7 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
 }
 
 /// Tokens count when they arrive, prompt tokens with the first of them; a reply that is not streamed counts at its end.
-fn arrivals(fact: &Fact<'_>, window: &Range<u64>, put: &mut impl FnMut(u16, Amounts)) {
+fn arrivals(fact: &RequestRow<'_>, window: &Range<u64>, put: &mut impl FnMut(u16, Amounts)) {
     let events = fact.events();
     let (output, prompt) = (fact.output_tokens().map(|tokens| tokens as f64), fact.prompt_tokens().map(|tokens| tokens as f64));
     // Where one of the two is unknown, so is their sum.
@@ -148,110 +146,90 @@ fn bin(at: u64, window: &Range<u64>) -> Option<u16> {
     inside.then(|| u16::try_from(place()).ok()).flatten()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{case, failed, outcome, stream, table, warmup};
-    use crate::sample::sample;
-    use llmscen_core::load::{Arrival, Load};
-    use llmscen_core::manifest::Part;
-    use llmscen_core::metric::Metric;
-    use llmscen_core::outcome::{FailureKind, Outcome};
-    use llmscen_core::units::Nanos;
+// Arrivals per second: what the plan asked for, and what was sent. Both are counts over their own length of sending: where a
+// sender falls behind, its sends take longer than the plan, so the achieved rate is lower than the offered one.
 
-    const MS: u64 = 1_000_000;
+/// A count and the seconds it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Rate {
+    count: f64,
+    seconds: f64,
+}
 
-    /// The window in milliseconds.
-    fn window(rows: &[Outcome], shape: Shape, change: impl FnOnce(&mut Load), part: Part) -> Option<(u64, u64)> {
-        let (table, mut case) = (table("a", rows), case(shape));
-        change(&mut case.load);
-        let rows = crate::facts::of(&table, "a").unwrap();
-        let parts = [Part { case: "a".into(), ..part }];
-        let facts = CaseFacts { case: &case, parts: &parts, until: None };
-        sending(&rounds(&rows, &facts)[0], &facts).map(|own| (own.start / MS, own.end / MS))
-    }
+/// `rate_offered` of an open loop and `rate_achieved`, where they exist.
+pub(super) fn rates(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
+    let shape = &facts.case.load.shape;
+    let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| rates_of_round(round, facts)).unzip();
+    let offered = pooled(&offered).filter(|_| !shape.closed() && *shape != Shape::Burst);
+    let named = [(Metric::RateOffered, offered), (Metric::RateAchieved, pooled(&achieved))];
+    named.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
+}
 
-    fn plain(rows: &[Outcome], shape: Shape) -> Option<(u64, u64)> {
-        window(rows, shape, |_| {}, Part::default())
-    }
+fn pooled(rates: &[Rate]) -> Option<f64> {
+    let seconds: f64 = rates.iter().map(|rate| rate.seconds).sum();
+    (seconds > 0.0).then(|| rates.iter().map(|rate| rate.count).sum::<f64>() / seconds)
+}
 
-    const TWO: Shape = Shape::Closed { users: 2 };
-    const OPEN: Shape = Shape::Open { rate: 10.0, arrival: Arrival::Constant };
-
-    #[test]
-    fn a_closed_loop_counts_while_all_users_are_busy() {
-        // The last request goes out at 70 ms; the first user without another one is free at 90 ms.
-        let rows = [stream(0, 0, &[20, 40]), stream(1, 0, &[30, 70]), stream(2, 40, &[50, 90]), stream(3, 70, &[80, 150])];
-        assert_eq!(plain(&rows, TWO), Some((40, 90)));
-        assert_eq!(plain(&rows[..2], TWO), None, "nobody sent twice, so that the window has no length");
-        assert_eq!(plain(&rows[..1], Shape::Closed { users: 1 }), None);
-        assert_eq!(
-            plain(&[warmup(stream(0, 0, &[20, 40])), stream(1, 40, &[60, 80])], Shape::Closed { users: 1 }),
-            Some((40, 80))
-        );
-        let late = [failed(0, FailureKind::Decode), failed(1, FailureKind::Decode)];
-        assert_eq!(plain(&late, Shape::Closed { users: 1 }), Some((0, 182)), "without any success all of the time counts");
-    }
-
-    #[test]
-    fn time_and_what_cuts_it_short_end_a_closed_loop() {
-        let rows = [stream(0, 0, &[20, 40]), stream(1, 40, &[60, 80]), stream(2, 80, &[90, 200])];
-        let timed = |load: &mut Load| load.duration = Some(Nanos::from_millis(100));
-        let one = Shape::Closed { users: 1 };
-        assert_eq!(window(&rows, one.clone(), timed, Part::default()), Some((40, 100)));
-        let cut = Part { cut_short: Some("interrupted".into()), sending_until_ns: Some(90 * MS), ..Part::default() };
-        assert_eq!(window(&rows, one.clone(), timed, cut), Some((40, 90)));
-        let ended = Part { dataset_ended: true, ..Part::default() };
-        assert_eq!(window(&rows, one, timed, ended), Some((40, 200)), "the data ended first, with the last request");
-    }
-
-    #[test]
-    fn an_open_loop_counts_until_its_arrivals_end() {
-        let rows: Vec<_> = (0..5).map(|k| stream(k, k * 100, &[k * 100 + 60, k * 100 + 250])).collect();
-        assert_eq!(plain(&rows, OPEN), Some((250, 500)), "one gap more than from the first to the last");
-        assert_eq!(plain(&rows, Shape::Burst), Some((0, 650)), "a burst is over with its last end");
-        assert_eq!(plain(&rows[..2], OPEN), None, "nothing had ended when the sending stopped");
-    }
-
-    #[test]
-    fn tokens_count_when_they_arrive_and_replies_without_a_stream_at_their_end() {
-        // The window is from 82 to 182 ms: the last request is sent at 102.
-        let mut left = stream(9, 0, &[85, 90]);
-        left.end = failed(1, FailureKind::Abandoned).end;
-        let rows = [warmup(stream(0, 0, &[50, 90, 100, 190])), outcome(0), outcome(1), left];
-        let (table, case) = (table("a", &rows), case(Shape::Closed { users: 3 }));
-        let rows = crate::facts::of(&table, "a").unwrap();
-        let facts = CaseFacts { case: &case, parts: &[], until: None };
-        let rounds = rounds(&rows, &facts);
-        assert_eq!(sending(&rounds[0], &facts), Some(82 * MS..182 * MS));
-        let sum = flows(&rounds, &facts).iter().flat_map(|flow| flow.bins.values()).fold(Amounts::default(), |mut sum, own| {
-            sum.add(*own);
-            sum
-        });
-        // Two of four tokens of the stream, whose prompt was read before; 4 and 10 of the whole reply; one user left.
-        assert_eq!(sum, Amounts { ended: 2.0, requests: 1.0, items: 0.0, output: 6.0, total: 16.0 });
-        let seen = sample(&table, &facts).unwrap().scalars;
-        let of = |metric| seen[&metric];
-        assert_eq!([Metric::OutputTps, Metric::TotalTps, Metric::RequestThroughput].map(of), [60.0, 160.0, 10.0]);
-        assert_eq!((of(Metric::ThroughputWindow), of(Metric::OutputTpsWithDrain)), (0.1, 8.0 / 0.182));
-    }
-
-    #[test]
-    fn a_drain_of_more_than_one_percent_is_told() {
-        let told = |last: u64| {
-            let rows = [stream(0, 0, &[50, 1000]), stream(1, 0, &[70, last]), stream(2, 1000, &[1100, 2000])];
-            let (table, case) = (table("a", &rows), case(TWO));
-            drain(&table, &CaseFacts { case: &case, parts: &[], until: None }).unwrap()
-        };
-        assert_eq!(told(2020), None);
-        let words = "Requests in flight took 0.500 s to end after sending had stopped, 20.0 % of the run. This drain is in no \
-                     throughput; the figures `…_with_drain` have it.";
-        assert_eq!(told(2500).as_deref(), Some(words));
-    }
-
-    #[test]
-    fn the_parts_of_a_window_hold_their_ends() {
-        let window = 0..2400;
-        assert_eq!([0, 1, 10, 11, 2400, 2401].map(|at| bin(at, &window)), [None, Some(0), Some(0), Some(1), Some(239), None]);
+fn rates_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
+    match facts.case.load.shape {
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => open_loop_rates(round, facts),
+        Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {
+            let sent = round.measured().filter(|fact| fact.sent().is_some()).count() as f64;
+            (Rate::default(), Rate { count: sent, seconds: round.length() })
+        }
     }
 }
+
+/// What arrives in an open loop is a session: later turns follow their replies.
+fn open_loop_rates(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
+    let Some((start, until)) = planned(round, facts) else { return Default::default() };
+    let sent = arrived(round).filter(|fact| fact.sent().is_some()).count() as f64;
+    let planned = arrived(round).filter(|fact| fact.intended() <= until).count();
+    let taken = until.max(last_sent(round)) - start;
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    (Rate { count: planned as f64, seconds: seconds(until - start) }, Rate { count: sent, seconds: seconds(taken) })
+}
+
+fn arrived<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
+    round.measured().filter(|fact| fact.turn() == 0)
+}
+
+fn last_sent(round: &Round<'_, '_>) -> u64 {
+    arrived(round).filter_map(|fact| fact.sent()).max().unwrap_or_default()
+}
+
+/// When the sending of an open loop was over: by its plan, or with its last request where that was late.
+pub(super) fn sent_until(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
+    Some(planned(round, facts)?.1.max(last_sent(round)))
+}
+
+/// From when to when an open loop is to send.
+fn planned(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
+    let (first, last) = (round.window?.0, arrived(round).map(|fact| fact.intended()).max()?);
+    let arrivals = arrived(round).count() as u64;
+    // n arrivals span n − 1 gaps; the one after the last belongs to the sending too.
+    let by_count = (last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64;
+    Some(by_time(round, facts).unwrap_or((first, first + by_count.round() as u64)))
+}
+
+/// From when to when a load is to send that ends by time and not by a number of requests.
+pub(super) fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
+    let (load, first) = (&facts.case.load, round.window?.0);
+    let begun = round.part.map_or(first, |part| part.measured_from_ns.min(first));
+    let until = facts.until.or(load.until(Some(Nanos(begun))))?;
+    // What was discarded as the start was due before the first measured request, and belongs to what the plan asked for.
+    let settling = round.rows.iter().filter(|fact| fact.settling() && fact.turn() == 0).count() as u64;
+    let counted = load.requests.is_some_and(|most| arrived(round).count() as u64 + settling >= most);
+    let start = if settling > 0 { first } else { begun };
+    (!counted).then(|| (start, until.0.min(cut_at(round).unwrap_or(u64::MAX)).max(start)))
+}
+
+/// When sending ended, where that was before its plan was done: what was not to be sent any more was not offered.
+fn cut_at(round: &Round<'_, '_>) -> Option<u64> {
+    let early =
+        |part: &&Part| part.cut_short.is_some() || part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
+    round.part.filter(early)?.sending_until_ns
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 //! much of the start that the mean of the rest has the least standard error. Alone it also discards a first burst of slow
 //! requests, which belongs to the server; so the start goes only where it is clearly faster than the rest.
 
-use crate::facts::{self, Fact};
+use crate::request_row::RequestRow;
 use crate::table::Table;
 use llmscen_core::load::{Load, Shape, Warmup};
 use llmscen_core::plan::Case;
@@ -40,7 +40,7 @@ impl Table {
 
     /// Rows of the start of each round of a case.
     fn starts(&self, case: &str) -> Vec<u32> {
-        let Ok(all) = facts::of(self, case) else { return Vec::new() };
+        let all = self.rows_of_case(case);
         all.chunk_by(|a, b| a.round() == b.round()).flat_map(start).collect()
     }
 }
@@ -52,15 +52,16 @@ fn empties(load: &Load) -> bool {
 
 /// The rows of a round's start, by their latency in the order of their schedule: to the first token, or of the whole reply where
 /// none was streamed.
-fn start(round: &[Fact<'_>]) -> Vec<u32> {
-    let mut ok: Vec<&Fact<'_>> = round.iter().filter(|fact| fact.counted() && fact.ok()).collect();
+fn start(round: &[RequestRow<'_>]) -> Vec<u32> {
+    let mut ok: Vec<&RequestRow<'_>> = round.iter().filter(|fact| fact.counted() && fact.ok()).collect();
     ok.sort_by_key(|fact| (fact.intended(), fact.seq(), fact.turn()));
     let streamed = ok.iter().any(|fact| fact.answered().is_some());
-    let latency = |fact: &&Fact<'_>| if streamed { fact.answered() } else { Some(fact.end()) }.map(|at| (fact.intended(), at));
+    let latency =
+        |fact: &&RequestRow<'_>| if streamed { fact.answered() } else { Some(fact.end()) }.map(|at| (fact.intended(), at));
     let spans: Vec<(u64, u64)> = ok.iter().filter_map(latency).collect();
     let values: Vec<f64> = spans.iter().map(|(from, to)| to.saturating_sub(*from) as f64 / 1e6).collect();
     let Some((first, _)) = truncation(&values).and_then(|cut| spans.get(cut)) else { return Vec::new() };
-    round.iter().filter(|fact| fact.counted() && fact.intended() < *first).map(Fact::row_index).collect()
+    round.iter().filter(|fact| fact.counted() && fact.intended() < *first).map(RequestRow::row_index).collect()
 }
 
 /// How many values of the start are to go; None where none are. At most half.
@@ -87,8 +88,8 @@ pub fn truncation(values: &[f64]) -> Option<usize> {
 
 /// What of a case was discarded as its start; None where nothing was.
 pub fn discarded(table: &Table, case: &str) -> Option<Discarded> {
-    let all = facts::of(table, case).ok()?;
-    let of_round = |round: &[Fact<'_>]| {
+    let all = table.rows_of_case(case);
+    let of_round = |round: &[RequestRow<'_>]| {
         let settling = || round.iter().filter(|fact| fact.settling());
         let from = settling().map(|fact| fact.intended()).min()?;
         let until = round.iter().filter(|fact| fact.measured()).map(|fact| fact.intended()).min()?;
@@ -128,7 +129,7 @@ mod tests {
     fn the_fast_start_of_an_open_loop_counts_like_warm_up() {
         let own = open();
         let table = table("a", &rows(200, 30)).settled([&own]);
-        let seen = sample(&table, &CaseFacts { case: &own, parts: &[], until: None }).unwrap();
+        let seen = sample(&table, &CaseFacts { case: &own, parts: &[], until: None });
         assert_eq!((seen.counts.scheduled, seen.counts.warmup, seen.rows.len()), (170, 30, 170));
         assert!(seen.distributions[&Metric::Ttft].min >= 100.0 && (seen.scalars[&Metric::RateOffered] - 100.0).abs() < 1e-9);
         assert_eq!(discarded(&table, "a"), Some(Discarded { requests: 30, seconds: 0.3 }));

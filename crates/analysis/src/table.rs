@@ -1,11 +1,11 @@
-//! The rows of a run, one per request.
+//! The request table: one row for each request of a run.
 
 use crate::columns::Columns;
-use crate::derive;
 use crate::error::FrameError;
-use crate::facts;
+use crate::request_row::derived_column;
 use crate::schema as s;
 use llmscen_core::outcome::{Outcome, Phase};
+use llmscen_core::plan::Excerpt;
 use llmscen_core::telemetry::Recorded;
 use polars::prelude::*;
 use std::ops::Range;
@@ -26,11 +26,13 @@ pub struct Tagged<'a> {
     pub outcome: &'a Outcome,
 }
 
-/// The rows of a run, warm-up among them and marked: the raw facts of every request. What follows from them is computed where
-/// it is wanted.
+/// The request table: the raw facts of every request of a run, warm-up requests included and marked. The rows of a case are
+/// contiguous, in the order of round, number and turn.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     pub(super) columns: Columns,
+    /// The rows of each case, by the code of its id.
+    cases: Vec<Range<usize>>,
     recorded: Vec<Recorded>,
 }
 
@@ -59,17 +61,7 @@ impl Builder {
 
     /// The table, its rows in the order of case, round, number and turn.
     pub fn finish(self) -> Table {
-        let mut columns = self.0;
-        let key = |row: &u32| {
-            let row = *row as usize;
-            (columns.case.code_at(row), columns.round.get(row), columns.seq.get(row), columns.turn.get(row))
-        };
-        let mut order: Vec<u32> = (0..columns.len() as u32).collect();
-        if !order.is_sorted_by_key(key) {
-            order.sort_by_key(key);
-        }
-        columns.arrange(&order);
-        Table::of(columns)
+        Table::from_columns(self.0)
     }
 }
 
@@ -81,9 +73,32 @@ impl Table {
         builder.finish()
     }
 
-    /// A table of these rows, with nothing beside them.
-    pub(super) fn of(columns: Columns) -> Table {
-        Table { columns, recorded: Vec::new() }
+    /// A table of these rows, without recorded telemetry. Sorts the rows and partitions them by case.
+    pub(super) fn from_columns(mut columns: Columns) -> Table {
+        let key = |row: &u32| {
+            let row = *row as usize;
+            (columns.case.code_at(row), columns.round.get(row), columns.seq.get(row), columns.turn.get(row))
+        };
+        let mut order: Vec<u32> = (0..columns.len() as u32).collect();
+        if !order.is_sorted_by_key(key) {
+            order.sort_by_key(key);
+            columns.arrange(&order);
+        }
+        let mut cases: Vec<Range<usize>> = Vec::new();
+        for row in 0..columns.len() {
+            let Some(code) = columns.case.code_at(row) else { continue };
+            cases.resize(cases.len().max(code as usize + 1), row..row);
+            if let Some(rows) = cases.get_mut(code as usize) {
+                rows.end = row + 1;
+            }
+        }
+        Table { columns, cases, recorded: Vec::new() }
+    }
+
+    /// Where the rows of a case are.
+    pub(super) fn case_range(&self, id: &str) -> Range<usize> {
+        let code = self.columns.case.place(id);
+        code.and_then(|code| self.cases.get(code as usize)).cloned().unwrap_or_default()
     }
 
     /// The same, and what was read beside its requests.
@@ -117,7 +132,7 @@ impl Table {
         let missing = || FrameError::Missing { column: name.into() };
         match self.columns.column(name, rows.clone()) {
             Some(column) => Ok(column),
-            None => derive::column(&facts::all(self, rows)?, name).ok_or_else(missing),
+            None => derived_column(&self.rows(rows), name).ok_or_else(missing),
         }
     }
 
@@ -136,89 +151,27 @@ pub(super) fn phase_word(phase: Phase) -> &'static str {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{failed, outcome};
-    use llmscen_core::outcome::FailureKind;
-    use llmscen_core::units::Nanos;
+// Stages.
 
-    fn tagged<'a>(case: &'a str, round: u32, outcome: &'a Outcome) -> Tagged<'a> {
-        Tagged { case, round, shard: 0, outcome }
-    }
+/// The phase of a row that is not the stage's own: it may be in flight during the stage, and counts for nothing else. No
+/// file holds this word.
+pub(super) const BESIDE: &str = "beside";
 
-    #[test]
-    fn rows_stand_in_the_order_of_case_round_and_number() {
-        let [a, b] = [outcome(1), outcome(0)];
-        let rows = [tagged("z", 1, &a), tagged("a", 0, &a), tagged("z", 0, &a), tagged("z", 0, &b)];
-        let table = Table::build(rows);
-        let order: Vec<_> = facts::all(&table, 0..4).unwrap().iter().map(|fact| (fact.round(), fact.seq())).collect();
-        assert_eq!(order, [(0, 0), (0, 1), (1, 1), (0, 1)]);
-        assert_eq!(table.columns.case.get(3).map(|case| &**case), Some("a"));
-    }
-
-    #[test]
-    fn cases_stand_in_the_order_that_is_asked_for() {
-        let [a, b] = [outcome(1), outcome(0)];
-        let mut builder = Builder::of_cases(["a", "z"]);
-        for row in [tagged("z", 0, &a), tagged("a", 1, &a), tagged("z", 0, &b), tagged("a", 0, &a)] {
-            builder.push(&row);
-        }
-        let table = builder.finish();
-        let order = (0..4).map(|row| (table.columns.case.get(row).unwrap().to_string(), table.columns.round.get(row).unwrap()));
-        assert_eq!(order.collect::<Vec<_>>(), [("a", 0), ("a", 1), ("z", 0), ("z", 0)].map(|(case, round)| (case.into(), round)));
-        assert_eq!((table.columns.seq.get(2), table.columns.seq.get(3)), (Some(0), Some(1)));
-    }
-
-    #[test]
-    fn a_failure_keeps_its_words() {
-        let bad = failed(0, FailureKind::Http5xx);
-        let frame = Table::build([tagged("a", 0, &bad)]).frame(0..1).unwrap();
-        let cell = |name: &str| frame.column(name).unwrap().str().unwrap().get(0).map(str::to_owned);
-        assert_eq!((cell(s::OUTCOME).as_deref(), cell(s::ERROR).as_deref()), (Some("http_5xx"), Some("no luck")));
-        assert_eq!((cell(s::ERROR_AT).as_deref(), cell(s::FINISH_REASON)), (Some("after headers"), None));
-    }
-
-    #[test]
-    fn an_empty_table_is_one() {
-        let table = Table::build([]);
-        assert!(table.is_empty() && table.batches().next().is_none());
-        assert_eq!(table.frame(0..0).unwrap().width(), s::columns().count());
-    }
-
-    #[test]
-    fn columns_come_back_whatever_is_absent_and_in_whatever_order_the_rows_came() {
-        // Each fact is there in some rows only, or changes late: every form that a column can have is passed through.
-        let odd = |seq: u64| {
-            let mut one = outcome(seq);
-            one.usage.prompt = seq.is_multiple_of(3).then_some(seq);
-            one.usage.cached = (seq > 70).then_some(9);
-            one.items = (seq < 65).then_some(2);
-            one.group = (seq == 99).then(|| "g".to_owned());
-            one.request_id = (seq % 2 == 1).then(|| format!("id {seq}"));
-            one.timeline.tokens = (0..seq % 4).map(Nanos).collect();
-            one
-        };
-        let rows: Vec<Outcome> = (0..150).map(|k| odd(k * 7 % 150)).collect();
-        let table = Table::build(rows.iter().map(|row| tagged("a", 0, row)));
-        let held = &table.columns;
-        for seq in 0..150 {
-            let (row, known) = (seq as usize, odd(seq));
-            assert_eq!((held.seq.get(row), held.usage_prompt.get(row)), (Some(seq), known.usage.prompt));
-            assert_eq!((held.usage_cached.get(row), held.items.get(row)), (known.usage.cached, known.items));
-            assert_eq!((held.group.get(row).map(|group| &**group), held.status.get(row)), (known.group.as_deref(), Some(200)));
-            assert_eq!(held.events.get(row), (0..seq % 4).collect::<Vec<_>>());
-        }
-        let ids = table
-            .frame(0..150)
-            .unwrap()
-            .column(s::REQUEST_ID)
-            .unwrap()
-            .str()
-            .unwrap()
-            .iter()
-            .map(|id| id.map(str::to_owned))
-            .collect::<Vec<_>>();
-        assert_eq!(ids, (0..150).map(|seq| odd(seq).request_id).collect::<Vec<_>>());
+impl Table {
+    /// The rows of a stage of the case `whole`: they bear the stage's id, and those that were due outside of it stand
+    /// beside, for what was in flight.
+    pub fn excerpt(&self, whole: &str, stage: &Excerpt) -> Table {
+        let rows: Vec<u32> = self.case_range(whole).map(|row| row as u32).collect();
+        let mut columns = self.columns.pick(&rows);
+        let within = |row: usize| columns.intended.get(row).is_some_and(|at| (stage.from.0..stage.until.0).contains(&at));
+        let phase = |row: usize| columns.phase.get(row).filter(|_| within(row)).map_or(BESIDE, |phase| phase);
+        columns.phase = (0..rows.len()).map(|row| Some(phase(row))).collect();
+        columns.case = rows.iter().map(|_| Some(stage.case.id.as_str())).collect();
+        let own = self.recorded().iter().filter(|recorded| recorded.case == whole);
+        let recorded = own.map(|recorded| Recorded { case: stage.case.id.clone(), ..recorded.clone() });
+        Table::from_columns(columns).beside(recorded.collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

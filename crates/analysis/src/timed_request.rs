@@ -1,37 +1,141 @@
-//! The measured requests of a case with their instants.
+//! The measured requests of a case with their instants since the start of the run: what other tools' files hold of single
+//! requests.
 
 use crate::CaseFacts;
-use crate::error::FrameError;
-use crate::facts::{self, Fact};
+use crate::request_row::RequestRow;
 use crate::sample::given_up;
 use crate::table::Table;
-use llmscen_core::stamped::Stamped;
+use llmscen_core::check::RequestLimit;
+use llmscen_core::metric::Metric;
+use llmscen_core::outcome::FailureKind;
 use llmscen_core::units::Nanos;
 
-/// The measured requests of a case, those of [`crate::sample`], with their instants since the start of the run, in
-/// the order of (round, seq, turn).
-///
-/// # Errors
-/// Where the table holds a word that is not one of its column's.
-pub fn stamped(table: &Table, facts: &CaseFacts<'_>) -> Result<Vec<Stamped>, FrameError> {
-    let all = facts::of(table, &facts.case.id)?.into_iter();
-    Ok(all.filter(|fact| fact.measured() && !given_up(fact, facts)).map(|fact| stamp(&fact, facts)).collect())
+/// One measured request, read from the table; its instants count from the start of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct TimedRequest<'a> {
+    row: RequestRow<'a>,
+    /// Time zero of its round.
+    origin: u64,
 }
 
-fn stamp(fact: &Fact<'_>, facts: &CaseFacts<'_>) -> Stamped {
-    let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == fact.round());
-    let origin = part.map_or(0, |part| part.origin_ns);
-    let at = |stamp: u64| Nanos(origin + stamp);
-    Stamped {
-        row: fact.row(),
-        intended: at(fact.intended()),
-        sent: fact.sent().map(at),
-        first_token: fact.events().first().copied().map(at),
-        last_token: fact.events().last().copied().map(at),
-        end: at(fact.end()),
-        events: fact.events().len() as u64,
-        failure: fact.failure(),
-        message: fact.message().to_owned(),
+/// The measured requests of a case, those of [`crate::sample()`], in the order of (round, seq, turn).
+pub fn timed_requests<'a>(table: &'a Table, facts: &CaseFacts<'_>) -> Vec<TimedRequest<'a>> {
+    let measured = |row: &RequestRow<'_>| row.measured() && !given_up(row, facts);
+    let timed = |row: RequestRow<'a>| {
+        let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == row.round());
+        TimedRequest { row, origin: part.map_or(0, |part| part.origin_ns) }
+    };
+    table.rows_of_case(&facts.case.id).into_iter().filter(measured).map(timed).collect()
+}
+
+impl<'a> TimedRequest<'a> {
+    fn at(&self, stamp: u64) -> Nanos {
+        Nanos(self.origin + stamp)
+    }
+
+    /// Round of the case, from 0.
+    pub fn round(&self) -> u32 {
+        self.row.round()
+    }
+
+    /// The number of its session.
+    pub fn seq(&self) -> u64 {
+        self.row.seq()
+    }
+
+    /// Its turn in the session, from 0.
+    pub fn turn(&self) -> u32 {
+        self.row.turn()
+    }
+
+    /// Turns of its session.
+    pub fn turns(&self) -> u32 {
+        self.row.turns()
+    }
+
+    /// Whether it succeeded.
+    pub fn ok(&self) -> bool {
+        self.row.ok()
+    }
+
+    /// When it was due.
+    pub fn intended(&self) -> Nanos {
+        self.at(self.row.intended())
+    }
+
+    /// When it was sent; None: never.
+    pub fn sent(&self) -> Option<Nanos> {
+        self.row.sent().map(|stamp| self.at(stamp))
+    }
+
+    /// Its first token event; None: none came, or it was not streamed.
+    pub fn first_token(&self) -> Option<Nanos> {
+        self.row.events().first().map(|stamp| self.at(*stamp))
+    }
+
+    /// Its last token event, likewise.
+    pub fn last_token(&self) -> Option<Nanos> {
+        self.row.events().last().map(|stamp| self.at(*stamp))
+    }
+
+    /// When it ended, well or not.
+    pub fn end(&self) -> Nanos {
+        self.at(self.row.end())
+    }
+
+    /// Token events.
+    pub fn events(&self) -> u64 {
+        self.row.events().len() as u64
+    }
+
+    /// How it failed, if so.
+    pub fn failure(&self) -> Option<FailureKind> {
+        self.row.failure()
+    }
+
+    /// The message of the failure; empty where there was none.
+    pub fn message(&self) -> &'a str {
+        self.row.message()
+    }
+
+    /// One metric of the request, in its unit; None where it does not exist.
+    pub fn get(&self, metric: Metric) -> Option<f64> {
+        self.row.metric(metric)
+    }
+
+    /// Prompt tokens, where known.
+    pub fn prompt_tokens(&self) -> Option<f64> {
+        self.get(Metric::PromptTokens)
+    }
+
+    /// Output tokens, where known.
+    pub fn output_tokens(&self) -> Option<f64> {
+        self.get(Metric::OutputTokens)
+    }
+
+    /// The gaps between its token events, milliseconds; none where it failed.
+    pub fn gaps(&self) -> Vec<f64> {
+        if self.ok() { self.row.gaps() } else { Vec::new() }
+    }
+
+    /// Whether it is ok and meets every limit.
+    pub fn meets(&self, limits: &[RequestLimit]) -> bool {
+        self.row.row().meets(limits)
+    }
+
+    /// From the sending to the last token, milliseconds; to the end where the reply was not streamed. None where it failed.
+    pub fn answer_ms(&self) -> Option<f64> {
+        match self.last_token().zip(self.sent()).filter(|_| self.ok()) {
+            Some((last, sent)) => Some(last.since(sent).millis()),
+            None => self.get(Metric::E2eService),
+        }
+    }
+
+    /// What a request of this total latency, milliseconds, took for each output token after the first: (total − TTFT from
+    /// the sending) / (tokens − 1). None where one of them does not exist, or there is one token.
+    pub fn pace_ms(&self, total_ms: Option<f64>) -> Option<f64> {
+        let steps = self.output_tokens().map(|tokens| tokens - 1.0).filter(|&steps| steps > 0.0)?;
+        Some((total_ms? - self.get(Metric::TtftService)?) / steps)
     }
 }
 
@@ -41,21 +145,20 @@ mod tests {
     use crate::fixture::{case, failed, outcome, stream, table, warmup};
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
-    use llmscen_core::metric::Metric;
-    use llmscen_core::outcome::FailureKind;
 
     #[test]
     fn stamps_count_from_the_start_of_the_run() {
         let rows = [warmup(outcome(0)), stream(1, 100, &[150, 170, 200]), outcome(2), failed(3, FailureKind::Dropped)];
         let parts = [Part { case: "a".into(), origin_ns: 5_000_000_000, ..Part::default() }];
         let case = case(Shape::Closed { users: 1 });
-        let seen = stamped(&table("a", &rows), &CaseFacts { case: &case, parts: &parts, until: None }).unwrap();
+        let table = table("a", &rows);
+        let seen = timed_requests(&table, &CaseFacts { case: &case, parts: &parts, until: None });
         let ms = |millis| Some(Nanos::from_millis(millis));
-        assert_eq!(seen.iter().map(|row| row.sent).collect::<Vec<_>>(), [ms(5100), ms(5202), None]);
-        assert_eq!((seen[0].first_token, seen[0].last_token, seen[0].end), (ms(5150), ms(5200), Nanos::from_millis(5200)));
-        assert_eq!((seen[0].events, seen[0].answer_ms(), seen[0].pace_ms(seen[0].answer_ms())), (3, Some(100.0), Some(25.0)));
-        assert_eq!((seen[1].first_token, seen[1].answer_ms(), seen[1].pace_ms(Some(80.0))), (None, Some(80.0), None));
-        assert_eq!((seen[2].failure, seen[2].message.as_str()), (Some(FailureKind::Dropped), "no luck"));
+        assert_eq!(seen.iter().map(|row| row.sent()).collect::<Vec<_>>(), [ms(5100), ms(5202), None]);
+        assert_eq!((seen[0].first_token(), seen[0].last_token(), seen[0].end()), (ms(5150), ms(5200), Nanos::from_millis(5200)));
+        assert_eq!((seen[0].events(), seen[0].answer_ms(), seen[0].pace_ms(seen[0].answer_ms())), (3, Some(100.0), Some(25.0)));
+        assert_eq!((seen[1].first_token(), seen[1].answer_ms(), seen[1].pace_ms(Some(80.0))), (None, Some(80.0), None));
+        assert_eq!((seen[2].failure(), seen[2].message()), (Some(FailureKind::Dropped), "no luck"));
         assert_eq!(seen[2].get(Metric::E2eService), None);
     }
 }

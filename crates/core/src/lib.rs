@@ -39,7 +39,6 @@ pub mod server;
 pub mod signal;
 pub mod simulator;
 pub mod stage;
-pub mod stamped;
 pub mod stats;
 pub mod target;
 pub mod telemetry;

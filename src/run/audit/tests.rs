@@ -227,7 +227,7 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
     let rows = Sample { rows: vec![Row { ok: true, ..Row::default() }; 40], ..Sample::default() };
     let audited = Audited { case: &case, parts: &[&busy], rounds: 1, sample: &rows, limits: &limits, seed: Seed(1) };
     let facts = CaseFacts { case: &case, parts: std::slice::from_ref(&busy), until: None };
-    let (verdicts, objectives) = audited.verdicts((&Table::default(), &facts), &audited.examine().1).unwrap();
+    let (verdicts, objectives) = audited.verdicts((&Table::default(), &facts), &audited.examine().1);
     assert_eq!((verdicts[0].ruling, objectives.len()), (Ruling::Invalid, 0));
     assert!(
         verdicts[0].note.as_deref().unwrap().starts_with("not judged: the self-audit failed (worker threads"),
@@ -302,10 +302,10 @@ fn judged(own: &Simulated, checks: &[Check]) -> Vec<(Verdict, ObjectiveAudit)> {
     let case = Case { checks: checks.to_vec(), ..case("http://10.0.0.1/v1") };
     let table = Table::build(own.outcomes.iter().map(|outcome| Tagged { case: "a", round: 0, shard: 0, outcome }));
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
-    let sample = llmscen_analysis::sample(&table, &facts).unwrap();
+    let sample = llmscen_analysis::sample(&table, &facts);
     let limits = AuditLimits::default();
     let audited = Audited { case: &case, parts: &[&parts[0]], rounds: 1, sample: &sample, limits: &limits, seed: Seed(7) };
-    let (verdicts, objectives) = audited.verdicts((&table, &facts), &audited.examine().1).unwrap();
+    let (verdicts, objectives) = audited.verdicts((&table, &facts), &audited.examine().1);
     verdicts.into_iter().zip(objectives).collect()
 }
 

@@ -1,12 +1,14 @@
-//! How likely a limit holds: not a ruling, but what a search weighs its probes by.
+//! How likely a limit holds: not a ruling, but what a search weighs its probes by; and how many samples a check needs.
 
 use crate::judge::evidence::{Evidence, goodput_flags};
+use crate::judge::relative::tail;
 use crate::judge::{Conditions, LoadKind, rule};
-use llmscen_core::check::{Check, Confidence, Ruling, Subject};
-use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::sample::Sample;
 use llmscen_core::stats::sequential::Looks;
 use llmscen_core::stats::design::of_flags;
+use llmscen_core::stats::long_run::LEAST;
 use llmscen_core::stats::quantile_bound;
 
 /// Levels at which a limit is ruled on that is judged by batch means; the last one that decides is the probability.
@@ -89,54 +91,48 @@ pub fn hopeless(checks: &[Check], sample: &Sample, looks: &mut [Looks]) -> bool 
     lost
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::judge::fixture::{check, failed, goodput, ok, sample};
-    use llmscen_core::check::Op;
-    use llmscen_core::check::RequestLimit;
+// How many samples a check needs, known before the run.
 
-    fn of(check: &Check, waits: &[f64]) -> f64 {
-        chance(std::slice::from_ref(check), &sample(waits.iter().map(|wait| ok(Metric::Ttft, *wait)).collect()))
+/// The least number of independent requests at which a check can pass, every one of them within its limit. None where any number
+/// will do, and for gaps between tokens, whose number no plan knows.
+pub fn needed(check: &Check) -> Option<u64> {
+    let Confidence::Level(level) = check.confidence else { return None };
+    let exact = |ceiling_tail: f64| {
+        let tail = if check.op.is_ceiling() { ceiling_tail } else { 1.0 - ceiling_tail };
+        (0.0 < tail && tail < 1.0).then(|| quantile_bound::needed(tail, level, 0)).flatten()
+    };
+    let shares = matches!(&check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. });
+    if let Some(relative) = check.relative.filter(|_| shares) {
+        let tail = tail(check, &relative.known?, relative.factor)?;
+        return (tail < 1.0).then(|| quantile_bound::needed(tail, level, 0)).flatten();
     }
-
-    #[test]
-    fn a_quantile_is_as_likely_as_its_counts_say() {
-        let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
-        assert_eq!(of(&p90, &[1.0; 29]), quantile_bound::chance(29.0, 0.0, 0.1));
-        assert!(of(&p90, &[1.0; 29]) > 0.97 && of(&p90, &[9.0; 29]) < 1e-6);
-        let floor = check(Metric::Ttft, Some(Stat::Quantile(0.1)), Op::More, 5.0);
-        assert!(of(&floor, &[9.0; 29]) > 0.97 && of(&floor, &[1.0; 29]) < 1e-6);
-    }
-
-    #[test]
-    fn shares_count_their_own_kind_and_the_least_likely_limit_speaks() {
-        let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
-        let good = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 }], Op::AtLeast, 0.9);
-        let rows =
-            |bad: usize| sample((0..60).map(|i| if i * 7 % 60 < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
-        let both = |bad| chance(&[errors.clone(), good.clone()], &rows(bad));
-        assert!(both(0) > 0.99 && both(30) < 1e-6, "{} {}", both(0), both(30));
-        let slow = check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, 0.5);
-        assert!(chance(&[errors, slow], &rows(0)) < 1e-6);
-    }
-
-    #[test]
-    fn means_and_points_are_believed_as_far_as_they_are_ruled_on() {
-        let mean = check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0);
-        let waits: Vec<f64> = (0..50).map(|i| f64::from(i % 5)).collect();
-        assert_eq!((of(&mean, &waits), of(&Check { limit: 1.0, ..mean }, &waits)), (0.99, 1.0 - 0.99));
-        let most = check(Metric::Ttft, Some(Stat::Max), Op::Less, 5.0);
-        assert_eq!(of(&Check { confidence: Confidence::Point, ..most }, &waits), POINT);
-    }
-
-    #[test]
-    fn a_lost_limit_is_given_up_at_a_look_and_a_good_one_is_not() {
-        let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 5.0);
-        let lost = |n: usize, wait: f64| {
-            let seen = sample(vec![ok(Metric::Ttft, wait); n]);
-            hopeless(std::slice::from_ref(&p90), &seen, &mut [Looks::new(0.001)])
-        };
-        assert_eq!((lost(15, 9.0), lost(16, 9.0), lost(16, 1.0)), (false, true, false));
+    match &check.subject {
+        _ if matches!(check.op, Op::Equal | Op::Unequal) => None,
+        Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => exact(check.limit),
+        Subject::Metric { metric, .. } if metric.per() == Scope::Gap => None,
+        Subject::Metric { stat: Some(Stat::Quantile(p)), .. } => exact(1.0 - p),
+        Subject::Metric { stat: Some(Stat::Mean), .. } => Some(LEAST as u64),
+        Subject::Metric { metric, stat: None, .. } => is_throughput(*metric).then_some(LEAST as u64),
+        Subject::Metric { .. } | Subject::Signal { .. } => None,
     }
 }
+
+/// The usual design effect of a check's samples under a load, before anything was measured.
+pub fn usual_effect(check: &Check, closed: bool) -> f64 {
+    match &check.subject {
+        // The bounds have the dependence in them.
+        Subject::Metric { stat: Some(Stat::Mean), .. } => 1.0,
+        Subject::Metric { metric, stat: None, .. } if is_throughput(*metric) => 1.0,
+        Subject::Metric { metric: Metric::Tpot | Metric::Ntpot | Metric::DecodeTps, .. } => 5.0,
+        _ if closed => 1.0,
+        _ => 3.0,
+    }
+}
+
+fn is_throughput(metric: Metric) -> bool {
+    use Metric::{OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
+    matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu | OutputTpsPerUser)
+}
+
+#[cfg(test)]
+mod tests;

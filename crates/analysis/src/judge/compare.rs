@@ -1,16 +1,15 @@
 //! Runs against a base, case by case and measure by measure.
 
-mod cached;
-mod contrast;
-mod replicated;
-mod side;
-
-pub use cached::withdraw_cached;
-pub use side::{Side, comparable, side};
-
-use llmscen_core::compare::{Contrast, Correction, Finding, Measure};
+use crate::judge::compare::contrast::{contrast_of_pair, contrast_of_runs};
+use llmscen_core::compare::{Contrast, Correction, Finding, Measure, Run};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::stats::comparison::{benjamini_hochberg, holm};
+use llmscen_core::stats::moments::mean;
+
+mod contrast;
+mod side;
+
+pub use side::{Side, comparable, side};
 
 /// The measures that are compared where nobody asks for others.
 pub fn usual() -> Vec<Measure> {
@@ -43,8 +42,8 @@ pub fn contrasts(runs: &[Vec<Side>], measures: &[Measure], level: f64) -> Vec<Co
         for (index, measure) in measures.iter().enumerate() {
             all.extend(twins.iter().enumerate().filter_map(|(run, its)| match (own.as_slice(), its.as_slice()) {
                 (_, []) => None,
-                ([own], [its]) => contrast::of((own, its), (index, *measure), run + 1, level),
-                (own, its) => replicated::of([own, its], (index, *measure), run + 1, level),
+                ([own], [its]) => contrast_of_pair((own, its), (index, *measure), run + 1, level),
+                (own, its) => contrast_of_runs([own, its], (index, *measure), run + 1, level),
             }));
         }
     }
@@ -103,5 +102,39 @@ pub fn settle(all: &mut [Contrast], correction: Correction, alpha: f64, allowed:
 mod restarts;
 #[cfg(test)]
 mod simulated;
+
+/// Takes the test from every contrast of two cases whose cached shares of the prompt tokens, the mean of the runs of a side, differ by
+/// more than the audit accepts: before the findings are settled. Errors do not depend on the cache.
+pub fn withdraw_cached(contrasts: &mut [Contrast], runs: &[Run]) {
+    let cached = |side: usize, id: &str| {
+        let of = |run: &Run| run.report.cases.iter().find(|case| case.id == id)?.audit.cached;
+        mean(&runs.iter().filter(|run| run.side == side).filter_map(of).collect::<Vec<_>>())
+    };
+    let side = |side: usize| {
+        let labels: Vec<&str> = runs.iter().filter(|run| run.side == side).map(|run| run.label.as_str()).collect();
+        labels.join(", ")
+    };
+    let accepted = runs.iter().map(|run| run.report.audit.cache).fold(0.0, f64::max);
+    for own in contrasts.iter_mut().filter(|own| own.measure.metric != Metric::ErrorRate) {
+        // Servers leave the count out where it is 0.
+        let (a, b) = match (cached(0, &own.case), cached(own.run, &own.case)) {
+            (None, None) => continue,
+            (a, b) => (a.unwrap_or(0.0), b.unwrap_or(0.0)),
+        };
+        if (a - b).abs() > accepted {
+            (own.p, own.finding) = (None, Finding::Unknown);
+            own.note = Some(format!(
+                "not tested: cached prompt tokens were {:.1} % in {}, {:.1} % in {} (`audit.cache` {:.1} %); \
+                 `--allow-different` tests it",
+                a * 100.0,
+                side(0),
+                b * 100.0,
+                side(own.run),
+                accepted * 100.0
+            ));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

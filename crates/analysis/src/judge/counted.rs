@@ -1,9 +1,11 @@
 //! The rule on counts: at most a share of the samples may break a limit, and samples are correlated.
 
-use crate::judge::assessment::{Opinion, ruling};
-use llmscen_core::check::{Op, Ruling};
+use crate::judge::rule::{Opinion, ruling};
+use llmscen_core::check::{Check, Op, Ruling};
 use llmscen_core::stats::design::Dependence;
-use llmscen_core::stats::quantile_bound::{Decision, decide, needed_to_decide};
+use llmscen_core::stats::quantile::rank;
+use llmscen_core::stats::quantile_bound::{Decision, allowed, decide, needed_to_decide};
+use llmscen_core::stats::share::{lower, upper};
 
 /// Effective samples below which an effective sample size is too uncertain for a verdict.
 const LEAST: f64 = 20.0;
@@ -111,3 +113,50 @@ pub(super) fn nearer(op: Op, a: Option<f64>, b: Option<f64>) -> Option<f64> {
     let best = |a: f64, b: f64| if op.is_ceiling() { a.min(b) } else { a.max(b) };
     a.into_iter().chain(b).reduce(best)
 }
+
+// Quantiles, by order statistics.
+
+/// Judges the quantile `p`, 0 < p < 1, of at least one value, at confidence `level`.
+pub(super) fn judge_quantile(check: &Check, mut values: Vec<f64>, p: f64, (samples, level): (Samples, f64)) -> Opinion {
+    let (op, n, ceiling) = (check.op, samples.n, check.op.is_ceiling());
+    let claim = Claim { tail: if ceiling { 1.0 - p } else { p }, level };
+    let breaking = |limit: f64| values.iter().filter(|&&value| !op.holds(value, limit)).count() as u64;
+    let strict = samples.margin().map(|margin| breaking(stricter(op, check.limit, margin)));
+    let judged = samples.judge(breaking(check.limit), strict, claim);
+    let place = rank(values.len(), p);
+    let observed = value_at(&mut values, place);
+    let mut end = |effect: f64| {
+        let spare = allowed(n, effect, claim.tail, level)?;
+        value_at(&mut values, if ceiling { n - spare } else { spare + 1 } as usize)
+    };
+    let own = if samples.too_few() { None } else { end(samples.effect) };
+    let by_margin = samples.margin().and_then(|margin| Some(if ceiling { end(1.0)? * margin } else { end(1.0)? / margin }));
+    Opinion { observed, bound: nearer(op, own, by_margin), ..judged }
+}
+
+/// The value at a position of the ascending order, counted from 1, without sorting millions of them.
+pub(super) fn value_at(values: &mut [f64], position: usize) -> Option<f64> {
+    let index = position.checked_sub(1).filter(|&index| index < values.len())?;
+    Some(*values.select_nth_unstable_by(index, f64::total_cmp).1)
+}
+
+// Shares of requests, by the exact binomial test: the same rule as for quantiles, so that `goodput(ttft < 500ms) >= 99%` and
+// `ttft.p99 < 500ms` over all scheduled requests always agree.
+
+/// Judges `hits` against a limit between 0 and 1, at confidence `level`. `strict`: hits by stricter limits on the requests.
+pub(super) fn judge_share(check: &Check, hits: u64, strict: Option<u64>, (samples, level): (Samples, f64)) -> Opinion {
+    let (n, ceiling) = (samples.n, check.op.is_ceiling());
+    let breaking = |hits: u64| if ceiling { hits } else { n - hits };
+    let claim = Claim { tail: if ceiling { check.limit } else { 1.0 - check.limit }, level };
+    let judged = samples.judge(breaking(hits), strict.map(breaking), claim);
+    let end = |hits: u64, effect: f64| {
+        let (hits, n) = (hits as f64 / effect, n as f64 / effect);
+        if ceiling { upper(hits, n, level) } else { lower(hits, n, level) }
+    };
+    let own = (!samples.too_few()).then(|| end(hits, samples.effect));
+    let bound = nearer(check.op, own, strict.map(|strict| end(strict, 1.0)));
+    Opinion { observed: Some(hits as f64 / n as f64), bound, ..judged }
+}
+
+#[cfg(test)]
+mod tests;

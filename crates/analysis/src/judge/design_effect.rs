@@ -1,7 +1,7 @@
 //! How the values behind a check depend on one another: gaps of one request, and requests that shared a batch or a queue.
 
+use crate::judge::counted::value_at;
 use crate::judge::evidence::{Evidence, own, tagged};
-use crate::judge::quantile::at;
 use llmscen_core::check::{Check, Of, RequestLimit, Subject};
 use llmscen_core::sample::{Row, Sample};
 use llmscen_core::stats::design::Unit;
@@ -37,7 +37,7 @@ fn of_goodput(check: &Check, sample: &Sample, limits: &[RequestLimit]) -> Depend
         let own: Vec<f64> = rows.iter().map(|row| severity(row, limits)).collect();
         let mut sorted = own.clone();
         let place = rank(sorted.len(), check.limit);
-        let seen = at(&mut sorted, place)?;
+        let seen = value_at(&mut sorted, place)?;
         let over = |severity: f64| if seen.is_infinite() { severity == seen } else { severity > seen };
         let unit = |severity: &f64| Unit { amount: f64::from(u8::from(over(*severity))), weight: 1.0 };
         Some(design::dependence(&own.iter().map(unit).collect::<Vec<Unit>>(), &rounds))
@@ -91,86 +91,4 @@ fn counted(check: &Check, row: &Row) -> Option<Unit> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
-    use crate::judge::{figure, rule};
-    use llmscen_core::baseline::{Against, Known, Relative};
-    use llmscen_core::check::{Op, Ruling};
-    use llmscen_core::metric::{Metric, Stat};
-    use rand::SeedableRng;
-    use rand_chacha::ChaCha8Rng;
-    use rand_distr::{Distribution, StandardNormal};
-
-    fn of(check: &Check, rows: Vec<Row>, value: f64) -> f64 {
-        let sample = sample(rows);
-        dependence(check, &sample, &Evidence::of(check, &sample), value).times()
-    }
-
-    /// Log-normal waits around 200 ms, neighbours correlated by `rho`.
-    fn queue(rng: &mut ChaCha8Rng, n: usize, rho: f64) -> Vec<Row> {
-        let mut at: f64 = StandardNormal.sample(rng);
-        let mut step = || {
-            let fresh: f64 = StandardNormal.sample(rng);
-            at = rho * at + (1.0 - rho * rho).sqrt() * fresh;
-            ok(Metric::Ttft, 200.0 * (0.4 * at).exp())
-        };
-        (0..n).map(|_| step()).collect()
-    }
-
-    #[test]
-    fn gaps_of_one_request_and_failures_in_a_burst_say_less() {
-        let row = |index: u32| Row { gaps: vec![f64::from(index * 7919 % 100); 40], ..ok(Metric::Ttft, 1.0) };
-        let p50 = check(Metric::Itl, Some(Stat::Quantile(0.5)), Op::Less, 0.0);
-        assert!((39.9..80.0).contains(&of(&p50, (0..100).map(row).collect(), 50.0)));
-        let bursts = || (0..1000).map(|k| if k % 200 < 10 { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
-        let (errors, good) = (check(Metric::ErrorRate, None, Op::Less, 0.1), goodput(Vec::new(), Op::AtLeast, 0.9));
-        assert!(of(&errors, bursts(), 0.05) > 4.0 && of(&good, bursts(), 0.95) > 4.0);
-        let all = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(0.97)), Op::Less, 5.0) };
-        assert!(of(&all, bursts(), f64::INFINITY) > 4.0, "among the failed, they are what is counted");
-    }
-
-    #[test]
-    fn a_goodput_without_a_bad_moment_depends_as_its_latencies_do() {
-        let rows = || queue(&mut ChaCha8Rng::seed_from_u64(3), 1000, 0.9);
-        let limit = RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 1e6 };
-        let good = goodput(vec![limit], Op::AtLeast, 0.9);
-        let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 1e6);
-        let observed = crate::judge::rule(&p90, &sample(rows()), &conditions(true)).observed.unwrap();
-        assert_eq!(of(&good, rows(), 1.0), of(&p90, rows(), observed));
-        assert!(of(&good, rows(), 1.0) > 3.0);
-    }
-
-    #[test]
-    fn the_bounds_of_alike_requests_are_farther_off() {
-        for stat in [Stat::Quantile(0.5), Stat::Mean] {
-            let width = |rho: f64| {
-                let rows = sample(queue(&mut ChaCha8Rng::seed_from_u64(3), 2000, rho));
-                let seen = figure(&check(Metric::Ttft, Some(stat), Op::Less, 0.0), &rows, &[0.95]).unwrap();
-                (seen.high[0].unwrap() / seen.low[0].unwrap()).ln()
-            };
-            // At 0.8 nine requests say as much as one, for the mean of their logarithms.
-            assert!((1.8..4.5).contains(&(width(0.8) / width(0.0))), "{stat}: {} {}", width(0.8), width(0.0));
-        }
-    }
-
-    #[test]
-    fn a_relative_limit_at_the_truth_is_decided_no_more_often_than_it_may() {
-        let mut rng = ChaCha8Rng::seed_from_u64(29);
-        for (p, rho) in [(0.5, 0.6), (0.95, 0.6)] {
-            let (mut failed, mut passed) = (0, 0);
-            for _ in 0..300 {
-                let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::AtMost, 0.0);
-                let base = figure(&wanted, &sample(queue(&mut rng, 400, rho)), &[0.95]).unwrap();
-                let known = Known { value: base.value, low: base.low[0], high: base.high[0], n: Some(base.n), spread: None };
-                let relative = Relative { to: Against::Baseline, factor: 1.0, known: Some(known) };
-                let wanted = Check { limit: relative.limit(), relative: Some(relative), ..wanted };
-                let seen = rule(&wanted, &sample(queue(&mut rng, 400, rho)), &conditions(true)).ruling;
-                failed += u32::from(seen == Ruling::Fail);
-                passed += u32::from(seen == Ruling::Pass);
-            }
-            // Nominally 15 each; chance makes it 21.
-            assert!((2..=21).contains(&failed) && (2..=21).contains(&passed), "{p}: {failed} {passed} of 300");
-        }
-    }
-}
+mod tests;

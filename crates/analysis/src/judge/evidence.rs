@@ -1,6 +1,6 @@
 //! What a check is judged by, taken from the rows of a sample.
 
-use crate::judge::resampling_units::{self, Units};
+use crate::judge::ratio::{self, Units};
 use llmscen_core::check::{Check, Of, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::mix::within;
@@ -36,7 +36,7 @@ impl Evidence {
                 match (metric, stat) {
                     // One request without an end has no finite mean with any others, and nothing is there to draw from.
                     (_, Some(Stat::Mean)) if check.of == Of::Ok || rows.iter().all(|row| row.ok || row.left) => {
-                        Evidence::Ratio(resampling_units::mean(&rows, *metric))
+                        Evidence::Ratio(ratio::mean_units(&rows, *metric))
                     }
                     (_, Some(stat)) => Evidence::Values(values(&rows, *metric, check), *stat),
                     (Metric::ErrorRate, None) => share(stayed(rows.iter().copied()).map(|row| !row.ok)),
@@ -110,7 +110,7 @@ fn values(rows: &[&Row], metric: Metric, check: &Check) -> Vec<f64> {
 
 fn figure(rows: &[&Row], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
     let known = sample.scalars.get(&metric).copied();
-    match resampling_units::throughput(rows, metric, sample, |row| tagged(row, tags)) {
+    match ratio::throughput_units(rows, metric, sample, |row| tagged(row, tags)) {
         Some(units) => Evidence::Ratio(units),
         // Other figures are of the case as a whole and not of some of its rows.
         None => Evidence::Figure(known.filter(|_| tags.is_empty()), rows.len() as u64),

@@ -1,15 +1,18 @@
 //! An estimate with its bounds at several confidences: what a baseline keeps, and what a relative limit is decided by.
 
+use crate::judge::design_effect;
 use crate::judge::evidence::Evidence;
-use crate::judge::{design_effect, point};
-use llmscen_core::baseline::Figure;
+use crate::judge::point::estimate;
+use llmscen_core::baseline::{Baseline, Figure};
 use llmscen_core::check::Check;
-use llmscen_core::metric::Stat;
+use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::baseline::{Noise, USUAL};
 use llmscen_core::sample::Sample;
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::quantile::sort;
 use llmscen_core::stats::interval::quantile_ends;
 use llmscen_core::stats::share::{lower, upper};
+use llmscen_core::stats::comparison::{Group, detectable, detectable_by_one};
 
 /// A lower and an upper bound.
 pub(super) type Ends = (Option<f64>, Option<f64>);
@@ -18,7 +21,7 @@ pub(super) type Ends = (Option<f64>, Option<f64>);
 /// numbers. Only the subject of the check and its rows count.
 pub fn figure(check: &Check, sample: &Sample, levels: &[f64]) -> Option<Figure> {
     let mut evidence = Evidence::of(check, sample);
-    let (value, n) = point::estimate(&mut evidence);
+    let (value, n) = estimate(&mut evidence);
     let value = value.filter(|value| value.is_finite())?;
     let dependence = design_effect::dependence(check, sample, &evidence, value);
     let ends = ends(evidence, dependence, levels).unwrap_or_default();
@@ -50,49 +53,56 @@ pub(super) fn ends(evidence: Evidence, dependence: Dependence, levels: &[f64]) -
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::judge::fixture::{check, failed, goodput, ok, sample};
-    use llmscen_core::check::Op;
-    use llmscen_core::metric::Metric;
-    use llmscen_core::sample::Row;
+// What the runs of a baseline show about its figures: how they vary, and which change that lets one see.
 
-    fn of(check: &Check, rows: Vec<Row>) -> Option<Figure> {
-        figure(check, &sample(rows), &[0.9, 0.95])
-    }
+/// One-sided confidence of the test, which is two-sided at 5 %.
+const LEVEL: f64 = 0.975;
+/// The probability with which a change of the least size is found.
+const POWER: f64 = 0.80;
+/// The change that is asked for, as a share.
+const WANTED: f64 = 0.05;
+/// Runs a side that are tried for it.
+const MOST: usize = 100;
+/// Runs from which on a spread is an estimate and not a guess.
+const FEW: usize = 3;
 
-    fn waits() -> Vec<Row> {
-        // 1 to 100, neighbours unlike.
-        (0..100).map(|index| ok(Metric::Ttft, f64::from(index * 37 % 100 + 1))).collect()
+/// How each of the usual figures, and of those that objectives are about, varies from run to run. A figure of fewer than three runs is
+/// left out, and so is a share that is the same in all of them.
+pub fn noise(baseline: &Baseline) -> Vec<Noise> {
+    let mut all = Vec::new();
+    for case in &baseline.cases {
+        let usual = USUAL.iter().filter_map(|name| Some((*name, case.figure(name)?)));
+        let own = case.metrics.iter().filter(|(name, _)| name.contains(['(', '{', ' ']));
+        let figures = usual.chain(own.map(|(name, figure)| (name.as_str(), figure)));
+        all.extend(figures.filter_map(|(name, figure)| noise_of_figure(&case.id, name, figure)));
     }
-
-    #[test]
-    fn a_quantile_lies_between_order_statistics() {
-        let seen = of(&check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, 0.0), waits()).unwrap();
-        assert_eq!(
-            (seen.value, seen.n, seen.low[1], seen.high[1]),
-            (50.0, 100, Some(40.0), Some(61.0)),
-            "42 and 59 but for Student's factor of ten batches"
-        );
-        let tail = of(&check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::Less, 0.0), waits()).unwrap();
-        assert_eq!((tail.value, tail.high), (99.0, vec![None, None]), "299 would be needed at 95 %");
-    }
-
-    #[test]
-    fn shares_are_exact_and_means_have_an_end_on_either_side() {
-        let rows = || (0..19).map(|i| if i < 2 { failed() } else { ok(Metric::Ttft, f64::from(i)) }).collect::<Vec<_>>();
-        let share = of(&goodput(Vec::new(), Op::AtLeast, 0.0), rows()).unwrap();
-        assert_eq!((share.value, share.n), (17.0 / 19.0, 19));
-        assert!((share.low[1].unwrap() - lower(17.0, 19.0, 0.95)).abs() < 1e-12);
-        let mean = of(&check(Metric::Ttft, Some(Stat::Mean), Op::Less, 0.0), waits()).unwrap();
-        assert!(mean.value == 50.5 && mean.low[1] < mean.low[0] && mean.high[1] > mean.high[0], "{mean:?}");
-    }
-
-    #[test]
-    fn extremes_have_no_bounds_and_nothing_has_no_figure() {
-        let most = check(Metric::Ttft, Some(Stat::Max), Op::Less, 0.0);
-        assert_eq!(of(&most, waits()).map(|seen| (seen.value, seen.bounded())), Some((100.0, false)));
-        assert_eq!(of(&most, Vec::new()), None);
-    }
+    all
 }
+
+fn noise_of_figure(case: &str, name: &str, figure: &Figure) -> Option<Noise> {
+    let share = name.split(['.', '{', ' ', '(']).next().and_then(Metric::parse).is_none_or(|metric| metric == Metric::ErrorRate);
+    let values: Vec<f64> = figure.runs.iter().copied().flatten().filter(|value| share || *value > 0.0).collect();
+    let group = Group::of(&values.iter().map(|value| if share { *value } else { value.ln() }).collect::<Vec<_>>())?;
+    // Shares that are equal in all runs show that the event is rare, not that runs do not vary.
+    let same = share && values.iter().all(|own| Some(own) == values.first());
+    let sd = group.variance.filter(|_| group.n >= FEW && !same)?.sqrt();
+    // A change is a share of the base, or of all requests.
+    let back = |size: f64| if share { size } else { size.exp_m1() };
+    let wanted = if share { WANTED } else { WANTED.ln_1p() };
+    let least = |runs: usize| detectable(sd, runs, LEVEL, POWER);
+    Some(Noise {
+        case: case.to_owned(),
+        figure: name.to_owned(),
+        share,
+        runs: group.n,
+        mean: if share { group.mean } else { group.mean.exp() },
+        sd: back(sd),
+        one: detectable_by_one(sd, group.n, LEVEL, POWER).map(back),
+        three: least(3).map(back),
+        five: least(5).map(back),
+        needed: (2..=MOST).find(|runs| least(*runs).is_some_and(|least| least <= wanted)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! Checks and rows for tests.
 
-use crate::judge::conditions::{Conditions, LoadKind};
+use crate::judge::rule::{Conditions, LoadKind};
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
 use llmscen_core::labels::Labels;
 use llmscen_core::metric::{Metric, Stat};

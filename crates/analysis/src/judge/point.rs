@@ -1,10 +1,12 @@
-//! Point estimates, and why a limit is judged by one.
+//! Point estimates, why a limit is judged by one, and limits on figures of which only a bound is known.
 
+use crate::judge::counted::value_at;
 use crate::judge::evidence::Evidence;
-use crate::judge::quantile::at;
-use llmscen_core::check::{Check, Op, Subject};
+use crate::judge::rule::Opinion;
+use llmscen_core::check::{Check, Op, Ruling, Subject};
 use llmscen_core::metric::Stat;
 use llmscen_core::stats::{moments, quantile};
+use llmscen_core::telemetry::Seen;
 
 /// The point estimate and the samples behind it; None without data. Values may change
 /// their order.
@@ -20,7 +22,7 @@ pub(super) fn estimate(evidence: &mut Evidence) -> (Option<f64>, u64) {
 fn statistic(values: &mut [f64], stat: Stat) -> Option<f64> {
     match stat {
         _ if values.is_empty() => None,
-        Stat::Quantile(p) => at(values, quantile::rank(values.len(), p)),
+        Stat::Quantile(p) => value_at(values, quantile::rank(values.len(), p)),
         Stat::Mean => moments::mean(values),
         Stat::Min => values.iter().copied().reduce(f64::min),
         Stat::Max => values.iter().copied().reduce(f64::max),
@@ -50,29 +52,43 @@ pub(super) fn reason(check: &Check, evidence: &Evidence) -> Option<&'static str>
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::judge::fixture::check;
-    use llmscen_core::metric::Metric;
+// Figures of which a server's histogram knows a bound alone.
 
-    #[test]
-    fn every_statistic_of_a_few_values() {
-        let of = |stat| statistic(&mut [3.0, 1.0, 2.0, 6.0], stat);
-        let stats = [Stat::Quantile(0.5), Stat::Quantile(1.0), Stat::Mean, Stat::Min, Stat::Max, Stat::Count];
-        assert_eq!(stats.map(of), [2.0, 6.0, 3.0, 1.0, 6.0, 4.0].map(Some));
-        let lost = [Stat::Mean, Stat::Sd, Stat::Max].map(|stat| statistic(&mut [1.0, f64::INFINITY], stat));
-        assert_eq!(lost, [Some(f64::INFINITY); 3]);
-        assert_eq!((statistic(&mut [1.0], Stat::Sd), statistic(&mut [], Stat::Count)), (None, None));
-    }
+/// What holds whatever the figure is within its bound, and what is broken whatever it is; all else is open. `n`: what the
+/// histogram counted.
+pub(super) fn judge_bounded(check: &Check, seen: Seen, n: u64) -> Opinion {
+    let (ruling, place) = match seen {
+        Seen::Value(value) => return Opinion::point(check.op.holds(value, check.limit), value, n),
+        Seen::AtMost(most) => (ruling_of_bound(check, most, check.op.is_ceiling(), check.limit > most), "first"),
+        Seen::AtLeast(least) => (ruling_of_bound(check, least, is_floor(check.op), check.limit < least), "last"),
+    };
+    let unit = match &check.subject {
+        Subject::Signal { signal, .. } => signal.unit().symbol(),
+        Subject::Metric { .. } | Subject::Goodput(_) => "",
+    };
+    let known = format!("{}{} {unit}", seen.sign(), seen.number());
+    let note = format!("known only to be {}: it lies in the {place} bucket of the server's histogram", known.trim_end());
+    Opinion { ruling, observed: None, bound: None, n, effective_n: None, need: None, note: Some(note) }
+}
 
-    #[test]
-    fn only_what_has_a_bound_is_judged_by_one() {
-        let judged = |op, limit, evidence: &Evidence| reason(&check(Metric::ErrorRate, None, op, limit), evidence).is_none();
-        let (share, quantile) = (Evidence::Share { hits: 0, n: 9 }, Evidence::Values(vec![1.0], Stat::Quantile(0.9)));
-        assert!(judged(Op::Less, 0.01, &share) && judged(Op::Less, 5.0, &quantile));
-        assert!(!judged(Op::AtMost, 0.0, &share) && !judged(Op::AtLeast, 1.0, &share) && !judged(Op::Equal, 5.0, &quantile));
-        assert!(!judged(Op::Less, 5.0, &Evidence::Values(vec![1.0], Stat::Max)));
-        assert!(!judged(Op::Less, 5.0, &Evidence::Figure(Some(1.0), 1)));
+/// `towards`: the limit bounds the figure on the side on which its bound lies, so that what holds for the bound holds for all.
+/// `beyond`: the limit lies where the figure cannot be.
+fn ruling_of_bound(check: &Check, bound: f64, towards: bool, beyond: bool) -> Ruling {
+    let holds = check.op.holds(bound, check.limit);
+    match check.op {
+        _ if check.limit.is_nan() => Ruling::Fail,
+        Op::Equal if beyond => Ruling::Fail,
+        Op::Unequal if beyond => Ruling::Pass,
+        Op::Equal | Op::Unequal => Ruling::Inconclusive,
+        _ if towards && holds => Ruling::Pass,
+        _ if !towards && !holds => Ruling::Fail,
+        _ => Ruling::Inconclusive,
     }
 }
+
+fn is_floor(op: Op) -> bool {
+    matches!(op, Op::More | Op::AtLeast)
+}
+
+#[cfg(test)]
+mod tests;

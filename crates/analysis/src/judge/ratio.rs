@@ -1,15 +1,18 @@
 //! Limits on means and throughputs, by batches with Student's t.
 
-use crate::judge::assessment::Opinion;
-use crate::judge::resampling_units::Units;
+use crate::judge::rule::Opinion;
 use llmscen_core::check::{Check, Ruling};
-use llmscen_core::stats::long_run::LEAST;
+use llmscen_core::metric::{Metric, Scope};
+use llmscen_core::sample::{Amounts, Flow, Row, Sample};
+use llmscen_core::stats::design::{Unit, ratio};
+use llmscen_core::stats::long_run::{self, Arrivals, BINS, LEAST, LongRun, ROUNDS};
+use llmscen_core::stats::quantile::{Method, quantile, sort};
 
 /// Judges a ratio with the point estimate `observed`, at confidence `level`.
-pub(super) fn judge(check: &Check, units: &Units, observed: f64, level: f64) -> Opinion {
+pub(super) fn judge_ratio(check: &Check, units: &Units, observed: f64, level: f64) -> Opinion {
     let open = Opinion { ruling: Ruling::Inconclusive, ..Opinion::point(false, observed, units.n) };
     let Some(seen) = &units.long_run else {
-        return few(units, open);
+        return too_few_for_bound(units, open);
     };
     let (low, high) = seen.ends(level);
     let (worst, best) = if check.op.is_ceiling() { (high, low) } else { (low, high) };
@@ -27,7 +30,7 @@ pub(super) fn judge(check: &Check, units: &Units, observed: f64, level: f64) -> 
 }
 
 /// So few have no spread of their own.
-fn few(units: &Units, open: Opinion) -> Opinion {
+fn too_few_for_bound(units: &Units, open: Opinion) -> Opinion {
     let missing = (LEAST as u64).saturating_sub(units.counted);
     let what = match (units.counted == units.n, units.counted == 1) {
         (true, true) => "request is",
@@ -45,77 +48,95 @@ fn needed(n: u64, observed: f64, end: f64, limit: f64) -> Option<u64> {
     times.is_finite().then(|| ((n as f64 * times).ceil() as u64).max(n + 1))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::judge::fixture::{check, ok};
-    use crate::judge::resampling_units::mean;
-    use llmscen_core::check::Op;
-    use llmscen_core::metric::{Metric, Stat};
-    use llmscen_core::sample::Row;
+// What a mean or a throughput is judged by: its estimate, and how far the long run may be from it.
 
-    fn judged(op: Op, limit: f64, values: impl IntoIterator<Item = (u32, f64)>) -> Opinion {
-        let row = |(round, value)| Row { round, ..ok(Metric::Ttft, value) };
-        let rows: Vec<Row> = values.into_iter().map(row).collect();
-        let units = mean(&rows.iter().collect::<Vec<_>>(), Metric::Ttft);
-        judge(&check(Metric::Ttft, Some(Stat::Mean), op, limit), &units, units.observed.unwrap(), 0.95)
-    }
-
-    /// 0 to 99, neighbours unlike.
-    fn spread() -> impl Iterator<Item = (u32, f64)> {
-        (0..100).map(|place| (0, f64::from(place * 37 % 100)))
-    }
-
-    #[test]
-    fn far_limits_are_decided_and_near_ones_are_not() {
-        // Mean 49.5, standard error 2.9.
-        assert_eq!(judged(Op::Less, 60.0, spread()).ruling, Ruling::Pass);
-        assert_eq!(judged(Op::Less, 40.0, spread()).ruling, Ruling::Fail);
-        assert_eq!(judged(Op::AtLeast, 40.0, spread()).ruling, Ruling::Pass);
-        assert_eq!(judged(Op::AtLeast, 60.0, spread()).ruling, Ruling::Fail);
-        let near = judged(Op::Less, 50.5, spread());
-        assert_eq!((near.ruling, near.observed, near.n), (Ruling::Inconclusive, Some(49.5), 100));
-        // The bound is 5.6 off, the limit 1.0: about 31 times the samples.
-        assert!((2500..3800).contains(&near.need.unwrap()), "{near:?}");
-    }
-
-    /// Of ten batches of ten: sums of their offsets from the mean, 10 / 9 of their squares, the root over 100; or of single values.
-    fn seen_error() -> f64 {
-        let values: Vec<f64> = spread().map(|own| own.1 - 49.5).collect();
-        let squares = |sums: Vec<f64>| {
-            let n = sums.len() as f64;
-            sums.iter().map(|sum| sum * sum).sum::<f64>() * n / (n - 1.0)
-        };
-        squares(values.chunks(10).map(|own| own.iter().sum()).collect()).max(squares(values.clone())).sqrt() / 100.0
-    }
-
-    #[test]
-    fn the_bound_is_the_end_that_the_verdict_rests_on() {
-        // Student's t of 9 degrees of freedom, 1.8331, times 29.011 / 10, on the logarithm.
-        let arm: f64 = seen_error() * 1.833_112_9 / 49.5;
-        let (under, over) = (judged(Op::Less, 60.0, spread()), judged(Op::More, 40.0, spread()));
-        let near = |bound: Option<f64>, known: f64| (bound.unwrap() - known).abs() < 1e-4;
-        assert!(near(under.bound, 49.5 * arm.exp()) && near(over.bound, 49.5 * (-arm).exp()), "{under:?} {over:?}");
-    }
-
-    #[test]
-    fn neighbours_that_are_alike_decide_less() {
-        let sorted = |limit| judged(Op::Less, limit, (0..100).map(|place| (0, f64::from(place))));
-        assert_eq!((judged(Op::Less, 60.0, spread()).ruling, sorted(60.0).ruling), (Ruling::Pass, Ruling::Inconclusive));
-    }
-
-    #[test]
-    fn too_few_samples_decide_nothing() {
-        let seen = judged(Op::Less, 60.0, [(0, 1.0); 19]);
-        assert_eq!((seen.ruling, seen.bound, seen.need), (Ruling::Inconclusive, None, Some(20)));
-        assert_eq!(seen.note.unwrap(), "19 requests are too few for a bound: 20 are needed");
-        assert_eq!(judged(Op::Less, 60.0, [(0, 1.0); 20]).ruling, Ruling::Pass);
-        assert_eq!(judged(Op::Less, f64::NAN, spread()).ruling, Ruling::Fail);
-    }
-
-    #[test]
-    fn rounds_that_differ_are_what_decides() {
-        let seen = judged(Op::Less, 60.0, (0..100).map(|place| (place / 20, f64::from(place / 20 * 20))));
-        assert_eq!(seen.note.unwrap(), "the bound is by the spread between rounds, so more rounds are needed");
-    }
+/// A mean, or a throughput.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Units {
+    /// Requests.
+    pub n: u64,
+    /// Those of them that a bound counts: of a throughput the requests that ended in its window, else all.
+    pub counted: u64,
+    /// Whether the spread between rounds counts too.
+    pub by_round: bool,
+    /// The estimate; None without data.
+    pub observed: Option<f64>,
+    /// The same with its standard errors; None where there are too few requests for any.
+    pub long_run: Option<LongRun>,
 }
+
+/// For the mean of a metric over ok rows; for gaps, a request brings all of its own.
+pub(super) fn mean_units(rows: &[&Row], metric: Metric) -> Units {
+    let unit = |row: &&Row| match metric.per() {
+        _ if !row.counts(metric) => None,
+        Scope::Gap => (!row.gaps.is_empty()).then(|| Unit { amount: row.gaps.iter().sum(), weight: row.gaps.len() as f64 }),
+        Scope::Request | Scope::Case => row.values.get(&metric).map(|&amount| Unit { amount, weight: 1.0 }),
+    };
+    of_requests(rows.iter().filter_map(|row| Some((row.round, unit(row)?))).unzip())
+}
+
+/// For a throughput, or the mean throughput of a user, over the requests with all of the tags that `tagged` asks for; None for a
+/// metric that is neither.
+pub(super) fn throughput_units(rows: &[&Row], metric: Metric, sample: &Sample, tagged: impl Fn(&Row) -> bool) -> Option<Units> {
+    let scale = match metric {
+        Metric::OutputTpsPerUser => {
+            let unit = |row: &&Row| Some((row.round, Unit { amount: row.user_tps()?, weight: 1.0 }));
+            return Some(of_requests(rows.iter().filter_map(unit).unzip()));
+        }
+        Metric::RequestThroughput | Metric::OutputTps | Metric::TotalTps => 1.0,
+        Metric::OutputTpsPerGpu => per_gpu(sample),
+        _ => return None,
+    };
+    let known = rows.iter().any(|row| row.ok && row.credit(metric).is_some()) || metric == Metric::RequestThroughput;
+    if !known || scale <= 0.0 {
+        return Some(Units::default());
+    }
+    let flows: Vec<&Flow> = sample.flows.iter().filter(|flow| tagged(&flow.like)).collect();
+    let ended: f64 = flows.iter().flat_map(|flow| flow.bins.values()).map(|own| own.ended).sum();
+    let arrivals = arrivals(&flows, &sample.sending, |own| own.of(metric));
+    let seen = long_run::rate(&arrivals, request_seconds(sample)).map(|own| own.scaled(scale));
+    Some(Units {
+        n: rows.len() as u64,
+        counted: ended as u64,
+        by_round: arrivals.len() >= ROUNDS,
+        observed: seen.as_ref().map(|own| own.value),
+        long_run: seen.filter(|_| ended >= long_run::LEAST as f64),
+    })
+}
+
+/// What arrived in each round that has a window.
+fn arrivals(flows: &[&Flow], sending: &[f64], amount: impl Fn(&Amounts) -> f64) -> Vec<Arrivals> {
+    let of_round = |(round, seconds): (usize, &f64)| {
+        let mut bins = vec![0.0; BINS];
+        for (bin, own) in flows.iter().filter(|flow| flow.like.round as usize == round).flat_map(|flow| &flow.bins) {
+            if let Some(sum) = bins.get_mut(usize::from(*bin)) {
+                *sum += amount(own);
+            }
+        }
+        Arrivals { seconds: *seconds, bins }
+    };
+    sending.iter().enumerate().filter(|(_, seconds)| **seconds > 0.0).map(of_round).collect()
+}
+
+/// What a request of the sample takes, its median in seconds; 0 where none succeeded.
+fn request_seconds(sample: &Sample) -> f64 {
+    let mut took: Vec<f64> = sample.rows.iter().filter(|row| row.ok).map(|row| row.busy_ms / 1e3).collect();
+    sort(&mut took);
+    quantile(&took, 0.5, Method::NearestRank).unwrap_or(0.0)
+}
+
+/// One over the number of GPUs; 0 where it is not known.
+fn per_gpu(sample: &Sample) -> f64 {
+    let of = |metric| sample.scalars.get(&metric).copied().filter(|&value| value > 0.0);
+    of(Metric::OutputTpsPerGpu).zip(of(Metric::OutputTps)).map_or(0.0, |(one, all)| one / all)
+}
+
+fn of_requests((rounds, units): (Vec<u32>, Vec<Unit>)) -> Units {
+    let n = units.len() as u64;
+    let observed = units.iter().any(|unit| unit.weight > 0.0).then(|| ratio(&units));
+    let by_round = rounds.chunk_by(|a, b| a == b).count() >= ROUNDS;
+    Units { n, counted: n, by_round, observed, long_run: long_run::mean(&units, &rounds) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,8 @@ fn part(workers: &[&[(u64, u64)]]) -> Part {
 fn ends(outcome: &Outcome, workers: &[&[(u64, u64)]], accepted: Accepted) -> Option<[Row; 3]> {
     let (table, case, parts) = (table("a", std::slice::from_ref(outcome)), case(Shape::Closed { users: 1 }), [part(workers)]);
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
-    let own = sample(&table, &facts).unwrap();
-    let late = lateness(&table, &facts, accepted).unwrap()?;
+    let own = sample(&table, &facts);
+    let late = lateness(&table, &facts, accepted)?;
     let row = |end| late.shifted(&own, end, 0.0).rows.remove(0);
     Some([row(End::Slow), own.rows[0].clone(), row(End::Fast)])
 }
@@ -113,11 +113,11 @@ fn a_failure_of_the_load_generator_may_have_been_a_success() {
 fn a_server_may_have_been_faster_by_the_load_that_was_not_there() {
     let (table, case, parts) = (table("a", &[request()]), case(Shape::Closed { users: 1 }), [part(&[&[(30, 50)]])]);
     let facts = CaseFacts { case: &case, parts: &parts, until: None };
-    let mut own = sample(&table, &facts).unwrap();
+    let mut own = sample(&table, &facts);
     // One request has no throughput.
     own.sending = vec![0.1];
     own.scalars.insert(Metric::OutputTps, 30.0);
-    let late = lateness(&table, &facts, Accepted::default()).unwrap().unwrap();
+    let late = lateness(&table, &facts, Accepted::default()).unwrap();
     let (slow, fast) = (late.shifted(&own, End::Slow, 0.2), late.shifted(&own, End::Fast, 0.2));
     let of = |sample: &Sample| (sample.scalars[&Metric::OutputTps], sample.windows[0], sample.sending[0]);
     assert_eq!([&slow, &own, &fast].map(of), [(30.0, 0.1, 0.1), (30.0, 0.1, 0.1), (37.5, 0.08, 0.08)]);

@@ -1,7 +1,7 @@
 //! A server's histograms: what grew over the measured windows.
 
 use super::Window;
-use super::line::{Line, Moment};
+use super::{Line, Moment};
 use llmscen_core::telemetry::SignalStat;
 
 /// What was added to a histogram between two readings.

@@ -8,8 +8,6 @@ use llmscen_core::metric::Stat;
 use llmscen_core::telemetry::{Reading, Seen};
 use proptest::prelude::*;
 
-mod queue;
-
 const SECOND: i64 = 1_000_000_000;
 
 /// A reading at so many tenths of a second.
@@ -198,15 +196,15 @@ fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
     let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]);
     let table = table.beside(vec![foreign, waiting(0, [90.0, 1.0, 90.0]), waiting(1, [90.0, 2.0, 3.0])]);
     let case = case(Shape::Closed { users: 1 });
-    let seen = sample(&table, &facts(&case)).unwrap();
+    let seen = sample(&table, &facts(&case));
     assert_eq!(figures(&seen.signals[&Signal::ServerWaiting]), (3, Some(2.0), Some(1.0), Some(3.0)));
-    let alone = crate::round_sample(&table, &facts(&case), 1).unwrap();
+    let alone = crate::round_sample(&table, &facts(&case), 1);
     assert_eq!(figures(&alone.signals[&Signal::ServerWaiting]), (2, Some(2.5), Some(2.0), Some(3.0)));
     let parts = [
         Part { case: "a".into(), untold: vec!["no GPU".into()], ..Part::default() },
         Part { case: "a".into(), round: 1, untold: vec!["no GPU".into()], ..Part::default() },
     ];
-    let told = telemetry(&table, &CaseFacts { parts: &parts, ..facts(&case) }).unwrap();
+    let told = telemetry(&table, &CaseFacts { parts: &parts, ..facts(&case) });
     assert_eq!((told.signals, told.notes), (seen.signals, vec!["no GPU".to_owned()]));
 }
 
@@ -235,7 +233,7 @@ fn a_file_whose_column_source_has_its_earlier_name_is_read() {
     let all = vec![recorded(vec![gpu(7, Signal::GpuPower, 3, 301.25)])];
     use polars::prelude::{ParquetReader, ParquetWriter, SerReader};
     let mut frame = ParquetReader::new(std::io::Cursor::new(write(&all).unwrap())).finish().unwrap();
-    frame.rename("source", "teller".into()).unwrap();
+    frame.rename("source", "source".into()).unwrap();
     let mut bytes = Vec::new();
     ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
     assert_eq!(read(bytes).unwrap(), all);
@@ -283,4 +281,34 @@ proptest! {
         prop_assert!(stat.buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1));
         prop_assert_eq!(stat.mean, (stat.n > 0).then_some(5.0));
     }
+}
+
+/// What vLLM's page says of its queue, in milliseconds.
+fn queue(tenths: i64, page: &str) -> Vec<Reading> {
+    let page = std::fs::read_to_string(format!("../../tests/wire/metrics/{page}.txt")).unwrap();
+    let lines = page.lines().filter_map(|line| line.strip_prefix("vllm:request_queue_time_seconds_"));
+    let told = |line: &str| {
+        let (name, value) = line.rsplit_once(' ')?;
+        let value: f64 = value.parse().unwrap();
+        let label = match name.split_once('{')?.0 {
+            "bucket" => match name.split("le=\"").nth(1)?.split('"').next()?.parse::<f64>().ok()? {
+                f64::INFINITY => "le=+Inf".to_owned(),
+                bound => format!("le={}", bound * 1000.0),
+            },
+            "sum" => return Some(server(tenths, Signal::ServerQueueTime, "sum", value * 1000.0)),
+            "count" => "count".to_owned(),
+            _ => return None,
+        };
+        Some(server(tenths, Signal::ServerQueueTime, &label, value))
+    };
+    lines.filter_map(told).collect()
+}
+
+#[test]
+fn a_queue_that_was_hardly_there_is_only_known_to_be_within_the_first_bucket() {
+    let seen = over([queue(8, "vllm_cpu.idle"), queue(45, "vllm_cpu.after")].concat());
+    let stat = &seen.signals[&Signal::ServerQueueTime];
+    assert_eq!((stat.n, stat.mean), (12, Some(1.223429004312493 / 12.0)));
+    assert_eq!(stat.buckets[0], (300.0, 12.0));
+    assert_eq!([0.5, 0.99, 1.0].map(|share| stat.at(Stat::Quantile(share))), [Some(Seen::AtMost(300.0)); 3]);
 }

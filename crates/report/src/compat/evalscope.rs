@@ -7,8 +7,8 @@ use crate::ViewError;
 use crate::compat::names::{Names, slug};
 use crate::compat::spread::{Spread, rounded};
 use crate::compat::{Export, File, Measured};
+use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
-use llmscen_core::stamped::Stamped;
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::{Map, Value, json};
@@ -101,10 +101,10 @@ impl Summary {
 
 fn summary(case: &Measured<'_>) -> Map<String, Value> {
     let mut out = Summary(Map::new(), Map::new());
-    let time = case.span(|row| row.sent.is_some(), |row| row.end);
+    let time = case.span(|row| row.sent().is_some(), |row| row.end());
     let over = |amount: Option<f64>| amount.zip(time).map(|(amount, time)| amount / time);
     let (input, output) = (case.total(Metric::PromptTokens), case.total(Metric::OutputTokens));
-    let streamed = case.ok().filter(|row| row.first_token.is_some()).count() as i64;
+    let streamed = case.ok().filter(|row| row.first_token().is_some()).count() as i64;
     out.figure("Test Duration (s)", "Time taken for tests (s)", time);
     out.count("Concurrency", "Number of concurrency", users(case).map_or(-1, i64::from));
     out.figure("Request Rate (req/s)", "Request rate (req/s)", Some(case.rate().unwrap_or(-1.0)));
@@ -140,29 +140,30 @@ fn summary(case: &Measured<'_>) -> Map<String, Value> {
 
 /// What it says of conversations, caches and several tokens at a time.
 fn turns(case: &Measured<'_>, out: &mut Summary) {
-    let talks = || case.ok().filter(|row| row.row.turns > 1);
-    let first = |row: &&Stamped| row.row.place.1 == 0;
-    out.figure("Avg Turns/Request", "", mean(talks().map(|row| f64::from(row.row.place.1) + 1.0).collect()));
-    let cached: Vec<_> = case.ok().filter_map(|row| row.get(Metric::CachedTokens).zip(row.row.prompt_tokens)).collect();
+    let talks = || case.ok().filter(|row| row.turns() > 1);
+    let first = |row: &&TimedRequest<'_>| row.turn() == 0;
+    out.figure("Avg Turns/Request", "", mean(talks().map(|row| f64::from(row.turn()) + 1.0).collect()));
+    let cached: Vec<_> = case.ok().filter_map(|row| row.get(Metric::CachedTokens).zip(row.prompt_tokens())).collect();
     let (hits, all) = cached.iter().fold((0.0, 0.0), |(hits, all), (hit, prompt)| (hits + hit, all + prompt));
     out.figure("KV Cache Hit Rate (%)", "", (all > 0.0).then(|| hits * 100.0 / all));
-    let ttft = |row: &Stamped| row.get(Metric::TtftService);
+    let ttft = |row: &TimedRequest<'_>| row.get(Metric::TtftService);
     out.millis("Avg First-Turn TTFT (ms)", "", mean(talks().filter(first).filter_map(ttft).collect()));
     out.millis("Avg Subsequent-Turn TTFT (ms)", "", mean(talks().filter(|row| !first(row)).filter_map(ttft).collect()));
-    let leap = |row: &Stamped| {
-        let steps = row.events.checked_sub(1).filter(|&steps| steps > 0)? as f64;
-        row.row.output_tokens.map(|tokens| (tokens - 1.0) / steps).filter(|&leap| leap > 1.0)
+    let leap = |row: &TimedRequest<'_>| {
+        let steps = row.events().checked_sub(1).filter(|&steps| steps > 0)? as f64;
+        row.output_tokens().map(|tokens| (tokens - 1.0) / steps).filter(|&leap| leap > 1.0)
     };
     out.figure("Avg Decoded Tok/Iter", "", mean(case.ok().filter_map(leap).collect()));
 }
 
 /// The columns of the percentile table: a name, how far values are scaled in it, the values.
 fn columns(case: &Measured<'_>) -> Vec<(&'static str, f64, Spread)> {
-    let per_s = |amount: fn(&Stamped) -> Option<f64>| {
-        let of = |row: &Stamped| Some(amount(row)? * 1e3 / row.get(Metric::E2eService).filter(|&latency| latency > 0.0)?);
+    let per_s = |amount: fn(&TimedRequest<'_>) -> Option<f64>| {
+        let of =
+            |row: &TimedRequest<'_>| Some(amount(row)? * 1e3 / row.get(Metric::E2eService).filter(|&latency| latency > 0.0)?);
         case.ok().filter_map(of).collect::<Vec<_>>()
     };
-    let both = |row: &Stamped| Some(row.row.prompt_tokens? + row.row.output_tokens?);
+    let both = |row: &TimedRequest<'_>| Some(row.prompt_tokens()? + row.output_tokens()?);
     let generates = case.case.target.api.generates();
     let columns = match generates {
         true => vec![
@@ -175,14 +176,14 @@ fn columns(case: &Measured<'_>) -> Vec<(&'static str, f64, Spread)> {
             ("TPOT (s)", 1e-3, paces(case)),
             ("Input tokens", 1.0, case.values(Metric::PromptTokens)),
             ("Output tokens", 1.0, case.values(Metric::OutputTokens)),
-            ("Output (tok/s)", 1.0, per_s(|row| row.row.output_tokens)),
+            ("Output (tok/s)", 1.0, per_s(|row| row.output_tokens())),
             ("Total (tok/s)", 1.0, per_s(both)),
             ("Decode (tok/s)", 1.0, paces(case).into_iter().filter(|&pace| pace > 0.0).map(|pace| 1e3 / pace).collect()),
         ],
         false => vec![
             ("Latency (s)", 1e-3, case.values(Metric::E2eService)),
             ("Input tokens", 1.0, case.values(Metric::PromptTokens)),
-            ("Input (tok/s)", 1.0, per_s(|row| row.row.prompt_tokens)),
+            ("Input (tok/s)", 1.0, per_s(|row| row.prompt_tokens())),
         ],
     };
     columns.into_iter().filter_map(|(name, scale, values)| Some((name, scale, Spread::of(values)?))).collect()

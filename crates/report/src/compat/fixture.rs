@@ -1,19 +1,20 @@
 //! One case whose figures can be reckoned by hand.
 
 use crate::compat::{File, Measured, export};
+use llmscen_analysis::{CaseFacts, Table, Tagged, timed_requests};
 use llmscen_core::api::Api;
+use llmscen_core::call::Call;
 use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_core::export_format::Peer;
 use llmscen_core::labels::{Labels, Scalar};
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::manifest::Manifest;
 use llmscen_core::metric::Metric;
-use llmscen_core::outcome::FailureKind;
+use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage};
 use llmscen_core::plan::Case;
 use llmscen_core::report::{CaseReport, FailureExample};
 use llmscen_core::request::RequestSpec;
-use llmscen_core::sample::{Counts, Row};
-use llmscen_core::stamped::Stamped;
+use llmscen_core::sample::Counts;
 use llmscen_core::target::{ModelShare, Place, Pool, Target, Timeouts, Tls};
 use llmscen_core::units::Nanos;
 
@@ -21,52 +22,31 @@ fn ms(millis: u64) -> Nanos {
     Nanos::from_millis(millis)
 }
 
+fn request(seq: u64, timeline: Timeline) -> Outcome {
+    let blank = Call { seq, turns: 1, model: "org/m-7b".into(), streamed: true, ..Call::default() }.outcome(Phase::Measured);
+    Outcome { timeline, usage: Usage { prompt: Some(10), ..Usage::default() }, ..blank }
+}
+
 /// A stream due 1 ms before it is sent, whose token events arrive at these milliseconds and which ends 2 ms after the last
 /// one; a token each, 10 prompt tokens.
-fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Stamped {
-    let (first, last) = (tokens[0], tokens[tokens.len() - 1]);
-    let (end, n) = (last + 2, tokens.len() as f64);
-    let since = |from: u64, to: u64| (to - from) as f64;
-    let values = [
-        (Metric::Ttft, since(sent - 1, first)),
-        (Metric::TtftService, since(sent, first)),
-        (Metric::E2e, since(sent - 1, end)),
-        (Metric::E2eService, since(sent, end)),
-        (Metric::ScheduleLag, 1.0),
-        (Metric::PromptTokens, 10.0),
-        (Metric::OutputTokens, n),
-    ];
-    let row = Row {
-        place: (seq, 0),
-        turns: 1,
-        model: "org/m-7b".into(),
-        ok: true,
-        output_tokens: Some(n),
-        prompt_tokens: Some(10.0),
-        values: values.into(),
-        gaps: tokens.windows(2).map(|pair| since(pair[0], pair[1])).collect(),
-        ..Row::default()
-    };
-    Stamped {
-        row,
-        intended: ms(sent - 1),
-        sent: Some(ms(sent)),
-        first_token: Some(ms(first)),
-        last_token: Some(ms(last)),
-        end: ms(end),
-        events: tokens.len() as u64,
-        ..Stamped::default()
+fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Outcome {
+    let end = ms(tokens[tokens.len() - 1] + 2);
+    let tokens: Vec<Nanos> = tokens.iter().copied().map(ms).collect();
+    Outcome {
+        end: Ok(Finish { reason: "stop".into() }),
+        ..request(seq, Timeline { intended: ms(sent - 1), sent: Some(ms(sent)), tokens, end, ..Timeline::default() })
     }
 }
 
-fn failed(seq: u64, kind: FailureKind, sent: Option<u64>) -> Stamped {
-    let row = Row { place: (seq, 0), turns: 1, model: "org/m-7b".into(), prompt_tokens: Some(10.0), ..Row::default() };
-    let (sent, message) = (sent.map(ms), "no \"luck\", at all".to_owned());
-    Stamped { row, intended: ms(900), sent, end: ms(950), failure: Some(kind), message, ..Stamped::default() }
+fn failed(seq: u64, kind: FailureKind, sent: Option<u64>) -> Outcome {
+    Outcome {
+        end: Err(Failure::new(kind, "no \"luck\", at all")),
+        ..request(seq, Timeline { intended: ms(900), sent: sent.map(ms), end: ms(950), ..Timeline::default() })
+    }
 }
 
 /// Four streams, one failure and one request that was never sent, over a window of 2 s.
-pub(super) fn rows() -> Vec<Stamped> {
+pub(super) fn rows() -> Vec<Outcome> {
     vec![
         stream(0, 100, &[150, 170, 200]),
         stream(1, 101, &[191, 211, 231, 291]),
@@ -135,8 +115,10 @@ pub(super) fn manifest() -> Manifest {
 }
 
 /// The files of that tool of one case.
-pub(super) fn files(peer: Peer, case: &Case, rows: Vec<Stamped>) -> Vec<File> {
+pub(super) fn files(peer: Peer, case: &Case, rows: Vec<Outcome>) -> Vec<File> {
     let (manifest, report, mut export) = (manifest(), report(), export(peer));
+    let table = Table::build(rows.iter().map(|outcome| Tagged { case: &case.id, round: 0, shard: 0, outcome }));
+    let rows = timed_requests(&table, &CaseFacts { case, parts: &[], until: None });
     let mut files = export.case(&Measured { manifest: &manifest, case, report: &report, rows }).unwrap();
     files.extend(export.end().unwrap());
     files

@@ -177,10 +177,10 @@ impl Figures {
 /// took the whole gap, the others took 0.
 fn token_latencies(case: &Measured<'_>) -> Vec<f64> {
     let mut all = Vec::new();
-    for row in case.ok().filter(|row| row.first_token.is_some()) {
-        all.extend(row.row.gaps.iter().map(|gap| gap / 1e3));
-        let tokens = row.row.output_tokens.unwrap_or_default() as usize;
-        all.extend(std::iter::repeat_n(0.0, tokens.saturating_sub(1 + row.row.gaps.len())));
+    for row in case.ok().filter(|row| row.first_token().is_some()) {
+        all.extend(row.gaps().iter().map(|gap| gap / 1e3));
+        let tokens = row.output_tokens().unwrap_or_default() as usize;
+        all.extend(std::iter::repeat_n(0.0, tokens.saturating_sub(1 + row.gaps().len())));
     }
     quantile::sort(&mut all);
     all

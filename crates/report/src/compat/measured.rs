@@ -1,5 +1,6 @@
 //! One case with all its measured requests, and what every tool asks of it.
 
+use llmscen_analysis::TimedRequest;
 use llmscen_core::check::Subject;
 use llmscen_core::load::Arrival;
 use llmscen_core::load::Shape;
@@ -7,7 +8,6 @@ use llmscen_core::manifest::Manifest;
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::report::CaseReport;
-use llmscen_core::stamped::Stamped;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use time::OffsetDateTime;
@@ -22,13 +22,13 @@ pub struct Measured<'a> {
     /// What is said of it.
     pub report: &'a CaseReport,
     /// Its measured requests, in the order of (round, seq, turn).
-    pub rows: Vec<Stamped>,
+    pub rows: Vec<TimedRequest<'a>>,
 }
 
 impl Measured<'_> {
     /// The requests that succeeded.
-    pub(super) fn ok(&self) -> impl Iterator<Item = &Stamped> {
-        self.rows.iter().filter(|row| row.row.ok)
+    pub(super) fn ok(&self) -> impl Iterator<Item = &TimedRequest<'_>> {
+        self.rows.iter().filter(|row| row.ok())
     }
 
     /// How many succeeded.
@@ -48,7 +48,7 @@ impl Measured<'_> {
 
     /// The gaps between token events of ok requests, milliseconds.
     pub(super) fn gaps(&self) -> Vec<f64> {
-        self.ok().flat_map(|row| row.row.gaps.iter().copied()).collect()
+        self.ok().flat_map(|row| row.gaps().into_iter()).collect()
     }
 
     /// The sum of a metric over ok requests; None where no request has it.
@@ -63,7 +63,7 @@ impl Measured<'_> {
             Subject::Goodput(limits) => Some(limits),
             Subject::Metric { .. } | Subject::Signal { .. } => None,
         })?;
-        Some(self.rows.iter().filter(|row| row.row.meets(limits)).count())
+        Some(self.rows.iter().filter(|row| row.meets(limits)).count())
     }
 
     /// The measured window in seconds, over all rounds: from the first intended to the last end, the drain included as other
@@ -73,10 +73,10 @@ impl Measured<'_> {
     }
 
     /// The seconds from the first sending to the last instant that `until` gives, over those rows, summed over rounds.
-    pub(super) fn span(&self, rows: fn(&&Stamped) -> bool, until: fn(&Stamped) -> Nanos) -> Option<f64> {
+    pub(super) fn span(&self, rows: fn(&&TimedRequest<'_>) -> bool, until: fn(&TimedRequest<'_>) -> Nanos) -> Option<f64> {
         let mut rounds: BTreeMap<u32, (Nanos, Nanos)> = BTreeMap::new();
-        for (row, sent) in self.rows.iter().filter(rows).filter_map(|row| Some((row, row.sent?))) {
-            let (from, to) = rounds.entry(row.row.round).or_insert((sent, sent));
+        for (row, sent) in self.rows.iter().filter(rows).filter_map(|row| Some((row, row.sent()?))) {
+            let (from, to) = rounds.entry(row.round()).or_insert((sent, sent));
             (*from, *to) = ((*from).min(sent), (*to).max(until(row)));
         }
         let seconds: f64 = rounds.values().map(|(from, to)| to.since(*from).secs()).sum();
@@ -128,7 +128,7 @@ impl Measured<'_> {
 
     /// When the first request was sent, and when the last one ended.
     pub(super) fn bounds(&self) -> Option<(Nanos, Nanos)> {
-        let from = self.rows.iter().filter_map(|row| row.sent).min()?;
-        Some((from, self.rows.iter().map(|row| row.end).max()?))
+        let from = self.rows.iter().filter_map(|row| row.sent()).min()?;
+        Some((from, self.rows.iter().map(|row| row.end()).max()?))
     }
 }

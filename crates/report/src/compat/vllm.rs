@@ -6,10 +6,10 @@ use crate::ViewError;
 use crate::compat::names::{Names, slug};
 use crate::compat::spread::{Spread, secs};
 use crate::compat::{Export, File, Measured};
+use llmscen_analysis::TimedRequest;
 use llmscen_core::api::Api;
 use llmscen_core::load::Arrival;
 use llmscen_core::metric::Metric;
-use llmscen_core::stamped::Stamped;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -85,29 +85,29 @@ fn backend(api: Api) -> &'static str {
 
 fn saved(case: &Measured<'_>) -> Saved {
     let generates = case.case.target.api.generates();
-    let each = |get: &dyn Fn(&Stamped) -> Option<f64>| case.rows.iter().map(get).collect::<Vec<_>>();
-    let seconds = |metric: Metric| each(&|row| row.get(metric).filter(|_| row.row.ok).map(secs));
+    let each = |get: &dyn Fn(&TimedRequest<'_>) -> Option<f64>| case.rows.iter().map(get).collect::<Vec<_>>();
+    let seconds = |metric: Metric| each(&|row| row.get(metric).filter(|_| row.ok()).map(secs));
     let whole = |tokens: Option<f64>| tokens.map(|tokens| tokens as u64);
-    let gaps = |row: &Stamped| row.row.gaps.iter().copied().map(secs).collect::<Vec<_>>();
-    let of_ok = |row: &Stamped| row.row.output_tokens.filter(|_| row.row.ok);
+    let gaps = |row: &TimedRequest<'_>| row.gaps().into_iter().map(secs).collect::<Vec<_>>();
+    let of_ok = |row: &TimedRequest<'_>| row.output_tokens().filter(|_| row.ok());
     Saved {
         head: head(case),
-        input_lens: case.rows.iter().map(|row| whole(row.row.prompt_tokens)).collect(),
+        input_lens: case.rows.iter().map(|row| whole(row.prompt_tokens())).collect(),
         output_lens: generates.then(|| case.rows.iter().map(|row| whole(of_ok(row)).unwrap_or(0)).collect()),
         ttfts: generates.then(|| seconds(Metric::TtftService)),
         itls: generates.then(|| case.rows.iter().map(gaps).collect()),
         latencies: seconds(Metric::E2eService),
-        start_times: generates.then(|| each(&|row| row.sent.map(|sent| sent.secs()))),
-        queue_times: each(&|row| row.sent.map(|sent| sent.since(row.intended).secs())),
+        start_times: generates.then(|| each(&|row| row.sent().map(|sent| sent.secs()))),
+        queue_times: each(&|row| row.sent().map(|sent| sent.since(row.intended()).secs())),
         errors: case.rows.iter().map(error).collect(),
         tail: tail(case, generates),
     }
 }
 
-fn error(row: &Stamped) -> String {
-    match row.failure {
-        Some(kind) if row.message.is_empty() => kind.name().to_owned(),
-        Some(kind) => format!("{kind}: {}", row.message),
+fn error(row: &TimedRequest<'_>) -> String {
+    match row.failure() {
+        Some(kind) if row.message().is_empty() => kind.name().to_owned(),
+        Some(kind) => format!("{kind}: {}", row.message()),
         None => String::new(),
     }
 }
@@ -190,12 +190,12 @@ fn put(tail: &mut Map<String, Value>, name: &str, values: Vec<f64>) {
 
 /// Token events in the busiest second, seconds counted from the first sending. None where nothing was streamed.
 fn busiest_second(case: &Measured<'_>) -> Option<f64> {
-    let start = case.ok().filter_map(|row| row.sent).min()?;
+    let start = case.ok().filter_map(|row| row.sent()).min()?;
     let mut seconds: BTreeMap<u64, u64> = BTreeMap::new();
-    for (row, first) in case.ok().filter_map(|row| Some((row, row.first_token?))) {
+    for (row, first) in case.ok().filter_map(|row| Some((row, row.first_token()?))) {
         let mut at = first.since(start).millis();
         *seconds.entry((at / 1e3) as u64).or_default() += 1;
-        for gap in &row.row.gaps {
+        for gap in &row.gaps() {
             at += gap;
             *seconds.entry((at / 1e3) as u64).or_default() += 1;
         }
@@ -205,7 +205,7 @@ fn busiest_second(case: &Measured<'_>) -> Option<f64> {
 
 /// Ok requests in flight at once at the most; one that ends as another begins is not in flight with it.
 fn most_in_flight(case: &Measured<'_>) -> u64 {
-    let spans = case.ok().filter_map(|row| Some((row.sent?, row.end)));
+    let spans = case.ok().filter_map(|row| Some((row.sent()?, row.end())));
     let mut turns: Vec<_> = spans.flat_map(|(from, to)| [(from, 1i64), (to, -1)]).collect();
     turns.sort_unstable();
     let (mut now, mut most) = (0i64, 0i64);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn without_a_success_there_are_no_figures() {
-        let lost = rows().into_iter().filter(|row| !row.row.ok).collect();
+        let lost = rows().into_iter().filter(|row| row.end.is_err()).collect();
         let file = files(Peer::Vllm, &case(Shape::Burst), lost).remove(0);
         let saved: Value = serde_json::from_slice(&file.bytes).unwrap();
         assert_eq!((&saved["completed"], &saved["failed"], &saved["mean_ttft_ms"]), (&json!(0), &json!(2), &Value::Null));

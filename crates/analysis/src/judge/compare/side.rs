@@ -1,8 +1,8 @@
 //! What one case of one run says about each measure, without any other run.
 
+use crate::judge::counted::value_at;
 use crate::judge::evidence::own;
-use crate::judge::quantile::at;
-use crate::judge::resampling_units::{self, Units};
+use crate::judge::ratio::{self, Units};
 use llmscen_core::compare::{Measure, Reading};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::sample::{Row, Sample};
@@ -67,13 +67,13 @@ pub fn side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed:
         };
         let reading = match measure.stat {
             Some(Stat::Quantile(p)) => quantile(&rows, metric, &mut pool.1, p, level),
-            Some(_) => long_run(&resampling_units::mean(&rows, metric)),
+            Some(_) => long_run(&ratio::mean_units(&rows, metric)),
             None if metric == Metric::ErrorRate => {
                 let (reading, worth) = errors(&rows, level);
                 share = worth;
                 reading
             }
-            None => long_run(&resampling_units::throughput(&rows, metric, sample, |_| true).unwrap_or_default()),
+            None => long_run(&ratio::throughput_units(&rows, metric, sample, |_| true).unwrap_or_default()),
         };
         side.readings.push(reading);
         side.shares.push(share);
@@ -100,7 +100,7 @@ fn thinned(values: &[f64], seed: Seed) -> Vec<f64> {
 /// those of one request and of neighbours are not independent.
 fn quantile(rows: &[&Row], metric: Metric, values: &mut [f64], p: f64, level: f64) -> Reading {
     let n = values.len() as u64;
-    let Some(value) = at(values, rank(values.len(), p)).filter(|_| n > 0) else { return Reading::default() };
+    let Some(value) = value_at(values, rank(values.len(), p)).filter(|_| n > 0) else { return Reading::default() };
     let over = |row: &&Row| {
         let own = own(row, metric);
         let amount = own.iter().filter(|one| **one > value).count() as f64;
@@ -116,7 +116,7 @@ fn bounds(values: &mut [f64], p: f64, worth: u64, level: f64) -> Option<(f64, f6
     let n = values.len();
     let scaled = |count: u64| (count as f64 * n as f64 / worth as f64) as usize;
     let (over, under) = (allowed(worth, 1.0, 1.0 - p, level)?, allowed(worth, 1.0, p, level)?);
-    at(values, scaled(under) + 1).zip(at(values, n.checked_sub(scaled(over))?))
+    value_at(values, scaled(under) + 1).zip(value_at(values, n.checked_sub(scaled(over))?))
 }
 
 /// A mean or a throughput, by batches and rounds with Student's t.

@@ -2,9 +2,9 @@
 
 use crate::compat::Measured;
 use crate::compat::spread::Spread;
+use llmscen_analysis::TimedRequest;
 use llmscen_core::check::Subject;
 use llmscen_core::metric::Metric;
-use llmscen_core::stamped::Stamped;
 
 /// A metric with its value.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,30 +41,30 @@ impl Tagged {
 }
 
 /// A metric of single requests, and its value for one.
-pub(super) type PerRequest = (&'static str, &'static str, &'static str, fn(&Stamped) -> Option<f64>);
+pub(super) type PerRequest = (&'static str, &'static str, &'static str, fn(&TimedRequest<'_>) -> Option<f64>);
 
 /// The metrics of single requests, but for the one that is a list. Only ok requests have any.
 pub(super) const PER_REQUEST: [PerRequest; 11] = [
-    ("request_latency", "Request Latency", "ms", Stamped::answer_ms),
+    ("request_latency", "Request Latency", "ms", |row| row.answer_ms()),
     ("time_to_first_token", "Time to First Token", "ms", |row| row.get(Metric::TtftService)),
-    ("time_to_second_token", "Time to Second Token", "ms", |row| row.row.gaps.first().copied()),
+    ("time_to_second_token", "Time to Second Token", "ms", |row| row.gaps().first().copied()),
     ("inter_token_latency", "Inter Token Latency", "ms", pace),
     ("output_token_throughput_per_user", "Output Token Throughput Per User", "tokens/sec/user", |row| per_s(1.0, pace(row))),
     ("e2e_output_token_throughput", "E2E Output Token Throughput", "tokens/sec/user", |row| {
-        per_s(row.row.output_tokens?, row.answer_ms())
+        per_s(row.output_tokens()?, row.answer_ms())
     }),
     ("prefill_throughput_per_user", "Prefill Throughput Per User", "tokens/sec/user", |row| {
-        per_s(row.row.prompt_tokens?, row.get(Metric::TtftService))
+        per_s(row.prompt_tokens()?, row.get(Metric::TtftService))
     }),
-    ("output_sequence_length", "Output Sequence Length", "tokens", |row| row.row.output_tokens),
-    ("input_sequence_length", "Input Sequence Length", "tokens", |row| row.row.prompt_tokens),
+    ("output_sequence_length", "Output Sequence Length", "tokens", |row| row.output_tokens()),
+    ("input_sequence_length", "Input Sequence Length", "tokens", |row| row.prompt_tokens()),
     ("output_token_count", "Output Token Count", "tokens", |row| {
-        Some(row.row.output_tokens? - row.get(Metric::ReasoningTokens).unwrap_or(0.0))
+        Some(row.output_tokens()? - row.get(Metric::ReasoningTokens).unwrap_or(0.0))
     }),
     ("reasoning_token_count", "Reasoning Token Count", "tokens", |row| row.get(Metric::ReasoningTokens)),
 ];
 
-fn pace(row: &Stamped) -> Option<f64> {
+fn pace(row: &TimedRequest<'_>) -> Option<f64> {
     row.pace_ms(row.answer_ms())
 }
 
@@ -89,7 +89,7 @@ pub(super) fn figures(case: &Measured<'_>) -> Vec<Tagged> {
 
 /// The figures that a case has one of.
 fn lone(case: &Measured<'_>) -> Vec<Tagged> {
-    let time = case.span(|row| row.row.ok, |row| row.last_token.unwrap_or(row.end));
+    let time = case.span(|row| row.ok(), |row| row.last_token().unwrap_or(row.end()));
     let over = |amount: Option<f64>| amount.zip(time).map(|(amount, time)| amount / time);
     let sum = |tag: &str| {
         let (.., get) = PER_REQUEST.into_iter().find(|metric| metric.0 == tag)?;
@@ -129,5 +129,5 @@ fn good(case: &Measured<'_>) -> Option<usize> {
         Subject::Goodput(limits) => Some(limits),
         Subject::Metric { .. } | Subject::Signal { .. } => None,
     })?;
-    Some(case.rows.iter().filter(|row| row.row.meets(limits)).count())
+    Some(case.rows.iter().filter(|row| row.meets(limits)).count())
 }

@@ -2,8 +2,8 @@
 
 use crate::compat::Measured;
 use crate::compat::guidellm::metrics::{STATUSES, between_tokens, per_token, status};
+use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
-use llmscen_core::stamped::Stamped;
 use llmscen_core::units::Nanos;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -80,11 +80,11 @@ pub(super) fn requests<'a>(case: &'a Measured<'_>) -> Requests<'a> {
     Requests { successful, errored, incomplete, total: None }
 }
 
-fn request<'a>(case: &'a Measured<'_>, row: &'a Stamped) -> Request<'a> {
-    let id = format!("{}-{}-{}-{}", case.case.id, row.row.round, row.row.place.0, row.row.place.1);
+fn request<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>) -> Request<'a> {
+    let id = format!("{}-{}-{}-{}", case.case.id, row.round(), row.seq(), row.turn());
     let whole = |tokens: Option<f64>| tokens.map(|tokens| tokens as u64);
     let secs = |metric: Metric| row.get(metric).map(|millis| millis / 1e3);
-    let (prompt, output, cached) = (row.row.prompt_tokens, row.row.output_tokens, row.get(Metric::CachedTokens));
+    let (prompt, output, cached) = (row.prompt_tokens(), row.output_tokens(), row.get(Metric::CachedTokens));
     let total = (prompt.is_some() || output.is_some()).then(|| prompt.unwrap_or(0.0) + output.unwrap_or(0.0));
     let latency = secs(Metric::E2eService);
     let per_s = |tokens: Option<f64>| tokens.zip(latency.filter(|&latency| latency > 0.0)).map(|(tokens, time)| tokens / time);
@@ -95,8 +95,8 @@ fn request<'a>(case: &'a Measured<'_>, row: &'a Stamped) -> Request<'a> {
         output: None,
         input_metrics: Usage { text_tokens: whole(prompt), cached_tokens: whole(cached) },
         output_metrics: Usage { text_tokens: whole(output), cached_tokens: None },
-        request_start_time: row.sent.map(|sent| case.unix_s(sent)),
-        request_end_time: case.unix_s(row.end),
+        request_start_time: row.sent().map(|sent| case.unix_s(sent)),
+        request_end_time: case.unix_s(row.end()),
         request_latency: latency,
         request_dispatch_delay: secs(Metric::ScheduleLag),
         request_scheduled_latency: secs(Metric::E2e),
@@ -114,27 +114,27 @@ fn request<'a>(case: &'a Measured<'_>, row: &'a Stamped) -> Request<'a> {
     }
 }
 
-fn info<'a>(case: &'a Measured<'_>, row: &'a Stamped, id: &str) -> Info<'a> {
+fn info<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>, id: &str) -> Info<'a> {
     const WORDS: [&str; 3] = ["completed", "cancelled", "errored"];
     let at = |instant: Nanos| case.unix_s(instant);
-    let start = at(row.sent.unwrap_or(row.intended));
+    let start = at(row.sent().unwrap_or(row.intended()));
     Info {
         request_id: id.to_owned(),
-        conversation_id: format!("{}-{}", row.row.round, row.row.place.0),
-        turn_index: row.row.place.1,
+        conversation_id: format!("{}-{}", row.round(), row.seq()),
+        turn_index: row.turn(),
         status: WORDS.get(status(row)).copied().unwrap_or(STATUSES[2]),
         timings: Timings {
-            targeted_start: at(row.intended),
+            targeted_start: at(row.intended()),
             resolve_start: start,
-            request_start: row.sent.map(at),
-            first_token_iteration: row.first_token.map(at),
-            last_token_iteration: row.last_token.map(at),
-            request_iterations: row.events,
-            token_iterations: row.events,
-            request_end: at(row.end),
-            resolve_end: at(row.end),
+            request_start: row.sent().map(at),
+            first_token_iteration: row.first_token().map(at),
+            last_token_iteration: row.last_token().map(at),
+            request_iterations: row.events(),
+            token_iterations: row.events(),
+            request_end: at(row.end()),
+            resolve_end: at(row.end()),
         },
-        error: row.failure.map(|kind| if row.message.is_empty() { kind.name() } else { row.message.as_str() }),
+        error: row.failure().map(|kind| if row.message().is_empty() { kind.name() } else { row.message() }),
     }
 }
 

@@ -1,0 +1,243 @@
+mod rule {
+    use super::super::*;
+    use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
+    use llmscen_core::check::Op;
+    use llmscen_core::sample::Row;
+    use llmscen_core::signal::Signal;
+    use llmscen_core::telemetry::SignalStat;
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+
+    const P99: Option<Stat> = Some(Stat::Quantile(0.99));
+
+    #[test]
+    fn a_throughput_without_a_window_is_not_decided() {
+        let mut seen = sample(latencies([9.0; 20]));
+        seen.sending = vec![0.0];
+        let of = |metric, seen: &Sample| rule(&check(metric, None, Op::AtLeast, 1.0), seen, &conditions(true));
+        let verdict = of(Metric::OutputTps, &seen);
+        assert_eq!((verdict.ruling, verdict.observed), (Ruling::Inconclusive, None));
+        assert!(verdict.note.unwrap().starts_with("sending stopped before any request had succeeded"));
+        assert_eq!(of(Metric::OutputTps, &sample(vec![failed()])).ruling, Ruling::Fail, "no request succeeded");
+        assert_eq!(of(Metric::Mfu, &seen).ruling, Ruling::Fail, "a figure that has no window");
+    }
+
+    #[test]
+    fn a_p99_of_fewer_than_a_thousand_samples_says_so() {
+        let note = |p: f64, n: u32| {
+            let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::Less, 1e9);
+            ruled(&wanted, latencies((0..n).map(f64::from).map(|value| (value * 617.0) % 1009.0))).note
+        };
+        let known = "decided by 999 samples; draft-gaikwad-llm-benchmarking-methodology asks for at least 1000";
+        assert_eq!(note(0.99, 999).as_deref(), Some(known));
+        assert_eq!([note(0.99, 1000), note(0.95, 999), note(0.99, 298)], [None, None, None]);
+    }
+
+    fn ruled(check: &Check, rows: Vec<Row>) -> Verdict {
+        rule(check, &sample(rows), &conditions(true))
+    }
+
+    fn latencies(values: impl IntoIterator<Item = f64>) -> Vec<Row> {
+        values.into_iter().map(|value| ok(Metric::Ttft, value)).collect()
+    }
+
+    #[test]
+    fn the_point_is_compared_where_the_check_says_so() {
+        let wanted = Check { confidence: Confidence::Point, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
+        let seen = ruled(&wanted, latencies([9.0]));
+        assert_eq!((seen.ruling, seen.observed, seen.bound, seen.note), (Ruling::Pass, Some(9.0), None, None));
+        let sure = ruled(&check(Metric::Ttft, P99, Op::Less, 10.0), latencies([9.0]));
+        assert_eq!((sure.ruling, sure.need), (Ruling::Inconclusive, Some(299)));
+    }
+
+    #[test]
+    fn extremes_and_equalities_say_that_they_are_points() {
+        let seen = ruled(&check(Metric::Ttft, Some(Stat::Max), Op::Less, 10.0), latencies([9.0]));
+        assert_eq!(seen.note.as_deref(), Some("compared as a point: no number of samples bounds an extreme"));
+        let seen = ruled(&check(Metric::ErrorRate, None, Op::Equal, 0.0), latencies([9.0]));
+        assert_eq!((seen.ruling, seen.observed), (Ruling::Pass, Some(0.0)));
+    }
+
+    #[test]
+    fn a_signal_is_compared_as_a_point_whatever_the_confidence() {
+        let subject = Subject::Signal { signal: Signal::ServerWaiting, stat: Stat::Quantile(0.99) };
+        let wanted = Check { subject, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
+        assert_eq!(ruled(&wanted, latencies([9.0])).note.as_deref(), Some("no data"));
+        let mut seen = sample(latencies([9.0]));
+        let told = SignalStat { n: 3, mean: Some(5.0), values: vec![1.0, 12.0, 2.0], ..SignalStat::default() };
+        seen.signals.insert(Signal::ServerWaiting, told);
+        let verdict = rule(&wanted, &seen, &conditions(true));
+        assert_eq!((verdict.ruling, verdict.observed, verdict.bound, verdict.n), (Ruling::Fail, Some(12.0), None, 3));
+        assert_eq!(verdict.note.as_deref(), Some("compared as a point: samples of a signal follow each other"));
+    }
+
+    #[test]
+    fn the_gaps_of_one_request_prove_nothing() {
+        let rows = vec![Row { gaps: vec![1.0; 1000], ..ok(Metric::Ttft, 1.0) }];
+        let seen = ruled(&check(Metric::Itl, P99, Op::Less, 10.0), rows);
+        let note = "1000 correlated samples carry the information of about 1; a verdict needs 20";
+        assert_eq!((seen.ruling, seen.n, seen.note.as_deref()), (Ruling::Inconclusive, 1000, Some(note)));
+    }
+
+    #[test]
+    fn a_failed_audit_invalidates_but_keeps_the_numbers() {
+        let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
+        let seen = rule(&wanted, &sample(latencies([1.0; 40])), &conditions(false));
+        assert_eq!((seen.ruling, seen.observed, seen.n), (Ruling::Invalid, Some(0.0), 40));
+        assert_eq!(seen.note.as_deref(), Some(REJECTED));
+        let mut none = sample(Vec::new());
+        let note = |none: &Sample| rule(&wanted, none, &conditions(false)).note.unwrap();
+        assert_eq!(note(&none), "did not run");
+        none.counts.warmup = 1;
+        assert_eq!(note(&none), REJECTED);
+    }
+
+    #[test]
+    fn the_start_of_the_server_is_judged_whatever_the_load_generator_did() {
+        let mut seen = sample(latencies([1.0; 40]));
+        let wanted = check(Metric::Startup, None, Op::Less, 5.0);
+        assert_eq!(rule(&wanted, &seen, &conditions(false)).ruling, Ruling::Invalid, "no start was measured");
+        seen.scalars.insert(Metric::Startup, 7.0);
+        let verdict = rule(&wanted, &seen, &conditions(false));
+        assert_eq!((verdict.ruling, verdict.observed), (Ruling::Fail, Some(7.0)));
+    }
+
+    #[test]
+    fn no_check_passes_without_data_unless_it_was_told_to() {
+        for &metric in Metric::ALL {
+            let stats: &[Option<Stat>] = match metric.per() {
+                Scope::Case => &[None],
+                _ => &[P99, Some(Stat::Mean), Some(Stat::Min), Some(Stat::Max), Some(Stat::Count), Some(Stat::Sd)],
+            };
+            for (&stat, op) in stats.iter().flat_map(|stat| [Op::Less, Op::AtLeast, Op::Unequal].map(|op| (stat, op))) {
+                for confidence in [Confidence::Point, Confidence::Level(0.95)] {
+                    let wanted = Check { confidence, ..check(metric, stat, op, 0.5) };
+                    assert_eq!(ruled(&wanted, Vec::new()).ruling, Ruling::Fail, "{metric} {stat:?} {op}");
+                    let lax = Check { no_data: NoData::Inconclusive, ..wanted };
+                    assert_eq!(ruled(&lax, Vec::new()).ruling, Ruling::Inconclusive);
+                }
+            }
+        }
+        let told = Check { no_data: NoData::Pass, ..check(Metric::Ttft, P99, Op::Less, 1.0) };
+        assert_eq!(ruled(&told, vec![failed()]).note.as_deref(), Some("no data: passes only because of `no_data: pass`"));
+    }
+
+    #[test]
+    fn nothing_passes_a_limit_that_is_no_number() {
+        for op in [Op::Less, Op::AtMost, Op::More, Op::AtLeast, Op::Equal, Op::Unequal] {
+            for (metric, stat) in [(Metric::Ttft, P99), (Metric::Ttft, Some(Stat::Mean)), (Metric::ErrorRate, None)] {
+                let seen = ruled(&check(metric, stat, op, f64::NAN), latencies((0..500).map(f64::from)));
+                assert_eq!(seen.ruling, Ruling::Fail, "{metric} {op}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_quantile_among_the_failed_is_beyond_any_limit() {
+        let wanted = Check { of: Of::Scheduled, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
+        let seen = ruled(&wanted, (0..100).map(|k| if k % 10 == 3 { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
+        assert_eq!((seen.ruling, seen.observed), (Ruling::Fail, Some(f64::INFINITY)));
+        assert!(seen.note.unwrap().contains("failed requests"));
+    }
+
+    #[test]
+    fn the_case_figures_are_points() {
+        let mut sample = sample(latencies([1.0]));
+        sample.scalars.insert(Metric::ConcurrencyMean, 7.0);
+        let seen = rule(&check(Metric::ConcurrencyMean, None, Op::More, 6.0), &sample, &conditions(true));
+        assert_eq!((seen.ruling, seen.observed, seen.n), (Ruling::Pass, Some(7.0), 1));
+    }
+
+    #[test]
+    fn a_limit_at_the_true_quantile_passes_no_more_often_than_allowed() {
+        // Exponential values: the true p95 is −ln 0.05. Standing exactly there, a limit is wrongly passed or failed.
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(3);
+        let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, -(0.05f64.ln()));
+        let mut wrong = [0; 2];
+        for _ in 0..2000 {
+            let draw = latencies((0..120).map(|_| -(1.0 - rng.random_range(0.0..1.0f64)).ln()));
+            let ruling = ruled(&wanted, draw).ruling;
+            wrong[0] += u32::from(ruling == Ruling::Pass);
+            wrong[1] += u32::from(ruling == Ruling::Fail);
+        }
+        assert!(wrong.iter().all(|&count| (5..=129).contains(&count)), "{wrong:?} of 2000");
+    }
+
+    proptest! {
+        #[test]
+        fn goodput_and_the_quantile_over_all_scheduled_agree(
+            values in prop::collection::vec(prop::option::weighted(0.97, 0.0..100.0f64), 1..600), limit in 50.0..120.0f64,
+            percent in prop::sample::select(vec![50.0, 90.0, 95.0, 99.0, 99.9, 100.0]),
+        ) {
+            let share = percent / 100.0;
+            let rows = sample(values.into_iter().map(|value| value.map_or_else(failed, |value| ok(Metric::Ttft, value))).collect());
+            let by_quantile = Check { of: Of::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(share)), Op::Less, limit) };
+            let by_goodput = goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit }], Op::AtLeast, share);
+            let verdicts = [by_quantile, by_goodput].map(|check| rule(&check, &rows, &conditions(true)));
+            prop_assert_eq!(verdicts[0].ruling, verdicts[1].ruling);
+            prop_assert_eq!(verdicts[0].need, verdicts[1].need);
+        }
+
+        #[test]
+        fn a_verdict_repeats(values in prop::collection::vec(0.0..100.0f64, 2..40), limit in 0.0..100.0f64) {
+            let wanted = check(Metric::Ttft, Some(Stat::Mean), Op::Less, limit);
+            prop_assert_eq!(ruled(&wanted, latencies(values.clone())), ruled(&wanted, latencies(values)));
+        }
+    }
+}
+
+mod not_measured {
+    use super::super::*;
+    use crate::judge::fixture::{check, conditions, ok, sample};
+    use crate::judge::rule;
+    use llmscen_core::check::Op;
+
+    fn notes(valid: bool, some: bool, why: &str) -> Vec<(Ruling, Option<String>)> {
+        let mut seen = sample(vec![ok(Metric::Ttft, 1.0); 40]);
+        seen.scalars.insert(Metric::Startup, 2.0);
+        let wanted = [check(Metric::ErrorRate, None, Op::Less, 0.5), check(Metric::Startup, None, Op::Less, 9.0)];
+        let verdicts = wanted.iter().map(|check| rule(check, &seen, &conditions(valid))).collect();
+        not_measured(verdicts, some, why).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
+    }
+
+    #[test]
+    fn nothing_is_decided_but_the_start_of_the_server() {
+        let open = |note: &str| (Ruling::Inconclusive, Some(note.to_owned()));
+        let start = (Ruling::Pass, Some("compared as a point: the case has one such figure".to_owned()));
+        for valid in [true, false] {
+            let why = "target lost after 3.1 s: 127.0.0.1:8000: connection refused";
+            assert_eq!(notes(valid, true, why), [open("not judged: target lost after 3.1 s"), start.clone()]);
+            let why = "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)";
+            assert_eq!(notes(valid, false, why), [open("not measured: stopped after 20 of 5000 requests"), start.clone()]);
+            assert_eq!(notes(valid, false, "not run: target lost"), [open("not run: target lost"), start.clone()]);
+        }
+    }
+}
+
+mod aborted {
+    use super::super::*;
+    use crate::judge::fixture::{check, conditions, ok, sample};
+    use crate::judge::rule;
+    use llmscen_core::check::Op;
+    use llmscen_core::metric::{Metric, Stat};
+
+    fn rulings(valid: bool) -> Vec<(Ruling, Option<String>)> {
+        let rows = sample(vec![ok(Metric::Ttft, 1.0); 400]);
+        let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, 5.0);
+        let verdicts = vec![rule(&wanted, &rows, &conditions(valid)); 2];
+        let lost = Aborted { check: 1, expr: "x".into(), after: 400, n: 400, breaking: 60, allowed: 0.05, ..Aborted::default() };
+        given_up(verdicts, &lost).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
+    }
+
+    #[test]
+    fn the_lost_limit_fails_and_no_other_one_is_decided() {
+        let known = "aborted after 400 requests: 60 of 400 broke the limit, where 5 % may";
+        let other = "not decided: the case was given up because of `x`";
+        assert_eq!(rulings(true), [(Ruling::Inconclusive, Some(other.into())), (Ruling::Fail, Some(known.into()))]);
+    }
+
+    #[test]
+    fn an_unsound_measurement_decides_nothing() {
+        assert!(rulings(false).iter().all(|(ruling, note)| *ruling == Ruling::Invalid && note.is_some()));
+    }
+}

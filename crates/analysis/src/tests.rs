@@ -1,0 +1,269 @@
+//! The worked example of docs/metrics.md, recomputed, so that the page and the code cannot drift apart; and requests of several
+//! choices, turns or inputs.
+
+use crate::CaseFacts;
+use crate::fixture::{case, facts, facts as case_facts, failed, outcome, stream, table};
+use crate::sample::sample;
+use llmscen_core::check::{Check, Confidence, NoData, Of, Op, RequestLimit, Subject};
+use llmscen_core::load::{Arrival, Shape};
+use llmscen_core::manifest::Part;
+use llmscen_core::metric::{Metric, Scope, Stat};
+use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
+use llmscen_core::sample::{Row, Sample};
+use llmscen_core::server::Startup;
+use llmscen_core::telemetry::{Hardware, Reading, Recorded, Source};
+use llmscen_core::units::Nanos;
+use std::collections::BTreeSet;
+
+const PAGE: &str = include_str!("../../../docs/metrics.md");
+
+/// The cells of the table after a marker, its two head lines left out.
+fn cells(marker: &str) -> Vec<Vec<&'static str>> {
+    let lines = PAGE.lines().skip_while(|line| *line != marker).skip(3);
+    lines.take_while(|line| line.starts_with('|')).map(|line| line.split('|').skip(1).map(str::trim).collect()).collect()
+}
+
+fn request(cells: &[&str]) -> Outcome {
+    let stamp = |text: &str| text.parse().ok().map(Nanos::from_millis);
+    let timeline = Timeline {
+        intended: stamp(cells[2]).unwrap(),
+        sent: stamp(cells[3]),
+        first_chunk: stamp(cells[4]),
+        tokens: cells[5].split_whitespace().filter_map(stamp).collect(),
+        end: stamp(cells[6]).unwrap(),
+        // Each token event of the request with reasoning holds one token.
+        reasoning: cells[9].parse().unwrap_or_default(),
+        ..Timeline::default()
+    };
+    let count = |place: usize| cells[place].parse().ok();
+    let usage = Usage { prompt: count(7), output: count(8), reasoning: count(9), cached: count(10) };
+    let mut times = cells[12].split_whitespace().map(stamp).chain([None; 5]);
+    let [queue, load, prefill, decode, total] = [(); 5].map(|()| times.next().flatten());
+    let end = FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
+    let (turn, turns) = cells[1].split_once(" of ").unwrap();
+    Outcome {
+        seq: cells[0].parse().unwrap(),
+        turn: turn.parse::<u32>().unwrap() - 1,
+        turns: turns.parse().unwrap(),
+        streamed: true,
+        timeline,
+        usage,
+        items: count(11),
+        server: ServerTimes { queue, load, prefill, decode, total },
+        end,
+        ..failed(0, FailureKind::Decode)
+    }
+}
+
+/// The requests of the page, in its order.
+fn requests() -> Vec<Outcome> {
+    cells("<!-- requests -->").iter().map(|cells| request(cells)).collect()
+}
+
+fn example(shape: Shape) -> Sample {
+    let mut case = case(shape);
+    case.target.gpus = Some(2);
+    case.target.hardware = Some(Hardware {
+        parameters: 1e9,
+        weight_bytes: 2e9,
+        kv_bytes_per_token: 1e6,
+        peak_flops: Some(1e12),
+        peak_bandwidth: Some(1e12),
+    });
+    let limits = vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 55.0 }];
+    case.checks.push(Check {
+        expr: "goodput(ttft < 55ms) >= 50%".into(),
+        subject: Subject::Goodput(limits),
+        op: Op::AtLeast,
+        limit: 0.5,
+        confidence: Confidence::Point,
+        when: Default::default(),
+        of: Of::Ok,
+        no_data: NoData::Fail,
+        relative: None,
+        abort: None,
+    });
+    let power = |at_ms: i64, value: f64| Reading {
+        at_ns: at_ms * 1_000_000,
+        source: Source::Nvml,
+        name: "gpu.power".into(),
+        labels: "".into(),
+        device: Some(0),
+        value,
+    };
+    let recorded = Recorded { case: "a".into(), round: 0, readings: vec![power(0, 240.0), power(250, 360.0)] };
+    // Starts of a server, told by rounds whose requests are others.
+    let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
+    let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
+    sample(&table("a", &requests()).beside(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
+}
+
+fn near(computed: f64, told: &str) -> bool {
+    let told: f64 = told.parse().unwrap();
+    (computed - told).abs() <= 0.0001 * told.abs()
+}
+
+/// A figure by its column in cases.csv.
+fn figure(sample: &Sample, name: &str) -> Option<f64> {
+    if let Some(metric) = Metric::ALL.iter().find(|metric| metric.column() == name) {
+        return sample.scalars.get(metric).copied();
+    }
+    let (column, stat) = name.rsplit_once('_')?;
+    let metric = Metric::ALL.iter().find(|metric| metric.column() == column && metric.per() != Scope::Case)?;
+    let seen = sample.distributions.get(metric)?;
+    match Stat::parse(if stat == "n" { "count" } else { stat })? {
+        Stat::Quantile(share) => seen.quantile(share),
+        Stat::Mean => Some(seen.mean),
+        Stat::Min => Some(seen.min),
+        Stat::Max => Some(seen.max),
+        Stat::Count => Some(seen.n as f64),
+        Stat::Sd => seen.sd,
+    }
+}
+
+#[test]
+fn the_page_says_what_the_code_computes_of_a_case() {
+    let seen = example(Shape::Closed { users: 2 });
+    let open = example(Shape::Open { rate: 1.0, arrival: Arrival::Constant });
+    let results = cells("<!-- results -->");
+    assert_eq!((seen.rows.len(), results.len()), (5, 33));
+    for result in results {
+        let computed = figure(if result[0] == "rate_offered" { &open } else { &seen }, result[0]);
+        let close = computed.is_some_and(|value| near(value, result[1]));
+        assert!(close, "{}: the page says {}, the code {computed:?}", result[0], result[1]);
+    }
+}
+
+#[test]
+fn the_page_says_what_the_code_computes_of_each_request() {
+    let outcomes = requests();
+    let told = cells("<!-- per request -->");
+    let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
+    assert_eq!(told.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
+    for (place, outcome) in outcomes.iter().enumerate() {
+        let table = table("a", std::slice::from_ref(outcome));
+        let fact = table.rows_of_case("a")[0];
+        for line in &told {
+            let metric = Metric::ALL.iter().find(|metric| metric.column() == line[0]).unwrap();
+            let computed = if metric.per() == Scope::Gap { fact.gaps() } else { fact.metric(*metric).into_iter().collect() };
+            let words: Vec<&str> = line[place + 1].split_whitespace().collect();
+            let close = words.len() == computed.len() && computed.iter().zip(&words).all(|(value, word)| near(*value, word));
+            assert!(close, "{} of request {}: the page says {words:?}, the code {computed:?}", line[0], place + 1);
+        }
+    }
+}
+
+#[test]
+fn every_metric_is_defined_and_worked_out() {
+    let (before, after) = PAGE.split_once("### A worked example").unwrap();
+    for metric in Metric::ALL {
+        let named = [metric.name(), metric.column()].iter().any(|name| before.contains(&format!("`{name}`")));
+        assert!(named, "{metric} is not defined");
+        let column = format!("| {}", metric.column());
+        assert!(after.contains(&format!("{column} |")) || after.contains(&format!("{column}_")), "{metric} is not worked out");
+    }
+}
+
+#[test]
+fn the_page_says_what_the_code_computes_of_rounds() {
+    let rows = cells("<!-- rounds -->").into_iter().flat_map(|line| {
+        let round = line[0].parse().unwrap();
+        let row =
+            move |word: &str| Row { round, ok: true, values: [(Metric::E2e, word.parse().unwrap())].into(), ..Row::default() };
+        line[1].split_whitespace().map(row).collect::<Vec<_>>()
+    });
+    let sample = Sample { rows: rows.collect(), windows: vec![1.0; 2], ..Sample::default() };
+    let seen = &crate::repeats(&sample, &Shape::Closed { users: 1 })[0];
+    let told = cells("<!-- repeats -->");
+    assert!(near(seen.within_sd.unwrap(), told[0][1]) && near(seen.between_sd.unwrap(), told[1][1]), "{seen:?}");
+}
+
+// Requests of several choices, of several turns, of several inputs: what each figure takes from them.
+
+/// Two choices whose events interleave: 0 at 50, 70, 90, 1 at 60, 80, 120, three tokens each.
+fn two_choices() -> Outcome {
+    let mut reply = stream(0, 0, &[50, 60, 70, 80, 90, 120]);
+    reply.timeline.choices = vec![0, 1, 0, 1, 0, 1];
+    reply
+}
+
+fn figures(rows: &[Outcome], shape: Shape) -> Sample {
+    sample(&table("a", rows), &case_facts(&case(shape)))
+}
+
+fn value(sample: &Sample, row: usize, metric: Metric) -> Option<f64> {
+    sample.rows[row].values.get(&metric).copied()
+}
+
+#[test]
+fn each_choice_has_its_own_pace() {
+    let seen = figures(&[two_choices()], Shape::Closed { users: 1 });
+    assert_eq!(seen.rows[0].gaps, [20.0, 20.0, 20.0, 40.0]);
+    // 40 + 60 ms over 6 tokens of which 2 were the first of their choice.
+    assert_eq!((value(&seen, 0, Metric::Ttft), value(&seen, 0, Metric::Tpot)), (Some(50.0), Some(25.0)));
+    let table = table("a", &[two_choices(), stream(1, 0, &[9, 19])]).frame(0..2).unwrap();
+    let list = |name: &str, row| {
+        let column = table.column(name).unwrap().list().unwrap().get_as_series(row);
+        column.map(|list| list.f64().unwrap().into_no_null_iter().collect::<Vec<_>>())
+    };
+    assert_eq!((list("choice_ttft_ms", 0), list("choice_ttlt_ms", 0)), (Some(vec![50.0, 60.0]), Some(vec![90.0, 120.0])));
+    assert_eq!(list("choice_ttft_ms", 1), None);
+    let choices = table.column("choices").unwrap().u32().unwrap();
+    assert_eq!((choices.get(0), choices.get(1)), (Some(2), Some(1)));
+}
+
+#[test]
+fn the_servers_own_count_of_an_event_is_its_weight() {
+    let mut reply = stream(0, 0, &[100, 200, 300]);
+    (reply.usage.output, reply.timeline.weights) = (Some(10), vec![1, 7, 2]);
+    let table = table("a", &[reply]);
+    let facts = table.rows_of_case("a");
+    assert_eq!((0..3).map(|event| facts[0].event_weight(event)).collect::<Vec<_>>(), [1.0, 7.0, 2.0]);
+    assert_eq!((facts[0].tokens_in(0..2), facts[0].tokens_in(0..0)), (8.0, 0.0));
+}
+
+#[test]
+fn a_session_counts_where_every_turn_succeeded_and_arrives_once() {
+    let turn = |seq, turn, outcome: Outcome| Outcome { seq, turn, turns: 2, ..outcome };
+    let rows = [
+        turn(0, 0, stream(0, 0, &[50, 100])),
+        turn(0, 1, stream(0, 120, &[150, 190])),
+        turn(1, 0, stream(1, 100, &[130, 140])),
+        turn(1, 1, failed(4, FailureKind::Dropped)),
+    ];
+    let seen = figures(&rows, Shape::Open { rate: 10.0, arrival: Arrival::Constant });
+    let ttft = |metric| seen.distributions.get(&metric).map(|spread| (spread.n, spread.max));
+    assert_eq!((ttft(Metric::TtftFirstTurn), ttft(Metric::TtftLaterTurns)), (Some((2, 50.0)), Some((1, 30.0))));
+    // Two sessions arrived, 100 ms apart: sending ends at 200 ms; the first turn ended at 100 ms, its session at 190.
+    assert_eq!(seen.scalars[&Metric::SessionThroughput], 10.0);
+    assert_eq!((seen.scalars[&Metric::RateOffered], seen.scalars[&Metric::RateAchieved]), (10.0, 10.0));
+    assert_eq!((seen.counts.scheduled, seen.counts.dropped), (4, 1));
+    let lonely = figures(&[stream(0, 0, &[50])], Shape::Closed { users: 1 });
+    assert!(!lonely.scalars.contains_key(&Metric::SessionThroughput) && value(&lonely, 0, Metric::TtftFirstTurn).is_none());
+}
+
+#[test]
+fn inputs_and_the_servers_own_times_are_told_as_reported() {
+    let server = ServerTimes { load: Some(Nanos(1_500_000)), total: Some(Nanos::from_millis(40)), ..ServerTimes::default() };
+    let other = |row: Outcome| Outcome { items: Some(8), ..row };
+    let rows = [Outcome { server, ..other(outcome(0)) }, other(failed(1, FailureKind::Decode)), other(outcome(2))];
+    let seen = figures(&rows, Shape::Closed { users: 1 });
+    assert_eq!((value(&seen, 0, Metric::Items), value(&seen, 1, Metric::Items)), (Some(8.0), None));
+    // From the first end, at 82 ms, to the last, at 282 ms.
+    assert_eq!(seen.scalars[&Metric::ItemThroughput], 40.0);
+    let told = [Metric::ServerLoad, Metric::ServerTotal, Metric::ServerDecode].map(|metric| value(&seen, 0, metric));
+    assert_eq!(told, [Some(1.5), Some(40.0), None]);
+}
+
+#[test]
+fn events_per_reply_are_the_token_events_of_complete_streams() {
+    let mut reply = stream(0, 100, &[150, 150, 190]);
+    reply.usage.output = Some(12);
+    let broken = Outcome { seq: 1, end: failed(1, FailureKind::Truncated).end, ..reply.clone() };
+    let seen = figures(&[reply, broken, outcome(2)], Shape::Closed { users: 1 });
+    let events = [0, 1, 2].map(|row| value(&seen, row, Metric::EventsPerReply));
+    assert_eq!(events, [Some(3.0), None, None]);
+    assert_eq!(value(&seen, 0, Metric::TokensPerEvent), Some(4.0));
+    let spread = &seen.distributions[&Metric::EventsPerReply];
+    assert_eq!((spread.n, spread.max), (1, 3.0));
+}
