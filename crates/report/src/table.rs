@@ -352,7 +352,8 @@ impl Cell {
             Kind::Prose | Kind::Code => "",
         };
         let classes = [layout, self.emphasis.class()].into_iter().filter(|class| !class.is_empty()).collect::<Vec<_>>().join(" ");
-        let value = if self.value.is_number() && self.kind == Kind::Number { self.value.to_string() } else { String::new() };
+        let value =
+            self.value.as_f64().filter(|_| self.kind == Kind::Number).map(|value| json!(value).to_string()).unwrap_or_default();
         let attributes: String =
             [("class", &classes), ("data-metric", &self.metric), ("data-stat", &self.stat), ("data-value", &value)]
                 .into_iter()
@@ -558,7 +559,7 @@ mod tests {
         assert_eq!(table.json(), json!([{ "case": "a|b", "n": 3 }]));
         let html = table.html("Cases");
         assert!(
-            html.contains("<tr data-case=\"a|b\"><td><code>a|b</code></td><td class=\"n\" data-value=\"3\">3</td></tr>"),
+            html.contains("<tr data-case=\"a|b\"><td><code>a|b</code></td><td class=\"n\" data-value=\"3.0\">3</td></tr>"),
             "{html}"
         );
         assert!(html.contains("<th scope=\"col\">Case</th><th scope=\"col\" class=\"n\">n</th>"), "{html}");
