@@ -5,7 +5,7 @@ use crate::cli::terminal::Terminal;
 use clap::{Args, ValueEnum};
 use llmscen_core::report::Report;
 use llmscen_report::summary::{LIMIT, Place, summary};
-use llmscen_report::{ViewError, grid};
+use llmscen_report::{ViewError, tables};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -41,10 +41,10 @@ pub enum Form {
 pub fn show(report: &Report, form: Form, terminal: &mut Terminal) {
     let text = match form {
         Form::Table => return table(report, terminal),
-        Form::Csv => grid::separated(report, b','),
-        Form::Tsv => grid::separated(report, b'\t'),
-        Form::Json => grid::objects(report),
-        Form::Md => Ok(grid::markdown(report)),
+        Form::Csv => tables::csv(report, b','),
+        Form::Tsv => tables::csv(report, b'\t'),
+        Form::Json => tables::json(report),
+        Form::Md => Ok(tables::markdown(report)),
     };
     match text {
         // Nothing but an empty line ends a block for whoever reads it.

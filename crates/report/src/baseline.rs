@@ -1,14 +1,19 @@
-//! The text of a baseline: for version control, one statistic a line, in an order that never changes, numbers of six digits.
+//! Baselines: their file for version control, their table, and the table of `baseline doctor`.
 
 use crate::ViewError;
+use crate::format::{ABSENT, optional, value};
+use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, Figure};
+use llmscen_core::metric::Metric;
+use llmscen_core::baseline::{Noise, USUAL};
+use llmscen_core::units::Unit;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Significant digits of a number.
 const DIGITS: usize = 6;
 
-/// A baseline as JSON with a final newline. Equal baselines give equal bytes.
+/// The file of a baseline: JSON with one statistic a line, in a fixed order, with a final newline. Equal baselines give equal bytes.
 ///
 /// # Errors
 /// [`ViewError::Json`] where a value cannot be written.
@@ -69,6 +74,98 @@ fn row(values: &[f64]) -> String {
 fn rounded(value: f64) -> Value {
     let digits = DIGITS - 1;
     json!(format!("{value:.digits$e}").parse::<f64>().unwrap_or(value))
+}
+
+/// The main figures of a baseline, with bounds at 95 %. `width`: columns of the terminal, None where there is none.
+pub fn baseline_table(baseline: &Baseline, width: Option<usize>, color: bool) -> String {
+    let columns = vec![
+        Column::text().terminal("CASE", 0),
+        Column::text().terminal("FIGURE", 0).at_least(20),
+        Column::number().terminal("VALUE", 0),
+        Column::number().terminal("FROM", 1),
+        Column::number().terminal("TO", 1),
+        Column::number().terminal("N", 2),
+    ];
+    let level = baseline.level(0.95);
+    let mut rows = Vec::new();
+    for case in &baseline.cases {
+        let usual = USUAL.iter().filter_map(|name| Some((*name, case.figure(name)?)));
+        let of_objectives = case.metrics.iter().filter(|(name, _)| name.contains(['(', '{', ' ']));
+        for (name, figure) in usual.chain(of_objectives.map(|(name, figure)| (name.as_str(), figure))) {
+            let known = figure.known(level);
+            let cell = |number: Option<f64>| Cell::figure(optional(number, figure_unit(name)), number);
+            rows.push(Row::new(vec![
+                Cell::prose(&case.id),
+                Cell::prose(name),
+                cell(Some(known.value)),
+                cell(known.low),
+                cell(known.high),
+                Cell::count(figure.n),
+            ]));
+        }
+    }
+    Table::new(columns, rows).terminal(Screen { width, color })
+}
+
+/// The unit of a figure by its name.
+fn figure_unit(name: &str) -> Unit {
+    let metric = name.split(['.', '{', ' ']).next().and_then(Metric::parse);
+    metric.map_or(Unit::Share, Metric::unit)
+}
+
+/// The format's name and version, the value of `schema`.
+pub const NOISE_SCHEMA: &str = "llmscen/baseline-doctor/1";
+
+/// The changes that each figure can show. `width`: columns of the terminal, None where there is none.
+pub fn noise_table(all: &[Noise], width: Option<usize>, color: bool) -> String {
+    let columns = vec![
+        Column::text().terminal("CASE", 0),
+        Column::text().terminal("METRIC", 0).at_least(14),
+        Column::number().terminal("MEAN", 3),
+        Column::number().terminal("RUNS", 2),
+        Column::number().terminal("SPREAD", 0),
+        Column::number().terminal("1 RUN", 0),
+        Column::number().terminal("3 A SIDE", 0),
+        Column::number().terminal("5 A SIDE", 1),
+        Column::number().terminal("RUNS FOR 5%", 0),
+    ];
+    let row = |noise: &Noise| {
+        let size = |size: f64| if noise.share { format!("{:.2} pp", size * 100.0) } else { format!("{:.1}%", size * 100.0) };
+        let change = |change: Option<f64>| Cell::figure(change.map_or_else(|| ABSENT.to_owned(), size), change);
+        Row::new(vec![
+            Cell::prose(&noise.case),
+            Cell::prose(&noise.figure),
+            Cell::figure(value(noise.mean, figure_unit(&noise.figure)), noise.mean),
+            Cell::figure(noise.runs.to_string(), None::<f64>),
+            change(Some(noise.sd)),
+            change(noise.one),
+            change(noise.three),
+            change(noise.five),
+            Cell::figure(noise.needed.map_or_else(|| "> 100".to_owned(), |runs| runs.to_string()), None::<f64>),
+        ])
+    };
+    Table::new(columns, all.iter().map(row).collect()).terminal(Screen { width, color })
+}
+
+/// How to read that table.
+pub const NOISE_KEY: &str = "SPREAD: standard deviation between the runs. 1 RUN, 3 A SIDE, 5 A SIDE: the least change that one run beside \
+     this baseline, or that many runs a side, show with 80 % probability (two-sided, 5 %). RUNS FOR 5%: runs a side that show \
+     a change of 5 %. pp: percentage points.";
+
+/// The same for programs, indented, with a final newline.
+///
+/// # Errors
+/// [`ViewError::Json`] where a value cannot be written.
+pub fn noise_json(of: &Baseline, all: &[Noise]) -> Result<String, ViewError> {
+    let document = json!({
+        "schema": NOISE_SCHEMA,
+        "name": of.name,
+        "runs": of.runs,
+        "confidence": 0.95,
+        "power": 0.8,
+        "metrics": all,
+    });
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
 #[cfg(test)]
@@ -150,5 +247,71 @@ mod tests {
         assert_eq!(text.lines().count(), baseline(&sample()).unwrap().lines().count() + 1);
         let read: Baseline = serde_json::from_str(&text).unwrap();
         assert_eq!((read.runs.len(), baseline(&read).unwrap()), (2, text));
+    }
+
+    #[test]
+    fn the_first_figures_and_those_of_the_limits_are_shown() {
+        let figure = |value: f64| Figure {
+            value,
+            n: 400,
+            low: vec![None, Some(value * 0.9), None],
+            high: vec![None; 3],
+            ..Figure::default()
+        };
+        let metrics = [("output_tps", 420.0), ("ttft.p98", 9.0), ("ttft.p95", 12.0), ("goodput(ttft < 500ms)", 0.99)];
+        let case = BaselineCase {
+            id: "concurrency=4".into(),
+            labels: Default::default(),
+            rounds: 1,
+            scheduled: 400,
+            ok: 400,
+            metrics: metrics.map(|(name, value)| (name.to_owned(), figure(value))).to_vec(),
+        };
+        let of = Baseline { confidences: LEVELS.to_vec(), cases: vec![case], ..Baseline::default() };
+        insta::assert_snapshot!(baseline_table(&of, None, false), @r"
+        CASE           FIGURE                     VALUE       FROM   TO    N
+        concurrency=4  ttft.p95                   12 ms    10.8 ms  n/a  400
+        concurrency=4  output_tps             420 tok/s  378 tok/s  n/a  400
+        concurrency=4  goodput(ttft < 500ms)        99%      89.1%  n/a  400
+        ");
+    }
+
+    fn noises() -> Vec<Noise> {
+        let own = Noise {
+            case: "concurrency=16,max_tokens=128".into(),
+            figure: "ttft.p95".into(),
+            share: false,
+            runs: 10,
+            mean: 213.4,
+            sd: 0.0213,
+            one: Some(0.068),
+            three: Some(0.065),
+            five: Some(0.043),
+            needed: Some(5),
+        };
+        let good = Noise { figure: "goodput(ttft < 500ms)".into(), share: true, mean: 0.991, needed: None, ..own.clone() };
+        vec![own, good]
+    }
+
+    #[test]
+    fn the_table_fits_a_narrow_terminal_and_uses_a_wide_one() {
+        for width in [80, 160] {
+            let text = noise_table(&noises(), Some(width), false);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+            assert!(text.contains("RUNS FOR 5%") && text.contains("2.1%") && text.contains("> 100"), "{text}");
+        }
+        let wide = noise_table(&noises(), Some(160), false);
+        assert!(wide.contains("213 ms") && wide.contains("6.80 pp") && wide.contains("5 A SIDE"), "{wide}");
+    }
+
+    #[test]
+    fn programs_get_shares() {
+        let text = noise_json(&Baseline::default(), &noises()).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&read["schema"], &read["metrics"][0]["sd"]), (&json!(NOISE_SCHEMA), &json!(0.0213)));
+        assert_eq!(
+            (&read["metrics"][0]["runs_for_5_percent"], &read["metrics"][1]["runs_for_5_percent"]),
+            (&json!(5), &json!(null))
+        );
     }
 }

@@ -126,7 +126,7 @@ fn render(figure: &Figure, ribbon: Option<&Ribbon>, formats: &[Format]) -> Resul
 mod tests {
     use super::*;
     use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
-    use crate::probes::tests::searched;
+    use crate::search::tests::searched;
 
     fn names(report: &Report) -> Vec<&'static str> {
         figures(report).iter().map(|figure| figure.name).collect()

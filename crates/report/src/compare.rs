@@ -1,21 +1,16 @@
-//! Runs side by side, as a table for a terminal, as values for a spreadsheet, as Markdown, HTML and JSON.
+//! Runs side by side: a table for a terminal, values for a spreadsheet, Markdown, HTML and JSON.
 
-mod html;
 mod json;
 mod labels;
-mod markdown;
 mod notes;
-mod separated;
-mod signals;
-mod table;
+mod pages;
+mod tables;
 
-pub use html::html;
 pub use json::{COMPARISON_SCHEMA, json};
 pub use labels::ended;
-pub use markdown::markdown;
 pub use notes::{differs, notes};
-pub use separated::separated;
-pub use table::table;
+pub use pages::{html, markdown};
+pub use tables::{separated, table};
 
 #[cfg(test)]
 pub(crate) mod fixture;

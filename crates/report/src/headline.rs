@@ -1,11 +1,9 @@
 //! The verdict on a run as one line that a person can act on.
 
-use crate::dataset_end;
-use crate::failed::failures;
 use crate::format::{against, plain, title, unit_of};
-use crate::relative;
+use crate::objectives::{limit_text, subject_mark};
 use crate::search::sentence;
-use crate::sheet::subject_mark;
+use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::report::{CACHED, CaseReport, OFF_PLAN, Report, RunVerdict};
@@ -21,9 +19,22 @@ pub fn word(verdict: RunVerdict) -> &'static str {
     }
 }
 
+/// The verdict on the run and its reason, in one line.
+pub fn verdict_line(report: &Report, color: bool) -> String {
+    let emphasis = match report.verdict {
+        RunVerdict::Pass => Emphasis::Pass,
+        RunVerdict::Fail | RunVerdict::Error => Emphasis::Fail,
+        RunVerdict::Inconclusive => Emphasis::Inconclusive,
+        RunVerdict::Invalid => Emphasis::Invalid,
+    };
+    let verdict = word(report.verdict);
+    let verdict = if color { emphasis.paint(verdict) } else { verdict.to_owned() };
+    format!("{verdict}: {}\n", reason(report))
+}
+
 /// What it rests on, and what to do about what went wrong.
 pub fn reason(report: &Report) -> String {
-    let sentences = dataset_end::explain(report, || verdict_reason(report), || passed(report));
+    let sentences = explain_dataset_end(report, || verdict_reason(report), || passed(report));
     let hints = report.hints.iter().map(|hint| format!(" {}", plain(hint)));
     std::iter::once(sentences).chain(hints).collect()
 }
@@ -86,7 +97,7 @@ fn failed(report: &Report) -> String {
     let (check, unit) = (&verdict.check, unit_of(verdict));
     let seen = match verdict.observed {
         Some(_) => {
-            let limit = check.relative.map(|_| format!(", limit {}", relative::limit(verdict))).unwrap_or_default();
+            let limit = check.relative.map(|_| format!(", limit {}", limit_text(verdict))).unwrap_or_default();
             format!("observed {}{}{limit}", subject_mark(case, verdict), against(verdict.observed, check.limit, unit))
         }
         None if verdict.n > 0 => verdict.note.clone().unwrap_or_default(),
@@ -213,13 +224,64 @@ pub fn interruption(report: &Report) -> Option<String> {
     report.manifest.interrupted.then(|| format!("Run interrupted{why}. Results cover only the requests that finished."))
 }
 
+/// What to do about a dataset that ended early.
+const DATASET_HELP: &str = "Lower `load.requests`, or set `dataset.on_exhausted: cycle`.";
+
+/// Why the data ended early, with the first case that it ended and the number of the others.
+fn dataset_ended(report: &Report) -> Option<String> {
+    let mut cases = report.cases.iter().filter_map(|case| Some((case, case.dataset_end?)));
+    let (case, end) = cases.next()?;
+    Some(match cases.count() {
+        0 if report.cases.len() == 1 => end.to_string(),
+        0 => format!("{end} in `{}`", case.id),
+        1 => format!("{end} in `{}`, and early in 1 other case", case.id),
+        more => format!("{end} in `{}`, and early in {more} other cases", case.id),
+    })
+}
+
+/// Whether nothing but the end of the data keeps the run from passing.
+fn only_dataset_end(report: &Report) -> bool {
+    let passed = |case: &CaseReport| case.verdicts.iter().all(|verdict| verdict.ruling == Ruling::Pass);
+    report.verdict == RunVerdict::Inconclusive && report.searches.is_empty() && report.cases.iter().all(passed)
+}
+
+/// The reason of a verdict with what the end of the data has to do with it. `passed`: the reason of the same run as a pass.
+fn explain_dataset_end(report: &Report, reason: impl FnOnce() -> String, passed: impl FnOnce() -> String) -> String {
+    match dataset_ended(report) {
+        None => reason(),
+        Some(ended) if only_dataset_end(report) => format!("{ended}; {} {DATASET_HELP}", passed()),
+        Some(ended) => format!("{} {}.", reason(), ended.replacen('t', "T", 1)),
+    }
+}
+
+/// Why cases failed, each reason once with the cases that it is about; of a run of one case, the reason alone.
+fn failures(report: &Report) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for failed in &report.manifest.failed {
+        let case = format!("`{}`", failed.case);
+        match reasons.iter_mut().find(|(why, _)| *why == failed.why) {
+            Some((_, cases)) => cases.push(case),
+            None => reasons.push((failed.why.as_str(), vec![case])),
+        }
+    }
+    let alone = report.cases.iter().filter(|case| !case.is_stage()).count() == 1;
+    let text = |(why, cases): (&str, Vec<String>)| {
+        let why = plain(why);
+        let why = why.trim_end_matches('.');
+        if alone { why.to_owned() } else { format!("{}: {why}", cases.join(", ")) }
+    };
+    reasons.into_iter().map(text).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{case, failing, no_data, report_of, sweep};
     use llmscen_core::labels::{Labels, Scalar};
+    use llmscen_core::manifest::FailedCase;
     use llmscen_core::manifest::Part;
     use llmscen_core::plan::STAGE;
+    use llmscen_core::report::DatasetEnd;
 
     #[test]
     fn each_verdict_says_what_to_look_at() {
@@ -312,5 +374,50 @@ mod tests {
         let mut report = report_of(vec![no_data()], RunVerdict::Invalid, 4);
         report.cases[0].audit.dropped = 3;
         assert!(reason(&report).ends_with("Raise `load.max_in_flight`, or lower the rate."), "{}", reason(&report));
+    }
+
+    #[test]
+    fn the_last_line_is_the_verdict_and_its_reason() {
+        let report = report_of(vec![no_data()], RunVerdict::Error, 3);
+        let reason = "no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.\n";
+        assert_eq!(verdict_line(&report, false), format!("ERROR: {reason}"));
+        assert_eq!(verdict_line(&report, true), format!("\u{1b}[31mERROR\u{1b}[0m: {reason}"));
+    }
+
+    fn ended_run(verdict: RunVerdict, ruling: Ruling, planned: Option<u64>) -> Report {
+        let mut case = case(4);
+        case.verdicts.iter_mut().for_each(|verdict| verdict.ruling = ruling);
+        case.dataset_end = Some(DatasetEnd { after: 209, planned });
+        report_of(vec![case], verdict, 0)
+    }
+
+    #[test]
+    fn the_headline_says_where_the_data_ended() {
+        let inconclusive = reason(&ended_run(RunVerdict::Inconclusive, Ruling::Pass, Some(100_000)));
+        assert!(inconclusive.starts_with("the dataset ended after 209 of 100000 requests; all 2 limits held"), "{inconclusive}");
+        assert!(inconclusive.ends_with(DATASET_HELP), "{inconclusive}");
+        let failed = reason(&ended_run(RunVerdict::Fail, Ruling::Fail, Some(100_000)));
+        assert!(failed.ends_with(" The dataset ended after 209 of 100000 requests."), "{failed}");
+        let passed = reason(&ended_run(RunVerdict::Pass, Ruling::Pass, None));
+        assert!(passed.ends_with("requests ok. The dataset ended after 209 requests."), "{passed}");
+    }
+
+    #[test]
+    fn every_case_that_failed_is_explained_and_one_alone_is_not_named() {
+        let failed = |case: &str, why: &str| FailedCase { case: case.into(), why: why.into() };
+        let refused = "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)";
+        let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);
+        report.manifest.failed = vec![failed("base", refused)];
+        report.manifest.error = Some(refused.into());
+        report.hints = vec!["help: set a key".into()];
+        assert_eq!(reason(&report), format!("{refused}. help: set a key"));
+        report.hints.clear();
+        report.cases = vec![case(1), case(4), failing()];
+        report.manifest.failed = vec![failed("a", "the server ended"), failed("b", refused), failed("c", "the server ended")];
+        assert_eq!(reason(&report), format!("`a`, `c`: the server ended; `b`: {refused}."));
+        report.manifest.error = Some("the disk is full".into());
+        assert_eq!(reason(&report), format!("the run stopped: the disk is full; `a`, `c`: the server ended; `b`: {refused}."));
+        report.manifest.failed.clear();
+        assert_eq!(reason(&report), "the run stopped: the disk is full.");
     }
 }

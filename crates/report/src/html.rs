@@ -3,28 +3,28 @@
 //! The template escapes every text. The numbers for the charts stand in JSON whose `<` is escaped, so that no text ends it.
 
 mod case;
-pub(super) mod cells;
-mod local;
 mod overview;
-mod search;
 mod series;
-pub(super) mod tables;
 mod telemetry;
 #[cfg(test)]
 mod tests;
 
-use crate::{ViewError, doubt, headline, markdown, missing_values, server};
+use crate::objectives::{objectives, worst_objectives};
+use crate::table::rich_html;
+use crate::{ViewError, audit, cases, headline, local, markdown, missing_values, search, server};
 use case::Section;
-use cells::{Piece, Table, rich};
 use llmscen_core::check::Ruling;
 use llmscen_core::report::Report;
+use llmscen_core::search::SearchReport;
 use minijinja::Environment;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::Value;
 
-const TEMPLATE: &str = concat!(include_str!("html/macros.html"), include_str!("html/page.html"));
+const TEMPLATE: &str = include_str!("html/page.html");
+/// The head and the title of every page.
+const HEAD: &str = include_str!("html/head.html");
 /// The look of every page.
 pub(super) const STYLE: &str = include_str!("html/page.css");
 /// What the script of every page does: theme, sorting, printing.
@@ -33,44 +33,60 @@ const SCRIPTS: [&str; 4] =
     [BASE_SCRIPT, include_str!("html/draw.js"), include_str!("html/charts.js"), include_str!("html/page.js")];
 const UPLOT: &str = include_str!("html/vendor/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("html/vendor/uPlot.min.css");
-const UPLOT_LICENCE: &str = include_str!("html/vendor/LICENSE.uPlot");
+const UPLOT_LICENSE: &str = include_str!("html/vendor/LICENSE.uPlot");
 
 /// Rulings up to which those that hold are shown unfolded.
 const OPEN_RULINGS: usize = 30;
 
+/// What the template gets. Tables and texts with code spans are HTML, tables empty without rows.
 #[derive(Serialize)]
 struct Page<'a> {
     name: &'a str,
     verdict: &'static str,
     tone: String,
-    reason: Vec<Piece>,
+    reason: String,
     interruption: Option<String>,
     description: Option<&'a str>,
-    searches: Vec<search::Told>,
+    searches: Vec<Search>,
     slo_total: usize,
-    slo: Table,
-    slo_held: Table,
-    cases: Table,
-    local: local::Tables,
+    slo: String,
+    slo_open_total: usize,
+    slo_held: String,
+    slo_held_total: usize,
+    cases: String,
+    speeds: String,
+    models: String,
+    batches: String,
     sections: Vec<Section>,
-    failures: Table,
-    manners: Table,
-    servers: Table,
-    /// What is said of each, and the last lines of its log.
-    server_ends: Vec<(Vec<Piece>, Vec<String>)>,
-    audit: Table,
+    failures: String,
+    retries: String,
+    servers: String,
+    server_ends: Vec<ServerEnd>,
+    audit: String,
     audit_limits: String,
-    doubts: Table,
-    doubts_of: Option<String>,
-    environment: Table,
+    doubtful: String,
+    judged_three_times: Option<String>,
+    environment: String,
     notes: Vec<Note>,
     plan: &'a str,
     /// JSON for the charts of the whole and of each case, safe within a script.
     overview: String,
     series: Vec<String>,
-    style: [&'static str; 2],
-    licence: &'static str,
+    styles: [&'static str; 2],
+    license: &'static str,
     scripts: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Search {
+    sentence: String,
+    probes: String,
+}
+
+#[derive(Serialize)]
+struct ServerEnd {
+    sentence: String,
+    log: Vec<String>,
 }
 
 /// A note, and the cases it is about where it is not about all.
@@ -78,7 +94,7 @@ struct Page<'a> {
 struct Note {
     cases: Vec<String>,
     more: usize,
-    text: Vec<Piece>,
+    text: String,
 }
 
 /// Cases that a note names before it only counts them.
@@ -99,44 +115,58 @@ pub fn html(report: &Report, plan: &str) -> Result<String, ViewError> {
 pub(super) fn render(template: &'static str, page: impl Serialize) -> Result<String, ViewError> {
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.add_template("head.html", HEAD)?;
     environment.add_template("page.html", template)?;
     Ok(environment.get_template("page.html")?.render(Serde(page))? + "\n")
 }
 
 fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
-    let cases = || report.cases.iter().enumerate();
+    let all = || cases::indexed(report);
     let slo_total = report.cases.iter().map(|case| case.verdicts.len()).sum();
     let fold = slo_total > OPEN_RULINGS;
+    let slo = if fold { worst_objectives(report) } else { objectives(report, |_| true) };
+    let slo_held = objectives(report, |verdict| fold && verdict.ruling == Ruling::Pass);
     let series = |case| inert(&series::series(case, report.cases.len()));
+    let search = |(index, search): (usize, &SearchReport)| Search {
+        sentence: rich_html(&search::sentence(report, search)),
+        probes: search::probes(report, &[(index, search)]).html("Probes"),
+    };
     Page {
         name: &report.manifest.name,
         verdict: headline::word(report.verdict),
         tone: headline::word(report.verdict).to_lowercase(),
-        reason: rich(&headline::reason(report)),
+        reason: rich_html(&headline::reason(report)),
         interruption: headline::interruption(report),
         description: report.description.as_deref(),
-        searches: search::told(report),
+        searches: report.searches.iter().enumerate().map(search).collect(),
         slo_total,
-        slo: tables::slo(report, fold, |verdict| !fold || verdict.ruling != Ruling::Pass),
-        slo_held: tables::slo(report, false, |verdict| fold && verdict.ruling == Ruling::Pass),
-        cases: tables::cases(report),
-        local: local::tables(report),
-        sections: cases().map(|(index, own)| case::section(index, own)).collect(),
-        failures: tables::failures(cases()),
-        manners: tables::manners(report),
-        servers: tables::servers(report),
-        server_ends: server::ends(report).into_iter().map(|end| (rich(&end.said), end.log)).collect(),
-        audit: tables::audit(cases()),
-        audit_limits: markdown::audit_limits(report),
-        doubts: tables::doubts(report),
-        doubts_of: doubt::extent(report),
-        environment: tables::environment(report),
+        slo_open_total: slo.rows.len(),
+        slo_held_total: slo_held.rows.len(),
+        slo: slo.html(if slo_held.rows.is_empty() { "Limits" } else { "Limits not met or not decided" }),
+        slo_held: slo_held.html("Limits that hold"),
+        cases: cases::cases_without_parts(report).html("Cases"),
+        speeds: local::speeds(report).html("Speed by prompt length"),
+        models: local::models(report).html("Models in this process"),
+        batches: local::batches(report).html("Batches of models in this process"),
+        sections: all().map(|(index, case)| case::section(index, case)).collect(),
+        failures: cases::failures(all()).html("Failures"),
+        retries: cases::retries(report).html("Retries and users who left"),
+        servers: server::starts_table(report).html("Starts of the server"),
+        server_ends: server::ends(report)
+            .into_iter()
+            .map(|end| ServerEnd { sentence: rich_html(&end.sentence), log: end.log })
+            .collect(),
+        audit: audit::audit(all()).html("Self-audit"),
+        audit_limits: audit::accepted_limits(report),
+        doubtful: audit::doubtful_objectives(report).html("Objectives in doubt"),
+        judged_three_times: audit::judged_three_times(report),
+        environment: markdown::environment(report).html("Environment"),
         notes: notes(report),
         plan,
         overview: inert(&overview::overview(report)),
         series: report.cases.iter().map(series).collect(),
-        style: [UPLOT_STYLE, STYLE],
-        licence: UPLOT_LICENCE,
+        styles: [UPLOT_STYLE, STYLE],
+        license: UPLOT_LICENSE,
         scripts: [UPLOT].into_iter().chain(SCRIPTS).collect(),
     }
 }
@@ -144,11 +174,11 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
 /// The run's notes, then the cases', each once.
 fn notes(report: &Report) -> Vec<Note> {
     let whole = report.cases.len();
-    let of_run = report.manifest.notes.iter().map(|note| Note { cases: Vec::new(), more: 0, text: rich(note) });
+    let of_run = report.manifest.notes.iter().map(|note| Note { cases: Vec::new(), more: 0, text: rich_html(note) });
     let of_cases = missing_values::grouped(report).into_iter().map(|(note, about)| {
         let named = if about.len() == whole { 0 } else { NAMED_CASES.min(about.len()) };
         let more = if named == 0 { 0 } else { about.len() - named };
-        Note { cases: about.iter().take(named).map(|id| (*id).to_owned()).collect(), more, text: rich(&note) }
+        Note { cases: about.iter().take(named).map(|id| (*id).to_owned()).collect(), more, text: rich_html(&note) }
     });
     of_run.chain(of_cases).collect()
 }

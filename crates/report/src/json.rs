@@ -2,7 +2,7 @@
 //!
 //! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
 
-use crate::{ViewError, format, local, missing_values, probes, repeats, server, telemetry};
+use crate::{ViewError, format, local, missing_values, repeats, search, server, telemetry};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{VERDICT_RULES, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -48,7 +48,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
         "notes": manifest.notes,
         "throughput_definition": THROUGHPUT_DEFINITION,
         "cases": cases,
-        "search": probes::json(report)?,
+        "search": search::json(report)?,
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
@@ -169,7 +169,7 @@ fn relative(relative: Relative) -> Value {
 mod tests {
     use super::*;
     use crate::fixture::{failing, grid, no_data, observed, report_of, sweep};
-    use crate::probes::tests::searched;
+    use crate::search::tests::searched;
     use llmscen_core::baseline::{Against, Known};
     use llmscen_core::early_stop::{Aborted, Saturated};
     use llmscen_core::signal::Signal;

@@ -14,8 +14,8 @@
 //! dataset that ended before `load.requests` did (`dataset`, inconclusive), and a run that was cut short or could not be carried out (suite `run`).
 
 use crate::format::{against, plain, title, unit_of, value};
-use crate::sheet::subject_mark;
-use crate::{ViewError, headline, relative};
+use crate::objectives::{limit_text, subject_mark};
+use crate::{ViewError, headline};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, RunVerdict};
@@ -147,7 +147,7 @@ fn message(case: &CaseReport, verdict: &Verdict) -> String {
     let (limit, unit, mark) = (verdict.check.limit, unit_of(verdict), subject_mark(case, verdict));
     let seen = format!("observed {}{}", verdict.observed.map_or("", |_| mark), against(verdict.observed, limit, unit));
     let bound = verdict.bound.map(|bound| format!("bound {mark}{}", against(Some(bound), limit, unit)));
-    let set = format!("limit {}, n {}", relative::limit(verdict), verdict.n);
+    let set = format!("limit {}, n {}", limit_text(verdict), verdict.n);
     let need = verdict.need.map(|need| format!("needs about {need} samples"));
     let parts = [Some(seen), bound, Some(set), need, verdict.note.clone()];
     plain(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))

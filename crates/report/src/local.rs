@@ -1,51 +1,14 @@
 //! What a model in this process told of itself and did, and the table of a `speed_benchmark`: as text cells and as JSON.
 
-use crate::escape::{code, prose};
 use crate::format::{ABSENT, bytes, millis, number, plain};
-use crate::sheet::Sheet;
-use crate::table::{Column, Screen, Tint, render};
-use llmscen_analysis::{Worked, worked};
-use llmscen_core::local::{Loaded, LocalPart};
+use crate::table::{Cell, Column, Row, Screen, Table};
+use llmscen_analysis::worked;
+use llmscen_core::local::LocalPart;
 use llmscen_core::report::{CaseReport, Report, SpeedRow};
 use llmscen_core::sample::Distribution;
-use serde::Serialize;
+use llmscen_core::units::Nanos;
 use serde_json::{Value, json};
 
-/// Heads of the table of models.
-pub const MODELS: [&str; 11] = [
-    "Case",
-    "Model",
-    "Architecture",
-    ">Parameters",
-    "Numbers",
-    "Device",
-    "Attention",
-    ">Weights",
-    ">Read",
-    ">Converted",
-    ">Placed",
-];
-/// Heads of the table of batches.
-pub const BATCHES: [&str; 16] = [
-    "Case",
-    ">Batches",
-    ">Requests",
-    ">Prompt tokens",
-    ">Output tokens",
-    ">Prefill p50, ms",
-    ">Prefill p99, ms",
-    ">Step p50, ms",
-    ">Step p90, ms",
-    ">Step p99, ms",
-    ">Step max, ms",
-    ">Prefill tok/s",
-    ">Decode tok/s",
-    ">Memory, last / peak",
-    ">Reserved memory, last / peak",
-    ">Device memory, last / peak",
-];
-/// Heads of the table of speeds.
-pub const SPEEDS: [&str; 5] = ["Case", ">Input length", ">Speed (tokens/s)", ">Memory (GB)", ">Requests"];
 /// Bytes of a gigabyte, in which model cards state memory.
 const GB: f64 = 1e9;
 
@@ -57,21 +20,40 @@ fn own(report: &Report) -> impl Iterator<Item = Own<'_>> {
     report.cases.iter().enumerate().filter_map(|(index, case)| Some((index, case, case.local.first()?)))
 }
 
-/// The cells of a model, but for its case.
-pub fn model_cells(loaded: &Loaded) -> Vec<String> {
-    let span = |span: llmscen_core::units::Nanos| millis(span.millis());
-    vec![
-        loaded.model.clone(),
-        loaded.architecture.clone(),
-        parameters(loaded.parameters),
-        loaded.dtype.clone(),
-        loaded.device.clone(),
-        loaded.attention.clone(),
-        bytes(loaded.weight_bytes as f64),
-        span(loaded.read),
-        span(loaded.convert),
-        span(loaded.place),
-    ]
+/// The models, one row for each case.
+pub(super) fn models(report: &Report) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::text().documents("Model"),
+        Column::text().documents("Architecture"),
+        Column::number().documents("Parameters"),
+        Column::text().documents("Numbers"),
+        Column::text().documents("Device"),
+        Column::text().documents("Attention"),
+        Column::number().documents("Weights"),
+        Column::number().documents("Read"),
+        Column::number().documents("Converted"),
+        Column::number().documents("Placed"),
+    ];
+    let row = |(index, case, part): Own<'_>| {
+        let loaded = &part.loaded;
+        let span = |span: Nanos| Cell::figure(millis(span.millis()), None::<f64>);
+        let cells = vec![
+            Cell::case(index, &case.id),
+            Cell::code(&loaded.model),
+            Cell::prose(&loaded.architecture),
+            Cell::figure(parameters(loaded.parameters), None::<f64>),
+            Cell::prose(&loaded.dtype),
+            Cell::prose(&loaded.device),
+            Cell::prose(&loaded.attention),
+            Cell::figure(bytes(loaded.weight_bytes as f64), None::<f64>),
+            span(loaded.read),
+            span(loaded.convert),
+            span(loaded.place),
+        ];
+        Row::new(cells).case(&case.id)
+    };
+    Table::new(columns, own(report).map(row).collect())
 }
 
 /// `7.62 B`, `494 M`, `1.2 M`.
@@ -84,87 +66,81 @@ fn parameters(count: u64) -> String {
     }
 }
 
-/// The figures of the batches, but for the case: what is shown, and its raw value.
-pub fn batch_cells(worked: &Worked) -> Vec<(String, Option<f64>)> {
-    let at = |of: &Option<Distribution>, share| of.as_ref().and_then(|of| of.quantile(share));
-    let shown = |raw: Option<f64>| (raw.map_or_else(|| ABSENT.to_owned(), number), raw);
-    let count = |count: u64| (count.to_string(), Some(count as f64));
+/// The measured batches, one row for each case that has any.
+pub(super) fn batches(report: &Report) -> Table {
+    let heads = [
+        "Batches",
+        "Requests",
+        "Prompt tokens",
+        "Output tokens",
+        "Prefill p50, ms",
+        "Prefill p99, ms",
+        "Step p50, ms",
+        "Step p90, ms",
+        "Step p99, ms",
+        "Step max, ms",
+        "Prefill tok/s",
+        "Decode tok/s",
+        "Memory, last / peak",
+        "Reserved memory, last / peak",
+        "Device memory, last / peak",
+    ];
+    let numbers = heads.map(|head| Column::number().documents(head));
+    let columns = std::iter::once(Column::text().documents("Case")).chain(numbers).collect();
+    Table::new(columns, own(report).filter_map(|(index, case, _)| batch_row(index, case)).collect())
+}
+
+fn batch_row(index: usize, case: &CaseReport) -> Option<Row> {
+    let worked = worked(&case.local)?;
+    let quantile = |of: &Option<Distribution>, share| Cell::number(of.as_ref().and_then(|of| of.quantile(share)));
     let memory = |last: Option<u64>, peak: Option<u64>| match last.zip(peak) {
-        Some((last, peak)) => (format!("{} / {}", bytes(last as f64), bytes(peak as f64)), Some(peak as f64)),
-        None => (ABSENT.to_owned(), None),
+        Some((last, peak)) => Cell::figure(format!("{} / {}", bytes(last as f64), bytes(peak as f64)), peak as f64),
+        None => Cell::number(None),
     };
-    vec![
-        count(worked.batches),
-        count(worked.rows),
-        count(worked.prompt_tokens),
-        count(worked.output_tokens),
-        shown(at(&worked.prefill_ms, 0.50)),
-        shown(at(&worked.prefill_ms, 0.99)),
-        shown(at(&worked.step_ms, 0.50)),
-        shown(at(&worked.step_ms, 0.90)),
-        shown(at(&worked.step_ms, 0.99)),
-        shown(worked.step_ms.as_ref().map(|step| step.max)),
-        shown(worked.prefill_tps.0),
-        shown(worked.decode_tps.0),
+    let cells = vec![
+        Cell::case(index, &case.id),
+        Cell::count(worked.batches),
+        Cell::count(worked.rows),
+        Cell::count(worked.prompt_tokens),
+        Cell::count(worked.output_tokens),
+        quantile(&worked.prefill_ms, 0.50),
+        quantile(&worked.prefill_ms, 0.99),
+        quantile(&worked.step_ms, 0.50),
+        quantile(&worked.step_ms, 0.90),
+        quantile(&worked.step_ms, 0.99),
+        Cell::number(worked.step_ms.as_ref().map(|step| step.max)),
+        Cell::number(worked.prefill_tps.0),
+        Cell::number(worked.decode_tps.0),
         memory(Some(worked.memory.0), Some(worked.memory.1)),
         memory(worked.memory_reserved.0, worked.memory_reserved.1),
         memory(worked.device_memory.0, worked.device_memory.1),
-    ]
-}
-
-/// The figures of one length, but for the case: what is shown, and its raw value.
-pub fn speed_cells(row: &SpeedRow) -> Vec<(String, Option<f64>)> {
-    let memory = row.memory.map(|memory| memory as f64 / GB);
-    let shown = |raw: Option<f64>| (raw.map_or_else(|| ABSENT.to_owned(), |raw| format!("{raw:.2}")), raw);
-    vec![
-        (row.prompt_tokens.to_string(), Some(row.prompt_tokens as f64)),
-        shown(row.tokens_per_second),
-        shown(memory),
-        (row.ok.to_string(), Some(row.ok as f64)),
-    ]
-}
-
-/// The tables of a report.
-#[derive(Serialize)]
-pub struct Sheets {
-    models: Sheet,
-    batches: Sheet,
-    speeds: Sheet,
-}
-
-/// The tables of a report.
-pub fn sheets(report: &Report) -> Sheets {
-    Sheets { models: models(report), batches: batches(report), speeds: speeds(report) }
-}
-
-/// The models, one row for each case.
-fn models(report: &Report) -> Sheet {
-    let rows = own(report).map(|(_, case, part)| {
-        let cells = model_cells(&part.loaded);
-        let model = cells.first().map(|model| code(model));
-        let rest = cells.iter().skip(1).map(|cell| prose(cell));
-        [code(&case.id)].into_iter().chain(model).chain(rest).collect()
-    });
-    Sheet::new(&MODELS, rows.collect())
-}
-
-/// What they did, one row for each case of which something was measured.
-fn batches(report: &Report) -> Sheet {
-    let rows = own(report).filter_map(|(_, case, _)| {
-        let cells = batch_cells(&worked(&case.local)?).into_iter().map(|(shown, _)| shown);
-        Some([code(&case.id)].into_iter().chain(cells).collect())
-    });
-    Sheet::new(&BATCHES, rows.collect())
+    ];
+    Some(Row::new(cells).case(&case.id))
 }
 
 /// The speeds of a `speed_benchmark`, one row for each case and length.
-fn speeds(report: &Report) -> Sheet {
-    let all = report.cases.iter().flat_map(|case| case.speed.iter().map(move |row| (case, row)));
-    let rows = all.map(|(case, row)| {
-        let cells = speed_cells(row).into_iter().map(|(shown, _)| shown);
-        [code(&case.id)].into_iter().chain(cells).collect()
-    });
-    Sheet::new(&SPEEDS, rows.collect())
+pub(super) fn speeds(report: &Report) -> Table {
+    let columns = vec![
+        Column::text().documents("Case").terminal("CASE", 0),
+        Column::number().documents("Input length").terminal("INPUT LENGTH", 0),
+        Column::number().documents("Speed (tokens/s)").terminal("SPEED (TOKENS/S)", 0),
+        Column::number().documents("Memory (GB)").terminal("MEMORY (GB)", 0),
+        Column::number().documents("Requests").terminal("REQUESTS", 1),
+    ];
+    let all = report.cases.iter().enumerate().flat_map(|(index, case)| case.speed.iter().map(move |row| (index, case, row)));
+    let row = |(index, case, speed): (usize, &CaseReport, &SpeedRow)| {
+        let decimals =
+            |value: Option<f64>| Cell::figure(value.map_or_else(|| ABSENT.to_owned(), |value| format!("{value:.2}")), value);
+        let cells = vec![
+            Cell::case(index, &case.id),
+            Cell::count(speed.prompt_tokens),
+            decimals(speed.tokens_per_second),
+            decimals(speed.memory.map(|memory| memory as f64 / GB)),
+            Cell::count(speed.ok),
+        ];
+        Row::new(cells).case(&case.id)
+    };
+    Table::new(columns, all.map(row).collect())
 }
 
 /// What is said in the terminal: a line for each case whose model is in this process, then the speeds.
@@ -190,19 +166,7 @@ pub fn lines(report: &Report) -> Vec<String> {
 
 /// The speeds of a `speed_benchmark` in the terminal; empty of other data. `width`: its columns, None where there is none.
 pub fn speed_table(report: &Report, width: Option<usize>, color: bool) -> String {
-    const COLUMNS: [Column; 5] = [
-        Column::words("CASE", 0),
-        Column::numbers("INPUT LENGTH", 0),
-        Column::numbers("SPEED (TOKENS/S)", 0),
-        Column::numbers("MEMORY (GB)", 0),
-        Column::numbers("REQUESTS", 1),
-    ];
-    let all = report.cases.iter().flat_map(|case| case.speed.iter().map(move |row| (case, row)));
-    let rows = all.map(|(case, row)| {
-        let cells = speed_cells(row).into_iter().map(|(shown, _)| shown);
-        [case.id.clone()].into_iter().chain(cells).map(|text| (text, Tint::None)).collect()
-    });
-    render(&COLUMNS, &rows.collect::<Vec<_>>(), Screen { width, color })
+    speeds(report).terminal(Screen { width, color })
 }
 
 /// A case's model in results.json; null where it is a server.

@@ -2,11 +2,13 @@
 
 use crate::chart::Chart;
 use crate::escape::{code, prose};
-use crate::format::{bytes, millis, percent, plain, value};
-use crate::sheet::{self, Sheet};
-use crate::{ViewError, doubt, groups, headline, local, missing_values, percentiles, probes, repeats, retry, server, telemetry};
+use crate::format::{bytes, plain, value};
+use crate::objectives::objectives;
+use crate::table::{Cell, Column, Row, Table};
+use crate::{ViewError, audit, cases, headline, local, missing_values, percentiles, repeats, search, server, telemetry};
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
+use llmscen_core::search::SearchReport;
 use llmscen_core::units::Unit;
 use minijinja::Environment;
 use minijinja::value::Serde;
@@ -19,6 +21,7 @@ const OPEN_RULINGS: usize = 30;
 /// Cases up to which their percentiles are shown unfolded.
 const OPEN_CASES: usize = 3;
 
+/// What the template gets; tables are Markdown, empty without rows.
 #[derive(Serialize)]
 struct Page {
     name: String,
@@ -26,32 +29,36 @@ struct Page {
     reason: String,
     interruption: Option<String>,
     description: Option<String>,
-    searches: Vec<probes::Told>,
-    slo: Sheet,
-    slo_open: Sheet,
+    searches: Vec<Search>,
+    slo: String,
+    slo_open: String,
+    slo_open_total: usize,
     slo_total: usize,
     slo_folded: bool,
-    cases: Sheet,
-    steady: Sheet,
-    prompt_lengths: Sheet,
-    repeats: Sheet,
+    cases: String,
+    case_count: usize,
+    steady: String,
+    prompt_lengths: String,
+    repeats: String,
     restarts: Option<String>,
-    groups: Sheet,
-    local: local::Sheets,
+    parts: String,
+    speeds: String,
+    models: String,
+    batches: String,
     charts: Vec<Picture>,
-    percentiles: Vec<Percentiles>,
-    signals: Vec<telemetry::Told>,
-    beside: Sheet,
+    percentiles: Vec<CaseTables>,
+    signals: Vec<CaseTables>,
+    server_ttft: String,
     folded: bool,
-    failures: Sheet,
-    manners: Sheet,
-    servers: Sheet,
-    server_ends: Vec<server::End>,
-    audit: Sheet,
+    failures: String,
+    retries: String,
+    servers: String,
+    server_ends: Vec<ServerEnd>,
+    audit: String,
     audit_limits: String,
-    doubts: Sheet,
-    doubts_of: Option<String>,
-    environment: Vec<(String, String)>,
+    doubtful: String,
+    judged_three_times: Option<String>,
+    environment: String,
     notes: Vec<String>,
 }
 
@@ -62,15 +69,27 @@ struct Picture {
 }
 
 #[derive(Serialize)]
-struct Percentiles {
+struct Search {
+    sentence: String,
+    probes: String,
+    pareto: String,
+}
+
+/// The tables of one case, and a line below them.
+#[derive(Serialize)]
+struct CaseTables {
     /// As a heading.
     title: String,
     /// As HTML.
     summary: String,
-    low: Option<Sheet>,
-    high: Option<Sheet>,
-    /// A row per percentile.
-    table: Option<Sheet>,
+    tables: Vec<String>,
+    others: String,
+}
+
+#[derive(Serialize)]
+struct ServerEnd {
+    sentence: String,
+    log: Vec<String>,
 }
 
 /// report.md, with links to these charts, `charts/<name>.png` or `.svg`.
@@ -85,92 +104,105 @@ pub fn markdown(report: &Report, charts: &[Chart]) -> Result<String, ViewError> 
 }
 
 fn page(report: &Report, charts: &[Chart]) -> Page {
-    let slo = sheet::slo(report, |_| true);
-    let slo_total = slo.rows.len();
+    let slo = objectives(report, |_| true);
+    let slo_open = objectives(report, |verdict| verdict.ruling != Ruling::Pass);
+    let all = || cases::indexed(report);
     Page {
         name: prose(&report.manifest.name),
         verdict: headline::word(report.verdict),
         reason: prose(&headline::reason(report)),
         interruption: headline::interruption(report).as_deref().map(prose),
         description: report.description.as_deref().map(prose),
-        searches: probes::told(report),
-        slo,
-        slo_open: sheet::slo(report, |verdict| verdict.ruling != Ruling::Pass),
-        slo_total,
-        slo_folded: slo_total > OPEN_RULINGS,
-        cases: sheet::cases(report),
-        steady: sheet::steady(report),
-        prompt_lengths: sheet::prompt_lengths(report),
-        repeats: repeats::sheet(report),
+        searches: searches(report),
+        slo: slo.markdown(),
+        slo_open: slo_open.markdown(),
+        slo_open_total: slo_open.rows.len(),
+        slo_total: slo.rows.len(),
+        slo_folded: slo.rows.len() > OPEN_RULINGS,
+        cases: cases::cases_without_parts(report).markdown(),
+        case_count: report.cases.len(),
+        steady: cases::steady_states(report).markdown(),
+        prompt_lengths: cases::prompt_lengths(report).markdown(),
+        repeats: repeats::rounds_table(report).markdown(),
         restarts: repeats::restarts(report),
-        groups: groups::groups(report),
-        local: local::sheets(report),
+        parts: cases::parts(all()).markdown(),
+        speeds: local::speeds(report).markdown(),
+        models: local::models(report).markdown(),
+        batches: local::batches(report).markdown(),
         charts: charts.iter().map(|chart| Picture { file: chart.file(), title: prose(&chart.title) }).collect(),
-        percentiles: report.cases.iter().map(tails).filter(|case| case.low.is_some() || case.high.is_some()).collect(),
-        signals: telemetry::told(report),
-        beside: telemetry::beside(report),
+        percentiles: report.cases.iter().filter_map(percentile_tables).collect(),
+        signals: report.cases.iter().filter_map(signal_tables).collect(),
+        server_ttft: telemetry::server_ttft(all()).markdown(),
         folded: report.cases.len() > OPEN_CASES,
-        failures: sheet::failures(report),
-        manners: retry::manners(report),
-        servers: server::sheet(report),
-        server_ends: server::ends(report).into_iter().map(|end| server::End { said: prose(&end.said), ..end }).collect(),
-        audit: sheet::audit(report),
-        audit_limits: audit_limits(report),
-        doubts: sheet::doubts(report),
-        doubts_of: doubt::extent(report).as_deref().map(prose),
-        environment: environment(report),
+        failures: cases::failures(all()).markdown(),
+        retries: cases::retries(report).markdown(),
+        servers: server::starts_table(report).markdown(),
+        server_ends: server::ends(report)
+            .into_iter()
+            .map(|end| ServerEnd { sentence: prose(&end.sentence), log: end.log })
+            .collect(),
+        audit: audit::audit(all()).markdown(),
+        audit_limits: audit::accepted_limits(report),
+        doubtful: audit::doubtful_objectives(report).markdown(),
+        judged_three_times: audit::judged_three_times(report).as_deref().map(prose),
+        environment: environment(report).markdown(),
         notes: missing_values::told(report),
     }
 }
 
-fn tails(case: &CaseReport) -> Percentiles {
+fn searches(report: &Report) -> Vec<Search> {
+    let one = |(index, search): (usize, &SearchReport)| Search {
+        sentence: prose(&search::sentence(report, search)),
+        probes: search::probes(report, &[(index, search)]).markdown(),
+        pareto: search::pareto(search).markdown(),
+    };
+    report.searches.iter().enumerate().map(one).collect()
+}
+
+fn case_tables(case: &CaseReport, tables: Vec<String>, others: String) -> CaseTables {
     let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    Percentiles {
-        title: code(&case.id),
-        summary: format!("<code>{}</code>", plain(&html)),
-        low: sheet::low_is_better(case),
-        high: sheet::high_is_better(case),
-        table: percentiles::sheet(case),
-    }
+    CaseTables { title: code(&case.id), summary: format!("<code>{}</code>", plain(&html)), tables, others }
 }
 
-/// What the self-audits accept, in words.
-pub(super) fn audit_limits(report: &Report) -> String {
-    let limits = &report.audit;
-    format!(
-        "at least {} of the offered rate sent, users idle for at most {} of their time, workers stalled for at most {} of the time, \
-         at most {} of a core, at most {} of unique prompts cached. Send delays up to {} at p99 and stalls up to {} do not count",
-        percent(limits.achieved),
-        percent(limits.idle),
-        percent(limits.stalled),
-        percent(limits.cpu),
-        percent(limits.cache),
-        millis(limits.lag_p99.millis()),
-        millis(limits.stall_p99.millis())
-    )
+fn percentile_tables(case: &CaseReport) -> Option<CaseTables> {
+    let tables = [percentiles::low_is_better(case), percentiles::high_is_better(case)];
+    let is_known = tables.iter().any(|table| !table.rows.is_empty());
+    let tables = tables.into_iter().chain([percentiles::percentile_table(case)]).map(|table| table.markdown());
+    is_known.then(|| case_tables(case, tables.collect(), String::new()))
 }
 
-fn environment(report: &Report) -> Vec<(String, String)> {
+fn signal_tables(case: &CaseReport) -> Option<CaseTables> {
+    let is_known = !(case.telemetry.signals.is_empty() && case.telemetry.others.is_empty());
+    is_known.then(|| case_tables(case, vec![telemetry::signals(case).markdown()], telemetry::others(case)))
+}
+
+/// The run, its machine and its targets.
+pub(super) fn environment(report: &Report) -> Table {
     let (manifest, machine) = (&report.manifest, &report.manifest.machine);
     let elapsed = manifest.elapsed_s.map(|secs| value(secs, Unit::Seconds)).unwrap_or_default();
-    let mut pairs = vec![
-        ("Run", code(&manifest.run_id)),
-        ("Started", prose(&manifest.started_at)),
-        ("Took", elapsed),
-        ("Seed", code(&manifest.seed.to_string())),
-        ("Plan hash", code(&manifest.plan_id)),
-        ("llmscen", prose(&manifest.tool_version)),
-        ("Host", prose(&machine.host)),
-        ("System", prose(&machine.os)),
-        ("Kernel", prose(&machine.kernel)),
-        ("CPU", prose(&machine.cpu)),
+    let size =
+        if machine.cores > 0 { format!("{} cores, {}", machine.cores, bytes(machine.memory as f64)) } else { String::new() };
+    let facts = [
+        ("Run", Cell::code(&manifest.run_id)),
+        ("Started", Cell::prose(&manifest.started_at)),
+        ("Took", Cell::prose(&elapsed)),
+        ("Seed", Cell::code(&manifest.seed.to_string())),
+        ("Plan hash", Cell::code(&manifest.plan_id)),
+        ("llmscen", Cell::prose(&manifest.tool_version)),
+        ("Host", Cell::prose(&machine.host)),
+        ("System", Cell::prose(&machine.os)),
+        ("Kernel", Cell::prose(&machine.kernel)),
+        ("CPU", Cell::prose(&machine.cpu)),
+        ("Size", Cell::prose(&size)),
     ];
-    if machine.cores > 0 {
-        pairs.push(("Size", format!("{} cores, {}", machine.cores, bytes(machine.memory as f64))));
-    }
-    let told = |(url, what): (&String, &String)| ("Target", [code(url), prose(what)].join(" ").trim_end().to_owned());
-    pairs.extend(manifest.targets.iter().map(told));
-    pairs.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name.to_owned(), text)).collect()
+    let target = |(url, server): (&String, &String)| {
+        let text = [code(url), prose(server)].join(" ").trim_end().to_owned();
+        ("Target", Cell::code(format!("{url} {server}").trim_end()).in_markdown(text))
+    };
+    let only = manifest.only.iter().map(|text| ("Only cases with", Cell::code(text)));
+    let facts = facts.into_iter().chain(manifest.targets.iter().map(target)).chain(only);
+    let rows = facts.filter(|(_, cell)| !cell.text.is_empty()).map(|(name, cell)| Row::new(vec![Cell::prose(name), cell]));
+    Table::new(vec![Column::text().markdown("").html("What"), Column::text().markdown("").html("Value")], rows.collect())
 }
 
 #[cfg(test)]

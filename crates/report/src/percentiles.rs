@@ -1,11 +1,57 @@
-//! The percentile table: a row per percentile, a column per metric, in the layout of evalscope's.
+//! The percentiles of a case: a row per metric, and the table with a row per percentile in the layout of evalscope's.
 
-use crate::sheet::{Sheet, marked};
-use llmscen_core::metric::{Metric, Stat};
+use crate::cases::metric_cell;
+use crate::table::{Cell, Column, Row, Table};
+use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;
+use llmscen_core::sample::Distribution;
+
+/// The quantiles of metrics whose high values are bad. All media show them.
+const LOW_IS_BETTER: [(f64, bool); 5] = [(0.50, true), (0.90, true), (0.95, true), (0.99, true), (0.999, true)];
+/// The quantiles of metrics whose low values are bad; false: Markdown leaves it out.
+const HIGH_IS_BETTER: [(f64, bool); 5] = [(0.01, true), (0.05, true), (0.10, true), (0.50, true), (0.90, false)];
+
+/// The distributions of which less is better, their high tail in full.
+pub(crate) fn low_is_better(case: &CaseReport) -> Table {
+    tails(case, &LOW_IS_BETTER, |metric| !metric.higher_is_better())
+}
+
+/// The distributions of which more is better, their low tail in full.
+pub(crate) fn high_is_better(case: &CaseReport) -> Table {
+    tails(case, &HIGH_IS_BETTER, Metric::higher_is_better)
+}
+
+fn tails(case: &CaseReport, quantiles: &[(f64, bool)], wanted: fn(Metric) -> bool) -> Table {
+    let words = ["Metric", "Unit"].map(|head| Column::text().documents(head));
+    let first = ["n", "mean", "sd", "min"].map(|head| Column::number().documents(head));
+    let quantile = |(share, in_markdown): &(f64, bool)| {
+        let head = Stat::Quantile(*share).to_string();
+        if *in_markdown { Column::number().documents(&head) } else { Column::number().html(&head) }
+    };
+    let columns = words.into_iter().chain(first).chain(quantiles.iter().map(quantile));
+    let columns = columns.chain([Column::number().documents("max")]).collect();
+    let row = |metric: &Metric| {
+        let distribution: &Distribution = case.distributions.get(metric)?;
+        let figure = |value: Option<f64>, stat: &str| metric_cell(case, *metric, value).of("", stat);
+        let mut cells = vec![
+            Cell::code(metric.name()),
+            Cell::prose(metric.unit().symbol()),
+            Cell::count(distribution.n).of("", "n"),
+            figure(Some(distribution.mean), "mean"),
+            figure(distribution.sd, "sd"),
+            figure(Some(distribution.min), "min"),
+        ];
+        let shares = quantiles.iter().map(|(share, _)| *share);
+        cells.extend(shares.map(|share| figure(distribution.quantile(share), &Stat::Quantile(share).to_string())));
+        cells.push(figure(Some(distribution.max), "max"));
+        Some(Row::new(cells).metric(metric.column()))
+    };
+    let known = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case && wanted(**metric));
+    Table::new(columns, known.filter_map(row).collect())
+}
 
 /// The percentiles that have a row; all of them are exact, by nearest rank.
-pub const SHARES: [f64; 10] = [0.10, 0.25, 0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99];
+const SHARES: [f64; 10] = [0.10, 0.25, 0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99];
 
 /// The metrics that have a column, with its head.
 const COLUMNS: [(Metric, &str); 8] = [
@@ -19,51 +65,72 @@ const COLUMNS: [(Metric, &str); 8] = [
     (Metric::TotalTpsPerRequest, "Total tok/s per request"),
 ];
 
-/// The columns of a case: those whose metric it has values of.
-pub fn columns(case: &CaseReport) -> Vec<(Metric, &'static str)> {
-    COLUMNS.into_iter().filter(|(metric, _)| case.distributions.contains_key(metric)).collect()
-}
-
-/// The table of a case; None where it has no such values.
-pub fn sheet(case: &CaseReport) -> Option<Sheet> {
-    let columns = columns(case);
-    let heads: Vec<String> =
-        std::iter::once("Percentile".to_owned()).chain(columns.iter().map(|(_, head)| format!(">{head}"))).collect();
+/// A row per percentile and a column per metric that the case has values of; no rows where it has none.
+pub(crate) fn percentile_table(case: &CaseReport) -> Table {
+    let known: Vec<_> = COLUMNS.into_iter().filter(|(metric, _)| case.distributions.contains_key(metric)).collect();
+    let columns = known.iter().map(|(_, head)| Column::number().documents(head));
+    let columns = std::iter::once(Column::text().documents("Percentile")).chain(columns).collect();
     let row = |share: &f64| {
+        let stat = Stat::Quantile(*share).to_string();
         let cell = |(metric, _): &(Metric, &str)| {
-            marked(case, *metric, case.distributions.get(metric).and_then(|seen| seen.quantile(*share)))
+            let value = case.distributions.get(metric).and_then(|distribution| distribution.quantile(*share));
+            metric_cell(case, *metric, value).of(metric.column(), &stat)
         };
-        std::iter::once(Stat::Quantile(*share).to_string()).chain(columns.iter().map(cell)).collect()
+        Row::new(std::iter::once(Cell::prose(&stat)).chain(known.iter().map(cell)).collect())
     };
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    (!columns.is_empty()).then(|| Sheet::new(&heads, SHARES.iter().map(row).collect()))
+    Table::new(columns, SHARES.iter().filter(|_| !known.is_empty()).map(row).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{case, distribution, no_data};
+    use llmscen_core::report::TokenSource;
 
     #[test]
     fn a_row_per_percentile_and_a_column_per_metric() {
         let mut own = case(4);
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         own.distributions.insert(Metric::OutputTpsPerRequest, distribution(&hundred));
-        let sheet = sheet(&own).unwrap();
+        let table = percentile_table(&own);
+        let heads_seen = table.markdown_heads();
         let heads = ["Percentile", "TTFT, ms", "ITL, ms", "TPOT, ms", "Latency, ms", "Input tokens", "Output tokens"];
-        assert_eq!(sheet.head[..7], heads);
-        let column = |place: usize| sheet.rows.iter().map(|row| row[place].as_str()).collect::<Vec<_>>();
+        assert_eq!(heads_seen[..7], heads);
+        let column = |index: usize| table.rows.iter().map(|row| row.cells[index].text.as_str()).collect::<Vec<_>>();
         assert_eq!(column(0), ["p10", "p25", "p50", "p66", "p75", "p80", "p90", "p95", "p98", "p99"]);
-        assert_eq!(sheet.head[7], "Output tok/s per request");
+        assert_eq!(heads_seen[7], "Output tok/s per request");
         assert_eq!(column(7), ["10", "25", "50", "66", "75", "80", "90", "95", "98", "99"]);
-        assert!(sheet.rows.iter().all(|row| row.len() == sheet.head.len()));
+        assert!(table.rows.iter().all(|row| row.cells.len() == table.columns.len()));
     }
 
     #[test]
     fn metrics_without_values_have_no_column() {
         let mut own = case(4);
         own.distributions.retain(|metric, _| matches!(metric, Metric::E2e | Metric::PromptTokens));
-        assert_eq!(sheet(&own).unwrap().head, ["Percentile", "Latency, ms", "Input tokens"]);
-        assert_eq!(sheet(&no_data()), None);
+        assert_eq!(percentile_table(&own).markdown_heads(), ["Percentile", "Latency, ms", "Input tokens"]);
+        assert!(percentile_table(&no_data()).rows.is_empty());
+    }
+
+    #[test]
+    fn metrics_stand_in_the_table_of_their_bad_tail() {
+        let low = low_is_better(&case(4));
+        let high = high_is_better(&case(4));
+        let names = |table: &Table| table.rows.iter().map(|row| row.cells[0].text.clone()).collect::<Vec<_>>().join(" ");
+        assert!(names(&low).starts_with("ttft ttft_service ttfc itl"), "{}", names(&low));
+        assert_eq!(
+            names(&high),
+            "events_per_reply prompt_tokens output_tokens prefill_tps decode_tps output_tps_per_request total_tps_per_request"
+        );
+        assert!(low_is_better(&no_data()).rows.is_empty());
+        for table in [low, high] {
+            assert!(table.rows.iter().all(|row| row.cells.len() == table.columns.len()), "{:?}", table.columns);
+        }
+    }
+
+    #[test]
+    fn counted_tokens_are_marked() {
+        let counted = CaseReport { token_source: Some(TokenSource::Events), ..case(4) };
+        let tokens = high_is_better(&counted);
+        assert_eq!((tokens.cell(1, "p50").text.as_str(), tokens.cell(2, "p50").text.as_str()), ("512", "~128"));
     }
 }

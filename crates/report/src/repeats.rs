@@ -1,8 +1,8 @@
 //! The rounds of a case side by side, and what is to be said of them.
 
-use crate::escape::code;
-use crate::format::{ABSENT, number, percent};
-use crate::sheet::{Sheet, marked};
+use crate::cases::metric_cell;
+use crate::format::{ABSENT, percent};
+use crate::table::{Cell, Column, Row, Table};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::round_variance::{Change, Repeat};
 use serde_json::{Value, json};
@@ -27,39 +27,41 @@ pub(super) fn restarts(report: &Report) -> Option<String> {
 }
 
 /// The figures of all cases of two rounds and more.
-pub(super) fn sheet(report: &Report) -> Sheet {
-    let heads = [
-        "Case",
-        "Figure",
-        ">Rounds",
-        ">Each",
-        ">Between, sd",
-        ">Within, sd",
-        ">Trend, change",
-        ">Trend, p",
-        ">n",
-        ">Effective n",
+pub(super) fn rounds_table(report: &Report) -> Table {
+    let columns = vec![
+        Column::text().markdown("Case"),
+        Column::text().markdown("Figure"),
+        Column::number().markdown("Rounds"),
+        Column::number().markdown("Each"),
+        Column::number().markdown("Between, sd"),
+        Column::number().markdown("Within, sd"),
+        Column::number().markdown("Trend, change"),
+        Column::number().markdown("Trend, p"),
+        Column::number().markdown("n"),
+        Column::number().markdown("Effective n"),
     ];
-    let repeated = report.cases.iter().filter(|case| case.rounds > 1);
-    Sheet::new(&heads, repeated.flat_map(|case| case.repeats.iter().map(move |own| row(case, own))).collect())
+    let repeated = report.cases.iter().enumerate().filter(|(_, case)| case.rounds > 1);
+    let rows = repeated.flat_map(|(index, case)| case.repeats.iter().map(move |repeat| row(index, case, repeat)));
+    Table::new(columns, rows.collect())
 }
 
-fn row(case: &CaseReport, own: &Repeat) -> Vec<String> {
-    let each = own.rounds.iter().take(PRINTED).map(|value| marked(case, own.metric, *value));
-    let more = (own.rounds.len() > PRINTED).then(|| "…".to_owned());
-    let change = |get: &dyn Fn(Change) -> String| own.over_rounds.map_or_else(|| ABSENT.to_owned(), get);
-    vec![
-        code(&case.id),
-        format!("{}, {}", code(own.metric.name()), own.metric.unit().symbol()),
-        own.rounds.len().to_string(),
-        each.chain(more).collect::<Vec<_>>().join(" · "),
-        own.between_sd.map_or_else(|| ABSENT.to_owned(), number),
-        own.within_sd.map_or_else(|| ABSENT.to_owned(), number),
-        change(&|change| signed(change.share)),
-        change(&|change| probability(change.p_value)),
-        own.n.to_string(),
-        own.effective_n.map_or_else(|| ABSENT.to_owned(), |worth| format!("{worth:.0}")),
-    ]
+fn row(index: usize, case: &CaseReport, repeat: &Repeat) -> Row {
+    let each = repeat.rounds.iter().take(PRINTED).map(|value| metric_cell(case, repeat.metric, *value).text);
+    let more = (repeat.rounds.len() > PRINTED).then(|| "…".to_owned());
+    let figure = |text: Option<String>, value: Option<f64>| Cell::figure(text.unwrap_or_else(|| ABSENT.to_owned()), value);
+    let trend = repeat.over_rounds;
+    Row::new(vec![
+        Cell::case(index, &case.id),
+        Cell::prose(&format!("`{}`, {}", repeat.metric.name(), repeat.metric.unit().symbol())),
+        Cell::count(repeat.rounds.len() as u64),
+        Cell::figure(each.chain(more).collect::<Vec<_>>().join(" · "), None::<f64>),
+        Cell::number(repeat.between_sd),
+        Cell::number(repeat.within_sd),
+        figure(trend.map(|change| signed(change.share)), trend.map(|change| change.share)),
+        figure(trend.map(|change| probability(change.p_value)), trend.map(|change| change.p_value)),
+        Cell::count(repeat.n),
+        figure(repeat.effective_n.map(|effective| format!("{effective:.0}")), repeat.effective_n),
+    ])
 }
 
 fn signed(share: f64) -> String {
@@ -166,9 +168,9 @@ mod tests {
             (case.rounds, case.repeats) = (rounds, vec![repeat()]);
         }
         let known = ["`ttft`, ms", "3", "100 · n/a · 126", "8.25", "30", "+25.5%", "0.017", "600", "150"];
-        let rows = sheet(&report).rows;
+        let rows = rounds_table(&report).markdown_rows();
         assert_eq!((rows.len(), &rows[0][1..]), (1, &known.map(str::to_owned)[..]));
-        assert!(sheet(&report_of(Vec::new(), RunVerdict::Pass, 0)).rows.is_empty());
+        assert!(rounds_table(&report_of(Vec::new(), RunVerdict::Pass, 0)).rows.is_empty());
     }
 
     #[test]

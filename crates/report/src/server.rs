@@ -1,44 +1,51 @@
 //! Servers under management: how they came up, and how they ended by themselves.
 
-use crate::escape::{code, prose};
 use crate::format::{ABSENT, millis, plain, value};
 use crate::repeats;
-use crate::sheet::Sheet;
+use crate::table::{Cell, Column, Row, Table};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::server::{ServerEnd, Startup};
 use llmscen_core::units::{Nanos, Unit};
-use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The heads of the table of starts.
-pub(super) const HEADS: [&str; 8] = ["Case", ">PID", ">Process", ">Port open", ">Ready", ">First token", "Log", "Command"];
-
 /// How a server ended by itself, in words.
-#[derive(Serialize)]
 pub(super) struct End {
     /// What happened.
-    pub said: String,
+    pub(super) sentence: String,
     /// The last lines of its log.
-    pub log: Vec<String>,
+    pub(super) log: Vec<String>,
 }
 
 /// Every start, by case; stages of a case are the case's own.
-pub(super) fn starts(report: &Report) -> impl Iterator<Item = (usize, &CaseReport, &Startup)> {
+fn starts(report: &Report) -> impl Iterator<Item = (usize, &CaseReport, &Startup)> {
     let cases = report.cases.iter().enumerate().filter(|(_, case)| !case.is_stage());
     cases.flat_map(|(index, case)| case.startups.iter().map(move |startup| (index, case, startup)))
 }
 
 /// The starts as a table.
-pub(super) fn sheet(report: &Report) -> Sheet {
-    let row = |(_, case, own): (usize, &CaseReport, &Startup)| {
-        let [spawned, port, ready, first] = spans(own).map(|own| span(own.1));
-        vec![code(&case.id), own.pid.to_string(), spawned, port, ready, first, prose(&own.log), code(&own.command)]
+pub(super) fn starts_table(report: &Report) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::number().documents("PID"),
+        Column::number().documents("Process"),
+        Column::number().documents("Port open"),
+        Column::number().documents("Ready"),
+        Column::number().documents("First token"),
+        Column::text().documents("Log"),
+        Column::text().documents("Command"),
+    ];
+    let row = |(index, case, startup): (usize, &CaseReport, &Startup)| {
+        let times = spans(startup).map(|(name, time)| Cell::figure(span(time), time.map(Nanos::secs)).of("startup", name));
+        let mut cells = vec![Cell::case(index, &case.id), Cell::count(u64::from(startup.pid)).of("startup", "pid")];
+        cells.extend(times);
+        cells.extend([Cell::prose(&startup.log), Cell::code(&startup.command)]);
+        Row::new(cells).case(&case.id)
     };
-    Sheet::new(&HEADS, starts(report).map(row).collect())
+    Table::new(columns, starts(report).map(row).collect())
 }
 
 /// The steps of a start in their order, each by its name in results.json.
-pub(super) fn spans(own: &Startup) -> [(&'static str, Option<Nanos>); 4] {
+fn spans(own: &Startup) -> [(&'static str, Option<Nanos>); 4] {
     [
         ("spawned_s", Some(own.spawned)),
         ("port_open_s", own.port_open),
@@ -48,7 +55,7 @@ pub(super) fn spans(own: &Startup) -> [(&'static str, Option<Nanos>); 4] {
 }
 
 /// A step's time as it is shown.
-pub(super) fn span(own: Option<Nanos>) -> String {
+fn span(own: Option<Nanos>) -> String {
     match own {
         None => ABSENT.to_owned(),
         Some(own) if own.secs() < 1.0 => millis(own.millis()),
@@ -60,11 +67,14 @@ pub(super) fn span(own: Option<Nanos>) -> String {
 pub(super) fn ends(report: &Report) -> Vec<End> {
     let cases = report.cases.iter().filter(|case| !case.is_stage());
     let all = cases.flat_map(|case| case.server_ends.iter().map(move |(round, end)| (case, *round, end)));
-    all.map(|(case, round, end)| End { said: said(case, round, end), log: end.log.iter().map(|line| plain(line)).collect() })
-        .collect()
+    all.map(|(case, round, end)| End {
+        sentence: end_sentence(case, round, end),
+        log: end.log.iter().map(|line| plain(line)).collect(),
+    })
+    .collect()
 }
 
-fn said(case: &CaseReport, round: u32, end: &ServerEnd) -> String {
+fn end_sentence(case: &CaseReport, round: u32, end: &ServerEnd) -> String {
     let (at, when) = (end.at_ns as f64 / 1e9, if end.at_ns < 0 { "before" } else { "into" });
     format!(
         "The server of `{}` exited {} {when} {}: {}. Sending then stopped.",
@@ -93,7 +103,7 @@ pub fn server_lines(report: &Report) -> String {
     if let Some(restarts) = repeats::restarts(report) {
         text += &format!("{restarts}\n");
     }
-    ends(report).iter().for_each(|end| text += &format!("{}\n", plain(&end.said)));
+    ends(report).iter().for_each(|end| text += &format!("{}\n", plain(&end.sentence)));
     text
 }
 
@@ -131,7 +141,7 @@ mod tests {
             vec![(1, ServerEnd { at_ns: 2_500_000_000, how: "signal 9".into(), log: vec!["oh\u{1b}[31m".into()] })];
         let mut report = report_of(vec![case(1), told], RunVerdict::Error, 3);
         let row = ["`concurrency=2`", "71", "3 ms", "900 ms", "12.3 s", "n/a", "server.log", "`serve --key [redacted]`"];
-        assert_eq!(sheet(&report).rows, [row]);
+        assert_eq!(starts_table(&report).markdown_rows(), [row]);
         assert_eq!(ends(&report)[0].log, ["oh [31m"]);
         let lines = server_lines(&report);
         assert_eq!(
@@ -145,7 +155,7 @@ mod tests {
         report.cases[1].server_ends.clear();
         assert_eq!(server_lines(&report), "server: 2 starts, ready after 800 ms to 12.3 s\n");
         report.cases.iter_mut().for_each(|case| case.startups.clear());
-        assert_eq!((server_lines(&report).as_str(), sheet(&report).rows.len()), ("", 0));
+        assert_eq!((server_lines(&report).as_str(), starts_table(&report).rows.len()), ("", 0));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! A compact summary in Markdown for the page of a CI job: the verdict, the limits, the main figures.
 
+use crate::cases::cases_without_parts;
 use crate::escape::{code, prose};
-use crate::grid::table;
 use crate::headline;
-use crate::sheet::{self, Sheet};
+use crate::objectives::objectives;
+use crate::table::Table;
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{Report, RunVerdict};
 
@@ -45,7 +46,7 @@ fn whole(report: &Report, place: &Place<'_>, rows: usize) -> String {
     let pieces = [Some(heading(report)), Some(prose(&headline::reason(report))), cut]
         .into_iter()
         .chain(limits(report, rows))
-        .chain([part(sheet::cases(report), "cases", rows)])
+        .chain([part(cases_without_parts(report), "cases", rows)])
         .chain([(!notes.is_empty()).then(|| notes.join("\n")), Some(link(place))]);
     pieces.flatten().map(|piece| piece.trim_end().to_owned() + "\n").collect::<Vec<_>>().join("\n") + "\n"
 }
@@ -55,8 +56,8 @@ fn limits(report: &Report, rows: usize) -> Vec<Option<String>> {
     if !report.searches.is_empty() {
         return Vec::new();
     }
-    let open = sheet::slo(report, |verdict| verdict.ruling != Ruling::Pass);
-    let held = sheet::slo(report, |verdict| verdict.ruling == Ruling::Pass);
+    let open = objectives(report, |verdict| verdict.ruling != Ruling::Pass);
+    let held = objectives(report, |verdict| verdict.ruling == Ruling::Pass);
     let count = held.rows.len();
     let folded = part(held, "limits", rows).map(|table| match open.rows.is_empty() && count <= 10 {
         true => table,
@@ -66,15 +67,15 @@ fn limits(report: &Report, rows: usize) -> Vec<Option<String>> {
 }
 
 /// At most so many rows of a table; None without any.
-fn part(mut sheet: Sheet, name: &str, rows: usize) -> Option<String> {
-    let left_out = sheet.rows.len().saturating_sub(rows);
-    sheet.rows.truncate(rows);
+fn part(mut table: Table, name: &str, rows: usize) -> Option<String> {
+    let left_out = table.rows.len().saturating_sub(rows);
+    table.rows.truncate(rows);
     let more = format!("… and {left_out} more {name} in the report");
-    match (sheet.rows.is_empty(), left_out) {
+    match (table.rows.is_empty(), left_out) {
         (true, 0) => None,
         (true, _) => Some(more),
-        (false, 0) => Some(table(&sheet)),
-        (false, _) => Some(format!("{}\n{more}", table(&sheet))),
+        (false, 0) => Some(table.markdown() + "\n"),
+        (false, _) => Some(format!("{}\n\n{more}", table.markdown())),
     }
 }
 
@@ -90,7 +91,7 @@ fn link(place: &Place<'_>) -> String {
 mod tests {
     use super::*;
     use crate::fixture::{failing, no_data, report_of, sweep};
-    use crate::probes::tests::searched;
+    use crate::search::tests::searched;
 
     const PLACE: Place<'static> = Place { folder: "reports/chat/x", job: None };
 

@@ -1,229 +1,567 @@
-//! Tables in a terminal: aligned columns that fit a width by leaving the least ones out.
+//! The one type of table: a section builds it once, and each medium renders the columns that have a head for it.
 
-use crate::format::{plain, shorten};
-use std::collections::BTreeSet;
+mod terminal;
 
-/// What stands between two columns.
-const GAP: usize = 2;
-/// The narrowest that a column of words is cut to, where it does not say otherwise.
-const LEAST: usize = 12;
+pub(crate) use terminal::Screen;
 
-/// A colour of the terminal's own sixteen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tint {
-    /// As the rest.
-    None,
-    /// Good.
-    Green,
-    /// Bad.
-    Red,
-    /// Doubtful.
-    Yellow,
-    /// Of lesser rank.
-    Dim,
+use crate::ViewError;
+use crate::escape::{code, prose};
+use crate::format::{ABSENT, number, plain};
+use llmscen_core::check::Ruling;
+use llmscen_core::foreign::cell as guard_formula;
+use minijinja::HtmlEscape;
+use serde_json::{Map, Value, json};
+
+/// A table of cells under columns. A row has a cell for every column, whichever media show it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Table {
+    /// Columns, in the order of every medium.
+    pub(crate) columns: Vec<Column>,
+    /// Rows.
+    pub(crate) rows: Vec<Row>,
+    /// Whether the heads of the HTML table sort it.
+    pub(crate) is_sortable: bool,
 }
 
-impl Tint {
-    /// The text in this colour.
-    pub fn wrap(self, text: &str) -> String {
-        let code = match self {
-            Tint::None => return text.to_owned(),
-            Tint::Green => "32",
-            Tint::Red => "31",
-            Tint::Yellow => "33",
-            Tint::Dim => "2",
-        };
-        format!("\u{1b}[{code}m{text}\u{1b}[0m")
-    }
+/// A column: its head in each medium that shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Column {
+    is_numeric: bool,
+    markdown: Option<String>,
+    html: Option<String>,
+    terminal: Option<TerminalColumn>,
+    /// Key in CSV and JSON.
+    key: Option<&'static str>,
 }
 
-/// A column: its head, whether numbers stand in it, and how soon it gives way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Head.
-    pub head: &'static str,
-    /// Aligned to the right.
-    pub right: bool,
-    /// 0: always kept; the greater, the sooner it is left out.
-    pub rank: u8,
-    /// The narrowest that its words are cut to.
-    pub least: usize,
+#[derive(Clone, Debug, PartialEq)]
+struct TerminalColumn {
+    head: String,
+    /// 0: always shown; the greater, the sooner it is left out.
+    rank: u8,
+    /// The least width that its texts are cut to.
+    least: usize,
 }
 
 impl Column {
-    /// A column of words.
-    pub const fn words(head: &'static str, rank: u8) -> Column {
-        Column { head, right: false, rank, least: LEAST }
+    const fn new(is_numeric: bool) -> Column {
+        Column { is_numeric, markdown: None, html: None, terminal: None, key: None }
     }
 
-    /// The same with words that mean nothing when cut shorter: other columns give way first.
-    pub const fn at_least(self, least: usize) -> Column {
-        Column { least, ..self }
+    /// A column of texts that no medium shows yet.
+    pub(crate) const fn text() -> Column {
+        Column::new(false)
     }
 
-    /// A column of numbers.
-    pub const fn numbers(head: &'static str, rank: u8) -> Column {
-        Column { head, right: true, rank, least: LEAST }
+    /// A column of numbers, aligned to the right, that no medium shows yet.
+    pub(crate) const fn number() -> Column {
+        Column::new(true)
+    }
+
+    /// The same, shown in Markdown and HTML.
+    pub(crate) fn documents(self, head: &str) -> Column {
+        self.markdown(head).html(head)
+    }
+
+    /// The same, shown in Markdown.
+    pub(crate) fn markdown(self, head: &str) -> Column {
+        Column { markdown: Some(head.to_owned()), ..self }
+    }
+
+    /// The same, shown in HTML.
+    pub(crate) fn html(self, head: &str) -> Column {
+        Column { html: Some(head.to_owned()), ..self }
+    }
+
+    /// The same, shown in a terminal. `rank`: 0 is always shown; the greater, the sooner it is left out.
+    pub(crate) fn terminal(self, head: &str, rank: u8) -> Column {
+        Column { terminal: Some(TerminalColumn { head: head.to_owned(), rank, least: terminal::LEAST }), ..self }
+    }
+
+    /// The same; in a terminal other columns are left out before its texts are cut shorter than this.
+    pub(crate) fn at_least(mut self, width: usize) -> Column {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.least = width;
+        }
+        self
+    }
+
+    /// The same, under this key in CSV and JSON.
+    pub(crate) fn key(self, key: &'static str) -> Column {
+        Column { key: Some(key), ..self }
     }
 }
 
-/// A cell.
-pub type Cell = (String, Tint);
+/// A row, and what its cells have in common.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Row {
+    /// Cells, one for each column.
+    pub(crate) cells: Vec<Cell>,
+    /// Whether it is a part of the case above it.
+    pub(crate) is_part: bool,
+    case: Option<String>,
+    metric: Option<String>,
+    objective: Option<String>,
+}
 
-/// Where the text goes.
+impl Row {
+    /// A row of these cells.
+    pub(crate) fn new(cells: Vec<Cell>) -> Row {
+        Row { cells, ..Row::default() }
+    }
+
+    /// The same, about this case.
+    pub(crate) fn case(self, id: &str) -> Row {
+        Row { case: Some(id.to_owned()), ..self }
+    }
+
+    /// The same, about this metric.
+    pub(crate) fn metric(self, name: &str) -> Row {
+        Row { metric: Some(name.to_owned()), ..self }
+    }
+
+    /// The same, as a part of the case above it.
+    pub(crate) fn part(self) -> Row {
+        Row { is_part: true, ..self }
+    }
+
+    /// The same, about this objective.
+    pub(crate) fn objective(self, expression: &str) -> Row {
+        Row { objective: Some(expression.to_owned()), ..self }
+    }
+}
+
+/// How the text of a cell is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Screen {
-    /// Columns of the terminal; None: not a terminal, so nothing is left out and no rule is drawn.
-    pub width: Option<usize>,
-    /// Colours.
-    pub color: bool,
+enum Kind {
+    /// Text in which closed code spans are code.
+    Prose,
+    Code,
+    Number,
+    /// A judgement, in documents with its symbol.
+    Judgement,
 }
 
-/// The table as lines with a final newline; empty without rows.
-pub fn render(columns: &[Column], rows: &[Vec<Cell>], screen: Screen) -> String {
-    if rows.is_empty() {
-        return String::new();
+/// What a cell means for the reader; in a terminal and in HTML its color.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Emphasis {
+    #[default]
+    None,
+    Pass,
+    Fail,
+    Inconclusive,
+    Invalid,
+    Muted,
+}
+
+impl Emphasis {
+    /// The class of the HTML cell.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Emphasis::None => "",
+            Emphasis::Pass => "pass",
+            Emphasis::Fail => "fail",
+            Emphasis::Inconclusive => "inconclusive",
+            Emphasis::Invalid => "invalid",
+            Emphasis::Muted => "muted",
+        }
     }
-    let rows: Vec<Vec<Cell>> = rows.iter().map(|row| row.iter().map(|(text, tint)| (plain(text), *tint)).collect()).collect();
-    let natural: Vec<usize> = columns.iter().enumerate().map(|(index, column)| natural(column, index, &rows)).collect();
-    let cut: Vec<usize> =
-        columns.iter().zip(&natural).map(|(own, whole)| if own.right { *whole } else { own.least.min(*whole) }).collect();
-    let apart: Vec<usize> = columns.iter().enumerate().map(|(index, own)| apart(own, index, cut[index], &rows)).collect();
-    // Names that look the same are worse than fewer figures, but not than a table that is too wide.
-    let fits = |kept: &[usize]| screen.width.is_none_or(|width| total(&apart, kept) <= width);
-    let (kept, least) = Some(kept(columns, &apart, screen.width))
-        .filter(|kept| fits(kept))
-        .map_or_else(|| (kept(columns, &cut, screen.width), &cut), |kept| (kept, &apart));
-    let widths = fitted(&natural, least, &kept, screen.width);
-    let head: Vec<Cell> = columns.iter().map(|column| (column.head.to_owned(), Tint::Dim)).collect();
-    let line = |row: &[Cell]| {
-        let cells = kept.iter().zip(&widths).map(|(&index, &width)| pad(&row[index], columns[index].right, width, screen.color));
-        cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
-    };
-    let rule = screen.width.map(|_| "─".repeat(widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)));
-    let rule = rule.map(|rule| if screen.color { Tint::Dim.wrap(&rule) } else { rule } + "\n").unwrap_or_default();
-    let body: String = rows.iter().map(|row| line(row)).collect();
-    format!("{}{rule}{body}", line(&head))
-}
 
-fn natural(column: &Column, index: usize, rows: &[Vec<Cell>]) -> usize {
-    let cells = rows.iter().filter_map(|row| row.get(index)).map(|(text, _)| text.chars().count());
-    cells.chain([column.head.chars().count()]).max().unwrap_or(0)
-}
-
-/// The narrowest that a column may be: words in a column that is always kept still differ when they are cut.
-fn apart(column: &Column, index: usize, least: usize, rows: &[Vec<Cell>]) -> usize {
-    if column.right || column.rank > 0 {
-        return least;
+    /// A symbol that needs no color.
+    pub(crate) fn symbol(self) -> &'static str {
+        match self {
+            Emphasis::Pass => "✓",
+            Emphasis::Fail => "✗",
+            Emphasis::Inconclusive => "?",
+            Emphasis::Invalid => "⚠",
+            Emphasis::None | Emphasis::Muted => "",
+        }
     }
-    let texts: BTreeSet<&str> = rows.iter().filter_map(|row| row.get(index)).map(|(text, _)| text.as_str()).collect();
-    let differ = |width: &usize| texts.iter().map(|text| shorten(text, *width)).collect::<BTreeSet<_>>().len() == texts.len();
-    (least..).find(differ).unwrap_or(least)
+
+    fn emoji(self) -> &'static str {
+        match self {
+            Emphasis::Pass => "✅",
+            Emphasis::Fail => "❌",
+            Emphasis::Inconclusive => "❔",
+            Emphasis::Invalid => "⚠️",
+            Emphasis::None | Emphasis::Muted => "",
+        }
+    }
 }
 
-fn total(widths: &[usize], kept: &[usize]) -> usize {
-    kept.iter().map(|index| widths[*index]).sum::<usize>() + GAP * kept.len().saturating_sub(1)
+impl From<Ruling> for Emphasis {
+    fn from(ruling: Ruling) -> Emphasis {
+        match ruling {
+            Ruling::Pass => Emphasis::Pass,
+            Ruling::Fail => Emphasis::Fail,
+            Ruling::Inconclusive => Emphasis::Inconclusive,
+            Ruling::Invalid => Emphasis::Invalid,
+        }
+    }
 }
 
-/// The columns that stay, once words are as narrow as they may be.
-fn kept(columns: &[Column], least: &[usize], width: Option<usize>) -> Vec<usize> {
-    let mut kept: Vec<usize> = (0..columns.len()).collect();
-    while width.is_some_and(|width| total(least, &kept) > width) {
-        let Some(&last) =
-            kept.iter().filter(|index| columns[**index].rank > 0).max_by_key(|index| (columns[**index].rank, **index))
-        else {
-            break;
+/// A cell: a raw value and the text that shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cell {
+    kind: Kind,
+    /// Formatted, before any medium escapes it.
+    pub(crate) text: String,
+    /// For CSV, JSON and the attributes of HTML; null where there is none.
+    pub(crate) value: Value,
+    emphasis: Emphasis,
+    /// The text in a terminal, where it is another one.
+    terminal: Option<String>,
+    /// The text in Markdown, safe there, where it is another one.
+    markdown: Option<String>,
+    /// Metric and statistic of the value.
+    metric: String,
+    stat: String,
+    /// Fragment of the page that it links to.
+    link: Option<String>,
+}
+
+/// A value of a cell: numbers as they are; infinite ones as words, since JSON has none.
+pub(crate) trait Raw {
+    fn into_value(self) -> Value;
+}
+
+impl Raw for Option<f64> {
+    fn into_value(self) -> Value {
+        match self {
+            Some(value) if value.is_infinite() => json!(if value > 0.0 { "inf" } else { "-inf" }),
+            value => json!(value),
+        }
+    }
+}
+
+impl Raw for f64 {
+    fn into_value(self) -> Value {
+        Some(self).into_value()
+    }
+}
+
+impl Raw for &str {
+    fn into_value(self) -> Value {
+        json!(self)
+    }
+}
+
+impl Raw for u64 {
+    fn into_value(self) -> Value {
+        json!(self)
+    }
+}
+
+impl Cell {
+    fn new(kind: Kind, text: String, value: Value) -> Cell {
+        let (terminal, markdown, link) = Default::default();
+        Cell { kind, text, value, emphasis: Emphasis::None, terminal, markdown, metric: String::new(), stat: String::new(), link }
+    }
+
+    /// Text in which closed code spans are code.
+    pub(crate) fn prose(text: &str) -> Cell {
+        Cell::new(Kind::Prose, text.to_owned(), json!(text))
+    }
+
+    /// Code.
+    pub(crate) fn code(text: &str) -> Cell {
+        Cell::new(Kind::Code, text.to_owned(), json!(text))
+    }
+
+    /// The case at this index of the report, which its id links to.
+    pub(crate) fn case(index: usize, id: &str) -> Cell {
+        Cell { link: Some(case_anchor(index)), ..Cell::code(id) }
+    }
+
+    /// A number as it is shown, and its value.
+    pub(crate) fn figure(text: impl Into<String>, value: impl Raw) -> Cell {
+        Cell::new(Kind::Number, text.into(), value.into_value())
+    }
+
+    /// A number with three significant digits; its unit stands in the head of the column.
+    pub(crate) fn number(value: Option<f64>) -> Cell {
+        Cell::figure(value.map_or_else(|| ABSENT.to_owned(), number), value)
+    }
+
+    /// A count.
+    pub(crate) fn count(value: u64) -> Cell {
+        Cell::figure(value.to_string(), value)
+    }
+
+    /// A judgement, which has its symbol in documents and capitals in a terminal.
+    pub(crate) fn judgement(text: &str, emphasis: Emphasis) -> Cell {
+        Cell::new(Kind::Judgement, text.to_owned(), json!(text)).emphasized(emphasis)
+    }
+
+    /// A ruling.
+    pub(crate) fn ruling(ruling: Ruling) -> Cell {
+        Cell::judgement(ruling.name(), ruling.into())
+    }
+
+    /// A cell for programs alone.
+    pub(crate) fn raw(value: Value) -> Cell {
+        Cell::new(Kind::Prose, String::new(), value)
+    }
+
+    /// The same of this metric and statistic, by which a program finds it in HTML.
+    pub(crate) fn of(self, metric: &str, stat: &str) -> Cell {
+        Cell { metric: metric.to_owned(), stat: stat.to_owned(), ..self }
+    }
+
+    /// The same with this emphasis.
+    pub(crate) fn emphasized(self, emphasis: Emphasis) -> Cell {
+        Cell { emphasis, ..self }
+    }
+
+    /// The same with another raw value.
+    pub(crate) fn with_value(self, value: impl Raw) -> Cell {
+        Cell { value: value.into_value(), ..self }
+    }
+
+    /// The same with another text in a terminal.
+    pub(crate) fn in_terminal(self, text: String) -> Cell {
+        Cell { terminal: Some(text), ..self }
+    }
+
+    /// The same with another text in Markdown, which must be safe there.
+    pub(crate) fn in_markdown(self, text: String) -> Cell {
+        Cell { markdown: Some(text), ..self }
+    }
+
+    fn to_markdown(&self) -> String {
+        match (&self.markdown, self.kind) {
+            (Some(text), _) => text.clone(),
+            (None, Kind::Prose) => prose(&self.text),
+            (None, Kind::Code) => code(&self.text),
+            (None, Kind::Number) => self.text.clone(),
+            (None, Kind::Judgement) => format!("{} {}", self.emphasis.emoji(), self.text),
+        }
+    }
+
+    fn to_html(&self) -> String {
+        let text = match self.kind {
+            Kind::Prose => rich_html(&self.text),
+            Kind::Code => code_html(&self.text),
+            Kind::Number => HtmlEscape(&self.text).to_string(),
+            Kind::Judgement => format!("{} {}", self.emphasis.symbol(), HtmlEscape(&self.text)),
         };
-        kept.retain(|index| *index != last);
+        let layout = match self.kind {
+            Kind::Number => "n",
+            Kind::Judgement => "judgement",
+            Kind::Prose | Kind::Code if plain(&self.text).chars().count() > ONE_LINE => "long",
+            Kind::Prose | Kind::Code => "",
+        };
+        let classes = [layout, self.emphasis.class()].into_iter().filter(|class| !class.is_empty()).collect::<Vec<_>>().join(" ");
+        let value =
+            self.value.as_f64().filter(|_| self.kind == Kind::Number).map(|value| json!(value).to_string()).unwrap_or_default();
+        let attributes: String =
+            [("class", &classes), ("data-metric", &self.metric), ("data-stat", &self.stat), ("data-value", &value)]
+                .into_iter()
+                .map(|(name, value)| attribute(name, Some(value).filter(|value| !value.is_empty())))
+                .collect();
+        match &self.link {
+            Some(link) => format!("<td{attributes}><a href=\"#{link}\">{text}</a></td>"),
+            None => format!("<td{attributes}>{text}</td>"),
+        }
     }
-    kept
+
+    fn to_csv(&self) -> String {
+        match &self.value {
+            Value::Null => String::new(),
+            Value::String(text) => guard_formula(&plain(text)).into_owned(),
+            other => other.to_string(),
+        }
+    }
 }
 
-/// Widths of the kept columns: the widest words give way first.
-fn fitted(natural: &[usize], least: &[usize], kept: &[usize], width: Option<usize>) -> Vec<usize> {
-    let mut widths: Vec<usize> = kept.iter().map(|index| natural[*index]).collect();
-    let Some(room) = width else { return widths };
-    let gaps = GAP * widths.len().saturating_sub(1);
-    while widths.iter().sum::<usize>() + gaps > room {
-        let words = (0..widths.len()).filter(|place| widths[*place] > least[kept[*place]]);
-        let Some(widest) = words.max_by_key(|place| widths[*place]) else { break };
-        widths[widest] -= 1;
-    }
-    widths
+/// Characters up to which the text of an HTML cell is not broken into lines.
+const ONE_LINE: usize = 40;
+
+/// The fragment of a case's section in the HTML page.
+pub(crate) fn case_anchor(index: usize) -> String {
+    format!("case-{index}")
 }
 
-fn pad((text, tint): &Cell, right: bool, width: usize, color: bool) -> String {
-    let text = shorten(text, width);
-    let space = " ".repeat(width.saturating_sub(text.chars().count()));
-    let text = if color { tint.wrap(&text) } else { text };
-    if right { space + &text } else { text + &space }
+fn attribute(name: &str, value: Option<&String>) -> String {
+    value.map(|value| format!(" {name}=\"{}\"", HtmlEscape(value))).unwrap_or_default()
+}
+
+fn code_html(text: &str) -> String {
+    format!("<code>{}</code>", HtmlEscape(&plain(text)))
+}
+
+/// Prose as HTML: closed code spans are code, a tick that closes nothing is a tick.
+pub(crate) fn rich_html(text: &str) -> String {
+    let text = plain(text);
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return HtmlEscape(&text).to_string();
+    }
+    let parts = parts.iter().enumerate().filter(|(_, part)| !part.is_empty());
+    parts.map(|(index, part)| if index % 2 == 1 { code_html(part) } else { HtmlEscape(part).to_string() }).collect()
+}
+
+impl Table {
+    /// A table of these rows.
+    pub(crate) fn new(columns: Vec<Column>, rows: Vec<Row>) -> Table {
+        Table { columns, rows, is_sortable: false }
+    }
+
+    /// The same; in HTML its heads sort it.
+    pub(crate) fn sortable(self) -> Table {
+        Table { is_sortable: true, ..self }
+    }
+
+    /// The same without its first column.
+    pub(crate) fn without_first_column(mut self) -> Table {
+        self.columns.drain(..self.columns.len().min(1));
+        self.rows.iter_mut().for_each(|row| drop(row.cells.drain(..row.cells.len().min(1))));
+        self
+    }
+
+    /// The table for a terminal, with a final newline; empty without rows.
+    pub(crate) fn terminal(&self, screen: Screen) -> String {
+        terminal::render(self, screen)
+    }
+
+    /// The table in Markdown, without a final newline; empty without rows.
+    pub(crate) fn markdown(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let shown: Vec<(usize, &Column, &str)> = self
+            .columns
+            .iter()
+            .enumerate()
+            .filter_map(|(index, column)| Some((index, column, column.markdown.as_deref()?)))
+            .collect();
+        let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+        let heads = line(shown.iter().map(|(.., head)| (*head).to_owned()).collect());
+        let heads = if shown.iter().all(|(.., head)| head.is_empty()) { heads.replace("  ", " ") } else { heads };
+        let rule = line(shown.iter().map(|(_, column, _)| if column.is_numeric { "---:" } else { "---" }.to_owned()).collect());
+        let rows = self.rows.iter().map(|row| line(shown.iter().map(|(index, ..)| row.cells[*index].to_markdown()).collect()));
+        [heads, rule].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The table in HTML under this label; empty without rows.
+    pub(crate) fn html(&self, label: &str) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let shown: Vec<usize> = (0..self.columns.len()).filter(|index| self.columns[*index].html.is_some()).collect();
+        let head = |index: &usize| {
+            let column = &self.columns[*index];
+            let class = if column.is_numeric { " class=\"n\"" } else { "" };
+            format!("<th scope=\"col\"{class}>{}</th>", HtmlEscape(column.html.as_deref().unwrap_or_default()))
+        };
+        let row = |row: &Row| {
+            let attributes = [("data-case", &row.case), ("data-metric", &row.metric), ("data-slo", &row.objective)]
+                .map(|(name, value)| attribute(name, value.as_ref()));
+            let cells: String = shown.iter().map(|index| row.cells[*index].to_html()).collect();
+            format!("<tr{}>{cells}</tr>\n", attributes.concat())
+        };
+        format!(
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table{}>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>",
+            HtmlEscape(label),
+            if self.is_sortable { " class=\"sorts\"" } else { "" },
+            shown.iter().map(head).collect::<String>(),
+            self.rows.iter().map(row).collect::<String>()
+        )
+    }
+
+    fn keys(&self) -> impl Iterator<Item = (usize, &'static str)> {
+        self.columns.iter().enumerate().filter_map(|(index, column)| Some((index, column.key?)))
+    }
+
+    /// The raw values between delimiters, `,` or a tab, below a line of keys.
+    ///
+    /// # Errors
+    /// [`ViewError::Csv`] where a row cannot be written.
+    pub(crate) fn csv(&self, delimiter: u8) -> Result<String, ViewError> {
+        let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
+        writer.write_record(self.keys().map(|(_, key)| key))?;
+        for row in &self.rows {
+            writer.write_record(self.keys().map(|(index, _)| row.cells[index].to_csv()))?;
+        }
+        let bytes = writer.into_inner().map_err(|error| ViewError::Csv(error.into_error().into()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The raw values as a list of objects.
+    pub(crate) fn json(&self) -> Value {
+        let object =
+            |row: &Row| self.keys().map(|(index, key)| (key.to_owned(), row.cells[index].value.clone())).collect::<Map<_, _>>();
+        Value::Array(self.rows.iter().map(object).map(Value::Object).collect())
+    }
+
+    /// The cell of a row under this head of Markdown or HTML.
+    #[cfg(test)]
+    pub(crate) fn cell(&self, row: usize, head: &str) -> &Cell {
+        let found = self.columns.iter().position(|own| [&own.markdown, &own.html].contains(&&Some(head.to_owned())));
+        &self.rows[row].cells[found.unwrap()]
+    }
+
+    /// The rows in Markdown, each as the texts of its cells.
+    #[cfg(test)]
+    pub(crate) fn markdown_rows(&self) -> Vec<Vec<String>> {
+        let shown = |row: &Row| {
+            assert_eq!(row.cells.len(), self.columns.len());
+            let cells = row.cells.iter().zip(&self.columns).filter(|(_, column)| column.markdown.is_some());
+            cells.map(|(cell, _)| cell.to_markdown()).collect()
+        };
+        self.rows.iter().map(shown).collect()
+    }
+
+    /// The heads in Markdown.
+    #[cfg(test)]
+    pub(crate) fn markdown_heads(&self) -> Vec<&str> {
+        self.columns.iter().filter_map(|column| column.markdown.as_deref()).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const COLUMNS: [Column; 3] = [Column::words("CASE", 0), Column::numbers("P99", 0), Column::words("NOTE", 2)];
-
-    fn rows() -> Vec<Vec<Cell>> {
-        let row = |case: &str, p99: &str, note: &str| {
-            vec![(case.into(), Tint::None), (p99.into(), Tint::Red), (note.into(), Tint::None)]
-        };
-        vec![row("concurrency=1", "8 ms", ""), row("concurrency=16", "1.24 s", "needs about 299 samples")]
-    }
-
-    fn drawn(width: Option<usize>, color: bool) -> String {
-        render(&COLUMNS, &rows(), Screen { width, color })
+    #[test]
+    fn closed_ticks_are_code_and_open_ones_are_ticks() {
+        assert_eq!(rich_html("needs `a<b` now"), "needs <code>a&lt;b</code> now");
+        assert_eq!(rich_html("a ` b\n"), "a ` b");
     }
 
     #[test]
-    fn columns_line_up() {
-        let text = "CASE               P99  NOTE\n─────────────────────────────────────────────────\nconcurrency=1     8 ms\nconcurrency=16  1.24 s  needs about 299 samples\n";
-        let rule = "─".repeat(14 + 2 + 6 + 2 + 23);
-        let wanted = text.replace("─────────────────────────────────────────────────", &rule);
-        assert_eq!(drawn(Some(80), false), wanted);
-        assert_eq!(drawn(None, false), wanted.replace(&format!("{rule}\n"), ""));
+    fn a_raw_value_is_written_as_results_json_writes_it() {
+        let html = |value: Option<f64>| Cell::figure("x", value).to_html();
+        assert_eq!(html(Some(0.1 + 0.2)), "<td class=\"n\" data-value=\"0.30000000000000004\">x</td>");
+        assert!(html(Some(3.0)).contains(" data-value=\"3.0\""));
+        let plain = "<td class=\"n\">x</td>";
+        assert_eq!([html(None), html(Some(f64::NAN)), html(Some(f64::INFINITY))], [plain; 3]);
     }
 
     #[test]
-    fn words_give_way_then_columns() {
-        let narrow = drawn(Some(40), false);
+    fn an_infinite_value_has_a_word() {
+        let values = [Some(f64::INFINITY), Some(-1.5), None].map(Raw::into_value);
+        assert_eq!(values, [json!("inf"), json!(-1.5), Value::Null]);
+    }
+
+    #[test]
+    fn a_medium_shows_the_columns_that_have_a_head_for_it() {
+        let columns = vec![
+            Column::text().documents("Case").terminal("CASE", 0).key("case"),
+            Column::number().html("n").key("n"),
+            Column::text().markdown("Verdict").terminal("VERDICT", 0),
+        ];
+        let row = Row::new(vec![Cell::code("a|b"), Cell::count(3), Cell::ruling(Ruling::Fail)]).case("a|b");
+        let table = Table::new(columns, vec![row]);
+        assert_eq!(table.markdown(), "| Case | Verdict |\n| --- | --- |\n| `a\\|b` | ❌ fail |");
+        assert_eq!(table.terminal(Screen { width: None, color: false }), "CASE  VERDICT\na|b   FAIL\n");
+        assert_eq!(table.csv(b',').unwrap(), "case,n\na|b,3\n");
+        assert_eq!(table.json(), json!([{ "case": "a|b", "n": 3 }]));
+        let html = table.html("Cases");
         assert!(
-            narrow.contains("concurrency=16  1.24 s  needs about 299…\n")
-                && narrow.lines().all(|line| line.chars().count() <= 40),
-            "{narrow}"
+            html.contains("<tr data-case=\"a|b\"><td><code>a|b</code></td><td class=\"n\" data-value=\"3.0\">3</td></tr>"),
+            "{html}"
         );
-        assert_eq!(drawn(Some(24), false).lines().next(), Some("CASE               P99"));
-        assert_eq!(drawn(Some(5), false).lines().last(), Some("concurrency…  1.24 s"));
-    }
-
-    #[test]
-    fn names_stay_different_while_a_column_can_give_way() {
-        let row = |case: &str| vec![(case.into(), Tint::None), ("1.24 s".into(), Tint::None), ("needs more".into(), Tint::None)];
-        let rows = [row("concurrency=16,max_tokens=64"), row("concurrency=16,max_tokens=128")];
-        let cases = |width| -> Vec<String> {
-            let text = render(&COLUMNS, &rows, Screen { width: Some(width), color: false });
-            text.lines().skip(2).map(str::to_owned).collect()
-        };
-        assert_eq!(cases(40), ["concurrency=16,max_tokens=64   1.24 s", "concurrency=16,max_tokens=128  1.24 s"]);
-        assert_eq!(cases(24), ["concurrency=16,…  1.24 s", "concurrency=16,…  1.24 s"]);
-    }
-
-    #[test]
-    fn colour_changes_nothing_but_colour() {
-        let strip = |text: &str| {
-            ["\u{1b}[31m", "\u{1b}[2m", "\u{1b}[0m"].iter().fold(text.to_owned(), |text, code| text.replace(code, ""))
-        };
-        let bare: Vec<String> = strip(&drawn(Some(80), true)).lines().map(|line| line.trim_end().to_owned()).collect();
-        assert_eq!(bare, drawn(Some(80), false).lines().collect::<Vec<_>>());
-        assert!(drawn(Some(80), true).contains("\u{1b}[31m1.24 s\u{1b}[0m"));
-    }
-
-    #[test]
-    fn foreign_text_moves_no_cursor() {
-        let row = vec![("a\u{1b}[2Jb\n".into(), Tint::None), (String::new(), Tint::None), (String::new(), Tint::None)];
-        let text = render(&COLUMNS, &[row], Screen { width: None, color: false });
-        assert_eq!(text.lines().last(), Some("a [2Jb"));
-        assert_eq!(render(&COLUMNS, &[], Screen { width: None, color: true }), "");
+        assert!(html.contains("<th scope=\"col\">Case</th><th scope=\"col\" class=\"n\">n</th>"), "{html}");
     }
 }

@@ -1,51 +1,19 @@
 //! What was sampled beside the requests, in every form but pictures.
 
-mod ttft;
-
-pub use ttft::{apart, remarks};
-
-use crate::escape::code;
-use crate::format::{ABSENT, plain, value};
-use crate::sheet::Sheet;
-use llmscen_core::metric::Stat;
+use crate::format::{ABSENT, value};
+use crate::table::{Cell, Column, Row, Table};
+use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Other, Seen, SignalStat};
 use llmscen_core::units::Unit;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The statistics of every table, with the signs of a table of numbers.
-pub const HEADS: [&str; 8] = ["Signal", ">n", ">mean", ">p50", ">p95", ">p99", ">min", ">max"];
-
-/// The statistics behind those heads, but for the count.
-pub const STATS: [Stat; 6] = [Stat::Mean, Stat::Quantile(0.50), Stat::Quantile(0.95), Stat::Quantile(0.99), Stat::Min, Stat::Max];
+/// The statistics of the table, but for the count.
+const STATS: [Stat; 6] = [Stat::Mean, Stat::Quantile(0.50), Stat::Quantile(0.95), Stat::Quantile(0.99), Stat::Min, Stat::Max];
 
 /// The quantiles of results.json.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p95", 0.95), ("p99", 0.99)];
-
-/// The tables of a case.
-#[derive(Serialize)]
-pub struct Told {
-    /// As a heading.
-    title: String,
-    /// As HTML.
-    summary: String,
-    sheet: Sheet,
-    /// Where the rest is.
-    others: String,
-}
-
-/// The tables of every case of which anything was sampled.
-pub fn told(report: &Report) -> Vec<Told> {
-    let some = |case: &&CaseReport| !(case.telemetry.signals.is_empty() && case.telemetry.others.is_empty());
-    let tables = |case: &CaseReport| {
-        let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        let summary = format!("<code>{}</code>", plain(&html));
-        Told { title: code(&case.id), summary, sheet: sheet(case), others: others(case) }
-    };
-    report.cases.iter().filter(some).map(tables).collect()
-}
 
 /// The telemetry of a case as results.json has it: every signal, null where it does not exist.
 pub fn json(case: &CaseReport) -> Value {
@@ -88,34 +56,101 @@ fn bound(seen: Seen) -> Option<Value> {
 }
 
 /// The signals of a case; no rows where there are none.
-pub fn sheet(case: &CaseReport) -> Sheet {
+pub(crate) fn signals(case: &CaseReport) -> Table {
+    let statistics = STATS.iter().map(|stat| Column::number().documents(&stat.to_string()));
+    let columns = [Column::text().documents("Signal"), Column::number().documents("n")].into_iter().chain(statistics).collect();
     let row = |(signal, own): (&Signal, &SignalStat)| {
-        let figures = STATS.iter().map(|stat| shown(*signal, own, *stat));
-        [code(signal.name()), own.n.to_string()].into_iter().chain(figures).collect()
+        let figure = |stat: &Stat| {
+            Cell::figure(statistic(*signal, own, *stat), own.at(*stat).and_then(Seen::value)).of("", &stat.to_string())
+        };
+        let first = [Cell::code(signal.name()), Cell::count(own.n).of("", "n")];
+        Row::new(first.into_iter().chain(STATS.iter().map(figure)).collect()).metric(signal.name())
     };
-    Sheet::new(&HEADS, case.telemetry.signals.iter().map(row).collect())
+    Table::new(columns, case.telemetry.signals.iter().map(row).collect())
 }
 
 /// A statistic of a signal in its unit.
-pub fn shown(signal: Signal, own: &SignalStat, stat: Stat) -> String {
+fn statistic(signal: Signal, own: &SignalStat, stat: Stat) -> String {
     own.at(stat).map_or_else(|| ABSENT.to_owned(), |seen| known(seen, signal.unit()))
 }
 
 /// What is known of a figure, in its unit: `≤ 300 ms`.
-pub fn known(seen: Seen, unit: Unit) -> String {
+fn known(seen: Seen, unit: Unit) -> String {
     format!("{}{}", seen.sign(), value(seen.number(), unit))
 }
 
-/// The client's TTFT beside the server's own, of every case that has both.
-pub fn beside(report: &Report) -> Sheet {
-    let heads = ["Case", "Time to first token", ">mean", ">p50", ">p95", ">p99"];
-    let rows = report.cases.iter().flat_map(|case| {
-        apart(case).into_iter().map(move |part| {
-            let figures = part.figures.map(|figure| figure.map_or_else(String::new, |figure| known(figure, Unit::Millis)));
-            [code(&case.id), part.name.to_owned()].into_iter().chain(figures).collect()
+/// The client's TTFT and the server's own, of the cases that have both.
+pub(crate) fn server_ttft<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::text().documents("Time to first token"),
+        Column::number().documents("mean"),
+        Column::number().documents("p50"),
+        Column::number().documents("p95"),
+        Column::number().documents("p99"),
+    ];
+    let rows = cases.flat_map(|(index, case)| {
+        ttft_parts(case).into_iter().map(move |part| {
+            let figure = |seen: Option<Seen>| {
+                Cell::figure(seen.map_or_else(String::new, |seen| known(seen, Unit::Millis)), seen.and_then(Seen::value))
+            };
+            let first = [Cell::case(index, &case.id), Cell::prose(part.name)];
+            Row::new(first.into_iter().chain(part.figures.map(figure)).collect())
         })
     });
-    Sheet::new(&heads, rows.collect())
+    Table::new(columns, rows.collect())
+}
+
+/// A row of the table of the client's TTFT and the server's own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Part {
+    name: &'static str,
+    /// Mean, p50, p95 and p99 in milliseconds; of a difference the mean alone, since quantiles do not subtract.
+    figures: [Option<Seen>; 4],
+}
+
+/// The two, and the parts of the client's mean: lag, queue, work and the rest add up to it. Empty where one is not known.
+fn ttft_parts(case: &CaseReport) -> Vec<Part> {
+    let client = |metric: Metric| case.distributions.get(&metric);
+    let server = |signal: Signal| case.telemetry.signals.get(&signal).filter(|own| own.mean.is_some());
+    let (Some(due), Some(sent), Some(own)) = (client(Metric::Ttft), client(Metric::TtftService), server(Signal::ServerTtft))
+    else {
+        return Vec::new();
+    };
+    let queue = server(Signal::ServerQueueTime);
+    let mean = |mean: Option<f64>| [mean.map(Seen::Value), None, None, None];
+    let shares = [0.50, 0.95, 0.99];
+    let told = |signal: Signal| {
+        server(signal).map(|own| {
+            let [a, b, c] = shares.map(|share| own.at(Stat::Quantile(share)));
+            [own.mean.map(Seen::Value), a, b, c]
+        })
+    };
+    let [a, b, c] = shares.map(|share| due.quantile(share).map(Seen::Value));
+    let parts = [
+        ("client, from when it was due", Some([Some(Seen::Value(due.mean)), a, b, c])),
+        ("server, by its own histogram", told(Signal::ServerTtft)),
+        ("apart: schedule lag of the client", Some(mean(Some(due.mean - sent.mean)))),
+        ("apart: queue in the server", told(Signal::ServerQueueTime)),
+        ("apart: the server's work after it", queue.map(|queue| mean(own.mean.zip(queue.mean).map(|(all, queue)| all - queue)))),
+        ("apart: the server's queue and work", if queue.is_none() { Some(mean(own.mean)) } else { None }),
+        ("apart: network, HTTP, and what the server does before it counts", Some(mean(own.mean.map(|own| sent.mean - own)))),
+    ];
+    parts.into_iter().filter_map(|(name, figures)| Some(Part { name, figures: figures? })).collect()
+}
+
+/// Whether the server counted other requests than the client measured.
+pub(crate) fn remarks(case: &CaseReport) -> Vec<String> {
+    if ttft_parts(case).is_empty() {
+        return Vec::new();
+    }
+    let client = case.distributions.get(&Metric::Ttft).map_or(0, |own| own.n);
+    let counted = case.telemetry.signals.get(&Signal::ServerTtft).map_or(0, |own| own.n);
+    let differs = format!(
+        "server.ttft: the server counted {counted} first tokens between its readings around the window, {client} measured requests \
+         had one: warm-up, requests at the edges or those of others are among the server's."
+    );
+    if counted == client { Vec::new() } else { vec![differs] }
 }
 
 /// What a terminal is told of the server and its hardware, a word for each signal; this tool and the machine stand in the report.
@@ -151,7 +186,7 @@ pub fn lines(report: &Report) -> String {
         let unit = if signal.unit() == Unit::Count && *word == "CPU" { " cores" } else { "" };
         let most = value(most, signal.unit());
         Some(match seen.as_slice() {
-            [only] if cases.len() == 1 => format!("{word} {}{unit} (max {most})", shown(*signal, only, Stat::Mean)),
+            [only] if cases.len() == 1 => format!("{word} {}{unit} (max {most})", statistic(*signal, only, Stat::Mean)),
             _ => format!("{word} max {most}{unit}"),
         })
     };
@@ -209,15 +244,41 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_as_wide_as_their_heads() {
+    fn tables_hold_what_there_is() {
         let report = report_of(vec![observed(), case(4)], Default::default(), 0);
-        for sheet in [sheet(&observed()), beside(&report)] {
-            assert!(!sheet.rows.is_empty() && sheet.rows.iter().all(|row| row.len() == sheet.head.len()), "{:?}", sheet.head);
+        let both = || report.cases.iter().enumerate();
+        for table in [signals(&observed()), server_ttft(both())] {
+            assert!(!table.rows.is_empty() && table.rows.iter().all(|row| row.cells.len() == table.columns.len()));
         }
-        let queue = sheet(&observed()).rows.into_iter().find(|row| row[0] == "`server.queue_time`").unwrap();
+        assert_eq!((signals(&observed()).rows.len(), server_ttft(both()).rows.len()), (16, 6));
+        let queue = signals(&observed()).markdown_rows().into_iter().find(|row| row[0] == "`server.queue_time`").unwrap();
         assert_eq!(queue[1..], ["240", "22 ms", "≤ 300 ms", "435 ms", "≥ 480 ms", "n/a", "n/a"]);
         assert_eq!(others(&observed()), "2 more series, by their own names, are in results.json and telemetry.parquet.");
         assert_eq!(others(&case(4)), "");
-        assert!(sheet(&case(4)).rows.is_empty() && beside(&sweep(2)).rows.is_empty());
+        assert!(signals(&case(4)).rows.is_empty() && server_ttft(sweep(2).cases.iter().enumerate()).rows.is_empty());
+    }
+
+    #[test]
+    fn the_parts_of_the_clients_mean_add_up_to_it() {
+        let own = observed();
+        let parts = ttft_parts(&own);
+        let sum: f64 =
+            parts.iter().filter(|part| part.name.starts_with("apart")).filter_map(|part| part.figures[0]?.value()).sum();
+        assert!((sum - own.distributions[&Metric::Ttft].mean).abs() < 1e-9, "{parts:?}");
+        assert_eq!(parts.len(), 6);
+        assert_eq!(parts[3].figures[1], Some(Seen::AtMost(300.0)), "the queue's p50 lies in its first bucket");
+        let mut blind = own;
+        blind.telemetry.signals.remove(&Signal::ServerQueueTime);
+        let parts = ttft_parts(&blind);
+        assert_eq!((parts.len(), parts[3].name), (5, "apart: the server's queue and work"));
+        assert!(ttft_parts(&case(4)).is_empty() && remarks(&case(4)).is_empty());
+    }
+
+    #[test]
+    fn what_else_the_server_counted_is_said() {
+        let mut own = observed();
+        assert_eq!(remarks(&own), [""; 0]);
+        own.telemetry.signals.get_mut(&Signal::ServerTtft).unwrap().n = 260;
+        assert!(remarks(&own)[0].starts_with("server.ttft: the server counted 260 first tokens"), "{:?}", remarks(&own));
     }
 }

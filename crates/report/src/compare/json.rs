@@ -1,7 +1,7 @@
 //! The comparison for programs. Every key is always there; a value that does not exist is null. Shares are 0..=1.
 
 use crate::ViewError;
-use crate::compare::{labels, notes, signals};
+use crate::compare::{labels, notes::notes, tables};
 use llmscen_core::compare::{Comparison, Contrast, Reading, Run};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
         "alone": comparison.alone.iter().map(|(run, case)| json!({ "run": run, "case": case })).collect::<Vec<_>>(),
         "notes": notes(comparison),
         "comparisons": comparison.contrasts.iter().map(|own| contrast(comparison, own)).collect::<Vec<_>>(),
-        "signals": signals::json(comparison),
+        "signals": tables::signals_json(comparison),
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

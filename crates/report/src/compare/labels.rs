@@ -136,7 +136,7 @@ pub(super) fn verdict(comparison: &Comparison) -> &'static str {
 }
 
 /// The verdict that a run had.
-pub(super) fn of_run(run: &Run) -> &'static str {
+pub(super) fn run_verdict(run: &Run) -> &'static str {
     match run.report.verdict {
         _ if run.report.manifest.interrupted => "interrupted",
         RunVerdict::Pass => "pass",

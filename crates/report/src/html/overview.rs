@@ -2,8 +2,8 @@
 
 use crate::chart::sweep::{Group, Sweep};
 use crate::format::{title, unit_of};
-use crate::html::search::tone;
 use crate::search::{answer, axis, outcome, place};
+use crate::table::Emphasis;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::search::SearchReport;
@@ -88,7 +88,7 @@ fn search(report: &Report, search: &SearchReport) -> Value {
         "label": place(search),
         "axis": if unit.is_empty() { name } else { format!("{name}, {unit}") },
         "load": probes.iter().map(|probe| probe.load).collect::<Vec<_>>(),
-        "outcome": probes.iter().map(|probe| tone(outcome(probe))).collect::<Vec<_>>(),
+        "outcome": probes.iter().map(|probe| Emphasis::from(outcome(probe)).class()).collect::<Vec<_>>(),
         "answer": answer(report, search),
         "interval": answer(report, search).map(|_| json!([low.unwrap_or(search.spec.low), high])),
         "topics": checks.map(topic).collect::<Vec<_>>(),

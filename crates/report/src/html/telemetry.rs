@@ -1,36 +1,10 @@
-//! What was sampled beside the requests of a case: tables, and the lines of its charts.
+//! The lines of the charts of what was sampled during a case.
 
-use crate::html::cells::{Cell, Row, Table};
 use crate::html::series::{columns, highest};
-use crate::html::tables::count;
-use crate::telemetry::{HEADS, STATS, apart, known, shown};
 use llmscen_core::report::CaseReport;
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::{Seen, SignalStat};
 use llmscen_core::units::Unit;
 use serde_json::{Value, json};
-
-/// The signals that exist.
-pub fn signals(case: &CaseReport) -> Table {
-    let row = |(signal, own): (&Signal, &SignalStat)| {
-        let figures = STATS
-            .iter()
-            .map(|stat| Cell::figure(shown(*signal, own, *stat), own.at(*stat).and_then(Seen::value)).of("", &stat.to_string()));
-        let words = [Cell::code(signal.name()), count(own.n, "", "n")];
-        Row { metric: Some(signal.name().to_owned()), cells: words.into_iter().chain(figures).collect(), ..Row::default() }
-    };
-    Table::new(&HEADS, case.telemetry.signals.iter().map(row).collect())
-}
-
-/// The client's TTFT beside the server's own.
-pub fn beside(case: &CaseReport) -> Table {
-    let rows = apart(case).into_iter().map(|part| {
-        let text = |seen: Option<Seen>| seen.map_or_else(String::new, |seen| known(seen, Unit::Millis));
-        let figures = part.figures.map(|seen| Cell::figure(text(seen), seen.and_then(Seen::value)));
-        Row { cells: [Cell::prose(part.name)].into_iter().chain(figures).collect(), ..Row::default() }
-    });
-    Table::new(&["Time to first token", ">mean", ">p50", ">p95", ">p99"], rows.collect())
-}
 
 /// A picture: its title, its unit, and the signals that are its lines with a word for each.
 type Drawn = (&'static str, &'static str, &'static [(Signal, &'static str)]);
@@ -77,11 +51,5 @@ mod tests {
         assert_eq!((&memory["unit"], &memory["lines"][0]["points"][1][0]), (&json!("GiB"), &json!(61)));
         assert_eq!((&power["title"], &power["lines"][0]["points"][1][0]), (&json!("GPU power"), &json!(540)));
         assert_eq!(pictures(&case(4), 200), json!([]));
-    }
-
-    #[test]
-    fn tables_hold_what_there_is() {
-        assert_eq!((signals(&observed()).rows.len(), beside(&observed()).rows.len()), (16, 6));
-        assert_eq!((signals(&case(4)).rows.len(), beside(&case(4)).rows.len()), (0, 0));
     }
 }

@@ -1,8 +1,7 @@
 use super::*;
 use crate::fixture::{case, report_of};
-use llmscen_core::local::Batch;
+use llmscen_core::local::{Batch, Loaded};
 use llmscen_core::report::RunVerdict;
-use llmscen_core::units::Nanos;
 
 /// Two prompts of 30 tokens in 100 ms, three tokens each: 20 and 30 ms.
 fn local() -> CaseReport {
@@ -53,7 +52,7 @@ fn a_model_in_this_process_has_a_row_of_what_it_is_and_one_of_what_it_did() {
         "2 ms",
         "0 ms",
     ];
-    assert_eq!(models(&report).rows, [model]);
+    assert_eq!(models(&report).markdown_rows(), [model]);
     let did = [
         "`concurrency=2`",
         "1",
@@ -72,8 +71,8 @@ fn a_model_in_this_process_has_a_row_of_what_it_is_and_one_of_what_it_did() {
         "300 MiB / 300 MiB",
         "n/a",
     ];
-    assert_eq!(batches(&report).rows, [did]);
-    assert_eq!(speeds(&report).rows, [["`concurrency=2`", "96", "61.23", "1.50", "2"]]);
+    assert_eq!(batches(&report).markdown_rows(), [did]);
+    assert_eq!(speeds(&report).markdown_rows(), [["`concurrency=2`", "96", "61.23", "1.50", "2"]]);
     let table = "CASE           INPUT LENGTH  SPEED (TOKENS/S)  MEMORY (GB)  REQUESTS\n\
                  concurrency=2            96             61.23         1.50         2\n";
     assert_eq!(speed_table(&report, None, false), table);

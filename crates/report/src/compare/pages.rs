@@ -1,0 +1,241 @@
+//! compare.md and compare.html. The HTML page needs no network, and looks like report.html.
+
+use crate::compare::{labels, notes, tables};
+use crate::escape::{code, prose};
+use crate::html::{BASE_SCRIPT, STYLE, render};
+use crate::table::rich_html;
+use crate::{Chart, ViewError, markdown as report_markdown};
+use llmscen_core::compare::{Comparison, Contrast, Finding};
+use serde::Serialize;
+
+/// Cases up to which their tables are unfolded.
+const OPEN_CASES: usize = 4;
+
+const TEMPLATE: &str = include_str!("page.html");
+
+/// compare.md, with links to these charts as `charts/<name>.png`.
+pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
+    let name = comparison.runs.first().map(|run| prose(&run.report.manifest.name)).unwrap_or_default();
+    let mut text = format!(
+        "# {}: {name}\n\n{}.\n\n{}\n\n",
+        labels::verdict(comparison),
+        labels::counts(comparison),
+        tables::runs(comparison).markdown()
+    );
+    text += &match tables::contrasts(comparison, &significant(comparison), true).markdown() {
+        changes if changes.is_empty() => "No significant difference.\n\n".to_owned(),
+        changes => format!("## Significant changes\n\n{changes}\n\n"),
+    };
+    let notes = notes::notes(comparison);
+    if !notes.is_empty() {
+        text += "## Notes\n\n";
+        notes.iter().for_each(|note| text += &format!("- {}\n", prose(note)));
+        text += "\n";
+    }
+    if !charts.is_empty() {
+        text += "## Charts\n\n";
+        charts.iter().for_each(|chart| text += &format!("![{}](charts/{}.png)\n\n", prose(&chart.title), chart.name));
+    }
+    text += "## All metrics by case\n\n";
+    let ids = compared_cases(comparison);
+    let folded = ids.len() > OPEN_CASES;
+    ids.into_iter().for_each(|id| text += &case_markdown(comparison, id, folded));
+    let signals = tables::signals(comparison).markdown();
+    if !signals.is_empty() {
+        text += "## Server and GPU\n\nMeans over the measured windows, without a test: telemetry samples are correlated.\n\n";
+        text += &format!("{signals}\n\n");
+    }
+    text + &format!("## Method\n\n{}\n", explanation(comparison))
+}
+
+fn case_markdown(comparison: &Comparison, id: &str, folded: bool) -> String {
+    let (scope, contrasts) = (scopes(comparison, id), contrasts_of_case(comparison, id));
+    let regressions = contrasts.iter().filter(|contrast| contrast.finding == Finding::Regression).count();
+    let flag = if regressions > 0 { format!(" — regressions: {regressions}") } else { String::new() };
+    let table = tables::contrasts(comparison, &contrasts, false).markdown();
+    let html = id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    match folded {
+        true => format!("<details><summary><code>{html}</code>{flag}</summary>\n\n{scope}\n\n{table}\n\n</details>\n\n"),
+        false => format!("### {}{flag}\n\n{scope}\n\n{table}\n\n", code(id)),
+    }
+}
+
+fn contrasts_of_case<'a>(comparison: &'a Comparison, id: &str) -> Vec<&'a Contrast> {
+    comparison.contrasts.iter().filter(|contrast| contrast.case == id).collect()
+}
+
+/// The significant changes: regressions first, the greatest change first.
+fn significant(comparison: &Comparison) -> Vec<&Contrast> {
+    let sure = |own: &&Contrast| !matches!(own.finding, Finding::Noise | Finding::Unknown);
+    let mut own: Vec<&Contrast> = comparison.contrasts.iter().filter(sure).collect();
+    let size = |own: &Contrast| (own.finding != Finding::Regression, -own.worsening().unwrap_or(0.0).abs());
+    own.sort_by(|a, b| size(a).0.cmp(&size(b).0).then(size(a).1.total_cmp(&size(b).1)));
+    own
+}
+
+/// The cases that were compared, in their order.
+fn compared_cases(comparison: &Comparison) -> Vec<&str> {
+    let mut ids: Vec<&str> = Vec::new();
+    for own in &comparison.contrasts {
+        if !ids.contains(&own.case.as_str()) {
+            ids.push(&own.case);
+        }
+    }
+    ids
+}
+
+/// What a case measured in each run: `A: 300 of 300 ok, 12.4 req/s · B: …`.
+fn scopes(comparison: &Comparison, id: &str) -> String {
+    let of = comparison.runs.iter().filter_map(|run| {
+        let case = run.report.cases.iter().find(|case| case.id == id)?;
+        Some(format!("{}: {}", run.label, notes::scope(case)))
+    });
+    of.collect::<Vec<_>>().join(" · ")
+}
+
+/// By what it was decided, and how its figures read.
+fn explanation(comparison: &Comparison) -> String {
+    format!(
+        "↓ less is better, ↑ more is better. {}. Effect sizes: Cliff's δ of the requests' or gaps' values (negligible under 0.147, \
+         small under 0.33, medium under 0.474: Romano and others, 2006) and Cohen's h of shares (0.2, 0.5, 0.8: Cohen, 1988); positive \
+         where the base has less. A change of a share is in percentage points (pp).",
+        labels::rule(comparison)
+    )
+}
+
+#[derive(Serialize)]
+struct Page {
+    name: String,
+    verdict: &'static str,
+    tone: &'static str,
+    counts: String,
+    changes: String,
+    pictures: Vec<Picture>,
+    cases: Vec<Section>,
+    open: bool,
+    signals: String,
+    notes: Vec<String>,
+    explanation: String,
+    runs: String,
+    environments: Vec<Environment>,
+    styles: [&'static str; 1],
+    script: &'static str,
+}
+
+#[derive(Serialize)]
+struct Picture {
+    title: String,
+    svg: String,
+}
+
+#[derive(Serialize)]
+struct Section {
+    id: String,
+    scope: String,
+    regressions: usize,
+    table: String,
+}
+
+#[derive(Serialize)]
+struct Environment {
+    run: String,
+    table: String,
+}
+
+/// compare.html with these charts, which must have been drawn as SVG.
+///
+/// # Errors
+/// [`ViewError::Template`] where the template cannot be rendered.
+pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewError> {
+    let runs = || comparison.runs.iter();
+    let section = |id: &str| {
+        let contrasts = contrasts_of_case(comparison, id);
+        Section {
+            id: id.to_owned(),
+            scope: scopes(comparison, id),
+            regressions: contrasts.iter().filter(|contrast| contrast.finding == Finding::Regression).count(),
+            table: tables::contrasts(comparison, &contrasts, false).html("Metrics of the case"),
+        }
+    };
+    let cases: Vec<Section> = compared_cases(comparison).into_iter().map(section).collect();
+    let environments = runs().map(|run| Environment {
+        run: format!("{}: {}", run.label, run.folder),
+        table: report_markdown::environment(&run.report).html("Environment of the run"),
+    });
+    let page = Page {
+        name: runs().next().map(|run| run.report.manifest.name.clone()).unwrap_or_default(),
+        verdict: labels::verdict(comparison),
+        tone: tone(comparison),
+        counts: labels::counts(comparison) + ".",
+        changes: tables::contrasts(comparison, &significant(comparison), true).html("Significant changes"),
+        pictures: charts.iter().map(|chart| Picture { title: chart.title.clone(), svg: chart.svg.clone() }).collect(),
+        open: cases.len() <= OPEN_CASES,
+        cases,
+        signals: tables::signals(comparison).html("Server and GPU"),
+        notes: notes::notes(comparison).iter().map(|note| rich_html(note)).collect(),
+        explanation: explanation(comparison),
+        runs: tables::runs(comparison).html("Runs"),
+        environments: environments.collect(),
+        styles: [STYLE],
+        script: BASE_SCRIPT,
+    };
+    render(TEMPLATE, page)
+}
+
+fn tone(comparison: &Comparison) -> &'static str {
+    match labels::verdict(comparison) {
+        "REGRESSION" => "fail",
+        "INVALID" => "invalid",
+        "INCONCLUSIVE" => "inconclusive",
+        _ => "pass",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::comparison_charts;
+    use crate::compare::fixture::{comparison, doubtful};
+
+    fn page(comparison: &Comparison) -> String {
+        html(comparison, &comparison_charts(comparison).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_verdict_comes_first_and_then_what_changed() {
+        let seen = page(&comparison(2, 2));
+        assert!(seen.contains("<span class=\"badge fail\">REGRESSION</span>"), "{}", &seen[..400]);
+        let order = ["badge fail", "id=\"changes\"", "id=\"charts\"", "id=\"cases\"", "id=\"notes\"", "id=\"environment\""];
+        let places: Vec<usize> = order.iter().map(|part| seen.find(part).unwrap_or_else(|| panic!("{part}"))).collect();
+        assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:?}");
+        assert_eq!(seen.matches("<svg ").count(), comparison_charts(&comparison(2, 2)).unwrap().len());
+        let changes = &seen[places[1]..places[2]];
+        assert_eq!(changes.matches("<tr data-case=").count(), 18, "16 regressions and 2 that are better");
+    }
+
+    #[test]
+    fn the_page_asks_for_nothing_and_runs_no_foreign_word() {
+        let mut own = doubtful();
+        let attack = "</script><script>alert(1)</script><img src=x onerror=alert(2)>";
+        own.runs[1].folder = attack.into();
+        own.runs[1].report.manifest.machine.host = attack.into();
+        own.notes.push(attack.into());
+        for contrast in &mut own.contrasts {
+            contrast.case = attack.into();
+        }
+        let seen = page(&own);
+        assert!(seen.contains("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"));
+        for foreign in [" src=", "<link", "@import", "url(", "fetch(", "<script>alert", "<img"] {
+            assert!(!seen.replace(" src=x", "").contains(foreign), "{foreign}");
+        }
+        assert!(seen.contains("badge invalid") && seen.contains("&lt;script&gt;alert(1)"));
+    }
+
+    #[test]
+    fn the_same_comparison_gives_the_same_bytes_and_many_cases_are_folded() {
+        let many = page(&comparison(12, 3));
+        assert_eq!(many, page(&comparison(12, 3)));
+        assert_eq!((many.matches("<details>").count(), many.matches("<details open>").count()), (12, 0));
+        assert_eq!(page(&comparison(2, 2)).matches("<details open>").count(), 2);
+    }
+}

@@ -1,0 +1,194 @@
+//! The table of objectives and their verdicts.
+
+use crate::format::{ABSENT, against, title, unit_of, value};
+use crate::missing_values::mark;
+use crate::table::{Cell, Column, Row, Screen, Table};
+use llmscen_core::check::{Check, Ruling, Subject, Verdict};
+use llmscen_core::report::{CaseReport, Report};
+use llmscen_core::units::Unit;
+use serde_json::json;
+
+/// A verdict with its case and the index of the case.
+type Judged<'a> = (usize, &'a CaseReport, &'a Verdict);
+
+/// The verdicts that pass `wanted`, in the order of the plan.
+pub(crate) fn objectives(report: &Report, wanted: impl Fn(&Verdict) -> bool) -> Table {
+    let all = report.cases.iter().enumerate();
+    let all = all.flat_map(|(index, case)| case.verdicts.iter().map(move |verdict| (index, case, verdict)));
+    table(report, all.filter(|(.., verdict)| wanted(verdict)).collect())
+}
+
+/// The verdicts other than PASS, the gravest first.
+pub(crate) fn worst_objectives(report: &Report) -> Table {
+    let all = report.cases.iter().enumerate();
+    let all = all.flat_map(|(index, case)| case.verdicts.iter().map(move |verdict| (index, case, verdict)));
+    let mut open: Vec<Judged<'_>> = all.filter(|(.., verdict)| verdict.ruling != Ruling::Pass).collect();
+    open.sort_by_key(|(.., verdict)| match verdict.ruling {
+        Ruling::Invalid => 0,
+        Ruling::Fail => 1,
+        Ruling::Inconclusive => 2,
+        Ruling::Pass => 3,
+    });
+    table(report, open)
+}
+
+fn table(report: &Report, verdicts: Vec<Judged<'_>>) -> Table {
+    let columns = vec![
+        Column::text().terminal("VERDICT", 0),
+        Column::text().key("scenario"),
+        Column::text().documents("Case").terminal("CASE", 1).key("case"),
+        Column::text().documents("SLO").terminal("SLO", 0).at_least(24).key("slo"),
+        Column::text().documents("Verdict").key("verdict"),
+        Column::number().documents("Observed").terminal("OBSERVED", 0).key("observed"),
+        Column::number().documents("Bound").terminal("BOUND", 4).key("bound"),
+        Column::number().documents("Limit").key("limit"),
+        Column::text().key("unit"),
+        Column::number().documents("n").terminal("N", 3).key("n"),
+        Column::number().key("need"),
+        Column::text().documents("Note").terminal("NOTE", 2).key("note"),
+    ];
+    Table::new(columns, verdicts.into_iter().map(|judged| row(report, judged)).collect()).sortable()
+}
+
+fn row(report: &Report, (index, case, verdict): Judged<'_>) -> Row {
+    let unit = unit_of(verdict);
+    let mark = subject_mark(case, verdict);
+    let figure = |value: Option<f64>, stat: &str| {
+        let text = value.map_or_else(|| ABSENT.to_owned(), |_| format!("{mark}{}", against(value, verdict.check.limit, unit)));
+        Cell::figure(text, value).of("", stat)
+    };
+    let notes = multiple(&verdict.check).into_iter().chain(Some(remark(verdict)).filter(|remark| !remark.is_empty()));
+    let cells = vec![
+        Cell::ruling(verdict.ruling),
+        Cell::prose(&report.manifest.name),
+        Cell::case(index, &case.id),
+        Cell::code(&title(&verdict.check)),
+        Cell::ruling(verdict.ruling),
+        figure(verdict.observed, "observed").emphasized(verdict.ruling.into()),
+        figure(verdict.bound, "bound"),
+        Cell::figure(limit_text(verdict), verdict.check.limit).of("", "limit"),
+        Cell::raw(json!(if unit == Unit::Share { "share" } else { unit.symbol() })),
+        Cell::count(verdict.n).of("", "n"),
+        Cell::raw(json!(verdict.need)),
+        Cell::prose(&remark(verdict)).in_terminal(notes.collect::<Vec<_>>().join("; ")),
+    ];
+    Row::new(cells).case(&case.id).objective(&verdict.check.expr)
+}
+
+/// Every verdict, one a line. `width`: columns of the terminal, None where there is none.
+pub fn slo_table(report: &Report, width: Option<usize>, color: bool) -> String {
+    objectives(report, |_| true).terminal(Screen { width, color })
+}
+
+/// `~` where the verdict is about tokens that were counted from events.
+pub(crate) fn subject_mark(case: &CaseReport, verdict: &Verdict) -> &'static str {
+    match &verdict.check.subject {
+        Subject::Metric { metric, .. } => mark(case, *metric),
+        Subject::Goodput(limits) => limits.iter().map(|limit| mark(case, limit.metric)).max().unwrap_or(""),
+        Subject::Signal { .. } => "",
+    }
+}
+
+/// The samples that a decision needs, and the verdict's own note.
+fn remark(verdict: &Verdict) -> String {
+    let need = verdict.need.map(|need| format!("needs {need} samples"));
+    need.into_iter().chain(verdict.note.clone()).collect::<Vec<_>>().join("; ")
+}
+
+/// What a relative limit is a multiple of, with its bounds where it has any: `1.10 × baseline (512 ms, 498 ms to 530 ms)`.
+pub(crate) fn multiple(check: &Check) -> Option<String> {
+    let relative = check.relative?;
+    let (to, unit) = (relative.to.name(), check.subject.unit());
+    let factor = format!("{:.2}", relative.factor);
+    let factor = if factor.parse() == Ok(relative.factor) { factor } else { relative.factor.to_string() };
+    let Some(known) = relative.known else { return Some(format!("{factor} × {to} (there is none)")) };
+    let ends = match (known.low, known.high) {
+        (Some(low), Some(high)) if low == high => String::new(),
+        (Some(low), Some(high)) => format!(", {} to {}", value(low, unit), value(high, unit)),
+        (Some(low), None) => format!(", {} or more", value(low, unit)),
+        (None, Some(high)) => format!(", {} or less", value(high, unit)),
+        (None, None) => String::new(),
+    };
+    let runs = known.spread.map(|spread| format!(", {} runs", spread.runs)).unwrap_or_default();
+    Some(format!("{factor} × {to} ({}{ends}{runs})", value(known.value, unit)))
+}
+
+/// The limit as a number, and what it is a multiple of.
+pub(crate) fn limit_text(verdict: &Verdict) -> String {
+    let limit = verdict.check.limit;
+    let number = against(Some(limit), limit, unit_of(verdict));
+    match multiple(&verdict.check) {
+        Some(words) if limit.is_nan() => words,
+        Some(words) => format!("{number} = {words}"),
+        None => number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{case, failing, no_data, report_of, sweep};
+    use llmscen_core::baseline::{Against, Known, Relative};
+    use llmscen_core::report::RunVerdict;
+
+    #[test]
+    fn rulings_in_a_wide_terminal() {
+        let report = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
+        insta::assert_snapshot!(slo_table(&report, Some(120), false), @r"
+        VERDICT  CASE            SLO               OBSERVED   BOUND    N  NOTE
+        ───────────────────────────────────────────────────────────────────────────────────
+        FAIL     concurrency=64  ttft.p99 < 500ms    1.33 s  1.41 s  240
+        FAIL     concurrency=64  error_rate < 1%         0%   1.24%  240  needs 299 samples
+        FAIL     base            ttft.p99 < 500ms       n/a     n/a    0  no data
+        ");
+    }
+
+    #[test]
+    fn a_limit_stays_readable_in_a_narrow_terminal() {
+        let mut case = failing();
+        case.id = "concurrency=64,temperature=0.5".into();
+        let report = report_of(vec![case], RunVerdict::Fail, 1);
+        for width in [70, 80] {
+            let table = slo_table(&report, Some(width), false);
+            assert!(table.contains("ttft.p99 < 500ms") && table.contains("error_rate < 1%"), "{table}");
+        }
+    }
+
+    #[test]
+    fn every_width_is_kept() {
+        let report = sweep(12);
+        for width in 60..=160 {
+            for table in [slo_table(&report, Some(width), false), crate::case_table(&report, Some(width), false)] {
+                assert!(table.lines().all(|line| line.chars().count() <= width), "{width}\n{table}");
+            }
+        }
+        assert!(slo_table(&report, Some(80), true).contains("\u{1b}[32mPASS\u{1b}[0m"));
+    }
+
+    #[test]
+    fn no_data_reads_as_such() {
+        let table = objectives(&report_of(vec![no_data()], Default::default(), 1), |_| true);
+        let row = ["`base`", "`ttft.p99 < 500ms`", "❌ fail", "n/a", "n/a", "500 ms", "0", "no data"];
+        assert_eq!(table.markdown_rows(), [row.map(str::to_owned).to_vec()]);
+    }
+
+    fn of(factor: f64, known: Option<Known>) -> Verdict {
+        let verdict = case(4).verdicts[0].clone();
+        let relative = Relative { to: Against::Baseline, factor, known };
+        Verdict { check: Check { limit: relative.limit(), relative: Some(relative), ..verdict.check.clone() }, ..verdict }
+    }
+
+    fn known(low: Option<f64>, high: Option<f64>) -> Option<Known> {
+        Some(Known { value: 512.0, low, high, n: Some(400), spread: None })
+    }
+
+    #[test]
+    fn a_reader_sees_the_multiple_and_its_doubt() {
+        let both = of(1.1, known(Some(498.0), Some(530.0)));
+        assert_eq!(limit_text(&both), "563 ms = 1.10 × baseline (512 ms, 498 ms to 530 ms)");
+        assert_eq!(multiple(&of(1.125, known(None, Some(530.0))).check).unwrap(), "1.125 × baseline (512 ms, 530 ms or less)");
+        assert_eq!(multiple(&of(1.0, known(Some(512.0), Some(512.0))).check).unwrap(), "1.00 × baseline (512 ms)");
+        assert_eq!(limit_text(&of(1.1, None)), "1.10 × baseline (there is none)");
+        assert_eq!(limit_text(&case(4).verdicts[0]), "500 ms");
+    }
+}
