@@ -10,8 +10,6 @@ mod fixture;
 mod guidellm;
 mod lmdeploy;
 mod measured;
-mod names;
-mod spread;
 mod vllm;
 
 pub use measured::Measured;
@@ -19,6 +17,9 @@ pub use measured::Measured;
 use crate::ViewError;
 use llmscen_core::export_format::Peer;
 use llmscen_core::foreign::cell;
+use llmscen_core::seed::Seed;
+use llmscen_core::stats::{linear, moments, quantile};
+use std::collections::BTreeSet;
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,4 +61,136 @@ fn csv(lines: &[Vec<String>]) -> Result<Vec<u8>, ViewError> {
     let mut out = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).flexible(true).from_writer(Vec::new());
     lines.iter().try_for_each(|line| out.write_record(line.iter().map(|text| cell(text).into_owned())))?;
     Ok(out.into_inner().map_err(|error| csv::Error::from(error.into_error()))?)
+}
+
+/// Names that were given.
+#[derive(Debug, Default)]
+pub(super) struct Names(BTreeSet<String>);
+
+impl Names {
+    /// This name, or one that tells it from those given before: `a`, `a_2`, `a_3`.
+    pub(super) fn fresh(&mut self, wanted: &str) -> String {
+        let others = (2..).map(|number| format!("{wanted}_{number}"));
+        let name = std::iter::once(wanted.to_owned()).chain(others).find(|name| !self.0.contains(name));
+        let name = name.unwrap_or_else(|| wanted.to_owned());
+        self.0.insert(name.clone());
+        name
+    }
+}
+
+/// Bytes of a name at the most: several of them may stand in one file name, of which file systems take 255.
+const LONGEST: usize = 72;
+
+/// A text as one name: what is no letter, digit, `.`, `-`, `=`, `,` or `_` becomes `_`, and it begins with none of the first
+/// two. Of a long text the beginning, and a digest of all of it.
+pub(super) fn slug(text: &str) -> String {
+    let plain = |c: char| if c.is_alphanumeric() || ".-=,_".contains(c) { c } else { '_' };
+    let name: String = text.chars().map(plain).collect();
+    match name.trim_start_matches(['.', '-']) {
+        "" => "_".to_owned(),
+        name if name.len() <= LONGEST => name.to_owned(),
+        name => {
+            let fits = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= LONGEST - 9).last();
+            format!("{}-{:08x}", &name[..fits.unwrap_or(0)], Seed(0).child(text).0 as u32)
+        }
+    }
+}
+
+/// Values, ascending.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Spread(Vec<f64>);
+
+impl Spread {
+    /// Of these values; None without any.
+    pub(super) fn of(mut values: Vec<f64>) -> Option<Spread> {
+        quantile::sort(&mut values);
+        (!values.is_empty()).then_some(Spread(values))
+    }
+
+    /// Their number.
+    pub(super) fn n(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Their sum.
+    pub(super) fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+
+    /// Their mean.
+    pub(super) fn mean(&self) -> f64 {
+        moments::mean(&self.0).unwrap_or_default()
+    }
+
+    /// Their deviation, with n below the line.
+    pub(super) fn sd(&self) -> f64 {
+        linear::sd(&self.0).unwrap_or_default()
+    }
+
+    /// The least.
+    pub(super) fn min(&self) -> f64 {
+        self.0.first().copied().unwrap_or_default()
+    }
+
+    /// The greatest.
+    pub(super) fn max(&self) -> f64 {
+        self.0.last().copied().unwrap_or_default()
+    }
+
+    /// The quantile of that percent, between its neighbours.
+    pub(super) fn linear(&self, percent: f64) -> f64 {
+        linear::quantile(&self.0, percent / 100.0).unwrap_or_default()
+    }
+
+    /// The quantile of that percent by nearest rank.
+    pub(super) fn nearest(&self, percent: f64) -> f64 {
+        quantile::nearest_rank(&self.0, percent / 100.0).unwrap_or_default()
+    }
+}
+
+/// A number with so many decimals at the most.
+pub(super) fn rounded(value: f64, decimals: usize) -> f64 {
+    format!("{value:.decimals$}").parse().unwrap_or(value)
+}
+
+/// Milliseconds as seconds, whole nanoseconds.
+pub(super) fn secs(millis: f64) -> f64 {
+    (millis * 1e6).round() / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_given_once() {
+        let mut names = Names::default();
+        assert_eq!(["a", "b", "a", "a"].map(|wanted| names.fresh(wanted)), ["a", "b", "a_2", "a_3"]);
+    }
+
+    #[test]
+    fn long_names_are_cut_and_still_told_apart() {
+        let names = ["x", "y"].map(|end| slug(&format!("{}{end}", "字".repeat(200))));
+        assert!(names.iter().all(|name| name.len() <= 72) && names[0] != names[1], "{names:?}");
+    }
+
+    #[test]
+    fn no_name_leaves_its_folder() {
+        assert_eq!(slug("rate=8/s,model=org/m 7b"), "rate=8_s,model=org_m_7b");
+        assert_eq!((slug("../x"), slug(".."), slug("-v")), ("_x".into(), "_".into(), "v".into()));
+    }
+
+    #[test]
+    fn two_kinds_of_quantiles() {
+        let spread = Spread::of(vec![4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!((spread.linear(50.0), spread.nearest(50.0), spread.linear(99.0)), (2.5, 2.0, 3.9699999999999998));
+        assert_eq!((spread.n(), spread.sum(), spread.mean(), spread.min(), spread.max()), (4, 10.0, 2.5, 1.0, 4.0));
+        assert_eq!(Spread::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn numbers_are_rounded_as_they_print() {
+        assert_eq!((rounded(1.00005, 4), rounded(-0.5, 4), rounded(2.675, 2)), (1.0001, -0.5, 2.67));
+        assert_eq!((secs(12.345678), secs(0.1)), (0.012345678, 0.0001));
+    }
 }

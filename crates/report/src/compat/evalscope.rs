@@ -4,9 +4,9 @@
 //! of either age read these files, which hold both. Its quantiles are by nearest rank, as ours are.
 
 use crate::ViewError;
-use crate::compat::names::{Names, slug};
-use crate::compat::spread::{Spread, rounded};
 use crate::compat::{Export, File, Measured};
+use crate::compat::{Names, slug};
+use crate::compat::{Spread, rounded};
 use llmscen_core::metric::Metric;
 use llmscen_core::stamped::Stamped;
 use serde::Serialize;

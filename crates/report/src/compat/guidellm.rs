@@ -1,20 +1,19 @@
 //! What `guidellm benchmark` leaves: benchmarks.json (report version 2) and benchmarks.csv, one benchmark a case.
 
-mod dist;
-mod flow;
+mod distribution;
 mod metrics;
-mod requests;
 mod table;
 
 use crate::ViewError;
-use crate::compat::spread::Spread;
-use crate::compat::{Export, File, Measured};
+use crate::compat::guidellm::metrics::{STATUSES, between_tokens, per_token, status};
+use crate::compat::{Export, File, Measured, Spread};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::metric::Metric;
+use llmscen_core::stamped::Stamped;
 use llmscen_core::target::Place;
+use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::shown;
 use metrics::{Clock, Named, metrics, totals, totals_json};
-use requests::{requests, scheduler_state};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -45,7 +44,7 @@ struct Benchmark<'a> {
     scheduler_state: Value,
     scheduler_metrics: Value,
     metrics: Value,
-    requests: requests::Requests<'a>,
+    requests: Requests<'a>,
     warnings: [(); 0],
     start_time: f64,
     end_time: f64,
@@ -186,7 +185,7 @@ fn metrics_json(case: &Measured<'_>, metrics: &[Named]) -> Value {
     const NOT_OURS: [&str; 3] = ["time_to_first_output_token_ms", "time_to_last_round_trip_ms", "avg_round_trip_time_ms"];
     let mut out: Map<String, Value> = metrics.iter().map(|(key, .., split)| ((*key).to_owned(), split.json())).collect();
     out.insert("request_totals".into(), totals_json(case));
-    let empty = dist::Dist::default().json();
+    let empty = distribution::Dist::default().json();
     for key in NOT_OURS {
         let none = json!({ "successful": empty, "errored": empty, "incomplete": empty, "total": empty });
         out.insert(key.to_owned(), none);
@@ -209,6 +208,158 @@ fn metrics_json(case: &Measured<'_>, metrics: &[Named]) -> Value {
     out.insert("audio".into(), json!({ "tokens": null, "samples": null, "seconds": null, "bytes": null }));
     out.insert("tool_call".into(), json!({ "tokens": null, "mixed_tokens": null, "count": null }));
     Value::Object(out)
+}
+
+/// The requests of a case by status.
+#[derive(Serialize)]
+pub(super) struct Requests<'a> {
+    successful: Vec<Request<'a>>,
+    errored: Vec<Request<'a>>,
+    incomplete: Vec<Request<'a>>,
+    total: Option<()>,
+}
+
+/// One request. What is null is not known.
+#[derive(Serialize)]
+struct Request<'a> {
+    type_: &'static str,
+    request_id: String,
+    response_id: Option<&'a str>,
+    request_args: Option<&'a str>,
+    output: Option<&'a str>,
+    info: Info<'a>,
+    input_metrics: Usage,
+    output_metrics: Usage,
+    request_start_time: Option<f64>,
+    request_end_time: f64,
+    request_latency: Option<f64>,
+    request_dispatch_delay: Option<f64>,
+    request_scheduled_latency: Option<f64>,
+    prompt_tokens: Option<u64>,
+    cached_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    total_tokens: Option<u64>,
+    time_to_first_token_ms: Option<f64>,
+    time_per_output_token_ms: Option<f64>,
+    inter_token_latency_ms: Option<f64>,
+    tokens_per_second: Option<f64>,
+    output_tokens_per_second: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Info<'a> {
+    request_id: String,
+    conversation_id: String,
+    turn_index: u32,
+    status: &'static str,
+    timings: Timings,
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Timings {
+    targeted_start: f64,
+    resolve_start: f64,
+    request_start: Option<f64>,
+    first_token_iteration: Option<f64>,
+    last_token_iteration: Option<f64>,
+    request_iterations: u64,
+    token_iterations: u64,
+    request_end: f64,
+    resolve_end: f64,
+}
+
+#[derive(Serialize)]
+struct Usage {
+    text_tokens: Option<u64>,
+    cached_tokens: Option<u64>,
+}
+
+/// All requests of a case.
+pub(super) fn requests<'a>(case: &'a Measured<'_>) -> Requests<'a> {
+    let [successful, incomplete, errored] =
+        [0, 1, 2].map(|wanted| case.rows.iter().filter(|row| status(row) == wanted).map(|row| request(case, row)).collect());
+    Requests { successful, errored, incomplete, total: None }
+}
+
+fn request<'a>(case: &'a Measured<'_>, row: &'a Stamped) -> Request<'a> {
+    let id = format!("{}-{}-{}-{}", case.case.id, row.row.round, row.row.place.0, row.row.place.1);
+    let whole = |tokens: Option<f64>| tokens.map(|tokens| tokens as u64);
+    let secs = |metric: Metric| row.get(metric).map(|millis| millis / 1e3);
+    let (prompt, output, cached) = (row.row.prompt_tokens, row.row.output_tokens, row.get(Metric::CachedTokens));
+    let total = (prompt.is_some() || output.is_some()).then(|| prompt.unwrap_or(0.0) + output.unwrap_or(0.0));
+    let latency = secs(Metric::E2eService);
+    let per_s = |tokens: Option<f64>| tokens.zip(latency.filter(|&latency| latency > 0.0)).map(|(tokens, time)| tokens / time);
+    Request {
+        type_: "generative_request_stats",
+        response_id: None,
+        request_args: None,
+        output: None,
+        input_metrics: Usage { text_tokens: whole(prompt), cached_tokens: whole(cached) },
+        output_metrics: Usage { text_tokens: whole(output), cached_tokens: None },
+        request_start_time: row.sent.map(|sent| case.unix_s(sent)),
+        request_end_time: case.unix_s(row.end),
+        request_latency: latency,
+        request_dispatch_delay: secs(Metric::ScheduleLag),
+        request_scheduled_latency: secs(Metric::E2e),
+        prompt_tokens: whole(prompt),
+        cached_tokens: whole(cached),
+        output_tokens: whole(output),
+        total_tokens: whole(total),
+        time_to_first_token_ms: row.get(Metric::TtftService),
+        time_per_output_token_ms: per_token(row),
+        inter_token_latency_ms: between_tokens(row),
+        tokens_per_second: per_s(total),
+        output_tokens_per_second: per_s(output),
+        info: info(case, row, &id),
+        request_id: id,
+    }
+}
+
+fn info<'a>(case: &'a Measured<'_>, row: &'a Stamped, id: &str) -> Info<'a> {
+    const WORDS: [&str; 3] = ["completed", "cancelled", "errored"];
+    let at = |instant: Nanos| case.unix_s(instant);
+    let start = at(row.sent.unwrap_or(row.intended));
+    Info {
+        request_id: id.to_owned(),
+        conversation_id: format!("{}-{}", row.row.round, row.row.place.0),
+        turn_index: row.row.place.1,
+        status: WORDS.get(status(row)).copied().unwrap_or(STATUSES[2]),
+        timings: Timings {
+            targeted_start: at(row.intended),
+            resolve_start: start,
+            request_start: row.sent.map(at),
+            first_token_iteration: row.first_token.map(at),
+            last_token_iteration: row.last_token.map(at),
+            request_iterations: row.events,
+            token_iterations: row.events,
+            request_end: at(row.end),
+            resolve_end: at(row.end),
+        },
+        error: row.failure.map(|kind| if row.message.is_empty() { kind.name() } else { row.message.as_str() }),
+    }
+}
+
+/// The counters of its scheduler.
+pub(super) fn scheduler_state(case: &Measured<'_>, totals: [usize; 3]) -> Value {
+    let [successful, incomplete, errored] = totals;
+    let (from, to) = case.bounds().unwrap_or_default();
+    json!({
+        "node_id": 0,
+        "num_processes": 1,
+        "start_time": case.unix_s(from),
+        "end_time": case.unix_s(to),
+        "start_requests_time": case.unix_s(from),
+        "end_requests_time": case.unix_s(to),
+        "created_requests": case.rows.len(),
+        "queued_requests": 0,
+        "pending_requests": 0,
+        "processing_requests": 0,
+        "processed_requests": case.rows.len(),
+        "successful_requests": successful,
+        "errored_requests": errored,
+        "cancelled_requests": incomplete,
+    })
 }
 
 #[cfg(test)]

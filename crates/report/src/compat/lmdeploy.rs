@@ -2,7 +2,7 @@
 //! script of its time wrote.
 
 use crate::ViewError;
-use crate::compat::spread::Spread;
+use crate::compat::Spread;
 use crate::compat::{Export, File, Measured, csv};
 use llmscen_core::metric::Metric;
 use llmscen_core::stats::quantile;

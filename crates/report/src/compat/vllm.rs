@@ -3,9 +3,9 @@
 //! Times are seconds from the sending, quantiles lie between values, deviations are of the population.
 
 use crate::ViewError;
-use crate::compat::names::{Names, slug};
-use crate::compat::spread::{Spread, secs};
 use crate::compat::{Export, File, Measured};
+use crate::compat::{Names, slug};
+use crate::compat::{Spread, secs};
 use llmscen_core::api::Api;
 use llmscen_core::load::Arrival;
 use llmscen_core::metric::Metric;
