@@ -66,7 +66,7 @@ fn table(report: &Report, terminal: &mut Terminal) {
     // That some loads break their limits is what a search is for, and each probe says which.
     let limits = if report.searches.is_empty() { llmscen_report::slo_table } else { llmscen_report::probe_table };
     terminal.data(&limits(report, width, color));
-    llmscen_report::correlation::lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
+    llmscen_report::correlation_lines(report).iter().for_each(|line| terminal.data(&format!("{line}\n")));
     terminal.data(&llmscen_report::server_lines(report));
     terminal.data(&llmscen_report::verdict_line(report, color));
 }

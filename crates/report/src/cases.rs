@@ -1,7 +1,7 @@
 //! The tables of the cases: their main figures, their parts, their failures and retries.
 
 use crate::format::{ABSENT, number, optional, percent, value};
-use crate::missing_values::mark;
+use crate::notes::mark;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::Ruling;
 use llmscen_core::metric::{Metric, Stat};

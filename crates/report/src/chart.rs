@@ -10,22 +10,19 @@ mod distribution;
 mod draw;
 mod engines;
 mod figure;
-mod font;
 mod heat;
+mod image;
 mod latency_over_load;
 mod latency_over_throughput;
 mod layout;
 pub(super) mod limit;
-mod multiples;
 mod over_time;
 mod pareto;
 mod pick;
 mod prefill;
-mod raster;
 mod search;
 mod spectrum;
 mod style;
-mod svg;
 pub(super) mod sweep;
 mod telemetry;
 mod throughput_over_load;
@@ -117,8 +114,9 @@ fn figures(report: &Report) -> Vec<Figure> {
 fn render(figure: &Figure, ribbon: Option<&Ribbon>, formats: &[Format]) -> Result<Chart, ViewError> {
     let failed = |reason| ViewError::Chart { name: figure.name, reason };
     let drawn = draw::svg(figure, ribbon).map_err(failed)?;
-    let png = if formats.contains(&Format::Png) { raster::png(&drawn).map_err(failed)? } else { Vec::new() };
-    let svg = formats.contains(&Format::Svg).then(|| svg::file(&drawn).ok_or_else(|| failed("the drawing has no size".into())));
+    let png = if formats.contains(&Format::Png) { image::png(&drawn).map_err(failed)? } else { Vec::new() };
+    let svg =
+        formats.contains(&Format::Svg).then(|| image::svg_file(&drawn).ok_or_else(|| failed("the drawing has no size".into())));
     Ok(Chart { name: figure.name, title: figure.title.clone(), png, svg: svg.transpose()?.unwrap_or_default() })
 }
 
@@ -171,7 +169,7 @@ mod tests {
 
     #[test]
     fn nothing_is_drawn_outside_the_picture() {
-        let fontdb = font::database().unwrap();
+        let fontdb = image::database().unwrap();
         let options = resvg::usvg::Options { fontdb, ..Default::default() };
         let failures = report_of(vec![failing()], Default::default(), 1);
         let watched = report_of(vec![observed(), observed()], Default::default(), 0);

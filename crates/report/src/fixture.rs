@@ -1,20 +1,17 @@
 //! Reports made up for the tests of this room: seeded, of any size, with everything that can be odd about a run.
 
-mod observed;
-mod pictures;
-
-pub use observed::observed;
-
+use llmscen_core::chart_data::{Band, Bar, Heat, Pictures};
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Ruling, Subject, Verdict};
 use llmscen_core::labels::{Labels, Scalar};
 use llmscen_core::manifest::{Machine, Manifest};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::report::{Audit, CaseReport, FailureExample, Report, RunVerdict, Timelines, TokenSource};
+use llmscen_core::report::{Audit, CaseReport, FailureExample, Report, RunVerdict, Series, Timelines, TokenSource};
 use llmscen_core::sample::{Counts, Distribution};
 use llmscen_core::seed::Seed;
-use rand::RngExt;
-use rand::SeedableRng;
+use llmscen_core::signal::{Form, Signal};
+use llmscen_core::telemetry::{Other, SignalStat, Telemetry};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 const REQUESTS: usize = 240;
@@ -44,7 +41,7 @@ pub fn case(users: u32) -> CaseReport {
     };
     fill_figures(&mut case, [&ttft, &gaps, &e2e], window);
     case.timelines = timelines(users, &ttft, window);
-    case.pictures = pictures::of([&ttft, &gaps, &e2e], window);
+    case.pictures = pictures([&ttft, &gaps, &e2e], window);
     case.audit = audit();
     case.verdicts = vec![verdict(&case, Metric::Ttft, 0.99, 500.0), errors(&case)];
     case
@@ -308,4 +305,121 @@ pub fn grid(lengths: u32) -> Report {
         case
     };
     report_of((0..6 * lengths).map(cell).collect(), RunVerdict::Fail, 1)
+}
+
+/// The case of eight users, with telemetry; the server counted its requests and no others.
+pub fn observed() -> CaseReport {
+    let mut case = case(8);
+    let end = case.timelines.in_flight.last().map_or(60.0, |point| point.0);
+    let mut telemetry = Telemetry::default();
+    let gib = 1024.0 * 1024.0 * 1024.0;
+    for (signal, level, swing) in [
+        (Signal::ServerRunning, 7.0, 1.0),
+        (Signal::ServerWaiting, 0.8, 0.8),
+        (Signal::ServerKvCacheUsage, 0.42, 0.2),
+        (Signal::ServerPrefixCacheHitRate, 0.3, 0.1),
+        (Signal::ServerOutputTps, 640.0, 60.0),
+        (Signal::GpuUtilization, 0.9, 0.08),
+        (Signal::GpuMemory, 61.0 * gib, gib),
+        (Signal::GpuPower, 540.0, 60.0),
+        (Signal::GpuTemperature, 66.0, 4.0),
+        (Signal::ProcessCpu, 1.4, 0.3),
+        (Signal::ProcessMemory, 6.5 * gib, 0.1 * gib),
+        (Signal::ToolCpu, 0.2, 0.05),
+        (Signal::ToolMemory, 0.05 * gib, 0.001 * gib),
+        (Signal::HostCpu, 0.2, 0.05),
+    ] {
+        let count = (end * 2.0) as u32 + 1;
+        let values: Vec<f64> = (0..count).map(|k| level + swing * (f64::from(k) * 0.7).sin()).collect();
+        telemetry.series.insert(signal, values.iter().enumerate().map(|(k, v)| (k as f64 / 2.0, *v)).collect());
+        telemetry.signals.insert(signal, sampled(values));
+    }
+    let end = (f64::INFINITY, 240.0);
+    for (signal, mean, buckets) in [
+        (Signal::ServerTtft, 70.0, vec![(56.0, 60.0), (84.0, 220.0), (140.0, 240.0), end]),
+        // As coarse as a server's own: its median lies in the first bucket, its tail in the last.
+        (Signal::ServerQueueTime, 22.0, vec![(300.0, 216.0), (480.0, 232.0), end]),
+    ] {
+        assert_eq!(signal.form(), Form::Histogram);
+        telemetry.signals.insert(signal, SignalStat { n: 240, mean: Some(mean), buckets, ..SignalStat::default() });
+    }
+    telemetry.others.insert("vllm:lora{a=b}".into(), Other::Level { n: 2, mean: Some(1.5), min: 1.0, max: 2.0 });
+    telemetry.others.insert("vllm:corrupted_total".into(), Other::Growth(0.25));
+    telemetry.notes = vec!["n/a: server.preemptions: the page does not tell it.".into()];
+    case.telemetry = telemetry;
+    case
+}
+
+fn sampled(values: Vec<f64>) -> SignalStat {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    SignalStat {
+        n: values.len() as u64,
+        mean: Some(mean),
+        min: values.iter().copied().reduce(f64::min),
+        max: values.iter().copied().reduce(f64::max),
+        sd: Some(0.1),
+        values,
+        buckets: Vec::new(),
+    }
+}
+
+/// From its values of TTFT, ITL and E2E in ms, and the length of its window in seconds.
+fn pictures([ttft, gaps, e2e]: [&[f64]; 3], window: f64) -> Pictures {
+    let spectra = [(Metric::Ttft, ttft), (Metric::Itl, gaps), (Metric::Tpot, gaps), (Metric::E2e, e2e)];
+    Pictures {
+        spectra: spectra.map(|(metric, values)| (metric, spectrum(values))).into(),
+        heat: Some(heat(e2e, window)),
+        by_token: (0..42).map(|step| band(step, gaps)).collect(),
+        prefill: ttft.iter().enumerate().map(|(index, first)| prompt(index, *first)).collect(),
+        waterfall: (0..40).map(|index| bar(index, (ttft[index], e2e[index]), window)).collect(),
+    }
+}
+
+fn spectrum(values: &[f64]) -> Series {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len() as f64;
+    sorted.iter().enumerate().map(|(index, &value)| (index as f64 / n, value)).collect()
+}
+
+fn heat(e2e: &[f64], window: f64) -> Heat {
+    let (columns, rows) = (31, 15);
+    let low = e2e.iter().copied().fold(f64::INFINITY, f64::min);
+    let ratio = e2e.iter().copied().fold(0.0, f64::max) / low;
+    let mut counts = vec![vec![0; rows]; columns];
+    for (index, value) in e2e.iter().enumerate() {
+        let row = ((value / low).ln() / ratio.ln() * rows as f64) as usize;
+        counts[index * columns / e2e.len()][row.min(rows - 1)] += 1 + (index as u32 % 5) * (index as u32 % 7);
+    }
+    Heat {
+        times: (0..=columns).map(|edge| window * (0.08 + edge as f64 / columns as f64)).collect(),
+        levels: (0..=rows).map(|edge| low * ratio.powf(edge as f64 / rows as f64)).collect(),
+        counts,
+    }
+}
+
+/// Slower with the context, and rougher where few replies are that long.
+fn band(step: usize, gaps: &[f64]) -> Band {
+    let from = 2.0 + 3.0 * step as f64;
+    let middle = gaps.iter().sum::<f64>() / gaps.len() as f64 * (1.0 + from / 400.0);
+    let rough = 1.0 + 0.04 * (step * 7 % 5) as f64;
+    Band { from, to: from + 2.0, n: 720 - 16 * step as u64, p50: middle, p90: middle * 1.3, p99: middle * 1.7 * rough }
+}
+
+fn prompt(index: usize, first: f64) -> (f64, f64) {
+    let tokens = (64 + index * 1237 % 3800) as f64;
+    (tokens, first * 0.5 + tokens * 0.06)
+}
+
+fn bar(index: usize, (first, whole): (f64, f64), window: f64) -> Bar {
+    let intended = window * (0.08 + index as f64 / 40.0);
+    Bar {
+        seq: index as u64,
+        turn: 0,
+        intended,
+        sent: Some(intended),
+        first_token: Some(intended + first / 1e3),
+        end: intended + whole / 1e3,
+        failure: None,
+    }
 }

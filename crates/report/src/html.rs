@@ -2,20 +2,19 @@
 //!
 //! The template escapes every text. The numbers for the charts stand in JSON whose `<` is escaped, so that no text ends it.
 
-mod case;
-mod overview;
-mod series;
-mod telemetry;
+mod chart_data;
 #[cfg(test)]
 mod tests;
 
+use crate::cases::{failures, parts, single_figures};
+use crate::format::optional;
 use crate::objectives::{objectives, worst_objectives};
-use crate::table::rich_html;
-use crate::{ViewError, audit, cases, headline, local, markdown, missing_values, search, server};
-use case::Section;
+use crate::table::{case_anchor, rich_html};
+use crate::{ViewError, audit, cases, headline, local, markdown, notes, percentiles, repeats, search, server, telemetry};
 use llmscen_core::check::Ruling;
-use llmscen_core::report::Report;
+use llmscen_core::report::{CaseReport, Report, TokenSource};
 use llmscen_core::search::SearchReport;
+use llmscen_core::units::Unit;
 use minijinja::Environment;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -126,7 +125,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
     let fold = slo_total > OPEN_RULINGS;
     let slo = if fold { worst_objectives(report) } else { objectives(report, |_| true) };
     let slo_held = objectives(report, |verdict| fold && verdict.ruling == Ruling::Pass);
-    let series = |case| inert(&series::series(case, report.cases.len()));
+    let series = |case| inert(&chart_data::series(case, report.cases.len()));
     let search = |(index, search): (usize, &SearchReport)| Search {
         sentence: rich_html(&search::sentence(report, search)),
         probes: search::probes(report, &[(index, search)]).html("Probes"),
@@ -148,7 +147,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         speeds: local::speeds(report).html("Speed by prompt length"),
         models: local::models(report).html("Models in this process"),
         batches: local::batches(report).html("Batches of models in this process"),
-        sections: all().map(|(index, case)| case::section(index, case)).collect(),
+        sections: all().map(|(index, case)| section(index, case)).collect(),
         failures: cases::failures(all()).html("Failures"),
         retries: cases::retries(report).html("Retries and users who left"),
         servers: server::starts_table(report).html("Starts of the server"),
@@ -163,7 +162,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         environment: markdown::environment(report).html("Environment"),
         notes: notes(report),
         plan,
-        overview: inert(&overview::overview(report)),
+        overview: inert(&chart_data::overview(report)),
         series: report.cases.iter().map(series).collect(),
         styles: [UPLOT_STYLE, STYLE],
         license: UPLOT_LICENSE,
@@ -175,7 +174,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
 fn notes(report: &Report) -> Vec<Note> {
     let whole = report.cases.len();
     let of_run = report.manifest.notes.iter().map(|note| Note { cases: Vec::new(), more: 0, text: rich_html(note) });
-    let of_cases = missing_values::grouped(report).into_iter().map(|(note, about)| {
+    let of_cases = notes::grouped(report).into_iter().map(|(note, about)| {
         let named = if about.len() == whole { 0 } else { NAMED_CASES.min(about.len()) };
         let more = if named == 0 { 0 } else { about.len() - named };
         Note { cases: about.iter().take(named).map(|id| (*id).to_owned()).collect(), more, text: rich_html(&note) }
@@ -198,4 +197,60 @@ fn inert(value: &Value) -> String {
         }
     }
     out
+}
+
+/// Everything about one case that needs no script; tables are HTML, empty without rows.
+#[derive(Serialize)]
+pub(super) struct Section {
+    anchor: String,
+    id: String,
+    /// Load, rounds, source of the token counts.
+    facts: Vec<String>,
+    valid: bool,
+    figures: String,
+    low: String,
+    high: String,
+    percentiles: String,
+    parts: String,
+    signals: String,
+    others: String,
+    server_ttft: String,
+    failures: String,
+    audit: String,
+    notes: Vec<String>,
+}
+
+/// The section of the case at this index of the report.
+pub(super) fn section(index: usize, case: &CaseReport) -> Section {
+    let alone = || std::iter::once((index, case));
+    Section {
+        anchor: case_anchor(index),
+        id: case.id.clone(),
+        facts: facts(case),
+        valid: !case.is_invalid(),
+        figures: single_figures(case).html("Figures of the case"),
+        low: percentiles::low_is_better(case).html("Percentiles"),
+        high: percentiles::high_is_better(case).html("Percentiles of what should be high"),
+        percentiles: percentiles::percentile_table(case).html("Percentile table"),
+        parts: parts(alone()).without_first_column().html("Parts of the case"),
+        signals: telemetry::signals(case).html("Telemetry"),
+        others: telemetry::others(case),
+        server_ttft: telemetry::server_ttft(alone()).without_first_column().html("TTFT by the server and by the client"),
+        failures: failures(alone()).without_first_column().html("Failures of the case"),
+        audit: audit::audit(alone()).without_first_column().html("Self-audit of the case"),
+        notes: notes::notes(case).iter().map(|note| rich_html(note)).collect(),
+    }
+}
+
+fn facts(case: &CaseReport) -> Vec<String> {
+    let rounds = repeats::rounds(case);
+    let tokens = case.token_source.map(|source| match source {
+        TokenSource::Usage => "tokens by the server's usage",
+        TokenSource::Tokenizer => "tokens by a local tokenizer",
+        TokenSource::Events => "~ tokens counted from events, a lower bound",
+    });
+    let steady = case.timelines.steady.map(|(from, until)| {
+        format!("steady from {} to {}", optional(Some(from), Unit::Seconds), optional(Some(until), Unit::Seconds))
+    });
+    [case.load.clone(), rounds].into_iter().chain(tokens.map(str::to_owned)).chain(steady).collect()
 }

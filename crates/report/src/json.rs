@@ -2,7 +2,7 @@
 //!
 //! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
 
-use crate::{ViewError, format, local, missing_values, repeats, search, server, telemetry};
+use crate::{ViewError, format, local, notes, repeats, search, server, telemetry};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{VERDICT_RULES, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -86,7 +86,7 @@ fn case(case: &CaseReport) -> Result<Value, ViewError> {
         "failures": case.failures,
         "startups": case.startups.iter().map(server::startup).collect::<Vec<_>>(),
         "server_ends": case.server_ends.iter().map(server::end).collect::<Vec<_>>(),
-        "notes": missing_values::notes(case),
+        "notes": notes::notes(case),
     }))
 }
 

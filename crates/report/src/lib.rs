@@ -10,9 +10,8 @@ mod cases;
 pub mod chart;
 pub mod compare;
 pub mod compat;
-pub mod correlation;
+
 mod error;
-mod escape;
 #[cfg(test)]
 mod fixture;
 pub mod format;
@@ -22,8 +21,7 @@ mod json;
 mod junit;
 pub mod local;
 mod markdown;
-mod missing_values;
-mod names;
+mod notes;
 mod objectives;
 mod percentiles;
 mod plan;
@@ -39,12 +37,13 @@ pub use baseline::{NOISE_KEY, NOISE_SCHEMA, baseline, baseline_table, noise_json
 pub use cases::case_table;
 pub use chart::{Chart, charts};
 pub use error::ViewError;
-pub use escape::prose;
+pub use format::prose;
 pub use headline::verdict_line;
 pub use html::html;
 pub use json::{json, results_schema};
 pub use junit::{Inconclusive, junit};
 pub use markdown::markdown;
+pub use notes::correlation_lines;
 pub use objectives::slo_table;
 pub use plan::{plan_limits, plan_table};
 pub use search::probe_table;

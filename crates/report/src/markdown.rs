@@ -1,11 +1,11 @@
 //! report.md: the verdict first, then everything it rests on. The words and their order are `templates/report.md`.
 
 use crate::chart::Chart;
-use crate::escape::{code, prose};
 use crate::format::{bytes, plain, value};
+use crate::format::{code, prose};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
-use crate::{ViewError, audit, cases, headline, local, missing_values, percentiles, repeats, search, server, telemetry};
+use crate::{ViewError, audit, cases, headline, local, notes, percentiles, repeats, search, server, telemetry};
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::search::SearchReport;
@@ -146,7 +146,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         doubtful: audit::doubtful_objectives(report).markdown(),
         judged_three_times: audit::judged_three_times(report).as_deref().map(prose),
         environment: environment(report).markdown(),
-        notes: missing_values::told(report),
+        notes: notes::told(report),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The table of objectives and their verdicts.
 
 use crate::format::{ABSENT, against, title, unit_of, value};
-use crate::missing_values::mark;
+use crate::notes::mark;
 use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_core::check::{Check, Ruling, Subject, Verdict};
 use llmscen_core::report::{CaseReport, Report};

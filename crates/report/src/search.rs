@@ -1,7 +1,7 @@
 //! Capacity searches: what they found, in words, as tables and in results.json.
 
 use crate::ViewError;
-use crate::escape::code;
+use crate::format::code;
 use crate::format::{ABSENT, against, percent, title, unit_of};
 use crate::json::slo;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};

@@ -1,7 +1,7 @@
 //! A compact summary in Markdown for the page of a CI job: the verdict, the limits, the main figures.
 
 use crate::cases::cases_without_parts;
-use crate::escape::{code, prose};
+use crate::format::{code, prose};
 use crate::headline;
 use crate::objectives::objectives;
 use crate::table::Table;

@@ -4,7 +4,7 @@ use crate::cases::{cases, cases_without_parts};
 use crate::objectives::objectives;
 use crate::search::probes;
 use crate::table::Table;
-use crate::{ViewError, escape, headline};
+use crate::{ViewError, format, headline};
 use llmscen_core::report::Report;
 use llmscen_core::search::SearchReport;
 use serde_json::{Map, json};
@@ -41,7 +41,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
 
 /// The verdict and the tables of `report.md`.
 pub fn markdown(report: &Report) -> String {
-    let verdict = format!("**{}**: {}", headline::word(report.verdict), escape::prose(&headline::reason(report)));
+    let verdict = format!("**{}**: {}", headline::word(report.verdict), format::prose(&headline::reason(report)));
     let limits = match report.searches.is_empty() {
         true => vec![objectives(report, |_| true)],
         false => report.searches.iter().enumerate().map(|search| probes(report, &[search])).collect(),

@@ -3,7 +3,7 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::limit::{SpanUnit, scaled};
-use crate::chart::multiples::{Picture, multiples};
+use crate::chart::pick::{Picture, multiples};
 use crate::chart::pick::{columns, sizes, subtitle};
 use crate::chart::style::{QUANTILES, Stroke};
 use llmscen_core::chart_data::Band;

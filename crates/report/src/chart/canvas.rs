@@ -2,7 +2,7 @@
 //!
 //! plotters draws on whole numbers, so its pixel is made a quarter of ours: curves keep their shape.
 
-use crate::chart::font;
+use crate::chart::image;
 use crate::chart::style::{Face, Stroke};
 use crate::format::plain;
 use plotters::coord::Shift;
@@ -49,7 +49,7 @@ fn words(error: impl std::fmt::Display) -> String {
 impl<'a> Canvas<'a> {
     /// A white sheet of that width and height.
     pub fn new(svg: &'a mut String, size: Point) -> Result<Canvas<'a>, String> {
-        font::database().ok_or("the embedded font cannot be read")?;
+        image::database().ok_or("the embedded font cannot be read")?;
         let (width, height) = units(size);
         let area = SVGBackend::with_string(svg, (width as u32, height as u32)).into_drawing_area();
         area.fill(&WHITE).map_err(words)?;

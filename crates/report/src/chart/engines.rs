@@ -3,9 +3,9 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Cell, Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::limit::SpanUnit;
+use crate::chart::pick::Names;
 use crate::chart::pick::{shown, sizes, subtitle, token_remark};
 use crate::chart::style::{MUTED, category};
-use crate::names::Names;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
 

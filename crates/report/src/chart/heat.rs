@@ -3,7 +3,7 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Cell, Entry, Figure, Mark, Side, Swatch};
 use crate::chart::limit::SpanUnit;
-use crate::chart::multiples::{Picture, multiples};
+use crate::chart::pick::{Picture, multiples};
 use crate::chart::pick::{columns, sizes, subtitle};
 use crate::chart::style::ramp;
 use llmscen_core::chart_data::Heat;

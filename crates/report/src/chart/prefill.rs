@@ -3,7 +3,7 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Entry, Figure, Mark, Side, Swatch};
 use crate::chart::limit::{SpanUnit, scaled};
-use crate::chart::multiples::{Picture, multiples};
+use crate::chart::pick::{Picture, multiples};
 use crate::chart::pick::{columns, subtitle};
 use crate::chart::style::{FAN, INK, Stroke};
 use crate::format::millis;

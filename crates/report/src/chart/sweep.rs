@@ -1,9 +1,9 @@
 //! The cases of a report as lines over load.
 
 use crate::chart::axis::Axis;
+use crate::chart::pick::Names;
 use crate::chart::pick::{shown, spread};
 use crate::chart::style::{Stroke, category};
-use crate::names::Names;
 use llmscen_core::labels::Labels;
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::STAGE;

@@ -1,7 +1,7 @@
 //! compare.md and compare.html. The HTML page needs no network, and looks like report.html.
 
 use crate::compare::{labels, notes, tables};
-use crate::escape::{code, prose};
+use crate::format::{code, prose};
 use crate::html::{BASE_SCRIPT, STYLE, render};
 use crate::table::rich_html;
 use crate::{Chart, ViewError, markdown as report_markdown};

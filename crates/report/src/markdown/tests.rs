@@ -132,7 +132,7 @@ fn a_note_that_all_cases_share_is_written_once() {
     let mut report = sweep(12);
     report.manifest.notes = vec!["clock was read once".into()];
     report.cases[3].notes = vec!["odd | one".into()];
-    let notes = missing_values::told(&report);
+    let notes = notes::told(&report);
     assert_eq!(
         notes[..2],
         ["clock was read once", "n/a: reasoning_tokens, cached_tokens: not reported by the server, and not countable."]
@@ -140,7 +140,7 @@ fn a_note_that_all_cases_share_is_written_once() {
     assert_eq!(notes[5], "`concurrency=8`: odd \\| one");
     report.cases.iter_mut().take(6).for_each(|case| case.notes = vec!["six".into()]);
     assert!(
-        missing_values::told(&report)
+        notes::told(&report)
             .contains(&"`concurrency=1`, `concurrency=2`, `concurrency=4`, `concurrency=8` and 2 more: six".to_owned())
     );
 }

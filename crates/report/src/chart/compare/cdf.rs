@@ -1,7 +1,7 @@
 //! The distributions of a case in every run, one over the other, a panel a case.
 
 use crate::chart::axis::Axis;
-use crate::chart::compare::pick::{ROOM, cases, color, legend, subtitle, title};
+use crate::chart::compare::{ROOM, cases, color, legend, subtitle, title};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::limit::{Limit, SpanUnit, limits, scaled};
 use crate::chart::style::{ALARM, Stroke};

@@ -1,7 +1,7 @@
 //! Latency against throughput over a sweep: the curve of each run in one plot.
 
 use crate::chart::axis::Axis;
-use crate::chart::compare::pick::{color, legend, subtitle};
+use crate::chart::compare::{color, legend, subtitle};
 use crate::chart::figure::{Figure, Mark, Panel, Side};
 use crate::chart::limit::SpanUnit;
 use crate::chart::style::Stroke;

@@ -2,7 +2,7 @@
 
 use crate::chart::axis::Axis;
 use crate::chart::compare::NAMES;
-use crate::chart::compare::pick::{ROOM, cases, subtitle, title};
+use crate::chart::compare::{ROOM, cases, subtitle, title};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::style::{ALARM, INK, MUTED, Stroke, category};
 use crate::format::percent;

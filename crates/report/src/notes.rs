@@ -1,9 +1,9 @@
-//! Why a value is not there, and which values are doubtful.
+//! Notes of the cases: metrics without values and why, doubtful token counts, and correlated samples.
 
-use crate::correlation;
-use crate::escape::{code, prose};
 use crate::format::counts_output;
+use crate::format::{code, prose};
 use crate::telemetry;
+use llmscen_core::check::{Subject, Verdict};
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::report::{CaseReport, Report, TokenSource};
 
@@ -13,7 +13,7 @@ const NAMED_CASES: usize = 4;
 /// The case's own notes, and after them a line for every reason that leaves metrics without a value.
 pub fn notes(case: &CaseReport) -> Vec<String> {
     let told = case.telemetry.notes.iter().cloned().chain(telemetry::remarks(case));
-    let mut lines: Vec<String> = case.notes.iter().cloned().chain(correlation::sentence(case)).chain(told).collect();
+    let mut lines: Vec<String> = case.notes.iter().cloned().chain(correlation_sentence(case)).chain(told).collect();
     if case.counts.ok == 0 {
         lines.push("No request succeeded, so most figures do not exist.".to_owned());
         return lines;
@@ -105,10 +105,61 @@ pub fn mark(case: &CaseReport, metric: Metric) -> &'static str {
     if case.token_source == Some(TokenSource::Events) && counts_output(metric) { "~" } else { "" }
 }
 
+/// Effective samples below this share of all are reported.
+const FEW: f64 = 0.5;
+
+/// `Consecutive requests are correlated: 640 requests carry the information of about 47 in `ttft.p95`.`; None where the samples
+/// of no objective are.
+fn correlation_sentence(case: &CaseReport) -> Option<String> {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for verdict in &case.verdicts {
+        let Some(effective) = verdict.effective_n.filter(|effective| *effective < FEW * verdict.n as f64) else { continue };
+        let samples = format!("{} {}", verdict.n, if is_of_gaps(verdict) { "gaps" } else { "requests" });
+        let about = format!("about {effective:.0} in `{}`", verdict.check.figure_name());
+        match groups.iter_mut().find(|(own, _)| *own == samples) {
+            Some((_, all)) if all.contains(&about) => {}
+            Some((_, all)) => all.push(about),
+            None => groups.push((samples, vec![about])),
+        }
+    }
+    for own in &case.repeats {
+        let judged = case.verdicts.iter().any(|verdict| verdict.effective_n.is_some() && metric(verdict) == Some(own.metric));
+        if let Some(effective) = own.few().filter(|_| !judged) {
+            let (samples, about) =
+                (format!("{} requests", own.n), format!("about {effective:.0} in the mean of `{}`", own.metric));
+            match groups.iter_mut().find(|(known, _)| *known == samples) {
+                Some((_, all)) => all.push(about),
+                None => groups.push((samples, vec![about])),
+            }
+        }
+    }
+    let words = |(samples, all): &(String, Vec<String>)| format!("{samples} carry the information of {}", all.join(", "));
+    let said: Vec<String> = groups.iter().map(words).collect();
+    (!said.is_empty()).then(|| format!("Consecutive requests are correlated: {}.", said.join("; ")))
+}
+
+/// The same of every case, for a terminal.
+pub fn correlation_lines(report: &Report) -> Vec<String> {
+    let line = |case: &CaseReport| Some(format!("{}: {}", case.id, correlation_sentence(case)?));
+    report.cases.iter().filter_map(line).collect()
+}
+
+fn metric(verdict: &Verdict) -> Option<Metric> {
+    match &verdict.check.subject {
+        Subject::Metric { metric, .. } => Some(*metric),
+        Subject::Goodput(_) | Subject::Signal { .. } => None,
+    }
+}
+
+fn is_of_gaps(verdict: &Verdict) -> bool {
+    metric(verdict).is_some_and(|metric| metric.per() == Scope::Gap)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture;
+    use crate::fixture::sweep;
 
     #[test]
     fn every_absent_metric_is_accounted_for() {
@@ -137,5 +188,19 @@ mod tests {
             notes(&fixture::no_data()),
             ["every request failed: connect", "No request succeeded, so most figures do not exist."]
         );
+    }
+
+    #[test]
+    fn a_case_says_once_which_samples_are_correlated() {
+        let mut case = sweep(1).cases.remove(0);
+        assert_eq!(correlation_sentence(&case), None);
+        case.verdicts[0] = Verdict { n: 640, effective_n: Some(47.4), ..case.verdicts[0].clone() };
+        case.verdicts[1] = Verdict { n: 640, effective_n: Some(320.0), ..case.verdicts[1].clone() };
+        case.repeats.clear();
+        let known = "Consecutive requests are correlated: 640 requests carry the information of about 47 in `ttft.p99`.";
+        assert_eq!(correlation_sentence(&case).as_deref(), Some(known), "half is not few");
+        case.verdicts[1].effective_n = Some(90.0);
+        let known = known.replace("`ttft.p99`", "`ttft.p99`, about 90 in `error_rate`");
+        assert_eq!(correlation_sentence(&case), Some(known));
     }
 }
