@@ -3,7 +3,7 @@
 use crate::cli::follow::Show;
 use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Progress};
-use crate::run::stop::Level;
+use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::Ending;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Plan;
@@ -141,8 +141,8 @@ fn figures(event: &str, (case, round): (&str, u32), now: &Progress) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::collector::live_metrics::LiveTotals;
     use crate::run::event::Preparing;
-    use crate::run::totals::Totals;
 
     fn of(event: Event) -> Value {
         object(&event, ("a", 1)).unwrap()
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn progress_tells_warm_up_apart() {
         let outcomes = [((Phase::Warmup, "ok"), 2), ((Phase::Measured, "ok"), 5), ((Phase::Measured, "http_5xx"), 1)].into();
-        let totals = Totals { outcomes, events: 40, ..Totals::default() };
+        let totals = LiveTotals { outcomes, events: 40, ..LiveTotals::default() };
         let line = of(Event::CaseEnded(Progress { done: 8, totals, ..Progress::default() }));
         assert_eq!(line["outcomes"], json!({"warmup": {"ok": 2}, "measured": {"ok": 5, "http_5xx": 1}}));
         assert_eq!(

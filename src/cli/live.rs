@@ -11,13 +11,14 @@ use crate::cli::exit::Exit;
 use crate::cli::follow::{Show, Watched};
 use crate::cli::terminal::Terminal;
 use crate::run::event::Event;
-use crate::run::stop::{Level, Stop};
+use crate::run::execution::stop::{Level, Stop};
 use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show as ShowCursor;
 use ratatui::crossterm::event::{Event as Input, KeyCode, KeyEventKind, KeyModifiers, poll, read};
+use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use ratatui::crossterm::{cursor::Show as ShowCursor, execute};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use state::View;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Write, stderr};

@@ -7,7 +7,7 @@ mod text;
 
 pub use board::Board;
 
-use crate::run::stop::{Level, Stop};
+use crate::run::execution::stop::{Level, Stop};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};

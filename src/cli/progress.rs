@@ -3,7 +3,7 @@
 use crate::cli::follow::Show;
 use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Preparing, Progress};
-use crate::run::stop::Level;
+use crate::run::execution::stop::Level;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use llmscen_core::early_stop::Ending;
 use llmscen_report::format::{plain, shorten};

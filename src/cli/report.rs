@@ -8,10 +8,10 @@ use crate::cli::sources::{load_judges, load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
 use crate::cli::track::track;
 use crate::run::error::RunError;
-use crate::run::publish::{publish, render};
-use crate::run::reckon::reckon;
-use crate::run::recover::recover;
-use crate::run::secrets::redactor;
+use crate::run::execution::redactor;
+use crate::run::outputs::recover::recover;
+use crate::run::outputs::summarize::summarize;
+use crate::run::outputs::{publish, render};
 use crate::store::{RunDir, journal};
 use llmscen_core::check::{VERDICT_RULES, Verdict};
 use llmscen_core::manifest::Manifest;
@@ -102,7 +102,7 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
     let (table, manifest) = recover(plan, folder)?;
     let report = match killed {
         true => publish(plan, &table, &manifest, folder, inconclusive)?,
-        false => reckon(plan, &table, &manifest)?,
+        false => summarize(plan, &table, &manifest)?,
     };
     if !folder.is_sealed() {
         folder.seal()?;
@@ -113,7 +113,7 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
         // What is stored stays the run's own: only this report is told by whom it is judged.
         Some(judges) => {
             judge_by(plan, judges, &manifest).map_err(Refused::Judges)?;
-            let mut report = reckon(plan, &table, &manifest)?;
+            let mut report = summarize(plan, &table, &manifest)?;
             report.manifest.notes.push(judged_by(judges.path));
             report
         }

@@ -3,19 +3,17 @@
 use crate::cli::args::{Inconclusive, RunArgs};
 use crate::cli::exit::Exit;
 use crate::cli::follow::{Progress, Watched, follow};
-use crate::cli::lines;
 use crate::cli::metrics::Endpoint;
 use crate::cli::shown::{Summary, show};
-use crate::cli::signals;
 use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::cli::track::track;
-use crate::run::conduct::{Conducted, conduct};
-use crate::run::context::Context;
+use crate::cli::{lines, signals};
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::execution::stop::{Level, Stop};
+use crate::run::execution::{CompletedRun, Context, run_plan};
 use crate::run::forecast::{logits, undecidable};
-use crate::run::stop::{Level, Stop};
 use llmscen_core::plan::Plan;
 use llmscen_core::report::{Report, RunVerdict};
 use llmscen_datasets::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
@@ -132,7 +130,7 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
     let watched = Watched { plan: &source.plan, began: watch.began, stop: &watch.stop, events: &watch.events, board };
     let result = beside(
         &context.events,
-        || conduct(&source.plan, &context),
+        || run_plan(&source.plan, &context),
         || {
             follow(&args.watch, &watched, &watch.inbox, terminal);
         },
@@ -199,7 +197,7 @@ fn foretell(plan: &Plan, terminal: &mut Terminal) {
 /// A sweep may have hundreds of them.
 const FORETOLD: usize = 5;
 
-fn conclude(plan: &Plan, conducted: &Conducted, args: &RunArgs, watch: &Watch, terminal: &mut Terminal) -> Ended {
+fn conclude(plan: &Plan, conducted: &CompletedRun, args: &RunArgs, watch: &Watch, terminal: &mut Terminal) -> Ended {
     let (report, exit) = (&conducted.report, exit_of(&conducted.report, args.inconclusive));
     show(report, args.show.format, terminal);
     if let Some(fault) = &conducted.fault {

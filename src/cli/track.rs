@@ -1,7 +1,7 @@
 //! Tells the trackers of a plan.
 
 use crate::cli::terminal::Terminal;
-use crate::run::secrets::redactor;
+use crate::run::execution::redactor;
 use crate::track::{Parcel, tell};
 use llmscen_core::plan::Plan;
 use llmscen_core::report::Report;

@@ -1,8 +1,8 @@
 //! Stored runs side by side: each is read, reduced to what a comparison needs, and let go before the next one is read.
 
 use crate::run::error::RunError;
-use crate::run::reckon::{Judged, concluded, judged, mark_judged_elsewhere, of_stage, ran};
-use crate::run::recover::recover;
+use crate::run::outputs::recover::recover;
+use crate::run::outputs::summarize::{Judged, cases_that_ran, conclude, judge_case, mark_judged_elsewhere, restrict_to_stage};
 use crate::run::search;
 use crate::store::RunDir;
 use llmscen_analysis::judge::compare::{Side, side};
@@ -26,7 +26,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// The folder cannot be read, or its rows cannot be analysed.
-pub fn take(
+pub fn load_run(
     plan: &mut Plan,
     folder: &RunDir,
     (label, side): (String, usize),
@@ -34,14 +34,14 @@ pub fn take(
 ) -> Result<(Run, Vec<Side>), RunError> {
     let (table, manifest) = recover(plan, folder)?;
     let (mut cases, mut sides) = (Vec::new(), Vec::new());
-    for case in ran(plan, &manifest) {
+    for case in cases_that_ran(plan, &manifest) {
         for (report, evidence) in with_stages(plan, case, (&table, &manifest), wanted)? {
             cases.push(report);
             sides.extend(evidence);
         }
     }
     let searches = search::reports(plan, &table, &manifest)?;
-    let report = concluded(plan, manifest, cases, searches);
+    let report = conclude(plan, manifest, cases, searches);
     Ok((Run { label, side, folder: folder.path().display().to_string(), report }, sides))
 }
 
@@ -53,7 +53,7 @@ fn with_stages(plan: &Plan, case: &Case, run: (&Table, &Manifest), wanted: Wante
     let parts: Vec<Part> = run.1.parts.iter().filter(|part| part.case == case.id).cloned().collect();
     let whole = taken(plan, run.0, &CaseFacts { case, parts: &parts, until: None }, &[], wanted)?;
     let stages = case.stages().into_iter().map(|stage| {
-        let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
+        let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
         taken(plan, &run.0.excerpt(&case.id, &stage), &facts, &whole.0.audit.reasons, wanted)
     });
@@ -66,7 +66,7 @@ fn with_stages(plan: &Plan, case: &Case, run: (&Table, &Manifest), wanted: Wante
 /// A case, or a stage, which is not sound for any reason for which the `whole` is not.
 fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wanted: Wanted<'_>) -> Result<Taken, RunError> {
     let case = facts.case;
-    let Judged { sample, audit, verdicts, .. } = judged(plan, table, facts, whole)?;
+    let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, whole)?;
     let seed = plan.seed.child("compare").child(case.id.as_str());
     let of = |sample: &Sample| side(&case.id, sample, wanted.measures, wanted.level, seed);
     let restarted = Part::restarted(facts.parts);

@@ -3,18 +3,16 @@
 //! What was found is reckoned from rows and parts alone, in the order of the parts. So the same code that reports on a stored
 //! run tells the search under way what its last probe showed.
 
-mod probing;
+mod probe_size;
 
 use crate::run::audit::{Audited, audit};
-use crate::run::bench::{Bench, Store, reach_all};
-use crate::run::context::Context;
-use crate::run::course::{Course, Leg};
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::search::probing::{outrun, reduced, share};
-use crate::run::turn::Probing;
-use llmscen_analysis::judge;
-use llmscen_analysis::{CaseFacts, Table, round_sample};
+use crate::run::execution::{Context, Execution, Leg};
+use crate::run::prepare::{DatasetCache, PreparedCase, reach_all};
+use crate::run::round::ProbeSize;
+use crate::run::search::probe_size::{outrun, reduced, share};
+use llmscen_analysis::{CaseFacts, Table, judge, round_sample};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
@@ -32,7 +30,12 @@ const UNSOUND: usize = 3;
 const GROWS: f64 = 2.0;
 
 /// Seeks what the quests of a plan are after; the rows of all probes end up in the course.
-pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &Plan, context: &Context) -> Result<(), RunError> {
+pub fn run_search(
+    course: &mut Execution<'_>,
+    (mut store, first): (DatasetCache, PreparedCase),
+    plan: &Plan,
+    context: &Context,
+) -> Result<(), RunError> {
     let mut benches = BTreeMap::from([(opening(plan).0, first)]);
     let mut played = 0;
     for quest in &plan.quests {
@@ -50,7 +53,7 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
             let own = reduced(case, share);
             let place = (played, played + 1);
             // A goodput is only as good as the probe is long.
-            let probing = Probing { share, may_stop: quest.spec.goal == Goal::Slo };
+            let probing = ProbeSize { share, may_stop: quest.spec.goal == Goal::Slo };
             let leg = Leg { index, case: &own, bench, round: rounds, probe: Some(probing), place };
             if !course.play(&leg) {
                 return Ok(());
@@ -90,8 +93,8 @@ pub fn opening(plan: &Plan) -> (usize, Option<&Case>) {
 }
 
 /// Readies the first probe, and reaches its target: what is wrong comes out before anything is sent.
-pub fn ready(plan: &Plan, context: &Context) -> Result<(Store, Bench), RunError> {
-    let (mut store, (index, Some(case))) = (Store::default(), opening(plan)) else { return Err(RunError::NothingToSend) };
+pub fn prepare_search(plan: &Plan, context: &Context) -> Result<(DatasetCache, PreparedCase), RunError> {
+    let (mut store, (index, Some(case))) = (DatasetCache::default(), opening(plan)) else { return Err(RunError::NothingToSend) };
     let bench = store.bench((index, case), plan, context)?;
     reach_all(std::slice::from_ref(case), std::slice::from_ref(&bench), context)?;
     Ok((store, bench))

@@ -1,7 +1,7 @@
 //! The parts of the picture, each in its own rectangle.
 
 use crate::cli::live::state::{Second, View};
-use crate::run::stop::Level;
+use crate::run::execution::stop::Level;
 use llmscen_report::format::{ABSENT, millis, plain, shorten, thousands};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};

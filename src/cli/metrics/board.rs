@@ -1,8 +1,8 @@
 //! The figures behind the metrics endpoint: totals of every case over its rounds, as they stand.
 
+use crate::run::collector::live_metrics::LiveTotals;
 use crate::run::event::{Event, Progress};
-use crate::run::secrets::redactor;
-use crate::run::totals::Totals;
+use crate::run::execution::redactor;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
@@ -59,7 +59,7 @@ pub struct Tally {
     /// Its load in words, its API and its model.
     pub about: [String; 3],
     /// Of the rounds that are over.
-    past: Totals,
+    past: LiveTotals,
     /// The round that runs; an empty one between rounds.
     pub now: Progress,
     /// Whether a round of it runs.
@@ -68,7 +68,7 @@ pub struct Tally {
 
 impl Tally {
     /// Over all rounds so far.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> LiveTotals {
         let mut sum = self.past.clone();
         sum.add(&self.now.totals);
         sum
@@ -132,7 +132,7 @@ impl State {
         let known = self.cases.iter().position(|own| own.run == number && own.case == case);
         let place = known.unwrap_or_else(|| {
             let about = run.outlines.iter().find(|own| own.id == case).map(|own| own.about.clone()).unwrap_or_default();
-            let (past, now) = (Totals::default(), Progress::default());
+            let (past, now) = (LiveTotals::default(), Progress::default());
             self.cases.push(Tally { run: number, scenario, case: case.to_owned(), about, past, now, running: false });
             self.cases.len() - 1
         });

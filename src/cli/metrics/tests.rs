@@ -1,6 +1,6 @@
 use super::{Board, answer, text};
+use crate::run::collector::live_metrics::{Buckets, LiveTotals};
 use crate::run::event::{Event, Progress};
-use crate::run::totals::{Buckets, Totals};
 use http_body_util::BodyExt;
 use hyper::{Method, Request, StatusCode};
 use llmscen_core::outcome::Phase;
@@ -25,7 +25,7 @@ fn progress(ok: u64) -> Progress {
     let mut e2e = Buckets::default();
     (0..ok).for_each(|_| e2e.record(Nanos::from_millis(40)));
     let outcomes = [((Phase::Warmup, "ok"), 1), ((Phase::Measured, "ok"), ok), ((Phase::Measured, "http_5xx"), 1)].into();
-    let totals = Totals { outcomes, events: 10 * ok, output_tokens: 12 * ok, e2e, ..Totals::default() };
+    let totals = LiveTotals { outcomes, events: 10 * ok, output_tokens: 12 * ok, e2e, ..LiveTotals::default() };
     Progress { in_flight: 2, totals, ..Progress::default() }
 }
 

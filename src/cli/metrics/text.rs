@@ -1,7 +1,7 @@
 //! The figures as OpenMetrics text. Names and meanings are a promise; `docs/live.md` states it.
 
 use crate::cli::metrics::board::{Run, State, Tally};
-use crate::run::totals::Buckets;
+use crate::run::collector::live_metrics::Buckets;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
