@@ -1,4 +1,4 @@
-//! Takes outcomes off the lanes: counts tokens, writes the journal, feeds the live figures.
+//! Takes outcomes off the workers: counts tokens, writes the journal, feeds the live figures.
 
 pub(crate) mod body_recorder;
 pub(crate) mod early_stop;
@@ -34,7 +34,7 @@ use std::time::Duration;
 /// Between two writes of the journal to the system, and between two live figures. After `kill -9`, at most what came in
 /// this span is missing.
 const BEAT: Duration = Duration::from_millis(250);
-/// Rest before what has gathered meanwhile is taken at once: to wake this thread for each outcome would cost a lane more than
+/// Rest before what has gathered meanwhile is taken at once: to wake this thread for each outcome would cost a worker more than
 /// all the rest of a short request.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -49,7 +49,7 @@ pub struct CollectorState {
     /// The run's journal; it comes back when the round is over.
     pub journal: Writer,
     /// Keeps bodies; None where none are kept.
-    pub keeper: Option<BodyRecorder>,
+    pub body_recorder: Option<BodyRecorder>,
     /// What counts the generated text of each group; the empty one is every group.
     pub tokenizers: Vec<(String, Arc<Tokenizer>)>,
     /// What the requests come to.
@@ -57,162 +57,138 @@ pub struct CollectorState {
     /// The rows so far; None where no consumer reads them before the end of the run.
     pub rows: Option<Builder>,
     /// Live figures.
-    pub meter: LiveMetrics,
-    /// The lanes' totals.
+    pub live_metrics: LiveMetrics,
+    /// The workers' totals.
     pub gauges: Vec<Arc<Gauges>>,
     /// Who shows them.
     pub events: mpsc::Sender<Event>,
     /// Pressed where the journal cannot be written: nothing more is sent then.
     pub halt: Stop,
     /// Looks for a reason to end the round early; None where there can be none.
-    pub watcher: Option<EarlyStop>,
+    pub early_stop: Option<EarlyStop>,
     /// The round's switch, pressed where the watcher finds one: requests in flight get their grace.
     pub stop: Stop,
     /// Says when the round is hopeless; None where it is to be played to its end.
-    pub lookout: Option<FutilityStop>,
-}
-
-/// What the collector hands back.
-pub struct Collected {
-    /// What the requests came to.
-    pub tally: Tally,
-    /// The rows of the round, where they were asked for.
-    pub rows: Option<Builder>,
-    /// The journal: it has every outcome of the round.
-    pub journal: Writer,
+    pub futility_stop: Option<FutilityStop>,
+    /// Outcomes since the last flush of the journal.
+    pub unwritten: Vec<Outcome>,
     /// Why the journal is not whole.
     pub fault: Option<StoreError>,
-    /// Then: the outcomes that may be missing in it.
-    pub unwritten: Vec<Outcome>,
     /// Why the round ended early by its own decision.
     pub ending: Option<Ending>,
-    /// Whether the round was halted because nothing could save it.
-    pub hopeless: bool,
 }
 
 /// A running collector.
-pub struct Collector(JoinHandle<Result<Collected, RunError>>);
+pub struct Collector(JoinHandle<Result<CollectorState, RunError>>);
 
 impl Collector {
-    /// Starts collecting what arrives on `results`, until every lane has dropped its end.
-    pub fn start(desk: CollectorState, results: Receiver<Finished>) -> Result<Collector, RunError> {
+    /// Starts collecting what arrives on `results`, until every worker has dropped its end.
+    pub fn start(state: CollectorState, results: Receiver<Finished>) -> Result<Collector, RunError> {
         let thread = std::thread::Builder::new().name("collect".into()).spawn(move || {
             stand_behind();
             // Lanes must stop where no thread takes what they measure.
-            let _alarm = Alarm(desk.halt.clone());
-            work(desk, results)
+            let _alarm = Alarm(state.halt.clone());
+            work(state, results)
         });
         thread.map(Collector).map_err(RunError::Thread)
     }
 
     /// What was collected.
-    pub fn finish(self) -> Result<Collected, RunError> {
+    pub fn finish(self) -> Result<CollectorState, RunError> {
         self.0.join().map_err(|_| RunError::Panicked("collector"))?
     }
 }
 
-fn work(mut desk: CollectorState, results: Receiver<Finished>) -> Result<Collected, RunError> {
+fn work(mut state: CollectorState, results: Receiver<Finished>) -> Result<CollectorState, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
-    let mut seen = Seen::default();
-    runtime.block_on(desk.collect(results, &mut seen));
-    let Seen { unwritten, fault, ending } = seen;
-    let hopeless = desk.lookout.is_some_and(|lookout| lookout.hopeless());
-    Ok(Collected { tally: desk.tally, rows: desk.rows, journal: desk.journal, fault, unwritten, ending, hopeless })
-}
-
-/// What has come in.
-#[derive(Default)]
-struct Seen {
-    /// Since the last flush of the journal.
-    unwritten: Vec<Outcome>,
-    fault: Option<StoreError>,
-    ending: Option<Ending>,
+    runtime.block_on(state.collect(results));
+    Ok(state)
 }
 
 impl CollectorState {
-    async fn collect(&mut self, results: Receiver<Finished>, seen: &mut Seen) {
+    async fn collect(&mut self, results: Receiver<Finished>) {
         let mut beat = tokio::time::interval(BEAT);
         loop {
             tokio::select! {
                 biased;
                 _ = beat.tick() => {
-                    self.flush(seen);
+                    self.flush();
                     let progress = self.progress();
                     let _ = self.events.send(Event::Progress(progress));
                 }
                 finished = results.recv() => {
                     let Ok(finished) = finished else { break };
-                    self.take(finished, seen);
-                    // No more than there are by now: the beat must not wait for a lane that never rests.
+                    self.take(finished);
+                    // No more than there are by now: the beat must not wait for a worker that never rests.
                     for finished in (0..results.len()).map_while(|_| results.try_recv().ok()) {
-                        self.take(finished, seen);
+                        self.take(finished);
                     }
                     tokio::time::sleep(GATHER).await;
                 }
             }
         }
-        self.flush(seen);
-        self.meter.average();
+        self.flush();
+        self.live_metrics.average();
         let last = self.progress();
         // Nobody may be listening; that is theirs to decide.
         let _ = self.events.send(Event::CaseEnded(last));
     }
 
-    fn flush(&mut self, seen: &mut Seen) {
-        self.keep(&mut seen.fault, |desk| desk.journal.flush());
-        if seen.fault.is_none() {
-            seen.unwritten.clear();
+    fn flush(&mut self) {
+        self.keep(|state| state.journal.flush());
+        if self.fault.is_none() {
+            self.unwritten.clear();
         }
-        self.keep(&mut seen.fault, |desk| desk.keeper.as_mut().map_or(Ok(()), BodyRecorder::flush));
+        self.keep(|state| state.body_recorder.as_mut().map_or(Ok(()), BodyRecorder::flush));
     }
 
     /// Does something with the journal or the bodies, until that fails for the first time: then the round is halted, and what is in
     /// flight is still collected.
-    fn keep(&mut self, fault: &mut Option<StoreError>, work: impl FnOnce(&mut CollectorState) -> Result<(), StoreError>) {
-        if fault.is_none() {
-            *fault = work(self).inspect_err(|_| self.halt.press()).err();
+    fn keep(&mut self, work: impl FnOnce(&mut CollectorState) -> Result<(), StoreError>) {
+        if self.fault.is_none() {
+            self.fault = work(self).inspect_err(|_| self.halt.press()).err();
         }
     }
 
-    fn take(&mut self, finished: Finished, seen: &mut Seen) {
+    fn take(&mut self, finished: Finished) {
         let Finished { mut outcome, text, copy, .. } = finished;
         let group = outcome.group.as_deref().unwrap_or_default();
         let own = self.tokenizers.iter().find(|(name, _)| name.is_empty() || within(group, name));
         if let (Some((_, tokenizer)), Some(text)) = (own, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
-        self.meter.record(&outcome);
+        self.live_metrics.record(&outcome);
         if let Some(copies) = copy {
-            self.keep(&mut seen.fault, |desk| desk.keeper.as_mut().map_or(Ok(()), |keeper| keeper.take(&outcome, &copies)));
+            self.keep(|state| state.body_recorder.as_mut().map_or(Ok(()), |body_recorder| body_recorder.take(&outcome, &copies)));
         }
-        self.watch(&outcome, seen);
+        self.watch(&outcome);
         self.tally.count(&outcome);
         if let Some(rows) = &mut self.rows {
             rows.push(&Tagged { case: &self.id, round: self.round, shard: 0, outcome: &outcome });
-            if self.lookout.as_mut().is_some_and(|lookout| lookout.look(&outcome, rows)) {
+            if self.futility_stop.as_mut().is_some_and(|futility_stop| futility_stop.look(&outcome, rows)) {
                 self.halt.press();
             }
         }
         let record = Record::Outcome { case: self.case, round: self.round, outcome };
-        self.keep(&mut seen.fault, |desk| desk.journal.append(&record));
+        self.keep(|state| state.journal.append(&record));
         if let Record::Outcome { outcome, .. } = record {
-            seen.unwritten.push(outcome);
+            self.unwritten.push(outcome);
         }
     }
 
-    fn watch(&mut self, outcome: &Outcome, seen: &mut Seen) {
+    fn watch(&mut self, outcome: &Outcome) {
         let gauges = &self.gauges;
-        let ending = self.watcher.as_mut().and_then(|watcher| watcher.see(outcome, || total_counters(gauges).in_flight));
+        let ending = self.early_stop.as_mut().and_then(|early_stop| early_stop.see(outcome, || total_counters(gauges).in_flight));
         // A round that is over by then ended by its plan, or by the person who stopped it.
         let Some(ending) = ending.filter(|_| self.stop.level() == Level::Run && self.halt.level() == Level::Run) else { return };
         self.stop.press();
         let _ = self.events.send(Event::Ending(ending.clone()));
-        seen.ending = Some(ending);
+        self.ending = Some(ending);
     }
 
     fn progress(&mut self) -> crate::run::event::Progress {
         let totals = total_counters(&self.gauges);
-        self.meter.progress(totals.in_flight, totals.events)
+        self.live_metrics.progress(totals.in_flight, totals.events)
     }
 }
 
@@ -238,27 +214,30 @@ mod tests {
         let journal = Writer::create(&path).unwrap();
         header.join().unwrap().unwrap();
         let halt = Stop::default();
-        let (meter, events) = (LiveMetrics::new(None, None), mpsc::channel().0);
-        let (tokenizers, gauges, watcher, stop) = (Vec::new(), Vec::new(), None, Stop::default());
-        let desk = CollectorState {
+        let (live_metrics, events) = (LiveMetrics::new(None, None), mpsc::channel().0);
+        let (tokenizers, gauges, early_stop, stop) = (Vec::new(), Vec::new(), None, Stop::default());
+        let state = CollectorState {
             case: 0,
             id: "a".into(),
             round: 0,
             journal,
-            keeper: None,
+            body_recorder: None,
             tokenizers,
             tally: Tally::default(),
             rows: None,
-            meter,
+            live_metrics,
             gauges,
             events,
             halt: halt.clone(),
-            watcher,
+            early_stop,
             stop,
-            lookout: None,
+            futility_stop: None,
+            unwritten: Vec::new(),
+            fault: None,
+            ending: None,
         };
         let (sender, results) = async_channel::bounded(1);
-        let collector = Collector::start(desk, results).unwrap();
+        let collector = Collector::start(state, results).unwrap();
         for seq in 0..2000 {
             let call = Call { seq, ..Call::default() };
             let outcome = dropped(&call, Phase::Measured, Nanos::ZERO, &"x".repeat(100));

@@ -14,41 +14,31 @@ use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::publish;
 use crate::run::outputs::recover::{Placed, replay, settle_table};
-use crate::run::prepare::{DatasetCache, PreparedCase, describe_targets, list_models, reach_all};
+use crate::run::prepare::{DatasetCache, PreparedCase, describe_targets, list_models, raise_open_file_limit, reach_all};
 use crate::run::requests::row_usage::RowUsage;
-use crate::run::requests::traffic_class::RowStride;
 use crate::run::round::telemetry::{Observer, TelemetryCheckpoint};
-use crate::run::round::{PreparedRound, ProbeSize, RoundResult, Turn, prepare_round, run_round};
+use crate::run::round::{PreparedRound, ProbeSize, RoundInput, RoundResult, prepare_round, run_round};
 use crate::run::search;
 use crate::run::worker::target_health::FailFast;
 use crate::store::journal::{self, Writer};
-use crate::store::{RunDir, Where, bodies, manifest};
+use crate::store::{RunDir, Where, manifest};
 use llmscen_analysis::Table;
 use llmscen_client::counters::Absurd;
 use llmscen_client::route::Route;
 use llmscen_core::early_stop::Ending;
-use llmscen_core::load::Shape;
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::Report;
-use llmscen_core::seed::Seed;
-use llmscen_core::target::Place;
 use llmscen_core::telemetry::Recorded;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::CacheDir;
 use llmscen_report::{Inconclusive, prose};
 use llmscen_telemetry::machine::machine;
-use llmscen_telemetry::process::allow_open_files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-
-/// Open files besides connections.
-const SPARE_FILES: u64 = 128;
-/// Asked for where nobody knows how many connections there will be: as many as Linux gives a process unless told otherwise.
-const MANY_FILES: u64 = 1 << 20;
 
 /// A run that came to its end, whatever the verdict.
 pub struct CompletedRun {
@@ -65,42 +55,17 @@ pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError
     let ready = Ready::of(plan, context)?;
     raise_open_file_limit(plan)?;
     let mut manifest = begin(plan, ready.notes(), context);
-    let folder = open_folder(plan, &manifest, context)?;
+    let redactor = redactor(plan);
+    let folder = open_folder(plan, &manifest, redactor.clone(), context)?;
     let (table, fault) = execute_rounds(plan, ready, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::brief);
-    let manifest = redactor(plan).clean_all(manifest);
+    let manifest = redactor.clean_all(manifest);
     match (publish(plan, &table, &manifest, &folder, context.inconclusive), fault) {
         (Ok(report), fault) => Ok(CompletedRun { report, folder: folder.path().to_owned(), fault }),
         // A full disk also stops the report: what came first is the reason.
         (Err(_), Some(fault)) | (Err(fault), None) => Err(fault),
     }
-}
-
-fn raise_open_file_limit(plan: &Plan) -> Result<(), RunError> {
-    let (wanted, connections) = plan.cases.iter().map(open_files).max().unwrap_or_default();
-    let allowed = allow_open_files(if plan.cases.iter().any(boundless) { wanted.max(MANY_FILES) } else { wanted });
-    if allowed >= wanted { Ok(()) } else { Err(RunError::OpenFiles { connections, wanted, allowed }) }
-}
-
-/// Whether its connections are as many as are in flight, and nothing bounds those.
-fn boundless(case: &Case) -> bool {
-    !case.load.shape.closed() && case.load.max_in_flight.is_none()
-}
-
-/// Open files that a case needs at the most, and the connections among them: one file each, two where the simulator in
-/// this process holds the other end.
-fn open_files(case: &Case) -> (u64, u64) {
-    let connections = match (&case.load.shape, case.load.max_in_flight) {
-        (Shape::Burst, None) => case.load.planned().unwrap_or(0),
-        (shape, most) => u64::from(shape.users().or(most).unwrap_or(0)),
-    };
-    let ends = match case.target.place {
-        Place::Url(_) => 1,
-        Place::Local(_) => 0,
-        Place::Simulator { .. } => 2,
-    };
-    (connections * ends + SPARE_FILES, connections)
 }
 
 fn begin(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest {
@@ -129,7 +94,7 @@ fn unchecked(plan: &Plan) -> Option<String> {
     insecure.then(|| "TLS certificates of the target are not verified (`target.tls.insecure: true`)".to_owned())
 }
 
-fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<RunDir, RunError> {
+fn open_folder(plan: &Plan, manifest: &Manifest, redactor: Redactor, context: &Context) -> Result<RunDir, RunError> {
     let folder = RunDir::create(&Where {
         explicit: context.output.as_deref(),
         dir: Path::new(&plan.report.dir),
@@ -137,7 +102,7 @@ fn open_folder(plan: &Plan, manifest: &Manifest, context: &Context) -> Result<Ru
         started: &timestamps::folder_name(context.wall_ns),
         force: context.force,
     })?;
-    let folder = folder.hiding(redactor(plan));
+    let folder = folder.hiding(redactor);
     folder.write("plan.yaml", plan.resolved.as_bytes())?;
     // The report of this run is to be judged by the same baseline again, whatever becomes of the file.
     if let Some(text) = plan.baseline.as_ref().and_then(|baseline| baseline.text.as_ref()) {
@@ -157,27 +122,27 @@ fn execute_rounds(
     manifest: &mut Manifest,
     context: &Context,
 ) -> Result<(Table, Option<RunError>), RunError> {
-    let mut course = Execution::begin(plan, folder, manifest, context)?;
+    let mut execution = Execution::begin(plan, folder, manifest, context)?;
     match ready {
         Ready::Search(first) => {
-            if let Err(fault) = search::run_search(&mut course, *first, plan, context) {
-                course.fail(fault);
+            if let Err(fault) = search::run_search(&mut execution, *first, plan, context) {
+                execution.fail(fault);
             }
         }
-        Ready::Cases(benches) => {
+        Ready::Cases(prepared_cases) => {
             let parts = plan.cases.len() * plan.rounds as usize;
             for (number, (round, index)) in order(plan).enumerate() {
-                if given_up(&plan.cases[index], course.manifest()) {
+                if given_up(&plan.cases[index], execution.manifest()) {
                     continue;
                 }
-                let (case, bench, place) = (&plan.cases[index], &benches[index], (number, parts));
-                if !course.play(&Leg { index, case, bench, round, probe: None, place }) {
+                let input = execution.round_input(index, &plan.cases[index], &prepared_cases[index], round, None);
+                if !execution.run_round(&input, number, parts) {
                     break;
                 }
             }
         }
     }
-    course.finish()
+    execution.finish()
 }
 
 /// What must be ready before anything is sent.
@@ -193,18 +158,18 @@ impl Ready {
         if !plan.quests.is_empty() {
             return search::prepare_search(plan, context).map(Box::new).map(Ready::Search);
         }
-        let benches = PreparedCase::of_plan(plan, context)?;
-        reach_all(&plan.cases, &benches, context)?;
-        Ok(Ready::Cases(benches))
+        let prepared_cases = PreparedCase::of_plan(plan, context)?;
+        reach_all(&plan.cases, &prepared_cases, context)?;
+        Ok(Ready::Cases(prepared_cases))
     }
 
     fn notes(&self) -> Vec<String> {
-        let benches = match self {
-            Ready::Cases(benches) => benches.as_slice(),
+        let prepared_cases = match self {
+            Ready::Cases(prepared_cases) => prepared_cases.as_slice(),
             Ready::Search(first) => std::slice::from_ref(&first.1),
         };
         let mut notes = Vec::new();
-        benches.iter().for_each(|bench| bench.tell(&mut notes));
+        prepared_cases.iter().for_each(|prepared| prepared.tell(&mut notes));
         notes
     }
 }
@@ -249,22 +214,6 @@ pub struct Context {
     pub events: mpsc::Sender<Event>,
 }
 
-/// One round to play.
-pub struct Leg<'a> {
-    /// Index of its case in the plan.
-    pub index: usize,
-    /// Its case.
-    pub case: &'a Case,
-    /// Its bench.
-    pub bench: &'a PreparedCase,
-    /// Round of the case, from 0.
-    pub round: u32,
-    /// How it is a probe.
-    pub probe: Option<ProbeSize>,
-    /// Its place among the parts of the run, and how many there are.
-    pub place: (usize, usize),
-}
-
 /// What a run has left so far.
 pub struct Execution<'a> {
     plan: &'a Plan,
@@ -278,13 +227,13 @@ pub struct Execution<'a> {
     pub unanswered: Option<String>,
     /// Outcomes that may be missing in the journal.
     unwritten: Vec<Placed>,
-    /// By case, what its requests so far say of those that come.
-    seen: BTreeMap<usize, FailFast>,
+    /// By case, what is known of its earlier requests.
+    earlier: BTreeMap<usize, FailFast>,
     /// What was sampled, round by round as they ran.
     pub recorded: Vec<Recorded>,
-    keeper: TelemetryCheckpoint,
-    observer: Observer,
-    ledger: RowUsage,
+    telemetry_checkpoint: TelemetryCheckpoint,
+    observer: Arc<Observer>,
+    row_usage: RowUsage,
     replies: Replies,
     /// Replies whose counts cannot be true, by case.
     absurd: BTreeMap<String, Absurd>,
@@ -310,7 +259,7 @@ impl<'a> Execution<'a> {
         context: &'a Context,
     ) -> Result<Execution<'a>, RunError> {
         let journal = Some(Writer::create(&folder.file(journal::FILE))?);
-        let observer = Observer::of(plan, context);
+        let observer = Arc::new(Observer::of(plan, context));
         if let Some(note) = &observer.note {
             manifest.notes.push(note.clone());
             let _ = context.events.send(Event::Note(note.clone()));
@@ -327,11 +276,11 @@ impl<'a> Execution<'a> {
             probed: None,
             unanswered: None,
             unwritten: Vec::new(),
-            seen: BTreeMap::new(),
+            earlier: BTreeMap::new(),
             recorded: Vec::new(),
-            keeper: TelemetryCheckpoint::default(),
+            telemetry_checkpoint: TelemetryCheckpoint::default(),
             observer,
-            ledger: RowUsage::default(),
+            row_usage: RowUsage::default(),
             replies: Replies::default(),
             absurd: BTreeMap::new(),
             told,
@@ -345,13 +294,51 @@ impl<'a> Execution<'a> {
         })
     }
 
-    /// Rests, and plays a round. False where the run is over: interrupted, or unable to go on.
-    pub fn play(&mut self, leg: &Leg<'_>) -> bool {
-        if self.lost.iter().any(|(case, _)| *case == leg.case.id) {
+    /// The facts of the next round of a case, before its server is started. `probe`: where the round is a probe of a search.
+    pub fn round_input<'b>(
+        &mut self,
+        index: usize,
+        case: &'b Case,
+        prepared: &'b PreparedCase,
+        round: u32,
+        probe: Option<ProbeSize>,
+    ) -> RoundInput<'b>
+    where
+        'a: 'b,
+    {
+        let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
+        let planned = prepared.extent(case, seed).0;
+        let earlier = self.earlier.get(&index).cloned().unwrap_or_default();
+        let rounds = if probe.is_some() { 1 } else { u64::from(self.plan.rounds) };
+        // Sessions are planned, and requests are counted.
+        let requests = planned.filter(|_| !prepared.conversations).map(|planned| planned * rounds);
+        RoundInput {
+            index,
+            case,
+            prepared,
+            round,
+            probe,
+            seed,
+            planned,
+            strides: self.row_usage.strides(case, prepared),
+            fail_fast: (!self.context.keep_going).then(|| earlier.clone().over(requests)),
+            earlier,
+            folder: self.folder,
+            bodies: self.plan.report.bodies,
+            observer: self.observer.clone(),
+            server: None,
+            server_process: None,
+            model: None,
+        }
+    }
+
+    /// Pauses, and runs a round, the `number`-th of `rounds`. False where the run is over: interrupted, or unable to go on.
+    pub fn run_round(&mut self, input: &RoundInput<'_>, number: usize, rounds: usize) -> bool {
+        if self.lost.iter().any(|(case, _)| *case == input.case.id) {
             return true;
         }
-        if address(leg).is_some_and(|address| self.gone.contains(&address)) {
-            self.lost.push((leg.case.id.clone(), RunError::NotRun { round: leg.round }));
+        if address(input).is_some_and(|address| self.gone.contains(&address)) {
+            self.lost.push((input.case.id.clone(), RunError::NotRun { round: input.round }));
             return true;
         }
         if std::mem::replace(&mut self.begun, true) {
@@ -361,122 +348,75 @@ impl<'a> Execution<'a> {
             return false;
         }
         let mut servers = std::mem::take(&mut self.servers);
-        let played = self.prepared(leg, &servers).and_then(|ready| {
-            let server = servers.of((leg.case, leg.round), leg.bench, self.folder, self.context)?;
-            self.round(leg, server, ready)
+        let result = self.prepare(input, &servers).and_then(|ready| {
+            let server = servers.of((input.case, input.round), input.prepared, self.folder, self.context)?;
+            let model = self.models.ready(&input.case.target, self.plan.seed, self.context)?;
+            let server_process = server.map(ManagedProcess::guard);
+            let input = RoundInput { server, server_process, model, ..input.clone() };
+            let Some(journal) = self.journal.take() else { return Ok(()) };
+            self.announce(&input, number, rounds);
+            match run_round(&input, ready, journal, self.context) {
+                Ok(result) => self.keep(&input, result),
+                Err(fault) => self.fault = Some(fault),
+            }
+            Ok(())
         });
-        let stopped = matches!(played, Err(RunError::Interrupted));
-        if let Err(fault) = played {
-            self.give_up(leg, fault);
+        let stopped = matches!(result, Err(RunError::Interrupted));
+        if let Err(fault) = result {
+            self.give_up(input, fault);
         }
         self.servers = servers;
         // A search needs every probe.
-        let ended = leg.probe.is_some() && self.lost.iter().any(|(case, _)| *case == leg.case.id);
+        let ended = input.probe.is_some() && self.lost.iter().any(|(case, _)| *case == input.case.id);
         self.fault.is_none() && !stopped && !ended
     }
 
     /// Notes what a case failed by. Other cases go on where they can.
-    fn give_up(&mut self, leg: &Leg<'_>, fault: RunError) {
-        let per_case = leg.case.target.server.as_ref().is_some_and(|server| server.per_case);
+    fn give_up(&mut self, input: &RoundInput<'_>, fault: RunError) {
+        let per_case = input.case.target.server.as_ref().is_some_and(|server| server.per_case);
         if matches!(fault, RunError::TargetLost(_)) && !per_case {
-            self.gone.extend(address(leg));
+            self.gone.extend(address(input));
         }
         match fault {
             RunError::Interrupted => {}
-            fault if fault.is_of_one_case(per_case) => self.lost.push((leg.case.id.clone(), fault)),
+            fault if fault.is_of_one_case(per_case) => self.lost.push((input.case.id.clone(), fault)),
             fault => self.fault = Some(fault),
         }
     }
 
-    /// The watch over the first requests of the case, of which some may have been sent in earlier rounds.
-    fn fail_fast(&self, leg: &Leg<'_>, planned: Option<u64>) -> Option<FailFast> {
-        let rounds = if leg.probe.is_some() { 1 } else { u64::from(self.plan.rounds) };
-        // Sessions are planned, and requests are counted.
-        let planned = planned.filter(|_| !leg.bench.conversations).map(|planned| planned * rounds);
-        (!self.context.keep_going).then(|| self.seen(leg).over(planned))
-    }
-
-    fn seen(&self, leg: &Leg<'_>) -> FailFast {
-        self.seen.get(&leg.index).cloned().unwrap_or_default()
-    }
-
-    fn seed(&self, leg: &Leg<'_>) -> Seed {
-        self.plan.seed.child(leg.case.id.as_str()).child(u64::from(leg.round))
-    }
-
-    /// What the round begins with. It is made before its server is started, or beside the one that runs, whose end ends it.
-    fn prepared(&mut self, leg: &Leg<'_>, servers: &ManagedServers) -> Result<PreparedRound, RunError> {
+    /// Renders the first requests of a round before its server is started, or while the one that runs already is watched.
+    fn prepare(&self, input: &RoundInput<'_>, servers: &ManagedServers) -> Result<PreparedRound, RunError> {
         let stop = self.context.stop.below();
-        if let Some(server) = servers.current(leg.case, leg.round) {
+        if let Some(server) = servers.current(input.case, input.round) {
             server.stops(&stop);
         }
-        let walks = self.ledger.walks(leg.case, leg.bench);
-        let ready = prepare_round(leg.case, leg.bench, (&walks, self.seed(leg)), stop);
-        ready.map_err(|fault| match fault {
-            RunError::Interrupted => servers.lost(leg.case, leg.round).unwrap_or(fault),
+        prepare_round(input, stop).map_err(|fault| match fault {
+            RunError::Interrupted => servers.lost(input.case, input.round).unwrap_or(fault),
             fault => fault,
         })
     }
 
-    fn round(&mut self, leg: &Leg<'_>, server: Option<&ManagedProcess>, ready: PreparedRound) -> Result<(), RunError> {
-        let Leg { case, bench, round, .. } = *leg;
-        let model = self.models.ready(&case.target, self.plan.seed, self.context)?;
-        let Some(journal) = self.journal.take() else { return Ok(()) };
-        let seed = self.seed(leg);
-        let (walks, planned) = (self.ledger.walks(case, bench), bench.extent(case, seed).0);
-        self.announce(leg, planned);
-        let spool = self.folder.file(bodies::spool::FILE);
-        let kept = (self.plan.report.bodies, spool.as_path());
-        let (index, probe, folder, observer) = (leg.index as u32, leg.probe, self.folder, &self.observer);
-        let turn = Turn {
-            case,
-            index,
-            round,
-            walks: &walks,
-            planned,
-            seed,
-            probe,
-            bodies: kept,
-            model,
-            folder,
-            observer,
-            server,
-            guard: server.map(ManagedProcess::guard),
-            fail_fast: self.fail_fast(leg, planned),
-            seen: self.seen(leg),
-        };
-        let played = run_round(&turn, bench, ready, journal, self.context);
-        self.keep(leg, (&walks, planned), played);
-        Ok(())
-    }
-
-    fn keep(&mut self, leg: &Leg<'_>, (walks, planned): (&[RowStride], Option<u64>), played: Result<RoundResult, RunError>) {
-        let done = match played {
-            Ok(done) => done,
-            Err(error) => {
-                self.fault = Some(error);
-                return;
-            }
-        };
-        self.ledger.book(leg.bench, walks, planned, &done.sent);
-        self.replies.add(&done.tally.replies);
-        if let Some(absurd) = Absurd::joined(self.absurd.remove(&leg.case.id), done.absurd) {
-            self.absurd.insert(leg.case.id.clone(), absurd);
+    fn keep(&mut self, input: &RoundInput<'_>, result: RoundResult) {
+        self.row_usage.book(input.prepared, &input.strides, input.planned, &result.sent);
+        self.replies.add(&result.tally.replies);
+        if let Some(absurd) = Absurd::joined(self.absurd.remove(&input.case.id), result.absurd) {
+            self.absurd.insert(input.case.id.clone(), absurd);
         }
-        self.journal = Some(done.journal);
-        self.manifest.parts.push(done.part);
-        leg.bench.tell(&mut self.manifest.notes);
+        self.journal = Some(result.journal);
+        self.manifest.parts.push(result.part);
+        input.prepared.tell(&mut self.manifest.notes);
         note_model(self.manifest.parts.last(), &mut self.manifest.notes);
-        note_cut(&self.manifest.parts, &leg.case.id, &mut self.manifest.notes);
-        list_models(leg.case, leg.bench, done.tally.not_found, &mut self.manifest.served);
-        self.unwritten.extend(done.unwritten.into_iter().map(|own| (leg.index as u32, leg.round, own)));
-        (self.probed, self.unanswered) = (done.rows, done.tally.unanswered());
-        self.seen.insert(leg.index, done.tally.fail_fast);
-        self.recorded.push(done.recorded);
+        note_cut(&self.manifest.parts, &input.case.id, &mut self.manifest.notes);
+        list_models(input.case, input.prepared, result.tally.not_found, &mut self.manifest.served);
+        self.unwritten.extend(result.unwritten.into_iter().map(|own| (input.index as u32, input.round, own)));
+        self.probed = result.rows;
+        self.unanswered = result.tally.unanswered();
+        self.earlier.insert(input.index, result.tally.fail_fast);
+        self.recorded.push(result.recorded);
         let noted = manifest::write(self.folder, self.manifest).map_err(RunError::from);
-        let kept = noted.and_then(|()| self.keeper.keep(self.folder, &self.recorded, Instant::now()));
-        if let Some(fault) = done.fault.or(kept.err()) {
-            self.give_up(leg, fault);
+        let kept = noted.and_then(|()| self.telemetry_checkpoint.keep(self.folder, &self.recorded, Instant::now()));
+        if let Some(fault) = result.fault.or(kept.err()) {
+            self.give_up(input, fault);
         }
     }
 
@@ -496,7 +436,7 @@ impl<'a> Execution<'a> {
         let failed = self.lost.iter().map(|(case, fault)| FailedCase { case: case.clone(), why: fault.brief() });
         self.manifest.failed = failed.collect();
         let fault = self.fault.or_else(|| self.lost.into_iter().next().map(|(_, fault)| fault));
-        self.manifest.notes.extend(self.ledger.notes());
+        self.manifest.notes.extend(self.row_usage.notes());
         self.manifest.notes.extend(self.replies.notes());
         let why = fault.as_ref().map_or_else(String::new, RunError::brief);
         let rows = replay(self.plan, &self.folder.file(journal::FILE), &self.unwritten, &why)?;
@@ -514,18 +454,22 @@ impl<'a> Execution<'a> {
         Ok((settle_table(rows.table, self.plan).beside(self.recorded), fault))
     }
 
-    fn announce(&self, leg: &Leg<'_>, planned: Option<u64>) {
-        let load = &leg.case.load;
-        let ((part, parts), total) = (leg.place, planned.or(load.requests));
-        let seconds = load.lasts().map(Nanos::secs);
-        let (case, round) = (leg.case.id.clone(), leg.round);
-        let _ = self.context.events.send(Event::CaseStarted { case, round, part, parts, total, seconds });
+    fn announce(&self, input: &RoundInput<'_>, number: usize, rounds: usize) {
+        let load = &input.case.load;
+        let _ = self.context.events.send(Event::CaseStarted {
+            case: input.case.id.clone(),
+            round: input.round,
+            part: number,
+            parts: rounds,
+            total: input.planned.or(load.requests),
+            seconds: load.lasts().map(Nanos::secs),
+        });
     }
 }
 
 /// Host and port of the target of a round; None for the simulator and for a model in this process.
-fn address(leg: &Leg<'_>) -> Option<String> {
-    leg.bench.route.as_ref().map(Route::host_and_port)
+fn address(input: &RoundInput<'_>) -> Option<String> {
+    input.prepared.route.as_ref().map(Route::host_and_port)
 }
 
 /// The pause between rounds; a signal ends it.
@@ -539,38 +483,4 @@ fn rest(pause: Duration, stop: &Stop) {
 /// Knows the secrets of a plan, also as reports in Markdown spell them.
 pub fn redactor(plan: &Plan) -> Redactor {
     plan.redactor().spelled(prose)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use llmscen_scenario::Input;
-    use std::collections::BTreeMap;
-
-    fn plan(target: &str, load: &str) -> Plan {
-        let text = format!("version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n");
-        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-        llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
-    }
-
-    #[test]
-    fn only_a_load_that_nothing_bounds_asks_for_every_file() {
-        let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
-        let of = |load| boundless(&plan(url, load).cases[0]);
-        assert!(of("{ rate: 5/s, duration: 9s }"));
-        assert!(!of("{ rate: 5/s, duration: 9s, max_in_flight: 7 }") && !of("{ concurrency: 8, requests: 9 }"));
-    }
-
-    #[test]
-    fn a_connection_is_one_open_file_and_two_where_the_simulator_is_in_this_process() {
-        let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
-        for (target, load, files) in [
-            (url, "{ concurrency: 1000, requests: 5000 }", 1000),
-            ("{ api: simulator }", "{ concurrency: 1000, requests: 5000 }", 2000),
-            (url, "{ rate: burst, requests: 300, warmup: 20 }", 320),
-            (url, "{ rate: 5/s, duration: 9s, max_in_flight: 7 }", 7),
-        ] {
-            assert_eq!(open_files(&plan(target, load).cases[0]).0 - SPARE_FILES, files, "{load}");
-        }
-    }
 }

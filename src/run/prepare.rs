@@ -26,6 +26,7 @@ use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{Log, Progress, Prompts};
 use llmscen_protocols::{Protocol, protocol};
 use llmscen_scenario::render::Renderer;
+use llmscen_telemetry::process::allow_open_files;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -38,10 +39,15 @@ const REST: Duration = Duration::from_millis(500);
 /// While a dataset is opened, the switch is looked at this often.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Open files besides connections.
+const SPARE_FILES: u64 = 128;
+/// Asked for where nobody knows how many connections there will be: as many as Linux gives a process unless told otherwise.
+const MANY_FILES: u64 = 1 << 20;
+
 /// One case, ready to run.
 pub struct PreparedCase {
     /// The kinds of its requests, in the order of its mix; one without a mix.
-    pub lines: Vec<Arc<TrafficClass>>,
+    pub classes: Vec<Arc<TrafficClass>>,
     /// What it speaks.
     pub protocol: Arc<dyn Protocol>,
     /// What a reader must know of its data.
@@ -60,7 +66,7 @@ impl PreparedCase {
     /// Readies every case of a plan. Datasets, templates and certificates are read here, so that their faults come first.
     pub fn of_plan(plan: &Plan, context: &Context) -> Result<Vec<PreparedCase>, RunError> {
         let mut store = DatasetCache::default();
-        plan.cases.iter().enumerate().map(|numbered| store.bench(numbered, plan, context)).collect()
+        plan.cases.iter().enumerate().map(|numbered| store.prepared(numbered, plan, context)).collect()
     }
 
     fn new(case: &Case, datasets: Vec<Dataset>, log: Option<Log>, context: &Context) -> Result<PreparedCase, RunError> {
@@ -78,10 +84,10 @@ impl PreparedCase {
             conversations = conversations || begins_with_turns(dataset.prompts.as_ref(), context)?;
         }
         let lines = case.lines().into_iter().zip(datasets).enumerate();
-        let lines: Result<Vec<Arc<TrafficClass>>, RunError> = lines
+        let classes: Result<Vec<Arc<TrafficClass>>, RunError> = lines
             .map(|(index, (own, dataset))| Ok(Arc::new(line(case.mix.get(index), own, dataset, protocol.as_ref())?)))
             .collect();
-        Ok(PreparedCase { lines: lines?, protocol, notes, arrivals, conversations, route, stem: String::new() })
+        Ok(PreparedCase { classes: classes?, protocol, notes, arrivals, conversations, route, stem: String::new() })
     }
 
     /// Adds what a reader must know of the data, as far as it is known by now, in order. Cases that share data share its notes.
@@ -93,12 +99,12 @@ impl PreparedCase {
 
     /// What a reader must know of rows that were left out, as far as they are known.
     pub fn problems(&self) -> Vec<String> {
-        datasets(&self.lines).iter().flat_map(|line| line.prompts.problems()).collect()
+        datasets(&self.classes).iter().flat_map(|line| line.prompts.problems()).collect()
     }
 
     /// Rows left out so far.
     pub fn dropped(&self) -> u64 {
-        datasets(&self.lines).iter().map(|line| line.prompts.dropped()).sum()
+        datasets(&self.classes).iter().map(|line| line.prompts.dropped()).sum()
     }
 
     /// How many sessions one round of this case will have, and when the last one is due, as far as the plan or the log
@@ -126,7 +132,7 @@ impl DatasetCache {
     ///
     /// # Errors
     /// As of [`PreparedCase::of_plan`].
-    pub fn bench(&mut self, (index, case): (usize, &Case), plan: &Plan, context: &Context) -> Result<PreparedCase, RunError> {
+    pub fn prepared(&mut self, (index, case): (usize, &Case), plan: &Plan, context: &Context) -> Result<PreparedCase, RunError> {
         let lines = case.lines();
         let datasets: Result<Vec<Dataset>, RunError> =
             lines.iter().map(|line| self.dataset(&line.dataset, plan, context)).collect();
@@ -227,11 +233,11 @@ fn open(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, R
     Ok(Dataset { prompts: opened.prompts.into(), tokenizer: opened.tokenizer, notes: opened.notes })
 }
 
-/// Opens a connection to every distinct target that runs already, and closes it again. Nothing is posted. The benches are those of
+/// Opens a connection to every distinct target that runs already, and closes it again. Nothing is posted. The prepared cases are those of
 /// the cases.
-pub fn reach_all(cases: &[Case], benches: &[PreparedCase], context: &Context) -> Result<(), RunError> {
+pub fn reach_all(cases: &[Case], prepared_cases: &[PreparedCase], context: &Context) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
-    let running = cases.iter().zip(benches).filter(|(case, _)| case.target.server.is_none());
+    let running = cases.iter().zip(prepared_cases).filter(|(case, _)| case.target.server.is_none());
     let reached = LocalSet::new().block_on(&runtime, reach_each(running, context));
     // A name that is still being resolved must not be waited for.
     runtime.shutdown_background();
@@ -240,10 +246,10 @@ pub fn reach_all(cases: &[Case], benches: &[PreparedCase], context: &Context) ->
 
 async fn reach_each<'a>(cases: impl Iterator<Item = (&'a Case, &'a PreparedCase)>, context: &Context) -> Result<(), RunError> {
     let mut reached: Vec<&str> = Vec::new();
-    for (case, bench) in cases {
-        let (Place::Url(url), Some(route)) = (&case.target.place, &bench.route) else { continue };
+    for (case, prepared) in cases {
+        let (Place::Url(url), Some(route)) = (&case.target.place, &prepared.route) else { continue };
         if !reached.contains(&url.as_str()) {
-            reach(&case.target, bench, (url, route), context).await?;
+            reach(&case.target, prepared, (url, route), context).await?;
             reached.push(url);
         }
     }
@@ -251,16 +257,16 @@ async fn reach_each<'a>(cases: impl Iterator<Item = (&'a Case, &'a PreparedCase)
 }
 
 /// Likewise the target of one case, which has just been started.
-pub async fn reach_started(case: &Case, bench: &PreparedCase, context: &Context) -> Result<(), RunError> {
-    reach_each(std::iter::once((case, bench)), context).await
+pub async fn reach_started(case: &Case, prepared: &PreparedCase, context: &Context) -> Result<(), RunError> {
+    reach_each(std::iter::once((case, prepared)), context).await
 }
 
 /// An engine for what is asked besides the requests of a round.
-pub(crate) fn engine(target: &Target, bench: &PreparedCase, route: &Route, began: Instant) -> Result<Http, RunError> {
+pub(crate) fn engine(target: &Target, prepared: &PreparedCase, route: &Route, began: Instant) -> Result<Http, RunError> {
     let setting = Setting {
         clock: Clock::starting(began),
         gauges: Arc::new(Gauges::default()),
-        protocol: bench.protocol.clone(),
+        protocol: prepared.protocol.clone(),
         keep_text: false,
         keep_bodies: false,
         manners: Default::default(),
@@ -268,9 +274,14 @@ pub(crate) fn engine(target: &Target, bench: &PreparedCase, route: &Route, began
     Ok(Http::new(target, route, setting)?)
 }
 
-async fn reach(target: &Target, bench: &PreparedCase, (url, route): (&str, &Route), context: &Context) -> Result<(), RunError> {
+async fn reach(
+    target: &Target,
+    prepared: &PreparedCase,
+    (url, route): (&str, &Route),
+    context: &Context,
+) -> Result<(), RunError> {
     let began = Instant::now();
-    let engine = engine(target, bench, route, began)?;
+    let engine = engine(target, prepared, route, began)?;
     let tried = tokio::select! {
         biased;
         () = context.stop.reached(Level::Drain) => return Err(RunError::Interrupted),
@@ -309,16 +320,78 @@ pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap
 }
 
 /// Notes which models the target of a case serves, where one of its requests was answered with 404 and it was not asked before.
-pub fn list_models(case: &Case, bench: &PreparedCase, not_found: bool, served: &mut BTreeMap<String, Vec<String>>) {
-    let (Place::Url(url), Some(route)) = (&case.target.place, &bench.route) else { return };
+pub fn list_models(case: &Case, prepared: &PreparedCase, not_found: bool, served: &mut BTreeMap<String, Vec<String>>) {
+    let (Place::Url(url), Some(route)) = (&case.target.place, &prepared.route) else { return };
     let url = Redactor::of(&case.target).clean(url);
     if served.contains_key(&url) || !not_found {
         return;
     }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    let asked = async { engine(&case.target, bench, route, Instant::now()).ok()?.served_models().await };
+    let asked = async { engine(&case.target, prepared, route, Instant::now()).ok()?.served_models().await };
     let names = LocalSet::new().block_on(&runtime, asked);
     runtime.shutdown_background();
     // An empty list is kept too: the target is asked once.
     served.insert(url, names.unwrap_or_default());
+}
+
+/// Raises the limit on open files to what the plan needs.
+pub(crate) fn raise_open_file_limit(plan: &Plan) -> Result<(), RunError> {
+    let (wanted, connections) = plan.cases.iter().map(open_files).max().unwrap_or_default();
+    let allowed = allow_open_files(if plan.cases.iter().any(boundless) { wanted.max(MANY_FILES) } else { wanted });
+    if allowed >= wanted { Ok(()) } else { Err(RunError::OpenFiles { connections, wanted, allowed }) }
+}
+
+/// Whether its connections are as many as are in flight, and nothing bounds those.
+fn boundless(case: &Case) -> bool {
+    !case.load.shape.closed() && case.load.max_in_flight.is_none()
+}
+
+/// Open files that a case needs at the most, and the connections among them: one file each, two where the simulator in
+/// this process holds the other end.
+fn open_files(case: &Case) -> (u64, u64) {
+    let connections = match (&case.load.shape, case.load.max_in_flight) {
+        (Shape::Burst, None) => case.load.planned().unwrap_or(0),
+        (shape, most) => u64::from(shape.users().or(most).unwrap_or(0)),
+    };
+    let ends = match case.target.place {
+        Place::Url(_) => 1,
+        Place::Local(_) => 0,
+        Place::Simulator { .. } => 2,
+    };
+    (connections * ends + SPARE_FILES, connections)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmscen_scenario::Input;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn plan(target: &str, load: &str) -> Plan {
+        let text = format!("version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n");
+        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+        llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    }
+
+    #[test]
+    fn only_a_load_that_nothing_bounds_asks_for_every_file() {
+        let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
+        let of = |load| boundless(&plan(url, load).cases[0]);
+        assert!(of("{ rate: 5/s, duration: 9s }"));
+        assert!(!of("{ rate: 5/s, duration: 9s, max_in_flight: 7 }") && !of("{ concurrency: 8, requests: 9 }"));
+    }
+
+    #[test]
+    fn a_connection_is_one_open_file_and_two_where_the_simulator_is_in_this_process() {
+        let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
+        for (target, load, files) in [
+            (url, "{ concurrency: 1000, requests: 5000 }", 1000),
+            ("{ api: simulator }", "{ concurrency: 1000, requests: 5000 }", 2000),
+            (url, "{ rate: burst, requests: 300, warmup: 20 }", 320),
+            (url, "{ rate: 5/s, duration: 9s, max_in_flight: 7 }", 7),
+        ] {
+            assert_eq!(open_files(&plan(target, load).cases[0]).0 - SPARE_FILES, files, "{load}");
+        }
+    }
 }

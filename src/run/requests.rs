@@ -42,7 +42,7 @@ const AHEAD_CALLS: RangeInclusive<usize> = 16..=4096;
 const BURST_CALLS: usize = 65_536;
 /// While calls are made ready, the switch is looked at this often.
 const LOOK: Duration = Duration::from_millis(50);
-/// Rest once the queue is full and a call was taken: to wake this thread for each one would cost a lane more than a short
+/// Rest once the queue is full and a call was taken: to wake this thread for each one would cost a worker more than a short
 /// request does.
 const GATHER: Duration = Duration::from_millis(1);
 /// Waits for data, all together, before the round begins with what is ready.
@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What calls are made of.
 pub struct RequestGenerator {
-    lines: Vec<ClassSource>,
+    classes: Vec<ClassSource>,
     /// Whose each request is.
     deal: Deal,
     /// The plan of an open loop; None: a closed one.
@@ -68,12 +68,12 @@ pub struct RequestGenerator {
     data_ended: Option<u64>,
 }
 
-/// What the calls of one line are made of.
+/// What the calls of one class are made of.
 struct ClassSource {
-    line: Arc<TrafficClass>,
-    /// The prompts, by the number among the line's requests.
+    class: Arc<TrafficClass>,
+    /// The prompts, by the number among the class's requests.
     prompts: Arc<dyn Prompts>,
-    /// Seed of the line's round.
+    /// Seed of the class's round.
     seed: Seed,
 }
 
@@ -128,22 +128,22 @@ pub fn call(
 }
 
 impl RequestGenerator {
-    /// The recipe of one round of a case; `prompts` are those of each line.
-    pub fn new(case: &Case, bench: &PreparedCase, prompts: &[Arc<dyn Prompts>], seed: Seed) -> RequestGenerator {
-        let schedule = Schedule::of(case, seed, bench.arrivals.as_ref());
-        // A warm-up span has no count of its own: the quota ends such a case, not the feed.
+    /// The recipe of one round of a case; `prompts` are those of each class.
+    pub fn new(case: &Case, prepared: &PreparedCase, prompts: &[Arc<dyn Prompts>], seed: Seed) -> RequestGenerator {
+        let schedule = Schedule::of(case, seed, prepared.arrivals.as_ref());
+        // A warm-up span has no count of its own: the quota ends such a case, not the request queue.
         let counted = matches!(case.load.warmup, Warmup::Requests(_));
         let most = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
-        let lines = bench.lines.iter().zip(prompts);
+        let classes = prepared.classes.iter().zip(prompts);
         RequestGenerator {
-            lines: lines
-                .map(|(line, own)| ClassSource { line: line.clone(), prompts: own.clone(), seed: line.seed(seed) })
+            classes: classes
+                .map(|(class, own)| ClassSource { class: class.clone(), prompts: own.clone(), seed: class.seed(seed) })
                 .collect(),
             deal: Deal::new(&case.mix, seed),
             schedule,
             most,
             burst: case.load.shape == Shape::Burst,
-            conversations: bench.conversations,
+            conversations: prepared.conversations,
             seq: 0,
             next: None,
             data_ended: None,
@@ -169,16 +169,16 @@ impl RequestGenerator {
     /// Whether the next call can be made at once; waits for that, for so long at the most.
     fn ready(&mut self, most: Duration) -> bool {
         let Some(PlannedRequest { place, .. }) = self.slot() else { return true };
-        self.lines.get(place.entry).is_none_or(|own| own.prompts.ready(place.number, most))
+        self.classes.get(place.entry).is_none_or(|own| own.prompts.ready(place.number, most))
     }
 
     /// Bytes of the longest first body among the entries of a mix: what is kept ahead must fit if they come in a row.
     fn widest(&self, stop: &Stop) -> Result<usize, RunError> {
         let mut widest = 0;
-        for ClassSource { line, prompts, seed } in self.lines.iter().filter(|_| self.lines.len() > 1) {
+        for ClassSource { class, prompts, seed } in self.classes.iter().filter(|_| self.classes.len() > 1) {
             wait(|| prompts.ready(0, LOOK), stop)?;
             if let Some(first) = prompts.session(0).and_then(|session| session.turns.into_iter().next()) {
-                widest = widest.max(line.renderer.body(&opening(first), 0, *seed)?.bytes.len());
+                widest = widest.max(class.renderer.body(&opening(first), 0, *seed)?.bytes.len());
             }
         }
         Ok(widest)
@@ -188,12 +188,12 @@ impl RequestGenerator {
     fn call(&mut self) -> Result<Option<Call>, RunError> {
         let Some(PlannedRequest { place, due }) = self.slot() else { return Ok(None) };
         self.next = None;
-        let Some(ClassSource { line, prompts, seed }) = self.lines.get(place.entry) else { return Ok(None) };
+        let Some(ClassSource { class, prompts, seed }) = self.classes.get(place.entry) else { return Ok(None) };
         let Some(session) = prompts.session(place.number).filter(|session| !session.turns.is_empty()) else {
             if let Some(fault) = prompts.fault() {
                 return Err(RunError::Data(fault));
             }
-            return match line.case.dataset.on_exhausted {
+            return match class.case.dataset.on_exhausted {
                 OnExhausted::Fail => Err(RunError::Exhausted { rows: place.number }),
                 OnExhausted::Cycle | OnExhausted::Stop => {
                     self.data_ended = Some(place.seq);
@@ -201,15 +201,15 @@ impl RequestGenerator {
                 }
             };
         };
-        let turns = turn_count(&session, line.case.dataset.turns.as_ref());
+        let turns = turn_count(&session, class.case.dataset.turns.as_ref());
         if turns > 1 && !self.conversations {
             return Err(RunError::Conversation { seq: place.number, turns });
         }
         let mut prompt = session.turns.into_iter().next().map(opening).unwrap_or_default();
-        prompt.group = line.group(prompt.group);
-        let rendered = line.renderer.body(&prompt, place.number, *seed)?;
+        prompt.group = class.group(prompt.group);
+        let rendered = class.renderer.body(&prompt, place.number, *seed)?;
         let place = RequestPosition { turns, ..place };
-        let leave = draw_client_cancel(line.case.request.cancel.as_ref(), *seed, place, &prompt.fields);
+        let leave = draw_client_cancel(class.case.request.cancel.as_ref(), *seed, place, &prompt.fields);
         Ok(Some(call(prompt, place, rendered, due, leave)))
     }
 }
@@ -218,14 +218,14 @@ impl RequestGenerator {
 ///
 /// # Errors
 /// It cannot be made; or the switch came first: [`RunError::Interrupted`].
-pub fn first_call(mut recipe: RequestGenerator, stop: &Stop) -> Result<Call, RunError> {
-    wait(|| recipe.ready(LOOK), stop)?;
-    recipe.call()?.ok_or(RunError::NothingToSend)
+pub fn first_call(mut generator: RequestGenerator, stop: &Stop) -> Result<Call, RunError> {
+    wait(|| generator.ready(LOOK), stop)?;
+    generator.call()?.ok_or(RunError::NothingToSend)
 }
 
-/// A running feed: where lanes take their calls from.
+/// A running request queue: where workers take their calls from.
 pub struct RequestQueue {
-    /// A queue per lane; clones of one shared queue in a closed loop, so that a faster lane takes more.
+    /// A queue per worker; clones of one shared queue in a closed loop, so that a faster worker takes more.
     pub queues: Vec<Receiver<Call>>,
     thread: JoinHandle<Result<Option<u64>, RunError>>,
 }
@@ -233,33 +233,33 @@ pub struct RequestQueue {
 impl RequestQueue {
     /// Starts rendering and returns when as much is ready as is kept ahead, or everything there is, or the switch is
     /// pressed.
-    pub fn start(mut recipe: RequestGenerator, lanes: usize, stop: &Stop) -> Result<RequestQueue, RunError> {
-        wait(|| recipe.ready(LOOK), stop)?;
-        let Some(first) = recipe.call()? else { return Err(RunError::NothingToSend) };
-        let fit = AHEAD_BYTES / recipe.widest(stop)?.max(first.body.len()).max(1);
-        let most = if recipe.burst { BURST_CALLS } else { *AHEAD_CALLS.end() };
+    pub fn start(mut generator: RequestGenerator, workers: usize, stop: &Stop) -> Result<RequestQueue, RunError> {
+        wait(|| generator.ready(LOOK), stop)?;
+        let Some(first) = generator.call()? else { return Err(RunError::NothingToSend) };
+        let fit = AHEAD_BYTES / generator.widest(stop)?.max(first.body.len()).max(1);
+        let most = if generator.burst { BURST_CALLS } else { *AHEAD_CALLS.end() };
         let ahead = fit.clamp(*AHEAD_CALLS.start(), most);
-        let queues = if recipe.schedule.is_some() { lanes } else { 1 };
+        let queues = if generator.schedule.is_some() { workers } else { 1 };
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(ahead.div_ceil(queues))).unzip();
         let (ready, enough) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("feed".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("requests".into()).spawn(move || {
             stand_behind();
-            fill(recipe, first, &senders, ready)
+            fill(generator, first, &senders, ready)
         });
         let thread = thread.map_err(RunError::Thread)?;
         // The other end is dropped when enough is ready, or when the thread ended; `finish` tells how.
         while stop.level() == Level::Run && enough.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {}
-        Ok(RequestQueue { queues: receivers.iter().cycle().take(lanes).cloned().collect(), thread })
+        Ok(RequestQueue { queues: receivers.iter().cycle().take(workers).cloned().collect(), thread })
     }
 
-    /// Ends the feed, whatever it still had. The number of sessions before the end of the data, where that came before the end
+    /// Ends the request queue, whatever it still had. The number of sessions before the end of the data, where that came before the end
     /// of the plan.
     ///
     /// # Errors
     /// Not all that was asked for could be rendered.
     pub fn finish(self) -> Result<Option<u64>, RunError> {
         drop(self.queues);
-        self.thread.join().map_err(|_| RunError::Panicked("feed"))?
+        self.thread.join().map_err(|_| RunError::Panicked("requests"))?
     }
 }
 
@@ -274,7 +274,7 @@ fn wait(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunError> {
 }
 
 fn fill(
-    mut recipe: RequestGenerator,
+    mut generator: RequestGenerator,
     first: Call,
     queues: &[Sender<Call>],
     ready: mpsc::Sender<()>,
@@ -297,7 +297,7 @@ fn fill(
         }
         loop {
             let began = Instant::now();
-            let here = recipe.ready(LOOK);
+            let here = generator.ready(LOOK);
             waited += began.elapsed();
             if waited >= PATIENCE {
                 ready.take();
@@ -310,7 +310,7 @@ fn fill(
                 return Ok(None);
             }
         }
-        next = recipe.call()?;
+        next = generator.call()?;
     }
-    Ok(recipe.data_ended)
+    Ok(generator.data_ended)
 }

@@ -9,7 +9,7 @@ use crate::run::collector::early_stop::EarlyStop;
 use crate::run::collector::futility_stop::FutilityStop;
 use crate::run::collector::live_metrics::{LiveMetrics, Spans};
 use crate::run::collector::tally::Tally;
-use crate::run::collector::{Collected, Collector, CollectorState};
+use crate::run::collector::{Collector, CollectorState};
 use crate::run::error::RunError;
 use crate::run::execution::Context;
 use crate::run::execution::local_model::{LogitsWriter, describe_local, local_session, open_engine};
@@ -59,7 +59,6 @@ use llmscen_local::session::Session;
 use llmscen_simulator::Truth;
 use llmscen_telemetry::process::memory_peak;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -67,10 +66,47 @@ use std::time::Instant;
 /// Finished calls that may wait for the collector.
 const RESULTS: usize = 4096;
 
+/// The facts of one round of one case.
+#[derive(Clone)]
+pub struct RoundInput<'a> {
+    /// Index of the case in the plan.
+    pub index: usize,
+    /// The case.
+    pub case: &'a Case,
+    /// What was made ready for it.
+    pub prepared: &'a PreparedCase,
+    /// The round, from 0.
+    pub round: u32,
+    /// How it is a probe of a search.
+    pub probe: Option<ProbeSize>,
+    /// Its seed.
+    pub seed: Seed,
+    /// Its number of sessions, where that is known.
+    pub planned: Option<u64>,
+    /// The rows that each traffic class takes.
+    pub strides: Vec<RowStride>,
+    /// Stops the case if its first requests all fail with the same status; None under `--keep-going`.
+    pub fail_fast: Option<FailFast>,
+    /// What is known of the case's earlier requests.
+    pub earlier: FailFast,
+    /// The folder of the run.
+    pub folder: &'a RunDir,
+    /// Whose bodies are kept.
+    pub bodies: Bodies,
+    /// What is sampled meanwhile.
+    pub observer: Arc<Observer>,
+    /// The server that was started for it.
+    pub server: Option<&'a ManagedProcess>,
+    /// The process all of whose descendants are sampled as its managed server.
+    pub server_process: Option<u32>,
+    /// The model, where it is in this process.
+    pub model: Option<Arc<Host>>,
+}
+
 /// What a round begins with; none of it takes the server.
 pub struct PreparedRound {
     prompts: Vec<Arc<dyn Prompts>>,
-    feed: RequestQueue,
+    request_queue: RequestQueue,
     /// The run's switch, as far as this round goes.
     stop: Stop,
 }
@@ -79,83 +115,90 @@ pub struct PreparedRound {
 ///
 /// # Errors
 /// They cannot be made; or the switch came first: [`RunError::Interrupted`].
-pub fn prepare_round(
-    case: &Case,
-    bench: &PreparedCase,
-    (walks, seed): (&[RowStride], Seed),
-    stop: Stop,
-) -> Result<PreparedRound, RunError> {
-    let prompts = strided_prompts(&bench.lines, walks);
-    let feed = RequestQueue::start(RequestGenerator::new(case, bench, &prompts, seed), worker_count(case), &stop)?;
-    Ok(PreparedRound { prompts, feed, stop })
+pub fn prepare_round(input: &RoundInput<'_>, stop: Stop) -> Result<PreparedRound, RunError> {
+    let prompts = strided_prompts(&input.prepared.classes, &input.strides);
+    let generator = RequestGenerator::new(input.case, input.prepared, &prompts, input.seed);
+    let request_queue = RequestQueue::start(generator, worker_count(input.case), &stop)?;
+    Ok(PreparedRound { prompts, request_queue, stop })
 }
 
-/// Plays one round. An error means that nothing of it was measured.
+/// Runs one round: warm up, measure, drain, collect. An error means that nothing of it was measured.
 pub fn run_round(
-    turn: &Turn,
-    bench: &PreparedCase,
+    input: &RoundInput<'_>,
     ready: PreparedRound,
     mut journal: Writer,
     context: &Context,
 ) -> Result<RoundResult, RunError> {
-    let PreparedRound { prompts, feed, stop } = ready;
+    let PreparedRound { prompts, request_queue, stop } = ready;
+    let RoundInput { case, prepared, round, seed, .. } = *input;
     let sending = Sending::begin();
-    turn.server.iter().for_each(|own| own.stops(&stop));
-    let server = start_simulator(turn.case, turn.seed)?;
-    let address = server.as_ref().map(|server| server.addr());
-    let sampler = turn.observer.start(turn.case, turn.guard, address)?;
-    let origin = Instant::now() + lead_time(turn.case, connections_needed_in_all(turn.case, &feed));
+    if let Some(server) = input.server {
+        server.stops(&stop);
+    }
+    let simulator = start_simulator(case, seed)?;
+    let address = simulator.as_ref().map(|simulator| simulator.addr());
+    let sampler = input.observer.start(case, input.server_process, address)?;
+    let origin = Instant::now() + lead_time(case, connections_needed_in_all(case, &request_queue));
     sampler.count_from(origin);
-    let route = route_of_round(bench.route.as_ref(), server.as_ref(), turn.case)?;
-    let mut part = Part { case: turn.case.id.clone(), round: turn.round, ..Part::default() };
+    let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
+    let mut part = Part { case: case.id.clone(), round, ..Part::default() };
     part.origin_ns = (origin - context.origin).as_nanos() as u64;
-    journal.append(&Record::Started { case: turn.index, round: turn.round, origin_ns: part.origin_ns })?;
+    journal.append(&Record::Started { case: input.index as u32, round, origin_ns: part.origin_ns })?;
     let (sender, results) = bounded(RESULTS);
-    let stage = RoundState::new(turn, bench, (route, stop), Clock::starting(origin), context);
-    let desk = CollectorState { keeper: BodyRecorder::of(turn, stage.route.as_ref())?, ..stage.desk(journal) };
-    let collector = Collector::start(desk, results)?;
-    let own = bench.lines.iter().zip(&prompts);
-    let styles = || own.map(|(line, own)| TurnSource::new(line.clone(), own.clone(), turn.seed)).collect();
-    let scribe = bench.conversations.then(|| TurnRenderer::start(styles(), stage.halt.clone())).transpose()?;
-    let running = stage.start_lanes(&feed, scribe.as_ref(), sender);
-    let lanes: Vec<Result<WorkerReport, RunError>> =
-        running.into_iter().map(|lane| lane.and_then(WorkerHandle::finish)).collect();
+    let state = RoundState::new(input, route, stop, Clock::starting(origin), context);
+    let collector = Collector::start(state.collector(journal)?, results)?;
+    let turn_renderer = if prepared.conversations {
+        let classes = prepared.classes.iter().zip(&prompts);
+        let sources = classes.map(|(class, prompts)| TurnSource::new(class.clone(), prompts.clone(), seed)).collect();
+        Some(TurnRenderer::start(sources, state.halt.clone())?)
+    } else {
+        None
+    };
+    let running = state.start_workers(&request_queue, turn_renderer.as_ref(), sender);
+    let workers = running.into_iter().map(|worker| worker.and_then(WorkerHandle::finish));
+    let (reports, worker_faults): (Vec<_>, Vec<_>) = workers.partition(Result::is_ok);
     let (mut readings, untold) = sampler.finish();
-    let redactor = Redactor::of(&turn.case.target);
+    let redactor = Redactor::of(&case.target);
     redact_readings(&redactor, &mut readings);
-    let (data_ended, fed) = match feed.finish() {
+    let (data_ended, queue_fault) = match request_queue.finish() {
         Ok(ended) => (ended, None),
         Err(fault) => (None, Some(fault)),
     };
-    let written = scribe.map_or(Ok(()), TurnRenderer::finish);
-    let Collected { mut tally, rows, mut journal, fault, unwritten, ending, hopeless } = collector.finish()?;
-    (part.ending, part.untold) = (ending.or(stage.contact.ending()), untold);
-    part.probe = turn.probe.map(|ProbeSize { share, .. }| Probe { share, hopeless });
-    drop((server, sending));
-    let (reports, faults): (Vec<_>, Vec<_>) = lanes.into_iter().partition(Result::is_ok);
-    let places = MixAssignment::new(turn.case, turn.seed, bench.arrivals.as_ref());
+    let renderer_fault = turn_renderer.and_then(|turn_renderer| turn_renderer.finish().err());
+    let CollectorState { mut tally, rows, mut journal, fault: journal_fault, unwritten, ending, futility_stop, .. } =
+        collector.finish()?;
+    part.ending = ending.or(state.target_health.ending());
+    part.untold = untold;
+    let hopeless = futility_stop.is_some_and(|futility_stop| futility_stop.hopeless());
+    part.probe = input.probe.map(|ProbeSize { share, .. }| Probe { share, hopeless });
+    drop((simulator, sending));
     let begun = tally.begun();
-    let sent = row_usage::count_sent_rows(bench, turn.walks, places, &begun);
+    let assignment = MixAssignment::new(case, seed, prepared.arrivals.as_ref());
+    let sent = row_usage::count_sent_rows(prepared, &input.strides, assignment, &begun);
     part.dataset_ended = data_ended.is_some_and(|sessions| begun.len() as u64 >= sessions);
-    part.rows_repeated = sent.iter().map(|line| line.repeated).sum();
-    stage.describe(&mut part, tally.measured_from, reports.into_iter().flatten().collect());
-    let lost = turn.server.and_then(|own| own.note(&mut part, origin, tally.first_answer()));
-    let behind = fed.or(written.err()).or(stage.sheets.fault()).or(lost);
-    let fault = fault.map(RunError::from).or_else(|| faults.into_iter().find_map(Result::err)).or(behind);
-    let fault = fault.or_else(|| panics::first().map(RunError::Defect));
+    part.rows_repeated = sent.iter().map(|class| class.repeated).sum();
+    state.describe(&mut part, tally.measured_from, reports.into_iter().flatten().collect());
+    let server_fault = input.server.and_then(|server| server.note(&mut part, origin, tally.first_answer()));
+    let fault = journal_fault
+        .map(RunError::from)
+        .or_else(|| worker_faults.into_iter().find_map(Result::err))
+        .or(queue_fault)
+        .or(renderer_fault)
+        .or(state.logits_writer.fault())
+        .or(server_fault)
+        .or_else(|| panics::first().map(RunError::Defect));
     if let Some(fault) = &fault {
         part.cut_short = Some(fault.brief());
     }
     let fault = fault.or_else(|| part.ending.as_ref().and_then(RunError::of_ending));
     // Case ids hold no secrets, and the rows are found by them.
-    let case = part.case.clone();
-    let part = Part { case, ..redactor.clean_all(part) };
+    let part = Part { case: case.id.clone(), ..redactor.clean_all(part) };
     let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
-    let recorded = Recorded { case: turn.case.id.clone(), round: turn.round, readings };
-    tally.replies.unstreamed = total_counters(&stage.gauges).unstreamed;
-    let absurd = stage.gauges.iter().map(|gauges| gauges.absurd()).fold(None, Absurd::joined);
-    let (rows, fault) = (rows.map(Builder::finish), fault.or(closed.err().map(RunError::from)));
-    Ok(RoundResult { part, tally, absurd, rows, unwritten, sent, recorded, journal, fault })
+    let fault = fault.or(closed.err().map(RunError::from));
+    let recorded = Recorded { case: case.id.clone(), round, readings };
+    tally.replies.unstreamed = total_counters(&state.gauges).unstreamed;
+    let absurd = state.gauges.iter().map(|gauges| gauges.absurd()).fold(None, Absurd::joined);
+    Ok(RoundResult { part, tally, absurd, rows: rows.map(Builder::finish), unwritten, sent, recorded, journal, fault })
 }
 
 /// Names and labels come from pages of servers.
@@ -170,131 +213,140 @@ fn redact_readings(redactor: &Redactor, readings: &mut [Reading]) {
     }
 }
 
-/// What the lanes of one round share.
+/// The running state of one round, which its workers share.
 struct RoundState<'a> {
-    turn: &'a Turn<'a>,
-    bench: &'a PreparedCase,
+    input: &'a RoundInput<'a>,
     route: Option<Route>,
     /// The round as a model in this process sees it.
     session: Option<(Arc<Host>, Arc<Session>)>,
-    /// Keeps logits.
-    sheets: Arc<LogitsWriter>,
+    logits_writer: Arc<LogitsWriter>,
     clock: Clock,
     context: &'a Context,
     gauges: Vec<Arc<Gauges>>,
     quota: Arc<Quota>,
-    room: Option<Arc<InFlightLimit>>,
-    rounds: Option<Arc<BatchBarrier>>,
+    in_flight_limit: Option<Arc<InFlightLimit>>,
+    barrier: Option<Arc<BatchBarrier>>,
     spent: Stop,
     halt: Stop,
-    contact: Arc<TargetHealth>,
+    target_health: Arc<TargetHealth>,
     /// The run's switch, as far as this round goes.
     stop: Stop,
 }
 
 impl<'a> RoundState<'a> {
-    fn new(
-        turn: &'a Turn,
-        bench: &'a PreparedCase,
-        (route, stop): (Option<Route>, Stop),
-        clock: Clock,
-        context: &'a Context,
-    ) -> RoundState<'a> {
-        let load = &turn.case.load;
-        let room = load.max_in_flight.map(|most| Arc::new(InFlightLimit { taken: AtomicU64::new(0), most: u64::from(most) }));
-        let rounds = if let Shape::Static { batch } = load.shape { Some(Arc::new(BatchBarrier::new(batch))) } else { None };
-        let (spent, halt) = (Stop::default(), Stop::default());
-        let sheets = Arc::new(LogitsWriter::new(turn, halt.clone()));
-        let contact = Arc::new(TargetHealth::new(stop.clone(), context.events.clone(), turn.fail_fast.clone()));
+    fn new(input: &'a RoundInput<'a>, route: Option<Route>, stop: Stop, clock: Clock, context: &'a Context) -> RoundState<'a> {
+        let load = &input.case.load;
+        let spent = Stop::default();
+        let halt = Stop::default();
+        let logits_writer = Arc::new(LogitsWriter::new(input, halt.clone()));
         let over = [&spent, &halt, &stop].map(Clone::clone);
-        let session = turn.model.clone().map(|host| (host, Arc::new(local_session(turn.case, clock, Some(&sheets), over))));
+        let session =
+            input.model.clone().map(|host| (host, Arc::new(local_session(input.case, clock, Some(&logits_writer), over))));
         RoundState {
-            turn,
-            bench,
+            input,
             route,
             session,
-            sheets,
+            logits_writer,
             clock,
             context,
-            gauges: (0..worker_count(turn.case)).map(|_| Arc::default()).collect(),
+            gauges: (0..worker_count(input.case)).map(|_| Arc::default()).collect(),
             quota: Arc::new(Quota::new(load)),
-            room,
-            rounds,
+            in_flight_limit: load
+                .max_in_flight
+                .map(|most| Arc::new(InFlightLimit { taken: AtomicU64::new(0), most: u64::from(most) })),
+            barrier: if let Shape::Static { batch } = load.shape { Some(Arc::new(BatchBarrier::new(batch))) } else { None },
             spent,
             halt,
-            contact,
+            target_health: Arc::new(TargetHealth::new(stop.clone(), context.events.clone(), input.fail_fast.clone())),
             stop,
         }
     }
 
-    fn desk(&self, journal: Writer) -> CollectorState {
-        let load = &self.turn.case.load;
-        CollectorState {
-            case: self.turn.index,
-            id: self.turn.case.id.clone(),
-            round: self.turn.round,
+    fn collector(&self, journal: Writer) -> Result<CollectorState, RunError> {
+        let RoundInput { case, round, planned, probe, .. } = *self.input;
+        Ok(CollectorState {
+            case: self.input.index as u32,
+            id: case.id.clone(),
+            round,
             journal,
-            keeper: None,
-            tokenizers: tokenizers(&self.bench.lines),
-            tally: Tally::after(self.turn.seen.clone()),
-            rows: self.turn.probe.map(|_| Builder::default()),
-            meter: LiveMetrics::new(self.turn.planned, load.lasts().map(Nanos::secs)),
+            body_recorder: BodyRecorder::of(self.input, self.route.as_ref())?,
+            tokenizers: tokenizers(&self.input.prepared.classes),
+            tally: Tally::after(self.input.earlier.clone()),
+            rows: probe.map(|_| Builder::default()),
+            live_metrics: LiveMetrics::new(planned, case.load.lasts().map(Nanos::secs)),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
             halt: self.halt.clone(),
-            watcher: EarlyStop::over(self.turn.case, self.turn.round, self.turn.planned),
+            early_stop: EarlyStop::over(case, round, planned),
             stop: self.stop.clone(),
-            lookout: self.turn.probe.filter(|probe| probe.may_stop).map(|_| FutilityStop::new(self.turn.case)),
-        }
+            futility_stop: probe.filter(|probe| probe.may_stop).map(|_| FutilityStop::new(case)),
+            unwritten: Vec::new(),
+            fault: None,
+            ending: None,
+        })
     }
 
-    fn start_lanes(
+    fn start_workers(
         &self,
-        feed: &RequestQueue,
-        scribe: Option<&TurnRenderer>,
+        request_queue: &RequestQueue,
+        turn_renderer: Option<&TurnRenderer>,
         results: Sender<Finished>,
     ) -> Vec<Result<WorkerHandle, RunError>> {
-        let asks = || scribe.map(|scribe| scribe.asks.clone());
-        let pairs = self.gauges.iter().zip(&feed.queues).enumerate();
-        pairs
-            .map(|(index, (gauges, queue))| self.start_lane(index, gauges.clone(), (queue.clone(), asks()), results.clone()))
-            .collect()
+        let queues = request_queue.queues.iter().enumerate();
+        let start = |(index, queue): (usize, &Receiver<Call>)| {
+            let turn_requests = turn_renderer.map(|turn_renderer| turn_renderer.turn_requests.clone());
+            self.start_worker(index, queue.clone(), turn_requests, results.clone())
+        };
+        queues.map(start).collect()
     }
 
-    fn start_lane(
+    fn start_worker(
         &self,
         index: usize,
-        gauges: Arc<Gauges>,
-        (queue, asks): (Receiver<Call>, Option<Sender<TurnRequest>>),
+        queue: Receiver<Call>,
+        turn_requests: Option<Sender<TurnRequest>>,
         results: Sender<Finished>,
     ) -> Result<WorkerHandle, RunError> {
-        let (target, load) = (self.turn.case.target.clone(), self.turn.case.load.clone());
-        let (route, own, clock, stop) = (self.route.clone(), self.session.clone(), self.clock, self.stop.clone());
-        let (quota, room) = (self.quota.clone(), self.room.clone());
+        let RoundInput { case, prepared, round, seed, .. } = *self.input;
+        let gauges = self.gauges.get(index).cloned().unwrap_or_default();
+        let setting = Setting {
+            clock: self.clock,
+            gauges: gauges.clone(),
+            protocol: prepared.protocol.clone(),
+            keep_text: prepared.conversations || prepared.classes.iter().any(|class| class.tokenizer.is_some()),
+            keep_bodies: self.input.bodies != Bodies::None,
+            manners: Manners {
+                retry: prepared.classes.iter().map(|class| class.case.request.retry.clone()).collect(),
+                seed,
+                stem: format!("{}-{round}", prepared.stem),
+            },
+        };
+        let target = case.target.clone();
+        let load = case.load.clone();
+        let route = self.route.clone();
+        let session = self.session.clone();
+        let barrier = self.barrier.clone();
+        let spent = self.spent.clone();
+        let quota = self.quota.clone();
+        let target_health = self.target_health.clone();
+        let in_flight_limit = self.in_flight_limit.clone();
+        let stop = self.stop.clone();
         let halt = self.halt.clone();
-        let counted = self.bench.lines.iter().any(|line| line.tokenizer.is_some());
-        let (protocol, keep_text) = (self.bench.protocol.clone(), counted || self.bench.conversations);
-        let retry = self.bench.lines.iter().map(|line| line.case.request.retry.clone()).collect();
-        let stem = format!("{}-{}", self.bench.stem, self.turn.round);
-        let manners = Manners { retry, seed: self.turn.seed, stem };
-        let keep_bodies = self.turn.bodies.0 != Bodies::None;
-        let setting = Setting { clock, gauges: gauges.clone(), protocol, keep_text, keep_bodies, manners };
+        let clock = self.clock;
         let changes = users::changes(&load, index as u32, self.gauges.len() as u32);
-        let (rounds, spent) = (self.rounds.clone(), self.spent.clone());
-        let (contact, seed) = (self.contact.clone(), self.turn.seed);
         let ahead = connections_needed(&load, &changes, queue.len());
         WorkerHandle::start(index, clock, gauges, halt.clone(), move || {
             Ok(Worker {
-                engine: open_engine(&target, (route.as_ref(), own), setting)?,
-                gate: ConcurrencyLimit::new(changes),
-                rounds,
+                engine: open_engine(&target, (route.as_ref(), session), setting)?,
+                concurrency_limit: ConcurrencyLimit::new(changes),
+                barrier,
                 spent,
                 queue,
                 quota,
                 closed: load.shape.closed(),
-                contact,
+                target_health,
                 seed,
-                room,
+                in_flight_limit,
                 results,
                 stop,
                 halt,
@@ -305,76 +357,42 @@ impl<'a> RoundState<'a> {
                 timed: load.lasts().is_some(),
                 cancel: tokio::sync::watch::Sender::new(false),
                 ahead,
-                visits: asks.map(SessionRunner::new).transpose().map_err(RunError::Thread)?,
+                session_runner: turn_requests.map(SessionRunner::new).transpose().map_err(RunError::Thread)?,
             })
         })
     }
 
     /// Fills in what is known only when the round is over.
-    fn describe(&self, part: &mut Part, first_measured: Option<Nanos>, lanes: Vec<WorkerReport>) {
+    fn describe(&self, part: &mut Part, first_measured: Option<Nanos>, workers: Vec<WorkerReport>) {
         part.local = self.session.as_ref().map(|(host, session)| describe_local(host, session));
-        part.rows_dropped = self.bench.dropped();
-        part.measured_from_ns = measured_from(self.turn.case, first_measured).0;
-        part.sending_until_ns = lanes.iter().map(|lane| lane.sending_until.0).max();
+        part.rows_dropped = self.input.prepared.dropped();
+        part.measured_from_ns = measured_from(self.input.case, first_measured).0;
+        part.sending_until_ns = workers.iter().map(|worker| worker.sending_until.0).max();
         if self.context.stop.level() > Level::Run {
             part.cut_short = Some("interrupted".into());
         }
         let own = part.local.as_ref().map_or(0, |local| local.memory_peak);
-        let vitals = self.vitals(lanes);
+        let vitals = self.vitals(workers);
         part.vitals = Some(Vitals { memory_peak: vitals.memory_peak.max(own), ..vitals });
     }
 
-    fn vitals(&self, lanes: Vec<WorkerReport>) -> Vitals {
+    fn vitals(&self, workers: Vec<WorkerReport>) -> Vitals {
         let wall = self.clock.now().secs().max(1e-9);
         let mut stall = Spans::default();
-        lanes.iter().for_each(|lane| stall.merge(&lane.stall));
+        workers.iter().for_each(|worker| stall.merge(&worker.stall));
         let totals = total_counters(&self.gauges);
         Vitals {
             stall_ms_p99: stall.millis_at(0.99).unwrap_or(0.0),
             stall_ms_sure: many(stall.count()).and_then(|many| stall.millis_from_top(many)),
             stall_ms_max: stall.millis_at(1.0).unwrap_or(0.0),
-            stalls: Some(lanes.iter().map(|lane| lane.stalls.clone()).collect()),
-            cpu_shares: lanes.iter().map(|lane| lane.cpu_share).collect(),
+            stalls: Some(workers.iter().map(|worker| worker.stalls.clone()).collect()),
+            cpu_shares: workers.iter().map(|worker| worker.cpu_share).collect(),
             memory_peak: memory_peak(),
             events_per_s: totals.events as f64 / wall,
             bytes_in_per_s: totals.bytes_in as f64 / wall,
             bytes_out_per_s: totals.bytes_out as f64 / wall,
         }
     }
-}
-
-/// Which round of which case.
-pub struct Turn<'a> {
-    /// The case.
-    pub case: &'a Case,
-    /// Its index in the plan.
-    pub index: u32,
-    /// Its round, from 0.
-    pub round: u32,
-    /// The rows that each line takes.
-    pub walks: &'a [RowStride],
-    /// Its number of sessions, where that is known.
-    pub planned: Option<u64>,
-    /// Its seed.
-    pub seed: Seed,
-    /// The server that was started for it.
-    pub server: Option<&'a ManagedProcess>,
-    /// How it is a probe of a search.
-    pub probe: Option<ProbeSize>,
-    /// The model, where it is in this process.
-    pub model: Option<Arc<Host>>,
-    /// The folder of the run.
-    pub folder: &'a RunDir,
-    /// Whose bodies are kept, and the spool that they go to.
-    pub bodies: (Bodies, &'a Path),
-    /// What is sampled meanwhile.
-    pub observer: &'a Observer,
-    /// Stops the case if its first requests all fail with the same status; None under `--keep-going`.
-    pub fail_fast: Option<FailFast>,
-    /// What is known of the case's earlier requests.
-    pub seen: FailFast,
-    /// The process all of whose descendants are sampled as its managed server.
-    pub guard: Option<u32>,
 }
 
 /// How a round is a probe of a search.

@@ -8,7 +8,7 @@ mod probe_size;
 use crate::run::audit::{Audited, audit};
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::execution::{Context, Execution, Leg};
+use crate::run::execution::{Context, Execution};
 use crate::run::prepare::{DatasetCache, PreparedCase, reach_all};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{outrun, reduced, share};
@@ -31,12 +31,12 @@ const GROWS: f64 = 2.0;
 
 /// Seeks what the quests of a plan are after; the rows of all probes end up in the course.
 pub fn run_search(
-    course: &mut Execution<'_>,
+    execution: &mut Execution<'_>,
     (mut store, first): (DatasetCache, PreparedCase),
     plan: &Plan,
     context: &Context,
 ) -> Result<(), RunError> {
-    let mut benches = BTreeMap::from([(opening(plan).0, first)]);
+    let mut prepared_cases = BTreeMap::from([(opening(plan).0, first)]);
     let mut played = 0;
     for quest in &plan.quests {
         let mut hunt = Hunt::new(&quest.spec, &quest.grid);
@@ -44,27 +44,26 @@ pub fn run_search(
         while let Some(probe) = hunt.next() {
             let index = quest.first + probe.index;
             let Some(case) = plan.cases.get(index) else { break };
-            let bench = match benches.entry(index) {
+            let prepared = match prepared_cases.entry(index) {
                 Entry::Occupied(own) => own.into_mut(),
-                Entry::Vacant(place) => place.insert(store.bench((index, case), plan, context)?),
+                Entry::Vacant(place) => place.insert(store.prepared((index, case), plan, context)?),
             };
-            let rounds = course.manifest().parts.iter().filter(|part| part.case == case.id).count() as u32;
+            let rounds = execution.manifest().parts.iter().filter(|part| part.case == case.id).count() as u32;
             let share = share(case, quest, probe.part);
             let own = reduced(case, share);
-            let place = (played, played + 1);
             // A goodput is only as good as the probe is long.
-            let probing = ProbeSize { share, may_stop: quest.spec.goal == Goal::Slo };
-            let leg = Leg { index, case: &own, bench, round: rounds, probe: Some(probing), place };
-            if !course.play(&leg) {
+            let probe_size = ProbeSize { share, may_stop: quest.spec.goal == Goal::Slo };
+            let input = execution.round_input(index, &own, prepared, rounds, Some(probe_size));
+            if !execution.run_round(&input, played, played + 1) {
                 return Ok(());
             }
             played += 1;
-            let table = course.probed.take().unwrap_or_default();
-            let Some(part) = course.manifest().parts.last() else { break };
-            let own = course.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
+            let table = execution.probed.take().unwrap_or_default();
+            let Some(part) = execution.manifest().parts.last() else { break };
+            let own = execution.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
             let table = table.beside(own.collect());
             let shown = shown(plan, case, (&table, part))?;
-            if let Some(why) = course.unanswered.clone() {
+            if let Some(why) = execution.unanswered.clone() {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
             }
             let holds = shown.valid.then_some(shown.evidence.holds);
@@ -95,9 +94,9 @@ pub fn opening(plan: &Plan) -> (usize, Option<&Case>) {
 /// Readies the first probe, and reaches its target: what is wrong comes out before anything is sent.
 pub fn prepare_search(plan: &Plan, context: &Context) -> Result<(DatasetCache, PreparedCase), RunError> {
     let (mut store, (index, Some(case))) = (DatasetCache::default(), opening(plan)) else { return Err(RunError::NothingToSend) };
-    let bench = store.bench((index, case), plan, context)?;
-    reach_all(std::slice::from_ref(case), std::slice::from_ref(&bench), context)?;
-    Ok((store, bench))
+    let prepared = store.prepared((index, case), plan, context)?;
+    reach_all(std::slice::from_ref(case), std::slice::from_ref(&prepared), context)?;
+    Ok((store, prepared))
 }
 
 /// What one probe showed.

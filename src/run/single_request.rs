@@ -83,16 +83,16 @@ pub enum Content {
 /// It cannot be made, or its server or model cannot be had. A request that failed is none.
 pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -> Result<SingleRequest, RunError> {
     let case = plan.cases.get(index).ok_or(RunError::NothingToSend)?;
-    let bench = DatasetCache::default().bench((index, case), plan, context)?;
+    let prepared = DatasetCache::default().prepared((index, case), plan, context)?;
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
-    let prompts = strided_prompts(&bench.lines, &RowUsage::default().walks(case, &bench));
-    let call = first_call(RequestGenerator::new(case, &bench, &prompts, seed), &context.stop)?;
+    let prompts = strided_prompts(&prepared.classes, &RowUsage::default().strides(case, &prepared));
+    let call = first_call(RequestGenerator::new(case, &prepared, &prompts, seed), &context.stop)?;
     let mut servers = ManagedServers::default();
-    let sent = servers.of((case, 0), &bench, folder, context).and_then(|_| {
+    let sent = servers.of((case, 0), &prepared, folder, context).and_then(|_| {
         let simulator = start_simulator(case, seed)?;
-        let route = route_of_round(bench.route.as_ref(), simulator.as_ref(), case)?;
-        let manners = Manners { retry: Vec::new(), seed, stem: format!("{}-0", bench.stem) };
-        send(plan, case, (&bench, route.as_ref()), Call { leave: None, ..call }, manners, context)
+        let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
+        let manners = Manners { retry: Vec::new(), seed, stem: format!("{}-0", prepared.stem) };
+        send(plan, case, (&prepared, route.as_ref()), Call { leave: None, ..call }, manners, context)
     });
     servers.stop(&context.stop);
     sent
@@ -101,7 +101,7 @@ pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -
 fn send(
     plan: &Plan,
     case: &Case,
-    (bench, route): (&PreparedCase, Option<&Route>),
+    (prepared, route): (&PreparedCase, Option<&Route>),
     call: Call,
     manners: Manners,
     context: &Context,
@@ -117,7 +117,7 @@ fn send(
         alone.press();
         let over = [alone, context.stop.clone(), Stop::default()];
         let own = host.map(|host| (host, Arc::new(local_session(case, clock, None, over))));
-        let (protocol, gauges) = (bench.protocol.clone(), Arc::default());
+        let (protocol, gauges) = (prepared.protocol.clone(), Arc::default());
         let setting = Setting { clock, gauges, protocol, keep_text: true, keep_bodies: true, manners };
         let engine = open_engine(&case.target, (route, own), setting)?;
         let cancelled = context.stop.reached(Level::Drain);
@@ -131,7 +131,7 @@ fn send(
     // A name that is still being resolved must not be waited for.
     runtime.shutdown_background();
     let (finished, served) = finished?;
-    let tokenizer = bench.lines.get(entry).and_then(|line| line.tokenizer.as_ref());
+    let tokenizer = prepared.classes.get(entry).and_then(|class| class.tokenizer.as_ref());
     let counted = tokenizer.zip(finished.text.as_ref()).and_then(|(tokenizer, text)| tokenizer.count(text));
     let hint = hint(case, &finished.outcome, served);
     Ok(SingleRequest { counted, hint, ..shown(case, route, finished) })

@@ -7,7 +7,7 @@
 //!                      ▼                                       ▼ room under max_in_flight? else dropped
 //!                    sent ── … ── end ── slot free           sent ── … ── end
 //! ```
-//! A lane runs it on its own thread; what lanes share is a queue of rendered calls and two counters, never a lock.
+//! A worker runs it on its own thread; what workers share is a queue of rendered calls and two counters, never a lock.
 
 pub(crate) mod concurrency_limit;
 pub(crate) mod engine;
@@ -40,10 +40,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
 
-/// A load whose measuring has not begun on any lane looks this often whether it has.
+/// A load whose measuring has not begun on any worker looks this often whether it has.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The room that an open loop has, over all lanes: for requests in flight, and for sessions from their first turn to their
+/// The room that an open loop has, over all workers: for requests in flight, and for sessions from their first turn to their
 /// last.
 pub struct InFlightLimit {
     /// Requests or sessions in flight.
@@ -60,15 +60,15 @@ impl InFlightLimit {
     }
 }
 
-/// What one lane drives.
+/// What one worker drives.
 pub struct Worker {
     /// Speaks to the target.
     pub engine: Engine,
     /// Slots (closed loop), and requests or sessions in flight.
-    pub gate: ConcurrencyLimit,
+    pub concurrency_limit: ConcurrencyLimit,
     /// The barrier of a static load.
-    pub rounds: Option<Arc<BatchBarrier>>,
-    /// Pressed by the first lane of a closed loop that has nothing more to send: none waits for a slot from then on.
+    pub barrier: Option<Arc<BatchBarrier>>,
+    /// Pressed by the first worker of a closed loop that has nothing more to send: none waits for a slot from then on.
     pub spent: Stop,
     /// Rendered calls.
     pub queue: Receiver<Call>,
@@ -76,17 +76,17 @@ pub struct Worker {
     pub quota: Arc<Quota>,
     /// Whether the slots decide when a request leaves, or the plan does.
     pub closed: bool,
-    /// Whether the target can be reached, as all lanes see it.
-    pub contact: Arc<TargetHealth>,
+    /// Whether the target can be reached, as all workers see it.
+    pub target_health: Arc<TargetHealth>,
     /// The round's seed.
     pub seed: Seed,
     /// `max_in_flight`.
-    pub room: Option<Arc<InFlightLimit>>,
+    pub in_flight_limit: Option<Arc<InFlightLimit>>,
     /// Where outcomes go.
     pub results: Sender<Finished>,
     /// The run's switch.
     pub stop: Stop,
-    /// Pressed by whatever cannot go on, on any lane or behind them: the round is given up at once, and kept.
+    /// Pressed by whatever cannot go on, on any worker or behind them: the round is given up at once, and kept.
     pub halt: Stop,
     /// The case's clock.
     pub clock: Clock,
@@ -103,16 +103,16 @@ pub struct Worker {
     /// Connections that will be needed at time zero.
     pub ahead: u64,
     /// Sessions of several turns; None where the case has none.
-    pub visits: Option<SessionRunner>,
+    pub session_runner: Option<SessionRunner>,
 }
 
-/// A request in flight; over when dropped, so that not even a panic leaves the lane waiting for it.
+/// A request in flight; over when dropped, so that not even a panic leaves the worker waiting for it.
 struct InFlightGuard(Rc<Worker>);
 
 impl InFlightGuard {
-    fn new(drive: Rc<Worker>) -> InFlightGuard {
-        drive.gate.enter();
-        InFlightGuard(drive)
+    fn new(worker: Rc<Worker>) -> InFlightGuard {
+        worker.concurrency_limit.enter();
+        InFlightGuard(worker)
     }
 }
 
@@ -121,7 +121,7 @@ impl Drop for InFlightGuard {
         if std::thread::panicking() {
             self.0.halt.press();
         }
-        self.0.gate.leave();
+        self.0.concurrency_limit.leave();
     }
 }
 
@@ -141,18 +141,18 @@ impl Worker {
     /// Sends until plan, quota, data or switch end it; then waits for what is in flight. Returns when sending ended.
     pub async fn run(self: Rc<Self>) -> Nanos {
         let this = self.clone();
-        let attending = self.visits.is_some().then(|| {
+        let attending = self.session_runner.is_some().then(|| {
             tokio::task::spawn_local(async move {
-                if let Some(visits) = &this.visits {
-                    this.attend(visits).await;
+                if let Some(session_runner) = &this.session_runner {
+                    this.attend(session_runner).await;
                 }
             })
         });
         let staffing = self.staff();
         self.engine.open_ahead(self.ahead);
         self.timer.until(self.clock.instant(Nanos::ZERO)).await;
-        while let Some(departure) = self.next().await {
-            self.clone().send(departure).await;
+        while let Some(scheduled) = self.next().await {
+            self.clone().send(scheduled).await;
         }
         let ended = self.clock.now();
         self.spent.press();
@@ -161,26 +161,26 @@ impl Worker {
             task.abort();
         }
         // Sessions that had begun may have sent on.
-        self.visits.as_ref().map_or(ended, |visits| ended.max(visits.last_sent()))
+        self.session_runner.as_ref().map_or(ended, |session_runner| ended.max(session_runner.last_sent()))
     }
 
     async fn next(&self) -> Option<ScheduledRequest> {
-        let departure = tokio::select! {
+        let scheduled = tokio::select! {
             biased;
             () = self.stop.reached(Level::Drain) => None,
             () = self.halt.reached(Level::Drain) => None,
-            departure = async { if self.closed { self.next_closed().await } else { self.next_open().await } } => departure,
+            scheduled = async { if self.closed { self.next_closed().await } else { self.next_open().await } } => scheduled,
         };
         // Those that wait for a switch are told one after the other: a session that heard of it first may have freed its slot.
         let goes_on = |switch: &Stop| switch.level() == Level::Run;
-        departure.filter(|_| goes_on(&self.stop) && goes_on(&self.halt))
+        scheduled.filter(|_| goes_on(&self.stop) && goes_on(&self.halt))
     }
 
     async fn next_closed(&self) -> Option<ScheduledRequest> {
         let ready = async {
             let slot = tokio::select! {
                 biased;
-                slot = self.gate.slot() => slot,
+                slot = self.concurrency_limit.slot() => slot,
                 () = self.spent.reached(Level::Drain) => return None,
             };
             Some((slot, self.queue.recv().await.ok()?))
@@ -221,44 +221,44 @@ impl Worker {
         }
     }
 
-    async fn send(self: Rc<Self>, departure: ScheduledRequest) {
-        if let Some(room) = &self.room
-            && !room.enter()
+    async fn send(self: Rc<Self>, scheduled: ScheduledRequest) {
+        if let Some(in_flight_limit) = &self.in_flight_limit
+            && !in_flight_limit.enter()
         {
-            let ScheduledRequest { call, intended, phase, .. } = departure;
-            let why = format!("max_in_flight of {} was reached", room.most);
+            let ScheduledRequest { call, intended, phase, .. } = scheduled;
+            let why = format!("max_in_flight of {} was reached", in_flight_limit.most);
             let first = Finished::bare(dropped(&call, phase, intended, &why));
             self.deliver(first).await;
             return self.deliver_all(drop_unsent_turns(&Unsent::of(&call, phase), 1, intended, &why)).await;
         }
         let flight = InFlightGuard::new(self.clone());
         tokio::task::spawn_local(async move {
-            let failed = departure.failed;
-            let left = match &self.visits {
-                Some(visits) if departure.call.turns > 1 => self.visit(visits, departure).await,
+            let failed = scheduled.failed;
+            let left = match &self.session_runner {
+                Some(session_runner) if scheduled.call.turns > 1 => self.visit(session_runner, scheduled).await,
                 _ => {
-                    let ScheduledRequest { call, intended, phase, .. } = departure;
+                    let ScheduledRequest { call, intended, phase, .. } = scheduled;
                     vec![self.engine.call(call, intended, phase, self.given_up()).await]
                 }
             };
             self.conclude(left, failed).await;
-            // Only now: the lane ends when nothing is in flight, and a full channel must not cost an outcome then.
+            // Only now: the worker ends when nothing is in flight, and a full channel must not cost an outcome then.
             drop(flight);
         });
     }
 
     /// Makes room for what comes next. `failed`: connections in a row that failed for the user who is free now.
     fn release(&self, failed: u32) {
-        if let Some(room) = &self.room {
-            room.taken.fetch_sub(1, Ordering::Relaxed);
+        if let Some(in_flight_limit) = &self.in_flight_limit {
+            in_flight_limit.taken.fetch_sub(1, Ordering::Relaxed);
         }
         let now = self.clock.now();
-        match &self.rounds {
-            Some(rounds) => {
-                self.gate.wait(failed);
-                rounds.ended(now);
+        match &self.barrier {
+            Some(barrier) => {
+                self.concurrency_limit.wait(failed);
+                barrier.ended(now);
             }
-            None => self.gate.free(now, failed),
+            None => self.concurrency_limit.free(now, failed),
         }
     }
 
@@ -275,8 +275,8 @@ impl Worker {
     }
 
     pub(crate) async fn deliver(&self, finished: Finished) {
-        self.contact.see(&finished.outcome);
-        // The collector outlives the lanes; were it gone, its own error says why, and there is nothing left to send for.
+        self.target_health.see(&finished.outcome);
+        // The collector outlives the workers; were it gone, its own error says why, and there is nothing left to send for.
         if self.results.send(finished).await.is_err() {
             self.halt.press();
         }
@@ -293,13 +293,13 @@ impl Worker {
         };
         tokio::select! {
             biased;
-            () = self.gate.empty() => return,
+            () = self.concurrency_limit.empty() => return,
             () = self.stop.reached(Level::Now) => {}
             () = self.halt.reached(Level::Drain) => {}
             () = grace => {}
         }
         self.cancel.send_replace(true);
-        self.gate.empty().await;
+        self.concurrency_limit.empty().await;
     }
 }
 
@@ -324,10 +324,10 @@ impl Worker {
             self.release(0);
         }
         self.deliver_all(left).await;
-        if self.contact.suspects(at) {
+        if self.target_health.suspects(at) {
             let reached = tokio::time::timeout(LAST, self.engine.reach()).await;
             let gone = !matches!(reached, Ok(Ok(())));
-            self.contact.conclude(self.clock.now(), gone.then_some(why.as_str()));
+            self.target_health.conclude(self.clock.now(), gone.then_some(why.as_str()));
         }
         if self.closed {
             let seed = self.seed.child("reconnect").child(seq).child(u64::from(turn));
@@ -344,20 +344,20 @@ impl Worker {
     /// Starts what lets users come and go, or opens the rounds of a static load, beside the loop that sends.
     pub(crate) fn staff(self: &Rc<Self>) -> Option<JoinHandle<()>> {
         let this = self.clone();
-        if let Some(rounds) = &self.rounds {
-            let mut openings = rounds.openings();
+        if let Some(barrier) = &self.barrier {
+            let mut openings = barrier.openings();
             return Some(spawn_local(async move {
                 while openings.changed().await.is_ok() {
                     let opened = *openings.borrow_and_update();
-                    this.gate.refill(opened);
+                    this.concurrency_limit.refill(opened);
                 }
             }));
         }
-        self.gate.next_change()?;
+        self.concurrency_limit.next_change()?;
         Some(spawn_local(async move {
-            while let Some(at) = this.gate.next_change() {
+            while let Some(at) = this.concurrency_limit.next_change() {
                 this.changes.until(this.clock.instant(at)).await;
-                this.gate.pass(at);
+                this.concurrency_limit.pass(at);
             }
         }))
     }

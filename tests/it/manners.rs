@@ -7,7 +7,7 @@ use llmscen::run::execution::stop::Stop;
 use llmscen::run::prepare::PreparedCase;
 use llmscen::run::requests::traffic_class::RowStride;
 use llmscen::run::round::telemetry::Observer;
-use llmscen::run::round::{Turn, prepare_round, run_round};
+use llmscen::run::round::{RoundInput, prepare_round, run_round};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
 use llmscen_core::artifacts::Bodies;
@@ -21,6 +21,7 @@ use llmscen_simulator::truth::End;
 use llmscen_simulator::{Running, Truth};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 const AUDIT: &str = "audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
@@ -47,27 +48,27 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         force: false,
     });
     let run = run.unwrap();
-    let turn = Turn {
+    let input = RoundInput {
         case: &plan.cases[0],
+        prepared: &bench,
         index: 0,
         round: 1,
-        walks: &[RowStride::default()],
+        strides: vec![RowStride::default()],
         planned: None,
         seed: plan.seed,
         server: None,
         fail_fast: None,
-        seen: Default::default(),
-        guard: None,
+        earlier: Default::default(),
+        server_process: None,
         probe: None,
         model: None,
         folder: &run,
-        bodies: (Bodies::None, Path::new("")),
-        observer: &Observer::of(plan, &context),
+        bodies: Bodies::None,
+        observer: Arc::new(Observer::of(plan, &context)),
     };
-    let own = (turn.walks, turn.seed);
-    let prepared = prepare_round(turn.case, &bench, own, context.stop.below()).unwrap();
+    let prepared = prepare_round(&input, context.stop.below()).unwrap();
     let journal = folder.path().join("journal.bin");
-    run_round(&turn, &bench, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+    run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
     crate::lab::outcomes(&journal)
 }
 

@@ -6,7 +6,7 @@ use llmscen::run::execution::stop::Stop;
 use llmscen::run::prepare::PreparedCase;
 use llmscen::run::requests::traffic_class::RowStride;
 use llmscen::run::round::telemetry::Observer;
-use llmscen::run::round::{RoundResult, Turn, prepare_round, run_round};
+use llmscen::run::round::{RoundInput, RoundResult, prepare_round, run_round};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
 use llmscen_core::artifacts::Bodies;
@@ -20,6 +20,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
 fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
     let text = format!(
@@ -33,27 +34,27 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
     let bench = PreparedCase::of_plan(&plan, &context).unwrap().remove(0);
     let path = folder.path().join("run");
     let run = RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
-    let turn = Turn {
+    let input = RoundInput {
         model: None,
         folder: &run,
         case: &plan.cases[0],
+        prepared: &bench,
         index: 0,
         round: 3,
-        walks: &[RowStride::default()],
+        strides: vec![RowStride::default()],
         planned: None,
         seed: Seed(1),
         probe: None,
-        bodies: (Bodies::None, Path::new("")),
-        observer: &Observer::of(&plan, &context),
+        bodies: Bodies::None,
+        observer: Arc::new(Observer::of(&plan, &context)),
         server: None,
         fail_fast: None,
-        seen: Default::default(),
-        guard: server,
+        earlier: Default::default(),
+        server_process: server,
     };
-    let own = (turn.walks, turn.seed);
-    let prepared = prepare_round(turn.case, &bench, own, context.stop.below()).unwrap();
+    let prepared = prepare_round(&input, context.stop.below()).unwrap();
     let journal = folder.path().join("journal.bin");
-    let played = run_round(&turn, &bench, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+    let played = run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
     (played, crate::lab::outcomes(&journal))
 }
 

@@ -1,8 +1,8 @@
-//! Keeps bodies: takes the secrets out of them, packs them and appends them to the spool, off the lanes.
+//! Keeps bodies: takes the secrets out of them, packs them and appends them to the spool, off the workers.
 
-use crate::run::round::Turn;
+use crate::run::round::RoundInput;
 use crate::store::StoreError;
-use crate::store::bodies::{Extent, Head, Packed, Picks, Spool, pack};
+use crate::store::bodies::{Extent, Head, Packed, Picks, Spool, pack, spool};
 use llmscen_client::body_capture::{Copies, MOST};
 use llmscen_client::redact::redactor_on;
 use llmscen_client::route::Route;
@@ -30,21 +30,20 @@ impl BodyRecorder {
     ///
     /// # Errors
     /// The spool cannot be written.
-    pub fn of(turn: &Turn, route: Option<&Route>) -> Result<Option<BodyRecorder>, StoreError> {
-        let (bodies, spool) = turn.bodies;
-        let picks = match bodies {
+    pub fn of(input: &RoundInput<'_>, route: Option<&Route>) -> Result<Option<BodyRecorder>, StoreError> {
+        let picks = match input.bodies {
             Bodies::None => return Ok(None),
             Bodies::Sample => Some(Picks::default()),
             Bodies::Failed | Bodies::All => None,
         };
         Ok(Some(BodyRecorder {
-            spool: Spool::append(spool)?,
-            case: turn.case.id.clone(),
-            round: turn.round,
-            redactor: route.map_or_else(|| Redactor::of(&turn.case.target), |route| redactor_on(&turn.case.target, route)),
-            seed: turn.seed.child("bodies"),
+            spool: Spool::append(&input.folder.file(spool::FILE))?,
+            case: input.case.id.clone(),
+            round: input.round,
+            redactor: route.map_or_else(|| Redactor::of(&input.case.target), |route| redactor_on(&input.case.target, route)),
+            seed: input.seed.child("bodies"),
             picks,
-            only_failed: bodies == Bodies::Failed,
+            only_failed: input.bodies == Bodies::Failed,
         }))
     }
 

@@ -1,4 +1,4 @@
-//! Histograms: the live figures, and the lateness of the lanes. Reports never use them; they read the rows.
+//! Histograms: the live figures, and the lateness of the workers. Reports never use them; they read the rows.
 
 use crate::run::event::Progress;
 use hdrhistogram::Histogram;
@@ -122,7 +122,7 @@ impl LiveMetrics {
         }
     }
 
-    /// The figures now, with what the lanes' gauges say.
+    /// The figures now, with what the workers' gauges say.
     pub fn progress(&mut self, in_flight: u64, events: u64) -> Progress {
         let now = Instant::now();
         let elapsed_s = (now - self.began).as_secs_f64();
@@ -337,11 +337,11 @@ mod tests {
 
     #[test]
     fn warm_up_tells_until_something_is_measured() {
-        let mut meter = LiveMetrics::new(None, None);
+        let mut live_metrics = LiveMetrics::new(None, None);
         let span = |ms| RequestSpans { e2e: Some(Nanos::from_millis(ms)), ..RequestSpans::default() };
         let mut p99 = |ms, phase| {
-            meter.spans(&span(ms), phase);
-            meter.progress(0, 0).e2e_ms_p99.map(f64::round)
+            live_metrics.spans(&span(ms), phase);
+            live_metrics.progress(0, 0).e2e_ms_p99.map(f64::round)
         };
         assert_eq!(p99(900, Phase::Warmup), Some(900.0));
         assert_eq!(p99(20, Phase::Measured), Some(20.0));
@@ -357,22 +357,22 @@ mod tests {
 
     #[test]
     fn time_left_is_the_nearer_of_count_and_duration() {
-        let mut meter = LiveMetrics::new(Some(100), Some(60.0));
-        meter.sessions = 50;
-        assert_eq!(meter.left(10.0), Some(10.0));
-        assert_eq!(meter.left(55.0), Some(5.0));
-        meter.sessions = 0;
-        assert_eq!(meter.left(20.0), Some(40.0));
+        let mut live_metrics = LiveMetrics::new(Some(100), Some(60.0));
+        live_metrics.sessions = 50;
+        assert_eq!(live_metrics.left(10.0), Some(10.0));
+        assert_eq!(live_metrics.left(55.0), Some(5.0));
+        live_metrics.sessions = 0;
+        assert_eq!(live_metrics.left(20.0), Some(40.0));
     }
 
     #[test]
     fn a_session_is_over_with_its_last_turn_and_every_turn_is_a_request() {
-        let mut meter = LiveMetrics::new(Some(2), None);
+        let mut live_metrics = LiveMetrics::new(Some(2), None);
         for (turn, turns) in [(0, 2), (1, 2), (0, 1)] {
             let call = Call { turn, turns, ..Call::default() };
-            meter.record(&dropped(&call, Phase::Measured, Nanos::ZERO, "x"));
+            live_metrics.record(&dropped(&call, Phase::Measured, Nanos::ZERO, "x"));
         }
-        let progress = meter.progress(0, 0);
+        let progress = live_metrics.progress(0, 0);
         assert_eq!((progress.done, progress.total, progress.errors, progress.left_s), (2, Some(2), 3, Some(0.0)));
     }
 

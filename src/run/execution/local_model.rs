@@ -4,7 +4,7 @@ use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::Context;
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::round::Turn;
+use crate::run::round::RoundInput;
 use crate::run::worker::engine::Engine;
 use crate::store::{RunDir, StoreError, npy};
 use llmscen_client::clock::Clock;
@@ -125,7 +125,7 @@ fn idle(host: &Host, stop: &Stop) -> Result<(), RunError> {
 }
 
 /// A round as the model's thread sees it; it is over when one of these switches is pressed.
-pub fn local_session(case: &Case, clock: Clock, sheets: Option<&Arc<LogitsWriter>>, over: [Stop; 3]) -> Session {
+pub fn local_session(case: &Case, clock: Clock, logits_writer: Option<&Arc<LogitsWriter>>, over: [Stop; 3]) -> Session {
     let (batch, logits) = match &case.target.place {
         Place::Local(spec) => (spec.batch, spec.logits),
         Place::Url(_) | Place::Simulator { .. } => (1, false),
@@ -135,14 +135,17 @@ pub fn local_session(case: &Case, clock: Clock, sheets: Option<&Arc<LogitsWriter
         _ => Gather::Waiting(batch),
     };
     let over = move || over.iter().any(|switch| switch.level() > Level::Run);
-    let keep = sheets.filter(|_| logits).cloned().map(|sheets| Box::new(move |logits: &Logits<'_>| sheets.keep(logits)) as Keep);
+    let keep = logits_writer
+        .filter(|_| logits)
+        .cloned()
+        .map(|logits_writer| Box::new(move |logits: &Logits<'_>| logits_writer.keep(logits)) as Keep);
     Session::new(clock, gather, Box::new(over), keep)
 }
 
 /// A model in this process, and the round as its thread sees it.
 pub type Own = (Arc<Host>, Arc<Session>);
 
-/// What a lane sends its calls to: what is at the end of the route, or a model in this process.
+/// What a worker sends its calls to: what is at the end of the route, or a model in this process.
 pub fn open_engine(target: &Target, (route, own): (Option<&Route>, Option<Own>), setting: Setting) -> Result<Engine, RunError> {
     match (route, own) {
         (_, Some(own)) => Ok(Engine::Local(seat(target, own, setting))),
@@ -151,7 +154,7 @@ pub fn open_engine(target: &Target, (route, own): (Option<&Route>, Option<Own>),
     }
 }
 
-/// A lane's place with the model.
+/// A worker's place with the model.
 fn seat(target: &Target, (host, session): Own, setting: Setting) -> Seat {
     Seat {
         host,
@@ -209,9 +212,9 @@ pub struct LogitsWriter {
 
 impl LogitsWriter {
     /// Those of a round.
-    pub fn new(turn: &Turn, halt: Stop) -> LogitsWriter {
-        let case = npy::folder(turn.index, &turn.case.id);
-        LogitsWriter { folder: turn.folder.clone(), case, round: turn.round, halt, fault: Mutex::default() }
+    pub fn new(input: &RoundInput<'_>, halt: Stop) -> LogitsWriter {
+        let case = npy::folder(input.index as u32, &input.case.id);
+        LogitsWriter { folder: input.folder.clone(), case, round: input.round, halt, fault: Mutex::default() }
     }
 
     fn keep(&self, logits: &Logits<'_>) {

@@ -119,7 +119,7 @@ impl ManagedServers {
     pub fn of(
         &mut self,
         (case, round): (&Case, u32),
-        bench: &PreparedCase,
+        prepared: &PreparedCase,
         folder: &RunDir,
         context: &Context,
     ) -> Result<Option<&ManagedProcess>, RunError> {
@@ -131,7 +131,7 @@ impl ManagedServers {
             if let (Some(spec), Place::Url(url)) = (&case.target.server, &case.target.place) {
                 let log = self.name(&spec.log);
                 let number = self.starts.values().sum::<usize>() as u32;
-                let start = Start { spec, url, log, case, bench, context, round, number };
+                let start = Start { spec, url, log, case, prepared, context, round, number };
                 self.running = Some(start.run(folder)?);
             }
         }
@@ -162,7 +162,7 @@ struct Start<'a> {
     url: &'a str,
     log: String,
     case: &'a Case,
-    bench: &'a PreparedCase,
+    prepared: &'a PreparedCase,
     context: &'a Context,
     round: u32,
     number: u32,
@@ -233,7 +233,7 @@ impl Start<'_> {
         managed.ready.set(nanos(ready));
         managed.startup.replace(Some(Startup { port_open: port_open.map(nanos), ready: nanos(ready), ..startup }));
         let reached = tokio::select! {
-            reached = reach_started(self.case, self.bench, self.context) => reached,
+            reached = reach_started(self.case, self.prepared, self.context) => reached,
             _ = managed.server.over() => Ok(()),
         };
         if let Err(fault) = managed.lost(self.case).map_or(reached, Err) {

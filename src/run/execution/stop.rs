@@ -15,7 +15,7 @@ pub enum Level {
     Now,
 }
 
-/// A switch that any thread may press and every lane watches.
+/// A switch that any thread may press and every worker watches.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<Switch>);
 

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value};
 
 /// When the user of a request leaves; None: not before the end. The same seed and number in its
-/// line give the same answer. `fields` is the
+/// class give the same answer. `fields` is the
 /// dataset's row; where it lacks the number of tokens that it should hold, its user stays.
 pub fn draw_client_cancel(
     cancel: Option<&Cancel>,

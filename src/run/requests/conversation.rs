@@ -119,15 +119,16 @@ mod tests {
     fn a_turn_holds_everything_that_was_said_before_it() {
         let tool = json!({ "role": "tool", "tool_call_id": "1", "content": "22 C" });
         let third = Prompt { messages: Some(vec![tool.clone()]), ..Prompt::default() };
-        let mut talk = Conversation::begin(Session { turns: vec![says("a"), says("b"), third] }, Api::OpenaiChat).unwrap();
+        let mut conversation =
+            Conversation::begin(Session { turns: vec![says("a"), says("b"), third] }, Api::OpenaiChat).unwrap();
         let [a, b] = ["a", "b"].map(|text| json!({ "role": "user", "content": text }));
         let one = json!({ "role": "assistant", "content": "1 \"é\"\n" });
-        assert_eq!(messages(talk.next(&reply("1 \"é\"\n"), false)), json!([a, one, b]));
+        assert_eq!(messages(conversation.next(&reply("1 \"é\"\n"), false)), json!([a, one, b]));
         let calls = json!([{ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
         let two = Message { tool_calls: calls.clone(), ..reply("") };
         let said = json!({ "role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": calls });
-        assert_eq!(messages(talk.next(&two, true)), json!([a, one, b, said, tool]));
-        assert_eq!(talk.next(&reply(""), false), None);
+        assert_eq!(messages(conversation.next(&two, true)), json!([a, one, b, said, tool]));
+        assert_eq!(conversation.next(&reply(""), false), None);
     }
 
     #[test]
@@ -135,23 +136,23 @@ mod tests {
         let with = |text: &str, system: Option<&str>| Prompt { system: system.map(str::to_owned), ..says(text) };
         let turns = vec![with("a", Some("one")), says("b"), with("c", Some("two"))];
         assert_eq!(opening(turns[0].clone()).messages.unwrap()[0], json!({ "role": "system", "content": "one" }));
-        let mut talk = Conversation::begin(Session { turns }, Api::OpenaiChat).unwrap();
+        let mut conversation = Conversation::begin(Session { turns }, Api::OpenaiChat).unwrap();
         let system = |prompt: Option<Prompt>| {
             let all = messages(prompt);
             let count = all.as_array().unwrap().iter().filter(|message| message["role"] == "system").count();
             (all[0]["content"].clone(), count)
         };
-        assert_eq!(system(talk.next(&reply("x"), false)), (json!("one"), 1));
-        assert_eq!(system(talk.next(&reply("y"), false)), (json!("two"), 1));
+        assert_eq!(system(conversation.next(&reply("x"), false)), (json!("one"), 1));
+        assert_eq!(system(conversation.next(&reply("y"), false)), (json!("two"), 1));
     }
 
     #[test]
     fn a_system_message_that_every_turn_repeats_is_said_once() {
         let (system, user) = (json!({ "role": "system", "content": "s" }), json!({ "role": "user", "content": "u" }));
         let turn = Prompt { messages: Some(vec![system.clone(), user.clone()]), ..Prompt::default() };
-        let mut talk = Conversation::begin(Session { turns: vec![turn.clone(), turn] }, Api::OpenaiChat).unwrap();
+        let mut conversation = Conversation::begin(Session { turns: vec![turn.clone(), turn] }, Api::OpenaiChat).unwrap();
         let said = json!({ "role": "assistant", "content": "r" });
-        assert_eq!(messages(talk.next(&reply("r"), false)), json!([system, user, said, user]));
+        assert_eq!(messages(conversation.next(&reply("r"), false)), json!([system, user, said, user]));
     }
 
     #[test]
@@ -159,8 +160,8 @@ mod tests {
         let body = |text: &str| json!({ "top_k": 1, "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
         let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
         let first = Prompt { model: Some("m".into()), group: Some("g".into()), ..turn("a") };
-        let mut talk = Conversation::begin(Session { turns: vec![first, turn("b")] }, Api::OpenaiChat).unwrap();
-        let next = talk.next(&reply("r"), false).unwrap();
+        let mut conversation = Conversation::begin(Session { turns: vec![first, turn("b")] }, Api::OpenaiChat).unwrap();
+        let next = conversation.next(&reply("r"), false).unwrap();
         let texts: Vec<&Value> = next.body.as_ref().unwrap()["messages"].as_array().unwrap().iter().collect();
         assert_eq!(texts.iter().map(|message| &message["content"]).collect::<Vec<_>>(), ["a", "r", "b"]);
         assert_eq!((next.model.as_deref(), next.group.as_deref()), (Some("m"), Some("g")));
@@ -172,11 +173,12 @@ mod tests {
         let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
         let used = json!({ "type": "tool_use", "id": "1", "name": "f", "input": {} });
         let called = Message { tool_calls: json!([used]), ..reply("I ask.") };
-        let mut talk = Conversation::begin(Session { turns: ["a", "b", "c"].map(turn).to_vec() }, Api::Anthropic).unwrap();
-        talk.next(&called, false).unwrap();
+        let mut conversation =
+            Conversation::begin(Session { turns: ["a", "b", "c"].map(turn).to_vec() }, Api::Anthropic).unwrap();
+        conversation.next(&called, false).unwrap();
         let [a, b, c] = ["a", "b", "c"].map(|text| json!({ "role": "user", "content": text }));
         let said = json!({ "role": "assistant", "content": [{ "type": "text", "text": "I ask." }, used] });
-        let last = talk.next(&reply(""), false).unwrap().body.unwrap();
+        let last = conversation.next(&reply(""), false).unwrap().body.unwrap();
         assert_eq!(last["messages"], json!([a, said, b, c]), "nothing to say is not said");
     }
 }

@@ -43,7 +43,7 @@ impl TrafficClass {
     }
 }
 
-/// Which rows of its data a line takes in a round.
+/// Which rows of its data a class takes in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowStride {
     /// The first row of the round that anyone may take.
@@ -62,30 +62,30 @@ impl Default for RowStride {
 }
 
 impl RowStride {
-    /// The row of a request, by its number among those of the line.
+    /// The row of a request, by its number among those of the class.
     pub fn row(&self, number: u64) -> u64 {
         self.first.wrapping_add(number.wrapping_mul(self.step))
     }
 }
 
-/// Prompts along a walk, so that the cases of a sweep and the entries of a mix do not repeat each other's.
+/// Prompts along a stride, so that the cases of a sweep and the entries of a mix do not repeat each other's.
 pub struct StridedPrompts {
     /// The whole dataset.
     pub prompts: Arc<dyn Prompts>,
     /// The rows of this part.
-    pub walk: RowStride,
+    pub stride: RowStride,
     /// Every row once at the most: the part ends there instead of starting again.
     pub once: bool,
 }
 
 impl Prompts for StridedPrompts {
     fn session(&self, seq: u64) -> Option<Session> {
-        let row = self.walk.row(seq);
+        let row = self.stride.row(seq);
         let session = self.prompts.session(row)?;
         // Only now: the end of a long file is known when it has been reached. A log without an end to its words has an end
         // to its arrivals.
         let rows = || self.prompts.len().or_else(|| Some(self.prompts.arrivals()?.len() as u64));
-        let over = self.once && rows().is_some_and(|rows| row.wrapping_sub(self.walk.from) >= rows);
+        let over = self.once && rows().is_some_and(|rows| row.wrapping_sub(self.stride.from) >= rows);
         (!over).then_some(session)
     }
 
@@ -98,7 +98,7 @@ impl Prompts for StridedPrompts {
     }
 
     fn ready(&self, seq: u64, most: Duration) -> bool {
-        self.prompts.ready(self.walk.row(seq), most)
+        self.prompts.ready(self.stride.row(seq), most)
     }
 
     fn fault(&self) -> Option<Arc<PromptError>> {
@@ -110,33 +110,33 @@ impl Prompts for StridedPrompts {
     }
 }
 
-/// The prompts of each line along its walk.
-pub fn strided_prompts(lines: &[Arc<TrafficClass>], walks: &[RowStride]) -> Vec<Arc<dyn Prompts>> {
-    let own = |(line, walk): (&Arc<TrafficClass>, &RowStride)| -> Arc<dyn Prompts> {
-        let once = line.case.dataset.on_exhausted != OnExhausted::Cycle;
-        Arc::new(StridedPrompts { prompts: line.prompts.clone(), walk: *walk, once })
+/// The prompts of each class along its stride.
+pub fn strided_prompts(classes: &[Arc<TrafficClass>], strides: &[RowStride]) -> Vec<Arc<dyn Prompts>> {
+    let own = |(class, stride): (&Arc<TrafficClass>, &RowStride)| -> Arc<dyn Prompts> {
+        let once = class.case.dataset.on_exhausted != OnExhausted::Cycle;
+        Arc::new(StridedPrompts { prompts: class.prompts.clone(), stride: *stride, once })
     };
-    lines.iter().zip(walks).map(own).collect()
+    classes.iter().zip(strides).map(own).collect()
 }
 
 /// What counts the generated text of each group; the empty one is every group.
-pub fn tokenizers(lines: &[Arc<TrafficClass>]) -> Vec<(String, Arc<Tokenizer>)> {
-    let name = |line: &TrafficClass| line.entry.as_ref().map(|entry| entry.name.clone()).unwrap_or_default();
-    lines.iter().filter_map(|line| Some((name(line), line.tokenizer.clone()?))).collect()
+pub fn tokenizers(classes: &[Arc<TrafficClass>]) -> Vec<(String, Arc<Tokenizer>)> {
+    let name = |class: &TrafficClass| class.entry.as_ref().map(|entry| entry.name.clone()).unwrap_or_default();
+    classes.iter().filter_map(|class| Some((name(class), class.tokenizer.clone()?))).collect()
 }
 
-/// The lines of a case, once each dataset: entries may share one.
-pub fn datasets(lines: &[Arc<TrafficClass>]) -> Vec<&Arc<TrafficClass>> {
+/// The classes of a case, once each dataset: entries may share one.
+pub fn datasets(classes: &[Arc<TrafficClass>]) -> Vec<&Arc<TrafficClass>> {
     let mut apart: Vec<&Arc<TrafficClass>> = Vec::new();
-    for line in lines {
-        if !apart.iter().any(|other| Arc::ptr_eq(&other.prompts, &line.prompts)) {
-            apart.push(line);
+    for class in classes {
+        if !apart.iter().any(|other| Arc::ptr_eq(&other.prompts, &class.prompts)) {
+            apart.push(class);
         }
     }
     apart
 }
 
-/// Where each request of a round stands: its line, and its number among that line's, by its own number.
+/// Where each request of a round stands: its class, and its number among that class's, by its own number.
 pub struct MixAssignment {
     deal: mix::Deal,
     schedule: Option<Schedule>,

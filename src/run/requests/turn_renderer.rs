@@ -28,7 +28,7 @@ pub struct TurnRequest {
     /// The next turn's place.
     pub place: RequestPosition,
     /// The conversation so far; None after the first turn.
-    pub talk: Option<Box<Conversation>>,
+    pub conversation: Option<Box<Conversation>>,
     /// The reply that came.
     pub reply: Message,
     /// Where the next turn goes; an error in words means that it cannot be made.
@@ -42,12 +42,12 @@ pub struct RenderedTurn {
     /// Time after the end of the turn before at which it is due.
     pub wait: Nanos,
     /// The conversation, for the turn after it.
-    pub talk: Box<Conversation>,
+    pub conversation: Box<Conversation>,
 }
 
-/// What the later turns of a line are made of.
+/// What the later turns of a class are made of.
 pub struct TurnSource {
-    line: Arc<TrafficClass>,
+    class: Arc<TrafficClass>,
     prompts: Arc<dyn Prompts>,
     seed: Seed,
 }
@@ -59,30 +59,35 @@ pub fn turn_count(session: &Session, turns: Option<&Turns>) -> u32 {
 }
 
 impl TurnSource {
-    /// The style of one round of a line, from the prompts of its first turns and the seed of the round.
-    pub fn new(line: Arc<TrafficClass>, prompts: Arc<dyn Prompts>, round: Seed) -> TurnSource {
-        TurnSource { seed: line.seed(round), line, prompts }
+    /// The style of one round of a class, from the prompts of its first turns and the seed of the round.
+    pub fn new(class: Arc<TrafficClass>, prompts: Arc<dyn Prompts>, round: Seed) -> TurnSource {
+        TurnSource { seed: class.seed(round), class, prompts }
     }
 
-    fn next(&self, place: RequestPosition, talk: Option<Box<Conversation>>, reply: &Message) -> Result<RenderedTurn, RunError> {
+    fn next(
+        &self,
+        place: RequestPosition,
+        conversation: Option<Box<Conversation>>,
+        reply: &Message,
+    ) -> Result<RenderedTurn, RunError> {
         let changed = RunError::Session { seq: place.seq };
-        let (case, turns) = (&self.line.case, self.line.case.dataset.turns.as_ref());
+        let (case, turns) = (&self.class.case, self.class.case.dataset.turns.as_ref());
         let begun =
             || self.prompts.session(place.number).and_then(|session| Conversation::begin(session, case.target.api)).map(Box::new);
-        let Some(mut talk) = talk.or_else(begun) else { return Err(changed) };
-        let mut prompt = talk.next(reply, turns.is_some_and(|turns| turns.keep_reasoning)).ok_or(changed)?;
+        let Some(mut conversation) = conversation.or_else(begun) else { return Err(changed) };
+        let mut prompt = conversation.next(reply, turns.is_some_and(|turns| turns.keep_reasoning)).ok_or(changed)?;
         self.measure(&mut prompt, place);
-        prompt.group = self.line.group(prompt.group);
+        prompt.group = self.class.group(prompt.group);
         let think = || turns?.think_time.map(|own| wait(own, self.seed, place.number, place.turn));
         let wait = prompt.wait.or_else(think).unwrap_or_default();
-        let rendered = self.line.renderer.body(&prompt, place.number, self.seed)?;
+        let rendered = self.class.renderer.body(&prompt, place.number, self.seed)?;
         let leave = draw_client_cancel(case.request.cancel.as_ref(), self.seed, place, &prompt.fields);
-        Ok(RenderedTurn { call: call(prompt, place, rendered, None, leave), wait, talk })
+        Ok(RenderedTurn { call: call(prompt, place, rendered, None, leave), wait, conversation })
     }
 
     /// Lengths are each turn's own: the tokens of its whole prompt, and a `max_tokens` drawn for it alone.
     fn measure(&self, prompt: &mut Prompt, place: RequestPosition) {
-        let (case, tokenizer) = (&self.line.case, &self.line.tokenizer);
+        let (case, tokenizer) = (&self.class.case, &self.class.tokenizer);
         prompt.tokens = tokenizer.as_ref().and_then(|own| tokens_of(prompt, own, case.dataset.system.as_deref()));
         prompt.approximate = tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
         if let (Some(quantity), None) = (&case.request.max_tokens, prompt.max_tokens) {
@@ -94,35 +99,35 @@ impl TurnSource {
 
 /// The running thread.
 pub struct TurnRenderer {
-    /// Where lanes ask.
-    pub asks: Sender<TurnRequest>,
+    /// Where workers ask.
+    pub turn_requests: Sender<TurnRequest>,
     thread: JoinHandle<Result<(), RunError>>,
 }
 
 impl TurnRenderer {
-    /// Starts it, with the style of each line. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
-    pub fn start(styles: Vec<TurnSource>, halt: Stop) -> Result<TurnRenderer, RunError> {
-        let (asks, queue) = unbounded();
+    /// Starts it, with the style of each class. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
+    pub fn start(sources: Vec<TurnSource>, halt: Stop) -> Result<TurnRenderer, RunError> {
+        let (turn_requests, queue) = unbounded();
         let thread = std::thread::Builder::new().name("turns".into()).spawn(move || {
             stand_behind();
-            write(&styles, &queue, &halt)
+            write(&sources, &queue, &halt)
         });
-        Ok(TurnRenderer { asks, thread: thread.map_err(RunError::Thread)? })
+        Ok(TurnRenderer { turn_requests, thread: thread.map_err(RunError::Thread)? })
     }
 
-    /// Waits for its end, which comes when no lane can ask any more; an error is the first turn that could not be made.
+    /// Waits for its end, which comes when no worker can ask any more; an error is the first turn that could not be made.
     pub fn finish(self) -> Result<(), RunError> {
-        drop(self.asks);
+        drop(self.turn_requests);
         self.thread.join().map_err(|_| RunError::Panicked("turns"))?
     }
 }
 
-fn write(styles: &[TurnSource], queue: &Receiver<TurnRequest>, halt: &Stop) -> Result<(), RunError> {
+fn write(sources: &[TurnSource], queue: &Receiver<TurnRequest>, halt: &Stop) -> Result<(), RunError> {
     let mut fault = Ok(());
-    while let Ok(TurnRequest { place, talk, reply, answer }) = queue.recv_blocking() {
-        let style = styles.get(place.entry).ok_or(RunError::Session { seq: place.seq });
-        let next = style.and_then(|style| style.next(place, talk, &reply));
-        // A lane that has given the session up does not listen.
+    while let Ok(TurnRequest { place, conversation, reply, answer }) = queue.recv_blocking() {
+        let source = sources.get(place.entry).ok_or(RunError::Session { seq: place.seq });
+        let next = source.and_then(|source| source.next(place, conversation, &reply));
+        // A worker that has given the session up does not listen.
         let _ = answer.send(next.map_err(|error| {
             halt.press();
             let words = error.to_string();
@@ -168,30 +173,30 @@ mod tests {
         load(&Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
     }
 
-    fn style(request: &str, turns: usize) -> TurnSource {
+    fn source(request: &str, turns: usize) -> TurnSource {
         let mut case = plan(request).cases.remove(0);
         case.dataset.turns = Some(Turns::default());
         let body = json!({ "model": "{{ model }}", "messages": "{{ messages }}" });
         let renderer = Arc::new(Renderer::new(&case, |_| body.clone()).unwrap());
         let turn = Prompt { text: "hi".into(), ..Prompt::default() };
         let prompts: Arc<dyn Prompts> = Arc::new(Same(Session { turns: vec![turn; turns] }));
-        let line = TrafficClass { entry: None, case, prompts: prompts.clone(), tokenizer: None, renderer };
-        TurnSource::new(Arc::new(line), prompts, Seed(1))
+        let class = TrafficClass { entry: None, case, prompts: prompts.clone(), tokenizer: None, renderer };
+        TurnSource::new(Arc::new(class), prompts, Seed(1))
     }
 
     #[test]
     fn every_turn_draws_a_length_of_its_own() {
-        let style = style("{ max_tokens: { uniform: [1, 1000000] } }", 3);
+        let source = source("{ max_tokens: { uniform: [1, 1000000] } }", 3);
         let drawn = |number, turn| {
             let mut prompt = Prompt { tokens: Some(9), ..Prompt::default() };
-            style.measure(&mut prompt, RequestPosition { number, turn, turns: 3, ..RequestPosition::default() });
+            source.measure(&mut prompt, RequestPosition { number, turn, turns: 3, ..RequestPosition::default() });
             assert_eq!(prompt.tokens, None, "a turn's own words are not its whole prompt");
             prompt.max_tokens.unwrap()
         };
         let all: HashSet<u64> = (0..10).flat_map(|seq| [drawn(seq, 1), drawn(seq, 2)]).collect();
         assert_eq!((all.len(), drawn(3, 2)), (20, drawn(3, 2)));
         let mut own = Prompt { max_tokens: Some(7), ..Prompt::default() };
-        style.measure(&mut own, RequestPosition { turn: 1, turns: 3, ..RequestPosition::default() });
+        source.measure(&mut own, RequestPosition { turn: 1, turns: 3, ..RequestPosition::default() });
         assert_eq!(own.max_tokens, Some(7), "the data goes before the scenario");
     }
 
@@ -205,13 +210,13 @@ mod tests {
     #[test]
     fn a_turn_that_cannot_be_made_halts_the_round_and_ends_as_its_error() {
         let (halt, (answer, mut answered)) = (Stop::default(), oneshot::channel());
-        let scribe = TurnRenderer::start(vec![style("{ max_tokens: 5 }", 2)], halt.clone()).unwrap();
+        let turn_renderer = TurnRenderer::start(vec![source("{ max_tokens: 5 }", 2)], halt.clone()).unwrap();
         let place = |seq| RequestPosition { seq, turn: 1, turns: 2, entry: 0, number: seq };
-        let ask = |answer, seq| TurnRequest { place: place(seq), talk: None, reply: Message::default(), answer };
-        scribe.asks.send_blocking(ask(answer, 100)).unwrap();
+        let ask = |answer, seq| TurnRequest { place: place(seq), conversation: None, reply: Message::default(), answer };
+        turn_renderer.turn_requests.send_blocking(ask(answer, 100)).unwrap();
         let (good, mut made) = oneshot::channel();
-        scribe.asks.send_blocking(ask(good, 1)).unwrap();
-        assert!(matches!(scribe.finish(), Err(RunError::Session { seq: 100 })));
+        turn_renderer.turn_requests.send_blocking(ask(good, 1)).unwrap();
+        assert!(matches!(turn_renderer.finish(), Err(RunError::Session { seq: 100 })));
         assert!(answered.try_recv().unwrap().is_err_and(|words| words.contains("session 100")));
         assert!(made.try_recv().unwrap().is_ok(), "those that can be made still are");
         assert_eq!(halt.level(), Level::Drain);

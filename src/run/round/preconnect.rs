@@ -1,4 +1,4 @@
-//! What happens before time zero: lanes start, and open the connections that are needed then.
+//! What happens before time zero: workers start, and open the connections that are needed then.
 
 use crate::run::requests::RequestQueue;
 use async_channel::Receiver;
@@ -9,13 +9,13 @@ use llmscen_core::target::Pool;
 use llmscen_core::units::Nanos;
 use std::time::Duration;
 
-/// Between the decision to start and time zero: lanes start meanwhile, so that none is late for the first instant.
+/// Between the decision to start and time zero: workers start meanwhile, so that none is late for the first instant.
 const LEAD: Duration = Duration::from_millis(3);
 /// What each connection that is needed then adds to it, and all of them at the most.
 const EACH: Duration = Duration::from_micros(150);
 const MOST: Duration = Duration::from_secs(3);
 
-/// Connections of a lane that its first requests will need: one for each user of a closed loop, of stages one for each user of
+/// Connections of a worker that its first requests will need: one for each user of a closed loop, of stages one for each user of
 /// the beginning, or one for each of the `queued` requests of a burst.
 pub fn connections_needed(load: &Load, changes: &[Change], queued: usize) -> u64 {
     let begins = |change: &&Change| change.more && (change.at == Nanos::ZERO || !matches!(load.shape, Shape::Users { .. }));
@@ -26,9 +26,9 @@ pub fn connections_needed(load: &Load, changes: &[Change], queued: usize) -> u64
     connections.min(load.planned().unwrap_or(u64::MAX))
 }
 
-/// The same of a case over all of its lanes, whose queues hold what is in them by now.
-pub fn connections_needed_in_all(case: &Case, feed: &RequestQueue) -> u64 {
-    let queued = feed.queues.iter().map(Receiver::len).sum();
+/// The same of a case over all of its workers, whose queues hold what is in them by now.
+pub fn connections_needed_in_all(case: &Case, request_queue: &RequestQueue) -> u64 {
+    let queued = request_queue.queues.iter().map(Receiver::len).sum();
     connections_needed(&case.load, &changes(&case.load, 0, 1), queued)
 }
 
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn users_need_one_each_and_a_burst_all_of_them() {
         let load = |shape, spread| Load { requests: Some(9), max_in_flight: Some(3), spread, ..Load::bare(shape) };
-        let due = |load: &Load, lane| connections_needed(load, &changes(load, lane, 2), 5);
+        let due = |load: &Load, worker| connections_needed(load, &changes(load, worker, 2), 5);
         let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);
         assert_eq!((due(&users, 0), due(&users, 1)), (4, 3));
         let spread = load(Shape::Closed { users: 7 }, Nanos(1000));

@@ -220,13 +220,13 @@ mod tests {
             Reading { at_ns: 1, teller: Teller::Host, name: "host.cpu".into(), labels: "".into(), device: None, value: 0.5 };
         let round = |round| Recorded { case: "a".into(), round, readings: vec![reading.clone()] };
         let held = || telemetry::read(std::fs::read(path.join(READINGS)).unwrap()).unwrap().len();
-        let (mut keeper, now) = (TelemetryCheckpoint::default(), Instant::now());
-        assert!(keeper.keep(&folder, &[round(0)], now).unwrap());
-        keeper.rest(now, Duration::from_secs(1));
+        let (mut checkpoint, now) = (TelemetryCheckpoint::default(), Instant::now());
+        assert!(checkpoint.keep(&folder, &[round(0)], now).unwrap());
+        checkpoint.rest(now, Duration::from_secs(1));
         let two = [round(0), round(1)];
-        assert!(!keeper.keep(&folder, &two, now + Duration::from_millis(20_999)).unwrap());
+        assert!(!checkpoint.keep(&folder, &two, now + Duration::from_millis(20_999)).unwrap());
         assert_eq!(held(), 1);
-        assert!(keeper.keep(&folder, &two, now + Duration::from_secs(21)).unwrap());
+        assert!(checkpoint.keep(&folder, &two, now + Duration::from_secs(21)).unwrap());
         assert_eq!(held(), 2);
     }
 

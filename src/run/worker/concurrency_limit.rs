@@ -1,4 +1,4 @@
-//! The free slots of one lane, and its requests in flight.
+//! The free slots of one worker, and its requests in flight.
 
 use llmscen_core::schedule::users::Change;
 use llmscen_core::units::Nanos;
@@ -39,11 +39,11 @@ pub struct FreeSlot {
 }
 
 impl ConcurrencyLimit {
-    /// A gate whose users come and go like this; those who are there at the start of the case have free slots by now.
+    /// A concurrency limit whose users come and go like this; those who are there at the start of the case have free slots by now.
     pub fn new(changes: Vec<Change>) -> ConcurrencyLimit {
-        let gate = ConcurrencyLimit { changes: RefCell::new(changes.into()), ..ConcurrencyLimit::default() };
-        gate.pass(Nanos::ZERO);
-        gate
+        let concurrency_limit = ConcurrencyLimit { changes: RefCell::new(changes.into()), ..ConcurrencyLimit::default() };
+        concurrency_limit.pass(Nanos::ZERO);
+        concurrency_limit
     }
 
     /// When the next user comes or goes.
@@ -126,7 +126,7 @@ impl ConcurrencyLimit {
     }
 }
 
-/// The round that is under way, shared by all lanes.
+/// The round that is under way, shared by all workers.
 pub struct BatchBarrier {
     batch: u64,
     left: AtomicU64,
@@ -153,7 +153,7 @@ impl BatchBarrier {
         }
     }
 
-    /// A view of the openings. No lane can miss one: the next round cannot end without that lane's requests.
+    /// A view of the openings. No worker can miss one: the next round cannot end without that worker's requests.
     pub fn openings(&self) -> watch::Receiver<Nanos> {
         self.opened.subscribe()
     }
@@ -172,25 +172,25 @@ mod tests {
         Change { at: Nanos(at), more: false }
     }
 
-    fn free(gate: &ConcurrencyLimit) -> Vec<u64> {
-        gate.free.borrow_mut().drain(..).map(|slot| slot.since.0).collect()
+    fn free(concurrency_limit: &ConcurrencyLimit) -> Vec<u64> {
+        concurrency_limit.free.borrow_mut().drain(..).map(|slot| slot.since.0).collect()
     }
 
     #[test]
     fn a_user_comes_at_its_instant_and_goes_when_a_request_ends() {
-        let gate = ConcurrencyLimit::new(vec![more(0), more(0), more(10), less(20), less(20), more(40)]);
-        assert_eq!((free(&gate), gate.next_change()), (vec![0, 0], Some(Nanos(10))));
-        gate.pass(Nanos(15));
-        assert_eq!(free(&gate), [10]);
-        gate.free(Nanos(19), 0);
-        assert_eq!(free(&gate), [19]);
+        let concurrency_limit = ConcurrencyLimit::new(vec![more(0), more(0), more(10), less(20), less(20), more(40)]);
+        assert_eq!((free(&concurrency_limit), concurrency_limit.next_change()), (vec![0, 0], Some(Nanos(10))));
+        concurrency_limit.pass(Nanos(15));
+        assert_eq!(free(&concurrency_limit), [10]);
+        concurrency_limit.free(Nanos(19), 0);
+        assert_eq!(free(&concurrency_limit), [19]);
         // Three in flight, one wanted: the next two that end are not refilled, whatever ran the changes.
-        gate.free(Nanos(25), 0);
-        gate.free(Nanos(26), 0);
-        assert_eq!((free(&gate), gate.slots.get()), (vec![], 1));
-        gate.free(Nanos(27), 0);
-        gate.pass(Nanos(50));
-        assert_eq!((free(&gate), gate.next_change()), (vec![27, 40], None));
+        concurrency_limit.free(Nanos(25), 0);
+        concurrency_limit.free(Nanos(26), 0);
+        assert_eq!((free(&concurrency_limit), concurrency_limit.slots.get()), (vec![], 1));
+        concurrency_limit.free(Nanos(27), 0);
+        concurrency_limit.pass(Nanos(50));
+        assert_eq!((free(&concurrency_limit), concurrency_limit.next_change()), (vec![27, 40], None));
     }
 
     #[test]
@@ -208,15 +208,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_slot_carries_the_instant_at_which_it_became_free() {
-        let gate = Rc::new(ConcurrencyLimit::new(vec![more(0)]));
-        assert_eq!(gate.slot().await, FreeSlot { since: Nanos::ZERO, failed: 0 });
-        gate.enter();
+        let concurrency_limit = Rc::new(ConcurrencyLimit::new(vec![more(0)]));
+        assert_eq!(concurrency_limit.slot().await, FreeSlot { since: Nanos::ZERO, failed: 0 });
+        concurrency_limit.enter();
         let local = tokio::task::LocalSet::new();
-        let waiting = gate.clone();
+        let waiting = concurrency_limit.clone();
         let slot = local.run_until(async move {
             let waiter = tokio::task::spawn_local({
-                let gate = waiting.clone();
-                async move { gate.slot().await }
+                let concurrency_limit = waiting.clone();
+                async move { concurrency_limit.slot().await }
             });
             tokio::task::yield_now().await;
             waiting.free(Nanos(7), 3);
@@ -230,15 +230,16 @@ mod tests {
 
     #[test]
     fn a_user_of_a_static_load_keeps_its_failed_connections_over_the_batch() {
-        let gate = ConcurrencyLimit::new(vec![more(0), more(0)]);
-        assert_eq!(free(&gate), [0, 0]);
-        gate.wait(2);
-        gate.wait(0);
-        gate.refill(Nanos(9));
-        let slots: Vec<(u64, u32)> = gate.free.borrow_mut().drain(..).map(|slot| (slot.since.0, slot.failed)).collect();
+        let concurrency_limit = ConcurrencyLimit::new(vec![more(0), more(0)]);
+        assert_eq!(free(&concurrency_limit), [0, 0]);
+        concurrency_limit.wait(2);
+        concurrency_limit.wait(0);
+        concurrency_limit.refill(Nanos(9));
+        let slots: Vec<(u64, u32)> =
+            concurrency_limit.free.borrow_mut().drain(..).map(|slot| (slot.since.0, slot.failed)).collect();
         assert_eq!(slots, [(9, 2), (9, 0)]);
-        gate.refill(Nanos(12));
-        assert!(gate.free.borrow().iter().all(|slot| slot.failed == 0));
+        concurrency_limit.refill(Nanos(12));
+        assert!(concurrency_limit.free.borrow().iter().all(|slot| slot.failed == 0));
     }
 
     #[test]
@@ -259,9 +260,9 @@ mod tests {
         let mut openings = rounds.openings();
         for round in 1..=200u64 {
             std::thread::scope(|scope| {
-                for lane in 0..4 {
+                for worker in 0..4 {
                     let rounds = &rounds;
-                    scope.spawn(move || (0..2).for_each(|k| rounds.ended(Nanos(round * 100 + lane * 2 + k))));
+                    scope.spawn(move || (0..2).for_each(|k| rounds.ended(Nanos(round * 100 + worker * 2 + k))));
                 }
             });
             assert!(openings.has_changed().unwrap());

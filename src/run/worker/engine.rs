@@ -1,4 +1,4 @@
-//! What a lane sends its calls to.
+//! What a worker sends its calls to.
 
 use llmscen_client::http::{Finished, Http};
 use llmscen_core::call::Call;

@@ -1,4 +1,4 @@
-//! A lane is one thread with a runtime of its own: its connections, its timer, its share of the load.
+//! A worker is one thread with a runtime of its own: its connections, its timer, its share of the load.
 
 use crate::run::collector::live_metrics::Spans;
 use crate::run::error::RunError;
@@ -23,13 +23,13 @@ use tokio::runtime;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// The tick by which a lane notices that its runtime was late. Each is a wake-up, and with one paced stream they would be most
+/// The tick by which a worker notices that its runtime was late. Each is a wake-up, and with one paced stream they would be most
 /// of the work; a stall is found with the probability of its length over this, and those of several ticks always.
 const TICK: Duration = Duration::from_millis(10);
 /// The runtime's timers fire on whole milliseconds.
 const WHEEL: Duration = Duration::from_millis(1);
 
-/// What a lane saw of itself.
+/// What a worker saw of itself.
 #[derive(Default)]
 pub struct WorkerReport {
     /// When it stopped sending.
@@ -46,8 +46,8 @@ pub struct WorkerReport {
 pub struct WorkerHandle(JoinHandle<Result<WorkerReport, RunError>>);
 
 impl WorkerHandle {
-    /// Starts a lane; `build` makes its part of the case on the lane's own thread. Where that fails `halt` is pressed, so
-    /// that no other lane goes on alone.
+    /// Starts a worker; `build` makes its part of the case on the worker's own thread. Where that fails `halt` is pressed, so
+    /// that no other worker goes on alone.
     pub fn start(
         index: usize,
         clock: Clock,
@@ -56,7 +56,7 @@ impl WorkerHandle {
         build: impl FnOnce() -> Result<Worker, RunError> + Send + 'static,
     ) -> Result<WorkerHandle, RunError> {
         let alarm = halt.clone();
-        let thread = std::thread::Builder::new().name(format!("lane-{index}")).spawn(move || {
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let alarm = Alarm(halt);
             run_worker(clock, gauges, build).inspect_err(|_| alarm.0.press())
         });
@@ -66,11 +66,11 @@ impl WorkerHandle {
 
     /// Waits for its end.
     pub fn finish(self) -> Result<WorkerReport, RunError> {
-        self.0.join().map_err(|_| RunError::Panicked("lane"))?
+        self.0.join().map_err(|_| RunError::Panicked("worker"))?
     }
 }
 
-/// A lane per core, but never a lane without a user; one for a model in this process, which is to have the cores.
+/// A worker per core, but never a worker without a user; one for a model in this process, which is to have the cores.
 pub fn worker_count(case: &Case) -> usize {
     if let Place::Local(_) = case.target.place {
         return 1;
@@ -79,9 +79,9 @@ pub fn worker_count(case: &Case) -> usize {
     case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
 }
 
-/// The totals of all lanes.
+/// The totals of all workers.
 pub fn total_counters(gauges: &[Arc<Gauges>]) -> Reading {
-    gauges.iter().fold(Reading::default(), |sum, lane| lane.add_to(sum))
+    gauges.iter().fold(Reading::default(), |sum, worker| worker.add_to(sum))
 }
 
 fn run_worker(
@@ -94,9 +94,9 @@ fn run_worker(
     let began = (std::time::Instant::now(), thread_cpu());
     let sending_until = LocalSet::new().block_on(&runtime, async {
         // Timers and sockets belong to the runtime, so the drive is made inside it.
-        let drive = Rc::new(build()?);
+        let worker = Rc::new(build()?);
         let ticker = tokio::task::spawn_local(tick(clock, gauges, seen.clone()));
-        let ended = drive.run().await;
+        let ended = worker.run().await;
         ticker.abort();
         Ok::<_, RunError>(ended)
     });
@@ -108,7 +108,7 @@ fn run_worker(
     Ok(WorkerReport { sending_until: sending_until?, stall, stalls: stalls.finish(), cpu_share })
 }
 
-/// What the ticker of a lane saw.
+/// What the ticker of a worker saw.
 #[derive(Default)]
 struct TickLog {
     lateness: Spans,
@@ -116,7 +116,7 @@ struct TickLog {
 }
 
 /// Records by how much each tick came late, from the start of the case. A tick is due on an absolute instant, and one that
-/// was missed is recorded too: a lane that hangs cannot hide it by ticking less. What the timer wheel's own millisecond
+/// was missed is recorded too: a worker that hangs cannot hide it by ticking less. What the timer wheel's own millisecond
 /// adds is taken off.
 async fn tick(clock: Clock, gauges: Arc<Gauges>, seen: Rc<RefCell<TickLog>>) {
     let start = Instant::from_std(clock.instant(Nanos::ZERO));
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::run::execution::stop::Level;
 
-    /// What the ticker of a lane saw that was blocked for so long, and ran for 60 ms else.
+    /// What the ticker of a worker saw that was blocked for so long, and ran for 60 ms else.
     fn stall_of(blocked: Duration) -> TickLog {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let seen = Rc::new(RefCell::new(TickLog::default()));
@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn one_blocked_lane_is_seen_beside_others_that_go_on() {
         const BLOCKED: Duration = Duration::from_millis(300);
-        let lanes = [BLOCKED, Duration::ZERO].map(|blocked| std::thread::spawn(move || stall_of(blocked)));
+        let workers = [BLOCKED, Duration::ZERO].map(|blocked| std::thread::spawn(move || stall_of(blocked)));
         let mut all = Spans::default();
-        let [blocked, free] = lanes.map(|lane| lane.join().unwrap());
-        [&blocked, &free].iter().for_each(|lane| all.merge(&lane.lateness));
+        let [blocked, free] = workers.map(|worker| worker.join().unwrap());
+        [&blocked, &free].iter().for_each(|worker| all.merge(&worker.lateness));
         // Every tick that was due meanwhile is late, by what was left of the block: the first by all of it but a tick.
         assert!(all.count() >= 30, "{}", all.count());
         assert!(all.millis_at(1.0).unwrap() >= 285.0 && all.millis_from_top(25).unwrap() >= 40.0);
@@ -239,16 +239,16 @@ mod tests {
     #[test]
     fn a_lane_that_cannot_be_built_halts_the_others() {
         let (halt, clock) = (Stop::default(), Clock::starting(std::time::Instant::now()));
-        let lane = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || Err(RunError::NothingToSend)).unwrap();
-        assert!(matches!(lane.finish(), Err(RunError::NothingToSend)));
+        let worker = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || Err(RunError::NothingToSend)).unwrap();
+        assert!(matches!(worker.finish(), Err(RunError::NothingToSend)));
         assert_eq!(halt.level(), Level::Drain);
     }
 
     #[test]
     fn a_lane_that_panics_halts_the_others() {
         let (halt, clock) = (Stop::default(), Clock::starting(std::time::Instant::now()));
-        let lane = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || panic!("no memory for a task")).unwrap();
-        assert!(matches!(lane.finish(), Err(RunError::Panicked("lane"))));
+        let worker = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || panic!("no memory for a task")).unwrap();
+        assert!(matches!(worker.finish(), Err(RunError::Panicked("worker"))));
         assert_eq!(halt.level(), Level::Drain);
     }
 

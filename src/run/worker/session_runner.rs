@@ -1,7 +1,7 @@
-//! A session on a lane: its turns in order, each with the replies before it.
+//! A session on a worker: its turns in order, each with the replies before it.
 //!
 //! ```text
-//! turn 0 ── sent … end ── reply ─► scribe ─► turn 1, ready      a slot, or a place under max_in_flight, is held
+//! turn 0 ── sent … end ── reply ─► turn renderer ─► turn 1, ready      a slot, or a place under max_in_flight, is held
 //!                          └──────── wait ────────┴─ sent … end        from the first turn to the last
 //! ```
 //! Turns that cannot be sent, because one failed or because the case was over, are `dropped`: each session leaves as many
@@ -23,10 +23,10 @@ use std::cell::Cell;
 use std::io;
 use tokio::sync::{oneshot, watch};
 
-/// What a lane needs for sessions of several turns.
+/// What a worker needs for sessions of several turns.
 pub struct SessionRunner {
-    asks: Sender<TurnRequest>,
-    alarms: Deadlines,
+    turn_requests: Sender<TurnRequest>,
+    deadlines: Deadlines,
     deadline: Timer,
     /// No further turn is sent.
     over: watch::Sender<bool>,
@@ -34,13 +34,13 @@ pub struct SessionRunner {
 }
 
 impl SessionRunner {
-    /// SessionRunner whose later turns come from behind `asks`; must be made on the lane itself.
+    /// SessionRunner whose later turns come from behind `asks`; must be made on the worker itself.
     ///
     /// # Errors
     /// The system gives no timer.
-    pub fn new(asks: Sender<TurnRequest>) -> io::Result<SessionRunner> {
-        let (alarms, over) = (Deadlines::new(Timer::new()?), watch::Sender::new(false));
-        Ok(SessionRunner { asks, alarms, deadline: Timer::new()?, over, last_sent: Cell::default() })
+    pub fn new(turn_requests: Sender<TurnRequest>) -> io::Result<SessionRunner> {
+        let (deadlines, over) = (Deadlines::new(Timer::new()?), watch::Sender::new(false));
+        Ok(SessionRunner { turn_requests, deadlines, deadline: Timer::new()?, over, last_sent: Cell::default() })
     }
 
     /// When the last turn so far was sent.
@@ -49,10 +49,10 @@ impl SessionRunner {
     }
 
     /// Asks for the next turn, which is made elsewhere.
-    fn ask(&self, place: RequestPosition, talk: Option<Box<Conversation>>, reply: Message) -> Answer {
+    fn ask(&self, place: RequestPosition, conversation: Option<Box<Conversation>>, reply: Message) -> Answer {
         let (answer, answered) = oneshot::channel();
         // A thread that is gone answers nothing, whether it can still be asked or not; the queue has no bound.
-        let _ = self.asks.try_send(TurnRequest { place, talk, reply, answer });
+        let _ = self.turn_requests.try_send(TurnRequest { place, conversation, reply, answer });
         answered
     }
 
@@ -98,27 +98,27 @@ impl Unsent {
 }
 
 impl Worker {
-    /// Rings the alarms of think times until no further turn is sent, and then says so to every session.
-    pub async fn attend(&self, visits: &SessionRunner) {
+    /// Rings the deadlines of think times until no further turn is sent, and then says so to every session.
+    pub async fn attend(&self, session_runner: &SessionRunner) {
         tokio::select! {
             () = self.stop.reached(Level::Drain) => {}
             () = self.halt.reached(Level::Drain) => {}
-            () = self.deadline(&visits.deadline) => {}
-            () = visits.alarms.ring() => {}
+            () = self.deadline(&session_runner.deadline) => {}
+            () = session_runner.deadlines.wake_due() => {}
         }
-        visits.over.send_replace(true);
+        session_runner.over.send_replace(true);
     }
 
     /// Plays a session. What comes back is still to be delivered: its last outcome, and the turns that were not sent.
-    pub async fn visit(&self, visits: &SessionRunner, first: ScheduledRequest) -> Vec<Finished> {
+    pub async fn visit(&self, session_runner: &SessionRunner, first: ScheduledRequest) -> Vec<Finished> {
         let ScheduledRequest { mut call, mut intended, phase, .. } = first;
         let (session, turns) = (Unsent::of(&call, phase), call.turns);
-        let mut talk = None;
+        let mut conversation = None;
         loop {
             let place = RequestPosition { seq: call.seq, turn: call.turn + 1, turns, entry: call.entry, number: call.number };
             let mut finished = self.engine.call(call, intended, phase, self.given_up()).await;
             let timeline = &finished.outcome.timeline;
-            visits.last_sent.set(visits.last_sent.get().max(timeline.sent.unwrap_or_default()));
+            session_runner.last_sent.set(session_runner.last_sent.get().max(timeline.sent.unwrap_or_default()));
             let end = timeline.end;
             if place.turn >= turns {
                 return vec![finished];
@@ -135,26 +135,26 @@ impl Worker {
                 return left;
             }
             // Asked first: the next turn is made while this one is delivered.
-            let answered = visits.ask(place, talk.take(), reply(&mut finished));
+            let answered = session_runner.ask(place, conversation.take(), reply(&mut finished));
             self.deliver(finished).await;
-            match self.next_turn(visits, answered, end).await {
-                Ok(next) => (call, intended, talk) = (next.call, end + next.wait, Some(next.talk)),
+            match self.next_turn(session_runner, answered, end).await {
+                Ok(next) => (call, intended, conversation) = (next.call, end + next.wait, Some(next.conversation)),
                 Err(why) => return drop_unsent_turns(&session, place.turn, end, &why),
             }
         }
     }
 
     /// The next turn when its instant has come; an error says why there is none.
-    async fn next_turn(&self, visits: &SessionRunner, answered: Answer, end: Nanos) -> Result<RenderedTurn, String> {
+    async fn next_turn(&self, session_runner: &SessionRunner, answered: Answer, end: Nanos) -> Result<RenderedTurn, String> {
         let ready = async {
             let next = answered.await.unwrap_or_else(|_| Err("the thread that makes turns is gone".into()));
             let next = next.map_err(|error| format!("not sent: the turn cannot be made: {error}"))?;
-            visits.alarms.until(self.clock.instant(end + next.wait)).await;
+            session_runner.deadlines.until(self.clock.instant(end + next.wait)).await;
             Ok(next)
         };
         tokio::select! {
             biased;
-            () = visits.over() => Err("not sent: sending was over before this turn of the session".into()),
+            () = session_runner.over() => Err("not sent: sending was over before this turn of the session".into()),
             ready = ready => ready,
         }
     }

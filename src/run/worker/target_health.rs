@@ -1,7 +1,7 @@
-//! Whether sending to the target of a round is of use, as all its lanes see it: it can be reached, and not every request fails.
+//! Whether sending to the target of a round is of use, as all its workers see it: it can be reached, and not every request fails.
 //!
 //! ```text
-//! answer ── answer ── connect failed ── connect failed ── connect failed ──► one more connection, by the lane that sees it
+//! answer ── answer ── connect failed ── connect failed ── connect failed ──► one more connection, by the worker that sees it
 //!                         since ├────────── PATIENCE ──────────┤                    failed: lost, nothing more is sent
 //! ```
 //! An answer in between sets the clock back: a server that restarts ends no case.
@@ -20,11 +20,11 @@ const PATIENCE: Nanos = Nanos(3_000_000_000);
 /// The target answered last.
 const ANSWERS: u64 = u64::MAX;
 
-/// What the lanes of a round know of their target; without a lock but for the first requests, for every outcome passes here.
+/// What the workers of a round know of their target; without a lock but for the first requests, for every outcome passes here.
 pub struct TargetHealth {
     failing_since: AtomicU64,
     probing: AtomicBool,
-    /// Watches the first requests, until they are decided. The lanes do, not the collector: it may lag behind them, and what
+    /// Watches the first requests, until they are decided. The workers do, not the collector: it may lag behind them, and what
     /// they send meanwhile would fail as well.
     first: Mutex<Option<FailFast>>,
     undecided: AtomicBool,
@@ -69,7 +69,7 @@ impl TargetHealth {
     }
 
     /// Whether the caller, whose connection failed at `at`, is to try one more: every connection has failed for long enough, and
-    /// no other lane tries. [`TargetHealth::conclude`] must follow.
+    /// no other worker tries. [`TargetHealth::conclude`] must follow.
     pub fn suspects(&self, at: Nanos) -> bool {
         let since = self.failing_since.load(Ordering::Relaxed);
         let long = since != ANSWERS && at.since(Nanos(since)) >= PATIENCE;
@@ -181,64 +181,64 @@ mod tests {
         ended(millis, None, Some(FailureKind::Connect))
     }
 
-    fn contact() -> (TargetHealth, mpsc::Receiver<Event>) {
+    fn target_health() -> (TargetHealth, mpsc::Receiver<Event>) {
         let (events, inbox) = mpsc::channel();
         (TargetHealth::new(Stop::default(), events, Some(FailFast::default().over(Some(5000)))), inbox)
     }
 
     #[test]
     fn a_target_is_lost_once_every_connection_failed_for_three_seconds_and_one_more_fails() {
-        let (contact, inbox) = contact();
-        contact.see(&ended(900, Some(200), None));
-        contact.see(&refused(1000));
-        contact.see(&ended(1500, None, Some(FailureKind::TimeoutConnect)));
-        assert!(!contact.suspects(at(3999)));
-        assert!(contact.suspects(at(4000)) && !contact.suspects(at(4000)), "one lane tries, no other");
-        contact.conclude(at(4100), Some("refused"));
+        let (target_health, inbox) = target_health();
+        target_health.see(&ended(900, Some(200), None));
+        target_health.see(&refused(1000));
+        target_health.see(&ended(1500, None, Some(FailureKind::TimeoutConnect)));
+        assert!(!target_health.suspects(at(3999)));
+        assert!(target_health.suspects(at(4000)) && !target_health.suspects(at(4000)), "one worker tries, no other");
+        target_health.conclude(at(4100), Some("refused"));
         let known = TargetLost { since_s: 1.0, at_s: 4.1, why: "refused".into() };
-        assert_eq!(contact.ending(), Some(Ending::TargetLost(known.clone())));
+        assert_eq!(target_health.ending(), Some(Ending::TargetLost(known.clone())));
         assert_eq!(inbox.try_recv(), Ok(Event::Ending(Ending::TargetLost(known))));
-        assert_eq!((contact.stop.level(), contact.suspects(at(9000))), (Level::Drain, false));
+        assert_eq!((target_health.stop.level(), target_health.suspects(at(9000))), (Level::Drain, false));
     }
 
     #[test]
     fn any_answer_and_a_connection_that_opens_set_the_clock_back() {
-        let (contact, inbox) = contact();
-        contact.see(&refused(1000));
-        contact.see(&ended(2000, Some(503), Some(FailureKind::Http5xx)));
-        contact.see(&refused(3000));
-        assert!(!contact.suspects(at(5000)) && contact.suspects(at(6000)));
-        contact.conclude(at(6001), None);
-        contact.see(&refused(6002));
-        assert!(!contact.suspects(at(9000)) && contact.suspects(at(9002)));
-        assert!(contact.ending().is_none() && inbox.try_recv().is_err());
+        let (target_health, inbox) = target_health();
+        target_health.see(&refused(1000));
+        target_health.see(&ended(2000, Some(503), Some(FailureKind::Http5xx)));
+        target_health.see(&refused(3000));
+        assert!(!target_health.suspects(at(5000)) && target_health.suspects(at(6000)));
+        target_health.conclude(at(6001), None);
+        target_health.see(&refused(6002));
+        assert!(!target_health.suspects(at(9000)) && target_health.suspects(at(9002)));
+        assert!(target_health.ending().is_none() && inbox.try_recv().is_err());
     }
 
     #[test]
     fn the_round_ends_at_the_twentieth_of_equal_client_errors_before_it_is_collected() {
-        let (contact, inbox) = contact();
-        (0..19).for_each(|number| contact.see(&ended(number, Some(401), Some(FailureKind::Http4xx))));
-        assert_eq!((contact.stop.level(), contact.ending()), (Level::Run, None));
-        contact.see(&ended(20, Some(401), Some(FailureKind::Http4xx)));
-        assert_eq!(contact.stop.level(), Level::Drain);
-        let ending = contact.ending().unwrap();
+        let (target_health, inbox) = target_health();
+        (0..19).for_each(|number| target_health.see(&ended(number, Some(401), Some(FailureKind::Http4xx))));
+        assert_eq!((target_health.stop.level(), target_health.ending()), (Level::Run, None));
+        target_health.see(&ended(20, Some(401), Some(FailureKind::Http4xx)));
+        assert_eq!(target_health.stop.level(), Level::Drain);
+        let ending = target_health.ending().unwrap();
         assert!(matches!(&ending, Ending::AllFailed(failed) if (failed.after, failed.status) == (20, 401)), "{ending:?}");
-        contact.see(&ended(21, Some(401), Some(FailureKind::Http4xx)));
+        target_health.see(&ended(21, Some(401), Some(FailureKind::Http4xx)));
         assert_eq!((inbox.try_recv(), inbox.try_recv().is_err()), (Ok(Event::Ending(ending)), true));
     }
 
     #[test]
     fn what_says_nothing_of_the_target_changes_nothing() {
-        let (contact, _inbox) = contact();
+        let (target_health, _inbox) = target_health();
         let mut no_file = refused(0);
         no_file.end = Err(Failure::new(FailureKind::Connect, Failure::NO_FILES));
-        contact.see(&no_file);
-        assert!(!contact.suspects(at(5000)));
-        contact.see(&refused(5000));
-        contact.see(&ended(6000, Some(200), Some(FailureKind::Truncated)));
-        contact.see(&ended(6000, None, Some(FailureKind::TimeoutRead)));
-        contact.see(&ended(6000, None, Some(FailureKind::Dropped)));
-        assert!(contact.suspects(at(8000)));
+        target_health.see(&no_file);
+        assert!(!target_health.suspects(at(5000)));
+        target_health.see(&refused(5000));
+        target_health.see(&ended(6000, Some(200), Some(FailureKind::Truncated)));
+        target_health.see(&ended(6000, None, Some(FailureKind::TimeoutRead)));
+        target_health.see(&ended(6000, None, Some(FailureKind::Dropped)));
+        assert!(target_health.suspects(at(8000)));
     }
 
     fn answered_with(status: u16) -> Outcome {

@@ -10,7 +10,7 @@ use std::net::TcpListener;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
-fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges>), stop: Stop) -> Worker {
+fn worker(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges>), stop: Stop) -> Worker {
     let clock = Clock::starting(std::time::Instant::now());
     let target = Target {
         api: Api::OpenaiChat,
@@ -45,15 +45,15 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
     };
     Worker {
         engine: Engine::Http(Box::new(Http::new(&target, &route, setting).unwrap())),
-        gate: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(&load, 0, 1)),
-        rounds: None,
+        concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(&load, 0, 1)),
+        barrier: None,
         spent: Stop::default(),
         queue,
         quota: Arc::new(Quota::new(&load)),
         closed: true,
-        contact: Arc::new(TargetHealth::new(stop.clone(), std::sync::mpsc::channel().0, None)),
+        target_health: Arc::new(TargetHealth::new(stop.clone(), std::sync::mpsc::channel().0, None)),
         seed: Seed(0),
-        room: None,
+        in_flight_limit: None,
         results,
         stop,
         halt: Stop::default(),
@@ -64,7 +64,7 @@ fn drive(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges
         timed: false,
         cancel: watch::Sender::new(false),
         ahead: 0,
-        visits: None,
+        session_runner: None,
     }
 }
 
@@ -82,14 +82,14 @@ fn a_full_channel_costs_no_outcome_when_all_is_given_up() {
             }
             stop.press();
             stop.press();
-            // Behind the lane: its requests end meanwhile, and all but one outcome wait for room.
+            // Behind the worker: its requests end meanwhile, and all but one outcome wait for room.
             std::thread::sleep(Duration::from_millis(300));
             std::iter::from_fn(|| results.recv_blocking().ok()).count()
         }
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        Rc::new(drive(&url, 20, (sender, gauges), stop)).run().await;
+        Rc::new(worker(&url, 20, (sender, gauges), stop)).run().await;
     });
     assert_eq!(collector.join().unwrap(), 20);
 }

@@ -6,11 +6,11 @@ use std::io;
 use std::time::Instant;
 use tokio::sync::{Notify, oneshot};
 
-/// A timer of one lane. Each wait names an absolute instant, so lateness never adds up.
+/// A timer of one worker. Each wait names an absolute instant, so lateness never adds up.
 pub struct Timer(imp::Timer);
 
 impl Timer {
-    /// A timer; must be made on the lane that waits on it.
+    /// A timer; must be made on the worker that waits on it.
     pub fn new() -> io::Result<Timer> {
         imp::Timer::new().map(Timer)
     }
@@ -100,12 +100,12 @@ pub struct Deadlines {
 
 #[derive(Default)]
 struct Waiting {
-    bells: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
+    wakers: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     number: u64,
 }
 
 impl Deadlines {
-    /// Deadlines on a timer of their own, which must have been made on the lane that waits.
+    /// Deadlines on a timer of their own, which must have been made on the worker that waits.
     pub fn new(timer: Timer) -> Deadlines {
         Deadlines { timer, waiting: RefCell::default(), set: Notify::new() }
     }
@@ -115,22 +115,22 @@ impl Deadlines {
         if instant <= Instant::now() {
             return;
         }
-        let (bell, rung) = oneshot::channel();
+        let (waker, woken) = oneshot::channel();
         {
             let mut waiting = self.waiting.borrow_mut();
             waiting.number += 1;
             let key = (instant, waiting.number);
-            waiting.bells.insert(key, bell);
+            waiting.wakers.insert(key, waker);
         }
         self.set.notify_one();
-        // The bells live as long as self: the only answer is a ring.
-        let _ = rung.await;
+        // The wakers live as long as self: the only answer is a ring.
+        let _ = woken.await;
     }
 
     /// Wakes every wait at its instant; never ends.
-    pub async fn ring(&self) {
+    pub async fn wake_due(&self) {
         loop {
-            let next = self.waiting.borrow().bells.keys().next().map(|(instant, _)| *instant);
+            let next = self.waiting.borrow().wakers.keys().next().map(|(instant, _)| *instant);
             let Some(next) = next else {
                 self.set.notified().await;
                 continue;
@@ -144,7 +144,7 @@ impl Deadlines {
 
     fn ring_due(&self, now: Instant) {
         let mut waiting = self.waiting.borrow_mut();
-        while let Some(first) = waiting.bells.first_entry().filter(|first| first.key().0 <= now) {
+        while let Some(first) = waiting.wakers.first_entry().filter(|first| first.key().0 <= now) {
             // Whoever waited may have given up.
             let _ = first.remove().send(());
         }
@@ -180,18 +180,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_wait_set_last_but_due_first_rings_first_and_none_rings_early() {
-        let alarms = Deadlines::new(Timer::new().unwrap());
+        let deadlines = Deadlines::new(Timer::new().unwrap());
         let start = Instant::now();
         let order = RefCell::new(Vec::new());
         let wait = async |millis: u64| {
             let due = start + Duration::from_millis(millis);
-            alarms.until(due).await;
+            deadlines.until(due).await;
             assert!(Instant::now() >= due);
             order.borrow_mut().push(millis);
         };
         let given_up = tokio::time::timeout(Duration::from_millis(1), wait(30));
         tokio::select! {
-            () = alarms.ring() => {}
+            () = deadlines.wake_due() => {}
             _ = async { tokio::join!(wait(60), wait(20), wait(40), wait(0), given_up) } => {}
         }
         assert_eq!(*order.borrow(), [0, 20, 40, 60]);

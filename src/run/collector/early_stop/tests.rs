@@ -16,7 +16,7 @@ fn plan(load: &str, slo: &str) -> Plan {
     llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
 }
 
-fn watcher(load: &str, slo: &str) -> EarlyStop {
+fn early_stop(load: &str, slo: &str) -> EarlyStop {
     let case = &plan(load, slo).cases[0];
     EarlyStop::over(case, 0, case.load.planned()).unwrap()
 }
@@ -48,10 +48,10 @@ fn a_case_without_a_reason_to_end_early_has_no_watcher() {
 #[test]
 fn a_lost_limit_is_told_once_with_what_it_rests_on() {
     let slo = "'e2e.p95 < 1s', { expr: 'e2e.p95 < 20ms', abort: { min_samples: 50 } }";
-    let mut watcher = watcher(CLOSED, slo);
+    let mut early_stop = early_stop(CLOSED, slo);
     let warm = |seq| Outcome { phase: Phase::Warmup, ..reply(seq, 900) };
-    assert!((0..8).all(|seq| watcher.see(&warm(seq), || 4).is_none()), "warm-up is not judged");
-    let endings: Vec<Ending> = (8..108).filter_map(|seq| watcher.see(&reply(seq, 30), || 4)).collect();
+    assert!((0..8).all(|seq| early_stop.see(&warm(seq), || 4).is_none()), "warm-up is not judged");
+    let endings: Vec<Ending> = (8..108).filter_map(|seq| early_stop.see(&reply(seq, 30), || 4)).collect();
     let [Ending::Aborted(lost)] = endings.as_slice() else { panic!("{endings:?}") };
     assert_eq!((lost.check, lost.after, lost.n, lost.breaking, lost.planned), (1, 50, 50, 50, Some(400)));
     assert_eq!((lost.expr.as_str(), lost.alpha), ("e2e.p95 < 20ms", 0.01));
@@ -61,31 +61,31 @@ fn a_lost_limit_is_told_once_with_what_it_rests_on() {
 
 #[test]
 fn failures_that_overtake_the_replies_lose_nothing() {
-    let mut watcher = watcher(CLOSED, ERRORS);
+    let mut early_stop = early_stop(CLOSED, ERRORS);
     let failed = |seq: &u64| seq.is_multiple_of(20);
     // One request of twenty fails at once, the others take long: by the order of their ends, forty failures come first.
     let mut early: Vec<u64> = (0..800).filter(failed).collect();
     early.extend((0..800).filter(|seq| !failed(seq)));
     for seq in early {
         let outcome = if failed(&seq) { failure(seq, FailureKind::Http5xx) } else { reply(seq, 500) };
-        assert_eq!(watcher.see(&outcome, || 4), None, "{seq}");
+        assert_eq!(early_stop.see(&outcome, || 4), None, "{seq}");
     }
 }
 
 #[test]
 fn what_the_tool_gave_up_is_no_failure_of_the_server() {
-    let mut watcher = watcher(CLOSED, ERRORS);
-    assert!((0..60).all(|seq| watcher.see(&failure(seq, FailureKind::Cancelled), || 4).is_none()));
-    assert!((60..120).any(|seq| watcher.see(&failure(seq, FailureKind::Http5xx), || 4).is_some()));
+    let mut early_stop = early_stop(CLOSED, ERRORS);
+    assert!((0..60).all(|seq| early_stop.see(&failure(seq, FailureKind::Cancelled), || 4).is_none()));
+    assert!((60..120).any(|seq| early_stop.see(&failure(seq, FailureKind::Http5xx), || 4).is_some()));
 }
 
 #[test]
 fn one_request_that_hangs_does_not_hold_the_loss_of_a_limit_up() {
-    let mut watcher = watcher(CLOSED, ERRORS);
+    let mut early_stop = early_stop(CLOSED, ERRORS);
     let warm = |seq| Outcome { phase: Phase::Warmup, ..reply(seq, 1) };
-    assert!((0..8).all(|seq| watcher.see(&warm(seq), || 4).is_none()));
+    assert!((0..8).all(|seq| early_stop.see(&warm(seq), || 4).is_none()));
     // Request 8 hangs; 9 ends at 91 ms, and waits for it until 110 ends at 1101 ms.
-    let mut see = |seq| Some((seq, watcher.see(&failure(seq, FailureKind::Http5xx), || 4)?));
+    let mut see = |seq| Some((seq, early_stop.see(&failure(seq, FailureKind::Http5xx), || 4)?));
     let endings: Vec<(u64, Ending)> = (9..400).filter_map(&mut see).collect();
     let [(110, Ending::Aborted(lost))] = endings.as_slice() else { panic!("{endings:?}") };
     assert_eq!((lost.n, lost.breaking), (20, 19), "the one that hangs counts as kept");
@@ -124,13 +124,13 @@ fn turns_of_a_session_are_waited_for() {
 
 #[test]
 fn an_open_loop_that_only_fills_says_since_when() {
-    let mut watcher = watcher("{ rate: 100/s, requests: 9000, stop_when_saturated: true }", "");
-    let ending = (0..2000).find_map(|seq| watcher.see(&reply(seq, 5 * seq + seq % 7), || seq / 2));
+    let mut early_stop = early_stop("{ rate: 100/s, requests: 9000, stop_when_saturated: true }", "");
+    let ending = (0..2000).find_map(|seq| early_stop.see(&reply(seq, 5 * seq + seq % 7), || seq / 2));
     let Some(Ending::Saturated(seen)) = ending else { panic!("{ending:?}") };
     // A reply comes every 15 ms and waits 5 ms longer than the one before.
     assert!((seen.ttft_slope - 1000.0 / 3.0).abs() < 5.0 && (seen.in_flight_slope - 100.0 / 3.0).abs() < 1.0, "{seen:?}");
     assert!(seen.from_s > 1.5 && seen.from_s < 2.5 && seen.at_s > 7.0 && seen.at_s < 8.0, "{seen:?}");
-    assert!((0..2000).all(|seq| watcher.see(&reply(seq, 5 * seq), || seq).is_none()), "once is enough");
+    assert!((0..2000).all(|seq| early_stop.see(&reply(seq, 5 * seq), || seq).is_none()), "once is enough");
 }
 
 #[test]
