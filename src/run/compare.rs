@@ -2,14 +2,14 @@
 
 use crate::run::error::RunError;
 use crate::run::outputs::recover::recover;
-use crate::run::outputs::summarize::{Judged, cases_that_ran, conclude, judge_case, mark_judged_elsewhere, restrict_to_stage};
+use crate::run::outputs::summarize::{Judged, cases_that_ran, conclude, judge_case, mark_judged_elsewhere, with_stages};
 use crate::run::search;
 use crate::store::RunDir;
 use llmscen_analysis::judge::compare::{Side, side};
 use llmscen_analysis::{CaseFacts, Table};
 use llmscen_core::compare::{Measure, Run};
-use llmscen_core::manifest::{Manifest, Part};
-use llmscen_core::plan::{Case, Plan};
+use llmscen_core::manifest::Part;
+use llmscen_core::plan::Plan;
 use llmscen_core::report::CaseReport;
 use llmscen_core::sample::Sample;
 
@@ -35,7 +35,12 @@ pub fn load_run(
     let (table, manifest) = recover(plan, folder)?;
     let (mut cases, mut sides) = (Vec::new(), Vec::new());
     for case in cases_that_ran(plan, &manifest) {
-        for (report, evidence) in with_stages(plan, case, (&table, &manifest), wanted)? {
+        let mut reports = with_stages(case, &table, &manifest, |table, facts, whole: Option<&CaseEvidence>| {
+            let reasons: &[String] = whole.map_or(&[], |(whole, _)| &whole.audit.reasons);
+            collect_evidence(plan, table, facts, reasons, wanted)
+        })?;
+        mark_judged_elsewhere(reports.iter_mut().map(|(report, _)| report));
+        for (report, evidence) in reports {
             cases.push(report);
             sides.extend(evidence);
         }
@@ -46,25 +51,16 @@ pub fn load_run(
 }
 
 /// A case, and its evidence: once, or once for each of the rounds that ran on restarted servers.
-type Taken = (CaseReport, Vec<Side>);
-
-/// A case as a whole, and each of its stages.
-fn with_stages(plan: &Plan, case: &Case, run: (&Table, &Manifest), wanted: Wanted<'_>) -> Result<Vec<Taken>, RunError> {
-    let parts: Vec<Part> = run.1.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let whole = taken(plan, run.0, &CaseFacts { case, parts: &parts, until: None }, &[], wanted)?;
-    let stages = case.stages().into_iter().map(|stage| {
-        let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
-        let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        taken(plan, &run.0.excerpt(&case.id, &stage), &facts, &whole.0.audit.reasons, wanted)
-    });
-    let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
-    let mut all: Vec<Taken> = std::iter::once(whole).chain(stages).collect();
-    mark_judged_elsewhere(all.iter_mut().map(|own| &mut own.0));
-    Ok(all)
-}
+type CaseEvidence = (CaseReport, Vec<Side>);
 
 /// A case, or a stage, which is not sound for any reason for which the `whole` is not.
-fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wanted: Wanted<'_>) -> Result<Taken, RunError> {
+fn collect_evidence(
+    plan: &Plan,
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    whole: &[String],
+    wanted: Wanted<'_>,
+) -> Result<CaseEvidence, RunError> {
     let case = facts.case;
     let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, whole)?;
     let seed = plan.seed.child("compare").child(case.id.as_str());

@@ -43,6 +43,9 @@ use tokio::task::{JoinHandle, spawn_local};
 /// A load whose measuring has not begun on any worker looks this often whether it has.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The last connection to a target that may be lost takes so long at most.
+const LAST: Duration = Duration::from_secs(3);
+
 /// The room that an open loop has, over all workers: for requests in flight, and for sessions from their first turn to their
 /// last.
 pub struct InFlightLimit {
@@ -141,14 +144,14 @@ impl Worker {
     /// Sends until plan, quota, data or switch end it; then waits for what is in flight. Returns when sending ended.
     pub async fn run(self: Rc<Self>) -> Nanos {
         let this = self.clone();
-        let attending = self.session_runner.is_some().then(|| {
+        let session_watch = self.session_runner.is_some().then(|| {
             tokio::task::spawn_local(async move {
                 if let Some(session_runner) = &this.session_runner {
-                    this.attend(session_runner).await;
+                    session_runner.watch_for_end(&this).await;
                 }
             })
         });
-        let staffing = self.staff();
+        let ramping = self.start_user_ramp();
         self.engine.open_ahead(self.ahead);
         self.timer.until(self.clock.instant(Nanos::ZERO)).await;
         while let Some(scheduled) = self.next().await {
@@ -157,7 +160,7 @@ impl Worker {
         let ended = self.clock.now();
         self.spent.press();
         self.wind_down().await;
-        for task in [attending, staffing].into_iter().flatten() {
+        for task in [session_watch, ramping].into_iter().flatten() {
             task.abort();
         }
         // Sessions that had begun may have sent on.
@@ -235,7 +238,7 @@ impl Worker {
         tokio::task::spawn_local(async move {
             let failed = scheduled.failed;
             let left = match &self.session_runner {
-                Some(session_runner) if scheduled.call.turns > 1 => self.visit(session_runner, scheduled).await,
+                Some(session_runner) if scheduled.call.turns > 1 => session_runner.run_session(&self, scheduled).await,
                 _ => {
                     let ScheduledRequest { call, intended, phase, .. } = scheduled;
                     vec![self.engine.call(call, intended, phase, self.given_up()).await]
@@ -301,16 +304,11 @@ impl Worker {
         self.cancel.send_replace(true);
         self.concurrency_limit.empty().await;
     }
-}
 
-/// The last connection to a target that may be lost takes so long at most.
-const LAST: Duration = Duration::from_secs(3);
-
-impl Worker {
     /// Hands over the last rows of a request or session, and makes room for the next one. In a closed loop a user whose
     /// connection failed waits before that; `failed` counts its failures in a row before this one. An open loop keeps its
     /// schedule.
-    pub(crate) async fn conclude(&self, left: Vec<Finished>, failed: u32) {
+    async fn conclude(&self, left: Vec<Finished>, failed: u32) {
         let failure = left.first().map(|finished| &finished.outcome).and_then(|own| {
             let why = connect_failure(own)?.message.clone();
             Some((own.seq, own.turn, own.timeline.end, own.attempts, why))
@@ -338,11 +336,9 @@ impl Worker {
             self.release(failed);
         }
     }
-}
 
-impl Worker {
     /// Starts what lets users come and go, or opens the rounds of a static load, beside the loop that sends.
-    pub(crate) fn staff(self: &Rc<Self>) -> Option<JoinHandle<()>> {
+    fn start_user_ramp(self: &Rc<Self>) -> Option<JoinHandle<()>> {
         let this = self.clone();
         if let Some(barrier) = &self.barrier {
             let mut openings = barrier.openings();

@@ -2,13 +2,12 @@
 
 use crate::run::error::RunError;
 use crate::run::outputs::recover::{damage, recover};
-use crate::run::outputs::summarize::{restrict_to_stage, summarize};
+use crate::run::outputs::summarize::{summarize, with_stages};
 use crate::store::RunDir;
-use llmscen_analysis::{CaseFacts, Table, judge};
+use llmscen_analysis::judge;
 use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
 use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Subject};
 use llmscen_core::labels::Labels;
-use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::{Report, RunVerdict};
@@ -42,7 +41,9 @@ pub fn baseline_of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Op
     let objection = objection(plan, &summarize(plan, &table, &manifest)?);
     let mut cases = Vec::new();
     for case in &plan.cases {
-        cases.extend(with_stages(case, &table, &manifest)?);
+        cases.extend(with_stages(case, &table, &manifest, |table, facts, _| {
+            Ok(baseline_of_case(facts.case, &llmscen_analysis::sample(table, facts)?, facts.parts.len()))
+        })?);
     }
     let machine = &manifest.machine;
     let run = BaselineRun {
@@ -74,20 +75,6 @@ fn objection(plan: &Plan, report: &Report) -> Option<String> {
             format!("the measurement of `{}` is not sound: {why}", case.id)
         }),
     }
-}
-
-/// A case as a whole, and each of its stages.
-fn with_stages(case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<BaselineCase>, RunError> {
-    let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let whole = llmscen_analysis::sample(table, &CaseFacts { case, parts: &parts, until: None })?;
-    let mut made = vec![baseline_of_case(case, &whole, parts.len())];
-    for stage in case.stages() {
-        let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
-        let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        let sample = llmscen_analysis::sample(&table.excerpt(&case.id, &stage), &facts)?;
-        made.push(baseline_of_case(&stage.case, &sample, parts.len()));
-    }
-    Ok(made)
 }
 
 fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase {

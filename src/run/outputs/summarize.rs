@@ -22,7 +22,7 @@ const AT_ONCE: usize = 4;
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
     let searches = search::reports(plan, table, manifest)?;
-    let cases = side_by_side(&cases_that_ran(plan, manifest), |case| with_stages(plan, case, table, manifest));
+    let cases = side_by_side(&cases_that_ran(plan, manifest), |case| summarize_with_stages(plan, case, table, manifest));
     let cases: Vec<CaseReport> = cases.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     Ok(conclude(plan, manifest.clone(), cases, searches))
 }
@@ -69,17 +69,28 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A case as a whole, and each of its stages.
-fn with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<CaseReport>, RunError> {
+/// What `work` makes of a case, and then of each of its stages; for a stage it gets the result of the case.
+pub(crate) fn with_stages<T>(
+    case: &Case,
+    table: &Table,
+    manifest: &Manifest,
+    work: impl Fn(&Table, &CaseFacts<'_>, Option<&T>) -> Result<T, RunError>,
+) -> Result<Vec<T>, RunError> {
     let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let whole = summarize_case(plan, table, &CaseFacts { case, parts: &parts, until: None }, &[])?;
+    let whole = work(table, &CaseFacts { case, parts: &parts, until: None }, None)?;
     let stages = case.stages().into_iter().map(|stage| {
         let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
         let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        summarize_case(plan, &table.excerpt(&case.id, &stage), &facts, &whole.audit.reasons)
+        work(&table.excerpt(&case.id, &stage), &facts, Some(&whole))
     });
-    let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
-    let mut reports: Vec<CaseReport> = std::iter::once(whole).chain(stages).collect();
+    let stages = stages.collect::<Result<Vec<T>, RunError>>()?;
+    Ok(std::iter::once(whole).chain(stages).collect())
+}
+
+fn summarize_with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<CaseReport>, RunError> {
+    let mut reports = with_stages(case, table, manifest, |table, facts, whole: Option<&CaseReport>| {
+        summarize_case(plan, table, facts, whole.map_or(&[], |whole| &whole.audit.reasons))
+    })?;
     mark_judged_elsewhere(reports.iter_mut());
     Ok(match failure(plan, case, manifest) {
         Some(failure) => failure.applied(case, reports),
@@ -96,7 +107,7 @@ pub(crate) fn mark_judged_elsewhere<'a>(reports: impl Iterator<Item = &'a mut Ca
 }
 
 /// A part of a case as one of its stage.
-pub(crate) fn restrict_to_stage(part: &Part, stage: &Excerpt) -> Part {
+fn restrict_to_stage(part: &Part, stage: &Excerpt) -> Part {
     Part {
         case: stage.case.id.clone(),
         measured_from_ns: part.measured_from_ns.max(stage.from.0),

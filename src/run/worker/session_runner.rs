@@ -34,13 +34,18 @@ pub struct SessionRunner {
 }
 
 impl SessionRunner {
-    /// SessionRunner whose later turns come from behind `asks`; must be made on the worker itself.
+    /// Later turns are rendered behind `turn_requests`. Must be made on the worker itself.
     ///
     /// # Errors
     /// The system gives no timer.
     pub fn new(turn_requests: Sender<TurnRequest>) -> io::Result<SessionRunner> {
-        let (deadlines, over) = (Deadlines::new(Timer::new()?), watch::Sender::new(false));
-        Ok(SessionRunner { turn_requests, deadlines, deadline: Timer::new()?, over, last_sent: Cell::default() })
+        Ok(SessionRunner {
+            turn_requests,
+            deadlines: Deadlines::new(Timer::new()?),
+            deadline: Timer::new()?,
+            over: watch::Sender::new(false),
+            last_sent: Cell::default(),
+        })
     }
 
     /// When the last turn so far was sent.
@@ -59,6 +64,67 @@ impl SessionRunner {
     async fn over(&self) {
         // The sender lives in self, so the wait cannot fail.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// Wakes think times until no further turn is sent, and then tells every session.
+    pub async fn watch_for_end(&self, worker: &Worker) {
+        tokio::select! {
+            () = worker.stop.reached(Level::Drain) => {}
+            () = worker.halt.reached(Level::Drain) => {}
+            () = worker.deadline(&self.deadline) => {}
+            () = self.deadlines.wake_due() => {}
+        }
+        self.over.send_replace(true);
+    }
+
+    /// Runs a session. What comes back is still to be delivered: its last outcome, and the turns that were not sent.
+    pub async fn run_session(&self, worker: &Worker, first: ScheduledRequest) -> Vec<Finished> {
+        let ScheduledRequest { mut call, mut intended, phase, .. } = first;
+        let (session, turns) = (Unsent::of(&call, phase), call.turns);
+        let mut conversation = None;
+        loop {
+            let place = RequestPosition { seq: call.seq, turn: call.turn + 1, turns, entry: call.entry, number: call.number };
+            let mut finished = worker.engine.call(call, intended, phase, worker.given_up()).await;
+            let timeline = &finished.outcome.timeline;
+            self.last_sent.set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));
+            let end = timeline.end;
+            if place.turn >= turns {
+                return vec![finished];
+            }
+            if let Err(Failure { kind: FailureKind::Abandoned, .. }) = &finished.outcome.end {
+                let why = format!("not sent: its user left in turn {} of the session, counted from 0", place.turn - 1);
+                let rest = drop_unsent_turns(&session, place.turn, end, &why).into_iter().map(abandoned);
+                return std::iter::once(finished).chain(rest).collect();
+            }
+            if let Err(failure) = &finished.outcome.end {
+                let why = format!("not sent: turn {} of its session, counted from 0, failed ({})", place.turn - 1, failure.kind);
+                let mut left = vec![finished];
+                left.extend(drop_unsent_turns(&session, place.turn, end, &why));
+                return left;
+            }
+            // Asked first: the next turn is made while this one is delivered.
+            let answered = self.ask(place, conversation.take(), reply(&mut finished));
+            worker.deliver(finished).await;
+            match self.next_turn(worker, answered, end).await {
+                Ok(next) => (call, intended, conversation) = (next.call, end + next.wait, Some(next.conversation)),
+                Err(why) => return drop_unsent_turns(&session, place.turn, end, &why),
+            }
+        }
+    }
+
+    /// The next turn when its instant has come; an error says why there is none.
+    async fn next_turn(&self, worker: &Worker, answered: Answer, end: Nanos) -> Result<RenderedTurn, String> {
+        let ready = async {
+            let next = answered.await.unwrap_or_else(|_| Err("the thread that makes turns is gone".into()));
+            let next = next.map_err(|error| format!("not sent: the turn cannot be made: {error}"))?;
+            self.deadlines.until(worker.clock.instant(end + next.wait)).await;
+            Ok(next)
+        };
+        tokio::select! {
+            biased;
+            () = self.over() => Err("not sent: sending was over before this turn of the session".into()),
+            ready = ready => ready,
+        }
     }
 }
 
@@ -94,69 +160,6 @@ impl Unsent {
         let (model, group) = (first.model.clone(), first.group.clone());
         let call = Call { seq: first.seq, turns: first.turns, streamed: first.streamed, model, group, ..Call::default() };
         Unsent { call, phase }
-    }
-}
-
-impl Worker {
-    /// Rings the deadlines of think times until no further turn is sent, and then says so to every session.
-    pub async fn attend(&self, session_runner: &SessionRunner) {
-        tokio::select! {
-            () = self.stop.reached(Level::Drain) => {}
-            () = self.halt.reached(Level::Drain) => {}
-            () = self.deadline(&session_runner.deadline) => {}
-            () = session_runner.deadlines.wake_due() => {}
-        }
-        session_runner.over.send_replace(true);
-    }
-
-    /// Plays a session. What comes back is still to be delivered: its last outcome, and the turns that were not sent.
-    pub async fn visit(&self, session_runner: &SessionRunner, first: ScheduledRequest) -> Vec<Finished> {
-        let ScheduledRequest { mut call, mut intended, phase, .. } = first;
-        let (session, turns) = (Unsent::of(&call, phase), call.turns);
-        let mut conversation = None;
-        loop {
-            let place = RequestPosition { seq: call.seq, turn: call.turn + 1, turns, entry: call.entry, number: call.number };
-            let mut finished = self.engine.call(call, intended, phase, self.given_up()).await;
-            let timeline = &finished.outcome.timeline;
-            session_runner.last_sent.set(session_runner.last_sent.get().max(timeline.sent.unwrap_or_default()));
-            let end = timeline.end;
-            if place.turn >= turns {
-                return vec![finished];
-            }
-            if let Err(Failure { kind: FailureKind::Abandoned, .. }) = &finished.outcome.end {
-                let why = format!("not sent: its user left in turn {} of the session, counted from 0", place.turn - 1);
-                let rest = drop_unsent_turns(&session, place.turn, end, &why).into_iter().map(abandoned);
-                return std::iter::once(finished).chain(rest).collect();
-            }
-            if let Err(failure) = &finished.outcome.end {
-                let why = format!("not sent: turn {} of its session, counted from 0, failed ({})", place.turn - 1, failure.kind);
-                let mut left = vec![finished];
-                left.extend(drop_unsent_turns(&session, place.turn, end, &why));
-                return left;
-            }
-            // Asked first: the next turn is made while this one is delivered.
-            let answered = session_runner.ask(place, conversation.take(), reply(&mut finished));
-            self.deliver(finished).await;
-            match self.next_turn(session_runner, answered, end).await {
-                Ok(next) => (call, intended, conversation) = (next.call, end + next.wait, Some(next.conversation)),
-                Err(why) => return drop_unsent_turns(&session, place.turn, end, &why),
-            }
-        }
-    }
-
-    /// The next turn when its instant has come; an error says why there is none.
-    async fn next_turn(&self, session_runner: &SessionRunner, answered: Answer, end: Nanos) -> Result<RenderedTurn, String> {
-        let ready = async {
-            let next = answered.await.unwrap_or_else(|_| Err("the thread that makes turns is gone".into()));
-            let next = next.map_err(|error| format!("not sent: the turn cannot be made: {error}"))?;
-            session_runner.deadlines.until(self.clock.instant(end + next.wait)).await;
-            Ok(next)
-        };
-        tokio::select! {
-            biased;
-            () = session_runner.over() => Err("not sent: sending was over before this turn of the session".into()),
-            ready = ready => ready,
-        }
     }
 }
 
