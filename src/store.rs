@@ -5,22 +5,20 @@
 
 mod atomic;
 pub mod bodies;
-mod charts;
 mod checksums;
 mod error;
 mod frames;
 pub mod hlog;
 pub mod journal;
-mod lock;
 pub mod manifest;
 pub mod npy;
 mod record;
 mod rundir;
 pub mod sqlite;
 
-pub use atomic::replace;
-pub use checksums::{READINGS, ROWS};
-pub use error::StoreError;
-pub use frames::Damage;
-pub use record::Record;
-pub use rundir::{RunDir, Where};
+pub use crate::store::atomic::replace;
+pub use crate::store::checksums::{READINGS, ROWS};
+pub use crate::store::error::StoreError;
+pub use crate::store::frames::Damage;
+pub use crate::store::record::Record;
+pub use crate::store::rundir::{RunDir, Where};

@@ -1,7 +1,7 @@
 //! `llmscen baseline`: the file that later runs are compared with.
 
 use crate::cli::exit::Exit;
-use crate::cli::sources::{load_one, load_stored, note_unchecked};
+use crate::cli::load_scenarios::{load_one, load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
 use crate::run::outputs::baseline::baseline_of_run;
 use crate::store::{RunDir, replace};

@@ -2,7 +2,7 @@
 
 use crate::cli::args::Inconclusive;
 use crate::cli::exit::Exit;
-use crate::cli::sources::{load_compared, note_unchecked};
+use crate::cli::load_scenarios::{load_compared, note_unchecked};
 use crate::cli::terminal::Terminal;
 use crate::run::compare::{Wanted, load_run};
 use crate::run::error::RunError;

@@ -2,10 +2,10 @@
 
 use crate::cli::args::{Sources, TryArgs};
 use crate::cli::exit::Exit;
-use crate::cli::indented::indented;
+use crate::cli::load_scenarios::{self, Source};
+use crate::cli::output::indented;
 use crate::cli::run::{cache, tool};
 use crate::cli::signals;
-use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
 use crate::run::execution::Context;
@@ -23,7 +23,7 @@ use std::sync::mpsc;
 use std::time::{Instant, SystemTime};
 
 pub fn try_request(args: &TryArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = sources::load(&args.sources, env, terminal) else { return Exit::Scenario };
+    let Some(plans) = load_scenarios::load(&args.sources, env, terminal) else { return Exit::Scenario };
     let [Source { plan, .. }] = plans.as_slice() else {
         terminal.error(&format!("`try` sends one request of one scenario, but {} scenarios were given", plans.len()));
         return Exit::Scenario;

@@ -1,4 +1,4 @@
-use super::screen::draw;
+use super::draw;
 use super::state::{State, View};
 use crate::run::event::{Event, Progress};
 use crate::run::execution::stop::Level;

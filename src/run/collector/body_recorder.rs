@@ -2,7 +2,7 @@
 
 use crate::run::round::RoundInput;
 use crate::store::StoreError;
-use crate::store::bodies::{Extent, Head, Packed, Picks, Spool, pack, spool};
+use crate::store::bodies::{self, BodySample, Extent, Head, Packed, Spool, spool};
 use llmscen_client::body_capture::{Copies, MOST};
 use llmscen_client::redact::redactor_on;
 use llmscen_client::route::Route;
@@ -20,7 +20,7 @@ pub struct BodyRecorder {
     redactor: Redactor,
     seed: Seed,
     /// None: every body is kept.
-    picks: Option<Picks>,
+    picks: Option<BodySample>,
     /// Only those of failed requests.
     only_failed: bool,
 }
@@ -33,7 +33,7 @@ impl BodyRecorder {
     pub fn of(input: &RoundInput<'_>, route: Option<&Route>) -> Result<Option<BodyRecorder>, StoreError> {
         let picks = match input.bodies {
             Bodies::None => return Ok(None),
-            Bodies::Sample => Some(Picks::default()),
+            Bodies::Sample => Some(BodySample::default()),
             Bodies::Failed | Bodies::All => None,
         };
         Ok(Some(BodyRecorder {
@@ -90,12 +90,12 @@ impl BodyRecorder {
         let redactor = self.redactor.and(&copies.own);
         let text = |bytes: &[u8]| redactor.clean(&String::from_utf8_lossy(bytes));
         let sent = copies.request.get(..MOST).unwrap_or(&copies.request);
-        let mut packed = Packed { request: pack::request(&text(sent))?, response: Vec::new() };
+        let mut packed = Packed { request: bodies::pack_request(&text(sent))?, response: Vec::new() };
         head.request = extent(copies.request.len() as u64, sent, &packed.request);
         let came = &copies.response;
         // A model in this process answers without a status.
         if status.is_some() || came.whole > 0 {
-            packed.response = pack::response(status, &text(&came.bytes))?;
+            packed.response = bodies::pack_response(status, &text(&came.bytes))?;
             head.response = Some(extent(came.whole, &came.bytes, &packed.response));
         }
         Ok(packed)

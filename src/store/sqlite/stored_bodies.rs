@@ -1,8 +1,8 @@
 //! Reads the bodies of a run, each beside what its row says.
 
-use super::{FILE, Trouble, open, whole};
 use crate::store::error::StoreError;
 use crate::store::rundir::RunDir;
+use crate::store::sqlite::{FILE, Trouble, open, whole};
 use flate2::read::ZlibDecoder;
 use llmscen_core::units::Nanos;
 use rusqlite::{Connection, Row, named_params};
@@ -12,7 +12,7 @@ use std::io::Read;
 
 /// Which requests are wanted; None: all of them.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct BodyFilter {
     /// Case id.
     pub case: Option<String>,
     /// Round, from 0.
@@ -119,7 +119,7 @@ const WHERE: &str = "FROM bodies JOIN requests USING (case_id, round, seq, turn)
 ///
 /// # Errors
 /// The database cannot be read.
-pub fn stored_bodies(run: &RunDir, wanted: &Wanted, limit: u64) -> Result<(Vec<StoredBodies>, u64), StoreError> {
+pub fn stored_bodies(run: &RunDir, wanted: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), StoreError> {
     let path = run.file(FILE);
     if !path.exists() {
         return Ok((Vec::new(), 0));
@@ -128,7 +128,7 @@ pub fn stored_bodies(run: &RunDir, wanted: &Wanted, limit: u64) -> Result<(Vec<S
     open(&path).and_then(|own| found(&own, wanted, limit)).map_err(|trouble| trouble.at(&path))
 }
 
-fn found(own: &Connection, wanted: &Wanted, limit: u64) -> Result<(Vec<StoredBodies>, u64), Trouble> {
+fn found(own: &Connection, wanted: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), Trouble> {
     let (case, round, turn) = (&wanted.case, wanted.round, wanted.turn);
     // No request has a number beyond what SQLite holds.
     let seq = wanted.seq.map(|seq| whole(seq).unwrap_or(i64::MAX));

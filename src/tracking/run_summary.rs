@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// A name, parameters and metrics: of the run as a whole, or of one of its cases.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Entry {
+pub struct CaseSummary {
     /// Its name.
     pub name: String,
     /// Parameters.
@@ -19,7 +19,7 @@ pub struct Entry {
 
 /// A run as a tracker is told of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parcel {
+pub struct RunSummary {
     /// Unique id of the run.
     pub run_id: String,
     /// Start, milliseconds since the Unix epoch.
@@ -31,18 +31,18 @@ pub struct Parcel {
     /// Whether it went to its end.
     pub finished: bool,
     /// The run as a whole; with a single case, that case's metrics too.
-    pub whole: Entry,
+    pub whole: CaseSummary,
     /// The cases, where there are several.
-    pub cases: Vec<Entry>,
+    pub cases: Vec<CaseSummary>,
 }
 
-impl Parcel {
+impl RunSummary {
     /// What is said of a run.
-    pub fn of(plan: &Plan, report: &Report) -> Parcel {
+    pub fn of(plan: &Plan, report: &Report) -> RunSummary {
         let facts = &report.manifest;
         let started_ms = facts.started_unix_ns / 1_000_000;
         let elapsed_ms = (facts.elapsed_s.unwrap_or(0.0) * 1e3) as u64;
-        let mut whole = Entry { name: format!("{} {}", facts.name, facts.started_at), ..Entry::default() };
+        let mut whole = CaseSummary { name: format!("{} {}", facts.name, facts.started_at), ..CaseSummary::default() };
         let param = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         whole.params = vec![
             param("scenario", &facts.name),
@@ -51,7 +51,7 @@ impl Parcel {
             param("tool_version", &facts.tool_version),
             param("host", &facts.machine.host),
         ];
-        let mut cases: Vec<Entry> = report.cases.iter().map(|case| entry(plan, case)).collect();
+        let mut cases: Vec<CaseSummary> = report.cases.iter().map(|case| entry(plan, case)).collect();
         if let [only] = cases.as_mut_slice() {
             whole.params.append(&mut only.params);
             whole.metrics.append(&mut only.metrics);
@@ -61,7 +61,7 @@ impl Parcel {
         whole.metrics.push(("limits".into(), report.cases.iter().map(|case| case.verdicts.len() as f64).sum()));
         whole.metrics.push(("limits_held".into(), report.cases.iter().map(held).sum()));
         whole.metrics.push(("exit_code".into(), f64::from(report.exit_code)));
-        Parcel {
+        RunSummary {
             run_id: facts.run_id.clone(),
             started_ms,
             ended_ms: started_ms + elapsed_ms,
@@ -73,9 +73,9 @@ impl Parcel {
     }
 }
 
-impl Parcel {
+impl RunSummary {
     /// The same without secrets in names and parameters.
-    pub fn hiding(mut self, redactor: &Redactor) -> Parcel {
+    pub fn hiding(mut self, redactor: &Redactor) -> RunSummary {
         for entry in self.cases.iter_mut().chain([&mut self.whole]) {
             entry.name = redactor.strike(std::mem::take(&mut entry.name));
             entry.params.iter_mut().for_each(|(_, value)| *value = redactor.strike(std::mem::take(value)));
@@ -94,7 +94,7 @@ fn word(verdict: RunVerdict) -> &'static str {
     }
 }
 
-fn entry(plan: &Plan, case: &CaseReport) -> Entry {
+fn entry(plan: &Plan, case: &CaseReport) -> CaseSummary {
     let mut params = vec![("case".to_owned(), case.id.clone()), ("load".to_owned(), case.load.clone())];
     if let Some(own) = plan.cases.iter().find(|own| own.id == case.id) {
         params.extend(of_target(own));
@@ -116,7 +116,7 @@ fn entry(plan: &Plan, case: &CaseReport) -> Entry {
     let mut known = BTreeSet::new();
     // A swept model is a label and the target's own: trackers take a name once.
     params.retain(|(name, _)| known.insert(name.clone()));
-    Entry { name: case.id.clone(), params, metrics }
+    CaseSummary { name: case.id.clone(), params, metrics }
 }
 
 fn of_target(case: &Case) -> Vec<(String, String)> {

@@ -1,8 +1,7 @@
 //! Weights & Biases, by its own Python client: it has no public API that is stable without it.
 
-use super::TrackError;
-use super::files::list;
-use super::parcel::{Entry, Parcel};
+use crate::tracking::run_summary::{CaseSummary, RunSummary};
+use crate::tracking::{TrackError, list_files};
 use llmscen_core::track::{Wandb, WandbMode};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -13,8 +12,8 @@ use std::process::{Command, Stdio};
 const SCRIPT: &str = include_str!("wandb.py");
 
 /// Tells the client of a run; returns where it keeps it.
-pub(super) fn tell(spec: &Wandb, parcel: &Parcel, folder: &Path) -> Result<String, TrackError> {
-    let files = list(folder, spec.files)?;
+pub(super) fn send_to_wandb(spec: &Wandb, summary: &RunSummary, folder: &Path) -> Result<String, TrackError> {
+    let files = list_files(folder, spec.files)?;
     let folder = folder.canonicalize().map_err(|source| TrackError::File { path: folder.to_owned(), source })?;
     let told = json!({
         "project": spec.project,
@@ -22,10 +21,10 @@ pub(super) fn tell(spec: &Wandb, parcel: &Parcel, folder: &Path) -> Result<Strin
         "mode": if spec.mode == WandbMode::Offline { "offline" } else { "online" },
         "dir": folder,
         "tags": spec.tags,
-        "run_id": parcel.run_id,
-        "verdict": parcel.verdict,
-        "whole": entry(&parcel.whole),
-        "cases": parcel.cases.iter().map(entry).collect::<Vec<_>>(),
+        "run_id": summary.run_id,
+        "verdict": summary.verdict,
+        "whole": entry(&summary.whole),
+        "cases": summary.cases.iter().map(entry).collect::<Vec<_>>(),
         "files": files.iter().map(|(name, _)| json!([name, folder.join(name)])).collect::<Vec<_>>(),
     });
     let mut command = Command::new(&spec.python);
@@ -48,6 +47,6 @@ pub(super) fn tell(spec: &Wandb, parcel: &Parcel, folder: &Path) -> Result<Strin
     }
 }
 
-fn entry(entry: &Entry) -> Value {
+fn entry(entry: &CaseSummary) -> Value {
     json!({ "name": entry.name, "params": entry.params, "metrics": entry.metrics })
 }

@@ -1,8 +1,7 @@
 //! MLflow, by its REST API 2.0: a run, with a nested run for each case where there are several.
 
-use super::TrackError;
-use super::files::list;
-use super::parcel::{Entry, Parcel};
+use crate::tracking::run_summary::{CaseSummary, RunSummary};
+use crate::tracking::{TrackError, list_files};
 use llmscen_core::track::Mlflow;
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
@@ -20,13 +19,13 @@ const ANSWER: Duration = Duration::from_secs(120);
 const PROXY: &str = "mlflow-artifacts:";
 
 /// Tells the server of a run; returns where it is to be seen.
-pub(super) fn tell(spec: &Mlflow, parcel: &Parcel, folder: &Path) -> Result<String, TrackError> {
+pub(super) fn send_to_mlflow(spec: &Mlflow, summary: &RunSummary, folder: &Path) -> Result<String, TrackError> {
     let setup = |error: &dyn std::fmt::Display| TrackError::Setup(error.to_string());
     // A runtime may already run on the calling thread.
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| setup(&error))?;
-            runtime.block_on(Server::new(spec)?.tell(parcel, folder))
+            runtime.block_on(Server::new(spec)?.send_run(summary, folder))
         });
         worker.join().unwrap_or_else(|_| Err(TrackError::Setup("its thread stopped unexpectedly".into())))
     })
@@ -45,14 +44,14 @@ impl<'a> Server<'a> {
         Ok(Server { spec, client: client.map_err(|error| TrackError::Setup(error.to_string()))?, base })
     }
 
-    async fn tell(&self, parcel: &Parcel, folder: &Path) -> Result<String, TrackError> {
+    async fn send_run(&self, summary: &RunSummary, folder: &Path) -> Result<String, TrackError> {
         let experiment = self.experiment().await?;
-        let (run, store) = self.begin(&experiment, &parcel.whole, parcel, None).await?;
-        match self.fill(&experiment, (&run, &store), parcel, folder).await {
-            Ok(()) => self.end(&run, parcel, ended(parcel)).await?,
+        let (run, store) = self.begin(&experiment, &summary.whole, summary, None).await?;
+        match self.fill(&experiment, (&run, &store), summary, folder).await {
+            Ok(()) => self.end(&run, summary, ended(summary)).await?,
             Err(error) => {
                 // What went wrong is said; that the run cannot even be ended would add nothing to it.
-                let _ = self.end(&run, parcel, FAILED).await;
+                let _ = self.end(&run, summary, FAILED).await;
                 return Err(error);
             }
         }
@@ -60,15 +59,21 @@ impl<'a> Server<'a> {
     }
 
     /// Puts everything into a run that has begun, and its cases below it.
-    async fn fill(&self, experiment: &str, (run, store): (&str, &str), parcel: &Parcel, folder: &Path) -> Result<(), TrackError> {
-        self.log(run, &parcel.whole, parcel.ended_ms).await?;
-        for case in &parcel.cases {
-            let (nested, _) = self.begin(experiment, case, parcel, Some(run)).await?;
-            let logged = self.log(&nested, case, parcel.ended_ms).await;
-            self.end(&nested, parcel, if logged.is_ok() { ended(parcel) } else { FAILED }).await?;
+    async fn fill(
+        &self,
+        experiment: &str,
+        (run, store): (&str, &str),
+        summary: &RunSummary,
+        folder: &Path,
+    ) -> Result<(), TrackError> {
+        self.log(run, &summary.whole, summary.ended_ms).await?;
+        for case in &summary.cases {
+            let (nested, _) = self.begin(experiment, case, summary, Some(run)).await?;
+            let logged = self.log(&nested, case, summary.ended_ms).await;
+            self.end(&nested, summary, if logged.is_ok() { ended(summary) } else { FAILED }).await?;
             logged?;
         }
-        let files = list(folder, self.spec.files)?;
+        let files = list_files(folder, self.spec.files)?;
         if !files.is_empty() && !store.starts_with(PROXY) {
             return Err(TrackError::Store(store.to_owned()));
         }
@@ -102,23 +107,23 @@ impl<'a> Server<'a> {
     async fn begin(
         &self,
         experiment: &str,
-        entry: &Entry,
-        parcel: &Parcel,
+        entry: &CaseSummary,
+        summary: &RunSummary,
         parent: Option<&str>,
     ) -> Result<(String, String), TrackError> {
         let tag = |key: &str, value: &str| json!({ "key": key, "value": value });
-        let mut tags = vec![tag("llmscen.run_id", &parcel.run_id), tag("llmscen.verdict", parcel.verdict)];
+        let mut tags = vec![tag("llmscen.run_id", &summary.run_id), tag("llmscen.verdict", summary.verdict)];
         tags.extend(self.spec.tags.iter().map(|(key, value)| tag(key, value)));
         tags.extend(parent.map(|parent| tag("mlflow.parentRunId", parent)));
         let asked = json!({
-            "experiment_id": experiment, "run_name": entry.name, "start_time": parcel.started_ms, "tags": tags,
+            "experiment_id": experiment, "run_name": entry.name, "start_time": summary.started_ms, "tags": tags,
         });
         let made = self.post("runs/create", asked).await?;
         Ok((text(&made, "/run/info/run_id", "runs/create")?, text(&made, "/run/info/artifact_uri", "runs/create")?))
     }
 
     /// Parameters and metrics. A metric has one point, at the end of the run: `step` 0, `at_ms` in milliseconds since the epoch.
-    async fn log(&self, run: &str, entry: &Entry, at_ms: u64) -> Result<(), TrackError> {
+    async fn log(&self, run: &str, entry: &CaseSummary, at_ms: u64) -> Result<(), TrackError> {
         let params =
             entry.params.iter().map(|(key, value)| json!({ "key": key_of(key), "value": cut(value) })).collect::<Vec<_>>();
         for chunk in params.chunks(PARAMS) {
@@ -132,8 +137,8 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    async fn end(&self, run: &str, parcel: &Parcel, status: &str) -> Result<(), TrackError> {
-        let asked = json!({ "run_id": run, "status": status, "end_time": parcel.ended_ms });
+    async fn end(&self, run: &str, summary: &RunSummary, status: &str) -> Result<(), TrackError> {
+        let asked = json!({ "run_id": run, "status": status, "end_time": summary.ended_ms });
         self.post("runs/update", asked).await.map(drop)
     }
 
@@ -207,8 +212,8 @@ fn cut(value: &str) -> String {
 const FAILED: &str = "FAILED";
 
 /// The status of a run that was told whole.
-fn ended(parcel: &Parcel) -> &'static str {
-    if parcel.finished { "FINISHED" } else { "KILLED" }
+fn ended(summary: &RunSummary) -> &'static str {
+    if summary.finished { "FINISHED" } else { "KILLED" }
 }
 
 /// A name of the letters that MLflow takes.

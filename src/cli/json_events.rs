@@ -1,6 +1,6 @@
 //! `--progress json`: every event as one JSON object in a line on stderr. The keys are a promise; `docs/live.md` states it.
 
-use crate::cli::follow::Show;
+use crate::cli::progress::Show;
 use crate::cli::terminal::Terminal;
 use crate::run::event::{Event, Progress};
 use crate::run::execution::stop::Level;
@@ -14,21 +14,21 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Writes the lines of one run.
-pub struct Lines<'a, 'b> {
+pub struct JsonEvents<'a, 'b> {
     terminal: &'a mut Terminal<'b>,
     began: Instant,
     /// The case that runs, and its round.
     case: (String, u32),
 }
 
-impl<'a, 'b> Lines<'a, 'b> {
-    /// Lines for this terminal; times run from `began`.
-    pub fn new(terminal: &'a mut Terminal<'b>, began: Instant) -> Lines<'a, 'b> {
-        Lines { terminal, began, case: Default::default() }
+impl<'a, 'b> JsonEvents<'a, 'b> {
+    /// JsonEvents for this terminal; times run from `began`.
+    pub fn new(terminal: &'a mut Terminal<'b>, began: Instant) -> JsonEvents<'a, 'b> {
+        JsonEvents { terminal, began, case: Default::default() }
     }
 }
 
-impl Show for Lines<'_, '_> {
+impl Show for JsonEvents<'_, '_> {
     fn see(&mut self, event: &Event) {
         if let Event::CaseStarted { case, round, .. } = event {
             self.case = (case.clone(), *round);
