@@ -1,4 +1,4 @@
-//! Floor 4. The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
+//! The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
 
 mod args;
 mod baseline;

@@ -1,4 +1,4 @@
-//! Floor 3. Conducts a plan: prepares, drives, collects, reckons, publishes.
+//! Runs a plan: prepare its cases, execute their rounds, collect outcomes, write the outputs.
 
 pub(crate) mod audit;
 pub(crate) mod collector;

@@ -1,4 +1,4 @@
-//! Floor 2. The run folder and its files.
+//! The run folder and its files.
 //!
 //! While a run goes on its outcomes lie in an append-only journal ([`journal`]); every other file is written whole, or
 //! not at all ([`RunDir::write`]). The files that are read back have checksums, and a folder has one writer at a time.

@@ -1,18 +1,18 @@
-//! Floor 2. Tells experiment trackers of a run: parameters, metrics, files.
+//! Sends a run to experiment trackers: parameters, metrics, files.
 //!
 //! A tracker that cannot be reached never changes what a run says: everything lies in the run folder by then, and
-//! `llmscen report RUN_DIR --track` tells it again.
+//! `llmscen report RUN_DIR --track` sends it again.
 
 mod mlflow;
 pub mod run_summary;
 mod wandb;
 
-pub use run_summary::{CaseSummary, RunSummary};
 use llmscen_core::track::{Files, Track};
+pub use run_summary::{CaseSummary, RunSummary};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Tells every tracker, and returns where each keeps the run, or why it does not.
+/// Sends a run to every tracker; returns where each keeps it, or why it does not.
 pub fn send_to_trackers(track: &Track, summary: &RunSummary, folder: &Path) -> Vec<Result<String, TrackError>> {
     let mlflow = track.mlflow.as_ref().map(|own| mlflow::send_to_mlflow(own, summary, folder));
     let wandb = track.wandb.as_ref().map(|own| wandb::send_to_wandb(own, summary, folder));

@@ -38,7 +38,7 @@ const BEAT: Duration = Duration::from_millis(250);
 /// all the rest of a short request.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// What the collector works with.
+/// The state of the collector during one round; [`Collector::finish`] hands it back.
 pub struct CollectorState {
     /// Index of the case in the plan.
     pub case: u32,
@@ -86,7 +86,7 @@ impl Collector {
     pub fn start(state: CollectorState, results: Receiver<Finished>) -> Result<Collector, RunError> {
         let thread = std::thread::Builder::new().name("collect".into()).spawn(move || {
             stand_behind();
-            // Lanes must stop where no thread takes what they measure.
+            // Workers must stop where no thread takes what they measure.
             let _alarm = Alarm(state.halt.clone());
             work(state, results)
         });

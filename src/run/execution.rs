@@ -1,4 +1,4 @@
-//! From a plan to its report, as a list of steps.
+//! Runs a plan from its preparation to its report: the order of cases and rounds, and what they leave.
 
 pub(crate) mod local_model;
 pub(crate) mod managed_server;
@@ -114,7 +114,7 @@ fn open_folder(plan: &Plan, manifest: &Manifest, redactor: Redactor, context: &C
     Ok(folder)
 }
 
-/// Plays every round of every case, interleaved, and keeps the rows, up to the fault that ends the run before its plan.
+/// Runs every round of every case, interleaved, and keeps the rows, up to the fault that ends the run before its plan.
 fn execute_rounds(
     plan: &Plan,
     ready: Ready,
@@ -214,7 +214,7 @@ pub struct Context {
     pub events: mpsc::Sender<Event>,
 }
 
-/// What a run has left so far.
+/// A run that is under way, and what it has left so far.
 pub struct Execution<'a> {
     plan: &'a Plan,
     folder: &'a RunDir,

@@ -44,7 +44,7 @@ type Output = fn(&Results<'_>) -> Result<(), RunError>;
 const OUTPUTS: &[Output] =
     &[results_json, charts, report_md, report_html, junit_xml, cases_table, write_compat, write_histograms, write_database];
 
-/// Reckons the report of a run and writes it into its folder. The journal goes once the rows and what is known of them are
+/// Makes the report of a run and writes it into its folder. The journal goes once the rows and what is known of them are
 /// there: whatever is made of those can be made again.
 pub fn publish(
     plan: &Plan,

@@ -48,7 +48,7 @@ const GATHER: Duration = Duration::from_millis(1);
 /// Waits for data, all together, before the round begins with what is ready.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What calls are made of.
+/// Generates the requests of a round, in order.
 pub struct RequestGenerator {
     classes: Vec<ClassSource>,
     /// Whose each request is.
@@ -128,7 +128,7 @@ pub fn call(
 }
 
 impl RequestGenerator {
-    /// The recipe of one round of a case; `prompts` are those of each class.
+    /// Generates the requests of one round of a case; `prompts` are those of each class.
     pub fn new(case: &Case, prepared: &PreparedCase, prompts: &[Arc<dyn Prompts>], seed: Seed) -> RequestGenerator {
         let schedule = Schedule::of(case, seed, prepared.arrivals.as_ref());
         // A warm-up span has no count of its own: the quota ends such a case, not the request queue.

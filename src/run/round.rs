@@ -1,4 +1,4 @@
-//! One round of one case: warm up, drive, drain, collect.
+//! One round of one case: warm up, measure, drain, collect.
 
 mod preconnect;
 pub mod telemetry;

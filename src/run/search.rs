@@ -1,6 +1,6 @@
-//! Conducts a search: each probe is a round of the case with that load, and its rows say where to look next.
+//! Runs a capacity search: each probe is a round of the case with that load, and its rows say where to look next.
 //!
-//! What was found is reckoned from rows and parts alone, in the order of the parts. So the same code that reports on a stored
+//! What was found is computed from rows and parts alone, in the order of the parts. So the same code that reports on a stored
 //! run tells the search under way what its last probe showed.
 
 mod probe_size;
@@ -29,7 +29,7 @@ const UNSOUND: usize = 3;
 /// Scores by which a queue grew from which on it is believed to.
 const GROWS: f64 = 2.0;
 
-/// Seeks what the quests of a plan are after; the rows of all probes end up in the course.
+/// Runs the capacity searches of a plan; the execution keeps the rows of all probes.
 pub fn run_search(
     execution: &mut Execution<'_>,
     (mut store, first): (DatasetCache, PreparedCase),

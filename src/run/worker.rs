@@ -1,4 +1,4 @@
-//! The one loop that drives every load shape.
+//! The per-core loop that sends the requests of every load shape.
 //!
 //! ```text
 //! closed:  slot free ──┬─ intended          open:  plan says ──┬─ intended
@@ -46,8 +46,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The last connection to a target that may be lost takes so long at most.
 const LAST: Duration = Duration::from_secs(3);
 
-/// The room that an open loop has, over all workers: for requests in flight, and for sessions from their first turn to their
-/// last.
+/// `max_in_flight` of an open loop, over all workers: requests in flight, and sessions from their first turn to their last.
 pub struct InFlightLimit {
     /// Requests or sessions in flight.
     pub taken: AtomicU64,
@@ -63,9 +62,9 @@ impl InFlightLimit {
     }
 }
 
-/// What one worker drives.
+/// The state of one worker.
 pub struct Worker {
-    /// Speaks to the target.
+    /// Sends requests to the target.
     pub engine: Engine,
     /// Slots (closed loop), and requests or sessions in flight.
     pub concurrency_limit: ConcurrencyLimit,
@@ -250,7 +249,7 @@ impl Worker {
         });
     }
 
-    /// Makes room for what comes next. `failed`: connections in a row that failed for the user who is free now.
+    /// Frees the place of a request or session that is over. `failed`: connections in a row that failed for the user who is free now.
     fn release(&self, failed: u32) {
         if let Some(in_flight_limit) = &self.in_flight_limit {
             in_flight_limit.taken.fetch_sub(1, Ordering::Relaxed);
@@ -305,7 +304,7 @@ impl Worker {
         self.concurrency_limit.empty().await;
     }
 
-    /// Hands over the last rows of a request or session, and makes room for the next one. In a closed loop a user whose
+    /// Hands over the last rows of a request or session, and frees its place. In a closed loop a user whose
     /// connection failed waits before that; `failed` counts its failures in a row before this one. An open loop keeps its
     /// schedule.
     async fn conclude(&self, left: Vec<Finished>, failed: u32) {

@@ -1,4 +1,4 @@
-//! Histograms: the live figures, and the lateness of the workers. Reports never use them; they read the rows.
+//! Live metrics of a round, and histograms of spans. Reports never use them; they read the rows.
 
 use crate::run::event::Progress;
 use hdrhistogram::Histogram;

@@ -16,7 +16,7 @@ use llmscen_core::sample::Sample;
 use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Cases that are reckoned at the same time at the most: each holds the gaps between all of its tokens, several times over.
+/// Cases that are summarized at the same time at the most: each holds the gaps between all of its tokens, several times over.
 const AT_ONCE: usize = 4;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.

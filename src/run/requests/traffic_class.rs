@@ -1,4 +1,4 @@
-//! What the requests of one kind are made of: all of a case, or one entry of its mix.
+//! Traffic classes: all requests of a case, or those of one entry of its mix.
 
 use llmscen_core::dataset::OnExhausted;
 use llmscen_core::mix::Entry;
@@ -14,7 +14,7 @@ use llmscen_scenario::render::Renderer;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One kind of requests, ready to be made.
+/// One kind of request: its dataset, renderer and tokenizer.
 pub struct TrafficClass {
     /// Its entry of the mix; None without one.
     pub entry: Option<Entry>,

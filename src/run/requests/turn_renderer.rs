@@ -1,4 +1,4 @@
-//! Makes the later turns of sessions, on a thread of its own: a reply comes in, the next request goes out.
+//! Renders the later turns of sessions on a thread of its own: a reply comes in, the next request goes out.
 
 use crate::run::error::RunError;
 use crate::run::execution::stop::Stop;
@@ -45,7 +45,7 @@ pub struct RenderedTurn {
     pub conversation: Box<Conversation>,
 }
 
-/// What the later turns of a class are made of.
+/// Where the later turns of a traffic class come from.
 pub struct TurnSource {
     class: Arc<TrafficClass>,
     prompts: Arc<dyn Prompts>,
@@ -59,7 +59,7 @@ pub fn turn_count(session: &Session, turns: Option<&Turns>) -> u32 {
 }
 
 impl TurnSource {
-    /// The style of one round of a class, from the prompts of its first turns and the seed of the round.
+    /// The source of one round of a class, from the prompts of its first turns and the seed of the round.
     pub fn new(class: Arc<TrafficClass>, prompts: Arc<dyn Prompts>, round: Seed) -> TurnSource {
         TurnSource { seed: class.seed(round), class, prompts }
     }
@@ -105,7 +105,7 @@ pub struct TurnRenderer {
 }
 
 impl TurnRenderer {
-    /// Starts it, with the style of each class. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
+    /// Starts it, with the source of each class. Where a turn cannot be made `halt` is pressed: the round is given up, and kept.
     pub fn start(sources: Vec<TurnSource>, halt: Stop) -> Result<TurnRenderer, RunError> {
         let (turn_requests, queue) = unbounded();
         let thread = std::thread::Builder::new().name("turns".into()).spawn(move || {

@@ -1,4 +1,4 @@
-//! A worker is one thread with a runtime of its own: its connections, its timer, its share of the load.
+//! The thread of a worker: a single-threaded runtime with its connections, its timer and its share of the load.
 
 use crate::run::collector::live_metrics::Spans;
 use crate::run::error::RunError;
@@ -93,7 +93,7 @@ fn run_worker(
     let seen = Rc::new(RefCell::new(TickLog::default()));
     let began = (std::time::Instant::now(), thread_cpu());
     let sending_until = LocalSet::new().block_on(&runtime, async {
-        // Timers and sockets belong to the runtime, so the drive is made inside it.
+        // Timers and sockets belong to the runtime, so the worker is made inside it.
         let worker = Rc::new(build()?);
         let ticker = tokio::task::spawn_local(tick(clock, gauges, seen.clone()));
         let ended = worker.run().await;

@@ -1,4 +1,4 @@
-//! Whether sending to the target of a round is of use, as all its workers see it: it can be reached, and not every request fails.
+//! Whether the target of a round can still be reached, and whether not all of its first requests fail, as its workers see it.
 //!
 //! ```text
 //! answer ── answer ── connect failed ── connect failed ── connect failed ──► one more connection, by the worker that sees it
@@ -47,7 +47,7 @@ fn answered(outcome: &Outcome) -> bool {
 }
 
 impl TargetHealth {
-    /// The contact of a round that `stop` ends; whoever shows the run hears of that at once. `first`: the watch over the first
+    /// The target health of a round that `stop` ends; whoever shows the run hears of that at once. `first`: the watch over the first
     /// requests; None where they end nothing.
     pub fn new(stop: Stop, events: mpsc::Sender<Event>, first: Option<FailFast>) -> TargetHealth {
         let (failing_since, probing) = (AtomicU64::new(ANSWERS), AtomicBool::new(false));

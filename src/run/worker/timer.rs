@@ -1,4 +1,5 @@
-//! Waits for absolute instants to within tens of microseconds; tokio's own wheel is a millisecond coarse.
+//! Timers for absolute instants, exact to tens of microseconds, and many deadlines on one timer. Tokio's own timers are exact to
+//! a millisecond only.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
