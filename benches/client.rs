@@ -1,10 +1,9 @@
 //! llmscen itself under load, in a process of its own: a whole run, with its CPU time and memory told apart from the rest.
 
 use crate::cost::{Cost, Job};
-use llmscen::run::conduct::{Conducted, conduct};
-use llmscen::run::context::Context;
 use llmscen::run::event::Event;
-use llmscen::run::stop::Stop;
+use llmscen::run::execution::stop::Stop;
+use llmscen::run::execution::{CompletedRun, Context, run_plan};
 use llmscen_datasets::CacheDir;
 use llmscen_scenario::Input;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
@@ -60,7 +59,7 @@ pub fn run(job: &Job) -> Value {
         let (idle, streams) = (job.idle, job.streams);
         move || watch(events, idle.then_some(streams), &stop)
     });
-    let conducted = conduct(&plan, &context).expect("a run");
+    let conducted = run_plan(&plan, &context).expect("a run");
     drop(context);
     let mut told = watching.join().expect("what was seen");
     let whole = Cost::now();
@@ -99,7 +98,7 @@ fn watch(events: mpsc::Receiver<Event>, idle: Option<u64>, stop: &Stop) -> Value
 }
 
 /// `zero` is the run's start on the system's monotonic clock.
-fn describe(told: &mut Value, conducted: &Conducted, job: &Job, zero: u64) {
+fn describe(told: &mut Value, conducted: &CompletedRun, job: &Job, zero: u64) {
     let case = &conducted.report.cases[0];
     told["ok"] = json!(case.counts.ok);
     told["failures"] = json!(case.counts.failures);

@@ -1,40 +1,34 @@
-//! Floor 4. The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
+//! The command line: arguments in, an exit code out. Data goes to stdout, everything else to stderr.
 
 mod args;
 mod baseline;
 mod bodies;
 mod compare;
-mod compat;
 mod exit;
-mod follow;
-mod guard;
 mod import;
-mod indented;
 mod inspect;
-mod lines;
+mod json_events;
 mod live;
+mod load_scenarios;
 pub(crate) mod memory;
 mod metrics;
+mod output;
 mod progress;
 mod report;
 mod run;
-mod shown;
 mod signals;
 mod simulate;
-mod sources;
-mod suggest;
 mod terminal;
-mod track;
 mod try_request;
 
-pub use exit::Exit;
-
-use args::{Cli, Command};
+use crate::cli::args::{Cli, Command};
+pub use crate::cli::exit::Exit;
+use crate::cli::terminal::Terminal;
 use clap::{CommandFactory, Parser};
+use llmscen_client::server::supervisor;
 use llmscen_core::foreign::escaped;
 use std::collections::BTreeMap;
-use std::io::Write;
-use terminal::Terminal;
+use std::io::{BufReader, Write};
 
 /// What the program is given from outside.
 pub struct World<'a> {
@@ -71,7 +65,7 @@ pub fn main(world: World) -> Exit {
         Command::Import(args) => import::import(&args, &mut terminal),
         Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
-        Command::Guard => guard::watch_over(&mut terminal),
+        Command::Guard => supervise(&mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -85,7 +79,7 @@ pub fn main(world: World) -> Exit {
 /// Help and version go to stdout with success; a wrong command line to stderr with exit code 2.
 fn refuse(world: World, error: &clap::Error) -> Exit {
     let (wrong, colour) = (error.use_stderr(), if error.use_stderr() { world.terminals.1 } else { world.terminals.0 });
-    let text = match suggest::suggest(error, &world.args) {
+    let text = match args::suggest(error, &world.args) {
         Some(text) => format!("{}: {text}\n", if colour { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" }),
         None if colour => error.render().ansi().to_string(),
         None => error.render().to_string(),
@@ -94,4 +88,15 @@ fn refuse(world: World, error: &clap::Error) -> Exit {
     // A closed pipe is no reason to fail twice.
     let _ = to.write_all(escaped(&text, colour).as_bytes());
     if wrong { Exit::Scenario } else { Exit::Pass }
+}
+
+/// `llmscen guard`: the process that a run starts to watch over a managed server. Not for people.
+fn supervise(terminal: &mut Terminal) -> Exit {
+    match supervisor::guard(BufReader::new(std::io::stdin()), std::io::stdout()) {
+        Ok(()) => Exit::Pass,
+        Err(error) => {
+            terminal.error(&format!("cannot watch over a server: {error}; `llmscen run` starts this where it is needed"));
+            Exit::Error
+        }
+    }
 }

@@ -2,14 +2,14 @@
 //!
 //! A scenario (YAML) is compiled to a plan, a list of cases. A case sends requests and records one outcome for each. Outcomes
 //! become the rows of one table, from which summaries, verdicts and reports are made. Each of these steps is a crate of the
-//! workspace; this one runs a plan ([`run`]), keeps what came of it ([`store`], [`track`]) and is the command line ([`cli`]).
+//! workspace; this one runs a plan ([`run`]), keeps what came of it ([`store`], [`tracking`]) and is the command line ([`cli`]).
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cli;
 pub mod run;
 pub mod store;
-pub mod track;
+pub mod tracking;
 
 #[global_allocator]
 static ALLOCATOR: cli::memory::Allocator = cli::memory::Allocator;

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    llmscen::run::panics::watch();
+    llmscen::run::execution::panics::watch();
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     let terminals = (out.is_terminal(), err.is_terminal());
     // A name or value that is not Unicode cannot be meant by a scenario.

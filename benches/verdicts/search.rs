@@ -5,8 +5,8 @@ use llmscen_analysis::judge::{chance, hopeless, needed};
 use llmscen_core::check::Check;
 use llmscen_core::schedule::search::{Probe, Search};
 use llmscen_core::search::{Evidence, Goal, SearchSpec};
-use llmscen_core::stats::sequential::Looks;
 use llmscen_core::stats::distributions::probability;
+use llmscen_core::stats::sequential::Looks;
 use llmscen_core::stats::trend::slower;
 use llmscen_core::units::Nanos;
 

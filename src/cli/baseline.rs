@@ -1,9 +1,9 @@
 //! `llmscen baseline`: the file that later runs are compared with.
 
 use crate::cli::exit::Exit;
-use crate::cli::sources::{load_one, load_stored, note_unchecked};
+use crate::cli::load_scenarios::{load_one, load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
-use crate::run::figures::of_run;
+use crate::run::outputs::baseline::baseline_of_run;
 use crate::store::{RunDir, replace};
 use clap::{Args, Subcommand, ValueEnum};
 use llmscen_analysis::judge::noise;
@@ -94,7 +94,7 @@ fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Term
     if to.is_dir() {
         return Err(format!("{} is a folder: name a file with --to FILE", to.display()));
     }
-    let (run, objection) = of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
+    let (run, objection) = baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
     match objection {
         Some(why) if !args.force => return Err(format!("{why}; such a run is no baseline (--force takes it all the same)")),
         Some(why) => terminal.warn(&why),

@@ -1,11 +1,12 @@
 //! `llmscen bodies`: the request and reply bodies that a run kept.
 
 use crate::cli::exit::Exit;
-use crate::cli::indented::indented;
-use crate::cli::sources::load_compared;
+use crate::cli::load_scenarios::load_compared;
+use crate::cli::output::indented;
 use crate::cli::terminal::Terminal;
-use crate::store::sqlite::{StoredBodies, StoredBody, Wanted, stored_bodies};
-use crate::store::{RunDir, StoreError, bodies::spool};
+use crate::store::bodies::spool;
+use crate::store::sqlite::{BodyFilter, StoredBodies, StoredBody, stored_bodies};
+use crate::store::{RunDir, StoreError};
 use clap::Args;
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::units::Nanos;
@@ -72,7 +73,7 @@ enum Shown {
 }
 
 fn print(args: &BodiesArgs, folder: &RunDir, terminal: &mut Terminal) -> Result<Shown, StoreError> {
-    let wanted = Wanted { case: args.case.clone(), round: args.round, seq: args.seq, turn: args.turn, failed: args.failed };
+    let wanted = BodyFilter { case: args.case.clone(), round: args.round, seq: args.seq, turn: args.turn, failed: args.failed };
     let (found, count) = stored_bodies(folder, &wanted, args.limit)?;
     if count == 0 {
         return Ok(Shown::None);
@@ -172,9 +173,9 @@ fn why_none(
     terminal: &mut Terminal,
 ) -> Result<String, StoreError> {
     let run = args.folder.display();
-    let stored = stored_bodies(folder, &Wanted::default(), 0)?.1;
+    let stored = stored_bodies(folder, &BodyFilter::default(), 0)?.1;
     if stored > 0 {
-        let numbers = stored_bodies(folder, &Wanted { case: args.case.clone(), ..Wanted::default() }, 1)?.1;
+        let numbers = stored_bodies(folder, &BodyFilter { case: args.case.clone(), ..BodyFilter::default() }, 1)?.1;
         let why = match (&args.case, args.seq) {
             (Some(case), _) if numbers == 0 => format!("no bodies of a case with the id `{case}` are stored in {run}"),
             (_, Some(seq)) => format!("no bodies of request {seq} that fit the flags are stored in {run}"),

@@ -2,11 +2,11 @@
 
 use crate::cli::args::Inconclusive;
 use crate::cli::exit::Exit;
-use crate::cli::sources::{load_compared, note_unchecked};
+use crate::cli::load_scenarios::{load_compared, note_unchecked};
 use crate::cli::terminal::Terminal;
-use crate::run::compare::{Wanted, take};
+use crate::run::compare::{Wanted, load_run};
 use crate::run::error::RunError;
-use crate::run::recover::damage;
+use crate::run::outputs::recover::damage;
 use crate::store::manifest::read;
 use crate::store::{RunDir, Where};
 use clap::{Args, ValueEnum};
@@ -204,7 +204,7 @@ fn compared(runs: &mut [Opened], differences: Vec<Vec<Difference>>, args: &Compa
     let (mut taken, mut evidence): (Vec<Run>, Vec<Vec<Side>>) = (Vec::new(), vec![Vec::new(); count]);
     for own in runs.iter_mut() {
         let place = (own.label.clone(), own.side);
-        let (run, sides) = take(&mut own.plan, &own.folder, place, Wanted { measures: &measures, level })?;
+        let (run, sides) = load_run(&mut own.plan, &own.folder, place, Wanted { measures: &measures, level })?;
         taken.push(run);
         evidence.get_mut(own.side).into_iter().for_each(|side| side.extend(sides.iter().cloned()));
     }

@@ -2,7 +2,7 @@
 
 use crate::cli::args::Sources;
 use crate::cli::exit::Exit;
-use crate::cli::sources::{self, Source};
+use crate::cli::load_scenarios::{self, Source};
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
 use crate::run::forecast::{Forecast, forecast, logits};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = sources::load(args, env, terminal) else { return Exit::Scenario };
+    let Some(plans) = load_scenarios::load(args, env, terminal) else { return Exit::Scenario };
     for Source { path, plan } in &plans {
         terminal.data(&format!("{}: ok, {}\n", path.display(), extent(plan)));
     }
@@ -39,7 +39,7 @@ fn extent(plan: &Plan) -> String {
 }
 
 pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = sources::load(args, env, terminal) else { return Exit::Scenario };
+    let Some(plans) = load_scenarios::load(args, env, terminal) else { return Exit::Scenario };
     let cache = crate::cli::run::cache(env);
     for source in &plans {
         match forecast(&source.plan, &cache) {

@@ -1,25 +1,27 @@
 //! `--live`: the run on a full screen, drawn on stderr. However it ends, the terminal is given back as it was.
 
-mod lists;
 mod panels;
-mod screen;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use crate::cli::exit::Exit;
-use crate::cli::follow::{Show, Watched};
+use crate::cli::live::panels::Ink;
+use crate::cli::live::state::View;
+use crate::cli::progress::{Show, WatchedRun};
 use crate::cli::terminal::Terminal;
 use crate::run::event::Event;
-use crate::run::stop::{Level, Stop};
+use crate::run::execution::stop::{Level, Stop};
+use ratatui::Frame;
 use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show as ShowCursor;
 use ratatui::crossterm::event::{Event as Input, KeyCode, KeyEventKind, KeyModifiers, poll, read};
+use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use ratatui::crossterm::{cursor::Show as ShowCursor, execute};
+use ratatui::layout::{Constraint, Layout, Rect};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use state::View;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Write, stderr};
 use std::os::fd::AsFd;
 use std::sync::Once;
@@ -65,7 +67,7 @@ impl Live {
     ///
     /// # Errors
     /// Where the terminal cannot be driven so; it is as it was then.
-    pub fn enter(watched: &Watched<'_>) -> io::Result<Live> {
+    pub fn enter(watched: &WatchedRun<'_>) -> io::Result<Live> {
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
@@ -115,7 +117,7 @@ impl Live {
     fn draw(&mut self, color: bool) {
         let at = self.began.elapsed().as_secs_f64();
         // A terminal that went away is no reason to lose the run.
-        let _ = self.screen.draw(|frame| screen::draw(&self.view, at, color, frame));
+        let _ = self.screen.draw(|frame| draw(&self.view, at, color, frame));
         (self.drawn, self.fresh) = (Instant::now(), true);
     }
 }
@@ -172,4 +174,59 @@ impl Show for Screen<'_, '_> {
         self.terminal.measure();
         self.live.view.transcript.iter().for_each(|line| self.terminal.say(line));
     }
+}
+
+/// From so many columns on the cases stand beside the charts.
+const WIDE: u16 = 140;
+/// A window smaller than this gets the bare lines alone.
+const LEAST: (u16, u16) = (50, 18);
+
+/// Draws the run as it stands `at` seconds after its beginning.
+pub fn draw(view: &View, at: f64, color: bool, frame: &mut Frame<'_>) {
+    let (ink, area) = (Ink(color), frame.area());
+    let [head, plan, part, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    panels::head(view, at, ink, head, frame);
+    panels::plan(view, ink, plan, frame);
+    panels::part(view, ink, part, frame);
+    panels::foot(view, ink, foot, frame);
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        panels::bare(view, body, frame);
+    } else if area.width >= WIDE {
+        let [left, _, right] = Layout::horizontal([Constraint::Fill(3), Constraint::Length(2), Constraint::Fill(2)]).areas(body);
+        figures(view, ink, left, frame);
+        let [cases, notes] = Layout::vertical([Constraint::Fill(3), Constraint::Fill(1)]).areas(right);
+        panels::parts(view, ink, cases, frame);
+        panels::notes(view, ink, notes, frame);
+    } else {
+        let rows = body.height;
+        // Half of what is beyond the least goes to the charts, the rest to the lists.
+        let (cases, notes) = (4 + rows.saturating_sub(20) / 3, 3 + rows.saturating_sub(20) / 8);
+        let [upper, lower, last] =
+            Layout::vertical([Constraint::Fill(1), Constraint::Length(cases), Constraint::Length(notes)]).areas(body);
+        figures(view, ink, upper, frame);
+        panels::parts(view, ink, lower, frame);
+        panels::notes(view, ink, last, frame);
+    }
+}
+
+/// The percentiles and the four charts.
+fn figures(view: &View, ink: Ink, area: Rect, frame: &mut Frame<'_>) {
+    let [top, middle, bottom] = Layout::vertical([Constraint::Length(5), Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
+    let halves = |area| Layout::horizontal([Constraint::Fill(1), Constraint::Length(2), Constraint::Fill(1)]).areas(area);
+    let [left, _, right] = halves(top);
+    panels::latency(view, ink, left, frame);
+    panels::rates(view, ink, right, frame);
+    let [left, _, right] = halves(middle);
+    panels::tokens(view, ink, left, frame);
+    panels::in_flight(view, ink, right, frame);
+    let [left, _, right] = halves(bottom);
+    panels::ttft(view, ink, left, frame);
+    panels::errors(view, ink, right, frame);
 }

@@ -1,13 +1,12 @@
 //! `--metrics-addr`: an OpenMetrics endpoint for Prometheus, on a thread of its own that gives way to the lanes.
 
-mod board;
+mod metric_registry;
 #[cfg(test)]
 mod tests;
-mod text;
 
-pub use board::Board;
+pub use crate::cli::metrics::metric_registry::MetricRegistry;
 
-use crate::run::stop::{Level, Stop};
+use crate::run::execution::stop::{Level, Stop};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -34,7 +33,7 @@ pub struct Endpoint {
     /// Where it listens; the port that was taken, where 0 was asked for.
     pub addr: SocketAddr,
     /// Its figures.
-    pub board: Arc<Board>,
+    pub board: Arc<MetricRegistry>,
     scrapes: Arc<AtomicU64>,
 }
 
@@ -66,7 +65,7 @@ impl Endpoint {
     }
 }
 
-async fn serve(listener: TcpListener, board: Arc<Board>, scrapes: Arc<AtomicU64>) -> io::Result<()> {
+async fn serve(listener: TcpListener, board: Arc<MetricRegistry>, scrapes: Arc<AtomicU64>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         match listener.accept().await {
@@ -79,7 +78,7 @@ async fn serve(listener: TcpListener, board: Arc<Board>, scrapes: Arc<AtomicU64>
     }
 }
 
-async fn scrape(socket: TcpStream, board: Arc<Board>, scrapes: Arc<AtomicU64>) {
+async fn scrape(socket: TcpStream, board: Arc<MetricRegistry>, scrapes: Arc<AtomicU64>) {
     let served = AtomicBool::new(false);
     let answer = service_fn(|request: Request<Incoming>| {
         let (answer, figures) = answer(&request, &board);
@@ -95,7 +94,7 @@ async fn scrape(socket: TcpStream, board: Arc<Board>, scrapes: Arc<AtomicU64>) {
 }
 
 /// The answer, and whether it gave the figures.
-fn answer<B>(request: &Request<B>, board: &Board) -> (Response<Full<Bytes>>, bool) {
+fn answer<B>(request: &Request<B>, board: &MetricRegistry) -> (Response<Full<Bytes>>, bool) {
     let plain = |status: StatusCode, text: &'static str| (response(status, "text/plain; charset=utf-8", text.into()), false);
     if request.uri().path() != "/metrics" {
         return plain(StatusCode::NOT_FOUND, "not found; the metrics are at /metrics\n");
@@ -105,8 +104,8 @@ fn answer<B>(request: &Request<B>, board: &Board) -> (Response<Full<Bytes>>, boo
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return (refused, figures);
     }
-    match text::exposition(board.read()) {
-        Ok(text) => (response(StatusCode::OK, text::CONTENT_TYPE, text.into()), *request.method() == Method::GET),
+    match metric_registry::render_exposition(board.read()) {
+        Ok(text) => (response(StatusCode::OK, metric_registry::CONTENT_TYPE, text.into()), *request.method() == Method::GET),
         Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n"),
     }
 }

@@ -2,17 +2,17 @@
 
 use crate::cli::args::ReportArgs;
 use crate::cli::exit::Exit;
+use crate::cli::load_scenarios::{load_judges, load_stored, note_unchecked};
+use crate::cli::output::{Summary, show};
 use crate::cli::run::exit_of;
-use crate::cli::shown::{Summary, show};
-use crate::cli::sources::{load_judges, load_stored, note_unchecked};
 use crate::cli::terminal::Terminal;
-use crate::cli::track::track;
 use crate::run::error::RunError;
-use crate::run::publish::{publish, render};
-use crate::run::reckon::reckon;
-use crate::run::recover::recover;
-use crate::run::secrets::redactor;
+use crate::run::execution::redactor;
+use crate::run::outputs::recover::recover;
+use crate::run::outputs::summarize::summarize;
+use crate::run::outputs::{publish, render};
 use crate::store::{RunDir, journal};
+use crate::tracking::{RunSummary, send_to_trackers};
 use llmscen_core::check::{VERDICT_RULES, Verdict};
 use llmscen_core::manifest::Manifest;
 use llmscen_core::plan::{Case, Plan};
@@ -59,7 +59,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
             let changed = report.manifest.notes.iter().filter(|note| note.starts_with(RULES_CHANGED));
             changed.for_each(|note| terminal.say(note));
             if args.track {
-                track(&plan, &report, folder.path(), terminal);
+                track_run(&plan, &report, folder.path(), terminal);
             }
             terminal.say(&format!("report: {}", folder.path().join("report.md").display()));
             summary.add(&report, folder.path(), terminal);
@@ -102,7 +102,7 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
     let (table, manifest) = recover(plan, folder)?;
     let report = match killed {
         true => publish(plan, &table, &manifest, folder, inconclusive)?,
-        false => reckon(plan, &table, &manifest)?,
+        false => summarize(plan, &table, &manifest)?,
     };
     if !folder.is_sealed() {
         folder.seal()?;
@@ -113,7 +113,7 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
         // What is stored stays the run's own: only this report is told by whom it is judged.
         Some(judges) => {
             judge_by(plan, judges, &manifest).map_err(Refused::Judges)?;
-            let mut report = reckon(plan, &table, &manifest)?;
+            let mut report = summarize(plan, &table, &manifest)?;
             report.manifest.notes.push(judged_by(judges.path));
             report
         }
@@ -201,4 +201,14 @@ fn judge_by(plan: &mut Plan, judges: &Judges<'_>, manifest: &Manifest) -> Result
         }
     }
     Ok(())
+}
+
+/// Tells them of a run. One that does not listen is said, and changes nothing else.
+pub fn track_run(plan: &Plan, report: &Report, folder: &Path, terminal: &mut Terminal) {
+    for told in send_to_trackers(&plan.report.track, &RunSummary::of(plan, report).hiding(&redactor(plan)), folder) {
+        match told {
+            Ok(place) => terminal.say(&format!("tracked: {place}")),
+            Err(error) => terminal.warn(&error.to_string()),
+        }
+    }
 }

@@ -2,20 +2,18 @@
 
 use crate::cli::args::{Inconclusive, RunArgs};
 use crate::cli::exit::Exit;
-use crate::cli::follow::{Progress, Watched, follow};
-use crate::cli::lines;
+use crate::cli::load_scenarios::{self, Source};
 use crate::cli::metrics::Endpoint;
-use crate::cli::shown::{Summary, show};
-use crate::cli::signals;
-use crate::cli::sources::{self, Source};
+use crate::cli::output::{Summary, show};
+use crate::cli::progress::{ProgressMode, WatchedRun, follow};
+use crate::cli::report::track_run;
 use crate::cli::terminal::Terminal;
-use crate::cli::track::track;
-use crate::run::conduct::{Conducted, conduct};
-use crate::run::context::Context;
+use crate::cli::{json_events, signals};
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::execution::stop::{Level, Stop};
+use crate::run::execution::{CompletedRun, Context, run_plan};
 use crate::run::forecast::{logits, undecidable};
-use crate::run::stop::{Level, Stop};
 use llmscen_core::plan::Plan;
 use llmscen_core::report::{Report, RunVerdict};
 use llmscen_datasets::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
@@ -29,10 +27,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub fn run(args: &RunArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     let began = Instant::now();
-    terminal.json = args.watch.progress == Progress::Json;
+    terminal.json = args.watch.progress == ProgressMode::Json;
     let Ended { exit, verdict } = run_all(args, env, began, terminal).unwrap_or_else(Ended::early);
     if terminal.json {
-        terminal.line(&lines::timed(lines::done(verdict, exit.code()), began).to_string());
+        terminal.line(&json_events::timed(json_events::done(verdict, exit.code()), began).to_string());
     }
     exit
 }
@@ -56,7 +54,7 @@ impl Ended {
 }
 
 fn run_all(args: &RunArgs, env: &BTreeMap<String, String>, began: Instant, terminal: &mut Terminal) -> Result<Ended, Exit> {
-    let mut plans = sources::load(&args.sources, env, terminal).ok_or(Exit::Scenario)?;
+    let mut plans = load_scenarios::load(&args.sources, env, terminal).ok_or(Exit::Scenario)?;
     plans.iter_mut().for_each(|source| args.compat.add_to(&mut source.plan));
     if args.output.is_some() && plans.len() > 1 {
         terminal.error("--output names the folder of one run, but several scenarios were given");
@@ -129,10 +127,10 @@ fn run_one(source: &Source, args: &RunArgs, env: &BTreeMap<String, String>, watc
     };
     announce(source, watch, terminal);
     let board = watch.endpoint.as_ref().map(|endpoint| &*endpoint.board);
-    let watched = Watched { plan: &source.plan, began: watch.began, stop: &watch.stop, events: &watch.events, board };
+    let watched = WatchedRun { plan: &source.plan, began: watch.began, stop: &watch.stop, events: &watch.events, board };
     let result = beside(
         &context.events,
-        || conduct(&source.plan, &context),
+        || run_plan(&source.plan, &context),
         || {
             follow(&args.watch, &watched, &watch.inbox, terminal);
         },
@@ -180,7 +178,7 @@ fn announce(source: &Source, watch: &Watch, terminal: &mut Terminal) {
     let plan = &source.plan;
     watch.endpoint.iter().for_each(|endpoint| endpoint.board.begin(plan));
     match terminal.json {
-        true => terminal.line(&lines::timed(lines::run_started(plan, &source.path), watch.began).to_string()),
+        true => terminal.line(&json_events::timed(json_events::run_started(plan, &source.path), watch.began).to_string()),
         false => terminal.say(&llmscen_report::plan_table(plan, terminal.err_width(), terminal.err_color)),
     }
     foretell(plan, terminal);
@@ -199,17 +197,17 @@ fn foretell(plan: &Plan, terminal: &mut Terminal) {
 /// A sweep may have hundreds of them.
 const FORETOLD: usize = 5;
 
-fn conclude(plan: &Plan, conducted: &Conducted, args: &RunArgs, watch: &Watch, terminal: &mut Terminal) -> Ended {
+fn conclude(plan: &Plan, conducted: &CompletedRun, args: &RunArgs, watch: &Watch, terminal: &mut Terminal) -> Ended {
     let (report, exit) = (&conducted.report, exit_of(&conducted.report, args.inconclusive));
     show(report, args.show.format, terminal);
     if let Some(fault) = &conducted.fault {
         terminal.error(&fault.to_string());
     }
-    track(plan, report, &conducted.folder, terminal);
+    track_run(plan, report, &conducted.folder, terminal);
     match terminal.json {
         true => {
-            let ended = lines::run_ended(report, exit.code(), &conducted.folder);
-            terminal.line(&lines::timed(ended, watch.began).to_string());
+            let ended = json_events::run_ended(report, exit.code(), &conducted.folder);
+            terminal.line(&json_events::timed(ended, watch.began).to_string());
         }
         false => terminal.say(&format!("report: {}", conducted.folder.join("report.md").display())),
     }

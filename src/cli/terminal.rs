@@ -1,7 +1,7 @@
 //! The two streams, and what may be written to them.
 
 use crate::cli::args::Look;
-use crate::run::secrets::redactor;
+use crate::run::execution::redactor;
 use llmscen_core::foreign::{escaped, escaped_in_json};
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Redactor;

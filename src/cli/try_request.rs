@@ -2,15 +2,15 @@
 
 use crate::cli::args::{Sources, TryArgs};
 use crate::cli::exit::Exit;
-use crate::cli::indented::indented;
+use crate::cli::load_scenarios::{self, Source};
+use crate::cli::output::indented;
 use crate::cli::run::{cache, tool};
 use crate::cli::signals;
-use crate::cli::sources::{self, Source};
 use crate::cli::terminal::Terminal;
-use crate::run::context::Context;
 use crate::run::error::RunError;
+use crate::run::execution::Context;
+use crate::run::execution::stop::Stop;
 use crate::run::single_request::{Content, SingleRequest, send_one};
-use crate::run::stop::Stop;
 use crate::store::{RunDir, Where};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, Usage};
 use llmscen_core::plan::{Case, Plan};
@@ -23,7 +23,7 @@ use std::sync::mpsc;
 use std::time::{Instant, SystemTime};
 
 pub fn try_request(args: &TryArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = sources::load(&args.sources, env, terminal) else { return Exit::Scenario };
+    let Some(plans) = load_scenarios::load(&args.sources, env, terminal) else { return Exit::Scenario };
     let [Source { plan, .. }] = plans.as_slice() else {
         terminal.error(&format!("`try` sends one request of one scenario, but {} scenarios were given", plans.len()));
         return Exit::Scenario;

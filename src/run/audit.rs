@@ -4,12 +4,13 @@
 //! verdict ([`Audited::verdicts`]). docs/metrics.md, section 5, has the rules.
 
 mod cache;
-mod cause;
-mod earlier;
 mod objective;
+#[cfg(test)]
+pub(crate) mod tests;
 
-use llmscen_analysis::judge;
-use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Table};
+use http::Uri;
+use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Table, judge};
+use llmscen_client::route::is_loopback;
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::Ending;
 use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
@@ -19,12 +20,11 @@ use llmscen_core::plan::{AuditLimits, Case};
 use llmscen_core::report::{Audit, OFF_PLAN, ObjectiveAudit};
 use llmscen_core::sample::Sample;
 use llmscen_core::seed::Seed;
+use llmscen_core::signal::Signal;
 use llmscen_core::stats::{quantile, share};
 use llmscen_core::target::Place;
 use llmscen_core::units::Unit;
 use llmscen_report::format::{against, millis, percent};
-
-pub(super) use earlier::many;
 
 /// From so many milliseconds on, and from this share of the spans that were measured, the report names a stall.
 const NOTED_STALL: f64 = 1.0;
@@ -140,8 +140,8 @@ impl<'a> Audited<'a> {
         // Where it is not known what is sure, p99 is the best that there is.
         let stalled = vitals.map(|vitals| vitals.stall_ms_sure.unwrap_or(vitals.stall_ms_p99)).max_by(f64::total_cmp);
         let all = match local {
-            false => earlier::reasons(audit, [late, stalled], self.limits),
-            true => earlier::reasons(&Audit { cpu_share_max: None, ..audit.clone() }, [late, None], self.limits),
+            false => reasons_without_stalls(audit, [late, stalled], self.limits),
+            true => reasons_without_stalls(&Audit { cpu_share_max: None, ..audit.clone() }, [late, None], self.limits),
         };
         // It accepted what it did not reject.
         let accepted = Accepted { delays: true, stamps: true, ..Accepted::default() };
@@ -191,7 +191,7 @@ impl<'a> Audited<'a> {
             hole: audit.idle.unwrap_or(0.0),
             delay_p99: audit.schedule_lag_ms_p99.filter(|_| !delays),
             accepted: Accepted { stall: limits.stall_p99, delays, stamps: local },
-            cause: cause::cause(self.case, sample),
+            cause: lateness_cause(self.case, sample),
             ..Findings::default()
         }
     }
@@ -208,11 +208,7 @@ impl<'a> Audited<'a> {
     }
 
     /// The verdicts on the case's objectives, those INVALID that the load generator could have flipped; and what they rest on.
-    pub fn verdicts(
-        &self,
-        (table, facts): (&Table, &CaseFacts<'_>),
-        findings: &Findings,
-    ) -> (Vec<Verdict>, Vec<ObjectiveAudit>) {
+    pub fn verdicts(&self, (table, facts): (&Table, &CaseFacts<'_>), findings: &Findings) -> (Vec<Verdict>, Vec<ObjectiveAudit>) {
         let checks = &self.case.checks;
         let load = judge::LoadKind::of(&self.case.load.shape);
         let rule = |sample: &Sample, valid: bool| -> Vec<Verdict> {
@@ -292,5 +288,62 @@ pub fn unseen_cache(audit: &Audit, case: &Case) -> Option<String> {
     (!known && cache::is_unique(case)).then(|| note.to_owned())
 }
 
-#[cfg(test)]
-pub(super) mod tests;
+/// CPU of the host from which on it is taken to be the reason.
+const FULL: f64 = 0.9;
+
+/// What the host's and llmscen's own CPU were, and who shares the cores.
+pub(crate) fn lateness_cause(case: &Case, sample: &Sample) -> Option<String> {
+    let mean = |signal| sample.signals.get(&signal).and_then(|own| own.mean);
+    let shared = match &case.target.place {
+        Place::Simulator { .. } => Some("the built-in simulator and the load generator share the cores of this machine"),
+        Place::Url(url) => on_this_machine(url).then_some("the server and the load generator share the cores of this machine"),
+        Place::Local(_) => None,
+    };
+    let cpu = mean(Signal::HostCpu).zip(mean(Signal::ToolCpu)).map(|(host, own)| {
+        let used = format!("host CPU was {}, llmscen used {} of one core", percent(host), percent(own));
+        match (host >= FULL, shared) {
+            (true, Some(shared)) => format!("{used}; {shared}"),
+            (true, None) if own < 0.5 => format!("{used}: other processes"),
+            _ => used,
+        }
+    });
+    cpu.or(shared.map(str::to_owned))
+}
+
+fn on_this_machine(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(is_loopback))
+}
+
+/// The share of requests, or of ticks, that may be later than the limit, and how sure it must be that more were.
+const LATE: (f64, f64) = (0.01, 0.95);
+/// So many late ones decide something, where there are as many at all: one hiccup makes a few of them.
+const FEW: u64 = 3;
+
+/// How many of `n` must be late for more than a hundredth to be late: of less than a hundred the p99 is the greatest, and one
+/// would decide.
+pub(crate) fn many(n: u64) -> Option<u64> {
+    share::decisive(n, LATE.0, LATE.1).map(|many| many.max(FEW.min(n)))
+}
+
+/// By how much enough requests left late, and enough ticks came late, decides; the reason names the p99, which is as much or more.
+/// Limits are printed with as many digits as tell them from what broke them.
+pub(crate) fn reasons_without_stalls(audit: &Audit, [late, stalled]: [Option<f64>; 2], limits: &AuditLimits) -> Vec<String> {
+    let p99 = |sure: Option<f64>, limit: f64, p99: Option<f64>| sure.filter(|sure| *sure > limit).and(p99);
+    let mut reasons = Vec::new();
+    let mut over = |value: Option<f64>, limit: f64, unit: Unit, say: &dyn Fn(&str) -> String| {
+        if let Some(value) = value.filter(|value| *value > limit) {
+            let limit_text = against(Some(limit), limit, unit);
+            reasons.push(say(&format!("{} (limit {limit_text})", against(Some(value), limit, unit))));
+        }
+    };
+    let limit = limits.lag_p99.millis();
+    over(p99(late, limit, audit.schedule_lag_ms_p99), limit, Unit::Millis, &|lag| {
+        format!("requests left late by {lag} at p99: the tool could not keep its schedule")
+    });
+    let limit = limits.stall_p99.millis();
+    over(p99(stalled, limit, audit.stall_ms_p99), limit, Unit::Millis, &|stall| {
+        format!("worker threads stalled for {stall} at p99: stamps are late by as much")
+    });
+    over(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| format!("a worker thread was busy for {share} of the time"));
+    reasons
+}

@@ -1,15 +1,15 @@
 //! Stored runs side by side: each is read, reduced to what a comparison needs, and let go before the next one is read.
 
 use crate::run::error::RunError;
-use crate::run::reckon::{Judged, concluded, judged, mark_judged_elsewhere, of_stage, ran};
-use crate::run::recover::recover;
+use crate::run::outputs::recover::recover;
+use crate::run::outputs::summarize::{Judged, cases_that_ran, conclude, judge_case, mark_judged_elsewhere, with_stages};
 use crate::run::search;
 use crate::store::RunDir;
 use llmscen_analysis::judge::compare::{Side, side};
 use llmscen_analysis::{CaseFacts, Table};
 use llmscen_core::compare::{Measure, Run};
-use llmscen_core::manifest::{Manifest, Part};
-use llmscen_core::plan::{Case, Plan};
+use llmscen_core::manifest::Part;
+use llmscen_core::plan::Plan;
 use llmscen_core::report::CaseReport;
 use llmscen_core::sample::Sample;
 
@@ -26,7 +26,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// The folder cannot be read, or its rows cannot be analysed.
-pub fn take(
+pub fn load_run(
     plan: &mut Plan,
     folder: &RunDir,
     (label, side): (String, usize),
@@ -34,39 +34,35 @@ pub fn take(
 ) -> Result<(Run, Vec<Side>), RunError> {
     let (table, manifest) = recover(plan, folder)?;
     let (mut cases, mut sides) = (Vec::new(), Vec::new());
-    for case in ran(plan, &manifest) {
-        for (report, evidence) in with_stages(plan, case, (&table, &manifest), wanted)? {
+    for case in cases_that_ran(plan, &manifest) {
+        let mut reports = with_stages(case, &table, &manifest, |table, facts, whole: Option<&CaseEvidence>| {
+            let reasons: &[String] = whole.map_or(&[], |(whole, _)| &whole.audit.reasons);
+            collect_evidence(plan, table, facts, reasons, wanted)
+        })?;
+        mark_judged_elsewhere(reports.iter_mut().map(|(report, _)| report));
+        for (report, evidence) in reports {
             cases.push(report);
             sides.extend(evidence);
         }
     }
     let searches = search::reports(plan, &table, &manifest)?;
-    let report = concluded(plan, manifest, cases, searches);
+    let report = conclude(plan, manifest, cases, searches);
     Ok((Run { label, side, folder: folder.path().display().to_string(), report }, sides))
 }
 
 /// A case, and its evidence: once, or once for each of the rounds that ran on restarted servers.
-type Taken = (CaseReport, Vec<Side>);
-
-/// A case as a whole, and each of its stages.
-fn with_stages(plan: &Plan, case: &Case, run: (&Table, &Manifest), wanted: Wanted<'_>) -> Result<Vec<Taken>, RunError> {
-    let parts: Vec<Part> = run.1.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let whole = taken(plan, run.0, &CaseFacts { case, parts: &parts, until: None }, &[], wanted)?;
-    let stages = case.stages().into_iter().map(|stage| {
-        let parts: Vec<Part> = parts.iter().map(|part| of_stage(part, &stage)).collect();
-        let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        taken(plan, &run.0.excerpt(&case.id, &stage), &facts, &whole.0.audit.reasons, wanted)
-    });
-    let stages = stages.collect::<Result<Vec<_>, RunError>>()?;
-    let mut all: Vec<Taken> = std::iter::once(whole).chain(stages).collect();
-    mark_judged_elsewhere(all.iter_mut().map(|own| &mut own.0));
-    Ok(all)
-}
+type CaseEvidence = (CaseReport, Vec<Side>);
 
 /// A case, or a stage, which is not sound for any reason for which the `whole` is not.
-fn taken(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wanted: Wanted<'_>) -> Result<Taken, RunError> {
+fn collect_evidence(
+    plan: &Plan,
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    whole: &[String],
+    wanted: Wanted<'_>,
+) -> Result<CaseEvidence, RunError> {
     let case = facts.case;
-    let Judged { sample, audit, verdicts, .. } = judged(plan, table, facts, whole)?;
+    let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, whole)?;
     let seed = plan.seed.child("compare").child(case.id.as_str());
     let of = |sample: &Sample| side(&case.id, sample, wanted.measures, wanted.level, seed);
     let restarted = Part::restarted(facts.parts);

@@ -1,7 +1,7 @@
 //! What a run says while it goes on, for whoever shows it.
 
-use crate::run::stop::Level;
-use crate::run::totals::Totals;
+use crate::run::collector::live_metrics::LiveTotals;
+use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::Ending;
 use std::path::PathBuf;
 
@@ -103,5 +103,5 @@ pub struct Progress {
     /// Seconds left, as far as can be told.
     pub left_s: Option<f64>,
     /// What the round has come to, warm-up told apart.
-    pub totals: Totals,
+    pub totals: LiveTotals,
 }

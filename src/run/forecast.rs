@@ -1,11 +1,15 @@
 //! What can be said of a run before it: how much, how long, what first, and what can never be decided.
 
-use crate::run::bench::{Logs, extent};
+mod logits;
+#[cfg(test)]
+mod tests;
+
 use crate::run::error::RunError;
-use crate::run::forecast::earlier::Measured;
-use crate::run::talk::opening;
+use crate::run::prepare::{Logs, extent};
+use crate::run::requests::conversation::opening;
 use llmscen_analysis::judge;
 use llmscen_core::check::{Check, Of, Subject};
+use llmscen_core::dataset::{DatasetSpec, OnExhausted, Source};
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
@@ -15,6 +19,10 @@ use llmscen_core::units::Nanos;
 use llmscen_datasets::CacheDir;
 use llmscen_protocols::protocol;
 use llmscen_scenario::render::Renderer;
+pub use logits::logits;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
 
 /// A plan's outlook.
 pub struct Forecast {
@@ -49,7 +57,7 @@ pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
         time: time(plan, &extents),
         first_bodies: first_bodies(plan, cache)?,
         undecidable: undecidable(plan),
-        short_data: data::short(plan, cache)?,
+        short_data: short_datasets(plan, cache)?,
     })
 }
 
@@ -281,10 +289,53 @@ fn measured_at_most(case: &Case, rounds: u32) -> Option<u64> {
     by_count.into_iter().chain(by_time).min().map(|sessions| sessions * turns)
 }
 
-mod data;
-mod earlier;
-mod logits;
-#[cfg(test)]
-mod tests;
+/// One line for each case whose data is known to end before its requests do.
+pub(crate) fn short_datasets(plan: &Plan, cache: &CacheDir) -> Result<Vec<String>, RunError> {
+    let mut known: Vec<(&DatasetSpec, Option<u64>)> = Vec::new();
+    let mut lines = Vec::new();
+    // Entries of a mix share rows in a way that only a run can count.
+    let ends = plan.cases.iter().filter(|case| case.mix.is_empty() && case.dataset.on_exhausted != OnExhausted::Cycle);
+    // How much a command prints is known when it ends.
+    let ends = ends.filter(|case| !matches!(case.dataset.source, Source::Command(_)));
+    for case in ends {
+        let Some(requests) = case.load.requests else { continue };
+        let rows = match known.iter().find(|(spec, _)| *spec == &case.dataset) {
+            Some((_, rows)) => *rows,
+            None => {
+                let rows = llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?.prompts.len();
+                known.push((&case.dataset, rows));
+                rows
+            }
+        };
+        if let Some(rows) = rows.filter(|rows| *rows < case.load.planned().unwrap_or(requests)) {
+            let what = if case.dataset.on_exhausted == OnExhausted::Fail { "fails" } else { "ends" };
+            lines.push(format!(
+                "the dataset of `{}` has {rows} usable rows, `load.requests` is {requests}: the case {what} after {rows} requests; \
+                 lower `load.requests`, or set `dataset.on_exhausted: cycle`",
+                case.id
+            ));
+        }
+    }
+    Ok(lines)
+}
 
-pub use logits::logits;
+/// The results of that run; none where there was none.
+pub(crate) struct Measured(Option<Value>);
+
+impl Measured {
+    pub(crate) fn of(plan: &Plan) -> Measured {
+        let file = Path::new(&plan.report.dir).join(&plan.name).join("latest/results.json");
+        let stored: Option<Value> = fs::read(file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Measured(stored.filter(|results| results.get("plan_id").and_then(Value::as_str) == Some(plan.id.as_str())))
+    }
+
+    /// Requests that carried the information of an independent one, for a check of a case.
+    pub(crate) fn effect(&self, case: &Case, check: &Check) -> Option<f64> {
+        let list = |of: &Value, name: &str| of.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+        let named = |of: &Value, key: &str, name: &str| of.get(key).and_then(Value::as_str) == Some(name);
+        let case = list(self.0.as_ref()?, "cases").into_iter().find(|own| named(own, "id", &case.id))?;
+        let slo = list(&case, "slo").into_iter().find(|own| named(own, "expr", &check.expr))?;
+        let number = |name: &str| slo.get(name).and_then(Value::as_f64).filter(|number| *number > 0.0);
+        Some(number("n")? / number("effective_n")?)
+    }
+}

@@ -1,20 +1,18 @@
-//! Conducts a search: each probe is a round of the case with that load, and its rows say where to look next.
+//! Runs a capacity search: each probe is a round of the case with that load, and its rows say where to look next.
 //!
-//! What was found is reckoned from rows and parts alone, in the order of the parts. So the same code that reports on a stored
+//! What was found is computed from rows and parts alone, in the order of the parts. So the same code that reports on a stored
 //! run tells the search under way what its last probe showed.
 
-mod probing;
+mod probe_size;
 
 use crate::run::audit::{Audited, audit};
-use crate::run::bench::{Bench, Store, reach_all};
-use crate::run::context::Context;
-use crate::run::course::{Course, Leg};
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::search::probing::{outrun, reduced, share};
-use crate::run::turn::Probing;
-use llmscen_analysis::judge;
-use llmscen_analysis::{CaseFacts, Table, round_sample};
+use crate::run::execution::{Context, Execution};
+use crate::run::prepare::{DatasetCache, PreparedCase, reach_all};
+use crate::run::round::ProbeSize;
+use crate::run::search::probe_size::{outrun, reduced, share};
+use llmscen_analysis::{CaseFacts, Table, judge, round_sample};
 use llmscen_core::check::{Check, Subject};
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
@@ -31,9 +29,14 @@ const UNSOUND: usize = 3;
 /// Scores by which a queue grew from which on it is believed to.
 const GROWS: f64 = 2.0;
 
-/// Seeks what the quests of a plan are after; the rows of all probes end up in the course.
-pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &Plan, context: &Context) -> Result<(), RunError> {
-    let mut benches = BTreeMap::from([(opening(plan).0, first)]);
+/// Runs the capacity searches of a plan; the execution keeps the rows of all probes.
+pub fn run_search(
+    execution: &mut Execution<'_>,
+    (mut store, first): (DatasetCache, PreparedCase),
+    plan: &Plan,
+    context: &Context,
+) -> Result<(), RunError> {
+    let mut prepared_cases = BTreeMap::from([(opening(plan).0, first)]);
     let mut played = 0;
     for quest in &plan.quests {
         let mut hunt = Hunt::new(&quest.spec, &quest.grid);
@@ -41,27 +44,26 @@ pub fn seek(course: &mut Course<'_>, (mut store, first): (Store, Bench), plan: &
         while let Some(probe) = hunt.next() {
             let index = quest.first + probe.index;
             let Some(case) = plan.cases.get(index) else { break };
-            let bench = match benches.entry(index) {
+            let prepared = match prepared_cases.entry(index) {
                 Entry::Occupied(own) => own.into_mut(),
-                Entry::Vacant(place) => place.insert(store.bench((index, case), plan, context)?),
+                Entry::Vacant(place) => place.insert(store.prepared((index, case), plan, context)?),
             };
-            let rounds = course.manifest().parts.iter().filter(|part| part.case == case.id).count() as u32;
+            let rounds = execution.manifest().parts.iter().filter(|part| part.case == case.id).count() as u32;
             let share = share(case, quest, probe.part);
             let own = reduced(case, share);
-            let place = (played, played + 1);
             // A goodput is only as good as the probe is long.
-            let probing = Probing { share, may_stop: quest.spec.goal == Goal::Slo };
-            let leg = Leg { index, case: &own, bench, round: rounds, probe: Some(probing), place };
-            if !course.play(&leg) {
+            let probe_size = ProbeSize { share, may_stop: quest.spec.goal == Goal::Slo };
+            let input = execution.round_input(index, &own, prepared, rounds, Some(probe_size));
+            if !execution.run_round(&input, played, played + 1) {
                 return Ok(());
             }
             played += 1;
-            let table = course.probed.take().unwrap_or_default();
-            let Some(part) = course.manifest().parts.last() else { break };
-            let own = course.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
+            let table = execution.probed.take().unwrap_or_default();
+            let Some(part) = execution.manifest().parts.last() else { break };
+            let own = execution.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
             let table = table.beside(own.collect());
             let shown = shown(plan, case, (&table, part))?;
-            if let Some(why) = course.unanswered.clone() {
+            if let Some(why) = execution.unanswered.clone() {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
             }
             let holds = shown.valid.then_some(shown.evidence.holds);
@@ -90,11 +92,11 @@ pub fn opening(plan: &Plan) -> (usize, Option<&Case>) {
 }
 
 /// Readies the first probe, and reaches its target: what is wrong comes out before anything is sent.
-pub fn ready(plan: &Plan, context: &Context) -> Result<(Store, Bench), RunError> {
-    let (mut store, (index, Some(case))) = (Store::default(), opening(plan)) else { return Err(RunError::NothingToSend) };
-    let bench = store.bench((index, case), plan, context)?;
-    reach_all(std::slice::from_ref(case), std::slice::from_ref(&bench), context)?;
-    Ok((store, bench))
+pub fn prepare_search(plan: &Plan, context: &Context) -> Result<(DatasetCache, PreparedCase), RunError> {
+    let (mut store, (index, Some(case))) = (DatasetCache::default(), opening(plan)) else { return Err(RunError::NothingToSend) };
+    let prepared = store.prepared((index, case), plan, context)?;
+    reach_all(std::slice::from_ref(case), std::slice::from_ref(&prepared), context)?;
+    Ok((store, prepared))
 }
 
 /// What one probe showed.

@@ -1,18 +1,18 @@
 //! One request of a case, sent by the engine that a round uses, and kept as a whole.
 
-use crate::run::bench::{Bench, Store};
-use crate::run::context::Context;
+use crate::run::collector::tally::IGNORED;
 use crate::run::error::RunError;
-use crate::run::feed::{Recipe, first_call};
-use crate::run::hints;
-use crate::run::host::{route, simulator};
-use crate::run::ledger::Ledger;
-use crate::run::line::shifted;
-use crate::run::managed::Servers;
-use crate::run::model::{Models, engine, session};
-use crate::run::replies::IGNORED;
-use crate::run::stop::{Level, Stop};
-use crate::run::target::Engine;
+use crate::run::execution::Context;
+use crate::run::execution::local_model::{LocalModels, local_session, open_engine};
+use crate::run::execution::managed_server::ManagedServers;
+use crate::run::execution::stop::{Level, Stop};
+use crate::run::outputs::hints;
+use crate::run::prepare::{DatasetCache, PreparedCase};
+use crate::run::requests::row_usage::RowUsage;
+use crate::run::requests::traffic_class::strided_prompts;
+use crate::run::requests::{RequestGenerator, first_call};
+use crate::run::round::{route_of_round, start_simulator};
+use crate::run::worker::engine::Engine;
 use crate::store::RunDir;
 use llmscen_client::body_capture::{Copied, Copies, Heads};
 use llmscen_client::clock::Clock;
@@ -83,16 +83,16 @@ pub enum Content {
 /// It cannot be made, or its server or model cannot be had. A request that failed is none.
 pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -> Result<SingleRequest, RunError> {
     let case = plan.cases.get(index).ok_or(RunError::NothingToSend)?;
-    let bench = Store::default().bench((index, case), plan, context)?;
+    let prepared = DatasetCache::default().prepared((index, case), plan, context)?;
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
-    let prompts = shifted(&bench.lines, &Ledger::default().walks(case, &bench));
-    let call = first_call(Recipe::new(case, &bench, &prompts, seed), &context.stop)?;
-    let mut servers = Servers::default();
-    let sent = servers.of((case, 0), &bench, folder, context).and_then(|_| {
-        let simulator = simulator(case, seed)?;
-        let route = route(bench.route.as_ref(), simulator.as_ref(), case)?;
-        let manners = Manners { retry: Vec::new(), seed, stem: format!("{}-0", bench.stem) };
-        send(plan, case, (&bench, route.as_ref()), Call { leave: None, ..call }, manners, context)
+    let prompts = strided_prompts(&prepared.classes, &RowUsage::default().strides(case, &prepared));
+    let call = first_call(RequestGenerator::new(case, &prepared, &prompts, seed), &context.stop)?;
+    let mut servers = ManagedServers::default();
+    let sent = servers.of((case, 0), &prepared, folder, context).and_then(|_| {
+        let simulator = start_simulator(case, seed)?;
+        let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
+        let manners = Manners { retry: Vec::new(), seed, stem: format!("{}-0", prepared.stem) };
+        send(plan, case, (&prepared, route.as_ref()), Call { leave: None, ..call }, manners, context)
     });
     servers.stop(&context.stop);
     sent
@@ -101,12 +101,12 @@ pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -
 fn send(
     plan: &Plan,
     case: &Case,
-    (bench, route): (&Bench, Option<&Route>),
+    (prepared, route): (&PreparedCase, Option<&Route>),
     call: Call,
     manners: Manners,
     context: &Context,
 ) -> Result<SingleRequest, RunError> {
-    let mut models = Models::default();
+    let mut models = LocalModels::default();
     let host = models.ready(&case.target, plan.seed, context)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
     let entry = call.entry;
@@ -116,10 +116,10 @@ fn send(
         let alone = Stop::default();
         alone.press();
         let over = [alone, context.stop.clone(), Stop::default()];
-        let own = host.map(|host| (host, Arc::new(session(case, clock, None, over))));
-        let (protocol, gauges) = (bench.protocol.clone(), Arc::default());
+        let own = host.map(|host| (host, Arc::new(local_session(case, clock, None, over))));
+        let (protocol, gauges) = (prepared.protocol.clone(), Arc::default());
         let setting = Setting { clock, gauges, protocol, keep_text: true, keep_bodies: true, manners };
-        let engine = engine(&case.target, (route, own), setting)?;
+        let engine = open_engine(&case.target, (route, own), setting)?;
         let cancelled = context.stop.reached(Level::Drain);
         let finished = engine.call(call, Nanos::ZERO, Phase::Measured, cancelled).await;
         let served = match &engine {
@@ -131,7 +131,7 @@ fn send(
     // A name that is still being resolved must not be waited for.
     runtime.shutdown_background();
     let (finished, served) = finished?;
-    let tokenizer = bench.lines.get(entry).and_then(|line| line.tokenizer.as_ref());
+    let tokenizer = prepared.classes.get(entry).and_then(|class| class.tokenizer.as_ref());
     let counted = tokenizer.zip(finished.text.as_ref()).and_then(|(tokenizer, text)| tokenizer.count(text));
     let hint = hint(case, &finished.outcome, served);
     Ok(SingleRequest { counted, hint, ..shown(case, route, finished) })

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Removes a file; one that is not there is no error.
-pub fn gone(path: &Path) -> io::Result<()> {
+pub fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         done => done,
@@ -33,7 +33,7 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Resul
 /// The same for a file that `make` makes by its path. What lies at the place itself can be read meanwhile.
 pub fn replace_by<E: From<io::Error>>(path: &Path, make: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
     let part = beside(path);
-    gone(&part)?;
+    remove_if_there(&part)?;
     let written = make(&part).and_then(|()| Ok(File::open(&part)?.sync_all()?));
     let done = written.and_then(|()| Ok(fs::rename(&part, path)?));
     if done.is_err() {
@@ -43,9 +43,9 @@ pub fn replace_by<E: From<io::Error>>(path: &Path, make: impl FnOnce(&Path) -> R
 }
 
 /// Makes `link` a relative symlink to `target`, in one step.
-pub fn point(link: &Path, target: &str) -> io::Result<()> {
+pub fn point_link(link: &Path, target: &str) -> io::Result<()> {
     let part = beside(link);
-    gone(&part)?;
+    remove_if_there(&part)?;
     std::os::unix::fs::symlink(target, &part)?;
     fs::rename(&part, link)
 }
@@ -71,7 +71,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("latest");
         for target in ["one", "two"] {
-            point(&link, target).unwrap();
+            point_link(&link, target).unwrap();
             assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -3,9 +3,9 @@
 //! Once it lists the rows the run is complete, and a journal that a crash left behind counts no more. A file that is replaced
 //! is left out meanwhile, so that a crash leaves none that looks damaged.
 
-use super::error::StoreError;
-use super::rundir::RunDir;
-use super::{manifest, sqlite};
+use crate::store::error::StoreError;
+use crate::store::rundir::RunDir;
+use crate::store::{manifest, sqlite};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

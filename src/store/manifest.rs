@@ -1,7 +1,7 @@
 //! manifest.json: what is known of a run besides its rows.
 
-use super::error::StoreError;
-use super::rundir::RunDir;
+use crate::store::error::StoreError;
+use crate::store::rundir::RunDir;
 use llmscen_core::manifest::Manifest;
 
 /// Name of the file in a run folder.

@@ -1,8 +1,8 @@
 //! logits/CASE/ROUND-SEQ.npy: arrays that numpy reads (format 1.0), float32 in C order, a row for each step.
 
-use super::atomic::gone;
-use super::error::StoreError;
-use super::rundir::RunDir;
+use crate::store::atomic::remove_if_there;
+use crate::store::error::StoreError;
+use crate::store::rundir::RunDir;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 
@@ -59,7 +59,7 @@ impl RunDir {
         };
         for case in list(self.file(LOGITS))?.into_iter().filter(|path| path.is_dir()) {
             for file in list(case.clone())?.iter().filter(|path| path.extension().is_some_and(|end| end == "npy")) {
-                gone(file)?;
+                remove_if_there(file)?;
             }
             // What is not empty holds something of somebody else's.
             let _ = fs::remove_dir(case);

@@ -1,12 +1,12 @@
 //! The folder of one run.
 
-use super::atomic::{gone, is_unfinished, point, replace};
-use super::error::StoreError;
-use super::lock::{is_locked, lock};
-use super::{bodies, checksums, hlog, journal, manifest, sqlite};
+use crate::store::atomic::{is_unfinished, point_link, remove_if_there, replace};
+use crate::store::error::StoreError;
+use crate::store::{bodies, checksums, hlog, journal, manifest, sqlite};
 use llmscen_core::redact::Redactor;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ impl RunDir {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(error)),
                 Ok(()) => {
-                    point(&runs.join("latest"), &name).map_err(failed)?;
+                    point_link(&runs.join("latest"), &name).map_err(failed)?;
                     return RunDir::at(&runs.join(name)).claim();
                 }
             }
@@ -149,7 +149,7 @@ impl RunDir {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(is_own) {
                 // What cannot be removed harms nothing.
-                let _ = gone(&entry.path());
+                let _ = remove_if_there(&entry.path());
             }
         }
     }
@@ -214,7 +214,7 @@ impl RunDir {
     /// The file cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         let path = self.file(name);
-        gone(&path).map_err(|source| StoreError::Write { path, source })
+        remove_if_there(&path).map_err(|source| StoreError::Write { path, source })
     }
 
     /// Removes the files of a run, and nothing else that may lie here.
@@ -222,8 +222,74 @@ impl RunDir {
         self.clear_charts(|_| false)?;
         self.clear_logits()?;
         // The marks go last: a crash in between leaves a folder that is still refused.
-        FILES.iter().rev().try_for_each(|name| gone(&self.file(name)))
+        FILES.iter().rev().try_for_each(|name| remove_if_there(&self.file(name)))
     }
+}
+
+const CHARTS: &str = "charts";
+
+impl RunDir {
+    /// Writes the charts of a report. Those of an earlier one that are not among them go; what is no chart stays.
+    ///
+    /// # Errors
+    /// One of them cannot be written or removed.
+    pub fn write_charts(&self, charts: &[(String, &[u8])]) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Write { path: self.file(CHARTS), source };
+        self.clear_charts(|name| charts.iter().any(|(own, _)| own == name)).map_err(failed)?;
+        charts.iter().try_for_each(|(name, bytes)| self.write(&format!("{CHARTS}/{name}"), bytes))
+    }
+
+    /// Removes charts, except those to be kept.
+    pub(super) fn clear_charts(&self, kept: impl Fn(&str) -> bool) -> io::Result<()> {
+        let charts = match fs::read_dir(self.file(CHARTS)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            charts => charts?,
+        };
+        for chart in charts {
+            let path = chart?.path();
+            let picture = path.extension().is_some_and(|extension| extension == "png" || extension == "svg");
+            if picture && !path.file_name().and_then(|name| name.to_str()).is_some_and(&kept) {
+                remove_if_there(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Locks a folder until the result is dropped. None: the file system has no locks.
+///
+/// # Errors
+/// Another process has the lock.
+fn lock(folder: &Path) -> Result<Option<File>, StoreError> {
+    let Ok(file) = File::open(folder) else { return Ok(None) };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::Error(_)) => Ok(None),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: folder.to_owned(), owner: owner(&file) }),
+    }
+}
+
+/// Whether another process has the lock.
+fn is_locked(folder: &Path) -> bool {
+    let tried = File::open(folder).map(|file| file.try_lock_shared());
+    matches!(tried, Ok(Err(TryLockError::WouldBlock)))
+}
+
+/// ` (process N)` where Linux lists the lock; nothing elsewhere.
+fn owner(file: &File) -> String {
+    let Ok(inode) = file.metadata().map(|data| data.ino()) else { return String::new() };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    holder(&locks, inode).map_or_else(String::new, |process| format!(" (process {process})"))
+}
+
+/// The process with the lock on a file, in lines such as `1: FLOCK  ADVISORY  WRITE 4711 fd:01:2097 0 EOF`.
+fn holder(locks: &str, inode: u64) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (kind, process, file) = (words.next()?, words.nth(2)?, words.next()?);
+        let own = file.rsplit(':').next()?.parse() == Ok(inode);
+        if kind == "FLOCK" && own { process.parse().ok().filter(|process| *process > 0) } else { None }
+    })
 }
 
 #[cfg(test)]
@@ -363,5 +429,27 @@ mod tests {
         assert_eq!(missing(dir.path()), "it has no manifest.json");
         run.write("manifest.json", b"").unwrap();
         assert_eq!(RunDir::open(dir.path()).unwrap(), run);
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_by_its_file() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 fd:01:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 12 fd:01:77 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 13 fd:01:7 0 EOF\n3: FLOCK  ADVISORY  WRITE 14 fd:01:7 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 0 fd:01:8 0 EOF\n";
+        assert_eq!([7, 77, 8, 9].map(|inode| holder(locks, inode)), [Some(14), Some(12), None, None]);
+    }
+
+    #[test]
+    fn a_folder_has_one_writer_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = lock(dir.path()).unwrap();
+        assert!(first.is_some() && is_locked(dir.path()));
+        let error = lock(dir.path()).unwrap_err().to_string();
+        let own = format!(" (process {})", std::process::id());
+        let rest = "is writing to this folder; wait until it ends, or name another folder";
+        let expected = |owner: &str| format!("{} is in use: another llmscen{owner} {rest}", dir.path().display());
+        assert!(error == expected(&own) || error == expected(""), "{error}");
+        drop(first);
+        assert!(!is_locked(dir.path()) && lock(dir.path()).unwrap().is_some());
     }
 }

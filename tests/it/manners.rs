@@ -2,13 +2,12 @@
 
 use crate::lab::{FINISH, Lab, Server, TOKEN, send, stream};
 use crate::sessions::context;
-use llmscen::run::bench::Bench;
-use llmscen::run::conduct::conduct;
-use llmscen::run::line::Walk;
-use llmscen::run::observe::Observer;
-use llmscen::run::part::{play, prepare};
-use llmscen::run::stop::Stop;
-use llmscen::run::turn::Turn;
+use llmscen::run::execution::run_plan;
+use llmscen::run::execution::stop::Stop;
+use llmscen::run::prepare::PreparedCase;
+use llmscen::run::requests::traffic_class::RowStride;
+use llmscen::run::round::telemetry::Observer;
+use llmscen::run::round::{RoundInput, prepare_round, run_round};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
 use llmscen_core::artifacts::Bodies;
@@ -18,9 +17,11 @@ use llmscen_core::plan::Plan;
 use llmscen_core::target::Place;
 use llmscen_core::units::Nanos;
 use llmscen_scenario::Input;
-use llmscen_simulator::{Running, Truth, truth::End};
+use llmscen_simulator::truth::End;
+use llmscen_simulator::{Running, Truth};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 const AUDIT: &str = "audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
@@ -38,7 +39,7 @@ fn plan(target: &str, request: &str, load: &str) -> Plan {
 fn played(plan: &Plan) -> Vec<Outcome> {
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
-    let bench = Bench::of_plan(plan, &context).unwrap().remove(0);
+    let bench = PreparedCase::of_plan(plan, &context).unwrap().remove(0);
     let run = RunDir::create(&Where {
         explicit: Some(&folder.path().join("run")),
         dir: folder.path(),
@@ -47,27 +48,27 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         force: false,
     });
     let run = run.unwrap();
-    let turn = Turn {
+    let input = RoundInput {
         case: &plan.cases[0],
+        prepared: &bench,
         index: 0,
         round: 1,
-        walks: &[Walk::default()],
+        strides: vec![RowStride::default()],
         planned: None,
         seed: plan.seed,
         server: None,
         fail_fast: None,
-        seen: Default::default(),
-        guard: None,
+        earlier: Default::default(),
+        server_process: None,
         probe: None,
         model: None,
         folder: &run,
-        bodies: (Bodies::None, Path::new("")),
-        observer: &Observer::of(plan, &context),
+        bodies: Bodies::None,
+        observer: Arc::new(Observer::of(plan, &context)),
     };
-    let own = (turn.walks, turn.seed);
-    let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
+    let prepared = prepare_round(&input, context.stop.below()).unwrap();
     let journal = folder.path().join("journal.bin");
-    play(&turn, &bench, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+    run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
     crate::lab::outcomes(&journal)
 }
 
@@ -207,7 +208,7 @@ fn who_leaves_is_no_error_and_what_was_seen_counts() {
     let (_server, url) = simulator("{ alpha: 5ms }");
     let case = |cancel: &str| {
         let request = format!("max_tokens: 40, cancel: {{ share: 50%, {cancel} }}");
-        let report = conduct(&plan(&url, &request, "concurrency: 4, requests: 40"), &context(folder.path(), Stop::default()));
+        let report = run_plan(&plan(&url, &request, "concurrency: 4, requests: 40"), &context(folder.path(), Stop::default()));
         report.unwrap().report.cases.remove(0)
     };
     let by_tokens = case("tokens: 4");

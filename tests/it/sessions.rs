@@ -1,14 +1,13 @@
 //! Sessions of several turns: what is fed back, when turns leave, and what becomes of those that cannot.
 
 use crate::lab::{Lab, read_request, stream, whole};
-use llmscen::run::bench::Bench;
-use llmscen::run::context::Context;
 use llmscen::run::error::RunError;
-use llmscen::run::line::Walk;
-use llmscen::run::observe::Observer;
-use llmscen::run::part::{play, prepare};
-use llmscen::run::stop::Stop;
-use llmscen::run::turn::Turn;
+use llmscen::run::execution::Context;
+use llmscen::run::execution::stop::Stop;
+use llmscen::run::prepare::PreparedCase;
+use llmscen::run::requests::traffic_class::RowStride;
+use llmscen::run::round::telemetry::Observer;
+use llmscen::run::round::{RoundInput, prepare_round, run_round};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
 use llmscen_core::artifacts::Bodies;
@@ -159,32 +158,32 @@ impl<'a> Scene<'a> {
         let context = context(folder.path(), self.stop.clone());
         let mut plan = plan(&server.url, self.load, self.dataset);
         plan.cases[0].dataset.turns = self.turns.clone();
-        let mut bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
-        Arc::get_mut(&mut bench.lines[0]).unwrap().prompts = Arc::new(Fixed(sessions));
+        let mut bench = PreparedCase::of_plan(&plan, &context).unwrap().remove(0);
+        Arc::get_mut(&mut bench.classes[0]).unwrap().prompts = Arc::new(Fixed(sessions));
         let path = folder.path().join("run");
         let run =
             RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
-        let turn = Turn {
+        let input = RoundInput {
             case: &plan.cases[0],
+            prepared: &bench,
             index: 0,
             round: 0,
-            walks: &[Walk::default()],
+            strides: vec![RowStride::default()],
             planned: None,
             seed: SEED,
             server: None,
             fail_fast: None,
-            seen: Default::default(),
-            guard: None,
+            earlier: Default::default(),
+            server_process: None,
             probe: None,
             model: None,
             folder: &run,
-            bodies: (Bodies::None, Path::new("")),
-            observer: &Observer::of(&plan, &context),
+            bodies: Bodies::None,
+            observer: Arc::new(Observer::of(&plan, &context)),
         };
-        let own = (turn.walks, turn.seed);
-        let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
+        let prepared = prepare_round(&input, context.stop.below()).unwrap();
         let journal = folder.path().join("journal.bin");
-        let played = play(&turn, &bench, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+        let played = run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
         Played { part: played.part, fault: played.fault, outcomes: crate::lab::outcomes(&journal) }
     }
 }

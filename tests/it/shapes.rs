@@ -2,8 +2,8 @@
 
 use crate::lab::Lab;
 use crate::sessions::{Recorder, context, plan, says};
-use llmscen::run::conduct::{Conducted, conduct};
-use llmscen::run::stop::Stop;
+use llmscen::run::execution::stop::Stop;
+use llmscen::run::execution::{CompletedRun, run_plan};
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Plan;
 use llmscen_core::schedule::due::Schedule;
@@ -41,8 +41,8 @@ fn rows(lab: &Lab) -> Vec<Row> {
     rows
 }
 
-fn run(lab: &Lab, plan: &Plan) -> Conducted {
-    let conducted = conduct(plan, &context(lab.path(), Stop::default())).unwrap();
+fn run(lab: &Lab, plan: &Plan) -> CompletedRun {
+    let conducted = run_plan(plan, &context(lab.path(), Stop::default())).unwrap();
     assert!(conducted.fault.is_none());
     conducted
 }

@@ -2,12 +2,11 @@
 
 use crate::lab::{Lab, Server};
 use crate::sessions::context;
-use llmscen::run::bench::Bench;
-use llmscen::run::line::Walk;
-use llmscen::run::observe::Observer;
-use llmscen::run::part::{play, prepare};
-use llmscen::run::stop::Stop;
-use llmscen::run::turn::{Played, Turn};
+use llmscen::run::execution::stop::Stop;
+use llmscen::run::prepare::PreparedCase;
+use llmscen::run::requests::traffic_class::RowStride;
+use llmscen::run::round::telemetry::Observer;
+use llmscen::run::round::{RoundInput, RoundResult, prepare_round, run_round};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, Where};
 use llmscen_core::artifacts::Bodies;
@@ -17,13 +16,13 @@ use llmscen_core::telemetry::{Reading, Source};
 use llmscen_scenario::Input;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
-fn round(telemetry: &str, server: Option<u32>) -> (Played, Vec<Outcome>) {
+fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
     let text = format!(
         "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {{ alpha: 20ms }} }}\nrequest: {{ max_tokens: 10 }}\n\
          dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 2, requests: 4 }}\ntelemetry: {telemetry}\n"
@@ -32,34 +31,34 @@ fn round(telemetry: &str, server: Option<u32>) -> (Played, Vec<Outcome>) {
     let plan = llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
-    let bench = Bench::of_plan(&plan, &context).unwrap().remove(0);
+    let bench = PreparedCase::of_plan(&plan, &context).unwrap().remove(0);
     let path = folder.path().join("run");
     let run = RunDir::create(&Where { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
-    let turn = Turn {
+    let input = RoundInput {
         model: None,
         folder: &run,
         case: &plan.cases[0],
+        prepared: &bench,
         index: 0,
         round: 3,
-        walks: &[Walk::default()],
+        strides: vec![RowStride::default()],
         planned: None,
         seed: Seed(1),
         probe: None,
-        bodies: (Bodies::None, Path::new("")),
-        observer: &Observer::of(&plan, &context),
+        bodies: Bodies::None,
+        observer: Arc::new(Observer::of(&plan, &context)),
         server: None,
         fail_fast: None,
-        seen: Default::default(),
-        guard: server,
+        earlier: Default::default(),
+        server_process: server,
     };
-    let own = (turn.walks, turn.seed);
-    let prepared = prepare(turn.case, &bench, own, context.stop.below()).unwrap();
+    let prepared = prepare_round(&input, context.stop.below()).unwrap();
     let journal = folder.path().join("journal.bin");
-    let played = play(&turn, &bench, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+    let played = run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
     (played, crate::lab::outcomes(&journal))
 }
 
-fn of<'a>(played: &'a Played, name: &str) -> Vec<&'a Reading> {
+fn of<'a>(played: &'a RoundResult, name: &str) -> Vec<&'a Reading> {
     played.recorded.readings.iter().filter(|reading| &*reading.name == name).collect()
 }
 

@@ -2,8 +2,8 @@
 
 use crate::lab::Lab;
 use crate::sessions::{Recorder, context, plan, says};
-use llmscen::run::conduct::{Conducted, conduct};
-use llmscen::run::stop::Stop;
+use llmscen::run::execution::stop::Stop;
+use llmscen::run::execution::{CompletedRun, run_plan};
 use llmscen_core::dataset::{DatasetSpec, Source, TraceSpec};
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
@@ -16,8 +16,8 @@ use std::time::Duration;
 const LOG: &str = "Timestamp,Model,Request tokens,Response tokens\n\
     100.25,a,3,1\n100,b,4,1\n100.5,a,5,1\n100.5,a,6,1\nbroken,a,1,1\n101,a,7,1\n";
 
-fn run(lab: &Lab, plan: &Plan) -> Conducted {
-    conduct(plan, &context(lab.path(), Stop::default())).unwrap()
+fn run(lab: &Lab, plan: &Plan) -> CompletedRun {
+    run_plan(plan, &context(lab.path(), Stop::default())).unwrap()
 }
 
 /// `intended` of every row, milliseconds.

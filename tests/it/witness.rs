@@ -1,8 +1,7 @@
 //! Holds the client's stamps against the simulator's log of its own writes, on one clock.
 
-use llmscen::run::conduct::{Conducted, conduct};
-use llmscen::run::context::Context;
-use llmscen::run::stop::Stop;
+use llmscen::run::execution::stop::Stop;
+use llmscen::run::execution::{CompletedRun, Context, run_plan};
 use llmscen_datasets::CacheDir;
 use llmscen_scenario::Input;
 use llmscen_simulator::Truth;
@@ -23,7 +22,7 @@ pub struct Pair {
 }
 
 /// Runs a scenario against a simulator of its own and joins both sides' records. `{url}` in the text is the server's.
-pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (Conducted, Vec<Pair>) {
+pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (CompletedRun, Vec<Pair>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let origin = Instant::now();
     let config = load(
@@ -52,7 +51,7 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (Conducted, Ve
         stop: Stop::default(),
         events: std::sync::mpsc::channel().0,
     };
-    let conducted = conduct(&plan, &context).unwrap();
+    let conducted = run_plan(&plan, &context).unwrap();
     let written =
         server.truth().all().into_iter().map(|record| (record.id, record.writes.iter().map(|write| write.at.0).collect()));
     let pairs = join(&conducted, written.collect());
@@ -68,7 +67,7 @@ fn load(folder: &Path, text: &str) -> llmscen_core::plan::Plan {
     llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
 }
 
-fn join(conducted: &Conducted, mut written: HashMap<String, Vec<u64>>) -> Vec<Pair> {
+fn join(conducted: &CompletedRun, mut written: HashMap<String, Vec<u64>>) -> Vec<Pair> {
     let file = std::fs::File::open(conducted.folder.join("requests.parquet")).unwrap();
     let rows = ParquetReader::new(file).finish().unwrap();
     let origin = conducted.report.manifest.parts[0].origin_ns;

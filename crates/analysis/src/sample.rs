@@ -140,7 +140,10 @@ pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
         sd: moments::sd(&values),
         min: *values.first()?,
         max: *values.last()?,
-        quantiles: Distribution::SHARES.iter().filter_map(|&share| quantile::quantile(&values, share, quantile::Method::NearestRank)).collect(),
+        quantiles: Distribution::SHARES
+            .iter()
+            .filter_map(|&share| quantile::quantile(&values, share, quantile::Method::NearestRank))
+            .collect(),
     })
 }
 

@@ -11,7 +11,7 @@ use crate::table::Table;
 use llmscen_core::report::Series;
 use llmscen_core::signal::{Form, Signal};
 use llmscen_core::stats::moments;
-use llmscen_core::telemetry::{Recorded, SignalStat, Telemetry, Source};
+use llmscen_core::telemetry::{Recorded, SignalStat, Source, Telemetry};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod codec;

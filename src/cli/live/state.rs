@@ -2,7 +2,7 @@
 
 use crate::cli::progress::{said, title};
 use crate::run::event::{Event, Preparing, Progress};
-use crate::run::stop::Level;
+use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::Ending;
 use llmscen_core::load::Load;
 use llmscen_core::plan::{Case, Plan};

@@ -1,7 +1,7 @@
-use super::screen::draw;
+use super::draw;
 use super::state::{State, View};
 use crate::run::event::{Event, Progress};
-use crate::run::stop::Level;
+use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::{Ending, Saturated};
 use llmscen_core::plan::Plan;
 use llmscen_scenario::Input;

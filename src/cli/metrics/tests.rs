@@ -1,6 +1,7 @@
-use super::{Board, answer, text};
+use super::metric_registry::render_exposition;
+use super::{MetricRegistry, answer};
+use crate::run::collector::live_metrics::{Buckets, LiveTotals};
 use crate::run::event::{Event, Progress};
-use crate::run::totals::{Buckets, Totals};
 use http_body_util::BodyExt;
 use hyper::{Method, Request, StatusCode};
 use llmscen_core::outcome::Phase;
@@ -25,13 +26,13 @@ fn progress(ok: u64) -> Progress {
     let mut e2e = Buckets::default();
     (0..ok).for_each(|_| e2e.record(Nanos::from_millis(40)));
     let outcomes = [((Phase::Warmup, "ok"), 1), ((Phase::Measured, "ok"), ok), ((Phase::Measured, "http_5xx"), 1)].into();
-    let totals = Totals { outcomes, events: 10 * ok, output_tokens: 12 * ok, e2e, ..Totals::default() };
+    let totals = LiveTotals { outcomes, events: 10 * ok, output_tokens: 12 * ok, e2e, ..LiveTotals::default() };
     Progress { in_flight: 2, totals, ..Progress::default() }
 }
 
 /// Both rounds of a case, the second one half way.
-fn board() -> Board {
-    let board = Board::default();
+fn board() -> MetricRegistry {
+    let board = MetricRegistry::default();
     board.begin(&plan());
     board.see(&started("concurrency=2", 0));
     board.see(&Event::Progress(progress(4)));
@@ -48,7 +49,7 @@ fn value(text: &str, series: &str) -> f64 {
 
 #[test]
 fn rounds_add_up_and_the_one_that_runs_is_in() {
-    let text = text::exposition(board().read()).unwrap();
+    let text = render_exposition(board().read()).unwrap();
     let labels = "run=\"1\",scenario=\"a\",case=\"concurrency=2\"";
     for (series, wanted) in [
         (format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}"), 12.0),
@@ -75,11 +76,11 @@ fn rounds_add_up_and_the_one_that_runs_is_in() {
 fn between_two_rounds_nothing_is_in_flight() {
     let board = board();
     board.see(&Event::CaseEnded(progress(9)));
-    let text = text::exposition(board.read()).unwrap();
+    let text = render_exposition(board.read()).unwrap();
     let labels = "run=\"1\",scenario=\"a\",case=\"concurrency=2\"";
     assert_eq!(value(&text, &format!("llmscen_in_flight{{{labels}}}")), 0.0);
     assert_eq!(value(&text, &format!("llmscen_requests_total{{{labels},phase=\"measured\",outcome=\"ok\"}}")), 18.0);
-    assert!(text::exposition(Board::default().read()).unwrap().ends_with("# EOF\n"));
+    assert!(render_exposition(MetricRegistry::default().read()).unwrap().ends_with("# EOF\n"));
 }
 
 #[test]
@@ -89,7 +90,7 @@ fn two_scenarios_of_one_name_have_series_of_their_own() {
     board.begin(&plan());
     board.see(&started("concurrency=2", 0));
     board.see(&Event::Progress(progress(5)));
-    let text = text::exposition(board.read()).unwrap();
+    let text = render_exposition(board.read()).unwrap();
     for (run, ok) in [(1, 18.0), (2, 5.0)] {
         let labels = format!("run=\"{run}\",scenario=\"a\",case=\"concurrency=2\",phase=\"measured\",outcome=\"ok\"");
         assert_eq!(value(&text, &format!("llmscen_requests_total{{{labels}}}")), ok, "{text}");

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
 
-pub(super) fn case(url: &str) -> Case {
+pub(crate) fn case(url: &str) -> Case {
     let ms = Nanos::from_millis;
     let target = Target {
         api: Api::OpenaiChat,
@@ -56,11 +56,11 @@ pub(super) fn case(url: &str) -> Case {
     }
 }
 
-pub(in crate::run) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {
+pub(crate) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {
     of_subject(Subject::Metric { metric, stat, tags: Vec::new() }, op, limit)
 }
 
-pub(super) fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
+pub(crate) fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
     Check {
         expr: "x".into(),
         subject,
@@ -190,14 +190,14 @@ fn the_cause_is_what_telemetry_shows() {
     let of = |url: &str, host: f64| {
         let mean = |value| SignalStat { n: 3, mean: Some(value), ..SignalStat::default() };
         let signals = [(Signal::HostCpu, mean(host)), (Signal::ToolCpu, mean(0.07))].into();
-        cause::cause(&case(url), &Sample { signals, ..Sample::default() }).unwrap()
+        lateness_cause(&case(url), &Sample { signals, ..Sample::default() }).unwrap()
     };
     assert_eq!(of("http://10.0.0.1/v1", 1.0), "host CPU was 100%, llmscen used 7% of one core: other processes");
     let shared = "the server and the load generator share the cores of this machine";
     assert_eq!(of("http://127.0.0.1:8000/v1", 1.0), format!("host CPU was 100%, llmscen used 7% of one core; {shared}"));
     assert_eq!(of("http://[::1]:8000/v1", 0.2), "host CPU was 20%, llmscen used 7% of one core");
-    assert_eq!(cause::cause(&case("http://localhost/v1"), &Sample::default()).as_deref(), Some(shared));
-    assert_eq!(cause::cause(&case("http://10.0.0.1/v1"), &Sample::default()), None);
+    assert_eq!(lateness_cause(&case("http://localhost/v1"), &Sample::default()).as_deref(), Some(shared));
+    assert_eq!(lateness_cause(&case("http://10.0.0.1/v1"), &Sample::default()), None);
 }
 
 #[test]

@@ -274,7 +274,10 @@ fn check(text: &str, path: &Path, home: &Path) -> &'static str {
 /// The folder of the shipped scenarios, with their data.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp").args(["-r", "scenarios/.", "crates/scenario/tests/faults/."]).arg(folder.path()).status();
+    let copied = std::process::Command::new("cp")
+        .args(["-r", "scenarios/.", "crates/scenario/tests/faults/."])
+        .arg(folder.path())
+        .status();
     assert!(copied.unwrap().success());
     folder
 }

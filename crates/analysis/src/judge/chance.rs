@@ -6,10 +6,10 @@ use crate::judge::{Conditions, LoadKind, rule};
 use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::sample::Sample;
-use llmscen_core::stats::sequential::Looks;
 use llmscen_core::stats::design::of_flags;
 use llmscen_core::stats::long_run::LEAST;
 use llmscen_core::stats::quantile_bound;
+use llmscen_core::stats::sequential::Looks;
 
 /// Levels at which a limit is ruled on that is judged by batch means; the last one that decides is the probability.
 const LEVELS: [f64; 5] = [0.6, 0.75, 0.9, 0.95, 0.99];

@@ -6,8 +6,8 @@ use llmscen_core::check::{Check, Confidence, Of, Ruling, Subject, Verdict};
 use llmscen_core::compare::Measure;
 use llmscen_core::metric::Metric;
 use llmscen_core::sample::Sample;
-use llmscen_core::stats::distributions::t_quantile;
 use llmscen_core::stats::comparison::Group;
+use llmscen_core::stats::distributions::t_quantile;
 
 /// Rounds beyond which no number of them is named.
 const MOST: usize = 1000;

@@ -2,8 +2,8 @@
 
 use crate::fixture::sweep;
 use llmscen_core::check::Ruling;
-use llmscen_core::compare::{Comparison, Contrast, Correction, Difference, Finding, Measure, Reading, Run, Span};
 use llmscen_core::compare::Effect;
+use llmscen_core::compare::{Comparison, Contrast, Correction, Difference, Finding, Measure, Reading, Run, Span};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::{CaseReport, Report};
 

@@ -11,8 +11,8 @@ use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::labels::Labels;
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{BaselineFile, Case};
-use llmscen_core::stats::share;
 use llmscen_core::stats::comparison::Group;
+use llmscen_core::stats::share;
 use std::path::{Path, PathBuf};
 
 /// The word for "there is none yet".

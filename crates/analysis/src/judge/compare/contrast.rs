@@ -1,13 +1,13 @@
 //! One measure of one case on two sides.
 
 use crate::judge::compare::side::Side;
-use llmscen_core::compare::{Contrast, Finding, Measure, Reading, Span};
 use llmscen_core::compare::Effect;
+use llmscen_core::compare::{Contrast, Finding, Measure, Reading, Span};
+use llmscen_core::stats::comparison::{Group, difference};
 use llmscen_core::stats::comparison::{cliffs_delta, cohens_h};
-use llmscen_core::stats::share;
 use llmscen_core::stats::interval::{self, Interval, Scale};
 use llmscen_core::stats::quantile::sort;
-use llmscen_core::stats::comparison::{Group, difference};
+use llmscen_core::stats::share;
 
 /// The contrast, its finding open; None where neither run has the measure. Bounds are at confidence `level` each.
 pub(super) fn contrast_of_pair(

@@ -1,0 +1,163 @@
+//! Watches a round while it goes on: is a limit lost already, or does the server only fall behind?
+
+#[cfg(test)]
+mod tests;
+use crate::run::collector::live_metrics::Spans;
+use llmscen_analysis::judge;
+use llmscen_core::early_stop::{Aborted, Ending, Saturated};
+use llmscen_core::load::{Shape, Warmup};
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
+use llmscen_core::plan::Case;
+use llmscen_core::stats::trend::Drift;
+use llmscen_core::units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The watch over one round.
+pub struct EarlyStop {
+    round: u32,
+    limits: Vec<Limit>,
+    order: Order,
+    /// Measured requests that are over, and how many the plan has.
+    after: u64,
+    planned: Option<u64>,
+    drift: Option<Drift>,
+    over: bool,
+}
+
+/// A watched check, and its place among the case's.
+struct Limit {
+    place: u32,
+    watch: judge::Watch,
+}
+
+impl EarlyStop {
+    /// A watch over a round of a case with so many requests, where that is known; None where nothing could end it early.
+    pub fn over(case: &Case, round: u32, planned: Option<u64>) -> Option<EarlyStop> {
+        let checks = case.checks.iter().enumerate();
+        let limits: Vec<Limit> =
+            checks.filter_map(|(place, check)| Some(Limit { place: place as u32, watch: judge::Watch::over(check)? })).collect();
+        let arrives = matches!(case.load.shape, Shape::Open { .. } | Shape::Replay { .. });
+        let drift = (arrives && case.load.stop_when_saturated).then(Drift::default);
+        let planned = measured(case, planned);
+        let idle = limits.is_empty() && drift.is_none();
+        (!idle).then(|| EarlyStop { round, limits, order: Order::default(), after: 0, planned, drift, over: false })
+    }
+
+    /// Takes in an outcome, with the requests in flight now. The reason to end the round, once.
+    pub fn see(&mut self, outcome: &Outcome, in_flight: impl FnOnce() -> u64) -> Option<Ending> {
+        if self.over {
+            return None;
+        }
+        let measured = outcome.phase == Phase::Measured;
+        self.after += u64::from(measured);
+        let saturated = if measured { self.saturated(outcome, in_flight) } else { None };
+        let ending = self.lost(outcome, measured).map(Ending::Aborted).or(saturated.map(Ending::Saturated));
+        self.over = ending.is_some();
+        ending
+    }
+
+    fn lost(&mut self, outcome: &Outcome, measured: bool) -> Option<Aborted> {
+        if self.limits.is_empty() {
+            return None;
+        }
+        // What the tool itself gave up says nothing of the server.
+        let told = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
+        let row = told.then(|| llmscen_analysis::row(outcome, self.round));
+        let flags = self.limits.iter().map(|limit| row.as_ref().and_then(|row| limit.watch.breaks(row))).collect();
+        let at_s = outcome.timeline.end.secs();
+        let (line, turns) = (&outcome.timeline, outcome.turns);
+        let took = line.end.since(line.sent.unwrap_or(line.intended));
+        self.order.add((outcome.seq, outcome.turn), Ended { turns, at: line.end, flags }, took);
+        while let Some(flags) = self.order.next() {
+            for (limit, breaks) in self.limits.iter_mut().zip(flags) {
+                if breaks.is_some_and(|breaks| limit.watch.take(breaks)) {
+                    let (check, (n, breaking)) = (limit.watch.check(), limit.watch.seen());
+                    let allowed = check.allowed().unwrap_or_default();
+                    let alpha = check.abort.map_or(0.0, |abort| abort.alpha);
+                    let (after, planned, expr) = (self.after, self.planned, check.expr.clone());
+                    return Some(Aborted { check: limit.place, expr, at_s, after, planned, n, breaking, allowed, alpha });
+                }
+            }
+        }
+        None
+    }
+
+    /// From the time to the first token, or to the whole reply where it was not streamed, and from what is in flight.
+    fn saturated(&mut self, outcome: &Outcome, in_flight: impl FnOnce() -> u64) -> Option<Saturated> {
+        let drift = self.drift.as_mut().filter(|_| outcome.end.is_ok())?;
+        let (line, at_s) = (&outcome.timeline, outcome.timeline.end.secs());
+        let answered = line.tokens.first().copied().filter(|_| outcome.streamed).unwrap_or(line.end);
+        let grown = drift.take(at_s, [in_flight() as f64, answered.since(line.intended).millis()])?;
+        let [in_flight_slope, ttft_slope] = grown.slopes;
+        Some(Saturated { from_s: grown.from, at_s, in_flight_slope, ttft_slope })
+    }
+}
+
+/// How many of the planned requests are measured, where that is known. How many of conversations there are, nobody knows.
+fn measured(case: &Case, planned: Option<u64>) -> Option<u64> {
+    match case.load.warmup {
+        _ if case.talks() => None,
+        Warmup::Requests(warm) => planned.map(|planned| planned.saturating_sub(warm)),
+        Warmup::Span(_) => case.load.requests,
+    }
+}
+
+/// Requests in the order of their numbers, not of their ends: in the beginning those end first that fail at once, and a limit
+/// on failures would be lost by them alone.
+///
+/// One that is out for long holds the others up no further: it counts as one that kept every limit, and what comes of it later
+/// does not count. A limit is only harder to lose by that, so the chance of giving up one that holds is not greater.
+#[derive(Default)]
+struct Order {
+    /// By number and turn.
+    ended: BTreeMap<(u64, u32), Ended>,
+    next: (u64, u32),
+    /// Those that count already, though they are out.
+    passed: BTreeSet<(u64, u32)>,
+    /// How long requests take.
+    took: Spans,
+    now: Nanos,
+}
+
+/// A request that is over, and waits for those before it.
+struct Ended {
+    /// Turns of its session.
+    turns: u32,
+    at: Nanos,
+    flags: Flags,
+}
+
+/// Whether a request breaks each of the limits; None where a limit is not about it.
+type Flags = Vec<Option<bool>>;
+
+/// A request that is over waits for the ones before it for so many times what half of the requests take, and for so many
+/// milliseconds at the least.
+const PATIENCE: f64 = 8.0;
+const LEAST_PATIENCE: f64 = 1000.0;
+
+impl Order {
+    fn add(&mut self, place: (u64, u32), ended: Ended, took: Nanos) {
+        self.now = self.now.max(ended.at);
+        self.took.record(took);
+        if !self.passed.remove(&place) {
+            self.ended.insert(place, ended);
+        }
+    }
+
+    fn next(&mut self) -> Option<Flags> {
+        let (&place, first) = self.ended.first_key_value()?;
+        // What comes behind its turn is not lost: it is next.
+        if place <= self.next {
+            let Ended { turns, flags, .. } = self.ended.remove(&place)?;
+            if place == self.next {
+                self.next = if place.1 + 1 < turns { (place.0, place.1 + 1) } else { (place.0 + 1, 0) };
+            }
+            return Some(flags);
+        }
+        let patience = (PATIENCE * self.took.millis_at(0.5).unwrap_or(0.0)).max(LEAST_PATIENCE);
+        let kept = (self.now.since(first.at).millis() > patience).then(|| vec![Some(false); first.flags.len()])?;
+        self.passed.insert(self.next);
+        self.next = if self.next.0 < place.0 { (self.next.0 + 1, 0) } else { (place.0, self.next.1 + 1) };
+        Some(kept)
+    }
+}

@@ -1,0 +1,121 @@
+//! The figures of a run as a baseline: what later runs are held against.
+
+use crate::run::error::RunError;
+use crate::run::outputs::recover::{damage, recover};
+use crate::run::outputs::summarize::{summarize, with_stages};
+use crate::store::RunDir;
+use llmscen_analysis::judge;
+use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
+use llmscen_core::check::{Check, Confidence, NoData, Of, Op, Subject};
+use llmscen_core::labels::Labels;
+use llmscen_core::metric::{Metric, Scope, Stat};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_core::report::{Report, RunVerdict};
+use llmscen_core::sample::{Distribution, Sample};
+use llmscen_scenario::Input;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The text of a baseline of a run folder, for a scenario that names one; a run that is not sound gives none.
+///
+/// # Errors
+/// A sentence that says why.
+pub fn baseline_of_folder(path: &Path) -> Result<String, String> {
+    let folder = RunDir::open(path).map_err(|error| error.to_string())?;
+    let file = folder.file("plan.yaml");
+    let input = Input { path: &file, text: None, env: &BTreeMap::new(), set: &[] };
+    let mut plan = llmscen_scenario::reload(&input).map_err(|faults| faults.to_string())?.plan;
+    let (baseline, objection) = baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
+    match objection {
+        Some(why) => Err(why),
+        None => llmscen_report::baseline(&baseline).map_err(|error| error.to_string()),
+    }
+}
+
+/// The baseline of a run, and why nobody should be held against it, where that is so.
+///
+/// # Errors
+/// The run folder cannot be read.
+pub fn baseline_of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Option<String>), RunError> {
+    let (table, manifest) = recover(plan, folder)?;
+    let objection = objection(plan, &summarize(plan, &table, &manifest)?);
+    let mut cases = Vec::new();
+    for case in &plan.cases {
+        cases.extend(with_stages(case, &table, &manifest, |table, facts, _| {
+            Ok(baseline_of_case(facts.case, &llmscen_analysis::sample(table, facts), facts.parts.len()))
+        })?);
+    }
+    let machine = &manifest.machine;
+    let run = BaselineRun {
+        run_id: manifest.run_id.clone(),
+        started_at: manifest.started_at.clone(),
+        tool_version: manifest.tool_version.clone(),
+        plan_id: manifest.plan_id.clone(),
+        seed: manifest.seed,
+        machine: format!("{}, {}, {} cores", machine.host, machine.cpu, machine.cores),
+    };
+    let (name, plan) = (manifest.name.clone(), llmscen_scenario::settings(&plan.resolved));
+    let baseline = Baseline { name, plan, confidences: LEVELS.to_vec(), runs: vec![run], cases };
+    Ok((baseline, objection))
+}
+
+fn objection(plan: &Plan, report: &Report) -> Option<String> {
+    let unsound = report.cases.iter().find(|case| !case.audit.valid);
+    match () {
+        () if !plan.quests.is_empty() => Some("a search has probes, and no cases that another run has too".into()),
+        () if report.manifest.interrupted => Some(match damage(&report.manifest).next() {
+            Some(note) => format!("the run was cut short; {note}"),
+            None => "the run was cut short".into(),
+        }),
+        () if report.manifest.error.is_some() || report.verdict == RunVerdict::Error => {
+            Some("the run could not be carried out".into())
+        }
+        () => unsound.map(|case| {
+            let why = case.audit.reasons.first().map_or("", String::as_str);
+            format!("the measurement of `{}` is not sound: {why}", case.id)
+        }),
+    }
+}
+
+fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase {
+    let mut metrics: Vec<(String, Figure)> = Vec::new();
+    for check in usual().chain(case.checks.iter().cloned()) {
+        let name = check.figure_name();
+        if !metrics.iter().any(|(own, _)| *own == name)
+            && let Some(figure) = judge::figure(&check, sample, &LEVELS)
+        {
+            metrics.push((name, Figure { runs: vec![Some(figure.value)], ..figure }));
+        }
+    }
+    BaselineCase {
+        id: case.id.clone(),
+        labels: case.labels.0.iter().cloned().collect(),
+        rounds: rounds as u32,
+        scheduled: sample.counts.scheduled,
+        ok: sample.counts.ok,
+        metrics,
+    }
+}
+
+/// Every statistic of every metric, as a check of which only the left side counts.
+fn usual() -> impl Iterator<Item = Check> {
+    let quantiles = Distribution::SHARES.map(Stat::Quantile);
+    let stats: Vec<Stat> = [Stat::Mean, Stat::Sd, Stat::Min].into_iter().chain(quantiles).chain([Stat::Max]).collect();
+    let of = move |metric: &Metric| match metric.per() {
+        Scope::Case => vec![(*metric, None)],
+        Scope::Request | Scope::Gap => stats.iter().map(|stat| (*metric, Some(*stat))).collect(),
+    };
+    let check = |(metric, stat)| Check {
+        expr: String::new(),
+        subject: Subject::Metric { metric, stat, tags: Vec::new() },
+        op: Op::AtMost,
+        limit: 0.0,
+        relative: None,
+        confidence: Confidence::Point,
+        when: Labels::default(),
+        of: Of::Ok,
+        no_data: NoData::Fail,
+        abort: None,
+    };
+    Metric::ALL.iter().flat_map(of).map(check)
+}

@@ -1,0 +1,80 @@
+//! Users who leave before their answer is complete.
+
+use crate::run::requests::RequestPosition;
+use llmscen_core::request::{Cancel, Departure, Leave};
+use llmscen_core::schedule::wait::wait;
+use llmscen_core::seed::Seed;
+use llmscen_core::stats::length_distribution::draw;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Map, Value};
+
+/// When the user of a request leaves; None: not before the end. The same seed and number in its
+/// class give the same answer. `fields` is the
+/// dataset's row; where it lacks the number of tokens that it should hold, its user stays.
+pub fn draw_client_cancel(
+    cancel: Option<&Cancel>,
+    seed: Seed,
+    place: RequestPosition,
+    fields: &Map<String, Value>,
+) -> Option<Leave> {
+    let Cancel { share, when } = cancel?;
+    let seed = seed.child("cancel");
+    let mut rng = ChaCha8Rng::seed_from_u64(seed.child(place.number).child(u64::from(place.turn)).0);
+    if !rng.random_bool(share.clamp(0.0, 1.0)) {
+        return None;
+    }
+    match when {
+        Departure::After(own) => Some(Leave::After(wait(*own, seed, place.number, place.turn))),
+        Departure::Tokens(quantity) => draw(quantity, fields, &mut rng).filter(|n| *n >= 1).map(Leave::Tokens),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmscen_core::dataset::Wait;
+    use llmscen_core::request::Quantity;
+    use llmscen_core::units::Nanos;
+
+    fn drawn(share: f64, when: Departure, seed: u64) -> Vec<Option<Leave>> {
+        let cancel = Cancel { share, when };
+        let at = |number| {
+            draw_client_cancel(
+                Some(&cancel),
+                Seed(seed),
+                RequestPosition { number, turns: 1, ..RequestPosition::default() },
+                &Map::new(),
+            )
+        };
+        (0..20_000).map(at).collect()
+    }
+
+    #[test]
+    fn the_share_leaves_and_the_same_seed_draws_the_same() {
+        let when = || Departure::Tokens(Quantity::Uniform { low: 3, high: 9 });
+        let left = drawn(0.05, when(), 1);
+        let share = left.iter().flatten().count() as f64 / left.len() as f64;
+        assert!((share - 0.05).abs() < 0.005, "{share}");
+        assert!(left.iter().flatten().all(|leave| matches!(leave, Leave::Tokens(3..=9))));
+        assert!(left == drawn(0.05, when(), 1) && left != drawn(0.05, when(), 2));
+        assert!(drawn(0.0, when(), 1).iter().all(Option::is_none) && drawn(1.0, when(), 1).iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn times_are_drawn_and_a_row_without_its_number_keeps_its_user() {
+        let span = Nanos::from_millis(20);
+        assert_eq!(drawn(1.0, Departure::After(Wait::Fixed(span)), 1)[7], Some(Leave::After(span)));
+        let of = |fields: Value| {
+            let cancel = Cancel { share: 1.0, when: Departure::Tokens(Quantity::Item("read".into())) };
+            draw_client_cancel(
+                Some(&cancel),
+                Seed(1),
+                RequestPosition { turns: 1, ..RequestPosition::default() },
+                fields.as_object().unwrap(),
+            )
+        };
+        assert_eq!(of(serde_json::json!({ "read": 12 })), Some(Leave::Tokens(12)));
+        assert_eq!((of(serde_json::json!({ "read": 0 })), of(serde_json::json!({}))), (None, None));
+    }
+}

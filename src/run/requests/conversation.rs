@@ -1,0 +1,184 @@
+//! A session as a conversation: what was said, and what is said next.
+
+use llmscen_core::api::Api;
+use llmscen_core::prompt::{Prompt, Session};
+use llmscen_protocols::Message;
+use llmscen_scenario::render::spoken;
+use serde_json::{Value, json};
+
+/// One session's conversation up to a turn.
+#[derive(Debug)]
+pub struct Conversation {
+    turns: std::vec::IntoIter<Prompt>,
+    /// Everything so far, replies among it. The case's own system message is not: the template puts it in front.
+    said: Vec<Value>,
+    api: Api,
+    model: Option<String>,
+    group: Option<String>,
+}
+
+/// Readies a session's first turn: where the data names a system message, it becomes the first of its messages.
+pub fn opening(mut first: Prompt) -> Prompt {
+    if let Some(system) = first.system.as_deref().filter(|_| first.body.is_none()) {
+        let mut messages = own(&first);
+        preside(&mut messages, system);
+        first.messages = Some(messages);
+    }
+    first
+}
+
+impl Conversation {
+    /// The conversation in a protocol when the first turn is out. None where the session has no turn.
+    pub fn begin(session: Session, api: Api) -> Option<Conversation> {
+        let mut turns = session.turns.into_iter();
+        let first = opening(turns.next()?);
+        Some(Conversation { said: own(&first), turns, api, model: first.model, group: first.group })
+    }
+
+    /// The next turn with the whole conversation in front of it; None: there is no further turn.
+    pub fn next(&mut self, reply: &Message, keep_reasoning: bool) -> Option<Prompt> {
+        let mut prompt = self.turns.next()?;
+        let reply = message(reply, keep_reasoning);
+        // Lists become the protocol's own when they are placed; a whole body holds them as they are sent.
+        match prompt.body {
+            Some(_) => self.said.extend(spoken(self.api, vec![reply])),
+            None => self.said.push(reply),
+        }
+        let mut own = own(&prompt);
+        // A dataset that puts the case's system message in front of every list does not say it twice.
+        if own.first().is_some_and(|first| is_system(first) && self.said.first() == Some(first)) {
+            own.remove(0);
+        }
+        self.said.extend(own);
+        if let Some(system) = &prompt.system {
+            preside(&mut self.said, system);
+        }
+        match prompt.body.as_mut() {
+            Some(body) => _ = body.insert("messages".to_owned(), Value::Array(self.said.clone())),
+            None => prompt.messages = Some(self.said.clone()),
+        }
+        prompt.model = prompt.model.or_else(|| self.model.clone());
+        prompt.group = prompt.group.or_else(|| self.group.clone());
+        Some(prompt)
+    }
+}
+
+/// What a turn adds to the conversation of its own.
+fn own(prompt: &Prompt) -> Vec<Value> {
+    let body = prompt.body.as_ref().and_then(|body| body.get("messages")).and_then(Value::as_array);
+    match prompt.messages.as_ref().or(body) {
+        Some(messages) => messages.clone(),
+        None => vec![json!({ "role": "user", "content": prompt.text })],
+    }
+}
+
+/// A reply as a message of its conversation, in the chat's shape but for its calls, which stay as its protocol gave them.
+/// One that only calls tools has no content, as such replies themselves say it.
+fn message(reply: &Message, keep_reasoning: bool) -> Value {
+    let calls = !reply.tool_calls.is_null();
+    let content = if calls && reply.content.is_empty() { Value::Null } else { json!(reply.content) };
+    let mut message = json!({ "role": "assistant", "content": content });
+    if keep_reasoning && !reply.reasoning.is_empty() {
+        message["reasoning_content"] = json!(reply.reasoning);
+    }
+    if calls {
+        message["tool_calls"] = reply.tool_calls.clone();
+    }
+    message
+}
+
+fn preside(messages: &mut Vec<Value>, system: &str) {
+    let message = json!({ "role": "system", "content": system });
+    match messages.first_mut().filter(|first| is_system(first)) {
+        Some(first) => *first = message,
+        None => messages.insert(0, message),
+    }
+}
+
+fn is_system(message: &Value) -> bool {
+    message.get("role").is_some_and(|role| role == "system")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(text: &str) -> Prompt {
+        Prompt { text: text.into(), ..Prompt::default() }
+    }
+
+    fn reply(content: &str) -> Message {
+        Message { content: content.into(), reasoning: "hm".into(), tool_calls: Value::Null }
+    }
+
+    fn messages(prompt: Option<Prompt>) -> Value {
+        prompt.unwrap().messages.unwrap().into()
+    }
+
+    #[test]
+    fn a_turn_holds_everything_that_was_said_before_it() {
+        let tool = json!({ "role": "tool", "tool_call_id": "1", "content": "22 C" });
+        let third = Prompt { messages: Some(vec![tool.clone()]), ..Prompt::default() };
+        let mut conversation =
+            Conversation::begin(Session { turns: vec![says("a"), says("b"), third] }, Api::OpenaiChat).unwrap();
+        let [a, b] = ["a", "b"].map(|text| json!({ "role": "user", "content": text }));
+        let one = json!({ "role": "assistant", "content": "1 \"é\"\n" });
+        assert_eq!(messages(conversation.next(&reply("1 \"é\"\n"), false)), json!([a, one, b]));
+        let calls = json!([{ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
+        let two = Message { tool_calls: calls.clone(), ..reply("") };
+        let said = json!({ "role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": calls });
+        assert_eq!(messages(conversation.next(&two, true)), json!([a, one, b, said, tool]));
+        assert_eq!(conversation.next(&reply(""), false), None);
+    }
+
+    #[test]
+    fn a_system_message_of_the_data_stands_from_its_turn_on() {
+        let with = |text: &str, system: Option<&str>| Prompt { system: system.map(str::to_owned), ..says(text) };
+        let turns = vec![with("a", Some("one")), says("b"), with("c", Some("two"))];
+        assert_eq!(opening(turns[0].clone()).messages.unwrap()[0], json!({ "role": "system", "content": "one" }));
+        let mut conversation = Conversation::begin(Session { turns }, Api::OpenaiChat).unwrap();
+        let system = |prompt: Option<Prompt>| {
+            let all = messages(prompt);
+            let count = all.as_array().unwrap().iter().filter(|message| message["role"] == "system").count();
+            (all[0]["content"].clone(), count)
+        };
+        assert_eq!(system(conversation.next(&reply("x"), false)), (json!("one"), 1));
+        assert_eq!(system(conversation.next(&reply("y"), false)), (json!("two"), 1));
+    }
+
+    #[test]
+    fn a_system_message_that_every_turn_repeats_is_said_once() {
+        let (system, user) = (json!({ "role": "system", "content": "s" }), json!({ "role": "user", "content": "u" }));
+        let turn = Prompt { messages: Some(vec![system.clone(), user.clone()]), ..Prompt::default() };
+        let mut conversation = Conversation::begin(Session { turns: vec![turn.clone(), turn] }, Api::OpenaiChat).unwrap();
+        let said = json!({ "role": "assistant", "content": "r" });
+        assert_eq!(messages(conversation.next(&reply("r"), false)), json!([system, user, said, user]));
+    }
+
+    #[test]
+    fn whole_bodies_get_the_conversation_in_their_messages_and_the_session_keeps_its_model() {
+        let body = |text: &str| json!({ "top_k": 1, "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
+        let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
+        let first = Prompt { model: Some("m".into()), group: Some("g".into()), ..turn("a") };
+        let mut conversation = Conversation::begin(Session { turns: vec![first, turn("b")] }, Api::OpenaiChat).unwrap();
+        let next = conversation.next(&reply("r"), false).unwrap();
+        let texts: Vec<&Value> = next.body.as_ref().unwrap()["messages"].as_array().unwrap().iter().collect();
+        assert_eq!(texts.iter().map(|message| &message["content"]).collect::<Vec<_>>(), ["a", "r", "b"]);
+        assert_eq!((next.model.as_deref(), next.group.as_deref()), (Some("m"), Some("g")));
+    }
+
+    #[test]
+    fn a_whole_body_gets_a_reply_as_its_protocol_says_it() {
+        let body = |text: &str| json!({ "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
+        let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
+        let used = json!({ "type": "tool_use", "id": "1", "name": "f", "input": {} });
+        let called = Message { tool_calls: json!([used]), ..reply("I ask.") };
+        let mut conversation =
+            Conversation::begin(Session { turns: ["a", "b", "c"].map(turn).to_vec() }, Api::Anthropic).unwrap();
+        conversation.next(&called, false).unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|text| json!({ "role": "user", "content": text }));
+        let said = json!({ "role": "assistant", "content": [{ "type": "text", "text": "I ask." }, used] });
+        let last = conversation.next(&reply(""), false).unwrap().body.unwrap();
+        assert_eq!(last["messages"], json!([a, said, b, c]), "nothing to say is not said");
+    }
+}

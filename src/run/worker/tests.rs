@@ -1,0 +1,95 @@
+use super::*;
+use async_channel::bounded;
+use llmscen_client::counters::{Gauges, Reading};
+use llmscen_client::http::{Http, Setting};
+use llmscen_client::route::Route;
+use llmscen_core::api::Api;
+use llmscen_core::load::{Load, Shape};
+use llmscen_core::target::{Place, Pool, Target, Timeouts, Tls};
+use std::net::TcpListener;
+
+const MINUTE: Nanos = Nanos(60_000_000_000);
+
+fn worker(url: &str, calls: u64, (results, gauges): (Sender<Finished>, Arc<Gauges>), stop: Stop) -> Worker {
+    let clock = Clock::starting(std::time::Instant::now());
+    let target = Target {
+        api: Api::OpenaiChat,
+        place: Place::Url(url.to_owned()),
+        models: Vec::new(),
+        api_key: None,
+        headers: Vec::new(),
+        timeouts: Timeouts { connect: MINUTE, read: MINUTE, total: MINUTE },
+        tls: Tls::default(),
+        pool: Pool::KeepAlive,
+        version: Default::default(),
+        compression: Default::default(),
+        request_id: None,
+        gpus: None,
+        server: None,
+        metrics: None,
+        hardware: None,
+        of_scenario: Default::default(),
+    };
+    let route = Route::new(url, &target.tls, &Default::default()).unwrap();
+    let shape = Shape::Closed { users: calls as u32 };
+    let load = Load { requests: Some(calls), graceful_stop: MINUTE, ..Load::bare(shape) };
+    let (sender, queue) = bounded(calls as usize);
+    (0..calls).for_each(|seq| sender.try_send(Call { seq, ..Call::default() }).unwrap());
+    let setting = Setting {
+        clock,
+        gauges,
+        protocol: llmscen_protocols::protocol(Api::OpenaiChat, None).unwrap(),
+        keep_text: false,
+        keep_bodies: false,
+        manners: Default::default(),
+    };
+    Worker {
+        engine: Engine::Http(Box::new(Http::new(&target, &route, setting).unwrap())),
+        concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(&load, 0, 1)),
+        barrier: None,
+        spent: Stop::default(),
+        queue,
+        quota: Arc::new(Quota::new(&load)),
+        closed: true,
+        target_health: Arc::new(TargetHealth::new(stop.clone(), std::sync::mpsc::channel().0, None)),
+        seed: Seed(0),
+        in_flight_limit: None,
+        results,
+        stop,
+        halt: Stop::default(),
+        clock,
+        timer: Timer::new().unwrap(),
+        changes: Timer::new().unwrap(),
+        grace: load.graceful_stop,
+        timed: false,
+        cancel: watch::Sender::new(false),
+        ahead: 0,
+        session_runner: None,
+    }
+}
+
+#[test]
+fn a_full_channel_costs_no_outcome_when_all_is_given_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let (stop, gauges) = (Stop::default(), Arc::<Gauges>::default());
+    let (sender, results) = bounded(1);
+    let collector = std::thread::spawn({
+        let (stop, gauges) = (stop.clone(), gauges.clone());
+        move || {
+            while gauges.add_to(Reading::default()).in_flight < 20 {
+                std::thread::yield_now();
+            }
+            stop.press();
+            stop.press();
+            // Behind the worker: its requests end meanwhile, and all but one outcome wait for room.
+            std::thread::sleep(Duration::from_millis(300));
+            std::iter::from_fn(|| results.recv_blocking().ok()).count()
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        Rc::new(worker(&url, 20, (sender, gauges), stop)).run().await;
+    });
+    assert_eq!(collector.join().unwrap(), 20);
+}

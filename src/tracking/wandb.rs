@@ -1,0 +1,52 @@
+//! Weights & Biases, by its own Python client: it has no public API that is stable without it.
+
+use crate::tracking::run_summary::{CaseSummary, RunSummary};
+use crate::tracking::{TrackError, list_files};
+use llmscen_core::track::{Wandb, WandbMode};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What the client is driven with.
+const SCRIPT: &str = include_str!("wandb.py");
+
+/// Tells the client of a run; returns where it keeps it.
+pub(super) fn send_to_wandb(spec: &Wandb, summary: &RunSummary, folder: &Path) -> Result<String, TrackError> {
+    let files = list_files(folder, spec.files)?;
+    let folder = folder.canonicalize().map_err(|source| TrackError::File { path: folder.to_owned(), source })?;
+    let told = json!({
+        "project": spec.project,
+        "entity": spec.entity,
+        "mode": if spec.mode == WandbMode::Offline { "offline" } else { "online" },
+        "dir": folder,
+        "tags": spec.tags,
+        "run_id": summary.run_id,
+        "verdict": summary.verdict,
+        "whole": entry(&summary.whole),
+        "cases": summary.cases.iter().map(entry).collect::<Vec<_>>(),
+        "files": files.iter().map(|(name, _)| json!([name, folder.join(name)])).collect::<Vec<_>>(),
+    });
+    let mut command = Command::new(&spec.python);
+    command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(key) = &spec.api_key {
+        command.env("WANDB_API_KEY", key.expose());
+    }
+    let started = command.spawn();
+    let mut child = started.map_err(|source| TrackError::Python { python: spec.python.clone(), source })?;
+    if let Some(mut input) = child.stdin.take() {
+        // One that has gone already says why on its stderr.
+        let _ = input.write_all(told.to_string().as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|source| TrackError::Python { python: spec.python.clone(), source })?;
+    let lines =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
+    match output.status.success() {
+        true => Ok(format!("wandb: {}", lines(&output.stdout).unwrap_or_default())),
+        false => Err(TrackError::Client(lines(&output.stderr).unwrap_or_else(|| output.status.to_string()))),
+    }
+}
+
+fn entry(entry: &CaseSummary) -> Value {
+    json!({ "name": entry.name, "params": entry.params, "metrics": entry.metrics })
+}
