@@ -9,7 +9,7 @@ pub const MOST: usize = 1 << 20;
 
 /// The bodies of one call, secrets among them: nothing of it may be stored before a [`Redactor`] has seen it.
 ///
-/// [`Redactor`]: crate::redact::Redactor
+/// [`Redactor`]: llmscen_core::redact::Redactor
 #[derive(Debug, Default)]
 pub struct Copies {
     /// The body that was sent.

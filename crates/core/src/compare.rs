@@ -266,7 +266,7 @@ impl Magnitude {
 /// An effect size; positive where the other run's values are the greater ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
-    /// Of two distributions: P[other > base] − P[other < base] of a random pair of requests.
+    /// Of two distributions: P(other > base) − P(other < base) of a random pair of requests.
     CliffsDelta(f64),
     /// Of two shares.
     CohensH(f64),

@@ -44,7 +44,7 @@ pub fn write(recorded: &[Recorded]) -> Result<Vec<u8>, FrameError> {
     Ok(bytes)
 }
 
-/// The readings of a file that [`write`] wrote, round by round in the order of its rows. Further columns are left out.
+/// The readings of a file that [`write()`] wrote, round by round in the order of its rows. Further columns are left out.
 ///
 /// # Errors
 /// Where `bytes` are no Parquet file, or it lacks a column, has one of another type, or an unknown source.

@@ -101,7 +101,7 @@ pub fn detectable_by_one(sd: f64, runs: usize, level: f64, power: f64) -> Option
     (runs > 1).then(|| reach() * sd * (1.0 + 1.0 / runs as f64).sqrt())
 }
 
-/// Cliff's delta of ascending values: P[b > a] − P[b < a] of a random pair, from −1 to 1 (Cliff, "Dominance statistics: ordinal
+/// Cliff's delta of ascending values: P(b > a) − P(b < a) of a random pair, from −1 to 1 (Cliff, "Dominance statistics: ordinal
 /// analyses to answer ordinal questions", Psychological Bulletin 114, 1993). None where either is empty.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {

@@ -1,4 +1,4 @@
-//! Trends over time: the test of Mann and Kendall over one series or several ([`test`]), a line through points ([`line`]), and
+//! Trends over time: the test of Mann and Kendall over one series or several ([`test()`]), a line through points ([`line()`]), and
 //! whether two series grow together ([`Drift`]).
 //!
 //! Mann, "Nonparametric tests against trend", Econometrica 13 (1945); Kendall, "Rank correlation methods" (1975). Several series,
