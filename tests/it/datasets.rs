@@ -91,5 +91,5 @@ fn a_command_that_fails_stops_the_run_with_its_stderr() {
         ran.err
     );
     let ran = lab.run(&scenario("kind: command, command: x, order: shuffle", "concurrency: 1, requests: 5", "")).expect(2);
-    assert!(ran.err.contains("the rows of a command cannot be shuffled"), "{}", ran.err);
+    assert!(ran.err.contains("`order: shuffle` cannot be combined with `kind: command`"), "{}", ran.err);
 }

@@ -372,3 +372,36 @@ fn runs_alone(path: &Path) -> Option<Lab> {
     }
     Some(lab)
 }
+
+/// Phrases that a reader must read twice.
+const BANNED: [&str; 16] = [
+    "held against",
+    "so many",
+    "at the most",
+    "at the least",
+    "for the eye",
+    "by which it would",
+    "under management",
+    "asked different things",
+    "more than noise",
+    "found no room",
+    "there twice",
+    "whoever",
+    "somebody",
+    "stands for",
+    "told apart",
+    "is worth",
+];
+
+#[test]
+fn no_page_has_a_banned_phrase() {
+    let pages = fs::read_dir(Path::new(ROOT).join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|end| end == "md") && !path.ends_with("verdicts.md"));
+    let own = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| Path::new(ROOT).join(name));
+    let mut found = Vec::new();
+    for path in pages.chain(own) {
+        let text = fs::read_to_string(&path).unwrap().to_lowercase();
+        found.extend(BANNED.iter().filter(|phrase| text.contains(**phrase)).map(|phrase| (path.clone(), *phrase)));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}

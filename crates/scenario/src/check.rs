@@ -201,7 +201,7 @@ fn request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckError> {
         cursor.eat('.');
         let (_, at) = cursor.stat();
         let error = CheckError::new(cursor.visible(at), "a statistic inside of goodput", "a single request has no statistics");
-        return Err(error.help(format!("Write `{metric}` alone: every request is held against the limit.")));
+        return Err(error.help(format!("Write `{metric}` alone: every request is compared with the limit.")));
     }
     let op = cursor.op()?;
     Ok(RequestLimit { metric, op, limit: limit::read(cursor, metric.name(), metric.unit())? })

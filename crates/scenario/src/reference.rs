@@ -1,4 +1,4 @@
-//! The reference page of the format, as Markdown, read from the same tables that a file is held against.
+//! The reference page of the format, as Markdown, read from the tables that a file is checked with.
 
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 const HEAD: &str = "# The scenario file
 
-One YAML file is one versioned benchmark plan. This page is made by `llmscen schema --markdown` from the tables that a file is
-held against; `llmscen schema` prints the same as a JSON Schema, for editors. Every example stands in its place as it is.
+One YAML file is one versioned benchmark plan. `llmscen schema --markdown` prints this page from the tables that a file is
+checked with, and `llmscen schema` prints the same as a JSON Schema for editors. Every example is valid.
 
 ```yaml
 version: 1
@@ -164,7 +164,7 @@ mod tests {
             let example = field.example.unwrap_or_else(|| panic!("`{path}` has no example"));
             let mut review = Review::default();
             review.partial = true;
-            // The files of an example are not here; everything else is held against it.
+            // The files of an example are not here; everything else is checked with it.
             review.sources.stored = true;
             let at = review.sources.add("example", example, std::path::PathBuf::new());
             let value = defaults::value(example, Span { file: at, start: 0, end: example.len() });

@@ -25,8 +25,8 @@ static PROMPT_TOKENS: Block = Block {
     doc: "Rows outside of these lengths are dropped and counted.",
     short: None,
     fields: &[
-        field("min", Kind::Whole(0, i64::MAX), "Prompt tokens at the least.").example("16"),
-        field("max", Kind::Whole(1, i64::MAX), "Prompt tokens at the most.").example("4096"),
+        field("min", Kind::Whole(0, i64::MAX), "Minimum number of prompt tokens.").example("16"),
+        field("max", Kind::Whole(1, i64::MAX), "Maximum number of prompt tokens.").example("4096"),
     ],
 };
 
@@ -366,7 +366,7 @@ static TURNS: Block = Block {
     short: None,
     fields: &[
         field("think_time", Kind::Leaf(&WAIT), "Between a reply and the next turn, where the data does not say.").example("2s"),
-        field("max", Kind::Whole(1, u32::MAX as i64), "Turns of a session at the most.").example("4"),
+        field("max", Kind::Whole(1, u32::MAX as i64), "Maximum number of turns of a session.").example("4"),
         field("keep_reasoning", Kind::Bool, "Feed the reasoning back too.").default("false").example("true").rules(&[
             conflicts_with(&["target.api"], &["anthropic", "openai-responses"])
                 .when("true")

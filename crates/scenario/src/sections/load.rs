@@ -63,7 +63,7 @@ pub(crate) static LOAD: Block = Block {
         .example("[{ rate: 1/s, for: 30s }, { rate: 1/s -> 20/s, for: 2m }]").rules(&[one_of(&SHAPES, "stages here").help(KEEP_ONE), conflicts_with(&["search.vary"], &[]).message("a search over a load in stages").reason("each probe has one load").help("Use a `concurrency` or a `rate`: the search itself varies the load.")]),
         field("trace", Kind::Block(&TRACE), "Open loop: requests leave when those of a log did. `{}` takes the dataset's own.")
             .example("{ speed: 2 }").rules(&[one_of(&SHAPES, "arrivals of a log here").help(KEEP_ONE)]),
-        field("static", Kind::Block(&STATIC), "Closed loop in lockstep: so many requests leave together, so many times.")
+        field("static", Kind::Block(&STATIC), "Closed loop in lockstep: a batch of requests is sent together, a number of times.")
             .example("{ batch: 16, rounds: 10 }").rules(&[one_of(&SHAPES, "batches here").help(KEEP_ONE)]),
         field("spread", Kind::Leaf(&SPAN), "With `concurrency`: users start one after another, evenly over this span.")
             .example("10s"),
@@ -268,7 +268,7 @@ static STAGE: Block = Block {
         field(
             "concurrency",
             Kind::Leaf(&STAGE_USERS),
-            "Closed loop: so many users, or from one number to another in even steps. Who is to go leaves when a request ends. A stage that stays at 0 is a pause.",
+            "Closed loop: a number of users, or a ramp from one number to another in even steps. A user who leaves does so when a request ends. A stage that stays at 0 is a pause.",
         )
         .example("4 -> 64").rules(&[one_of(&["rate", "concurrency"], "closed loop here").help("Keep one of them.")]),
         field("for", Kind::Leaf(&SPAN), "How long it takes.").required().example("30s"),

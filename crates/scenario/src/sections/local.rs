@@ -37,13 +37,20 @@ pub(crate) static LOCAL: Block = Block {
     short: None,
     fields: &[
         field("device", DEVICE, "On what it runs.").default("cpu").example("cuda"),
-        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1").rules(&[only_with(&["device"], &["cuda", "metal"]).reason("the device is the processor").help("Remove it, or name the device: `device: cuda`.")]),
-        field("dtype", DTYPE, "The numbers that it computes in; those of a `.gguf` file are its own.").default("auto").example("f32"),
+        field("index", Kind::Whole(0, 1023), "Which of several GPUs.").default("0").example("1").rules(&[only_with(
+            &["device"],
+            &["cuda", "metal"],
+        )
+        .reason("the device is the processor")
+        .help("Remove it, or name the device: `device: cuda`.")]),
+        field("dtype", DTYPE, "The numbers that it computes in; those of a `.gguf` file are its own.")
+            .default("auto")
+            .example("f32"),
         field("threads", Kind::Whole(1, 1024), "Threads of the processor; without it one for each core.").example("8"),
         field(
             "batch",
             Kind::Whole(1, 65_536),
-            "Requests that are worked on together at the most, as one static batch to its end; without it 1, and of `load.static` its batch.",
+            "Maximum number of requests in one static batch, which runs to its end. Without it 1, or the batch of `load.static`.",
         )
         .example("8"),
     ],

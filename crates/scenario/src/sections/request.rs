@@ -53,7 +53,7 @@ pub(crate) static REQUEST: Block = Block {
             ],
         ),
         field("max_tokens", Kind::Leaf(&QUANTITY), "Output tokens allowed: a number or a distribution.").example("256"),
-        field("min_tokens", Kind::Whole(0, MOST), "Output tokens at the least.").example("16"),
+        field("min_tokens", Kind::Whole(0, MOST), "Minimum number of output tokens.").example("16"),
         field("temperature", Kind::Number(0.0, 100.0), "Sampling temperature; 0 is greedy.").example("0"),
         field("top_p", Kind::Number(0.0, 1.0), "Nucleus sampling.").example("0.95"),
         field("top_k", Kind::Whole(-1, MOST), "Sampling among the k likeliest tokens; -1 for all.").example("50"),
@@ -350,7 +350,7 @@ pub(super) static RETRY: Block = Block {
         )
         .default("retry-after")
         .example("nothing"),
-        field("max", Kind::Whole(1, 100), "Attempts after the first at the most.").default("2").example("5"),
+        field("max", Kind::Whole(1, 100), "Maximum number of attempts after the first.").default("2").example("5"),
         field(
             "wait",
             Kind::Leaf(&SPAN),
@@ -369,7 +369,7 @@ pub(super) static CANCEL: Block = Block {
         field("after", Kind::Leaf(&WAIT), "They leave so long after the request was sent: a duration or a distribution.")
             .example("2s")
             .rules(&[one_of(&["after", "tokens"], "after a time here").help("Keep one of them.")]),
-        field("tokens", Kind::Leaf(&QUANTITY), "They leave after so many token events: a number or a distribution.")
+        field("tokens", Kind::Leaf(&QUANTITY), "They leave after this many token events: a number or a distribution.")
             .example("20")
             .rules(&[
                 one_of(&["after", "tokens"], "after a number of tokens here").help("Keep one of them."),

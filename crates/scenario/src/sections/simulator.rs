@@ -28,10 +28,10 @@ pub(crate) static SIMULATOR: Block = Block {
             .default("10ns")
             .example("5ns"),
         field("jitter", Kind::Number(0.0, 10.0), "Relative standard deviation of the step time.").default("0").example("0.1"),
-        field("max_batched_tokens", Kind::Whole(1, MOST), "Tokens that one step takes at the most.")
+        field("max_batched_tokens", Kind::Whole(1, MOST), "Maximum number of tokens in one step.")
             .default("2048")
             .example("8192"),
-        field("max_num_seqs", Kind::Whole(1, MOST), "Sequences that run at once at the most.").default("256").example("64"),
+        field("max_num_seqs", Kind::Whole(1, MOST), "Maximum number of sequences that run at once.").default("256").example("64"),
         field("kv_blocks", Kind::Whole(1, MOST), "KV cache blocks in all.").default("8192").example("4096"),
         field("block_tokens", Kind::Whole(1, MOST), "Tokens that one KV block holds.").default("16").example("32"),
         field("default_output_tokens", Kind::Whole(1, MOST), "Output tokens where the request sets no `max_tokens`.")

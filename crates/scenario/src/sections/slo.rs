@@ -32,13 +32,13 @@ static ABORT: Block = Block {
     doc: "Gives the case up, as failed, once the limit is lost: by a test that may look after every request. For quantiles and `max`, `goodput(…)` and `error_rate`.",
     short: None,
     fields: &[
-        field("min_samples", Kind::Whole(1, 1_000_000_000), "Requests that the limit is judged by at the least before.")
+        field("min_samples", Kind::Whole(1, 1_000_000_000), "Minimum number of requests before the limit is tested.")
             .default("100")
             .example("200"),
         field(
             "alpha",
             Kind::Number(1e-9, 0.5),
-            "The chance at the most that a case is given up though its limit holds. The rounds of a case share it.",
+            "Maximum probability that a case is aborted although its limit is met. The rounds of a case share it.",
         )
         .default("0.01")
         .example("0.001"),

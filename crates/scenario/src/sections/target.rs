@@ -139,7 +139,7 @@ pub(crate) static TARGET: Block = Block {
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
         field("http", Kind::Block(&HTTP), "How HTTP is spoken.").defaults(Default::Empty).example("{ version: 2 }"),
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
-        field("hardware", Kind::Block(&HARDWARE), "What its hardware could do at the most: for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }").rules(&[requires(&["gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: write `target.gpus: 1`, or how many there are.")]),
+        field("hardware", Kind::Block(&HARDWARE), "Peak performance of the hardware, for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }").rules(&[requires(&["gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: write `target.gpus: 1`, or how many there are.")]),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is").help("Remove it, or write `url: simulator`.")]),
         field("server", Kind::Block(&server::SERVER), "A server that is started for the run, and stopped.").example("{ preset: vllm }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.url"], &["simulator*"]).reason("would not be used").beside("this target is a part of llmscen").help("Remove it, or write the URL at which it serves: `url: http://127.0.0.1:8000/…`."), requires(&["target.server.command", "target.server.preset"]).help("For example `command: vllm serve {{ target.model }} --port 8000`, or `preset: vllm`. Presets are `vllm`, `lmdeploy`, `sglang`, `llama-server`, `transformers`, `ollama` and `tgi`.")]),
@@ -308,9 +308,9 @@ pub(crate) static HARDWARE: Block = Block {
             .example("16 GB"),
         field("kv_bytes_per_token", Kind::Leaf(&SIZE), "Bytes of KV cache that a token of context holds: 2 × layers × KV heads × head size × size of a value. Left out of `mbu` unless told.")
             .example("128 KiB"),
-        field("peak_flops", Kind::Leaf(&FLOPS), "Operations per second of one GPU at the most, dense, in the precision of the model; for `mfu`.")
+        field("peak_flops", Kind::Leaf(&FLOPS), "Peak operations per second of one GPU, dense, in the precision of the model; for `mfu`.")
             .example("989 TFLOPS"),
-        field("peak_bandwidth", Kind::Leaf(&BANDWIDTH), "Bytes per second that one GPU reads from its memory at the most; for `mbu`.")
+        field("peak_bandwidth", Kind::Leaf(&BANDWIDTH), "Peak bytes per second that one GPU reads from its memory; for `mbu`.")
             .example("3.35 TB/s"),
     ],
 };

@@ -38,7 +38,7 @@ pub(crate) static TELEMETRY: Block = Block {
         field(
             "interval",
             Kind::Leaf(&INTERVAL),
-            "Between two samples, 100ms at the least; `off` samples nothing but `target.metrics`, which has an interval of its own.",
+            "Time between two samples, at least 100ms. `off` samples only `target.metrics`, which has its own interval.",
         )
         .default("1s")
         .example("500ms"),
