@@ -145,7 +145,7 @@ fn required_with(place: &Place<'_>, field: &Field, rule: &Rule) -> Option<Mistak
     let (other, alternatives) = rule.others.split_first()?;
     let control = place.entry(other).filter(|control| is_one_of(&control.value, rule.values))?;
     let absent = |key: &&str| place.entry(key).is_none();
-    if !absent(&field.name) || !alternatives.iter().all(|key| absent(key)) {
+    if !absent(&field.name) || !alternatives.iter().all(absent) {
         return None;
     }
     let own = if other.contains('.') { format!("{}.{}", place.path, field.name) } else { field.name.to_owned() };
