@@ -180,7 +180,8 @@ fn a_signal_while_the_server_comes_up_ends_it() {
 fn a_flood_in_the_log_outlasts_no_timeout() {
     let (yard, port) = (Yard::new(), port());
     let ready = "    ready: { log: never said, timeout: 1s }\n    stop: { grace: 1s }\n";
-    let flood = "[sh, -c, 'echo $$ > pid; ulimit -f 4000000; exec yes']";
+    // The file's limit is far beyond what is written until the timeout.
+    let flood = "[sh, -c, 'echo $$ > pid; ulimit -f 8000000; line=$(printf %01000d 1); while :; do echo $line; done']";
     let ran = yard.0.run(&managed(port, flood, ready, ENDLESS));
     assert!(ran.code != 0 && ran.err.contains("not ready within 1 s"), "{ran:?}");
     gone(yard.pid("pid"));
