@@ -102,7 +102,7 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
     let (table, manifest) = recover(plan, folder)?;
     let report = match killed {
         true => publish(plan, &table, &manifest, folder, inconclusive)?,
-        false => summarize(plan, &table, &manifest)?,
+        false => summarize(plan, &table, &manifest),
     };
     if !folder.is_sealed() {
         folder.seal()?;
@@ -113,7 +113,7 @@ fn again(plan: &mut Plan, folder: &RunDir, judges: Option<&Judges<'_>>, inconclu
         // What is stored stays the run's own: only this report is told by whom it is judged.
         Some(judges) => {
             judge_by(plan, judges, &manifest).map_err(Refused::Judges)?;
-            let mut report = summarize(plan, &table, &manifest)?;
+            let mut report = summarize(plan, &table, &manifest);
             report.manifest.notes.push(judged_by(judges.path));
             report
         }

@@ -25,7 +25,7 @@ pub struct Wanted<'a> {
 /// A stored run: its cases as far as a comparison draws and tells of them, and the evidence of each.
 ///
 /// # Errors
-/// The folder cannot be read, or its rows cannot be analysed.
+/// The folder cannot be read.
 pub fn load_run(
     plan: &mut Plan,
     folder: &RunDir,
@@ -38,14 +38,14 @@ pub fn load_run(
         let mut reports = with_stages(case, &table, &manifest, |table, facts, whole: Option<&CaseEvidence>| {
             let reasons: &[String] = whole.map_or(&[], |(whole, _)| &whole.audit.reasons);
             collect_evidence(plan, table, facts, reasons, wanted)
-        })?;
+        });
         mark_judged_elsewhere(reports.iter_mut().map(|(report, _)| report));
         for (report, evidence) in reports {
             cases.push(report);
             sides.extend(evidence);
         }
     }
-    let searches = search::reports(plan, &table, &manifest)?;
+    let searches = search::reports(plan, &table, &manifest);
     let report = conclude(plan, manifest, cases, searches);
     Ok((Run { label, side, folder: folder.path().display().to_string(), report }, sides))
 }
@@ -54,15 +54,9 @@ pub fn load_run(
 type CaseEvidence = (CaseReport, Vec<Side>);
 
 /// A case, or a stage, which is not sound for any reason for which the `whole` is not.
-fn collect_evidence(
-    plan: &Plan,
-    table: &Table,
-    facts: &CaseFacts<'_>,
-    whole: &[String],
-    wanted: Wanted<'_>,
-) -> Result<CaseEvidence, RunError> {
+fn collect_evidence(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String], wanted: Wanted<'_>) -> CaseEvidence {
     let case = facts.case;
-    let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, whole)?;
+    let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, whole);
     let seed = plan.seed.child("compare").child(case.id.as_str());
     let of = |sample: &Sample| side(&case.id, sample, wanted.measures, wanted.level, seed);
     let restarted = Part::restarted(facts.parts);
@@ -86,5 +80,5 @@ fn collect_evidence(
         audit,
         ..CaseReport::default()
     };
-    Ok((report, sides))
+    (report, sides)
 }

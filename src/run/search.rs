@@ -62,7 +62,7 @@ pub fn run_search(
             let Some(part) = execution.manifest().parts.last() else { break };
             let own = execution.recorded.iter().filter(|own| own.case == case.id && own.round == rounds).cloned();
             let table = table.beside(own.collect());
-            let shown = shown(plan, case, (&table, part))?;
+            let shown = shown(plan, case, (&table, part));
             if let Some(why) = execution.unanswered.clone() {
                 return Err(RunError::Gone { case: case.id.clone(), requests: shown.evidence.requests, why });
             }
@@ -106,7 +106,7 @@ struct Shown {
     sample: Sample,
 }
 
-fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Result<Shown, RunError> {
+fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Shown {
     let own = part.probe.map_or_else(|| case.clone(), |own| reduced(case, own.share));
     let facts = CaseFacts { case: &own, parts: std::slice::from_ref(part), until: None };
     let sample = round_sample(table, &facts, part.round);
@@ -117,7 +117,7 @@ fn shown(plan: &Plan, case: &Case, (table, part): (&Table, &Part)) -> Result<Sho
     let holds = outrun(&own, &sample).filter(|z| valid && *z > GROWS).map_or(chance, |z| chance.min(1.0 - probability(z)));
     let requests = sample.rows.len() as u64;
     let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
-    Ok(Shown { evidence: Evidence { holds, requests, goodput }, valid, sample })
+    Shown { evidence: Evidence { holds, requests, goodput }, valid, sample }
 }
 
 /// Good requests per second and the standard error of that, by the share of good ones; None without a limit that says what a
@@ -136,17 +136,17 @@ fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
 }
 
 /// The reports of all searches of a plan, from what is stored.
-pub fn reports(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Vec<SearchReport>, RunError> {
+pub fn reports(plan: &Plan, table: &Table, manifest: &Manifest) -> Vec<SearchReport> {
     plan.quests.iter().map(|quest| report(plan, quest, (table, manifest))).collect()
 }
 
-fn report(plan: &Plan, quest: &CapacitySearch, (table, manifest): (&Table, &Manifest)) -> Result<SearchReport, RunError> {
+fn report(plan: &Plan, quest: &CapacitySearch, (table, manifest): (&Table, &Manifest)) -> SearchReport {
     let mut hunt = Hunt::new(&quest.spec, &quest.grid);
     let mut probes: Vec<ProbeReport> = Vec::new();
     let cases = plan.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();
     for part in &manifest.parts {
         let Some(index) = cases.iter().position(|case| case.id == part.case) else { continue };
-        let mut seen = shown(plan, &cases[index], (table, part))?;
+        let mut seen = shown(plan, &cases[index], (table, part));
         // The probe that found nobody there says nothing of the load.
         seen.valid &= manifest.error.is_none() || manifest.parts.last() != Some(part);
         let purpose = hunt.next().filter(|next| next.index == index).map_or(Purpose::Narrow, |next| next.purpose);
@@ -156,7 +156,7 @@ fn report(plan: &Plan, quest: &CapacitySearch, (table, manifest): (&Table, &Mani
         probes.push(probe((&cases[index], part, quest.grid[index]), purpose, seen));
     }
     mark(&mut probes);
-    Ok(SearchReport { spec: quest.spec.clone(), labels: quest.labels.clone(), finding: hunt.finding(), probes })
+    SearchReport { spec: quest.spec.clone(), labels: quest.labels.clone(), finding: hunt.finding(), probes }
 }
 
 fn probe((case, part, load): (&Case, &Part, f64), purpose: Purpose, seen: Shown) -> ProbeReport {

@@ -33,35 +33,19 @@ pub enum FrameError {
         /// What stands there.
         found: String,
     },
-    /// The input could not be read.
-    #[error("the table could not be read: {0}")]
-    Read(#[from] std::io::Error),
-    /// The decoder failed on what the file holds.
-    #[error("the file is damaged: the Parquet decoder failed ({0})")]
-    Damaged(String),
-    /// The table engine refused.
-    #[error("the table could not be processed: {0}")]
-    Engine(String),
+    /// The file could not be read or written.
+    #[error(transparent)]
+    Parquet(#[from] ParquetError),
 }
 
 impl From<DecoderPanic> for FrameError {
     fn from(panic: DecoderPanic) -> FrameError {
-        FrameError::Damaged(panic.0)
-    }
-}
-
-impl From<ParquetError> for FrameError {
-    fn from(error: ParquetError) -> FrameError {
-        match error {
-            ParquetError::Read(error) => FrameError::Read(error),
-            ParquetError::Damaged(why) => FrameError::Damaged(why),
-            ParquetError::Decoder(why) => FrameError::Engine(why),
-        }
+        ParquetError::from(panic).into()
     }
 }
 
 impl From<PolarsError> for FrameError {
     fn from(error: PolarsError) -> FrameError {
-        FrameError::Engine(error.to_string())
+        ParquetError::from(error).into()
     }
 }

@@ -1,6 +1,6 @@
 //! The self-audit of every case, and the objectives whose verdict it could have flipped.
 
-use crate::format::{ABSENT, against, bytes, millis, number, optional, percent, title, unit_of};
+use crate::format::{ABSENT, against, bytes, millis, number, optional, percent, title};
 use crate::table::{Cell, Column, Emphasis, Row, Table};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::report::{CaseReport, ObjectiveAudit, Report};
@@ -97,7 +97,7 @@ pub(crate) fn doubtful_objectives(report: &Report) -> Table {
     let row = |(index, case, audit, verdict): (usize, &CaseReport, &ObjectiveAudit, &Verdict)| {
         let judged = |ruling: Option<Ruling>, observed: Option<f64>| match ruling {
             Some(ruling) => {
-                let value = against(observed, verdict.check.limit, unit_of(verdict));
+                let value = against(observed, verdict.check.limit, verdict.check.subject.unit());
                 Cell::prose(&format!("{} {value}", ruling.name().to_uppercase()))
             }
             None => Cell::prose(ABSENT),

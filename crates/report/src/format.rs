@@ -1,6 +1,6 @@
 //! Numbers, units and foreign text as text: the one place where a figure is formatted and Markdown is escaped.
 
-use llmscen_core::check::{Check, Of, Verdict};
+use llmscen_core::check::{Check, Of};
 use llmscen_core::foreign::escaped;
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Unit;
@@ -138,11 +138,6 @@ fn bytes_in(value: f64, significant: i32) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let step = units.iter().enumerate().rev().find(|(power, _)| value >= 1024f64.powi(*power as i32)).unwrap_or((0, &"B"));
     format!("{} {}", digits(value / 1024f64.powi(step.0 as i32), significant), step.1)
-}
-
-/// The unit that a check's figures are in: a share for goodput, a plain count for `.count`.
-pub fn unit_of(verdict: &Verdict) -> Unit {
-    verdict.check.subject.unit()
 }
 
 /// The check as its scenario wrote it, and the rows it is about where they are not the usual ones.

@@ -1,6 +1,6 @@
 //! The verdict on a run as one line that a person can act on.
 
-use crate::format::{against, plain, title, unit_of};
+use crate::format::{against, plain, title};
 use crate::objectives::{limit_text, subject_mark};
 use crate::search::sentence;
 use crate::table::Emphasis;
@@ -94,7 +94,7 @@ fn failed(report: &Report) -> String {
     let Some((case, verdict)) = broken.iter().max_by(|a, b| excess(a.1).total_cmp(&excess(b.1))) else {
         return format!("{}; the run failed without a broken limit.", extent(report));
     };
-    let (check, unit) = (&verdict.check, unit_of(verdict));
+    let (check, unit) = (&verdict.check, verdict.check.subject.unit());
     let seen = match verdict.observed {
         Some(_) => {
             let limit = check.relative.map(|_| format!(", limit {}", limit_text(verdict))).unwrap_or_default();

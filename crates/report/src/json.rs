@@ -2,7 +2,7 @@
 //!
 //! Every key is always there. A value that does not exist is null, and the case's `notes` say why. Shares are 0..=1.
 
-use crate::{ViewError, format, local, notes, repeats, search, server, telemetry};
+use crate::{ViewError, local, notes, repeats, search, server, telemetry};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{VERDICT_RULES, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -132,7 +132,7 @@ fn distribution(distribution: &Distribution) -> Map<String, Value> {
 
 /// A verdict, as it stands in `slo`.
 pub(super) fn slo(verdict: &Verdict) -> Value {
-    let unit = match format::unit_of(verdict) {
+    let unit = match verdict.check.subject.unit() {
         Unit::Share => "share",
         unit => unit.symbol(),
     };

@@ -13,7 +13,7 @@
 //! What no SLO can carry gets a test case of its own: an unsound case without a verdict that says so (`self-audit`), a
 //! dataset that ended before `load.requests` did (`dataset`, inconclusive), and a run that was cut short or could not be carried out (suite `run`).
 
-use crate::format::{against, plain, title, unit_of, value};
+use crate::format::{against, plain, title, value};
 use crate::objectives::{limit_text, subject_mark};
 use crate::{ViewError, headline};
 use llmscen_core::check::{Ruling, Verdict};
@@ -144,7 +144,7 @@ fn broken(kind: NonSuccessKind, name: &str, message: &str) -> TestCaseStatus {
 }
 
 fn message(case: &CaseReport, verdict: &Verdict) -> String {
-    let (limit, unit, mark) = (verdict.check.limit, unit_of(verdict), subject_mark(case, verdict));
+    let (limit, unit, mark) = (verdict.check.limit, verdict.check.subject.unit(), subject_mark(case, verdict));
     let seen = format!("observed {}{}", verdict.observed.map_or("", |_| mark), against(verdict.observed, limit, unit));
     let bound = verdict.bound.map(|bound| format!("bound {mark}{}", against(Some(bound), limit, unit)));
     let set = format!("limit {}, n {}", limit_text(verdict), verdict.n);

@@ -1,6 +1,6 @@
 //! The table of objectives and their verdicts.
 
-use crate::format::{ABSENT, against, title, unit_of, value};
+use crate::format::{ABSENT, against, title, value};
 use crate::notes::mark;
 use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_core::check::{Check, Ruling, Subject, Verdict};
@@ -51,7 +51,7 @@ fn table(report: &Report, verdicts: Vec<Judged<'_>>) -> Table {
 }
 
 fn row(report: &Report, (index, case, verdict): Judged<'_>) -> Row {
-    let unit = unit_of(verdict);
+    let unit = verdict.check.subject.unit();
     let mark = subject_mark(case, verdict);
     let figure = |value: Option<f64>, stat: &str| {
         let text = value.map_or_else(|| ABSENT.to_owned(), |_| format!("{mark}{}", against(value, verdict.check.limit, unit)));
@@ -116,7 +116,7 @@ pub(crate) fn multiple(check: &Check) -> Option<String> {
 /// The limit as a number, and what it is a multiple of.
 pub(crate) fn limit_text(verdict: &Verdict) -> String {
     let limit = verdict.check.limit;
-    let number = against(Some(limit), limit, unit_of(verdict));
+    let number = against(Some(limit), limit, verdict.check.subject.unit());
     match multiple(&verdict.check) {
         Some(words) if limit.is_nan() => words,
         Some(words) => format!("{number} = {words}"),

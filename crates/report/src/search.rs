@@ -2,7 +2,7 @@
 
 use crate::ViewError;
 use crate::format::code;
-use crate::format::{ABSENT, against, percent, title, unit_of};
+use crate::format::{ABSENT, against, percent, title};
 use crate::json::slo;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
@@ -219,7 +219,7 @@ fn probe_row(
     (index, probe): (usize, &ProbeReport),
     limits: usize,
 ) -> Row {
-    let observed = |verdict: &Verdict| against(verdict.observed, verdict.check.limit, unit_of(verdict));
+    let observed = |verdict: &Verdict| against(verdict.observed, verdict.check.limit, verdict.check.subject.unit());
     let listed = probe.verdicts.iter().map(|verdict| format!("{}: {}", title(&verdict.check), observed(verdict)));
     let limit = |verdict: &Verdict| {
         let cell = Cell::figure(observed(verdict), verdict.observed);

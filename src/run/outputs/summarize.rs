@@ -1,7 +1,6 @@
 //! From rows to a report: everything that is said is recomputed from what is kept.
 
 use crate::run::audit::{Audited, caution, unseen_cache};
-use crate::run::error::RunError;
 use crate::run::outputs::hints::hints;
 use crate::run::search;
 use llmscen_analysis::{CaseFacts, Table, judge};
@@ -20,11 +19,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const AT_ONCE: usize = 4;
 
 /// The report of a run from its rows and its manifest. The same input gives the same report.
-pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Result<Report, RunError> {
-    let searches = search::reports(plan, table, manifest)?;
+pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Report {
+    let searches = search::reports(plan, table, manifest);
     let cases = side_by_side(&cases_that_ran(plan, manifest), |case| summarize_with_stages(plan, case, table, manifest));
-    let cases: Vec<CaseReport> = cases.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-    Ok(conclude(plan, manifest.clone(), cases, searches))
+    conclude(plan, manifest.clone(), cases.into_iter().flatten().collect(), searches)
 }
 
 /// The cases of a run: a search probes some of the loads that it could have probed, and the others are none.
@@ -74,28 +72,31 @@ pub(crate) fn with_stages<T>(
     case: &Case,
     table: &Table,
     manifest: &Manifest,
-    work: impl Fn(&Table, &CaseFacts<'_>, Option<&T>) -> Result<T, RunError>,
-) -> Result<Vec<T>, RunError> {
+    work: impl Fn(&Table, &CaseFacts<'_>, Option<&T>) -> T,
+) -> Vec<T> {
     let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let whole = work(table, &CaseFacts { case, parts: &parts, until: None }, None)?;
-    let stages = case.stages().into_iter().map(|stage| {
-        let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
-        let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-        work(&table.excerpt(&case.id, &stage), &facts, Some(&whole))
-    });
-    let stages = stages.collect::<Result<Vec<T>, RunError>>()?;
-    Ok(std::iter::once(whole).chain(stages).collect())
+    let whole = work(table, &CaseFacts { case, parts: &parts, until: None }, None);
+    let stages: Vec<T> = case
+        .stages()
+        .into_iter()
+        .map(|stage| {
+            let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
+            let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
+            work(&table.excerpt(&case.id, &stage), &facts, Some(&whole))
+        })
+        .collect();
+    std::iter::once(whole).chain(stages).collect()
 }
 
-fn summarize_with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Result<Vec<CaseReport>, RunError> {
+fn summarize_with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Vec<CaseReport> {
     let mut reports = with_stages(case, table, manifest, |table, facts, whole: Option<&CaseReport>| {
         summarize_case(plan, table, facts, whole.map_or(&[], |whole| &whole.audit.reasons))
-    })?;
+    });
     mark_judged_elsewhere(reports.iter_mut());
-    Ok(match failure(plan, case, manifest) {
+    match failure(plan, case, manifest) {
         Some(failure) => failure.applied(case, reports),
         None => reports,
-    })
+    }
 }
 
 /// Marks those of a case and its stages that have no objectives where another one has some.
@@ -126,7 +127,7 @@ pub(crate) struct Judged {
 }
 
 /// Judges a case, or a stage, which did not happen as planned where the `whole` did not.
-pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<Judged, RunError> {
+pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Judged {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
     let sample = llmscen_analysis::sample(table, facts);
     let rounds = if plan.quests.is_empty() { plan.rounds } else { parts.len() as u32 };
@@ -148,13 +149,13 @@ pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whol
         Some(lost) => judge::given_up(verdicts, lost),
         None => verdicts,
     };
-    Ok(Judged { sample, audit, verdicts, aborted, saturated })
+    Judged { sample, audit, verdicts, aborted, saturated }
 }
 
 /// The report of a case, or of a stage; `whole`: why the case that it is a stage of is not sound.
-fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> Result<CaseReport, RunError> {
+fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[String]) -> CaseReport {
     let (case, parts) = (facts.case, facts.parts.iter().collect::<Vec<_>>());
-    let Judged { sample, audit, verdicts, aborted, saturated } = judge_case(plan, table, facts, whole)?;
+    let Judged { sample, audit, verdicts, aborted, saturated } = judge_case(plan, table, facts, whole);
     let (load_value, load_axis) = case.load.shape.size();
     let repeats = llmscen_analysis::repeats(&sample, &case.load.shape);
     let groups = llmscen_analysis::groups(case, &sample);
@@ -174,7 +175,7 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
     });
     let told =
         ended.into_iter().chain(start).chain(notes(table, facts, &parts)).chain(llmscen_report::repeats::remarks(&repeats));
-    Ok(CaseReport {
+    CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),
         labels: case.labels.clone(),
@@ -207,7 +208,7 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, whole: &[St
         aborted,
         saturated,
         verdicts,
-    })
+    }
 }
 
 /// Where the data ended a case before the requests that its load asks for. A stage's case has that.

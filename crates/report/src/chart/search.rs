@@ -5,7 +5,7 @@ use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::limit::{SpanUnit, scaled};
 use crate::chart::pick::{shown, subtitle};
 use crate::chart::style::{ALARM, INK, MAIN, MUTED, RANGE, Stroke};
-use crate::format::{percent, title, unit_of};
+use crate::format::{percent, title};
 use crate::search::{Outcome, Standing, answer, axis, outcome, place, sentence, standing};
 use llmscen_core::check::{Ruling, Subject, Verdict};
 use llmscen_core::report::{Report, Series};
@@ -99,7 +99,7 @@ fn topics(search: &SearchReport) -> Vec<Topic<'_>> {
     let limit = |index: usize| {
         let verdict = search.probes.first()?.verdicts.get(index)?;
         let seen = seen(&|probe| probe.verdicts.get(index)?.observed);
-        Some(Topic { title: title(&verdict.check), unit: unit_of(verdict), limit: Some(verdict.check.limit), seen })
+        Some(Topic { title: title(&verdict.check), unit: verdict.check.subject.unit(), limit: Some(verdict.check.limit), seen })
     };
     goodput.into_iter().chain(subjects(search).into_iter().filter_map(limit)).collect()
 }

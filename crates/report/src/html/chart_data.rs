@@ -1,7 +1,7 @@
 //! What the charts of the HTML page draw: the sweep over load, the searches, and of each case its series.
 
 use crate::chart::sweep::{Group, Sweep};
-use crate::format::{title, unit_of};
+use crate::format::title;
 use crate::search::{answer, axis, outcome, place};
 use crate::table::Emphasis;
 use llmscen_core::chart_data::{Band, Bar, Heat};
@@ -84,7 +84,7 @@ fn search(report: &Report, search: &SearchReport) -> Value {
     let checks = probes.first().map(|probe| probe.verdicts.as_slice()).unwrap_or_default().iter().enumerate();
     let topic = |(index, verdict): (usize, &llmscen_core::check::Verdict)| {
         let seen: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.verdicts.get(index)?.observed)).collect();
-        json!({ "label": title(&verdict.check), "unit": unit_of(verdict).symbol(), "limit": verdict.check.limit, "seen": seen })
+        json!({ "label": title(&verdict.check), "unit": verdict.check.subject.unit().symbol(), "limit": verdict.check.limit, "seen": seen })
     };
     let goodput: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.goodput.filter(|_| !probe.hopeless))).collect();
     let (low, high) = search.finding.interval;
