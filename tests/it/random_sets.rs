@@ -5,7 +5,7 @@ use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS};
 use llmscen_core::stats::quantile::{self as quantiles, Method, sort};
-use llmscen_core::stats::{design, ks, moments, moments::components, quantile_bound, share, trend};
+use llmscen_core::stats::{design, distributions, moments, moments::components, quantile_bound, share, trend};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
         "worth": design::effective(std::slice::from_ref(&values)),
         "worth_apart": design::effective(&groups),
         "components": components(&groups, 1.0).map(|own| [own.between, own.within]),
-        "ks": ks::test(&values, |x| 1.0 - (-x.max(0.0) / 100.0).exp()).map(|fit| fit.distance),
+        "ks": distributions::kolmogorov_smirnov(&values, |x| 1.0 - (-x.max(0.0) / 100.0).exp()).map(|fit| fit.distance),
     })
 }
 

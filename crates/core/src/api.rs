@@ -1,11 +1,11 @@
-//! The protocols by name, and what each can say.
+//! The supported APIs: names, paths, and the body field for each request setting.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::fmt;
 
-/// The protocol spoken with a target.
+/// The API of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
@@ -23,13 +23,13 @@ pub enum Api {
     Dashscope,
     /// Anthropic messages.
     Anthropic,
-    /// Ollama's native chat, as lines of JSON.
+    /// Ollama's native chat (NDJSON).
     Ollama,
     /// Text Generation Inference's native generation.
     Tgi,
-    /// What the scenario's template and `request.extract` say.
+    /// Defined by the scenario's template and `request.extract`.
     Custom,
-    /// None: a model in this process.
+    /// No network API: a model in this process.
     Local,
 }
 
@@ -49,7 +49,7 @@ impl Api {
         Api::Local,
     ];
 
-    /// Its name in a scenario.
+    /// The name in a scenario.
     pub fn name(self) -> &'static str {
         match self {
             Api::OpenaiChat => "openai-chat",
@@ -66,12 +66,12 @@ impl Api {
         }
     }
 
-    /// The protocol of that name.
+    /// Parses [`Api::name`].
     pub fn parse(name: &str) -> Option<Api> {
         Api::ALL.into_iter().find(|api| api.name() == name)
     }
 
-    /// The path that its servers answer on; of a streamed request where that differs. Empty: there is no usual one.
+    /// The usual URL path, which may depend on streaming. Empty: there is no usual path.
     pub fn path(self, stream: bool) -> &'static str {
         match self {
             Api::OpenaiChat => "/v1/chat/completions",
@@ -88,18 +88,18 @@ impl Api {
         }
     }
 
-    /// Whether it generates text, and so can stream it.
+    /// Whether the API generates text, and so can stream.
     pub fn generates(self) -> bool {
         !matches!(self, Api::OpenaiEmbeddings | Api::Rerank)
     }
 
-    /// Whether it takes a list of messages, so that a system message has a place.
+    /// Whether the request holds a list of messages, so that a system message is possible.
     pub fn takes_messages(self) -> bool {
         !matches!(self, Api::OpenaiCompletions | Api::OpenaiEmbeddings | Api::Rerank | Api::Tgi)
     }
 
-    /// The dotted path in the body of a field of `request:` (`max_tokens`, `temperature`, `stop`, …). None: the protocol
-    /// has no such field; for `custom` the template places every field.
+    /// The dotted path in the body for a field of `request:` (`max_tokens`, `temperature`, `stop`, …). None: the API has no such
+    /// field, or the API is `custom`, whose template places every field.
     pub fn place(self, field: &str) -> Option<Cow<'static, str>> {
         let same = |known: &[&str]| known.contains(&field).then(|| Cow::Owned(field.to_owned()));
         let under = |head: &str, known: &[&str]| known.contains(&field).then(|| Cow::Owned(format!("{head}.{field}")));
@@ -154,13 +154,13 @@ impl Api {
         }
     }
 
-    /// What a field of `request:` puts into the body, by dotted paths: its value at its place, except for `logprobs`, which
-    /// is a flag or a count of alternatives, and which each protocol says in its own way. Empty: the protocol has no such field.
+    /// The body fields (dotted path and value) that a field of `request:` sets. Usually one field with the same value; `logprobs`
+    /// is a flag or a count of alternatives, and each API encodes it differently. Empty: the API has no such field.
     pub fn puts(self, field: &str, value: &Value) -> Vec<(Cow<'static, str>, Value)> {
         let Some(place) = self.place(field) else { return Vec::new() };
-        let asked = *value != Value::Bool(false);
+        let requested = *value != Value::Bool(false);
         match (self, field) {
-            (Api::OpenaiCompletions | Api::OpenaiResponses, "logprobs") if !asked => Vec::new(),
+            (Api::OpenaiCompletions | Api::OpenaiResponses, "logprobs") if !requested => Vec::new(),
             (Api::OpenaiCompletions, "logprobs") if value.is_boolean() => vec![(place, json!(1))],
             (Api::OpenaiResponses, "logprobs") => {
                 let count = if value.is_boolean() { json!(0) } else { value.clone() };
@@ -195,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn each_protocol_spells_the_limit_its_own_way() {
-        let of = |api: Api| api.place("max_tokens").map(|path| path.into_owned());
-        let spelled = Api::ALL.map(of);
+    fn each_api_has_a_path_for_max_tokens() {
+        let path = |api: Api| api.place("max_tokens").map(|path| path.into_owned());
+        let spelled = Api::ALL.map(path);
         let known = [
             Some("max_tokens"),
             Some("max_tokens"),
@@ -216,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn each_protocol_asks_for_log_probabilities_its_own_way() {
-        let of = |api: Api, value: Value| {
+    fn each_api_encodes_logprobs() {
+        let encode = |api: Api, value: Value| {
             let puts = api.puts("logprobs", &value);
             serde_json::to_value(puts.into_iter().map(|(path, value)| (path.into_owned(), value)).collect::<Vec<_>>()).unwrap()
         };
@@ -245,7 +245,7 @@ mod tests {
             ),
             (Api::Anthropic, json!([]), json!([]), json!([])),
         ] {
-            assert_eq!((of(api, json!(true)), of(api, json!(3)), of(api, json!(false))), (yes, three, no), "{api}");
+            assert_eq!((encode(api, json!(true)), encode(api, json!(3)), encode(api, json!(false))), (yes, three, no), "{api}");
         }
         assert_eq!(Api::Ollama.puts("top_k", &json!(4)), [("options.top_k".into(), json!(4))]);
     }

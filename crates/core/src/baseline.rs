@@ -1,32 +1,31 @@
-//! What earlier runs, or a table in the scenario, say about a figure; and the limits that rest on it.
+//! Baselines: metric values of earlier runs or of a reference table, and the limits relative to them.
 //!
-//! A baseline file (`llmscen/baseline/2`) holds, for each case, each statistic of each metric: its value in each of the runs, and of
-//! the newest run the samples behind it and its one-sided bounds at the levels of `confidences`. A check at another level takes
-//! those of the next higher one, which is on the safe side; `docs/baselines.md` describes the file.
+//! A baseline file (`llmscen/baseline/2`) holds, for each statistic of each case, its value in every run, and for the newest run
+//! the sample count and one-sided bounds at the levels of `confidences`. A check at another level uses the next higher level,
+//! which is conservative. `docs/baselines.md` describes the file.
 
-mod history;
-
-use crate::labels::Scalar;
+use crate::metric::Metric;
+use crate::plan::Scalar;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The format's name and version, the value of `schema`.
+/// Name and version of the format: the value of `schema`.
 pub const BASELINE_SCHEMA: &str = "llmscen/baseline/2";
 
-/// The format before it, of a single run; it is still read.
+/// The previous format, which holds a single run; still read.
 pub const SINGLE_SCHEMA: &str = "llmscen/baseline/1";
 
-/// Runs that a baseline keeps at most, the newest ones.
+/// Maximum number of runs in a baseline; the newest are kept.
 pub const KEPT: usize = 20;
 
-/// Runs from which on an objective is decided by how they vary.
+/// Minimum number of runs for deciding an objective by the variation between runs.
 pub const SPREAD: usize = 5;
 
-/// The levels at which a baseline holds bounds.
+/// The confidence levels of the stored bounds.
 pub const LEVELS: [f64; 3] = [0.90, 0.95, 0.99];
 
-/// What a limit is relative to.
+/// What a relative limit is a multiple of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Against {
@@ -37,7 +36,7 @@ pub enum Against {
 }
 
 impl Against {
-    /// The word in limits.
+    /// The keyword in an SLO expression.
     pub fn name(self) -> &'static str {
         match self {
             Against::Baseline => "baseline",
@@ -46,45 +45,46 @@ impl Against {
     }
 }
 
-/// A figure that is known, between one-sided bounds that hold at a check's confidence.
+/// A reference value with its one-sided bounds at a check's confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Known {
-    /// The figure, in its metric's unit.
+    /// The value, in the metric's unit.
     pub value: f64,
-    /// Its lower bound; None where the samples were too few for one.
+    /// Lower bound; None if there were too few samples.
     pub low: Option<f64>,
-    /// Its upper bound, likewise.
+    /// Upper bound; None if there were too few samples.
     pub high: Option<f64>,
-    /// Samples behind it; None where unknown.
+    /// Sample count; None if unknown.
     pub n: Option<u64>,
-    /// How it varied from run to run; None where the runs were too few for that.
+    /// Variation between runs; None if there were too few runs.
     #[serde(default)]
     pub spread: Option<Spread>,
 }
 
-/// How a figure varied from run to run.
+/// Variation of a value between runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Runs.
+    /// Number of runs.
     pub runs: u32,
-    /// How far one more run may lie from their mean: t·s·√(1 + 1/runs) at the check's confidence, of the logarithms, or of shares
-    /// themselves.
+    /// Half-width of the prediction interval for one more run: t·s·√(1 + 1/runs) at the check's confidence, on the logarithms, or
+    /// on the plain scale for shares.
     pub reach: f64,
 }
 
 /// The right side of a limit such as `<= 1.10 * baseline`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Relative {
-    /// What it is a multiple of.
+    /// The reference.
     pub to: Against,
     /// The multiple, above 0.
     pub factor: f64,
-    /// What is multiplied, in the case that the check is about; None where it is not there (yet).
+    /// The reference value for the case of the check; None if it does not exist (yet).
     pub known: Option<Known>,
 }
 
 impl Relative {
-    /// The limit as an absolute number, without the dust of the multiplication; NaN where nothing is known.
+    /// The limit as an absolute number, rounded to 13 significant digits to remove floating-point error; NaN without a reference
+    /// value.
     pub fn limit(&self) -> f64 {
         let product = self.known.map_or(f64::NAN, |known| known.value * self.factor);
         format!("{product:.12e}").parse().unwrap_or(product)
@@ -97,11 +97,11 @@ impl Relative {
 pub struct Baseline {
     /// Name of the scenario.
     pub name: String,
-    /// What the plan said about target, requests, data and load: dotted path → value as text.
+    /// The plan's settings for target, requests, data and load: dotted path → value as text.
     pub plan: BTreeMap<String, String>,
-    /// The levels of the bounds, ascending.
+    /// Confidence levels of the bounds, ascending.
     pub confidences: Vec<f64>,
-    /// The runs that it was taken from, the oldest first.
+    /// The runs, oldest first.
     pub runs: Vec<BaselineRun>,
     /// The cases, in plan order.
     pub cases: Vec<BaselineCase>,
@@ -110,21 +110,21 @@ pub struct Baseline {
 /// A run of a baseline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BaselineRun {
-    /// Its id.
+    /// Run id.
     pub run_id: String,
-    /// Its start, RFC 3339.
+    /// Start, RFC 3339.
     pub started_at: String,
-    /// Version of the tool that made it.
+    /// Version of llmscen.
     pub tool_version: String,
-    /// Digest of its plan.
+    /// Digest of the plan.
     pub plan_id: String,
-    /// Its seed.
+    /// Seed.
     pub seed: u64,
-    /// The machine that produced the load: host, processor, cores.
+    /// The load generator's machine: host, CPU, cores.
     pub machine: String,
 }
 
-/// A baseline as a file has it: of a single run, which `run` is then, or of several.
+/// The file format: version 1 has a single `run`, version 2 a list of `runs`.
 #[derive(Deserialize)]
 struct Stored {
     name: String,
@@ -154,15 +154,15 @@ impl From<Stored> for Baseline {
 pub struct BaselineCase {
     /// Case id.
     pub id: String,
-    /// Its swept values.
+    /// Swept values.
     pub labels: BTreeMap<String, Scalar>,
-    /// Rounds that ran.
+    /// Number of rounds.
     pub rounds: u32,
     /// Requests scheduled.
     pub scheduled: u64,
     /// Requests that succeeded.
     pub ok: u64,
-    /// `ttft.p95`, `output_tps`, `goodput(ttft < 500ms)` → its figures.
+    /// `ttft.p95`, `output_tps`, `goodput(ttft < 500ms)` → values.
     #[serde(deserialize_with = "in_order")]
     pub metrics: Vec<(String, Figure)>,
 }
@@ -170,22 +170,23 @@ pub struct BaselineCase {
 /// One statistic of one metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The value, in the metric's unit; a share 0..=1. It, its samples and its bounds are of the newest run that has it.
+    /// The value in the metric's unit; a share is 0..=1. Value, sample count and bounds are those of the newest run that has the
+    /// metric.
     pub value: f64,
-    /// Samples behind it.
+    /// Sample count.
     pub n: u64,
-    /// Its lower bounds, one for each of `confidences`; empty where a statistic has none at any number of samples.
+    /// Lower bounds, one per level of `confidences`; empty for a statistic that never has bounds.
     #[serde(default)]
     pub low: Vec<Option<f64>>,
-    /// Its upper bounds, likewise.
+    /// Upper bounds, in the same form.
     #[serde(default)]
     pub high: Vec<Option<f64>>,
-    /// The value in each run of the baseline, the oldest first; None for a run without it.
+    /// The value in each run of the baseline, oldest first; None for a run without the metric.
     #[serde(default)]
     pub runs: Vec<Option<f64>>,
 }
 
-/// A mapping in the order of the text.
+/// Deserializes a mapping in the order of the file.
 fn in_order<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, Figure)>, D::Error> {
     let map = Map::<String, Value>::deserialize(from)?;
     let figure = |(key, value): (String, Value)| {
@@ -196,14 +197,14 @@ fn in_order<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, Figure)>,
 }
 
 impl Baseline {
-    /// The place of the bounds for a level: the least of `confidences` that is no lower. None above the highest.
+    /// Index of the lowest level in `confidences` that is at least `level`; None above the highest.
     pub fn level(&self, level: f64) -> Option<usize> {
         self.confidences.iter().position(|own| *own >= level - 1e-9)
     }
 }
 
 impl Baseline {
-    /// What no run can have measured, in words; None: it may all be true.
+    /// An inconsistency that no measured baseline can have, as an error message.
     pub fn flaw(&self) -> Option<String> {
         let levels = &self.confidences;
         let ascending = levels.windows(2).all(|pair| pair.first() < pair.last());
@@ -225,14 +226,14 @@ impl Baseline {
 }
 
 impl BaselineCase {
-    /// The figure of that name.
+    /// The values of one statistic.
     pub fn figure(&self, name: &str) -> Option<&Figure> {
         self.metrics.iter().find(|(own, _)| own == name).map(|(_, figure)| figure)
     }
 }
 
 impl Figure {
-    /// What is wrong with it beside so many levels and runs.
+    /// An inconsistency, given the number of levels and of runs.
     fn flaw(&self, levels: usize, runs: usize) -> Option<&'static str> {
         let fits = |bounds: &[Option<f64>]| bounds.is_empty() || bounds.len() == levels;
         let holds = |bounds: &[Option<f64>], under: bool| {
@@ -251,23 +252,24 @@ impl Figure {
         }
     }
 
-    /// Whether it has bounds at all.
+    /// Whether the statistic has any bounds.
     pub fn bounded(&self) -> bool {
         !self.low.is_empty() || !self.high.is_empty()
     }
 
-    /// The figure with its bounds at a place of `confidences`; None: as a point.
+    /// The value with its bounds at an index of `confidences`; None: without bounds.
     pub fn known(&self, place: Option<usize>) -> Known {
         let at = |bounds: &[Option<f64>]| place.and_then(|place| bounds.get(place).copied().flatten());
         Known { value: self.value, low: at(&self.low), high: at(&self.high), n: Some(self.n), spread: None }
     }
 }
 
-/// The figures that are shown of every case; those of its own objectives follow.
+/// Statistics that are shown for every case, before those of its objectives.
 pub const USUAL: [&str; 9] =
     ["ttft.p50", "ttft.p95", "ttft.p99", "tpot.p50", "tpot.p95", "e2e.p95", "request_throughput", "output_tps", "error_rate"];
 
-/// One figure of one case. Sizes are shares of the base, or of all requests where the figure is a share itself.
+/// Variation of one statistic of one case between runs. Sizes are relative to the baseline, or absolute shares if the statistic
+/// is a share.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
     /// Case id.
@@ -275,26 +277,97 @@ pub struct Noise {
     /// `ttft.p95`, `goodput(ttft < 500ms)`.
     #[serde(rename = "metric")]
     pub figure: String,
-    /// Whether it is a share: its sizes are then percentage points.
+    /// Whether the statistic is a share, so that sizes are percentage points.
     pub share: bool,
-    /// Runs that have it.
+    /// Number of runs that have the statistic.
     pub runs: usize,
-    /// Its mean over the runs, in the metric's unit: geometric, unless it is a share.
+    /// Mean over the runs in the metric's unit: geometric, arithmetic for shares.
     pub mean: f64,
     /// Standard deviation between the runs.
     pub sd: f64,
-    /// The least change that one run more shows beside those runs, in four of five cases.
+    /// Smallest change that one additional run detects with 80 % power.
     #[serde(rename = "least_change_1_run")]
     pub one: Option<f64>,
-    /// The same for three runs a side.
+    /// The same for three runs per side.
     #[serde(rename = "least_change_3_runs")]
     pub three: Option<f64>,
-    /// The same for five runs a side.
+    /// The same for five runs per side.
     #[serde(rename = "least_change_5_runs")]
     pub five: Option<f64>,
-    /// Runs a side that show a change of 5 %; None: more than 100.
+    /// Runs per side that detect a change of 5 %; None: more than 100.
     #[serde(rename = "runs_for_5_percent")]
     pub needed: Option<usize>,
+}
+
+/// The only setting in which two runs of one plan may differ.
+const SEED: &str = "seed";
+/// Maximum number of plan differences in a message; further ones are counted.
+const SHOWN: usize = 4;
+
+impl Baseline {
+    /// The newest run.
+    pub fn newest(&self) -> Option<&BaselineRun> {
+        self.runs.last()
+    }
+
+    /// The differences to another plan in target, requests, data or load, as text; None if there are none. The seed may differ:
+    /// other random draws from the same data are another run of the same plan.
+    pub fn other_plan(&self, plan: &BTreeMap<String, String>) -> Option<String> {
+        let paths: BTreeSet<&String> = self.plan.keys().chain(plan.keys()).filter(|path| *path != SEED).collect();
+        let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), String::clone);
+        let differ = |path: &&String| plan.get(*path) != self.plan.get(*path);
+        let line = |path: &String| format!("`{path}` was {}, is {}", said(self.plan.get(path)), said(plan.get(path)));
+        let lines: Vec<String> = paths.into_iter().filter(differ).map(line).collect();
+        let more = lines.len().saturating_sub(SHOWN);
+        let shown = lines.get(..SHOWN.min(lines.len()))?.join("; ");
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        (!lines.is_empty()).then(|| shown + &more)
+    }
+
+    /// Adds the runs of `added`, without duplicates, and keeps the newest [`KEPT`] by start time, oldest first. The cases are
+    /// those of `added`, whose plan is the current one.
+    pub fn with(&self, added: Baseline) -> Baseline {
+        let known = |run: &&BaselineRun| added.runs.iter().all(|own| own.run_id != run.run_id);
+        let mut runs: Vec<BaselineRun> = self.runs.iter().filter(known).chain(&added.runs).cloned().collect();
+        runs.sort_by(|a, b| a.started_at.cmp(&b.started_at));
+        runs.drain(..runs.len().saturating_sub(KEPT));
+        let cases = added.cases.iter().map(|case| {
+            let old = self.cases.iter().find(|own| own.labels == case.labels);
+            joined((self, old), (&added, case), &runs)
+        });
+        let cases = cases.collect();
+        Baseline { name: added.name.clone(), plan: added.plan.clone(), confidences: added.confidences.clone(), runs, cases }
+    }
+}
+
+/// Merges the values of one case over `runs`, in the order of the added case.
+fn joined(
+    (old, before): (&Baseline, Option<&BaselineCase>),
+    (added, case): (&Baseline, &BaselineCase),
+    runs: &[BaselineRun],
+) -> BaselineCase {
+    let value = |of: &Baseline, figure: Option<&Figure>, run: &BaselineRun| {
+        let place = of.runs.iter().position(|own| own.run_id == run.run_id)?;
+        figure?.runs.get(place).copied().flatten()
+    };
+    let window = before.and_then(|before| before.figure(Metric::ThroughputWindow.name()));
+    let figure = |name: &str, own: Option<&Figure>| {
+        let past = before.and_then(|before| before.figure(name));
+        // Throughputs of earlier versions include the drain and are not comparable.
+        let windowed = Metric::WINDOWED.iter().any(|metric| metric.name() == name);
+        let same = |run: &BaselineRun| !windowed || value(old, window, run).is_some();
+        let of = |run: &BaselineRun| value(added, own, run).or_else(|| value(old, past, run).filter(|_| same(run)));
+        let values: Vec<Option<f64>> = runs.iter().map(of).collect();
+        let last = runs.iter().zip(&values).rev().find(|(_, value)| value.is_some()).map(|(run, _)| run)?;
+        let newest = if value(added, own, last).is_some() { own } else { past };
+        newest.map(|newest| (name.to_owned(), Figure { runs: values, ..newest.clone() }))
+    };
+    let now = case.metrics.iter().filter_map(|(name, own)| figure(name, Some(own)));
+    let gone = before.iter().flat_map(|before| &before.metrics).filter(|(name, _)| case.figure(name).is_none());
+    let metrics = now.chain(gone.filter_map(|(name, _)| figure(name, None))).collect();
+    let newest = runs.last().is_some_and(|last| added.runs.iter().any(|own| own.run_id == last.run_id));
+    let counts = before.filter(|_| !newest).unwrap_or(case);
+    BaselineCase { metrics, ..counts.clone() }
 }
 
 #[cfg(test)]
@@ -345,5 +418,53 @@ mod tests {
         let known = Some(Known { value: 512.0, low: None, high: None, n: None, spread: None });
         assert_eq!(Relative { to: Against::Baseline, factor: 1.1, known }.limit(), 563.2);
         assert!(Relative { to: Against::Baseline, factor: 1.1, known: None }.limit().is_nan());
+    }
+
+    /// A baseline of one run that started at hour `number`.
+    fn run(number: u32, figures: &[(&str, f64)]) -> Baseline {
+        let figure = |value: f64| Figure { value, n: u64::from(number), runs: vec![Some(value)], ..Figure::default() };
+        let metrics = figures.iter().map(|(name, value)| ((*name).to_owned(), figure(*value))).collect();
+        let labels = BTreeMap::new();
+        let case = BaselineCase { id: "base".into(), labels, rounds: 1, scheduled: 9, ok: 9, metrics };
+        let started_at = format!("2026-01-02T{number:02}:00:00Z");
+        let own = BaselineRun { run_id: format!("r{number}"), started_at, ..BaselineRun::default() };
+        Baseline { runs: vec![own], cases: vec![case], ..Baseline::default() }
+    }
+
+    fn ids(baseline: &Baseline) -> Vec<&str> {
+        baseline.runs.iter().map(|run| run.run_id.as_str()).collect()
+    }
+
+    #[test]
+    fn runs_are_added_in_their_order_and_each_once() {
+        let two = run(1, &[("ttft.p95", 10.0)]).with(run(3, &[("ttft.p95", 12.0)]));
+        let three = two.with(run(2, &[("ttft.p95", 11.0)]));
+        let figure = three.cases[0].figure("ttft.p95").unwrap();
+        assert_eq!((ids(&three), &figure.runs), (vec!["r1", "r2", "r3"], &vec![Some(10.0), Some(11.0), Some(12.0)]));
+        assert_eq!((figure.value, figure.n), (12.0, 3), "the bounds are those of the newest run, not of the one that came last");
+        assert_eq!(three.with(run(2, &[("ttft.p95", 11.0)])), three, "the same run again changes nothing");
+        assert_eq!(three.newest().map(|own| own.run_id.as_str()), Some("r3"));
+    }
+
+    #[test]
+    fn the_newest_twenty_stay_and_a_figure_may_be_missing() {
+        let all =
+            (1..=23).fold(run(0, &[("a", 1.0), ("b", 1.0)]), |all, number| all.with(run(number, &[("a", f64::from(number))])));
+        assert_eq!((all.runs.len(), ids(&all)[0]), (KEPT, "r4"));
+        assert_eq!(all.cases[0].metrics.len(), 1, "no run that is left has `b`");
+        let gap = run(1, &[("a", 1.0), ("b", 5.0)]).with(run(2, &[("a", 2.0)])).with(run(3, &[("a", 3.0), ("b", 7.0)]));
+        let figure = gap.cases[0].figure("b").unwrap();
+        assert_eq!((&figure.runs, figure.value), (&vec![Some(5.0), None, Some(7.0)], 7.0));
+    }
+
+    #[test]
+    fn plans_are_compared_path_by_path() {
+        let plan = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect()
+        };
+        let own = Baseline { plan: plan(&[("load.requests", "1"), ("seed", "42")]), ..Baseline::default() };
+        assert_eq!(own.other_plan(&plan(&[("load.requests", "1"), ("seed", "7")])), None, "another seed is the same plan");
+        assert_eq!(own.other_plan(&plan(&[("load.requests", "2")])).as_deref(), Some("`load.requests` was 1, is 2"));
+        assert_eq!(own.other_plan(&plan(&[])).as_deref(), Some("`load.requests` was 1, is nothing"));
     }
 }

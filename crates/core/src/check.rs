@@ -1,8 +1,8 @@
 //! Service-level objectives, and what was ruled about them.
 
 use crate::baseline::Relative;
-use crate::labels::Labels;
 use crate::metric::{Metric, Scope, Stat};
+use crate::plan::Labels;
 use crate::signal::Signal;
 use crate::units::Unit;
 use serde::{Deserialize, Serialize};

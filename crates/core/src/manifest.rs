@@ -3,7 +3,7 @@
 use crate::early_stop::Ending;
 use crate::local::LocalPart;
 use crate::search::Part as ProbePart;
-use crate::server::{ServerEnd, Startup};
+use crate::target::{ServerEnd, Startup};
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

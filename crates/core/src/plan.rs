@@ -1,10 +1,8 @@
-//! What will run.
+//! The plan: a compiled scenario as a list of cases, each with the labels of its sweep.
 
-use crate::artifacts::{Bodies, Store};
+use crate::artifacts::{Bodies, Peer, Store, Track};
 use crate::check::Check;
 use crate::dataset::{DatasetSpec, TraceSpec};
-use crate::export_format::Peer;
-use crate::labels::{Labels, Scalar};
 use crate::load::{Load, Warmup};
 use crate::mix::Entry;
 use crate::redact::{DISTINCT, Redactor};
@@ -13,9 +11,9 @@ use crate::search::CapacitySearch;
 use crate::seed::Seed;
 use crate::target::{Secret, Target};
 use crate::telemetry::TelemetrySpec;
-use crate::track::Track;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::sync::Arc;
 
 /// What the self-audit accepts, and from where on it doubts a verdict.
@@ -219,5 +217,81 @@ impl Plan {
             kept
         });
         self.cases = cases;
+    }
+}
+
+/// One value of a swept field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Scalar {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// Any other number.
+    Float(f64),
+    /// Text, a rate such as `8/s` among it.
+    Text(String),
+}
+
+impl Scalar {
+    /// The value as a number; a rate such as `8/s` counts as its number.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Scalar::Bool(_) => None,
+            Scalar::Int(value) => Some(*value as f64),
+            Scalar::Float(value) => Some(*value),
+            Scalar::Text(text) => text.trim_end_matches("/s").trim().parse().ok(),
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Bool(value) => write!(f, "{value}"),
+            Scalar::Int(value) => write!(f, "{value}"),
+            Scalar::Float(value) => write!(f, "{value}"),
+            Scalar::Text(value) => f.write_str(value),
+        }
+    }
+}
+
+/// The swept fields of one case and their values, in the order of the matrix: `load.concurrency` → 16.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Labels(pub Vec<(String, Scalar)>);
+
+impl Labels {
+    /// The value of one swept field.
+    pub fn get(&self, path: &str) -> Option<&Scalar> {
+        self.0.iter().find(|(key, _)| key == path).map(|(_, value)| value)
+    }
+
+    /// These and one more.
+    pub fn with(&self, path: &str, value: Scalar) -> Labels {
+        Labels(self.0.iter().cloned().chain([(path.to_owned(), value)]).collect())
+    }
+
+    /// Whether every pair of `wanted` stands here too; numbers compare as numbers.
+    pub fn covers(&self, wanted: &Labels) -> bool {
+        wanted.0.iter().all(|(path, value)| {
+            self.get(path).is_some_and(|own| own == value || (own.number().is_some() && own.number() == value.number()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covering_compares_numbers_as_numbers() {
+        let own = Labels(vec![("load.concurrency".into(), Scalar::Int(16)), ("load.rate".into(), Scalar::Text("8/s".into()))]);
+        assert!(own.covers(&Labels(vec![("load.concurrency".into(), Scalar::Float(16.0))])));
+        assert!(own.covers(&Labels(vec![("load.rate".into(), Scalar::Int(8))])));
+        assert!(!own.covers(&Labels(vec![("load.concurrency".into(), Scalar::Int(4))])));
+        assert!(!own.covers(&Labels(vec![("seed".into(), Scalar::Int(4))])));
+        assert!(own.covers(&Labels::default()));
     }
 }

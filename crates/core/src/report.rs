@@ -1,18 +1,15 @@
 //! What a report says: every number in place, nothing left to compute but its form.
 
-use crate::chart_data::Pictures;
 use crate::check::{Ruling, Verdict};
 use crate::early_stop::{Aborted, Saturated};
-use crate::labels::Labels;
 use crate::local::LocalPart;
 use crate::manifest::Manifest;
 use crate::metric::Metric;
 use crate::outcome::FailureKind;
-use crate::plan::{AuditLimits, STAGE};
-use crate::round_variance::Repeat;
+use crate::plan::{AuditLimits, Labels, STAGE};
 use crate::sample::{Counts, Distribution};
 use crate::search::SearchReport;
-use crate::server::{ServerEnd, Startup};
+use crate::target::{ServerEnd, Startup};
 use crate::telemetry::Telemetry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -337,4 +334,132 @@ pub struct Report {
     pub hints: Vec<String>,
     /// What the self-audits accept.
     pub audit: AuditLimits,
+}
+
+/// A change with time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// From the first to the last of what was compared, as a share of the mean: 0.1 grew by a tenth.
+    pub share: f64,
+    /// Two-sided probability of an order at least so clear by chance (Mann and Kendall).
+    pub p_value: f64,
+    /// Rounds, or stretches of all rounds together, that were compared.
+    pub n: u64,
+}
+
+/// One figure over the rounds of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeat {
+    /// The figure: the mean of a per-request metric, or a figure that a case has one of.
+    pub metric: Metric,
+    /// The figure of each round, in their order and the metric's unit; None for a round without it.
+    pub rounds: Vec<Option<f64>>,
+    /// Standard deviation between the rounds. Of a per-request metric what their own spread does not explain; else of `rounds`
+    /// themselves. None for fewer than two rounds.
+    pub between_sd: Option<f64>,
+    /// Standard deviation within the rounds; None where the figure is not one of requests.
+    pub within_sd: Option<f64>,
+    /// From round to round; None for fewer than three.
+    pub over_rounds: Option<Change>,
+    /// From the beginning to the end of a round, over all rounds; None where the requests are too few, where the figure is not one
+    /// of requests, or where the load itself changes.
+    pub over_time: Option<Change>,
+    /// Requests behind it.
+    pub n: u64,
+    /// Independent requests that these are worth, since neighbours are alike; None where the figure is not one of requests.
+    pub effective_n: Option<f64>,
+}
+
+impl Repeat {
+    /// A change between rounds is reported from this probability on, and one within rounds from half of it on: five rounds in order
+    /// have 1/60, and four can never be distinguished from chance.
+    pub const SURE: (f64, f64) = (0.02, 0.01);
+    /// A change of less than this share is not reported, however sure it is.
+    pub const LEAST: f64 = 0.02;
+    /// Effective samples under this share of n are reported, from so many requests on: of fewer, chance would too often look so.
+    pub const FEW: (f64, u64) = (0.5, 200);
+
+    /// The change from round to round, where it is to be reported.
+    pub fn drifts(&self) -> Option<Change> {
+        self.over_rounds.filter(|change| change.told(Repeat::SURE.0))
+    }
+
+    /// The change within the rounds, where it is to be reported.
+    pub fn creeps(&self) -> Option<Change> {
+        self.over_time.filter(|change| change.told(Repeat::SURE.1))
+    }
+
+    /// What the requests are worth, where that is to be reported.
+    pub fn few(&self) -> Option<f64> {
+        self.effective_n.filter(|worth| self.n >= Repeat::FEW.1 && *worth < Repeat::FEW.0 * self.n as f64)
+    }
+}
+
+impl Change {
+    fn told(&self, sure: f64) -> bool {
+        self.p_value <= sure && self.share.abs() >= Repeat::LEAST
+    }
+}
+
+/// The pictures of one case, as numbers. All rows are measured ones; none of them grows with the number of requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pictures {
+    /// The percentile spectrum of TTFT, ITL, TPOT, NTPOT and E2E: `(share, quantile)`, shares 0..1 ever denser towards 1,
+    /// quantiles by nearest rank, the last point the maximum at `1 - 1/n`. Over ok rows.
+    pub spectra: BTreeMap<Metric, Series>,
+    /// Where the E2E latencies of ok requests lay over time, by when each was due; the first round.
+    pub heat: Option<Heat>,
+    /// Gaps between tokens by the place of the token in its reply, ascending.
+    pub by_token: Vec<Band>,
+    /// `(prompt tokens, service TTFT in ms)` of ok requests, at most a few thousand of them, evenly picked.
+    pub prefill: Series,
+    /// Single requests in the order in which they were due, at most a few hundred, evenly picked.
+    pub waterfall: Vec<Bar>,
+}
+
+/// A histogram of a latency in each interval of time: the heat map.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Heat {
+    /// Edges of the columns, seconds since the start of the round, ascending; one more than columns.
+    pub times: Vec<f64>,
+    /// Edges of the rows in milliseconds, ascending, equal steps of their logarithm; one more than rows.
+    pub levels: Vec<f64>,
+    /// Requests in each cell, column by column: `counts[column][row]`.
+    pub counts: Vec<Vec<u32>>,
+}
+
+/// Quantiles of what lies in one step of an axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Band {
+    /// From this place on; tokens are counted from 1, so the first gap is that before token 2.
+    pub from: f64,
+    /// To this place, itself included.
+    pub to: f64,
+    /// Values in it.
+    pub n: u64,
+    /// Quantiles in the metric's unit.
+    pub p50: f64,
+    /// Likewise.
+    pub p90: f64,
+    /// Likewise.
+    pub p99: f64,
+}
+
+/// One request in time, seconds since the start of its round.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bar {
+    /// Its number.
+    pub seq: u64,
+    /// Its turn, from 0.
+    pub turn: u32,
+    /// When it was due.
+    pub intended: f64,
+    /// When it was sent; None: never.
+    pub sent: Option<f64>,
+    /// Its first token.
+    pub first_token: Option<f64>,
+    /// Its end.
+    pub end: f64,
+    /// How it failed, if so.
+    pub failure: Option<FailureKind>,
 }

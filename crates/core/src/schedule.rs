@@ -1,11 +1,193 @@
 //! When requests are due: seeds in, due times out. No clock, no runtime: an instant is always an argument.
 
+use crate::load::{Load, Shape, Warmup};
+use crate::outcome::Phase;
+use crate::plan::Case;
+use crate::schedule::arrival::Arrivals;
+use crate::schedule::mix::Merged;
+use crate::schedule::rates::Staged;
+use crate::seed::Seed;
+use crate::units::Nanos;
+use std::sync::Arc;
+
 pub mod arrival;
-pub mod backoff;
-pub mod due;
+pub mod delays;
 pub mod mix;
 pub mod quota;
 pub mod rates;
 pub mod search;
 pub mod users;
-pub mod wait;
+
+// Former module paths, until every crate uses the new ones.
+pub use crate::schedule as due;
+pub use delays as backoff;
+pub use delays as wait;
+
+/// One arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The request's number, from 0, warm-up included.
+    pub seq: u64,
+    /// Its instant.
+    pub at: Nanos,
+    /// Its phase.
+    pub phase: Phase,
+    /// The entry of the mix whose arrival it is; None where the entries have no arrivals of their own.
+    pub entry: Option<usize>,
+}
+
+/// The whole plan of an open loop as an iterator; it ends where `requests` or `duration` does.
+pub struct Schedule {
+    arrivals: Box<dyn Iterator<Item = (Nanos, Option<usize>)> + Send>,
+    load: Load,
+    seq: u64,
+    measured: u64,
+    measured_from: Option<Nanos>,
+}
+
+impl Schedule {
+    /// The plan of this load; None for a closed loop, which has no due times. `logged` are the arrivals that a replay
+    /// follows, never decreasing; it ends with them.
+    pub fn new(load: &Load, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
+        let arrivals: Box<dyn Iterator<Item = Nanos> + Send> = match &load.shape {
+            Shape::Closed { .. } | Shape::Users { .. } | Shape::Static { .. } => return None,
+            Shape::Open { rate, arrival } => Box::new(Arrivals::new(*rate, *arrival, seed)),
+            Shape::Rates { stages, arrival } => Box::new(Staged::new(stages.clone(), *arrival, seed)),
+            Shape::Burst => Box::new(std::iter::repeat(Nanos::ZERO)),
+            Shape::Replay { speed } => Box::new(replay(logged.cloned().unwrap_or_default(), *speed)),
+        };
+        let arrivals = Box::new(arrivals.map(|at| (at, None)));
+        Some(Schedule { arrivals, load: load.clone(), seq: 0, measured: 0, measured_from: None })
+    }
+
+    /// The plan of a case: that of its load, or those of the entries of its mix together.
+    pub fn of(case: &Case, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
+        let plain = Schedule::new(&case.load, seed, logged)?;
+        match (&case.load.shape, case.rates()) {
+            (Shape::Open { arrival, .. }, Some(rates)) => {
+                Some(Schedule { arrivals: Box::new(Merged::new(&rates, *arrival, seed)), ..plain })
+            }
+            _ => Some(plain),
+        }
+    }
+
+    /// How many arrivals the plan has, and when the last one is due. None where it has none, or no end: a burst without a
+    /// number of requests.
+    pub fn extent(self) -> Option<(u64, Nanos)> {
+        if self.load.shape == Shape::Burst && self.load.requests.is_none() {
+            return None;
+        }
+        self.last().map(|due| (due.seq + 1, due.at))
+    }
+
+    /// The end of sending, where a duration sets one: it counts from the end of the warm-up span, or from the first
+    /// measured arrival after warm-up requests.
+    fn end(&self) -> Option<Nanos> {
+        Some(self.measured_from? + self.load.duration?)
+    }
+}
+
+/// Logged arrivals, `speed` times as fast.
+fn replay(logged: Arc<[Nanos]>, speed: f64) -> impl Iterator<Item = Nanos> + Send {
+    (0..logged.len()).map(move |index| Nanos((logged[index].0 as f64 / speed).round() as u64))
+}
+
+impl Iterator for Schedule {
+    type Item = Due;
+
+    fn next(&mut self) -> Option<Due> {
+        let (at, entry) = self.arrivals.next()?;
+        let phase = match self.load.warmup {
+            Warmup::Requests(n) if self.seq < n => Phase::Warmup,
+            Warmup::Span(span) if at < span => Phase::Warmup,
+            _ => Phase::Measured,
+        };
+        if phase == Phase::Measured {
+            let start = match self.load.warmup {
+                Warmup::Span(span) => span,
+                Warmup::Requests(0) => Nanos::ZERO,
+                Warmup::Requests(_) => at,
+            };
+            self.measured_from.get_or_insert(start);
+            self.measured += 1;
+            if self.load.requests.is_some_and(|most| self.measured > most) || self.end().is_some_and(|end| at >= end) {
+                return None;
+            }
+        }
+        let due = Due { seq: self.seq, at, phase, entry };
+        self.seq += 1;
+        Some(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Arrival;
+
+    fn load(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Load {
+        let shape = Shape::Open { rate: 10.0, arrival: Arrival::Constant };
+        let duration = millis.map(Nanos::from_millis);
+        Load { requests, duration, warmup, ..Load::bare(shape) }
+    }
+
+    fn count(load: &Load) -> (usize, usize) {
+        let due: Vec<Due> = Schedule::new(load, Seed(1), None).unwrap().collect();
+        assert!(due.iter().enumerate().all(|(i, due)| due.seq == i as u64));
+        let warm = due.iter().filter(|due| due.phase == Phase::Warmup).count();
+        (warm, due.len() - warm)
+    }
+
+    #[test]
+    fn the_first_limit_reached_ends_it() {
+        assert_eq!(count(&load(Some(7), None, Warmup::Requests(3))), (3, 7));
+        assert_eq!(count(&load(None, Some(1000), Warmup::Requests(0))), (0, 10));
+        assert_eq!(count(&load(None, Some(1000), Warmup::Requests(3))), (3, 10));
+        assert_eq!(count(&load(None, Some(1000), Warmup::Span(Nanos::from_millis(500)))), (5, 10));
+        assert_eq!(count(&load(Some(4), Some(1000), Warmup::Span(Nanos::from_millis(500)))), (5, 4));
+        assert_eq!(count(&load(Some(50), Some(1000), Warmup::Requests(0))), (0, 10));
+    }
+
+    #[test]
+    fn a_burst_is_due_at_zero() {
+        let burst = Load { shape: Shape::Burst, ..load(Some(5), None, Warmup::Requests(0)) };
+        let due: Vec<Nanos> = Schedule::new(&burst, Seed(1), None).unwrap().map(|due| due.at).collect();
+        assert_eq!(due, [Nanos::ZERO; 5]);
+    }
+
+    #[test]
+    fn a_closed_loop_has_no_schedule() {
+        let closed = Load { shape: Shape::Closed { users: 2 }, ..load(Some(5), None, Warmup::Requests(0)) };
+        assert!(Schedule::new(&closed, Seed(1), None).is_none());
+    }
+
+    fn replayed(speed: f64, limits: &Load) -> Vec<(u64, bool)> {
+        let log: Arc<[Nanos]> = [0, 1_000, 1_000, 4_000, 9_000].map(Nanos::from_millis).into();
+        let load = Load { shape: Shape::Replay { speed }, ..limits.clone() };
+        let due = Schedule::new(&load, Seed(1), Some(&log)).unwrap();
+        due.map(|due| (due.at.0 / 1_000_000, due.phase == Phase::Measured)).collect()
+    }
+
+    #[test]
+    fn a_replay_follows_its_log_and_ends_with_it() {
+        let all = load(Some(100), None, Warmup::Requests(0));
+        let at = |speed| replayed(speed, &all).into_iter().map(|(at, _)| at).collect::<Vec<_>>();
+        assert_eq!(at(1.0), [0, 1000, 1000, 4000, 9000]);
+        assert_eq!(at(2.0), [0, 500, 500, 2000, 4500]);
+        assert_eq!(at(0.5), [0, 2000, 2000, 8000, 18000]);
+        let limited = |requests, millis| replayed(1.0, &load(requests, millis, Warmup::Requests(1)));
+        assert_eq!(limited(Some(2), None), [(0, false), (1000, true), (1000, true)]);
+        assert_eq!(limited(None, Some(3000)), [(0, false), (1000, true), (1000, true)]);
+        let none = Schedule::new(&Load { shape: Shape::Replay { speed: 1.0 }, ..all }, Seed(1), None).unwrap();
+        assert_eq!(none.count(), 0);
+    }
+
+    #[test]
+    fn the_extent_of_a_plan_is_exact() {
+        let of = |load: &Load| Schedule::new(load, Seed(1), None).unwrap().extent();
+        assert_eq!(of(&load(Some(7), None, Warmup::Requests(3))), Some((10, Nanos::from_millis(900))));
+        let burst = |requests| Load { shape: Shape::Burst, ..load(requests, Some(1), Warmup::Requests(0)) };
+        assert_eq!((of(&burst(Some(5))), of(&burst(None))), (Some((5, Nanos::ZERO)), None));
+        assert_eq!(of(&Load { shape: Shape::Replay { speed: 1.0 }, ..load(Some(1), None, Warmup::Requests(0)) }), None);
+    }
+}

@@ -1,7 +1,7 @@
 //! The search for a capacity: what is looked for, and what was found.
 
 use crate::check::Verdict;
-use crate::labels::Labels;
+use crate::plan::Labels;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 

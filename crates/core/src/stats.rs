@@ -4,9 +4,6 @@ pub mod comparison;
 pub mod design;
 pub mod distributions;
 pub mod interval;
-pub mod knee;
-pub mod ks;
-pub mod length_distribution;
 pub mod long_run;
 pub mod moments;
 pub mod quantile;
@@ -14,3 +11,7 @@ pub mod quantile_bound;
 pub mod sequential;
 pub mod share;
 pub mod trend;
+
+// Former module paths, until every crate uses the new ones.
+pub use crate::request as length_distribution;
+pub use trend as knee;

@@ -11,16 +11,14 @@
 //! with the probability that the answer was right. Theirs is one probability for all answers; here each probe brings its own,
 //! so that one which proves little moves little.
 
-mod hunt;
+use crate::search::{Evidence, Extent, Finding, Goal, Probed, Purpose, SearchSpec};
+use peak::Peak;
+use posterior::Posterior;
+
 mod peak;
 mod posterior;
 #[cfg(test)]
 mod tests;
-
-use crate::search::{Evidence, Extent, Finding, Probed, Purpose, SearchSpec};
-use posterior::Posterior;
-
-pub use hunt::Hunt;
 
 /// Maximum number of probes of one search, for each one that halving alone would take.
 const PATIENCE: u32 = 4;
@@ -251,4 +249,47 @@ fn above(grid: &[f64], from: usize) -> usize {
 fn below(grid: &[f64], from: usize) -> usize {
     let aim = grid[from] / STRIDE;
     grid.partition_point(|value| *value < aim).min(from - 1)
+}
+
+/// A search for either goal.
+#[derive(Clone, Debug)]
+pub enum Hunt {
+    /// The largest load that holds.
+    Edge(Search),
+    /// The load of the highest goodput.
+    Top(Peak),
+}
+
+impl Hunt {
+    /// The search of a specification, over its grid.
+    pub fn new(spec: &SearchSpec, grid: &[f64]) -> Hunt {
+        match spec.goal {
+            Goal::Slo => Hunt::Edge(Search::new(spec, grid)),
+            Goal::Goodput => Hunt::Top(Peak::new(spec, grid)),
+        }
+    }
+
+    /// Where to look next; None when the search is over.
+    pub fn next(&self) -> Option<Probe> {
+        match self {
+            Hunt::Edge(search) => search.next(),
+            Hunt::Top(peak) => peak.next(),
+        }
+    }
+
+    /// Takes in what a probe at grid value `index` showed.
+    pub fn tell(&mut self, index: usize, evidence: Evidence) {
+        match self {
+            Hunt::Edge(search) => search.tell(index, evidence),
+            Hunt::Top(peak) => peak.tell(index, evidence),
+        }
+    }
+
+    /// What is known by now.
+    pub fn finding(&self) -> Finding {
+        match self {
+            Hunt::Edge(search) => search.finding(),
+            Hunt::Top(peak) => peak.finding(),
+        }
+    }
 }
