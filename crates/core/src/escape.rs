@@ -1,0 +1,120 @@
+//! Text of servers, files and scenarios where something acts on it: on terminals and in spreadsheets.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Whether a character acts on a terminal: control characters but for line feeds and tabs, and those that reorder text.
+pub fn acts(c: char) -> bool {
+    reorders(c) || c.is_control() && !matches!(c, '\n' | '\t')
+}
+
+/// Whether a character reorders the text around it.
+pub fn reorders(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text with every character that acts on a terminal as `\u{1b}`. Colors of this program stay where `colors` says so.
+pub fn escaped(text: &str, colors: bool) -> Cow<'_, str> {
+    replaced(text, colors, |c, out| out.extend(c.escape_unicode()))
+}
+
+/// A JSON text with the same characters as `\u001b`, which every reader of JSON takes for the character itself.
+pub fn escaped_in_json(text: &str) -> Cow<'_, str> {
+    let mut units = [0; 2];
+    // A string takes everything.
+    replaced(text, false, |c, out| c.encode_utf16(&mut units).iter().for_each(|unit| _ = write!(out, "\\u{unit:04x}")))
+}
+
+fn replaced(text: &str, colors: bool, mut replace: impl FnMut(char, &mut String)) -> Cow<'_, str> {
+    if !text.chars().any(acts) {
+        return Cow::Borrowed(text);
+    }
+    let (mut out, mut rest) = (String::with_capacity(text.len() + 16), text);
+    while let Some(c) = rest.chars().next() {
+        let length = match color(rest).filter(|_| colors) {
+            Some(length) => {
+                out.push_str(&rest[..length]);
+                length
+            }
+            None if acts(c) => {
+                replace(c, &mut out);
+                c.len_utf8()
+            }
+            None => {
+                out.push(c);
+                c.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    Cow::Owned(out)
+}
+
+/// The length of a sequence at the beginning of `text` that sets the color or weight of what follows; those that hide text are
+/// none.
+fn color(text: &str) -> Option<usize> {
+    let body = text.strip_prefix("\u{1b}[")?;
+    let end = body.find(|c: char| !c.is_ascii_digit() && c != ';').filter(|end| body[*end..].starts_with('m'))?;
+    let mut codes = body[..end].split(';').map(|code| code.parse::<u8>().unwrap_or(0));
+    let first = codes.next()?;
+    let wide = matches!(first, 38 | 48);
+    let shows = |code: u8| matches!(code, 0..=4 | 22..=24 | 30..=37 | 39 | 90..=97);
+    (wide || shows(first) && codes.all(shows)).then_some(2 + end + 1)
+}
+
+/// A cell of text for a CSV file: one that a spreadsheet would take for a formula begins with `'`, which it shows as text.
+/// Numbers stay.
+pub fn cell(text: &str) -> Cow<'_, str> {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text != "-" && text.parse::<f64>().is_err();
+    if formula { Cow::Owned(format!("'{text}")) } else { Cow::Borrowed(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_escaped_and_lines_stay() {
+        assert_eq!(escaped("a\n\tb é", false), "a\n\tb é");
+        assert_eq!(escaped("\u{1b}[2J\r\u{7f}\u{9b}1m\u{202e}x", false), r"\u{1b}[2J\u{d}\u{7f}\u{9b}1m\u{202e}x");
+        assert_eq!(escaped("\u{1b}[31mx", false), r"\u{1b}[31mx");
+    }
+
+    #[test]
+    fn colors_stay_and_other_sequences_do_not() {
+        let shown = "\u{1b}[1;31merror\u{1b}[0m \u{1b}[38;2;1;2;3mx";
+        assert_eq!(escaped(shown, true), shown);
+        assert_eq!(
+            escaped("\u{1b}[8mx\u{1b}[1;5m\u{1b}[2J\u{1b}]0;t\u{7}", true),
+            r"\u{1b}[8mx\u{1b}[1;5m\u{1b}[2J\u{1b}]0;t\u{7}"
+        );
+    }
+
+    #[test]
+    fn json_means_the_same_without_acting() {
+        let json = serde_json::json!({ "a": "\u{202e}\u{7f}\u{9b}\u{1b}b" }).to_string();
+        let shown = escaped_in_json(&json);
+        assert_eq!(shown, r#"{"a":"\u202e\u007f\u009b\u001bb"}"#);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap()["a"], "\u{202e}\u{7f}\u{9b}\u{1b}b");
+    }
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        for (text, written) in [
+            ("=1+1", "'=1+1"),
+            ("+cmd", "'+cmd"),
+            ("-x", "'-x"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("\t=1", "'\t=1"),
+            ("\r=1", "'\r=1"),
+            ("-1.5", "-1.5"),
+            ("+3", "+3"),
+            ("-inf", "-inf"),
+            ("-", "-"),
+            ("a=1", "a=1"),
+            ("", ""),
+        ] {
+            assert_eq!(cell(text), written);
+        }
+    }
+}
