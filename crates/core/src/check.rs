@@ -1,4 +1,4 @@
-//! Service-level objectives, and what was ruled about them.
+//! Service-level objectives (checks) and their verdicts.
 
 use crate::baseline::Relative;
 use crate::metric::{Metric, Scope, Stat};
@@ -8,7 +8,7 @@ use crate::units::Unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A comparison.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// `<`
@@ -26,7 +26,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// How it is written.
+    /// The operator as text.
     pub fn symbol(self) -> &'static str {
         match self {
             Op::Less => "<",
@@ -38,7 +38,7 @@ impl Op {
         }
     }
 
-    /// Whether `value` op `limit` holds. False for NaN, whatever the comparison.
+    /// Whether `value op limit` is true. False for NaN with every operator.
     pub fn holds(self, value: f64, limit: f64) -> bool {
         match self {
             Op::Less => value < limit,
@@ -62,18 +62,18 @@ impl fmt::Display for Op {
     }
 }
 
-/// One limit on a single request, inside `goodput(…)`.
+/// A limit on a single request, inside `goodput(…)`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestLimit {
-    /// A per-request metric; for `itl`, every gap of the request must hold.
+    /// A per-request metric; for `itl`, every gap of the request must meet the limit.
     pub metric: Metric,
-    /// Comparison.
+    /// Operator.
     pub op: Op,
     /// Limit, in the metric's unit.
     pub limit: f64,
 }
 
-/// What an assertion is about.
+/// The left side of an objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Subject {
     /// A metric of the case, or a statistic of a distribution.
@@ -82,12 +82,12 @@ pub enum Subject {
         metric: Metric,
         /// The statistic; None exactly where the metric has one value per case.
         stat: Option<Stat>,
-        /// Only rows with these tags (`model`, `round`, `turn`, `group`) count.
+        /// Only requests with these tags (`model`, `round`, `turn`, `group`) count.
         tags: Vec<(String, String)>,
     },
     /// The share of scheduled requests that are ok and meet every limit.
     Goodput(Vec<RequestLimit>),
-    /// A statistic of what was sampled beside the requests: always compared as a point.
+    /// A statistic of a telemetry signal; always compared as a point estimate.
     Signal {
         /// The signal.
         signal: Signal,
@@ -96,12 +96,12 @@ pub enum Subject {
     },
 }
 
-/// How sure a ruling must be.
+/// How certain a verdict must be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Confidence {
-    /// Compare the point estimate; then nothing is inconclusive.
+    /// Compare the point estimate; the verdict is never inconclusive.
     Point,
-    /// At this level, 0.5 < level < 1.
+    /// One-sided confidence level, 0.5 < level < 1.
     Level(f64),
 }
 
@@ -109,64 +109,64 @@ pub enum Confidence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
-    /// Those that succeeded.
+    /// Successful requests.
     #[default]
     Ok,
-    /// All that were scheduled; one that failed counts as +∞.
+    /// All scheduled requests; a failed one counts as +∞.
     Scheduled,
 }
 
-/// What no data means.
+/// The verdict of an objective without data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NoData {
-    /// The limit is broken.
+    /// FAIL.
     #[default]
     Fail,
-    /// Nothing can be said.
+    /// INCONCLUSIVE.
     Inconclusive,
-    /// The limit holds; the report says that it did so without data.
+    /// PASS; the report notes that there was no data.
     Pass,
 }
 
-/// When a case is given up because a limit is already lost.
+/// When a case is aborted because an objective has already failed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Abort {
-    /// Minimum number of requests that are judged before it may be.
+    /// Minimum number of requests before the case may be aborted.
     pub min_samples: u64,
-    /// The greatest chance that a round is given up though the limit holds, over all looks, 0 < alpha < 1.
+    /// Maximum probability over all looks that a round is aborted although the limit is met, 0 < alpha < 1.
     pub alpha: f64,
 }
 
-/// One assertion of the scenario's `slo` list.
+/// One objective of the scenario's `slo` list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// As the scenario wrote it.
     pub expr: String,
-    /// Left side.
+    /// Left side of the comparison.
     pub subject: Subject,
-    /// Comparison.
+    /// Operator.
     pub op: Op,
-    /// Right side, in the metric's unit; a goodput or rate of errors as a share 0..=1. Of a relative limit the product, NaN
-    /// where what it is relative to is not there.
+    /// Right side, in the metric's unit; goodput and error rate as shares 0..=1. For a relative limit the product, NaN if the
+    /// reference does not exist.
     pub limit: f64,
-    /// What the limit is a multiple of; None where it is a number of its own.
+    /// The reference of a relative limit; None for an absolute limit.
     #[serde(default)]
     pub relative: Option<Relative>,
-    /// Certainty wanted.
+    /// Required confidence.
     pub confidence: Confidence,
-    /// Cases it is about; empty: all.
+    /// Labels of the cases that it applies to; empty: all cases.
     pub when: Labels,
-    /// Rows it is about.
+    /// Requests that it is computed over.
     pub of: Of,
-    /// Ruling without data.
+    /// Verdict without data.
     pub no_data: NoData,
-    /// Whether its loss ends the case.
+    /// Whether and when its failure aborts the case.
     pub abort: Option<Abort>,
 }
 
 impl Check {
-    /// The group of requests that it is about; None: all groups.
+    /// The group of requests that it applies to; None: all groups.
     pub fn group(&self) -> Option<&str> {
         match &self.subject {
             Subject::Metric { tags, .. } => tags.iter().find(|(tag, _)| tag == "group").map(|(_, value)| value.as_str()),
@@ -174,8 +174,9 @@ impl Check {
         }
     }
 
-    /// The share of requests that may break the limit without losing it. None where no share loses it before the end: a mean,
-    /// a throughput, an extreme that a single request can still mend, an equality, or a pool of gaps that are alike.
+    /// The share of requests that may exceed the limit while the objective passes. None where no share decides the objective
+    /// before the end: a mean, a throughput, an extreme that a single request can still change, an equality, or pooled gaps,
+    /// which are correlated.
     pub fn allowed(&self) -> Option<f64> {
         let ceiling = self.op.is_ceiling();
         let share = match &self.subject {
@@ -196,22 +197,22 @@ impl Check {
     }
 }
 
-/// The four rulings.
+/// The verdict on one objective of one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ruling {
-    /// The limit holds at the stated confidence.
+    /// The limit is met at the stated confidence.
     Pass,
-    /// It is broken at the stated confidence.
+    /// The limit is exceeded at the stated confidence.
     Fail,
-    /// Too few samples to say.
+    /// Too few samples.
     Inconclusive,
-    /// The load generator, not the server, was measured; or the run did not happen as planned.
+    /// The load generator was measured instead of the server, or the run did not happen as planned.
     Invalid,
 }
 
 impl Ruling {
-    /// The word in reports.
+    /// The word in results.json.
     pub fn name(self) -> &'static str {
         match self {
             Ruling::Pass => "pass",
@@ -222,34 +223,35 @@ impl Ruling {
     }
 }
 
-/// Version of the rules that verdicts follow: 2 since samples count by their effective number.
+/// Version of the decision rules: 2 since decisions use the effective sample size.
 pub const VERDICT_RULES: u64 = 2;
 
-/// What was ruled about one check of one case.
+/// The verdict on one check of one case, with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The check.
     pub check: Check,
-    /// The ruling.
+    /// The verdict.
     pub ruling: Ruling,
     /// Point estimate, in the metric's unit; None without data.
     pub observed: Option<f64>,
-    /// The end of the one-sided confidence interval that the ruling rests on: the upper end for `<` and `<=`, the lower
-    /// for `>` and `>=`. None for `point`, or where the samples are too few for it to exist.
+    /// The one-sided confidence bound that decides: the upper one for `<` and `<=`, the lower one for `>` and `>=`. None for
+    /// `point`, or with too few samples.
     pub bound: Option<f64>,
-    /// Samples behind it.
+    /// Sample count.
     pub n: u64,
-    /// Independent samples that carry as much information as the `n` correlated ones; None where the rule is not one on counts.
+    /// Effective sample size: independent samples with the information of the `n` correlated ones; None if the rule does not use
+    /// counts.
     #[serde(default)]
     pub effective_n: Option<f64>,
-    /// Inconclusive: samples needed in all if what was seen so far goes on, where that can be said.
+    /// Inconclusive: estimated total number of samples for a decision, if the observed share persists; None if unknown.
     pub need: Option<u64>,
-    /// One line of reason where the numbers need an explanation.
+    /// One line of explanation, if the numbers need one.
     pub note: Option<String>,
 }
 
 impl Subject {
-    /// The unit of its values: a share for goodput, a plain count for `.count`.
+    /// The unit of the values: a share for goodput, a plain count for `.count`.
     pub fn unit(&self) -> Unit {
         match self {
             Subject::Goodput(_) => Unit::Share,
@@ -261,14 +263,14 @@ impl Subject {
 }
 
 impl Check {
-    /// The name of what is compared, in a baseline.
+    /// The name of the statistic in a baseline file.
     pub fn figure_name(&self) -> String {
         let scheduled = if self.of == Of::Scheduled { " of scheduled" } else { "" };
         format!("{}{scheduled}", self.subject)
     }
 }
 
-/// As a scenario has it: the text parses to an equal check.
+/// The syntax of a scenario: the text parses to an equal check.
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.subject, self.op)?;
@@ -280,7 +282,7 @@ impl fmt::Display for Check {
     }
 }
 
-/// As a scenario has it: the text parses to an equal subject.
+/// The syntax of a scenario: the text parses to an equal subject.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -294,7 +296,7 @@ impl fmt::Display for Subject {
             Subject::Goodput(limits) => {
                 let limits: Vec<String> = limits
                     .iter()
-                    .map(|own| format!("{} {} {}", own.metric, own.op, own.metric.unit().threshold(own.limit)))
+                    .map(|limit| format!("{} {} {}", limit.metric, limit.op, limit.metric.unit().threshold(limit.limit)))
                     .collect();
                 write!(f, "goodput({})", limits.join(", "))
             }
@@ -307,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_holds_for_nan() {
+    fn no_comparison_with_nan_is_true() {
         for op in [Op::Less, Op::AtMost, Op::More, Op::AtLeast, Op::Equal, Op::Unequal] {
             assert!(!op.holds(f64::NAN, 1.0) && !op.holds(1.0, f64::NAN), "{op}");
         }
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_quantiles_can_be_lost_early_and_nothing_else() {
+    fn only_shares_and_quantiles_can_fail_early() {
         let metric = |metric, stat| Subject::Metric { metric, stat, tags: Vec::new() };
         let p = |share| Some(Stat::Quantile(share));
         for (subject, op, limit, share) in [

@@ -1,16 +1,16 @@
-//! Runs side by side: what is compared, and what was found.
+//! Comparison of runs: what is compared, and the results.
 
 use crate::metric::{Metric, Stat};
 use crate::report::{Report, RunVerdict};
 use serde::Serialize;
 use std::fmt;
 
-/// What is compared: a statistic of a distribution, or a figure of the case.
+/// What is compared: a statistic of a distribution, or a case-level metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measure {
     /// The metric.
     pub metric: Metric,
-    /// The statistic; None exactly where the metric has one value per case.
+    /// The statistic; None exactly if the metric has one value per case.
     pub stat: Option<Stat>,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Measure {
     }
 }
 
-/// A value between the bounds of its confidence interval.
+/// A value with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Span {
     /// The estimate.
@@ -34,15 +34,15 @@ pub struct Span {
     pub high: f64,
 }
 
-/// How probabilities are adjusted for many tests.
+/// How p-values are adjusted for multiple tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Correction {
-    /// Holm's: the chance of even one false alarm.
+    /// Holm: bounds the probability of at least one false alarm.
     Holm,
-    /// Benjamini and Hochberg's: the share of false alarms among the alarms.
+    /// Benjamini and Hochberg: bounds the expected share of false alarms among the alarms.
     Bh,
-    /// None.
+    /// No adjustment.
     None,
 }
 
@@ -57,20 +57,20 @@ impl Correction {
     }
 }
 
-/// What one comparison comes to.
+/// The result of one comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
-    /// More than noise, worse, and past what is allowed.
+    /// Statistically significant, and worse by more than the tolerance.
     Regression,
-    /// More than noise, and no more than what is allowed, whether better or worse.
+    /// Statistically significant, and within the tolerance, better or worse.
     #[serde(rename = "within_tolerance")]
     Within,
-    /// More than noise, and better by more than what is allowed.
+    /// Statistically significant, and better by more than the tolerance.
     Better,
-    /// No more than noise.
+    /// Not statistically significant.
     Noise,
-    /// There is too little to say.
+    /// Not tested: too little data.
     Unknown,
 }
 
@@ -87,22 +87,23 @@ impl Finding {
     }
 }
 
-/// One figure of one case of one run.
+/// The value of one measure for one side of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// In the metric's unit; None: it does not exist.
+    /// The value in the metric's unit; None if it does not exist.
     pub value: Option<f64>,
-    /// Its bounds, each at the confidence that the comparison says; None: too few samples.
+    /// The bounds, each at the one-sided confidence of the comparison; None: too few samples.
     pub bounds: Option<(f64, f64)>,
-    /// Values behind it.
+    /// Sample count.
     pub n: u64,
-    /// How many values say as much as one that is independent of all others, at least 1.
+    /// Design effect: how many correlated values carry the information of one independent value, at least 1.
     pub design: f64,
-    /// Runs, or rounds on restarted servers, behind it, each of which is one value; 0: it is of one run by its requests.
+    /// Number of replicates (runs, or rounds on restarted servers), each of which is one value; 0: the requests of one run are
+    /// the samples.
     pub replicates: u32,
 }
 
-/// One measure of one case, of one run against the base.
+/// One measure of one case: a candidate compared with the base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contrast {
     /// Case id.
@@ -111,29 +112,29 @@ pub struct Contrast {
     pub measure: Measure,
     /// Index of the side in [`Comparison::sides`]; the base is 0.
     pub run: usize,
-    /// Of the base.
+    /// The base's value.
     pub base: Reading,
-    /// Of the run.
+    /// The candidate's value.
     pub other: Reading,
-    /// other ÷ base; None where a value or a bound is missing or 0.
+    /// other ÷ base; None if a value or a bound is missing or 0.
     pub ratio: Option<Span>,
-    /// other − base, of shares alone.
+    /// other − base; for shares only.
     pub difference: Option<Span>,
-    /// Probability of so great a difference without a cause; None where it cannot be said.
+    /// Two-sided p-value of the difference; None if it was not tested.
     pub p: Option<f64>,
-    /// The same, adjusted.
+    /// The adjusted p-value.
     pub p_adjusted: Option<f64>,
-    /// Effect size, of distributions and shares.
+    /// Effect size, for distributions and shares.
     pub effect: Option<Effect>,
-    /// What it comes to.
+    /// The result.
     pub finding: Finding,
-    /// Why it is unknown, or must not be called a change.
+    /// Why it was not tested, or why a difference is not a change of the server.
     pub note: Option<String>,
 }
 
 impl Contrast {
-    /// By how much the other run is worse, as a share of the base; negative: better. Infinite where the base is 0 and the
-    /// other is not; None where a value is missing.
+    /// By how much the candidate is worse, as a share of the base; negative: better. Infinite if only the base is 0; None if a
+    /// value is missing.
     pub fn worsening(&self) -> Option<f64> {
         let (base, other) = self.base.value.zip(self.other.value)?;
         let change = match () {
@@ -150,98 +151,100 @@ impl Contrast {
 pub struct Difference {
     /// Where: `load.concurrency`, `slo[0].expr`.
     pub path: String,
-    /// In the base; None: not there.
+    /// Value in the base; None: not set.
     pub base: Option<String>,
-    /// In the other run.
+    /// Value in the candidate; None: not set.
     pub other: Option<String>,
-    /// Whether the runs can be compared all the same.
+    /// Whether the runs remain comparable.
     pub harmless: bool,
 }
 
 /// One of the runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// `A` is the base, then `B`, `C`, …; `A1`, `A2` where a side has several.
+    /// `A` is the base, then `B`, `C`, …; `A1`, `A2` if a side has several runs.
     pub label: String,
-    /// Index of its side in [`Comparison::sides`].
+    /// Index of the run's side in [`Comparison::sides`].
     pub side: usize,
-    /// Its folder, as it was named.
+    /// The run folder, as given by the user.
     pub folder: String,
-    /// What it measured: manifest, verdict and cases.
+    /// The report of the run.
     pub report: Report,
 }
 
-/// Runs side by side.
+/// A comparison of runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The runs, those of the base first.
+    /// The runs, the base's first.
     pub runs: Vec<Run>,
-    /// The labels of what is compared, the base first: a run each, or several.
+    /// The labels of the sides, the base first. A side is one run or several replicates.
     pub sides: Vec<String>,
-    /// What was compared, in the order of cases, measures and sides.
+    /// All comparisons, by case, measure and side.
     pub contrasts: Vec<Contrast>,
-    /// How the plans differ from the base's, run by run from the second on.
+    /// Differences of the plan from the base's, for each run after the first.
     pub differences: Vec<Vec<Difference>>,
-    /// Cases that are not in both, as (label of the side that has it, case id).
+    /// Cases that only one side has, as (label of that side, case id).
     pub alone: Vec<(String, String)>,
-    /// What a reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// How probabilities are adjusted.
+    /// Adjustment of the p-values.
     pub correction: Correction,
-    /// Tests that were adjusted for.
+    /// Number of tests that were adjusted for.
     pub tests: usize,
     /// Confidence of the intervals, two-sided.
     pub confidence: f64,
-    /// Worsening that is allowed, as a share.
+    /// Tolerated worsening, as a share.
     pub max_regression: f64,
 }
 
 impl Comparison {
-    /// The comparisons that came to this.
+    /// The number of comparisons with this result.
     pub fn count(&self, finding: Finding) -> usize {
-        self.contrasts.iter().filter(|own| own.finding == finding).count()
+        self.contrasts.iter().filter(|contrast| contrast.finding == finding).count()
     }
 
-    /// Whether too little was compared to say that nothing got worse: nothing could be tested, a case of the base is not in
-    /// every run, or of some case nothing but errors could be told.
+    /// Whether too little was tested to conclude that nothing got worse: no test at all, a case of the base that some run lacks,
+    /// or a case for which only the error rate was tested.
     pub fn open(&self) -> bool {
         let base = self.sides.first().map_or("", String::as_str);
-        let told = |own: &Contrast| own.finding != Finding::Unknown;
+        let tested = |contrast: &&Contrast| contrast.finding != Finding::Unknown;
         let same = |a: &&Contrast, b: &&Contrast| (&a.case, a.run) == (&b.case, b.run);
-        let mut figures: Vec<&Contrast> = self.contrasts.iter().filter(|own| own.measure.metric != Metric::ErrorRate).collect();
+        let mut figures: Vec<&Contrast> =
+            self.contrasts.iter().filter(|contrast| contrast.measure.metric != Metric::ErrorRate).collect();
         figures.sort_by(|a, b| (&a.case, a.run).cmp(&(&b.case, b.run)));
-        let mute = figures.chunk_by(|a, b| same(a, b)).any(|own| !own.iter().any(|one| told(one)));
-        self.tests == 0 || self.alone.iter().any(|(run, _)| run == base) || mute
+        let untested_case = figures.chunk_by(|a, b| same(a, b)).any(|contrasts| !contrasts.iter().any(tested));
+        self.tests == 0 || self.alone.iter().any(|(run, _)| run == base) || untested_case
     }
 
-    /// The most replicates that a figure of a side has: runs, or rounds on restarted servers; 0 where it is one run by its requests.
+    /// The largest number of replicates on a side: runs, or rounds on restarted servers; 0 if the requests of one run are the
+    /// samples.
     pub fn replicates(&self, side: usize) -> u32 {
-        let of = |own: &Contrast| match side {
-            0 => own.base.replicates,
-            side if own.run == side => own.other.replicates,
+        let replicates = |contrast: &Contrast| match side {
+            0 => contrast.base.replicates,
+            side if contrast.run == side => contrast.other.replicates,
             _ => 0,
         };
-        self.contrasts.iter().map(of).max().unwrap_or(0)
+        self.contrasts.iter().map(replicates).max().unwrap_or(0)
     }
 
-    /// Whether a run is not sound, or did not come to its end.
+    /// Whether a run is invalid or incomplete.
     pub fn invalid(&self) -> bool {
         self.runs.iter().any(|run| run.unsound())
     }
 }
 
 impl Run {
-    /// Whether it was interrupted or could not be carried out, or a case of it is not sound.
+    /// Whether the run was interrupted or failed, or a case of it is invalid.
     pub fn unsound(&self) -> bool {
         self.report.manifest.interrupted || matches!(self.report.verdict, RunVerdict::Invalid | RunVerdict::Error)
     }
 }
 
-/// How much an effect is, in words.
+/// The magnitude of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Magnitude {
-    /// Hardly there.
+    /// Negligible.
     Negligible,
     /// Small.
     Small,
@@ -288,8 +291,8 @@ impl Effect {
         }
     }
 
-    /// In words. Delta by Romano, Kromrey, Coraggio and Skowronek, "Appropriate statistics for ordinal level data" (2006):
-    /// 0.147, 0.33, 0.474; h by Cohen (1988): 0.2, 0.5, 0.8.
+    /// The magnitude, by published thresholds. Delta: Romano, Kromrey, Coraggio and Skowronek, "Appropriate statistics for
+    /// ordinal level data" (2006): 0.147, 0.33, 0.474. h: Cohen (1988): 0.2, 0.5, 0.8.
     pub fn magnitude(self) -> Magnitude {
         let [small, medium, large] = match self {
             Effect::CliffsDelta(_) => [0.147, 0.33, 0.474],
@@ -309,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn less_of_what_should_be_more_is_worse() {
+    fn a_lower_throughput_is_worse() {
         let contrast = |metric, base, other| {
             let reading = |value| Reading { value: Some(value), bounds: None, n: 1, design: 1.0, replicates: 0 };
             let (base, other) = (reading(base), reading(other));
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn words_begin_at_the_published_sizes() {
+    fn magnitudes_begin_at_the_published_sizes() {
         use Magnitude::{Large, Medium, Negligible, Small};
         let delta = [0.146, -0.147, 0.33, -0.474].map(|size| Effect::CliffsDelta(size).magnitude());
         let h = [0.19, -0.2, 0.5, -0.8].map(|size| Effect::CohensH(size).magnitude());

@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The source of the prompts.
+/// The kind of dataset.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// One prompt for every request.
     Prompt(String),
-    /// A text file, a prompt a line: plain text, a JSON array (messages) or a JSON object (a whole body).
+    /// A text file with one prompt per line: plain text, a JSON array (messages) or a JSON object (a request body).
     LineByLine,
     /// JSONL or a JSON list with a `question` per row.
     Openqa,
@@ -22,73 +22,73 @@ pub enum Source {
     Longalpaca,
     /// Rows of any table, by [`DatasetSpec::columns`].
     Rows,
-    /// Rows that a command prints, a JSON object a line, by [`DatasetSpec::columns`].
+    /// Rows that a command prints, one JSON object per line, by [`DatasetSpec::columns`].
     Command(CommandSpec),
     /// OpenAI message lists, JSONL.
     Messages,
-    /// ShareGPT conversations, of both common shapes.
+    /// ShareGPT conversations, in both common layouts.
     Sharegpt,
-    /// Tokens drawn at random, unique per request.
+    /// Random tokens, unique per request.
     Random {
-        /// Length of the user's text as a prompt of its own, prefix included.
+        /// Length of the user message in tokens, prefix included.
         tokens: Quantity,
-        /// Tokens at the beginning of the user's text that all prompts share.
+        /// Tokens of the prefix that all prompts share.
         shared_prefix: u64,
     },
-    /// Groups of prompts that share a beginning.
+    /// Groups of prompts with a shared prefix.
     Prefix {
-        /// Groups.
+        /// Number of groups.
         groups: u64,
-        /// Prompts of a group; None: without end.
+        /// Prompts per group; None: unlimited.
         per_group: Option<u64>,
-        /// Tokens of the shared beginning.
+        /// Tokens of the shared prefix.
         prefix_tokens: u64,
-        /// Tokens of the rest, each its own.
+        /// Tokens after the prefix, unique per prompt.
         tokens: Quantity,
     },
-    /// The prompt lengths by which model cards state speeds, one after the other.
+    /// The prompt lengths for which model cards state speeds, in turn.
     SpeedBenchmark {
         /// 63488 and 129024 tokens instead of 96 to 30720.
         long: bool,
     },
-    /// Requests logged elsewhere: lengths, or whole bodies, and the instants they arrived.
+    /// A request log: lengths or request bodies, and arrival times.
     Trace(TraceSpec),
     /// Texts to embed.
     Embeddings {
         /// Texts in one request.
         batch: u64,
     },
-    /// A query and documents to rank.
+    /// A query with documents to rank.
     Rerank {
-        /// Documents in one request; None: as many as the row has.
+        /// Documents in one request; None: all of the row.
         documents: Option<u64>,
     },
-    /// Pictures beside a text.
+    /// Images with a text.
     Images(ImagesSpec),
 }
 
 /// A command that prints rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandSpec {
-    /// The program and its arguments; no shell reads them.
+    /// The program and its arguments, run without a shell.
     pub words: Vec<String>,
-    /// Its working folder.
+    /// Working folder.
     pub cwd: String,
-    /// Environment variables over those of this process.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// How long it may take until its first row.
+    /// Timeout for the first row.
     pub timeout: Nanos,
-    /// What must not be shown of its words and its output, the longest first.
+    /// Secrets in the command and its output, longest first.
     pub secrets: Vec<Secret>,
 }
 
 impl CommandSpec {
-    /// A text without the secrets.
+    /// Removes the secrets from a text.
     pub fn clean(&self, text: &str) -> String {
         self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.expose(), "[redacted]"))
     }
 
-    /// The words as a shell reads them, without the secrets.
+    /// The command in shell syntax, without the secrets.
     pub fn shown(&self) -> String {
         let word = |word: &String| {
             let clean = self.clean(word);
@@ -98,11 +98,11 @@ impl CommandSpec {
     }
 }
 
-/// How the columns of a trace are named.
+/// The column layout of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// By the columns that are there.
+    /// Detected from the columns.
     #[default]
     Auto,
     /// JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` of 512-token blocks.
@@ -115,139 +115,139 @@ pub enum Layout {
     Workload,
 }
 
-/// A log of requests.
+/// How a request log is read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceSpec {
-    /// Its columns.
+    /// Column layout.
     pub layout: Layout,
-    /// Only what arrived so long after the first request, or later; time zero moves there.
+    /// Skip requests that arrived less than this after the first one; time zero moves to this point.
     pub start: Option<Nanos>,
-    /// Only what arrived before this.
+    /// Skip requests that arrived at or after this.
     pub end: Option<Nanos>,
-    /// Models of the log by the names that requests shall use.
+    /// Model name in the log → model name in requests.
     pub model_mapping: BTreeMap<String, String>,
-    /// Ask for exactly the logged output: `max_tokens`, `min_tokens` and `ignore_eos`.
+    /// Request exactly the logged output length: sets `max_tokens`, `min_tokens` and `ignore_eos`.
     pub match_output_length: bool,
 }
 
-/// Pictures.
+/// Images in the prompts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImagesSpec {
-    /// Width and height in pixels of generated pictures, requests taking them in turn; empty: those of the folder in `path`.
+    /// Width and height in pixels of generated images, used in turn; empty: the images of the folder `path`.
     pub sizes: Vec<(u32, u32)>,
-    /// Pictures in one request.
+    /// Images per request.
     pub count: u64,
-    /// The text beside them.
+    /// The text of the prompt.
     pub text: String,
 }
 
-/// How a text is brought to a length.
+/// How a text is adjusted to a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShapeMode {
-    /// Cut or continued to exactly that length.
+    /// Truncate or extend to exactly that length.
     Exact,
-    /// Cut where it is longer.
+    /// Truncate longer texts.
     Cap,
 }
 
-/// The length that texts are brought to.
+/// The target length of texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextShape {
-    /// Tokens, chat template included where the tokenizer has one.
+    /// Tokens, chat template included if the tokenizer has one.
     pub tokens: Quantity,
-    /// How.
+    /// How texts are adjusted.
     pub mode: ShapeMode,
-    /// A text that continues what is too short; None: the row's own text again.
+    /// The text that extends a short one; None: the row's text is repeated.
     pub fill_from: Option<String>,
 }
 
-/// Conversations: a session's turns follow one another, with the server's own replies between them.
+/// Conversations: the turns of a session, with the server's replies between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turns {
-    /// Between a reply and the next turn, where the data does not say.
+    /// Time between a reply and the next turn, unless the data sets it.
     pub think_time: Option<Wait>,
-    /// Maximum number of turns of a session.
+    /// Maximum number of turns per session.
     pub max: Option<u32>,
-    /// Feed the reasoning back too.
+    /// Send the reasoning back with the reply.
     pub keep_reasoning: bool,
 }
 
-/// A time that may differ from turn to turn.
+/// A delay that may differ from turn to turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wait {
-    /// The same always.
+    /// Constant.
     Fixed(Nanos),
-    /// Equally likely between both.
+    /// Uniform between the two, inclusive.
     Uniform(Nanos, Nanos),
-    /// Exponential, of this mean.
+    /// Exponential with this mean.
     Exponential(Nanos),
 }
 
-/// In which order rows are taken.
+/// The order in which rows are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// As they stand in the file.
+    /// The order of the file.
     #[default]
     Sequential,
     /// A permutation drawn from the seed.
     Shuffle,
 }
 
-/// What happens when the rows run out before the requests do.
+/// What happens when the rows are exhausted before the load ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnExhausted {
-    /// Start again from the first row.
+    /// Restart at the first row.
     #[default]
     Cycle,
-    /// End the case there.
+    /// End the case.
     Stop,
-    /// End the run there as an error.
+    /// End the run with an error.
     Fail,
 }
 
 /// The prompts of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatasetSpec {
-    /// Kind, with what belongs to it alone.
+    /// Kind, with the settings of that kind.
     pub source: Source,
-    /// The file; None: the copy that ships with the tool, or a download where the kind has one. Of a command, its text.
+    /// The file; None: the bundled copy, or the kind's download. For a command, its text.
     pub path: Option<String>,
-    /// A tokenizer.json, the folder that holds one, or a model's name on the hub.
+    /// A tokenizer.json, a folder with one, or a model name on the Hugging Face hub.
     pub tokenizer: Option<String>,
-    /// The prompts are sent as messages, so that the tokenizer's chat template counts.
+    /// Prompts are sent as messages, so that token counts include the chat template.
     pub templated: bool,
-    /// The request is one text: a row that holds more does not fit.
+    /// The API takes one text, so rows with more than one are rejected.
     pub one_text: bool,
-    /// Rows with fewer prompt tokens are dropped and counted.
+    /// Minimum prompt tokens; shorter rows are dropped and counted.
     pub min_tokens: Option<u64>,
-    /// Rows with more prompt tokens are dropped and counted.
+    /// Maximum prompt tokens; longer rows are dropped and counted.
     pub max_tokens: Option<u64>,
     /// Row order.
     pub order: Order,
-    /// What happens at the end of the data.
+    /// What happens when the rows are exhausted.
     pub on_exhausted: OnExhausted,
     /// A system message in front of each prompt.
     pub system: Option<String>,
-    /// The file's own column, or dotted path, for each field that the kind reads.
+    /// The column, or dotted path, for each field that the kind reads.
     pub columns: BTreeMap<String, String>,
-    /// A row that does not fit stops the run; otherwise it is reported, left out and counted.
+    /// An invalid row stops the run; otherwise it is reported, skipped and counted.
     pub strict: bool,
-    /// Put a text that is unique to the seed and the request in front of each prompt, so that no prefix cache knows it;
-    /// synthetic prompts draw each a beginning of their own instead of a shared one.
+    /// Prepend a text that is unique to seed and request, so that prompts miss every prefix cache; synthetic prompts get a unique
+    /// prefix instead of the shared one.
     pub cache_bust: bool,
-    /// What those texts and beginnings are drawn from; None: the seed of the run.
+    /// Seed of those texts; None: the seed of the run.
     pub cache_seed: Option<Seed>,
-    /// The length that texts are brought to.
+    /// The target length of texts.
     pub shape: Option<TextShape>,
-    /// The turns of conversations; None: one request a row.
+    /// Conversation settings; None: one request per row.
     pub turns: Option<Turns>,
 }
 
 impl DatasetSpec {
-    /// A dataset of this source, with every default.
+    /// A dataset of this kind with default settings.
     pub fn of(source: Source) -> DatasetSpec {
         DatasetSpec {
             source,
@@ -273,37 +273,37 @@ impl DatasetSpec {
 /// One turn's input.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prompt {
-    /// The prompt as text: `%p`. For a message list, the text of its last user message.
+    /// The prompt text (`%p`). For a message list, the text of its last user message.
     pub text: String,
-    /// The message list, where the data gives one; otherwise it is made from `text` and the system message. Of a later
-    /// turn: the messages that follow the reply to the turn before.
+    /// The message list, if the data has one; otherwise it is built from `text` and the system message. For a later turn, the
+    /// messages after the previous reply.
     pub messages: Option<Vec<Value>>,
-    /// A whole request body, where the data gives one; it takes the template's place.
+    /// A complete request body, if the data has one; it replaces the template.
     pub body: Option<Map<String, Value>>,
-    /// The dataset's row by column, for `{{ item.x }}`; the turns of a session share it.
+    /// The dataset row by column, for `{{ item.x }}`; shared by the turns of a session.
     pub fields: Arc<Map<String, Value>>,
-    /// Prompt tokens as counted here, system message and the tokenizer's chat template included. None: not counted, or
-    /// with pictures among them.
+    /// Prompt tokens by the local tokenizer, including system message and chat template. None: not counted, or the prompt has
+    /// images.
     pub tokens: Option<u64>,
-    /// The count was made with a stand-in tokenizer.
+    /// The count is by the built-in approximate tokenizer.
     pub approximate: bool,
-    /// Output tokens allowed, where the data says so; over `request.max_tokens`.
+    /// Maximum output tokens set by the data; overrides `request.max_tokens`.
     pub max_tokens: Option<u64>,
-    /// Fields of `request:` that the data sets, such as `min_tokens` or `ignore_eos`; over the scenario's.
+    /// Fields of `request:` set by the data, such as `min_tokens` or `ignore_eos`; override the scenario's.
     pub sampling: Map<String, Value>,
-    /// The model to name, where the data says so; over `target.model`.
+    /// The model set by the data; overrides `target.model`.
     pub model: Option<String>,
-    /// Headers of this request alone.
+    /// Additional headers of this request.
     pub headers: Vec<(String, String)>,
-    /// The part of the dataset that it belongs to: a length class, a group of a shared prefix.
+    /// The group within the dataset: a length class or a shared prefix.
     pub group: Option<String>,
-    /// The system message from this turn on, where the data says so.
+    /// The system message from this turn on, if the data sets one.
     pub system: Option<String>,
-    /// Time between the end of the turn before and this one, where the data says so: think time, or a tool at work.
+    /// Time between the end of the previous turn and this one, if the data sets it: think time, or the run time of a tool.
     pub wait: Option<Nanos>,
 }
 
-/// A user's visit: its turns in order. A dataset without conversations has one turn a session.
+/// A session: its turns in order. A dataset without conversations has one turn per session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Session {
     /// The turns.

@@ -1,31 +1,31 @@
-//! Why a round ended before its plan did, where that was its own decision.
+//! Early stops: why a round was stopped before its planned end.
 
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The decision.
+/// The reason for an early stop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// A limit with `abort` was lost.
+    /// An objective with `abort` failed.
     Aborted(Aborted),
-    /// The server fell behind its arrivals, and `stop_when_saturated` was set.
+    /// The server fell behind the arrival rate, with `stop_when_saturated` set.
     Saturated(Saturated),
-    /// The target could not be reached any more.
+    /// The target became unreachable.
     TargetLost(TargetLost),
     /// Every request failed with the same HTTP status.
     AllFailed(AllFailed),
 }
 
 impl Ending {
-    /// Whether no further round of the case is needed or possible.
+    /// Whether the case ends, so that no further round runs.
     pub fn ends_case(&self) -> bool {
         !matches!(self, Ending::Saturated(_))
     }
 
-    /// What it means for a stage of the round that lasts until this instant: nothing where the stage was over by then. A limit
-    /// that was lost is one of the whole case, none of the stage's own.
+    /// The early stop as it applies to a stage that lasts until `until`: None if the stage was over before. A failed objective is
+    /// one of the case, not of the stage.
     pub fn within(&self, until: Nanos) -> Option<Ending> {
         let over = |at_s: f64| until.secs() <= at_s;
         match self {
@@ -38,67 +38,67 @@ impl Ending {
     }
 }
 
-/// A limit that was lost before the end.
+/// An objective that failed before the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Aborted {
-    /// Its place among the checks of the case.
+    /// Index among the checks of the case.
     pub check: u32,
-    /// As the scenario wrote it.
+    /// The objective's expression.
     pub expr: String,
-    /// When, in seconds after the start of the round.
+    /// Time of the decision, seconds since the start of the round.
     pub at_s: f64,
-    /// Measured requests that were over by then.
+    /// Measured requests that had ended by then.
     pub after: u64,
-    /// Measured requests that the plan had, where that is known.
+    /// Planned measured requests, if known.
     pub planned: Option<u64>,
-    /// Requests that the limit was judged by.
+    /// Requests that the objective was evaluated on.
     pub n: u64,
-    /// Those among them that broke it.
+    /// Those of them that exceeded the limit.
     pub breaking: u64,
-    /// The share of them that may.
+    /// The share of them that may exceed it.
     pub allowed: f64,
-    /// The greatest chance of giving up though the limit holds.
+    /// Maximum probability of aborting although the limit is met.
     pub alpha: f64,
 }
 
-/// Arrivals that a server did not keep up with.
+/// A server that fell behind the arrival rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Saturated {
-    /// From when on it fell behind, in seconds after the start of the round.
+    /// Start of the growth, seconds since the start of the round.
     pub from_s: f64,
-    /// When that was sure, likewise.
+    /// Time of the decision, seconds since the start of the round.
     pub at_s: f64,
-    /// Requests in flight per second: by how much they grew.
+    /// Growth of the requests in flight, per second.
     pub in_flight_slope: f64,
-    /// TTFT in milliseconds per second: by how much it grew.
+    /// Growth of TTFT, milliseconds per second.
     pub ttft_slope: f64,
 }
 
-/// A target to which no connection could be opened any more.
+/// A target that no longer accepted connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetLost {
-    /// When the first of the failed connections failed, in seconds after the start of the round.
+    /// Time of the first failed connection, seconds since the start of the round.
     pub since_s: f64,
-    /// When a last connection failed too, in seconds after the start of the round.
+    /// Time of the last failed attempt, seconds since the start of the round.
     pub at_s: f64,
-    /// Why connections failed.
+    /// The connection error.
     pub why: String,
 }
 
 /// Requests that all failed with the same HTTP status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AllFailed {
-    /// When the last of them ended, in seconds after the start of the round.
+    /// End of the last of them, seconds since the start of the round.
     pub at_s: f64,
-    /// Requests that were over by then.
+    /// Requests that had ended by then.
     pub after: u64,
-    /// Requests that the plan had, where that is known.
+    /// Planned requests, if known.
     pub planned: Option<u64>,
-    /// The status.
+    /// The HTTP status code.
     pub status: u16,
-    /// The status in words, empty where it has none: `Unauthorized`.
+    /// The standard reason phrase: `Unauthorized`; empty for an unknown status.
     pub reason: String,
-    /// The server's own words.
+    /// The server's error message.
     pub message: String,
 }
 
@@ -122,24 +122,24 @@ impl fmt::Display for AllFailed {
 }
 
 impl fmt::Display for Aborted {
-    /// `aborted after 412 of 2000 requests: 61 of 412 broke the limit, where 5 % may`
+    /// `aborted after 412 of 2000 requests: 61 of 412 exceeded the limit (5 % allowed)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Aborted { after, n, breaking, .. } = self;
         let of = self.planned.map(|planned| format!(" of {planned}")).unwrap_or_default();
-        // The decimal point is moved by rounding: 0.07 × 100 is not 7.
+        // Rounded, because 0.07 × 100 is not 7 in binary.
         let percent = (self.allowed * 1e8).round() / 1e6;
-        write!(f, "aborted after {after}{of} requests: {breaking} of {n} broke the limit, where {percent} % may")
+        write!(f, "aborted after {after}{of} requests: {breaking} of {n} exceeded the limit ({percent} % allowed)")
     }
 }
 
 impl fmt::Display for Saturated {
-    /// `SATURATED from 12.0 s on: requests in flight grew by 3.1 and TTFT by 41 ms a second; no more was sent from 25.1 s on`
+    /// `saturated at 12.0 s: in-flight requests grew by 3.100/s and TTFT by 41.0 ms/s; sending stopped at 25.1 s`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Saturated { from_s, at_s, in_flight_slope, ttft_slope } = self;
         write!(
             f,
-            "SATURATED from {from_s:.1} s on: requests in flight grew by {in_flight_slope:.3} and TTFT by {ttft_slope:.1} ms a \
-             second; no more was sent from {at_s:.1} s on"
+            "saturated at {from_s:.1} s: in-flight requests grew by {in_flight_slope:.3}/s and TTFT by {ttft_slope:.1} ms/s; \
+             sending stopped at {at_s:.1} s"
         )
     }
 }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_that_was_over_knows_of_no_end() {
+    fn a_stage_that_was_over_has_no_early_stop() {
         let lost = Aborted { check: 1, at_s: 2.0, ..Aborted::default() };
         let early = |ending: Ending| [1000, 2000, 3000].map(|until| ending.within(Nanos::from_millis(until)));
         let known = Some(Ending::Aborted(Aborted { check: u32::MAX, ..lost.clone() }));
@@ -174,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_says_how_much_broke_the_limit() {
+    fn an_abort_states_how_many_requests_exceeded_the_limit() {
         let mut lost = Aborted { after: 420, planned: Some(2000), n: 412, breaking: 61, allowed: 0.07, ..Aborted::default() };
-        assert_eq!(lost.to_string(), "aborted after 420 of 2000 requests: 61 of 412 broke the limit, where 7 % may");
+        assert_eq!(lost.to_string(), "aborted after 420 of 2000 requests: 61 of 412 exceeded the limit (7 % allowed)");
         (lost.planned, lost.allowed) = (None, 0.0);
-        assert_eq!(lost.to_string(), "aborted after 420 requests: 61 of 412 broke the limit, where 0 % may");
+        assert_eq!(lost.to_string(), "aborted after 420 requests: 61 of 412 exceeded the limit (0 % allowed)");
     }
 }

@@ -1,27 +1,27 @@
-//! Text of servers, files and scenarios where something acts on it: on terminals and in spreadsheets.
+//! Escaping of untrusted text (from servers, files and scenarios) for terminals, JSON and spreadsheets.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a character acts on a terminal: control characters but for line feeds and tabs, and those that reorder text.
+/// Whether a terminal interprets the character: control characters except line feed and tab, and bidirectional controls.
 pub fn acts(c: char) -> bool {
     reorders(c) || c.is_control() && !matches!(c, '\n' | '\t')
 }
 
-/// Whether a character reorders the text around it.
+/// Whether the character is a bidirectional control, which reorders the surrounding text.
 pub fn reorders(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text with every character that acts on a terminal as `\u{1b}`. Colors of this program stay where `colors` says so.
+/// Escapes every character that a terminal interprets, as `\u{1b}`. `colors` keeps color sequences.
 pub fn escaped(text: &str, colors: bool) -> Cow<'_, str> {
     replaced(text, colors, |c, out| out.extend(c.escape_unicode()))
 }
 
-/// A JSON text with the same characters as `\u001b`, which every reader of JSON takes for the character itself.
+/// Escapes the same characters in a JSON text as `\u001b`, so that the parsed value is unchanged.
 pub fn escaped_in_json(text: &str) -> Cow<'_, str> {
     let mut units = [0; 2];
-    // A string takes everything.
+    // Writing to a string cannot fail.
     replaced(text, false, |c, out| c.encode_utf16(&mut units).iter().for_each(|unit| _ = write!(out, "\\u{unit:04x}")))
 }
 
@@ -50,8 +50,7 @@ fn replaced(text: &str, colors: bool, mut replace: impl FnMut(char, &mut String)
     Cow::Owned(out)
 }
 
-/// The length of a sequence at the beginning of `text` that sets the color or weight of what follows; those that hide text are
-/// none.
+/// The length of a leading escape sequence that sets color or weight. Sequences that hide text do not count.
 fn color(text: &str) -> Option<usize> {
     let body = text.strip_prefix("\u{1b}[")?;
     let end = body.find(|c: char| !c.is_ascii_digit() && c != ';').filter(|end| body[*end..].starts_with('m'))?;
@@ -62,8 +61,7 @@ fn color(text: &str) -> Option<usize> {
     (wide || shows(first) && codes.all(shows)).then_some(2 + end + 1)
 }
 
-/// A cell of text for a CSV file: one that a spreadsheet would take for a formula begins with `'`, which it shows as text.
-/// Numbers stay.
+/// Escapes a CSV cell that a spreadsheet would evaluate as a formula, with a leading `'`. Numbers are unchanged.
 pub fn cell(text: &str) -> Cow<'_, str> {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text != "-" && text.parse::<f64>().is_err();
     if formula { Cow::Owned(format!("'{text}")) } else { Cow::Borrowed(text) }
@@ -74,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_on_a_terminal_is_escaped_and_lines_stay() {
+    fn terminal_controls_are_escaped_and_line_breaks_kept() {
         assert_eq!(escaped("a\n\tb é", false), "a\n\tb é");
         assert_eq!(escaped("\u{1b}[2J\r\u{7f}\u{9b}1m\u{202e}x", false), r"\u{1b}[2J\u{d}\u{7f}\u{9b}1m\u{202e}x");
         assert_eq!(escaped("\u{1b}[31mx", false), r"\u{1b}[31mx");
     }
 
     #[test]
-    fn colors_stay_and_other_sequences_do_not() {
+    fn color_sequences_are_kept_and_others_escaped() {
         let shown = "\u{1b}[1;31merror\u{1b}[0m \u{1b}[38;2;1;2;3mx";
         assert_eq!(escaped(shown, true), shown);
         assert_eq!(
@@ -91,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn json_means_the_same_without_acting() {
+    fn escaped_json_parses_to_the_same_value() {
         let json = serde_json::json!({ "a": "\u{202e}\u{7f}\u{9b}\u{1b}b" }).to_string();
         let shown = escaped_in_json(&json);
         assert_eq!(shown, r#"{"a":"\u202e\u007f\u009b\u001bb"}"#);

@@ -1,4 +1,4 @@
-//! How hard a case pushes, and for how long.
+//! The load of a case: its shape, length and warm-up.
 
 use crate::stage::{Course, RateStage, UserStage, bounds, six_digits};
 use crate::units::Nanos;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
-    /// Exponential gaps: independent users.
+    /// Exponential gaps (independent users).
     Poisson,
     /// Equal gaps.
     Constant,
-    /// Gamma gaps of the same mean. Burstiness is the shape: 1 is Poisson, below 1 clumps, above 1 evens out.
+    /// Gamma gaps of the same mean. Burstiness 1 is Poisson; below 1 arrivals are burstier, above 1 more regular.
     Gamma {
         /// The gamma distribution's shape; the gaps' squared coefficient of variation is its inverse.
         burstiness: f64,
@@ -24,46 +24,46 @@ pub enum Arrival {
 /// The shape of the load.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// Closed loop: so many users, each sending its next request when the last one ended.
+    /// Closed loop: each user sends its next request when the previous one has ended.
     Closed {
-        /// Requests in flight at once.
+        /// Number of users, which is the number of requests in flight.
         users: u32,
     },
-    /// Open loop: requests leave when the arrival plan says, whatever the server does.
+    /// Open loop: requests are sent at scheduled times, independent of the server.
     Open {
         /// Mean arrivals per second.
         rate: f64,
-        /// Their spacing.
+        /// Distribution of the gaps.
         arrival: Arrival,
     },
-    /// Open loop, everything due at time zero.
+    /// Open loop: all requests are scheduled at time zero.
     Burst,
-    /// Open loop, arrivals as a trace has them.
+    /// Open loop: arrivals of a trace.
     Replay {
-        /// How much faster than the trace.
+        /// Speed relative to the trace.
         speed: f64,
     },
-    /// Open loop whose rate changes, stage by stage from time zero on; it ends with the last one.
+    /// Open loop whose rate changes from stage to stage; ends with the last stage.
     Rates {
         /// The stages, at least one.
         stages: Arc<[RateStage]>,
-        /// The spacing of arrivals where the rate stands still; time runs faster for it where the rate is higher.
+        /// Distribution of the gaps at a constant rate; a changing rate rescales time.
         arrival: Arrival,
     },
-    /// Closed loop whose users come and go, stage by stage from time zero on; it ends with the last one.
+    /// Closed loop whose number of users changes from stage to stage; ends with the last stage.
     Users {
         /// The stages, at least one.
         stages: Arc<[UserStage]>,
     },
-    /// So many requests leave together, and the next ones when all of them are back.
+    /// Batches of requests that are sent together; the next batch starts when all have ended.
     Static {
-        /// Requests of a round.
+        /// Requests per batch.
         batch: u32,
     },
 }
 
 impl Shape {
-    /// Whether a request leaves because another one ended, and not because a plan says so.
+    /// Whether a request is sent because another one ended, and not at a scheduled time.
     pub fn closed(&self) -> bool {
         match self {
             Shape::Closed { .. } | Shape::Users { .. } | Shape::Static { .. } => true,
@@ -71,7 +71,7 @@ impl Shape {
         }
     }
 
-    /// Maximum number of requests in flight at once, where the shape itself bounds them.
+    /// Maximum number of requests in flight, if the shape bounds it.
     pub fn users(&self) -> Option<u32> {
         match self {
             Shape::Closed { users } | Shape::Static { batch: users } => Some(*users),
@@ -80,7 +80,7 @@ impl Shape {
         }
     }
 
-    /// Where each stage begins and ends; empty for a shape without stages.
+    /// Begin and end of each stage; empty for a shape without stages.
     pub fn stages(&self) -> Vec<(Nanos, Nanos)> {
         match self {
             Shape::Rates { stages, .. } => bounds(stages.iter().map(|stage| stage.span)).collect(),
@@ -89,7 +89,7 @@ impl Shape {
         }
     }
 
-    /// The stage of that index as a shape of its own.
+    /// One stage as a shape.
     pub fn stage(&self, index: usize) -> Option<Shape> {
         match self {
             Shape::Rates { stages, arrival } => Some(Shape::Rates { stages: [*stages.get(index)?].into(), arrival: *arrival }),
@@ -98,7 +98,7 @@ impl Shape {
         }
     }
 
-    /// When the last stage ends, counted from time zero; None for a shape without stages.
+    /// End of the last stage, counted from time zero; None for a shape without stages.
     pub fn end(&self) -> Option<Nanos> {
         let sum = |spans: &mut dyn Iterator<Item = Nanos>| spans.reduce(|sum, span| sum + span);
         match self {
@@ -108,7 +108,7 @@ impl Shape {
         }
     }
 
-    /// Arrivals expected in the first `span`, where a rate says.
+    /// Expected number of arrivals in the first `span`; None for a shape without a rate.
     pub fn expected(&self, span: Nanos) -> Option<f64> {
         match self {
             Shape::Open { rate, .. } => Some(rate * span.secs()),
@@ -120,13 +120,13 @@ impl Shape {
         }
     }
 
-    /// Whether stages send nothing at all: a rate or a number of users that stays at 0.
+    /// Whether the stages send nothing: a rate or number of users that stays at 0.
     pub fn is_pause(&self) -> bool {
         self.users() == Some(0) || self.end().and_then(|end| self.expected(end)) == Some(0.0)
     }
 
-    /// The load as one number: users, arrivals per second, or the speed of a trace; and which of them. None where it has
-    /// no single one.
+    /// The load as one number (users, arrivals per second, or the speed of a trace), and the name of that quantity. None if it
+    /// varies.
     pub fn size(&self) -> (Option<f64>, &'static str) {
         match self {
             Shape::Closed { users } | Shape::Static { batch: users } => (Some(f64::from(*users)), "concurrency"),
@@ -146,7 +146,7 @@ impl Shape {
 }
 
 impl fmt::Display for Shape {
-    /// The load in words: `concurrency 16`, `8/s poisson`, `8/s gamma 0.5`, `burst`, `1/s → 20/s over 2 min, poisson`.
+    /// The load as text: `concurrency 16`, `8/s poisson`, `8/s gamma 0.5`, `burst`, `1/s → 20/s over 2 min, poisson`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Shape::Closed { users } => write!(f, "concurrency {users}"),
@@ -155,20 +155,20 @@ impl fmt::Display for Shape {
             Shape::Replay { speed: 1.0 } => f.write_str("trace"),
             Shape::Replay { speed } => write!(f, "trace at {speed}x"),
             Shape::Rates { stages, arrival } => {
-                some_of(stages, f)?;
+                write_stages(stages, f)?;
                 write!(f, ", {arrival}")
             }
             Shape::Users { stages } => {
                 f.write_str("concurrency ")?;
-                some_of(stages, f)
+                write_stages(stages, f)
             }
             Shape::Static { batch } => write!(f, "batches of {batch}"),
         }
     }
 }
 
-/// The stages one after the other; of many, the first ones and their number.
-fn some_of(stages: &[impl fmt::Display], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Writes the stages, or the first ones and the number of all.
+fn write_stages(stages: &[impl fmt::Display], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const SHOWN: usize = 4;
     for (index, stage) in stages.iter().take(SHOWN).enumerate() {
         write!(f, "{}{stage}", if index == 0 { "" } else { ", " })?;
@@ -186,38 +186,38 @@ impl fmt::Display for Arrival {
     }
 }
 
-/// What is sent before measuring begins; the measured requests follow without a barrier.
+/// The warm-up before measuring; measured requests follow without a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warmup {
-    /// So many requests, on top of the measured ones.
+    /// A number of requests, in addition to the measured ones.
     Requests(u64),
-    /// Everything due in this first span.
+    /// All requests scheduled in this initial span.
     Span(Nanos),
 }
 
-/// The load of a case. At least one of `requests`, `duration` and stages stands; the first one reached ends it.
+/// The load of a case. At least one of `requests`, `duration` and stages is set; the first one reached ends it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// Shape.
     pub shape: Shape,
-    /// Measured requests at most.
+    /// Maximum number of measured requests.
     pub requests: Option<u64>,
-    /// Length of the sending phase, warm-up left out.
+    /// Length of the sending phase without warm-up.
     pub duration: Option<Nanos>,
     /// Warm-up.
     pub warmup: Warmup,
-    /// How long requests in flight may go on after sending ends by time or by a signal.
+    /// How long requests in flight may continue after sending ends by time or by a signal.
     pub graceful_stop: Nanos,
-    /// Open loop: requests in flight at most; an arrival over it is `dropped`.
+    /// Open loop: maximum number of requests in flight; an arrival above it is `dropped`.
     pub max_in_flight: Option<u32>,
-    /// Open loop: sending ends once the server is known to fall behind.
+    /// Open loop: stop sending when the server falls behind.
     pub stop_when_saturated: bool,
-    /// Closed loop: users start evenly over this span, the first one at zero.
+    /// Closed loop: users start evenly spaced over this span, the first at zero.
     pub spread: Nanos,
 }
 
 impl Load {
-    /// Requests that will be scheduled, warm-up included, where the scenario fixes or the rate implies the number.
+    /// Number of scheduled requests, warm-up included, if the scenario sets it or the rate implies it.
     pub fn planned(&self) -> Option<u64> {
         let by_count = self.requests.and_then(|n| match self.warmup {
             Warmup::Requests(extra) => Some(n + extra),
@@ -231,23 +231,22 @@ impl Load {
         [by_count, by_time, by_stages].into_iter().flatten().min()
     }
 
-    /// Length of the sending phase where time bounds it: of the measured one where `duration` does, of all of it where
-    /// stages do.
+    /// Length of the sending phase if time bounds it: without warm-up for `duration`, with warm-up for stages.
     pub fn lasts(&self) -> Option<Nanos> {
         self.duration.into_iter().chain(self.shape.end()).min()
     }
 
-    /// When sending ends at the latest, counted from time zero, once measuring has begun at `from`.
+    /// Latest end of sending, counted from time zero, if measuring begins at `from`.
     pub fn until(&self, from: Option<Nanos>) -> Option<Nanos> {
         let by_duration = from.zip(self.duration).map(|(from, duration)| from + duration);
         by_duration.into_iter().chain(self.shape.end()).min()
     }
 
-    /// The whole number of arrivals expected in the first `span`.
+    /// The expected number of arrivals in the first `span`, rounded.
     fn due_within(&self, span: Nanos) -> Option<u64> {
         let due = self.shape.expected(span)?;
         let whole = match &self.shape {
-            // The first of equal gaps is due at once; what a sum of floats adds to a whole number is none of them.
+            // Constant arrivals start at zero, so the count is rounded up; the tolerance absorbs floating-point error.
             Shape::Rates { arrival: Arrival::Constant, .. } => (due - due.max(1.0) * 1e-9).ceil(),
             _ => due.round(),
         };
@@ -256,7 +255,7 @@ impl Load {
 }
 
 impl Load {
-    /// A load of this shape, without end, warm-up or grace.
+    /// A load of this shape without end, warm-up and drain time.
     pub fn bare(shape: Shape) -> Load {
         Load {
             shape,
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_reads_as_words() {
+    fn a_shape_prints_as_text() {
         let open = |arrival| Shape::Open { rate: 0.5, arrival }.to_string();
         assert_eq!(Shape::Closed { users: 16 }.to_string(), "concurrency 16");
         assert_eq!((open(Arrival::Poisson), open(Arrival::Constant)), ("0.5/s poisson".into(), "0.5/s constant".into()));
@@ -305,7 +304,11 @@ mod tests {
         assert_eq!(load(closed.clone(), None, Some(20), Warmup::Requests(0)).planned(), None);
         assert_eq!(load(closed.clone(), Some(100), Some(20), Warmup::Requests(8)).planned(), Some(108));
         let second = Warmup::Span(Nanos::from_millis(1000));
-        assert_eq!(load(closed, Some(100), None, second).planned(), None, "how many fit into the warm-up is the server's secret");
+        assert_eq!(
+            load(closed, Some(100), None, second).planned(),
+            None,
+            "the number of requests in the warm-up depends on the server"
+        );
     }
 
     fn staged(arrival: Arrival) -> Shape {
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_says_what_it_is() {
+    fn every_shape_prints_its_stages() {
         assert_eq!(staged(Arrival::Poisson).to_string(), "1/s for 30 s, 1/s → 20/s over 2 min, poisson");
         assert_eq!(staged(Arrival::Poisson).stage(1).unwrap().to_string(), "1/s → 20/s over 2 min, poisson");
         let four = UserStage { from: 4, to: 4, span: Nanos::from_millis(1000) };

@@ -1,13 +1,13 @@
-//! A model in this process: where it comes from, how it runs, and what it reported of itself.
+//! Local models (run in this process): settings, and the records of loading and of batches.
 
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// On what a model runs.
+/// The device that a local model runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// The processor.
+    /// The CPU.
     #[default]
     Cpu,
     /// An NVIDIA GPU.
@@ -16,113 +16,112 @@ pub enum Device {
     Metal,
 }
 
-/// In which numbers a model computes.
+/// The compute dtype of a local model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
-    /// Those that its configuration names.
+    /// The dtype of the model's configuration.
     #[default]
     Auto,
     /// 32 bits.
     F32,
-    /// 16 bits, as IEEE 754 has them.
+    /// 16 bits, IEEE 754.
     F16,
-    /// 16 bits with the exponent of 32.
+    /// 16 bits with the exponent range of 32.
     Bf16,
 }
 
-/// How a model runs in this process. Where it comes from is the target's model: a Hugging Face folder or its name on the hub, a GGUF file, or
-/// `random:tiny`, whose weights are drawn from the seed.
+/// Settings of a local model. Its source is the target's model: a Hugging Face folder or hub name, a GGUF file, or `random:tiny`,
+/// whose weights are random.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Local {
-    /// On what.
+    /// Device.
     pub device: Device,
-    /// Which of several GPUs.
+    /// GPU index.
     pub index: u32,
-    /// In which numbers.
+    /// Compute dtype.
     pub dtype: Dtype,
-    /// Threads of the processor; None: one for each core.
+    /// CPU threads; None: one per core.
     pub threads: Option<u32>,
-    /// Maximum number of requests that are worked on together.
+    /// Maximum batch size.
     pub batch: u32,
-    /// Logits of every step are kept, a file for each prompt.
+    /// Store the logits of every step, one file per prompt.
     pub logits: bool,
 }
 
-/// What a model reported of its loading.
+/// The record of loading a local model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
-    /// Where it came from, as the scenario names it.
+    /// The model as named in the scenario.
     pub model: String,
-    /// Its architecture: `llama`, `qwen2`, `qwen3`.
+    /// Architecture: `llama`, `qwen2`, `qwen3`.
     pub architecture: String,
-    /// Its parameters.
+    /// Number of parameters.
     pub parameters: u64,
-    /// What it computes in: `f32`, `bf16`, `q4_k`.
+    /// Compute dtype: `f32`, `bf16`, `q4_k`.
     pub dtype: String,
-    /// On what it runs: `cpu (2 threads)`, `cuda:0`.
+    /// Device: `cpu (2 threads)`, `cuda:0`.
     pub device: String,
-    /// Reading its files.
+    /// Time to read the files.
     pub read: Nanos,
-    /// Making its numbers those that it computes in.
+    /// Time to convert the weights to the compute dtype.
     pub convert: Nanos,
-    /// Bringing them where it runs.
+    /// Time to move the weights to the device.
     pub place: Nanos,
-    /// Bytes of its weights there.
+    /// Bytes of the weights on the device.
     pub weight_bytes: u64,
-    /// How attention is computed.
+    /// The attention implementation.
     #[serde(default)]
     pub attention: String,
-    /// What a reader of the report must know.
+    /// Notes for the report.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// One batch that was worked on together.
+/// One batch of requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
-    /// Its number, from 0.
+    /// Batch number, from 0.
     pub number: u64,
-    /// The requests in it, by number, those of the warm-up among them.
+    /// The numbers of its requests, warm-up included.
     pub seqs: Vec<u64>,
-    /// Whether its requests were measured; false where one of them was not.
+    /// Whether all its requests were measured.
     pub measured: bool,
-    /// The part of the dataset that its requests belong to, where it is one.
+    /// The dataset group of its requests, if all are of one.
     pub group: Option<String>,
-    /// When it began, after the part's time zero.
+    /// Begin, since the round's time zero.
     pub began: Nanos,
-    /// Prompt tokens of all its rows, and of the longest.
+    /// Prompt tokens of all its rows.
     pub prompt_tokens: u64,
-    /// Of the longest row: padding makes every row as long.
+    /// Prompt tokens of the longest row, to which all rows are padded.
     pub padded_to: u64,
-    /// Tokens that its rows generated.
+    /// Tokens generated.
     pub output_tokens: u64,
-    /// Working on the prompts, up to the first token of each row, the device waited for.
+    /// Prefill time up to the first token of each row, device synchronized.
     pub prefill: Nanos,
-    /// Each later step, the device waited for.
+    /// Time of each decode step, device synchronized.
     pub steps: Vec<Nanos>,
-    /// Resident memory of this process at its highest while it was worked on, or where the system does not report that, when it
-    /// ended, bytes.
+    /// Peak resident memory of this process during the batch, bytes; at its end if the system does not report a peak.
     pub memory: u64,
-    /// Memory that the allocator had mapped for this process when it ended, bytes; None where the system does not report it.
+    /// Memory mapped by the allocator at its end, bytes; None if the system does not report it.
     #[serde(default)]
     pub memory_reserved: Option<u64>,
-    /// Memory of the device in use when it ended, bytes; None where the device is the processor, or does not report it.
+    /// Device memory in use at its end, bytes; None for a CPU, or if not reported.
     pub device_memory: Option<u64>,
 }
 
-/// What a model in this process did in one round.
+/// The record of a local model in one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LocalPart {
-    /// Its loading.
+    /// The record of loading.
     pub loaded: Loaded,
-    /// Its batches, in order.
+    /// The batches, in order.
     pub batches: Vec<Batch>,
-    /// Replies that were cut at the model's limit of tokens.
+    /// Replies that were truncated at the model's context length.
     #[serde(default)]
     pub cut: u64,
-    /// The highest of its batches' memory, bytes.
+    /// Peak memory over the batches, bytes.
     pub memory_peak: u64,
-    /// Memory of the device in use at its highest, bytes; None as above.
+    /// Peak device memory in use, bytes; None as in [`Batch`].
     pub device_memory_peak: Option<u64>,
 }

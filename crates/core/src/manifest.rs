@@ -1,4 +1,4 @@
-//! What is known of a run besides its rows: `manifest.json`.
+//! The run manifest (`manifest.json`): what is recorded of a run besides its requests.
 
 use crate::early_stop::Ending;
 use crate::local::LocalPart;
@@ -8,29 +8,29 @@ use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The machine that produced the load.
+/// The load generator's machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Host name.
     pub host: String,
-    /// Operating system and its release.
+    /// Operating system and release.
     pub os: String,
     /// Kernel release.
     pub kernel: String,
-    /// Processor's name.
+    /// CPU model.
     pub cpu: String,
-    /// Cores this process may use.
+    /// Cores that this process may use.
     pub cores: usize,
     /// Memory in bytes.
     pub memory: u64,
 }
 
-/// What is known of a run besides its rows.
+/// What is recorded of a run besides its requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Unique id of the run.
     pub run_id: String,
-    /// Version of the tool.
+    /// Version of llmscen.
     pub tool_version: String,
     /// Name of the scenario.
     pub name: String,
@@ -38,118 +38,119 @@ pub struct Manifest {
     pub plan_id: String,
     /// Seed.
     pub seed: u64,
-    /// Start in RFC 3339, UTC: the one reading of the wall clock.
+    /// Start in RFC 3339, UTC: the only reading of the wall clock.
     pub started_at: String,
-    /// The same instant in nanoseconds since the Unix epoch; rows join server logs through it.
+    /// The same instant in nanoseconds since the Unix epoch, for joining requests with server logs.
     pub started_unix_ns: u64,
     /// End minus start on the monotonic clock, seconds; None while running or after a crash.
     pub elapsed_s: Option<f64>,
     /// The machine.
     pub machine: Machine,
-    /// What the target reported of itself (server header, version), by target URL.
+    /// Server header and version reported by each target, by target URL.
     pub targets: BTreeMap<String, String>,
-    /// `--only`: the texts that the ids of the chosen cases hold; empty: every case ran.
+    /// `--only`: substrings of the ids of the selected cases; empty: every case ran.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Ctrl-C, SIGTERM or a crash cut the run short.
+    /// Ctrl-C, SIGTERM or a crash interrupted the run.
     pub interrupted: bool,
-    /// Why the run could not go on, where something else cut it short.
+    /// The error that ended the run.
     pub error: Option<String>,
-    /// The cases that could not be measured to their end while others could, and why.
+    /// Cases that failed while others could be measured.
     #[serde(default)]
     pub failed: Vec<FailedCase>,
-    /// The names of the models that a target serves, by target URL; queried where a request was answered with 404.
+    /// Names of the served models, by target URL; queried after a 404 response.
     #[serde(default)]
     pub served: BTreeMap<String, Vec<String>>,
-    /// The parts of the run, in the order in which they ran.
+    /// The rounds of all cases, in the order in which they ran.
     pub parts: Vec<Part>,
-    /// What a reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// A case that could not be measured to its end.
+/// A case that failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FailedCase {
     /// Case id.
     pub case: String,
-    /// What happened, in one line.
+    /// The error, in one line.
     pub why: String,
 }
 
-/// One round of one case: when it ran, and what the tool saw of itself.
+/// The record of one round of one case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// Case id.
     pub case: String,
     /// Round, from 0.
     pub round: u32,
-    /// Its time zero, in nanoseconds after the run's start.
+    /// Time zero of the round, nanoseconds since the start of the run.
     pub origin_ns: u64,
-    /// First instant of measuring, in nanoseconds after `origin_ns`.
+    /// Start of measuring, nanoseconds since `origin_ns`.
     pub measured_from_ns: u64,
-    /// When sending ended, likewise; None after a crash.
+    /// End of sending, nanoseconds since `origin_ns`; None after a crash.
     pub sending_until_ns: Option<u64>,
-    /// Why it ended before its plan was done, if so.
+    /// Why it was interrupted, if it was.
     pub cut_short: Option<String>,
-    /// Why it ended so by its own decision; that is no cut.
+    /// Why it was stopped early; an early stop is not an interruption.
     #[serde(default)]
     pub ending: Option<Ending>,
-    /// Dataset rows left out by `prompt_tokens` or as unusable.
+    /// Dataset rows skipped by `prompt_tokens` or as unusable.
     pub rows_dropped: u64,
-    /// Prompts sent that the run had sent before, since the data is shorter: sessions count once.
+    /// Prompts that the run had sent before, because the dataset was exhausted; a session counts once.
     #[serde(default)]
     pub rows_repeated: u64,
-    /// The dataset ended before the load did (`on_exhausted: stop`), and every request before that was sent.
+    /// The dataset was exhausted before the load ended (`on_exhausted: stop`), and every request until then was sent.
     #[serde(default)]
     pub dataset_ended: bool,
-    /// How it was a probe of a search; None where it was none.
+    /// The probe of a capacity search that the round was; None outside of searches.
     #[serde(default)]
     pub probe: Option<ProbePart>,
-    /// What the worker threads saw of themselves; None after a crash.
+    /// Health of the worker threads; None after a crash.
     pub vitals: Option<Vitals>,
-    /// How the managed server came up, where it was started for this part.
+    /// Startup of the managed server, if it was started for this round.
     #[serde(default)]
     pub startup: Option<Startup>,
-    /// After how long the managed server that it was played on had been ready, whichever part that was started for.
+    /// Startup time of the managed server that the round ran on, even if it was started for an earlier round.
     #[serde(default)]
     pub served_ready: Option<Nanos>,
-    /// Which start of a managed server it was played on, counted over the run from 1; None without one, and in older runs.
+    /// Number of the managed server's start that the round ran on, from 1 over the run; None without a managed server, and in
+    /// older runs.
     #[serde(default)]
     pub server_start: Option<u32>,
-    /// How the managed server ended by itself, if so.
+    /// How the managed server exited by itself, if it did.
     #[serde(default)]
     pub server_end: Option<ServerEnd>,
-    /// What a model in this process did.
+    /// The record of the local model.
     #[serde(default)]
     pub local: Option<LocalPart>,
-    /// Why telemetry that could be expected is missing.
+    /// Why expected telemetry is missing.
     #[serde(default)]
     pub untold: Vec<String>,
 }
 
 impl Part {
-    /// Whether these parts of one case are several, each on a start of the managed server of its own.
+    /// Whether there are several rounds, each on a separate start of the managed server.
     pub fn restarted(parts: &[Part]) -> bool {
         let starts: BTreeSet<u32> = parts.iter().filter_map(|part| part.server_start).collect();
         parts.len() > 1 && starts.len() == parts.len()
     }
 }
 
-/// The tool's own health during one part.
+/// Health of the load generator during one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vitals {
-    /// Lateness of the 10 ms ticker over all worker threads, p99, milliseconds.
+    /// Lateness of the 10 ms ticks over all worker threads, p99, milliseconds.
     pub stall_ms_p99: f64,
-    /// The same, greatest.
+    /// The maximum, milliseconds.
     pub stall_ms_max: f64,
-    /// What more than 1 % of the ticks are late by at 95 % confidence, milliseconds; None for too few ticks, or an earlier run.
+    /// Lower 95 % confidence bound of that p99, milliseconds; None for too few ticks, and in older runs.
     pub stall_ms_sure: Option<f64>,
-    /// The stalls of each worker thread; None of an earlier run, which knows the figures above alone.
+    /// The stalls of each worker thread; None in older runs.
     #[serde(default)]
     pub stalls: Option<Vec<WorkerStalls>>,
-    /// CPU time of each worker thread over wall time, 0..=1.
+    /// CPU time of each worker thread ÷ wall time, 0..=1.
     pub cpu_shares: Vec<f64>,
-    /// Resident memory at its highest, bytes: since the process began, or of a round with a model in this process, of its batches.
+    /// Peak resident memory, bytes: since the start of the process, or over the batches of a round with a local model.
     pub memory_peak: u64,
     /// Token events per second of wall time.
     pub events_per_s: f64,
@@ -159,37 +160,37 @@ pub struct Vitals {
     pub bytes_out_per_s: f64,
 }
 
-/// The stalls of one worker thread during one part.
+/// The stalls of one worker thread during one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStalls {
-    /// Mean lateness at a random instant, milliseconds: the sum of length² / 2 over all stalls, per time.
+    /// Mean lateness at a random instant, milliseconds: Σ length² / 2 over all stalls ÷ time.
     pub frozen_ms: f64,
-    /// Share of the time in which it was stalled: the sum of all lengths, per time.
+    /// Share of the time in which the thread was stalled: Σ length ÷ time.
     pub shut: f64,
-    /// Ticks that both are taken from.
+    /// Ticks that both are computed from.
     pub ticks: u64,
     /// Stalls of 1 ms or more.
     pub count: u64,
-    /// The longest of them, at most [`WorkerStalls::KEPT`], in the order of their ends.
+    /// The longest of them, at most [`WorkerStalls::KEPT`], ordered by end.
     pub longest: Vec<Stall>,
 }
 
 impl WorkerStalls {
-    /// Stalls that are kept of a worker: the sums are over all.
+    /// Maximum number of recorded stalls per worker; the sums cover all.
     pub const KEPT: usize = 1000;
 }
 
-/// A span in which a worker thread read nothing. In nanoseconds after the part's time zero.
+/// A span in which a worker thread read nothing. Nanoseconds since the round's time zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u64; 4]", into = "[u64; 4]")]
 pub struct Stall {
-    /// Its begin.
+    /// Begin.
     pub from: u64,
-    /// Its end: when the ticker ran again.
+    /// End: the next tick.
     pub to: u64,
-    /// For how long before its end the thread had the processor: it may have read what was waiting by then.
+    /// CPU time of the thread up to the end of the stall, in which it may have read waiting data.
     pub busy: u64,
-    /// For how long it had the processor from its end until the first tick that was on time: it may still have read it then.
+    /// CPU time from the end of the stall to the first tick that was on time, in which it may still have read waiting data.
     pub after: u64,
 }
 

@@ -1,21 +1,21 @@
-//! The metrics: one table of what exists, in which unit, over what, and which way is better.
+//! The metric table: name, column, unit, scope, requirement and direction of every metric.
 
 use crate::units::Unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Over what a metric is taken.
+/// What one value of a metric belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// A value per request: it has a distribution, and a limit needs a statistic (`.p99`).
+    /// One value per request: a distribution, so an objective needs a statistic (`.p99`).
     Request,
-    /// Many values per request, pooled: likewise.
+    /// Many values per request, pooled into a distribution.
     Gap,
-    /// One value per case: a limit stands on it alone.
+    /// One value per case, without a statistic.
     Case,
 }
 
-/// What a case must do for the metric to exist.
+/// What a metric requires of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requires {
     /// Nothing.
@@ -26,7 +26,7 @@ pub enum Requires {
     Gpus,
     /// An open loop.
     OpenLoop,
-    /// A stream of reasoning and an answer.
+    /// Streamed responses with reasoning and an answer.
     Reasoning,
     /// Conversations.
     Turns,
@@ -52,22 +52,22 @@ macro_rules! metrics {
             /// Every metric, in the order of the tables.
             pub const ALL: &[Metric] = &[$(Metric::$variant,)*];
 
-            /// Its name in an SLO: `ttft`.
+            /// The name in an objective: `ttft`.
             pub fn name(self) -> &'static str { match self { $(Metric::$variant => $name,)* } }
 
-            /// Its name in tables and results: `ttft_ms`.
+            /// The column name in tables and results: `ttft_ms`.
             pub fn column(self) -> &'static str { match self { $(Metric::$variant => $column,)* } }
 
-            /// Its unit.
+            /// The unit.
             pub fn unit(self) -> Unit { match self { $(Metric::$variant => Unit::$unit,)* } }
 
-            /// Over what it is taken.
+            /// What one value belongs to.
             pub fn per(self) -> Scope { match self { $(Metric::$variant => Scope::$per,)* } }
 
-            /// What it takes to exist.
+            /// What the metric requires of a case.
             pub fn needs(self) -> Requires { match self { $(Metric::$variant => Requires::$needs,)* } }
 
-            /// Whether more of it is better, so that its bad tail is the low one.
+            /// Whether a higher value is better, so that low percentiles are the bad tail.
             pub fn higher_is_better(self) -> bool { match self { $(Metric::$variant => $higher,)* } }
         }
     };
@@ -78,7 +78,7 @@ metrics! {
     Ttft "ttft" "ttft_ms" Millis Request Stream false;
     /// first_token − sent.
     TtftService "ttft_service" "ttft_service_ms" Millis Request Stream false;
-    /// The first token that is not reasoning − intended, where there is reasoning.
+    /// First token that is not reasoning − intended, for replies with reasoning.
     TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning false;
     /// first_chunk − sent.
     Ttfc "ttfc" "ttfc_ms" Millis Request Nothing false;
@@ -122,21 +122,21 @@ metrics! {
     TtftLaterTurns "ttft_later_turns" "ttft_later_turns_ms" Millis Request Turns false;
     /// Inputs of a request: texts embedded, documents ranked.
     Items "items" "items" Count Request Items true;
-    /// The server's own word: waiting before the request was worked on.
+    /// Reported by the server: queue time.
     ServerQueue "server_queue" "server_queue_ms" Millis Request ServerTimes false;
-    /// The server's own word: loading the model.
+    /// Reported by the server: model load time.
     ServerLoad "server_load" "server_load_ms" Millis Request ServerTimes false;
-    /// The server's own word: working on the prompt.
+    /// Reported by the server: prefill time.
     ServerPrefill "server_prefill" "server_prefill_ms" Millis Request ServerTimes false;
-    /// The server's own word: generating.
+    /// Reported by the server: decode time.
     ServerDecode "server_decode" "server_decode_ms" Millis Request ServerTimes false;
-    /// The server's own word: all of it.
+    /// Reported by the server: total time.
     ServerTotal "server_total" "server_total_ms" Millis Request ServerTimes false;
     /// Ok requests that ended in the throughput window / its length.
     RequestThroughput "request_throughput" "request_throughput" RequestsPerSecond Case Nothing true;
     /// Inputs of ok requests that ended in the throughput window / its length.
     ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items true;
-    /// Sessions of which every turn succeeded, and that ended in the throughput window / its length.
+    /// Sessions with every turn successful that ended in the throughput window / its length.
     SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns true;
     /// Output tokens of ok requests that arrived in the throughput window / its length.
     OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing true;
@@ -146,7 +146,7 @@ metrics! {
     OutputTpsPerUser "output_tps_per_user" "output_tps_per_user" TokensPerSecond Case Nothing true;
     /// output_tps / target.gpus.
     OutputTpsPerGpu "output_tps_per_gpu" "output_tps_per_gpu" TokensPerSecond Case Gpus true;
-    /// Output tokens that arrived while in-flight stood at 90 % of its plateau or more, over that time.
+    /// Output tokens that arrived while in-flight was at least 90 % of its plateau / that time.
     OutputTpsSteady "output_tps_steady" "output_tps_steady" TokensPerSecond Case Stream true;
     /// Requests in flight, time-weighted mean over the window.
     ConcurrencyMean "concurrency_mean" "concurrency_mean" Count Case Nothing true;
@@ -160,7 +160,7 @@ metrics! {
     ErrorRate "error_rate" "error_rate" Share Case Nothing false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing true;
-    /// From the start of the managed server's process until it was ready; the mean of its starts.
+    /// Ready − process start of the managed server; mean over its starts.
     Startup "startup" "startup_s" Seconds Case ManagedServer false;
     /// Energy of the GPUs over the measured windows / output tokens of ok requests.
     EnergyPerToken "energy_per_token" "energy_per_token_j" Joules Case Power false;
@@ -170,7 +170,7 @@ metrics! {
     Mbu "mbu" "mbu" Share Case Hardware true;
     /// Length of the measured window.
     Window "window" "window_s" Seconds Case Nothing true;
-    /// Length of the window that throughputs are over: without the start and the drain.
+    /// Length of the throughput window: without ramp-up and drain.
     ThroughputWindow "throughput_window" "throughput_window_s" Seconds Case Nothing true;
     /// All ok requests / the measured window, its drain included.
     RequestThroughputWithDrain "request_throughput_with_drain" "request_throughput_with_drain" RequestsPerSecond Case Nothing true;
@@ -181,7 +181,7 @@ metrics! {
 }
 
 impl Metric {
-    /// Throughputs over the time of sending, without the drain.
+    /// Throughputs over the throughput window, without the drain.
     pub const WINDOWED: [Metric; 7] = [
         Metric::RequestThroughput,
         Metric::ItemThroughput,
@@ -192,7 +192,7 @@ impl Metric {
         Metric::GoodputRate,
     ];
 
-    /// The metric of that SLO name.
+    /// Parses [`Metric::name`].
     pub fn parse(name: &str) -> Option<Metric> {
         Metric::ALL.iter().copied().find(|metric| metric.name() == name)
     }
@@ -207,13 +207,13 @@ impl fmt::Display for Metric {
 /// A statistic of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Stat {
-    /// Quantile by nearest rank; the share as 0..=1, so `p99.9` is 0.999.
+    /// Quantile by nearest rank, as a share 0..=1: `p99.9` is 0.999.
     Quantile(f64),
     /// Arithmetic mean.
     Mean,
-    /// Least.
+    /// Minimum.
     Min,
-    /// Greatest.
+    /// Maximum.
     Max,
     /// Number of values.
     Count,
@@ -222,7 +222,7 @@ pub enum Stat {
 }
 
 impl Stat {
-    /// The statistic of that name: `p50`, `p99.9`, `mean`, `min`, `max`, `count`, `sd`.
+    /// Parses `p50`, `p99.9`, `mean`, `min`, `max`, `count`, `sd`.
     pub fn parse(name: &str) -> Option<Stat> {
         match name {
             "mean" => Some(Stat::Mean),
@@ -232,7 +232,8 @@ impl Stat {
             "sd" => Some(Stat::Sd),
             _ => {
                 let digits = name.strip_prefix('p')?;
-                // The decimal point is moved in the text: 99.9 / 100 is not 0.999, and a rank would be one too far.
+                // The decimal point is moved in the text, because 99.9 / 100 is not 0.999 in binary and would shift a rank by
+                // one.
                 let plain =
                     digits.starts_with(|c: char| c.is_ascii_digit()) && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
                 let share: f64 = format!("{digits}e-2").parse().ok().filter(|_| plain)?;
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_print_and_reparse_equal() {
+    fn statistics_print_and_parse_back() {
         for name in ["p0", "p50", "p99", "p99.9", "p100", "mean", "min", "max", "count", "sd"] {
             assert_eq!(Stat::parse(name).unwrap().to_string(), name);
         }

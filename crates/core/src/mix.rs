@@ -1,4 +1,4 @@
-//! Mixed traffic: several kinds of requests under one load.
+//! Mixed traffic: several traffic classes under one load.
 
 use crate::dataset::DatasetSpec;
 use crate::load::Shape;
@@ -6,17 +6,17 @@ use crate::plan::Case;
 use crate::request::RequestSpec;
 use crate::stage::six_digits;
 
-/// How often requests of an entry leave.
+/// How often requests of a traffic class are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pull {
-    /// Its share of the requests, over the sum of all weights.
+    /// Its weight: its share is the weight over the sum of all weights.
     Weight(f64),
-    /// Its own open loop, in mean arrivals per second.
+    /// A separate open loop, in mean arrivals per second.
     Rate(f64),
 }
 
 impl Pull {
-    /// The number, whatever it counts: the shares of entries come from it.
+    /// The weight or rate, which determines the share of the requests.
     pub fn size(self) -> f64 {
         match self {
             Pull::Weight(size) | Pull::Rate(size) => size,
@@ -24,33 +24,33 @@ impl Pull {
     }
 }
 
-/// One kind of requests in a mix.
+/// One traffic class of a mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Its name, unique in the case; the group of its requests begins with it.
+    /// Name, unique in the case; the first part of its requests' group.
     pub name: String,
-    /// How often its requests leave; of one sort in all entries of a case.
+    /// How often its requests are sent; all classes of a case use the same variant.
     pub pull: Pull,
-    /// What its requests say.
+    /// The request.
     pub request: RequestSpec,
-    /// Its prompts.
+    /// The prompts.
     pub dataset: DatasetSpec,
 }
 
 impl Entry {
-    /// The group of a request of this entry whose dataset has this part: `NAME` or `NAME/part`.
+    /// The group of a request of this class, given its dataset group: `NAME` or `NAME/GROUP`.
     pub fn group(&self, part: Option<&str>) -> String {
         part.map_or_else(|| self.name.clone(), |part| format!("{}/{part}", self.name))
     }
 }
 
-/// Whether a group is this one, or a part of it.
+/// Whether `group` is `whole` or a subgroup of it.
 pub fn within(group: &str, whole: &str) -> bool {
     group.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Case {
-    /// The entries of its mix, each as a case without one; of a case without a mix, the case itself.
+    /// Each traffic class as a case without a mix; a case without a mix yields itself.
     pub fn lines(&self) -> Vec<Case> {
         if self.mix.is_empty() {
             return vec![self.clone()];
@@ -64,7 +64,7 @@ impl Case {
         self.mix.iter().map(line).collect()
     }
 
-    /// The lines that a group may belong to: that of the entry which it names, or all of them.
+    /// The traffic classes that a group may belong to: the one that it names, or all of them.
     pub fn lines_of(&self, group: Option<&str>) -> Vec<Case> {
         let own = self.entry_of(group).and_then(|own| self.mix.iter().position(|entry| entry.name == own.name));
         match own {
@@ -73,22 +73,22 @@ impl Case {
         }
     }
 
-    /// The entry that a group belongs to.
+    /// The traffic class that a group belongs to.
     pub fn entry_of(&self, group: Option<&str>) -> Option<&Entry> {
         self.mix.iter().find(|entry| group.is_some_and(|group| within(group, &entry.name)))
     }
 
-    /// What the requests of a group say.
+    /// The request settings of a group.
     pub fn request_of(&self, group: Option<&str>) -> &RequestSpec {
         self.entry_of(group).map_or(&self.request, |entry| &entry.request)
     }
 
-    /// The share of the requests that an entry has on average, 0..=1.
+    /// The expected share of the requests of a traffic class, 0..=1.
     pub fn share_of(&self, entry: &Entry) -> f64 {
         entry.pull.size() / self.mix.iter().map(|entry| entry.pull.size()).sum::<f64>()
     }
 
-    /// Whether some of its data may hold conversations.
+    /// Whether any of its datasets may contain conversations.
     pub fn talks(&self) -> bool {
         match self.mix.as_slice() {
             [] => self.dataset.turns.is_some(),
@@ -96,7 +96,7 @@ impl Case {
         }
     }
 
-    /// What is mixed, in words: `chat 75%, summarise 25%`, or `chat 5/s, summarise 1/s`. None without a mix.
+    /// The mix as text: `chat 75%, summarise 25%`, or `chat 5/s, summarise 1/s`. None without a mix.
     pub fn mix_words(&self) -> Option<String> {
         let each = |entry: &Entry| match entry.pull {
             Pull::Weight(_) => format!("{} {}%", entry.name, six_digits((self.share_of(entry) * 1e4).round() / 1e2)),
@@ -105,12 +105,12 @@ impl Case {
         (!self.mix.is_empty()).then(|| self.mix.iter().map(each).collect::<Vec<_>>().join(", "))
     }
 
-    /// The load in words, with what is mixed: `concurrency 16; chat 75%, summarise 25%`.
+    /// Load and mix as text: `concurrency 16; chat 75%, summarise 25%`.
     pub fn load_words(&self) -> String {
         [Some(self.load.shape.to_string()), self.mix_words()].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
-    /// The open loops of its entries, by name and rate; None where they share one load.
+    /// Name and rate of each traffic class; None if the classes share one load.
     pub fn rates(&self) -> Option<Vec<(&str, f64)>> {
         let rate = |entry: &Entry| if let Pull::Rate(rate) = entry.pull { Some(rate) } else { None };
         let rates: Option<Vec<(&str, f64)>> = self.mix.iter().map(|own| Some((own.name.as_str(), rate(own)?))).collect();
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_holds_its_parts_and_no_other_that_begins_alike() {
+    fn a_group_contains_its_subgroups_and_no_other_with_the_same_beginning() {
         let seen = ["chat", "chat/96", "chat-2", "cha", "x/chat"].map(|group| within(group, "chat"));
         assert_eq!(seen, [true, true, false, false, false]);
         assert!(within("a/b/c", "a/b") && !within("a", "a/b"));

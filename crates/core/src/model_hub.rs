@@ -1,18 +1,17 @@
-//! The Hugging Face cache of this machine: models that other programs have downloaded.
+//! The local Hugging Face cache: models that other programs have downloaded.
 
 use crate::bounds;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The file that describes a model.
+/// File name of a model's configuration.
 pub const CONFIG: &str = "config.json";
-/// The weights where one file has them all.
+/// File name of weights in a single file.
 pub const WHOLE: &str = "model.safetensors";
-/// The list of the files where several have them.
+/// File name of the index of weights in several files.
 pub const INDEX: &str = "model.safetensors.index.json";
 
-/// The folder of the cache: `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, or `hub` in `HF_HOME`, which is
-/// `~/.cache/huggingface` where it is not set.
+/// The cache folder: `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, or `hub` in `HF_HOME` (default `~/.cache/huggingface`).
 pub fn cache_dir(env: &BTreeMap<String, String>) -> Option<PathBuf> {
     let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || {
@@ -21,13 +20,13 @@ pub fn cache_dir(env: &BTreeMap<String, String>) -> Option<PathBuf> {
     set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE")).or_else(|| Some(home()?.join("hub")))
 }
 
-/// The folder of the model `name` (`org/name`) in the cache: its branch `main`, where its configuration and weights are there.
+/// The folder of the model `name` (`org/name`) in the cache: branch `main`, if configuration and weights exist.
 pub fn snapshot(cache: &Path, name: &str) -> Option<PathBuf> {
     let folder = cache.join(format!("models--{}", name.replace('/', "--")));
     let revision = bounds::read_text(&folder.join("refs/main"), bounds::TEXT).ok()?;
     let folder = folder.join("snapshots").join(revision.trim());
-    let whole = folder.join(CONFIG).exists() && (folder.join(WHOLE).exists() || folder.join(INDEX).exists());
-    whole.then_some(folder)
+    let complete = folder.join(CONFIG).exists() && (folder.join(WHOLE).exists() || folder.join(INDEX).exists());
+    complete.then_some(folder)
 }
 
 #[cfg(test)]
@@ -40,13 +39,13 @@ mod tests {
 
     #[test]
     fn the_cache_follows_the_environment() {
-        let of = |pairs: &[(&str, &str)]| cache_dir(&env(pairs)).map(|path| path.display().to_string());
-        assert_eq!(of(&[("HOME", "/h")]).as_deref(), Some("/h/.cache/huggingface/hub"));
-        assert_eq!(of(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")]).as_deref(), Some("/x/huggingface/hub"));
-        assert_eq!(of(&[("HOME", "/h"), ("HF_HOME", "/f")]).as_deref(), Some("/f/hub"));
+        let dir = |pairs: &[(&str, &str)]| cache_dir(&env(pairs)).map(|path| path.display().to_string());
+        assert_eq!(dir(&[("HOME", "/h")]).as_deref(), Some("/h/.cache/huggingface/hub"));
+        assert_eq!(dir(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")]).as_deref(), Some("/x/huggingface/hub"));
+        assert_eq!(dir(&[("HOME", "/h"), ("HF_HOME", "/f")]).as_deref(), Some("/f/hub"));
         let both = [("HF_HOME", "/f"), ("HUGGINGFACE_HUB_CACHE", "/c"), ("HF_HUB_CACHE", "")];
-        assert_eq!(of(&both).as_deref(), Some("/c"));
-        assert_eq!(of(&[]), None);
+        assert_eq!(dir(&both).as_deref(), Some("/c"));
+        assert_eq!(dir(&[]), None);
     }
 
     #[test]
@@ -58,7 +57,7 @@ mod tests {
         std::fs::create_dir_all(model.join("snapshots/abc")).unwrap();
         std::fs::write(model.join("refs/main"), "abc\n").unwrap();
         std::fs::write(model.join("snapshots/abc/config.json"), "{}").unwrap();
-        assert_eq!(snapshot_of(), None, "its tokenizer alone may have been fetched");
+        assert_eq!(snapshot_of(), None, "the cache may hold only the tokenizer");
         std::fs::write(model.join("snapshots/abc/model.safetensors"), "").unwrap();
         assert_eq!(snapshot_of(), Some(model.join("snapshots/abc")));
         assert_eq!(snapshot(dir.path(), "org/other"), None);

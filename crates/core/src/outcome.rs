@@ -1,14 +1,14 @@
-//! What happened to one request: raw facts, never derived ones.
+//! The outcome of one request: raw facts only, no derived values.
 
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Part of a case that a request belongs to.
+/// The phase of a case that a request belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Before measuring; left out of every figure.
+    /// Warm-up; excluded from every metric.
     Warmup,
     /// Measured.
     #[default]
@@ -19,7 +19,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// No connection: name not found, refused, or closed before any byte of an answer.
+    /// No connection: name not found, refused, or closed before the first byte of a response.
     Connect,
     /// The TLS handshake failed.
     Tls,
@@ -29,7 +29,7 @@ pub enum FailureKind {
     TimeoutRead,
     /// Not done within `timeouts.total`.
     TimeoutTotal,
-    /// A status of 400 to 499, but for 429.
+    /// A status of 400 to 499 except 429.
     #[serde(rename = "http_4xx")]
     Http4xx,
     /// Too many requests.
@@ -38,25 +38,25 @@ pub enum FailureKind {
     /// A status of 500 to 599.
     #[serde(rename = "http_5xx")]
     Http5xx,
-    /// An error inside a response that began as a success.
+    /// An error event inside a response with a success status.
     StreamError,
-    /// The response ended before its end marker or finish reason, or the connection broke in mid-response.
+    /// The response ended before its end marker or finish reason, or the connection broke.
     Truncated,
-    /// A body that is not what the protocol says, or a status that HTTP does not have.
+    /// A body that the API does not allow, or an invalid HTTP status.
     Decode,
     /// A complete response without any content and without a finish reason.
     Empty,
-    /// Given up by this side: the case or the run was over.
+    /// Cancelled by the load generator: the case or the run ended.
     Cancelled,
-    /// Never sent: `max_in_flight` was reached, or the case was over.
+    /// Never sent: `max_in_flight` was reached, or the case ended.
     Dropped,
-    /// Its user left, as the scenario says that some do.
+    /// Cancelled by the client, as set by `request.cancel`.
     Abandoned,
     /// A status of 300 to 399: redirects are not followed.
     #[serde(rename = "http_3xx")]
     Http3xx,
-    /// A timeout passed while the load generator stalled again and again: what the server did is not known. Last, because
-    /// journals store kinds by their number.
+    /// A timeout elapsed while the load generator stalled repeatedly, so the cause is unknown. Last, because journals store kinds
+    /// by index.
     ToolStall,
 }
 
@@ -82,7 +82,7 @@ impl FailureKind {
         FailureKind::ToolStall,
     ];
 
-    /// The word in columns, reports and journals.
+    /// The name in columns, reports and journals.
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Connect => "connect",
@@ -105,12 +105,12 @@ impl FailureKind {
         }
     }
 
-    /// The kind of that name.
+    /// Parses [`FailureKind::name`].
     pub fn parse(name: &str) -> Option<FailureKind> {
         FailureKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The kind of an HTTP status that is not a success.
+    /// The failure kind of an HTTP status that is not a success.
     pub fn of_status(status: u16) -> FailureKind {
         match status {
             300..=399 => FailureKind::Http3xx,
@@ -128,23 +128,23 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// A failed request, as data.
+/// How a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The kind.
     pub kind: FailureKind,
-    /// The server's or the system's own words, at most [`Failure::MAX_MESSAGE`] characters, secrets removed.
+    /// The error message of the server or the system, at most [`Failure::MAX_MESSAGE`] characters, secrets removed.
     pub message: String,
-    /// Where it happened: `connecting`, `after 12 events`, …; empty where there is nothing to say.
+    /// The phase in which it happened: `connecting`, `after 12 events`, …; may be empty.
     pub at: String,
 }
 
 impl Failure {
-    /// In the message of a connection that this side had no file left for: none of the server's doing.
+    /// Message of a connection error caused by the open-file limit of this process.
     pub const NO_FILES: &str = "this process may open no more files";
-    /// In the message of a connection that this machine had no port left for.
+    /// Message of a connection error caused by a lack of free local ports.
     pub const NO_PORTS: &str = "this machine has no free port to connect from";
-    /// Characters of a message that are kept.
+    /// Maximum length of a message, characters.
     pub const MAX_MESSAGE: usize = 500;
 
     /// A failure; the message is cut to its first 500 characters.
@@ -152,88 +152,88 @@ impl Failure {
         Failure { kind, message: message.as_ref().chars().take(Failure::MAX_MESSAGE).collect(), at: String::new() }
     }
 
-    /// The same failure, with the place where it happened.
+    /// Sets where the failure happened.
     pub fn at(mut self, place: impl Into<String>) -> Failure {
         self.at = place.into();
         self
     }
 }
 
-/// Why a good response ended.
+/// Why a successful response ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
-    /// The first choice's finish reason, as the server spelled it.
+    /// The finish reason of the first choice, as sent by the server.
     pub reason: String,
 }
 
-/// Token counts as the server reported them; absent is not zero.
+/// Token counts reported by the server; None is not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt: Option<u64>,
     /// Tokens generated, reasoning among them.
     pub output: Option<u64>,
-    /// Tokens of reasoning among the output.
+    /// Reasoning tokens among the output.
     pub reasoning: Option<u64>,
-    /// Prompt tokens that came from the server's cache.
+    /// Prompt tokens from the server's prefix cache.
     pub cached: Option<u64>,
 }
 
-/// Times that a server measured itself and reported; absent is not zero.
+/// Times measured and reported by the server; None is not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerTimes {
-    /// Waiting before the request was worked on.
+    /// Queue time.
     pub queue: Option<Nanos>,
-    /// Loading the model.
+    /// Model load time.
     pub load: Option<Nanos>,
-    /// Working on the prompt.
+    /// Prefill time.
     pub prefill: Option<Nanos>,
-    /// Generating.
+    /// Decode time.
     pub decode: Option<Nanos>,
-    /// All of it.
+    /// Total time.
     pub total: Option<Nanos>,
 }
 
-/// Token counts made here with a tokenizer.
+/// Token counts by the local tokenizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// Tokens of the prompt.
     pub prompt: Option<u64>,
     /// Tokens of the generated text.
     pub output: Option<u64>,
-    /// The tokenizer is a stand-in, not the model's own.
+    /// The tokenizer is the built-in approximate one, not the model's.
     pub approximate: bool,
 }
 
-/// The stamps of one request; see `docs/metrics.md`. Each is read once per socket read, before any parsing.
+/// The timestamps of one request; see `docs/metrics.md`. Taken once per socket read, before any parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// Open loop: when the plan says. Closed loop: when the slot became free.
+    /// Open loop: the scheduled time. Closed loop: when the user became free.
     pub intended: Nanos,
-    /// Just before the request was handed to the HTTP client for the first time; None: never sent.
+    /// Just before the first attempt was passed to the HTTP client; None: never sent.
     pub sent: Option<Nanos>,
-    /// The same of its last attempt, where there were several.
+    /// The same for the last attempt, if there were several.
     pub last_sent: Option<Nanos>,
-    /// Status and headers are here.
+    /// Status and headers received.
     pub headers: Option<Nanos>,
     /// First byte of the body, or first event of a stream.
     pub first_chunk: Option<Nanos>,
-    /// Every event that carried generated content, never decreasing. Equal stamps came in one socket read. An event with
-    /// content of several choices is here once for each.
+    /// Every event with generated content, never decreasing. Equal timestamps are of one socket read. An event with content of
+    /// several choices is listed once per choice.
     #[serde(with = "stamps_as_gaps")]
     pub tokens: Vec<Nanos>,
-    /// The choice of each of them, from 0; empty where all belong to the first.
+    /// The choice index of each event; empty if all belong to choice 0.
     pub choices: Vec<u32>,
-    /// The tokens in each of them, where the server's running count tells; otherwise empty.
+    /// The number of tokens in each event, if the server reports a running count; otherwise empty.
     pub weights: Vec<u32>,
-    /// How many of the token events came before the first one with more than reasoning.
+    /// Number of token events before the first one with non-reasoning content.
     pub reasoning: u32,
-    /// The response was complete, or the failure was known.
+    /// The response was complete, or the failure was detected.
     pub end: Nanos,
 }
 
-/// Stores stamps as gaps: in the journal a gap below 2 ms takes 3 bytes and one below 268 ms takes 4, where a stamp an hour
-/// into a run takes 6. Differences wrap, so any list of stamps comes back as it was.
+/// Stores timestamps as differences: in the journal a gap below 2 ms takes 3 bytes and one below 268 ms takes 4, while a
+/// timestamp an hour into a run takes 6. Differences wrap, so any list is restored exactly.
 mod stamps_as_gaps {
     use super::Nanos;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -260,60 +260,59 @@ mod stamps_as_gaps {
     }
 }
 
-/// One finished request. It is never an error: a failed call is an outcome too.
+/// One finished request, successful or failed.
 ///
-/// The journal stores this type and those of its fields, in the order of their fields and without names: any change of them is
-/// a new version of the journal.
+/// The journal stores this type and its field types by field order, without names: any change needs a new journal version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its number in the case, warm-up included, which a session's turns share; the same seed and number give the same request.
+    /// Request number in the case, warm-up included, shared by the turns of a session; seed and number determine the request.
     pub seq: u64,
-    /// Its turn in the session, from 0.
+    /// Turn in the session, from 0.
     pub turn: u32,
-    /// Turns of the session.
+    /// Number of turns in the session.
     pub turns: u32,
-    /// The part of the dataset that it belongs to, where the data tells parts apart.
+    /// The group within the dataset or mix, if there are several.
     pub group: Option<String>,
     /// Phase.
     pub phase: Phase,
-    /// The model it named.
+    /// The requested model.
     pub model: String,
-    /// Whether a stream was asked for.
+    /// Whether a stream was requested.
     pub streamed: bool,
-    /// Stamps.
+    /// Timestamps.
     pub timeline: Timeline,
-    /// HTTP status, where one arrived.
+    /// HTTP status, if one was received.
     pub status: Option<u16>,
-    /// Socket reads that held bytes of the response body.
+    /// Number of socket reads with bytes of the response body.
     pub reads: u32,
     /// Bytes of the request body.
     pub bytes_out: u64,
     /// Bytes of the response body.
     pub bytes_in: u64,
-    /// Times it was sent once more because a kept-alive connection turned out to be closed before any byte of an answer.
+    /// Number of times it was resent because a kept-alive connection was closed before the first byte of a response.
     pub reconnects: u32,
-    /// Times that it was tried, 0 where it was never sent; what was seen is of the last.
+    /// Number of attempts, 0 if never sent; the other fields describe the last one.
     pub attempts: u32,
-    /// The server's counts.
+    /// Token counts of the server.
     pub usage: Usage,
-    /// This side's counts.
+    /// Token counts of the local tokenizer.
     pub counted: Counted,
-    /// What the server measured itself.
+    /// Times reported by the server.
     pub server: ServerTimes,
-    /// Inputs worked on, where a request holds several: texts embedded, documents ranked.
+    /// Number of inputs of a request with several: texts embedded, documents ranked.
     pub items: Option<u64>,
-    /// The `max_tokens` that was asked for.
+    /// The requested `max_tokens`.
     pub max_tokens: Option<u64>,
-    /// The server's id of the response, for joining with its logs.
+    /// The response id, for joining with server logs.
     pub response_id: Option<String>,
-    /// The id that the request carried in a header of its own, for joining with logs of the server.
+    /// The id sent in the request-id header, for joining with server logs.
     pub request_id: Option<String>,
-    /// How it ended.
+    /// Success or failure.
     pub end: Result<Finish, Failure>,
 }
 
 impl Outcome {
-    /// The word in the `outcome` column: `ok` or the failure's kind.
+    /// The value of the `outcome` column: `ok` or the failure's kind.
     pub fn word(&self) -> &'static str {
         match &self.end {
             Ok(_) => "ok",
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_told_apart() {
+    fn each_status_has_a_kind() {
         let kinds = [400, 404, 429, 500, 503, 599].map(FailureKind::of_status).map(FailureKind::name);
         assert_eq!(kinds, ["http_4xx", "http_4xx", "http_429", "http_5xx", "http_5xx", "http_5xx"]);
         let kinds = [301, 302, 304, 307, 308, 399].map(FailureKind::of_status);

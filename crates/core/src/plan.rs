@@ -16,22 +16,22 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// What the self-audit accepts, and from where on it doubts a verdict.
+/// Thresholds of the self-audit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AuditLimits {
-    /// Send delays do not count where their p99 is at most this.
+    /// Send delays are ignored if their p99 is at most this.
     pub lag_p99: Nanos,
-    /// Least share of the offered rate that must be sent.
+    /// Minimum share of the offered rate that must be achieved.
     pub achieved: f64,
-    /// Greatest share of a core that a worker thread may use.
+    /// Maximum share of a core that a worker thread may use.
     pub cpu: f64,
-    /// Stalls of a worker thread that are at most this long do not count.
+    /// Stalls of a worker thread of at most this length are ignored.
     pub stall_p99: Nanos,
-    /// Greatest share of their time that the users of a closed loop may wait for the load generator.
+    /// Maximum share of time that users of a closed loop may wait for the load generator.
     pub idle: f64,
-    /// Greatest share of the time in which a worker thread may be stalled.
+    /// Maximum share of time that a worker thread may be stalled.
     pub stalled: f64,
-    /// Greatest share of unique prompts that may come from the server's cache.
+    /// Maximum share of the tokens of unique prompts that may come from the server's prefix cache.
     pub cache: f64,
 }
 
@@ -67,28 +67,28 @@ pub enum Format {
 pub struct ReportSpec {
     /// Formats; results.json and requests.parquet are always written.
     pub formats: Vec<Format>,
-    /// Folder of all runs.
+    /// Parent folder of the run folders.
     pub dir: String,
-    /// Forms in which the rows are stored; SQLite is among them where bodies are kept.
+    /// Formats of the per-request records; includes SQLite if bodies are stored.
     pub store: Vec<Store>,
-    /// Whose bodies are kept.
+    /// Which bodies are stored.
     pub bodies: Bodies,
-    /// Tools in whose form the results are written as well.
+    /// Result file formats of other tools to write as well.
     pub compat: Vec<Peer>,
-    /// Trackers that the run is reported to.
+    /// Trackers that the run is uploaded to.
     pub track: Track,
 }
 
-/// The file, or run folder, of a baseline.
+/// A baseline file or run folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaselineFile {
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// The text of the baseline, of which the run folder keeps a copy; None where it has gone.
+    /// The text of the baseline, copied to the run folder; None if the file no longer exists.
     pub text: Option<String>,
 }
 
-/// A log of arrivals in a file of its own.
+/// A separate trace file with arrival times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceFile {
     /// The file.
@@ -97,48 +97,47 @@ pub struct TraceFile {
     pub spec: TraceSpec,
 }
 
-/// One point of the sweep: one target under one load.
+/// One point of the sweep: one target, one workload, one load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Stable, readable, unique in the plan: `concurrency=16,max_tokens=128`; `base` without a matrix.
     pub id: String,
-    /// Its swept values.
+    /// Swept values.
     pub labels: Labels,
-    /// Who is measured.
+    /// The server under test.
     pub target: Target,
-    /// The prompts; of a mix, by its first entry.
+    /// The request; for a mix, that of its first traffic class.
     pub request: RequestSpec,
-    /// The prompts; of a mix, those of its first entry.
+    /// The prompts; for a mix, those of its first traffic class.
     pub dataset: DatasetSpec,
-    /// What is mixed; empty: nothing, all requests are alike.
+    /// The traffic classes of a mix; empty: no mix.
     pub mix: Vec<Entry>,
     /// The load.
     pub load: Load,
-    /// `load.trace` with a file of its own; None: a replay takes the dataset's arrivals.
+    /// The file of `load.trace`; None: a replay uses the arrivals of the dataset.
     pub trace: Option<TraceFile>,
-    /// The assertions that are about this case.
+    /// The objectives of this case.
     pub checks: Vec<Check>,
-    /// The assertions that are about stages of it; their conditions say about which.
+    /// The objectives of its stages, selected by their `when`.
     pub stage_checks: Vec<Check>,
 }
 
-/// The label that distinguishes the stages of a case, counted from 1; `all` is the case as a whole.
+/// The label of a stage within its case, from 1; `all` is the case itself.
 pub const STAGE: &str = "load.stage";
 
-/// One stage of a case: reported as a case of its own, but never run by itself.
+/// One stage of a case: reported as a separate case, but not run separately.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Excerpt {
-    /// The stage as a case: `ID/stage=2`, with its label, its load and the assertions about it.
+    /// The stage as a case: id `ID/stage=2`, with its label, load and objectives.
     pub case: Case,
-    /// Its rows are those that were due from here on …
+    /// Its requests are those scheduled at or after this …
     pub from: Nanos,
     /// … and before this.
     pub until: Nanos,
 }
 
 impl Case {
-    /// Its stages that send requests, in order, each with its number among all stages. Pauses and stages that a duration
-    /// cuts off are left out.
+    /// The stages that send requests, in order. Pauses and stages after the end of `duration` are left out.
     pub fn stages(&self) -> Vec<Excerpt> {
         let start = match self.load.warmup {
             Warmup::Span(span) => Some(span),
@@ -146,63 +145,65 @@ impl Case {
             Warmup::Requests(_) => None,
         };
         let cut = self.load.until(start).unwrap_or_default();
-        let run = self.load.shape.stages().into_iter().enumerate().take_while(|(_, (from, _))| *from < cut);
-        run.filter_map(|(index, (from, until))| Some(Excerpt { case: self.stage(index)?, from, until: until.min(cut) })).collect()
+        let reached = self.load.shape.stages().into_iter().enumerate().take_while(|(_, (from, _))| *from < cut);
+        reached
+            .filter_map(|(index, (from, until))| Some(Excerpt { case: self.stage(index)?, from, until: until.min(cut) }))
+            .collect()
     }
 
     fn stage(&self, index: usize) -> Option<Case> {
         let shape = self.load.shape.stage(index).filter(|shape| !shape.is_pause())?;
         let labels = self.labels.with(STAGE, Scalar::Int(index as i64 + 1));
-        let about = |check: &&Check| labels.covers(&check.when);
-        let checks = self.stage_checks.iter().filter(about).cloned().collect();
+        let applies = |check: &&Check| labels.covers(&check.when);
+        let checks = self.stage_checks.iter().filter(applies).cloned().collect();
         let load = Load { shape, requests: None, duration: None, warmup: Warmup::Requests(0), ..self.load.clone() };
         let id = format!("{}/stage={}", self.id, index + 1);
         Some(Case { id, labels, load, checks, stage_checks: Vec::new(), ..self.clone() })
     }
 }
 
-/// A scenario, compiled: every default spelled out, every case expanded.
+/// A compiled scenario: defaults filled in, cases expanded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Hex digest of the resolved scenario: equal plans have equal ids.
     pub id: String,
     /// Name of the scenario.
     pub name: String,
-    /// Its description.
+    /// Description.
     pub description: Option<String>,
     /// Seed of every random choice.
     pub seed: Seed,
     /// The cases, in the order in which they run.
     pub cases: Vec<Case>,
-    /// Searches, whose probes are the cases: then a case runs only where its search wants to know of it.
+    /// Capacity searches. If there are any, the cases are their possible probes and run only on demand.
     pub quests: Vec<CapacitySearch>,
-    /// Times that each case runs, interleaved.
+    /// Number of rounds per case; the rounds of all cases are interleaved.
     pub rounds: u32,
-    /// Whether each round after the first begins with a new start of the managed server.
+    /// Whether the managed server is restarted before each round after the first.
     pub restart: bool,
-    /// Rest between cases.
+    /// Pause between cases.
     pub pause: Nanos,
-    /// When a measurement is not sound.
+    /// Thresholds of the self-audit.
     pub audit: AuditLimits,
-    /// What is sampled beside the requests.
+    /// Telemetry settings.
     pub telemetry: TelemetrySpec,
-    /// Reports.
+    /// Report settings.
     pub report: ReportSpec,
-    /// The baseline that its limits are relative to.
+    /// The baseline of relative limits.
     pub baseline: Option<BaselineFile>,
-    /// The resolved scenario as YAML, secrets as `${NAME}`: running it again repeats the run.
+    /// The resolved scenario as YAML, secrets as `${NAME}`; running it repeats the run.
     pub resolved: String,
-    /// Secrets by where they came from: environment variables, URLs, headers, keys.
+    /// Secrets of the scenario: environment variables, URLs, headers, keys.
     pub secrets: Arc<[Secret]>,
 }
 
 impl Plan {
-    /// What strikes the secrets of this plan from any text.
+    /// A redactor for the secrets of this plan.
     pub fn redactor(&self) -> Redactor {
         Redactor::of_texts(self.secrets.iter().map(Secret::expose), DISTINCT)
     }
 
-    /// Keeps the cases whose id holds one of these texts; of searches, those with such a case, whole.
+    /// Keeps the cases whose id contains one of these texts, and the searches that have such a case with all their cases.
     pub fn only(&mut self, texts: &[String]) {
         let chosen = |case: &Case| texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str()));
         if self.quests.is_empty() {
@@ -226,16 +227,16 @@ impl Plan {
 pub enum Scalar {
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
     /// Any other number.
     Float(f64),
-    /// Text, a rate such as `8/s` among it.
+    /// Text, including rates such as `8/s`.
     Text(String),
 }
 
 impl Scalar {
-    /// The value as a number; a rate such as `8/s` counts as its number.
+    /// The value as a number; `8/s` is 8.
     pub fn number(&self) -> Option<f64> {
         match self {
             Scalar::Bool(_) => None,
@@ -268,15 +269,15 @@ impl Labels {
         self.0.iter().find(|(key, _)| key == path).map(|(_, value)| value)
     }
 
-    /// These and one more.
+    /// Returns the labels with one added.
     pub fn with(&self, path: &str, value: Scalar) -> Labels {
         Labels(self.0.iter().cloned().chain([(path.to_owned(), value)]).collect())
     }
 
-    /// Whether every pair of `wanted` stands here too; numbers compare as numbers.
-    pub fn covers(&self, wanted: &Labels) -> bool {
-        wanted.0.iter().all(|(path, value)| {
-            self.get(path).is_some_and(|own| own == value || (own.number().is_some() && own.number() == value.number()))
+    /// Whether these labels include every pair of `subset`; numbers compare by value.
+    pub fn covers(&self, subset: &Labels) -> bool {
+        subset.0.iter().all(|(path, value)| {
+            self.get(path).is_some_and(|found| found == value || (found.number().is_some() && found.number() == value.number()))
         })
     }
 }
@@ -287,11 +288,11 @@ mod tests {
 
     #[test]
     fn covering_compares_numbers_as_numbers() {
-        let own = Labels(vec![("load.concurrency".into(), Scalar::Int(16)), ("load.rate".into(), Scalar::Text("8/s".into()))]);
-        assert!(own.covers(&Labels(vec![("load.concurrency".into(), Scalar::Float(16.0))])));
-        assert!(own.covers(&Labels(vec![("load.rate".into(), Scalar::Int(8))])));
-        assert!(!own.covers(&Labels(vec![("load.concurrency".into(), Scalar::Int(4))])));
-        assert!(!own.covers(&Labels(vec![("seed".into(), Scalar::Int(4))])));
-        assert!(own.covers(&Labels::default()));
+        let labels = Labels(vec![("load.concurrency".into(), Scalar::Int(16)), ("load.rate".into(), Scalar::Text("8/s".into()))]);
+        assert!(labels.covers(&Labels(vec![("load.concurrency".into(), Scalar::Float(16.0))])));
+        assert!(labels.covers(&Labels(vec![("load.rate".into(), Scalar::Int(8))])));
+        assert!(!labels.covers(&Labels(vec![("load.concurrency".into(), Scalar::Int(4))])));
+        assert!(!labels.covers(&Labels(vec![("seed".into(), Scalar::Int(4))])));
+        assert!(labels.covers(&Labels::default()));
     }
 }

@@ -1,4 +1,4 @@
-//! Strikes secrets from text before it is kept or shown.
+//! Removes secrets from text before it is stored or shown.
 
 use crate::target::{Place, Secret, Target};
 use crate::url_secrets::in_url;
@@ -7,41 +7,41 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// What is written in place of a secret.
+/// Replacement for a secret.
 pub const REDACTED: &str = "[redacted]";
-/// A value that nothing but its origin makes a secret is struck from this length on.
+/// Minimum length of a value that is secret only by its origin, bytes.
 pub const DISTINCT: usize = 8;
-/// A single lower-case word is innocent up to this length.
+/// Maximum length of a lower-case word that is not treated as a secret.
 const LONGEST_WORD: usize = 15;
 
-/// Whether striking a value from any text leaves innocent text alone: `8`, `true`, `thinking` and `qwen2.5` are not distinct.
+/// Whether a value is unlikely to occur in other text: `8`, `true`, `thinking` and `qwen2.5` are not distinct.
 pub fn is_distinct(text: &str) -> bool {
     let word = text.len() <= LONGEST_WORD && text.chars().all(|c| c.is_ascii_lowercase());
     text.len() >= DISTINCT && !word
 }
 
-/// Secrets shorter than this are not looked for: they would strike innocent text.
+/// Minimum length of a secret, bytes: shorter ones would match other text.
 pub const SHORTEST: usize = 4;
-/// The same for values that are secrets only by their origin.
+/// Minimum length of values that are secret only by their origin, bytes.
 const SHORTEST_BY_ORIGIN: usize = 8;
 
-/// Knows secrets, and every spelling of them.
+/// A set of secrets in all their encodings, which removes them from text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redactor {
     pub(crate) secrets: Vec<Hidden>,
 }
 
-/// A text that must not be shown.
+/// One encoding of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hidden {
     secret: Secret,
-    /// Bytes of its beginning that are taken for it where the text was cut.
+    /// Minimum length of a prefix that counts as the secret at the end of a truncated text.
     shortest: usize,
 }
 
 impl Redactor {
-    /// A redactor of this target's key, header values, what its URLs hide, and the secrets of the whole scenario. A value such
-    /// as `Bearer sk-1` hides its last word too.
+    /// A redactor for the target's key, header values, URL credentials, and the secrets of the scenario. For a value such as
+    /// `Bearer sk-1`, the last word is a secret too.
     pub fn of(target: &Target) -> Redactor {
         let words = target.secrets().flat_map(|secret| whole_and_last(secret.expose()));
         let url = match &target.place {
@@ -55,7 +55,7 @@ impl Redactor {
         Redactor::of_texts(words, SHORTEST).with(of_scenario, SHORTEST_BY_ORIGIN)
     }
 
-    /// The same, and the values of a call's own headers.
+    /// Adds the header values of one request.
     pub fn and(&self, own: &[(String, String)]) -> Redactor {
         if own.is_empty() {
             return self.clone();
@@ -63,29 +63,29 @@ impl Redactor {
         self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST_BY_ORIGIN)
     }
 
-    /// The same, and the values of a command's own flags.
+    /// Adds the values of command-line flags.
     pub fn behind(&self, flags: &[(String, String)]) -> Redactor {
         self.clone().with(flags.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST)
     }
 
-    /// A redactor of these secrets; shorter ones than `shortest` are left out.
+    /// A redactor for these secrets, except those shorter than `shortest`.
     pub fn of_texts<'a>(texts: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
         Redactor::default().with(texts, shortest)
     }
 
-    /// The same with further secrets. The longest come first, so that none leaves a part of another.
+    /// Adds secrets. Longer ones are replaced first, so that no part of one remains.
     pub fn with<'a>(self, texts: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
         let spelled: BTreeSet<String> = texts.filter(|text| text.len() >= shortest).flat_map(spellings).collect();
         self.and_spelled(spelled.into_iter().map(|text| (text, shortest)))
     }
 
-    /// The secrets of both.
+    /// Adds the secrets of another redactor.
     pub fn joined(mut self, other: Redactor) -> Redactor {
         self.secrets.extend(other.secrets);
         self.and_spelled(std::iter::empty())
     }
 
-    /// The same, and every secret as `spell` writes it.
+    /// Adds every secret in the encoding `spell`.
     pub fn spelled(self, spell: impl Fn(&str) -> String) -> Redactor {
         let more: Vec<_> = self.secrets.iter().map(|own| (spell(own.secret.expose()), own.shortest)).collect();
         self.and_spelled(more.into_iter())
@@ -102,7 +102,7 @@ impl Redactor {
         self
     }
 
-    /// The text without the secrets, nor the beginning of one where the text was cut inside it.
+    /// Removes the secrets, and a secret's prefix at the end of a truncated text.
     pub fn clean(&self, text: &str) -> String {
         let clean = self.secrets.iter().fold(text.to_owned(), |text, hidden| hidden.strike(text));
         match self.secrets.iter().filter_map(|hidden| hidden.cut_at_the_end(&clean)).min() {
@@ -111,24 +111,25 @@ impl Redactor {
         }
     }
 
-    /// A value without the secrets, of which a text is not known to be cut.
+    /// Removes the secrets from a text that is not truncated.
     pub fn strike(&self, text: String) -> String {
         self.secrets.iter().fold(text, |text, hidden| hidden.strike(text))
     }
 
-    /// Data without the secrets in any of its texts.
+    /// Removes the secrets from every string of a value.
     pub fn clean_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
         let Some(text) = serde_json::to_string(&data).ok().filter(|_| !self.secrets.is_empty()) else { return data };
         let clean = self.clean_json(&text);
         match serde_json::from_str(&clean) {
             _ if clean == text => data,
             Ok(clean) => clean,
-            // A secret that is also a fixed word of the data, such as the name of a verdict, stays; all others go.
+            // A secret that equals an enum value of the data, such as a verdict, cannot be removed; all others are.
             Err(_) => self.secrets.iter().fold(data, |data, hidden| hidden.strike_all(data)),
         }
     }
 
-    /// A JSON text without the secrets in its string values: numbers, keys and punctuation stay, so that it can still be read.
+    /// Removes the secrets from the string values of a JSON text. Numbers, keys and punctuation are unchanged, so that it still
+    /// parses.
     pub fn clean_json(&self, text: &str) -> String {
         if self.secrets.is_empty() {
             return text.to_owned();
@@ -147,7 +148,7 @@ impl Redactor {
         out + rest
     }
 
-    /// A file's text without the secrets, by the end of its name; None where it holds none of them, or is not text.
+    /// Removes the secrets from a file, by its extension; None if it contains none, or is not text.
     pub fn clean_file(&self, name: &str, bytes: &[u8]) -> Option<String> {
         let end = name.rsplit('.').next().unwrap_or_default();
         let text = std::str::from_utf8(bytes).ok().filter(|_| !self.secrets.is_empty())?;
@@ -160,7 +161,7 @@ impl Redactor {
     }
 }
 
-/// Where the string ends that `text` begins inside of.
+/// Length up to the closing quote of the JSON string that `text` is inside of.
 fn end_of_string(text: &str) -> usize {
     let mut escaped = false;
     let closes = |(_, byte): &(usize, u8)| {
@@ -171,7 +172,7 @@ fn end_of_string(text: &str) -> usize {
     text.bytes().enumerate().find(closes).map_or(text.len(), |(at, _)| at)
 }
 
-/// A secret as it is, and as JSON, HTML, XML and URLs write it.
+/// A secret verbatim and as encoded in JSON, HTML, XML and URLs.
 fn spellings(secret: &str) -> Vec<String> {
     let json = serde_json::Value::from(secret).to_string();
     let json = json.get(1..json.len() - 1).unwrap_or_default().to_owned();
@@ -190,7 +191,7 @@ fn spellings(secret: &str) -> Vec<String> {
     all
 }
 
-/// A percent-encoded text, its hexadecimal digits in capitals.
+/// A percent-encoded text with upper-case hexadecimal digits.
 struct Encoded(String);
 
 impl Encoded {
@@ -209,14 +210,14 @@ fn percent_encoded(text: &str) -> Encoded {
     for byte in text.bytes() {
         match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             true => out.push(char::from(byte)),
-            // A string takes everything.
+            // Writing to a string cannot fail.
             false => _ = write!(out, "%{byte:02X}"),
         }
     }
     Encoded(out)
 }
 
-/// None where nothing in it is encoded.
+/// Decodes percent-encoding; None if nothing is encoded.
 pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -236,7 +237,7 @@ pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|decoded| decoded != text)
 }
 
-/// Whether the number between two stretches of JSON is the value of a key, so that what replaces it needs quotes.
+/// Whether the number between two parts of a JSON text is the value of a key, so that its replacement needs quotes.
 fn is_json_value(before: &str, after: &str) -> bool {
     let key = before.trim_end().strip_suffix(':').map(str::trim_end).unwrap_or_default();
     let ends = after.starts_with(|c: char| ",}]".contains(c) || c.is_whitespace());
@@ -244,7 +245,7 @@ fn is_json_value(before: &str, after: &str) -> bool {
 }
 
 impl Hidden {
-    /// The text without the secret. Digits alone are not struck from a longer number.
+    /// Removes the secret. A secret of digits is not removed from inside a longer number.
     fn strike(&self, text: String) -> String {
         let secret = self.secret.expose();
         if !text.contains(secret) {
@@ -267,14 +268,14 @@ impl Hidden {
         out + &text[done..]
     }
 
-    /// Data without this secret, or as it is where it would no longer be such data.
+    /// Removes the secret from every string of a value, unless the result would no longer deserialize.
     fn strike_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
         let only = Redactor { secrets: vec![self.clone()] };
         let clean = serde_json::to_string(&data).ok().and_then(|text| serde_json::from_str(&only.clean_json(&text)).ok());
         clean.unwrap_or(data)
     }
 
-    /// Where in `text` a beginning of the secret starts that runs to the end of the text.
+    /// Start of a prefix of the secret at the end of `text`.
     fn cut_at_the_end(&self, text: &str) -> Option<usize> {
         let secret = self.secret.expose();
         let beginnings =
@@ -283,7 +284,7 @@ impl Hidden {
     }
 }
 
-/// A header's value, and its last word: the key after a scheme such as `Bearer`.
+/// A header value, and its last word: the key after a scheme such as `Bearer`.
 fn whole_and_last(value: &str) -> impl Iterator<Item = &str> {
     std::iter::once(value).chain(value.rsplit(' ').next())
 }

@@ -1,4 +1,4 @@
-//! What a report says: every number in place, nothing left to compute but its form.
+//! The data of a report: all computed values, ready for rendering.
 
 use crate::check::{Ruling, Verdict};
 use crate::early_stop::{Aborted, Saturated};
@@ -15,65 +15,65 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How a reason begins that lies in the run's course and not in the tool's speed.
+/// Prefix of an audit reason about the course of the run, not the speed of the load generator.
 pub const OFF_PLAN: &str = "the run did not happen as planned: ";
 
-/// How a reason begins where prompts that are unique in the run came from the server's cache.
+/// Prefix of an audit reason about unique prompts that the server's cache answered.
 pub const CACHED: &str = "the server answered from its prefix cache: ";
 
-/// One objective as measured, and at both ends of what the load generator's stalls and delays leave open.
+/// One objective as measured, and at both ends of the uncertainty from stalls and delays of the load generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveAudit {
     /// The objective.
     pub expr: String,
-    /// Verdict on the values as measured.
+    /// Verdict on the measured values.
     pub measured: Ruling,
-    /// With the server as slow as the measurement allows; None where nothing of it was late.
+    /// Verdict if the server was as slow as the measurement allows; None if nothing was late.
     pub slow: Option<Ruling>,
-    /// With the server as fast as the measurement allows; None in the same case.
+    /// Verdict if the server was as fast as the measurement allows; None if nothing was late.
     pub fast: Option<Ruling>,
-    /// The observed values of the three.
+    /// Observed values for the three verdicts.
     pub observed: [Option<f64>; 3],
-    /// Why its verdict is INVALID; empty where it stands.
+    /// Why the verdict is INVALID; empty if it is valid.
     pub reasons: Vec<String>,
 }
 
 /// The self-audit of one case over its rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Audit {
-    /// Whether every value of the case is the server's; where not, some verdicts may stand.
+    /// Whether every value of the case is that of the server. If not, some verdicts may still be valid.
     pub valid: bool,
-    /// Schedule lag, milliseconds.
+    /// Send delay, milliseconds.
     pub schedule_lag_ms_p50: Option<f64>,
-    /// Schedule lag, milliseconds.
+    /// Send delay, milliseconds.
     pub schedule_lag_ms_p99: Option<f64>,
-    /// Schedule lag, milliseconds.
+    /// Send delay, milliseconds.
     pub schedule_lag_ms_max: Option<f64>,
-    /// Achieved over offered rate; None for a closed loop.
+    /// Achieved ÷ offered rate; None for a closed loop.
     pub achieved_over_offered: Option<f64>,
-    /// Ticker lateness at p99, worst round.
+    /// p99 of the event-loop stalls in the worst round, milliseconds.
     pub stall_ms_p99: Option<f64>,
-    /// Ticker lateness at most.
+    /// Maximum event-loop stall, milliseconds.
     pub stall_ms_max: Option<f64>,
-    /// Stalls of 1 ms or more, over all worker threads and rounds; None of an earlier run.
+    /// Stalls of 1 ms or more, over all worker threads and rounds; None in older runs.
     pub stalls: Option<u64>,
-    /// Share of the time in which a worker thread was stalled: the worst worker and round.
+    /// Share of time in which a worker thread was stalled, in the worst worker and round.
     pub stalled: Option<f64>,
-    /// Mean lateness at a random instant, milliseconds: of the same.
+    /// Mean lateness at a random instant in the worst worker and round, milliseconds.
     pub frozen_ms: Option<f64>,
-    /// Share of their time that the users of a closed loop waited for the load generator; None for an open loop.
+    /// Share of time that users of a closed loop waited for the load generator; None for an open loop.
     pub idle: Option<f64>,
-    /// Share of the prompt tokens that came from the server's cache; None where the server does not report it.
+    /// Share of the prompt tokens from the server's prefix cache; None if the server does not report it.
     pub cached: Option<f64>,
-    /// The same of prompts that the plan calls unique, without what all prompts begin with.
+    /// The same for prompts that are unique in the plan, without the prefix that all prompts share.
     pub cached_unique: Option<f64>,
-    /// What shows why the load generator was late.
+    /// The likely cause of send delays.
     pub cause: Option<String>,
-    /// The objectives, in the order of the verdicts; empty where nothing can be said of a single one.
+    /// The objectives, in the order of the verdicts; empty if they cannot be audited individually.
     pub objectives: Vec<ObjectiveAudit>,
-    /// Busiest worker's share of a core.
+    /// CPU share of the busiest worker thread, of one core.
     pub cpu_share_max: Option<f64>,
-    /// Resident memory of the tool at its highest, bytes.
+    /// Peak resident memory of the load generator, bytes.
     pub memory_peak: Option<u64>,
     /// Token events per second.
     pub events_per_s: Option<f64>,
@@ -81,29 +81,29 @@ pub struct Audit {
     pub bytes_in_per_s: Option<f64>,
     /// Bytes sent per second.
     pub bytes_out_per_s: Option<f64>,
-    /// Arrivals that found no room.
+    /// Arrivals dropped at `max_in_flight`.
     pub dropped: u64,
-    /// Why not every value is the server's; empty where they all are.
+    /// Why some values are not those of the server; empty if all are.
     pub reasons: Vec<String>,
 }
 
 /// Values over the time of one round: `(seconds since its start, value)`.
 pub type Series = Vec<(f64, f64)>;
 
-/// What the charts over time draw; the first round of the case.
+/// Data of the charts over time, for the first round of the case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timelines {
-    /// Requests in flight, as steps.
+    /// Requests in flight, as a step function.
     pub in_flight: Series,
     /// Output tokens per second, in equal bins.
     pub output_tps: Series,
-    /// TTFT in ms of each ok request, at its intended time, in order.
+    /// TTFT in ms of each ok request, at its scheduled time, in order.
     pub ttft_ms: Series,
     /// Failed requests, at the time they ended; the value is 1.
     pub failures: Series,
-    /// Where measuring began and ended, seconds.
+    /// Begin and end of measuring, seconds.
     pub measured: (f64, f64),
-    /// From where to where the plateau was, seconds: the first and the last instant of the steady state.
+    /// Begin and end of the steady state, seconds.
     pub steady: Option<(f64, f64)>,
 }
 
@@ -112,14 +112,14 @@ pub struct Timelines {
 pub struct FailureExample {
     /// Kind.
     pub kind: FailureKind,
-    /// How often.
+    /// Number of failures.
     pub count: u64,
-    /// HTTP status of the first one, where one came; in results.json its words begin with it.
+    /// HTTP status of the first one, if any; in results.json it is part of the message.
     #[serde(skip)]
     pub status: Option<u16>,
-    /// Words of the first one.
+    /// Message of the first one.
     pub message: String,
-    /// Where it happened.
+    /// The phase in which it happened.
     pub at: String,
 }
 
@@ -127,57 +127,57 @@ pub struct FailureExample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenSource {
-    /// The server's usage.
+    /// The usage reported by the server.
     Usage,
     /// A local tokenizer.
     Tokenizer,
-    /// Content events counted: a lower bound, printed with `~`.
+    /// The number of content events: a lower bound, printed with `~`.
     Events,
 }
 
-/// One part of a case: an entry of its mix, or a part of its dataset.
+/// One group of a case: a traffic class of its mix, or a group of its dataset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupReport {
-    /// Its name: an entry, a prompt length, a prefix.
+    /// Name: a traffic class, a prompt length, a prefix.
     pub name: String,
-    /// Whether it is an entry of a mix.
+    /// Whether it is a traffic class of a mix.
     pub entry: bool,
     /// Requests scheduled.
     pub scheduled: u64,
     /// Requests that succeeded.
     pub ok: u64,
-    /// Figures of the part alone, over the windows of the case; absent ones do not exist.
+    /// Case-level metrics of the group over the windows of the case; undefined ones are absent.
     pub scalars: BTreeMap<Metric, f64>,
-    /// Distributions of the metrics that are shown of a group and exist.
+    /// Distributions of the metrics that are shown per group; undefined ones are absent.
     pub distributions: BTreeMap<Metric, Distribution>,
 }
 
-/// Prompt lengths of one case: as its requests were made, and as the server counted them. Over ok requests with both counts.
+/// Prompt lengths of one case, as requested and as counted by the server. Over ok requests with both counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PromptLengths {
-    /// Requests.
+    /// Number of requests.
     pub n: u64,
-    /// Mean tokens by this side's tokenizer, chat template included where it has one.
+    /// Mean tokens by the local tokenizer, including its chat template.
     pub requested_mean: f64,
     /// Mean tokens in the server's usage.
     pub reported_mean: f64,
-    /// The built-in approximate tokenizer counted for this side.
+    /// The local tokenizer is the built-in approximate one.
     pub approximate: bool,
 }
 
 impl PromptLengths {
-    /// By which share of the requested length the server counted more; below 0 fewer.
+    /// Relative difference of the server's count to the requested length; positive: the server counted more.
     pub fn difference(&self) -> f64 {
         self.reported_mean / self.requested_mean.max(1.0) - 1.0
     }
 }
 
-/// Where a dataset ended a case before its load did.
+/// A dataset that was exhausted before the load ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetEnd {
-    /// Measured requests by then, over all rounds; a conversation counts once.
+    /// Measured requests until then, over all rounds; a conversation counts once.
     pub after: u64,
-    /// The number that `load.requests` sets for these rounds; None where it sets none.
+    /// The number of requests set by `load.requests` for these rounds; None if not set.
     pub planned: Option<u64>,
 }
 
@@ -196,126 +196,126 @@ pub struct SpeedRow {
     pub prompt_tokens: u64,
     /// Requests that succeeded.
     pub ok: u64,
-    /// Tokens generated over the whole wait of a request, prefill included: the mean of its requests, tokens per second.
+    /// Output tokens per second of request time, prefill included; mean over the requests.
     pub tokens_per_second: Option<f64>,
-    /// Memory at its highest over the batches of this length, bytes; None where it is not known.
+    /// Peak memory over the batches of this length, bytes; None if unknown.
     pub memory: Option<u64>,
-    /// That is the device's, and not this process's.
+    /// `memory` is that of the device, not of this process.
     pub of_device: bool,
 }
 
-/// The start of an open loop that was not measured, over all rounds.
+/// The initial part of an open loop that was not measured, over all rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Discarded {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Seconds of their schedule.
+    /// Length of their schedule, seconds.
     pub seconds: f64,
 }
 
-/// Everything that is said about one case.
+/// The results of one case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CaseReport {
     /// Case id.
     pub id: String,
     /// Swept values.
     pub labels: Labels,
-    /// The load in words: `concurrency 16`, `8/s poisson`, `burst`.
+    /// The load as text: `concurrency 16`, `8/s poisson`, `burst`.
     pub load: String,
-    /// The load as a number for the horizontal axis: users, or arrivals per second; None for a burst.
+    /// The load as a number for chart axes: users, or arrivals per second; None for a burst.
     pub load_value: Option<f64>,
-    /// `concurrency` or `rate`, the meaning of `load_value`.
+    /// The quantity of `load_value`: `concurrency` or `rate`.
     pub load_axis: &'static str,
-    /// Rounds that ran.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Whether there are several, each on a start of the managed server of its own.
+    /// Whether there are several rounds, each on a separate start of the managed server.
     pub restarted: bool,
     /// Counts.
     pub counts: Counts,
-    /// Case-level metrics; absent ones do not exist.
+    /// Case-level metrics; undefined ones are absent.
     pub scalars: BTreeMap<Metric, f64>,
-    /// Distributions; absent ones do not exist.
+    /// Distributions; undefined ones are absent.
     pub distributions: BTreeMap<Metric, Distribution>,
-    /// `(value, share)` points of the CDFs that are drawn, at most a few hundred each.
+    /// `(value, cumulative share)` points of the CDF charts, at most a few hundred each.
     pub cdfs: BTreeMap<Metric, Series>,
-    /// Its parts: the entries of its mix, and the parts of its dataset.
+    /// Its groups: traffic classes of its mix, and groups of its dataset.
     pub groups: Vec<GroupReport>,
-    /// What its rounds say about each other, and neighbouring requests about theirs.
+    /// Variation between and within its rounds, per metric.
     pub repeats: Vec<Repeat>,
-    /// Source of the output token counts; None where no request succeeded.
+    /// Source of the output token counts; None if no request succeeded.
     pub token_source: Option<TokenSource>,
-    /// Prompt lengths as requested and as counted by the server; None where one of the two is not known.
+    /// Prompt lengths as requested and as counted by the server; None if one of them is unknown.
     pub prompt_lengths: Option<PromptLengths>,
-    /// Where the dataset ended it before its load did, if so.
+    /// Set if the dataset was exhausted before the load ended.
     pub dataset_end: Option<DatasetEnd>,
-    /// The start that was not measured, if so.
+    /// The initial part that was not measured, if any.
     pub discarded: Option<Discarded>,
     /// Self-audit.
     pub audit: Audit,
-    /// The limit by whose loss it was given up, if so.
+    /// The failed objective that aborted it, if any.
     pub aborted: Option<Aborted>,
-    /// Where the server fell behind and the sending was stopped for it, if so: the first round's of those.
+    /// Set if sending was stopped because the server fell behind: the first such round.
     pub saturated: Option<Saturated>,
-    /// Rulings.
+    /// Verdicts.
     pub verdicts: Vec<Verdict>,
-    /// Whether its objectives are those of its stages, or of the case that it is a stage of.
+    /// Whether its objectives are evaluated on its stages, or on the case that it is a stage of.
     pub judged_elsewhere: bool,
     /// One example per kind of failure, most frequent first.
     pub failures: Vec<FailureExample>,
-    /// Over time.
+    /// Data of the charts over time.
     pub timelines: Timelines,
-    /// What was sampled beside its requests.
+    /// Telemetry.
     pub telemetry: Telemetry,
-    /// How the server came up, each time that it was started for this case.
+    /// Every startup of the managed server for this case.
     pub startups: Vec<Startup>,
-    /// How the server ended by itself, with the round.
+    /// Unexpected exits of the managed server, with the round.
     pub server_ends: Vec<(u32, ServerEnd)>,
-    /// What a model in this process did, round by round.
+    /// Records of the local model, by round.
     pub local: Vec<LocalPart>,
-    /// The speeds of a `speed_benchmark`, by prompt length; empty of other data.
+    /// Results of a `speed_benchmark`, by prompt length; empty for other datasets.
     pub speed: Vec<SpeedRow>,
-    /// What else is drawn of it.
+    /// Data of further charts.
     pub pictures: Pictures,
-    /// Why values are missing or doubtful.
+    /// Notes on missing or uncertain values.
     pub notes: Vec<String>,
 }
 
 impl CaseReport {
-    /// Whether it is a stage of the case before it, whose requests are counted there too.
+    /// Whether it is a stage of the preceding case, whose counts include its requests.
     pub fn is_stage(&self) -> bool {
         self.labels.get(STAGE).is_some()
     }
 
-    /// Whether one of its verdicts is INVALID, or its values are where nothing is judged by them.
+    /// Whether one of its verdicts is INVALID, or, without objectives, the self-audit failed.
     pub fn is_invalid(&self) -> bool {
         let by_verdict = || self.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Invalid);
         if self.verdicts.is_empty() { !self.audit.valid && !self.judged_elsewhere } else { by_verdict() }
     }
 
-    /// Where its dataset ended before the requests that the scenario wants.
+    /// Set if the dataset was exhausted before the planned number of requests.
     pub fn unreached(&self) -> Option<DatasetEnd> {
         self.dataset_end.filter(|end| end.planned.is_some())
     }
 }
 
-/// The verdict on the whole run; the order of severity is that of the exit codes.
+/// The verdict of the run; severity follows the exit codes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunVerdict {
-    /// Every limit holds, or there was none.
+    /// Every objective passed, or there were none.
     #[default]
     Pass,
-    /// A limit is broken.
+    /// An objective failed.
     Fail,
-    /// Too few samples for some limit.
+    /// Too few samples for some objective.
     Inconclusive,
-    /// Some measurement is not sound.
+    /// The self-audit rejected some measurement.
     Invalid,
-    /// The run could not be carried out.
+    /// The run failed.
     Error,
 }
 
-/// A whole report.
+/// The report of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// The scenario's description.
@@ -326,118 +326,118 @@ pub struct Report {
     pub verdict: RunVerdict,
     /// Exit code of the run.
     pub exit_code: u8,
-    /// The cases, in plan order; of a search, those that it probed.
+    /// The cases, in plan order; for a search, those that it probed.
     pub cases: Vec<CaseReport>,
-    /// What the searches found.
+    /// Results of the capacity searches.
     pub searches: Vec<SearchReport>,
-    /// What to do about failed requests: a sentence for each cause.
+    /// Hints about failed requests, one per cause.
     pub hints: Vec<String>,
-    /// What the self-audits accept.
+    /// Thresholds of the self-audits.
     pub audit: AuditLimits,
 }
 
-/// A change with time.
+/// A trend over time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// From the first to the last of what was compared, as a share of the mean: 0.1 grew by a tenth.
+    /// Change from first to last, relative to the mean: 0.1 is an increase by 10 %.
     pub share: f64,
-    /// Two-sided probability of an order at least so clear by chance (Mann and Kendall).
+    /// Two-sided p-value of the Mann-Kendall test.
     pub p_value: f64,
-    /// Rounds, or stretches of all rounds together, that were compared.
+    /// Number of rounds, or of time bins over all rounds, that were compared.
     pub n: u64,
 }
 
-/// One figure over the rounds of a case.
+/// Variation of one metric between and within the rounds of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repeat {
-    /// The figure: the mean of a per-request metric, or a figure that a case has one of.
+    /// The metric: the mean of a per-request metric, or a case-level metric.
     pub metric: Metric,
-    /// The figure of each round, in their order and the metric's unit; None for a round without it.
+    /// The value of each round, in order and in the metric's unit; None for a round without it.
     pub rounds: Vec<Option<f64>>,
-    /// Standard deviation between the rounds. Of a per-request metric what their own spread does not explain; else of `rounds`
-    /// themselves. None for fewer than two rounds.
+    /// Standard deviation between the rounds: for a per-request metric, the part that the variation within rounds does not
+    /// explain; otherwise that of `rounds`. None for fewer than two rounds.
     pub between_sd: Option<f64>,
-    /// Standard deviation within the rounds; None where the figure is not one of requests.
+    /// Standard deviation within the rounds; None for a case-level metric.
     pub within_sd: Option<f64>,
-    /// From round to round; None for fewer than three.
+    /// Trend from round to round; None for fewer than three rounds.
     pub over_rounds: Option<Change>,
-    /// From the beginning to the end of a round, over all rounds; None where the requests are too few, where the figure is not one
-    /// of requests, or where the load itself changes.
+    /// Trend within the rounds, over all rounds; None for too few requests, a case-level metric, or a load that changes.
     pub over_time: Option<Change>,
-    /// Requests behind it.
+    /// Number of requests.
     pub n: u64,
-    /// Independent requests that these are worth, since neighbours are alike; None where the figure is not one of requests.
+    /// Effective sample size, since consecutive requests are correlated; None for a case-level metric.
     pub effective_n: Option<f64>,
 }
 
 impl Repeat {
-    /// A change between rounds is reported from this probability on, and one within rounds from half of it on: five rounds in order
-    /// have 1/60, and four can never be distinguished from chance.
+    /// Maximum p-value of a reported trend between rounds, and within rounds. Five rounds in order have p = 1/60; four can never
+    /// be significant.
     pub const SURE: (f64, f64) = (0.02, 0.01);
-    /// A change of less than this share is not reported, however sure it is.
+    /// Minimum relative size of a reported trend.
     pub const LEAST: f64 = 0.02;
-    /// Effective samples under this share of n are reported, from so many requests on: of fewer, chance would too often look so.
+    /// An effective sample size below this share of n is reported, from this number of requests on; with fewer it would often be
+    /// chance.
     pub const FEW: (f64, u64) = (0.5, 200);
 
-    /// The change from round to round, where it is to be reported.
+    /// The trend between rounds, if it is to be reported.
     pub fn drifts(&self) -> Option<Change> {
-        self.over_rounds.filter(|change| change.told(Repeat::SURE.0))
+        self.over_rounds.filter(|change| change.is_reported(Repeat::SURE.0))
     }
 
-    /// The change within the rounds, where it is to be reported.
+    /// The trend within the rounds, if it is to be reported.
     pub fn creeps(&self) -> Option<Change> {
-        self.over_time.filter(|change| change.told(Repeat::SURE.1))
+        self.over_time.filter(|change| change.is_reported(Repeat::SURE.1))
     }
 
-    /// What the requests are worth, where that is to be reported.
+    /// The effective sample size, if it is to be reported.
     pub fn few(&self) -> Option<f64> {
-        self.effective_n.filter(|worth| self.n >= Repeat::FEW.1 && *worth < Repeat::FEW.0 * self.n as f64)
+        self.effective_n.filter(|effective_n| self.n >= Repeat::FEW.1 && *effective_n < Repeat::FEW.0 * self.n as f64)
     }
 }
 
 impl Change {
-    fn told(&self, sure: f64) -> bool {
-        self.p_value <= sure && self.share.abs() >= Repeat::LEAST
+    fn is_reported(&self, max_p_value: f64) -> bool {
+        self.p_value <= max_p_value && self.share.abs() >= Repeat::LEAST
     }
 }
 
-/// The pictures of one case, as numbers. All rows are measured ones; none of them grows with the number of requests.
+/// Data of the charts of one case, over measured requests. Its size is bounded, independent of the number of requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pictures {
-    /// The percentile spectrum of TTFT, ITL, TPOT, NTPOT and E2E: `(share, quantile)`, shares 0..1 ever denser towards 1,
-    /// quantiles by nearest rank, the last point the maximum at `1 - 1/n`. Over ok rows.
+    /// Percentile plots of TTFT, ITL, TPOT, NTPOT and E2E over ok requests: `(share, quantile)`, shares 0..1 denser towards 1,
+    /// quantiles by nearest rank; the last point is the maximum at `1 - 1/n`.
     pub spectra: BTreeMap<Metric, Series>,
-    /// Where the E2E latencies of ok requests lay over time, by when each was due; the first round.
+    /// E2E latencies of ok requests over their scheduled time, first round.
     pub heat: Option<Heat>,
-    /// Gaps between tokens by the place of the token in its reply, ascending.
+    /// Gaps between tokens by output position, ascending.
     pub by_token: Vec<Band>,
-    /// `(prompt tokens, service TTFT in ms)` of ok requests, at most a few thousand of them, evenly picked.
+    /// `(prompt tokens, service TTFT in ms)` of ok requests, an even selection of at most a few thousand.
     pub prefill: Series,
-    /// Single requests in the order in which they were due, at most a few hundred, evenly picked.
+    /// Request timeline, in scheduled order: an even selection of at most a few hundred requests.
     pub waterfall: Vec<Bar>,
 }
 
-/// A histogram of a latency in each interval of time: the heat map.
+/// A heat map: a latency histogram per time interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heat {
-    /// Edges of the columns, seconds since the start of the round, ascending; one more than columns.
+    /// Column edges, seconds since the start of the round, ascending; one more than columns.
     pub times: Vec<f64>,
-    /// Edges of the rows in milliseconds, ascending, equal steps of their logarithm; one more than rows.
+    /// Row edges in milliseconds, ascending, evenly spaced on a logarithmic scale; one more than rows.
     pub levels: Vec<f64>,
-    /// Requests in each cell, column by column: `counts[column][row]`.
+    /// Number of requests per cell: `counts[column][row]`.
     pub counts: Vec<Vec<u32>>,
 }
 
-/// Quantiles of what lies in one step of an axis.
+/// Quantiles of the values in one interval of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Band {
-    /// From this place on; tokens are counted from 1, so the first gap is that before token 2.
+    /// First output position; tokens are counted from 1, so the first gap is that before token 2.
     pub from: f64,
-    /// To this place, itself included.
+    /// Last output position, inclusive.
     pub to: f64,
-    /// Values in it.
+    /// Number of values.
     pub n: u64,
-    /// Quantiles in the metric's unit.
+    /// Median, in the metric's unit.
     pub p50: f64,
     /// Likewise.
     pub p90: f64,
@@ -445,21 +445,21 @@ pub struct Band {
     pub p99: f64,
 }
 
-/// One request in time, seconds since the start of its round.
+/// One request of the timeline; times in seconds since the start of its round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bar {
-    /// Its number.
+    /// Request number.
     pub seq: u64,
-    /// Its turn, from 0.
+    /// Turn, from 0.
     pub turn: u32,
-    /// When it was due.
+    /// Scheduled send time.
     pub intended: f64,
-    /// When it was sent; None: never.
+    /// Send time; None: never sent.
     pub sent: Option<f64>,
-    /// Its first token.
+    /// First token.
     pub first_token: Option<f64>,
-    /// Its end.
+    /// End.
     pub end: f64,
-    /// How it failed, if so.
+    /// Failure kind, if it failed.
     pub failure: Option<FailureKind>,
 }

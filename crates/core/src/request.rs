@@ -8,55 +8,55 @@ use rand_distr::{Distribution, LogNormal, Normal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A length in tokens that may differ from request to request.
+/// A length in tokens: constant, random, or from the dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// The same for every request.
+    /// Constant.
     Fixed(u64),
-    /// Every whole number from `low` to `high`, both included, equally likely.
+    /// Uniform over the integers from `low` to `high`, inclusive.
     Uniform {
-        /// The least.
+        /// Minimum.
         low: u64,
-        /// The most.
+        /// Maximum.
         high: u64,
     },
     /// Normal, rounded, never below 1.
     Normal {
-        /// Its mean, in tokens.
+        /// Mean, in tokens.
         mean: f64,
-        /// Its standard deviation, in tokens.
+        /// Standard deviation, in tokens.
         sd: f64,
     },
-    /// Lognormal with this mean and standard deviation of the lengths themselves, rounded, never below 1.
+    /// Lognormal with this mean and standard deviation of the lengths (not of their logarithms), rounded, never below 1.
     Lognormal {
         /// Mean of the lengths, in tokens.
         mean: f64,
         /// Standard deviation of the lengths, in tokens.
         sd: f64,
     },
-    /// A field of the dataset's item, such as `output_tokens`.
+    /// A field of the dataset row, such as `output_tokens`.
     Item(String),
 }
 
-/// Which of a response's values are what: RFC 9535 JSONPaths into each event of a stream, or into the whole response.
+/// How responses of `api: custom` are read: RFC 9535 JSONPaths into each event of a stream, or into the response document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extract {
-    /// How the body is framed; None: as its `content-type` says.
+    /// Framing of the body; None: by its `content-type`.
     pub framing: Option<Framing>,
-    /// Generated text; all texts that are selected count.
+    /// Generated text; all selected texts are concatenated.
     pub text: Vec<String>,
-    /// Number of the choice that the texts belong to; without it all belong to one.
+    /// Index of the choice that the texts belong to; None: a single choice.
     pub choice: Option<String>,
     /// Token counts.
     pub usage: ExtractUsage,
-    /// Why it ended. A stream without its end marker is complete only with a reason for every choice.
+    /// Finish reason. A stream without end marker is complete only with a reason for every choice.
     pub finish: Option<String>,
-    /// Id of the response.
+    /// Response id.
     pub id: Option<String>,
-    /// An error under a good status.
+    /// An error under a success status.
     pub error: Option<String>,
-    /// The end marker of a stream; None: the end of the body.
+    /// End marker of a stream; None: the end of the body.
     pub done: Option<Done>,
 }
 
@@ -65,7 +65,7 @@ pub struct Extract {
 pub enum Framing {
     /// Server-sent events.
     Sse,
-    /// A JSON document a line.
+    /// One JSON document per line.
     Ndjson,
     /// One JSON document.
     Json,
@@ -80,7 +80,7 @@ pub struct ExtractUsage {
     pub output: Option<String>,
     /// Reasoning tokens among them.
     pub reasoning: Option<String>,
-    /// Prompt tokens from the cache.
+    /// Prompt tokens from the prefix cache.
     pub cached: Option<String>,
 }
 
@@ -91,7 +91,7 @@ pub enum Done {
     Data(String),
     /// An event of this name (`event:` of server-sent events).
     Event(String),
-    /// An event in which this JSONPath selects this value; without a value, anything but null and false.
+    /// An event in which this JSONPath selects this value; without a value, anything except null and false.
     Value {
         /// The JSONPath.
         path: String,
@@ -100,109 +100,108 @@ pub enum Done {
     },
 }
 
-/// What is tried once more, and when.
+/// Which failures are retried, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The statuses that are tried again.
+    /// HTTP statuses that are retried.
     pub statuses: Vec<u16>,
-    /// The kinds of failure that are.
+    /// Failure kinds that are retried.
     pub kinds: Vec<FailureKind>,
-    /// Wait as long as the response's `Retry-After` says, where it says so.
+    /// Respect the `Retry-After` header of the response.
     pub honor: bool,
-    /// Maximum number of attempts after the first.
+    /// Maximum number of retries.
     pub max: u32,
-    /// The wait before the second attempt; it doubles with every further one.
+    /// Wait before the first retry; doubles with every further one.
     pub wait: Nanos,
 }
 
-/// Users who leave before the answer is complete.
+/// Client cancellation: users who leave before the response is complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cancel {
-    /// Their share of the requests, 0..=1.
+    /// Share of cancelled requests, 0..=1.
     pub share: f64,
-    /// When they leave.
+    /// When requests are cancelled.
     pub when: Departure,
 }
 
-/// When users leave.
+/// When requests are cancelled by the client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Departure {
-    /// So long after the request was sent.
+    /// After this time since sending.
     After(Wait),
-    /// After so many token events.
+    /// After this number of token events.
     Tokens(Quantity),
 }
 
-/// When the user of one request leaves.
+/// When one request is cancelled by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// So long after it was sent.
+    /// After this time since sending.
     After(Nanos),
-    /// After so many token events.
+    /// After this number of token events.
     Tokens(u64),
 }
 
-/// The request of a case: a template, and the fields that fill in what the template leaves out.
+/// The request of a case: a template, and fields that complete it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestSpec {
-    /// The template as JSON, `%m`, `%p` and `{{ … }}` still in its string leaves. None: the protocol's own body.
+    /// The template as JSON, with `%m`, `%p` and `{{ … }}` unexpanded in its strings. None: the default body of the API.
     pub template: Option<Value>,
-    /// Ask for a stream.
+    /// Request a stream.
     pub stream: bool,
-    /// Output tokens allowed.
+    /// Maximum output tokens.
     pub max_tokens: Option<Quantity>,
-    /// `temperature`, `stop`, `ignore_eos` and the like, by their JSON name, in order.
+    /// Sampling parameters such as `temperature`, `stop`, `ignore_eos`, by JSON name, in order.
     pub sampling: Map<String, Value>,
-    /// Merged into the body last, over everything.
+    /// Merged into the body last, overriding everything.
     pub extra: Map<String, Value>,
-    /// `api: custom`: how its responses are read.
+    /// `api: custom`: how responses are read.
     pub extract: Option<Extract>,
-    /// What is tried once more; None: nothing.
+    /// Retries; None: no retries.
     pub retry: Option<Retry>,
-    /// Users who leave; None: no user does.
+    /// Client cancellation; None: no cancellation.
     pub cancel: Option<Cancel>,
 }
 
-/// A request that waits for its instant.
+/// A rendered request, ready to be sent at its scheduled time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call {
-    /// Its number in the case, warm-up included.
+    /// Request number in the case, warm-up included.
     pub seq: u64,
-    /// Its turn in the session, from 0.
+    /// Turn in the session, from 0.
     pub turn: u32,
-    /// Turns of the session.
+    /// Number of turns in the session.
     pub turns: u32,
-    /// Its entry of the case's mix, from 0.
+    /// Index of its traffic class in the mix.
     pub entry: usize,
-    /// Its number, or its session's, among those of its entry; without a mix that is `seq`.
+    /// Number of the request or session within its traffic class; equals `seq` without a mix.
     pub number: u64,
-    /// The part of the dataset that it belongs to, where the data tells parts apart.
+    /// The group within the dataset or mix, if there are several.
     pub group: Option<String>,
-    /// Headers of its own, over those of the target.
+    /// Additional headers; override those of the target.
     pub headers: Vec<(String, String)>,
-    /// Open loop: when it must leave, and the phase it belongs to. None in a closed loop, where both are known only
-    /// when a slot becomes free.
+    /// Open loop: scheduled send time and phase. None in a closed loop, where both are known only when a user becomes free.
     pub due: Option<(Nanos, Phase)>,
-    /// The model it names.
+    /// The requested model.
     pub model: String,
-    /// The serialised body.
+    /// The serialized body.
     pub body: Vec<u8>,
-    /// Whether the body asks for a stream.
+    /// Whether the body requests a stream.
     pub streamed: bool,
-    /// The `max_tokens` it asks for.
+    /// The requested `max_tokens`.
     pub max_tokens: Option<u64>,
-    /// Documents in it that are to be ranked.
+    /// Number of documents to rank.
     pub items: Option<u64>,
-    /// Prompt tokens as counted here.
+    /// Prompt tokens by the local tokenizer.
     pub prompt_tokens: Option<u64>,
-    /// That count was made with a stand-in tokenizer.
+    /// The count is by the built-in approximate tokenizer.
     pub approximate: bool,
-    /// When its user leaves; None: not before the end.
+    /// When the client cancels it; None: never.
     pub leave: Option<Leave>,
 }
 
 impl Call {
-    /// The outcome of this call of which nothing has happened yet.
+    /// The initial outcome, before anything has happened.
     pub fn outcome(&self, phase: Phase) -> Outcome {
         Outcome {
             seq: self.seq,
@@ -231,16 +230,16 @@ impl Call {
     }
 }
 
-/// Draws a length in tokens. `fields` is the dataset's row, for [`Quantity::Item`].
+/// Samples a length in tokens. `fields` is the dataset row, for [`Quantity::Item`].
 ///
-/// None where the row has no such number, or the distribution does not exist (a negative or non-finite deviation, a
-/// lognormal mean that is not positive, an empty range).
+/// None if the row has no such number, or the distribution is undefined (a negative or non-finite deviation, a lognormal mean
+/// that is not positive, an empty range).
 pub fn draw(quantity: &Quantity, fields: &Map<String, Value>, rng: &mut impl Rng) -> Option<u64> {
     match *quantity {
         Quantity::Fixed(n) => Some(n),
         Quantity::Uniform { low, high } => (low <= high).then(|| rng.random_range(low..=high)),
-        Quantity::Normal { mean, sd } => Some(whole(Normal::new(mean, sd).ok()?.sample(rng))),
-        Quantity::Lognormal { mean, sd } => Some(whole(lognormal(mean, sd)?.sample(rng))),
+        Quantity::Normal { mean, sd } => Some(round_length(Normal::new(mean, sd).ok()?.sample(rng))),
+        Quantity::Lognormal { mean, sd } => Some(round_length(lognormal(mean, sd)?.sample(rng))),
         Quantity::Item(ref name) => match fields.get(name)? {
             Value::Number(n) => n.as_u64().or_else(|| n.as_f64().filter(|n| *n >= 0.0).map(|n| n.round() as u64)),
             _ => None,
@@ -248,13 +247,13 @@ pub fn draw(quantity: &Quantity, fields: &Map<String, Value>, rng: &mut impl Rng
     }
 }
 
-/// Rounded, never below one token.
-fn whole(length: f64) -> u64 {
+/// Rounds a length, to at least one token.
+fn round_length(length: f64) -> u64 {
     length.round().max(1.0) as u64
 }
 
-/// From the mean m and deviation s of the lengths themselves: σ² = ln(1 + s²/m²), µ = ln m − σ²/2
-/// (Johnson, Kotz and Balakrishnan, "Continuous Univariate Distributions", vol. 1, ch. 14, solved for µ and σ).
+/// The distribution from the mean m and standard deviation s of the lengths: σ² = ln(1 + s²/m²), µ = ln m − σ²/2 (Johnson, Kotz
+/// and Balakrishnan, "Continuous Univariate Distributions", vol. 1, ch. 14, solved for µ and σ).
 fn lognormal(mean: f64, sd: f64) -> Option<LogNormal<f64>> {
     let variance = (1.0 + (sd / mean).powi(2)).ln();
     (mean > 0.0 && sd >= 0.0).then(|| LogNormal::new(mean.ln() - variance / 2.0, variance.sqrt()).ok()).flatten()
@@ -266,7 +265,7 @@ mod tests {
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
-    fn many(quantity: Quantity) -> Vec<f64> {
+    fn sample_many(quantity: Quantity) -> Vec<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         (0..20_000).map(|_| draw(&quantity, &Map::new(), &mut rng).unwrap() as f64).collect()
     }
@@ -277,16 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn the_draws_have_the_mean_and_deviation_that_were_asked_for() {
+    fn samples_have_the_requested_mean_and_deviation() {
         for quantity in [Quantity::Normal { mean: 500.0, sd: 50.0 }, Quantity::Lognormal { mean: 500.0, sd: 50.0 }] {
-            let (mean, sd) = moments(&many(quantity.clone()));
+            let (mean, sd) = moments(&sample_many(quantity.clone()));
             assert!((mean - 500.0).abs() < 2.0 && (sd - 50.0).abs() < 1.5, "{quantity:?}: {mean} ± {sd}");
         }
     }
 
     #[test]
-    fn a_uniform_length_takes_both_ends() {
-        let values = many(Quantity::Uniform { low: 3, high: 5 });
+    fn a_uniform_length_includes_both_ends() {
+        let values = sample_many(Quantity::Uniform { low: 3, high: 5 });
         for end in [3.0, 4.0, 5.0] {
             let share = values.iter().filter(|v| **v == end).count() as f64 / values.len() as f64;
             assert!((share - 1.0 / 3.0).abs() < 0.02, "{end}: {share}");
@@ -295,19 +294,19 @@ mod tests {
 
     #[test]
     fn lengths_never_fall_below_one_token() {
-        assert_eq!(many(Quantity::Normal { mean: 1.0, sd: 20.0 }).into_iter().fold(f64::MAX, f64::min), 1.0);
+        assert_eq!(sample_many(Quantity::Normal { mean: 1.0, sd: 20.0 }).into_iter().fold(f64::MAX, f64::min), 1.0);
     }
 
     #[test]
-    fn a_length_comes_from_the_row_or_does_not_exist() {
+    fn a_length_comes_from_the_row_or_is_none() {
         let row = serde_json::json!({ "output_tokens": 12, "half": 2.5, "text": "9", "minus": -1 });
         let fields = row.as_object().unwrap();
-        let of = |name: &str| draw(&Quantity::Item(name.into()), fields, &mut ChaCha8Rng::seed_from_u64(1));
-        assert_eq!(["output_tokens", "half", "text", "minus", "gone"].map(of), [Some(12), Some(3), None, None, None]);
+        let length = |name: &str| draw(&Quantity::Item(name.into()), fields, &mut ChaCha8Rng::seed_from_u64(1));
+        assert_eq!(["output_tokens", "half", "text", "minus", "gone"].map(length), [Some(12), Some(3), None, None, None]);
     }
 
     #[test]
-    fn impossible_distributions_draw_nothing() {
+    fn undefined_distributions_yield_none() {
         let impossible = [
             Quantity::Uniform { low: 5, high: 3 },
             Quantity::Normal { mean: 5.0, sd: f64::NAN },

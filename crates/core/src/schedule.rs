@@ -1,4 +1,5 @@
-//! When requests are due: seeds in, due times out. No clock, no runtime: an instant is always an argument.
+//! The schedule of requests: arrival times, phases and quotas, computed from seeds. No clock and no runtime: the current time is
+//! an argument.
 
 use crate::load::{Load, Shape, Warmup};
 use crate::outcome::Phase;
@@ -23,20 +24,20 @@ pub use crate::schedule as due;
 pub use delays as backoff;
 pub use delays as wait;
 
-/// One arrival.
+/// One scheduled request of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The request's number, from 0, warm-up included.
+    /// Request number, from 0, warm-up included.
     pub seq: u64,
-    /// Its instant.
+    /// Scheduled send time.
     pub at: Nanos,
-    /// Its phase.
+    /// Phase.
     pub phase: Phase,
-    /// The entry of the mix whose arrival it is; None where the entries have no arrivals of their own.
+    /// The traffic class of the arrival; None if the classes share one load.
     pub entry: Option<usize>,
 }
 
-/// The whole plan of an open loop as an iterator; it ends where `requests` or `duration` does.
+/// The arrivals of an open loop as an iterator, limited by `requests` and `duration`.
 pub struct Schedule {
     arrivals: Box<dyn Iterator<Item = (Nanos, Option<usize>)> + Send>,
     load: Load,
@@ -46,8 +47,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The plan of this load; None for a closed loop, which has no due times. `logged` are the arrivals that a replay
-    /// follows, never decreasing; it ends with them.
+    /// The schedule of a load; None for a closed loop, which has no scheduled times. `logged` are the arrivals of a replay, never
+    /// decreasing.
     pub fn new(load: &Load, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
         let arrivals: Box<dyn Iterator<Item = Nanos> + Send> = match &load.shape {
             Shape::Closed { .. } | Shape::Users { .. } | Shape::Static { .. } => return None,
@@ -60,7 +61,7 @@ impl Schedule {
         Some(Schedule { arrivals, load: load.clone(), seq: 0, measured: 0, measured_from: None })
     }
 
-    /// The plan of a case: that of its load, or those of the entries of its mix together.
+    /// The schedule of a case: that of its load, or the merged schedules of its traffic classes.
     pub fn of(case: &Case, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
         let plain = Schedule::new(&case.load, seed, logged)?;
         match (&case.load.shape, case.rates()) {
@@ -71,8 +72,7 @@ impl Schedule {
         }
     }
 
-    /// How many arrivals the plan has, and when the last one is due. None where it has none, or no end: a burst without a
-    /// number of requests.
+    /// The number of arrivals and the time of the last one. None without arrivals, or without an end: a burst without `requests`.
     pub fn extent(self) -> Option<(u64, Nanos)> {
         if self.load.shape == Shape::Burst && self.load.requests.is_none() {
             return None;
@@ -80,14 +80,14 @@ impl Schedule {
         self.last().map(|due| (due.seq + 1, due.at))
     }
 
-    /// The end of sending, where a duration sets one: it counts from the end of the warm-up span, or from the first
-    /// measured arrival after warm-up requests.
+    /// The end of sending set by a duration, which starts at the end of the warm-up span, or at the first measured arrival after
+    /// warm-up requests.
     fn end(&self) -> Option<Nanos> {
         Some(self.measured_from? + self.load.duration?)
     }
 }
 
-/// Logged arrivals, `speed` times as fast.
+/// Logged arrivals at `speed` times the original speed.
 fn replay(logged: Arc<[Nanos]>, speed: f64) -> impl Iterator<Item = Nanos> + Send {
     (0..logged.len()).map(move |index| Nanos((logged[index].0 as f64 / speed).round() as u64))
 }
@@ -183,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn the_extent_of_a_plan_is_exact() {
-        let of = |load: &Load| Schedule::new(load, Seed(1), None).unwrap().extent();
-        assert_eq!(of(&load(Some(7), None, Warmup::Requests(3))), Some((10, Nanos::from_millis(900))));
+    fn the_extent_of_a_schedule_is_exact() {
+        let extent = |load: &Load| Schedule::new(load, Seed(1), None).unwrap().extent();
+        assert_eq!(extent(&load(Some(7), None, Warmup::Requests(3))), Some((10, Nanos::from_millis(900))));
         let burst = |requests| Load { shape: Shape::Burst, ..load(requests, Some(1), Warmup::Requests(0)) };
-        assert_eq!((of(&burst(Some(5))), of(&burst(None))), (Some((5, Nanos::ZERO)), None));
-        assert_eq!(of(&Load { shape: Shape::Replay { speed: 1.0 }, ..load(Some(1), None, Warmup::Requests(0)) }), None);
+        assert_eq!((extent(&burst(Some(5))), extent(&burst(None))), (Some((5, Nanos::ZERO)), None));
+        assert_eq!(extent(&Load { shape: Shape::Replay { speed: 1.0 }, ..load(Some(1), None, Warmup::Requests(0)) }), None);
     }
 }

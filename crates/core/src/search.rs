@@ -1,52 +1,51 @@
-//! The search for a capacity: what is looked for, and what was found.
+//! Capacity search: specification, probes and results.
 
 use crate::check::Verdict;
 use crate::plan::Labels;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// What makes a load the answer.
+/// What a search maximizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
-    /// The largest load at which every limit holds.
+    /// The largest load at which every objective passes.
     #[default]
     Slo,
-    /// The load at which most requests per second meet every limit.
+    /// The load with the highest goodput.
     Goodput,
 }
 
-/// A search, as the scenario has it.
+/// A search as the scenario describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchSpec {
     /// Path of the field that is varied: `load.concurrency`.
     pub vary: String,
-    /// Least value, > 0.
+    /// Minimum value, > 0.
     pub low: f64,
-    /// Greatest value.
+    /// Maximum value.
     pub high: f64,
-    /// The first value that is tried, within the range.
+    /// The first value to probe, within the range.
     pub start: f64,
-    /// Only whole numbers will do.
+    /// Probe integers only.
     pub whole: bool,
-    /// How near to the truth the answer shall be, as a share of it.
+    /// Required relative precision of the result.
     pub precision: f64,
-    /// Probes at the answer before it stands.
+    /// Number of confirming probes at the result.
     pub confirm: u32,
-    /// What is looked for.
+    /// The goal.
     pub goal: Goal,
-    /// Rest of the server between two probes.
+    /// Pause between two probes.
     pub drain: Nanos,
 }
 
-/// Steps of the grid in one precision: the answer's own rounding takes a quarter of what is allowed.
+/// Grid steps per precision, so that rounding to the grid uses a quarter of the tolerance.
 const STEPS: f64 = 4.0;
-/// Digits of a value that need not be whole, beyond those that distinguish two neighbours.
+/// Digits of a non-integer value beyond those that distinguish two neighbours.
 const SPARE_DIGITS: f64 = 2.0;
 
 impl SearchSpec {
-    /// The values that may be tried, ascending: even steps of the logarithm from the start to both ends, rounded so that they
-    /// can be read.
+    /// The values that may be probed, ascending: logarithmic steps from the start to both ends, rounded for readability.
     pub fn grid(&self) -> Vec<f64> {
         let step = self.precision.ln_1p() / STEPS;
         let walk = |end: f64| {
@@ -62,7 +61,7 @@ impl SearchSpec {
         grid
     }
 
-    /// How many values [`SearchSpec::grid`] has at most.
+    /// Upper bound of the number of values in [`SearchSpec::grid`].
     pub fn size(&self) -> f64 {
         (self.high / self.low).ln() * STEPS / self.precision.ln_1p()
     }
@@ -77,15 +76,15 @@ impl SearchSpec {
     }
 }
 
-/// What a probe was for.
+/// The phase of the search that a probe belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// To find a load that holds and one that does not.
+    /// Find one load that passes and one that fails.
     Bracket,
-    /// To come nearer.
+    /// Refine the interval.
     Narrow,
-    /// To see the answer again.
+    /// Confirm the result.
     Confirm,
 }
 
@@ -100,126 +99,126 @@ impl Purpose {
     }
 }
 
-/// How a round was a probe.
+/// The record of a round that was a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Requests, or time, of the probe over those of the scenario; > 0.
+    /// Requests or time of the probe ÷ those of the scenario; > 0.
     pub share: f64,
-    /// It was stopped early, for nothing could save it.
+    /// Stopped early for futility.
     pub hopeless: bool,
 }
 
-/// What one probe showed.
+/// The result of one probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
-    /// Probability that the goal holds at this load, 0..=1.
+    /// Probability that the load passes, 0..=1.
     pub holds: f64,
-    /// Measured requests behind it.
+    /// Number of measured requests.
     pub requests: u64,
-    /// Requests per second that met every limit of a good one, and the standard error of that; NaN-free.
+    /// Goodput in requests per second, and its standard error; never NaN.
     pub goodput: (f64, f64),
 }
 
-/// One probe and what it showed.
+/// One probe and its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probed {
-    /// Its load.
+    /// The load.
     pub load: f64,
-    /// Why there.
+    /// The phase of the search.
     pub purpose: Purpose,
-    /// What it showed.
+    /// The result.
     pub evidence: Evidence,
 }
 
-/// Where the answer stands in the range.
+/// Where the result lies in the search range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
-    /// Within it.
+    /// Within the range.
     Within,
-    /// The whole range holds: the answer is its end at least.
+    /// The maximum of the range passes: the result is a lower bound.
     AtLeast,
-    /// Not even the least load holds.
+    /// The minimum of the range fails.
     Nothing,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The largest load that holds as far as is known; None where none does.
+    /// The estimated maximum load; None if no load passes.
     pub answer: Option<f64>,
-    /// The interval that holds the true answer with probability `mass`; its lower end is None where nothing may hold.
+    /// The interval that contains the true maximum with probability `mass`; the lower end is None if possibly no load passes.
     pub interval: (Option<f64>, f64),
-    /// Probability of the interval; None where it is what the last comparisons left, as of a goodput's peak.
+    /// Probability of the interval; None for a goodput search, whose interval is the remaining bracket.
     pub mass: Option<f64>,
-    /// Where the answer stands in the range.
+    /// Where the result lies in the search range.
     pub extent: Extent,
-    /// Whether the interval is within the precision, and was confirmed.
+    /// Whether the search converged: the interval is within the precision and the result was confirmed.
     pub settled: bool,
-    /// Probes at the answer that did not refute it.
+    /// Number of probes that confirmed the result.
     pub confirmed: u32,
-    /// A load that fails and a larger one that holds, both beyond doubt: the server is not monotone, and more than one load is
-    /// an edge.
+    /// A load that fails and a larger one that passes, both significantly: the server is not monotone, and there are several
+    /// pass/fail boundaries.
     pub contrary: Option<(f64, f64)>,
 }
 
 impl Finding {
-    /// Whether no probe contradicts the goal holding below the answer and failing above it.
+    /// Whether the probes are consistent with a single pass/fail boundary.
     pub fn monotone(&self) -> bool {
         self.contrary.is_none()
     }
 }
 
-/// A search's place in a plan: its probes are cases of the plan, one for each value of the grid.
+/// A search within a plan: its possible probes are cases of the plan, one per grid value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapacitySearch {
-    /// What is looked for.
+    /// The goal.
     pub spec: SearchSpec,
-    /// The matrix values that its cases share; the varied one is not among them.
+    /// The labels that its cases share, without the varied field.
     pub labels: Labels,
-    /// Index in the plan of the case with the least load; the others follow.
+    /// Index in the plan of the case with the smallest load; the others follow.
     pub first: usize,
-    /// The values of its cases, ascending.
+    /// The grid values, ascending.
     pub grid: Vec<f64>,
 }
 
-/// One probe of a search.
+/// One probe of a search, for the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeReport {
-    /// Its case, and the round of it.
+    /// Case id.
     pub case: String,
     /// Round of the case, from 0.
     pub round: u32,
     /// The value of the varied field.
     pub load: f64,
-    /// Why there.
+    /// The phase of the search.
     pub purpose: Purpose,
-    /// Probability that the goal holds there by this probe alone, 0..=1; None where its self-audit failed.
+    /// Probability that the load passes, by this probe alone, 0..=1; None if its self-audit failed.
     pub holds: Option<f64>,
-    /// Requests measured.
+    /// Number of measured requests.
     pub requests: u64,
-    /// It was stopped early, for nothing could save it.
+    /// Stopped early for futility.
     pub hopeless: bool,
-    /// Rulings by its rows alone.
+    /// Verdicts on its requests alone.
     pub verdicts: Vec<Verdict>,
-    /// Mean decode tokens per second of one user; None where no reply had several tokens.
+    /// Mean decode tokens per second of one user; None if no reply had several tokens.
     pub per_user_tps: Option<f64>,
-    /// Output tokens per second over all users.
+    /// Total output tokens per second.
     pub total_tps: Option<f64>,
     /// Requests per second that meet the limits of `goodput(…)`.
     pub goodput: Option<f64>,
-    /// Another probe is as good in both speeds, and better in one.
+    /// Not on the Pareto front: another probe is at least as good in both throughputs, and better in one.
     pub dominated: bool,
 }
 
-/// What one search found, and how.
+/// One search with its result and probes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchReport {
-    /// What was looked for.
+    /// The search.
     pub spec: SearchSpec,
     /// The matrix values that its cases share.
     pub labels: Labels,
-    /// What was found.
+    /// The result.
     pub finding: Finding,
     /// Every probe, in order.
     pub probes: Vec<ProbeReport>,
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn small_whole_numbers_are_all_there_and_large_ones_within_the_precision() {
+    fn all_small_integers_and_large_ones_within_the_precision() {
         let grid = spec(1.0, 1024.0, 16.0, true).grid();
         assert_eq!(&grid[..40], (1..=40).map(f64::from).collect::<Vec<_>>());
         assert_eq!(grid.last(), Some(&1024.0));
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_step_evenly_from_the_start_and_can_be_read() {
+    fn other_values_have_even_steps_and_few_digits() {
         let grid = spec(0.5, 2.0, 1.0, false).grid();
         let middle = grid.iter().position(|value| *value == 1.0).unwrap();
         assert_eq!(&grid[middle - 2..middle + 3], [0.9759, 0.9879, 1.0, 1.012, 1.025]);

@@ -1,4 +1,4 @@
-//! One seed from which every random choice of a run derives.
+//! The seed from which every random choice of a run derives.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Seed(pub u64);
 
-/// What names a branch of a seed: a word for a purpose, a number for an index.
+/// The name of a child seed: a string for a purpose, a number for an index.
 pub trait Branch {
     /// The branch as 64 bits.
     fn bits(self) -> u64;
@@ -27,9 +27,9 @@ impl Branch for &str {
 }
 
 impl Seed {
-    /// The seed of one branch. Equal paths give equal seeds on every machine; different ones are unrelated.
+    /// Derives a child seed. Equal paths give equal seeds on every machine; different paths give independent ones.
     ///
-    /// SplitMix64's finaliser (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+    /// The finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
     pub fn child(self, branch: impl Branch) -> Seed {
         let mut z = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_add(branch.bits().wrapping_mul(0xd134_2543_de82_ef95));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,25 +1,25 @@
-//! The signals: what is sampled beside the requests, one name for it whatever its source.
+//! Telemetry signals: common names for what is sampled during a run, whatever the source.
 
 use crate::units::Unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How the values of a signal come about.
+/// How the values of a signal are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A value at an instant. Statistics are over the samples of the measured window.
+    /// A sampled value; statistics are over the samples of the measured window.
     Gauge,
-    /// A count that grows, as its rate between two samples, per second.
+    /// A counter, as its rate per second between two samples.
     Rate,
-    /// The growth of one count over that of another, between two samples and over the window.
+    /// The increase of one counter ÷ that of another, between two samples and over the window.
     Ratio,
-    /// A histogram of the server's: quantiles from the growth of its buckets over the measured window, as well as these show.
+    /// A histogram: quantiles from the increase of its buckets over the measured window, limited by bucket width.
     Histogram,
 }
 
 macro_rules! signals {
     ($($(#[$doc:meta])* $variant:ident $name:literal $unit:ident $form:ident;)*) => {
-        /// A signal, by its name in SLOs, tables and results.
+        /// A telemetry signal, named as in objectives, tables and results.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Signal { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
 
@@ -27,66 +27,66 @@ macro_rules! signals {
             /// Every signal, in the order of the tables.
             pub const ALL: &[Signal] = &[$(Signal::$variant,)*];
 
-            /// Its name: `server.waiting`.
+            /// The name: `server.waiting`.
             pub fn name(self) -> &'static str { match self { $(Signal::$variant => $name,)* } }
 
-            /// Its unit.
+            /// The unit.
             pub fn unit(self) -> Unit { match self { $(Signal::$variant => Unit::$unit,)* } }
 
-            /// How its values come about.
+            /// How its values are computed.
             pub fn form(self) -> Form { match self { $(Signal::$variant => Form::$form,)* } }
         }
     };
 }
 
 signals! {
-    /// Requests that the server works on.
+    /// Requests that the server is processing.
     ServerRunning "server.running" Count Gauge;
     /// Requests that wait inside the server.
     ServerWaiting "server.waiting" Count Gauge;
     /// Share of the KV cache in use.
     ServerKvCacheUsage "server.kv_cache_usage" Share Gauge;
-    /// Requests put back for want of KV cache, per second.
+    /// Requests preempted for lack of KV cache, per second.
     ServerPreemptions "server.preemptions" PerSecond Rate;
-    /// Prompt tokens found in the prefix cache, over those looked up.
+    /// Prompt tokens found in the prefix cache ÷ those looked up.
     ServerPrefixCacheHitRate "server.prefix_cache_hit_rate" Share Ratio;
-    /// Draft tokens accepted, over those proposed.
+    /// Draft tokens accepted ÷ those proposed.
     ServerSpecAcceptRate "server.spec_accept_rate" Share Ratio;
     /// Requests that the server finished, per second.
     ServerRequestThroughput "server.request_throughput" RequestsPerSecond Rate;
-    /// Prompt tokens that the server worked on, per second.
+    /// Prompt tokens that the server processed, per second.
     ServerPromptTps "server.prompt_tps" TokensPerSecond Rate;
     /// Tokens that the server generated, per second.
     ServerOutputTps "server.output_tps" TokensPerSecond Rate;
-    /// The server's own time to the first token.
+    /// TTFT measured by the server.
     ServerTtft "server.ttft" Millis Histogram;
-    /// The server's own gaps between tokens.
+    /// ITL measured by the server.
     ServerItl "server.itl" Millis Histogram;
-    /// The server's own time for a whole request.
+    /// Request latency measured by the server.
     ServerE2e "server.e2e" Millis Histogram;
-    /// How long requests waited inside the server.
+    /// Queue time measured by the server.
     ServerQueueTime "server.queue_time" Millis Histogram;
-    /// How long the server worked on prompts.
+    /// Prefill time measured by the server.
     ServerPrefillTime "server.prefill_time" Millis Histogram;
-    /// How long the server generated.
+    /// Decode time measured by the server.
     ServerDecodeTime "server.decode_time" Millis Histogram;
-    /// Share of the time in which a GPU had work; the mean of several.
+    /// GPU utilization; mean over several GPUs.
     GpuUtilization "gpu.utilization" Share Gauge;
-    /// Share of the time in which a GPU's memory was read or written; the mean of several.
+    /// GPU memory bandwidth utilization; mean over several GPUs.
     GpuMemoryUtilization "gpu.memory_utilization" Share Gauge;
-    /// GPU memory in use; the sum of several.
+    /// GPU memory in use; sum over several GPUs.
     GpuMemory "gpu.memory" Bytes Gauge;
-    /// GPU memory in use by the managed server's processes; the sum of several.
+    /// GPU memory in use by the managed server's processes; sum over several GPUs.
     GpuMemoryServer "gpu.memory_server" Bytes Gauge;
-    /// Electrical power; the sum of several.
+    /// GPU power; sum over several GPUs.
     GpuPower "gpu.power" Watts Gauge;
-    /// Clock of the GPU's processors; the least of several.
+    /// GPU core clock; minimum over several GPUs.
     GpuClock "gpu.clock" Megahertz Gauge;
-    /// Clock of the GPU's memory; the least of several.
+    /// GPU memory clock; minimum over several GPUs.
     GpuMemoryClock "gpu.memory_clock" Megahertz Gauge;
-    /// Temperature; the greatest of several.
+    /// GPU temperature; maximum over several GPUs.
     GpuTemperature "gpu.temperature" Celsius Gauge;
-    /// Share of GPUs that run slower than they could for power, heat or a fault.
+    /// Share of GPUs that are throttled by power, heat or a fault.
     GpuThrottled "gpu.throttled" Share Gauge;
     /// CPU of the managed server and all its children, in cores.
     ProcessCpu "process.cpu" Count Gauge;
@@ -96,35 +96,35 @@ signals! {
     ProcessDiskRead "process.disk_read" BytesPerSecond Rate;
     /// Written to disk by the managed server and all its children.
     ProcessDiskWrite "process.disk_write" BytesPerSecond Rate;
-    /// CPU of this tool, in cores.
+    /// CPU of the load generator, in cores.
     ToolCpu "tool.cpu" Count Gauge;
-    /// Resident memory of this tool.
+    /// Resident memory of the load generator.
     ToolMemory "tool.memory" Bytes Gauge;
-    /// Read from disk by this tool.
+    /// Read from disk by the load generator.
     ToolDiskRead "tool.disk_read" BytesPerSecond Rate;
-    /// Written to disk by this tool.
+    /// Written to disk by the load generator.
     ToolDiskWrite "tool.disk_write" BytesPerSecond Rate;
-    /// CPU of the whole machine, as a share of all cores.
+    /// CPU of the host, as a share of all cores.
     HostCpu "host.cpu" Share Gauge;
-    /// Memory of the whole machine in use.
+    /// Memory of the host in use.
     HostMemory "host.memory" Bytes Gauge;
-    /// Received over the network by the whole machine.
+    /// Received over the network by the host.
     HostNetIn "host.net_in" BytesPerSecond Rate;
-    /// Sent over the network by the whole machine.
+    /// Sent over the network by the host.
     HostNetOut "host.net_out" BytesPerSecond Rate;
-    /// Read from disk by the whole machine.
+    /// Read from disk by the host.
     HostDiskRead "host.disk_read" BytesPerSecond Rate;
-    /// Written to disk by the whole machine.
+    /// Written to disk by the host.
     HostDiskWrite "host.disk_write" BytesPerSecond Rate;
 }
 
 impl Signal {
-    /// The signal of that name.
+    /// Parses [`Signal::name`].
     pub fn parse(name: &str) -> Option<Signal> {
         Signal::ALL.iter().copied().find(|signal| signal.name() == name)
     }
 
-    /// What stands before the point in its name: `server`, `gpu`, `process`, `tool`, `host`.
+    /// The part of the name before the dot: `server`, `gpu`, `process`, `tool`, `host`.
     pub fn scope(self) -> &'static str {
         self.name().split_once('.').map_or("", |(scope, _)| scope)
     }

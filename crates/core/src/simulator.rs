@@ -1,13 +1,13 @@
-//! The built-in server: a batching engine whose step time is a formula, and the faults it commits on a seed.
+//! Settings of the built-in simulator: a batching engine with a formula for its step time, and random faults.
 
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// A batching engine in numbers. One step lasts
-/// `alpha + beta × prefill tokens + gamma × decoding sequences + delta × context tokens`, times a jitter.
+/// Parameters of the batching engine. One step lasts `alpha + beta × prefill tokens + gamma × decoding sequences + delta ×
+/// context tokens`, times a random jitter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Simulator {
-    /// Between a request's arrival and its place in the queue: tokenisation and the like.
+    /// Time between the arrival of a request and its queueing, such as tokenization.
     pub admission: Nanos,
     /// Step time that does not depend on the batch.
     pub alpha: Nanos,
@@ -19,20 +19,20 @@ pub struct Simulator {
     pub delta: Nanos,
     /// Relative standard deviation of the step time: a lognormal factor of mean 1.
     pub jitter: f64,
-    /// Maximum number of tokens that one step takes, decodes counted first.
+    /// Maximum number of tokens per step, decodes first.
     pub max_batched_tokens: u32,
-    /// Maximum number of sequences that run at once.
+    /// Maximum number of concurrent sequences.
     pub max_num_seqs: u32,
-    /// KV cache blocks in all.
+    /// Number of KV cache blocks.
     pub kv_blocks: u32,
-    /// Tokens that one KV block holds.
+    /// Tokens per KV cache block.
     pub block_tokens: u32,
-    /// Output tokens where the request sets no `max_tokens`.
+    /// Output tokens of a request without `max_tokens`.
     pub default_output_tokens: u32,
     /// Faults.
     pub faults: Faults,
-    /// Full blocks of a prompt that one before it had too cost no prefill, and the usage reports how many tokens they were.
-    /// The least recently used of more than `kv_blocks` are forgotten.
+    /// Prefix cache: full prompt blocks that an earlier prompt had too cost no prefill and are reported as cached tokens. Up to
+    /// `kv_blocks` blocks are kept, least recently used evicted first.
     pub prefix_cache: bool,
 }
 
@@ -56,37 +56,37 @@ impl Default for Simulator {
     }
 }
 
-/// Faults, each with the share (0..=1) of requests that it strikes, drawn from the seed and the request's number.
-/// At most one of the failing ones strikes a request.
+/// Injected faults. Shares (0..=1) are of requests, sampled from the seed and the request number. A request gets at most one
+/// fault that makes it fail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
-    /// Answer with `error_status` and a JSON error body.
+    /// Share of requests answered with `error_status` and a JSON error body.
     pub error: f64,
     /// The status of `error`.
     pub error_status: u16,
-    /// Reset the connection in mid-stream.
+    /// Share of connections reset in mid-stream.
     pub reset: f64,
-    /// Fall silent in mid-stream for `stall_for`.
+    /// Share of responses that stall in mid-stream for `stall_for`.
     pub stall: f64,
     /// Length of a stall.
     pub stall_for: Nanos,
-    /// End the body early, without finish reason and end marker.
+    /// Share of bodies that end early, without finish reason and end marker.
     pub truncate: f64,
-    /// An error event under HTTP 200 in mid-stream.
+    /// Share of responses with an error event under HTTP 200 in mid-stream.
     pub stream_error: f64,
     /// Delay of the status line and headers.
     pub slow_headers: Nanos,
-    /// Bytes after which each write is cut in two, 0 for never.
+    /// Bytes after which each write is split in two, 0 for never.
     pub split: u32,
-    /// Writes held back and sent as one, 1 for none.
+    /// Number of writes that are sent as one, 1 for no coalescing.
     pub coalesce: u32,
-    /// Tokens in one event.
+    /// Tokens per event.
     pub tokens_per_chunk: u32,
-    /// Send a first chunk that carries the role alone.
+    /// Send a first chunk with the role only.
     pub role_chunk: bool,
     /// Never send usage, even when requested.
     pub no_usage: bool,
-    /// Tokens of reasoning text in front of the content.
+    /// Reasoning tokens before the content.
     pub reasoning_tokens: u32,
     /// A `: keep-alive` comment before every n-th event, 0 for never.
     pub comment_every: u32,

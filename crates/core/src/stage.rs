@@ -1,7 +1,7 @@
-//! Stages of a load: what changes while a case runs.
+//! Stages of a load that changes during a case.
 //!
-//! The rate of an open loop over time is r(t) ≥ 0. What its arrivals follow is the area under that curve,
-//! Λ(t) = ∫₀ᵗ r(s) ds: the number of arrivals expected by t. Of a stage of length d, for 0 ≤ t ≤ d:
+//! The rate of an open loop over time is r(t) ≥ 0. The area under it, Λ(t) = ∫₀ᵗ r(s) ds: is the expected number of arrivals up
+//! to t. For a stage of length d and 0 ≤ t ≤ d:
 //!
 //! | course | r(t) | Λ(t) |
 //! |---|---|---|
@@ -13,25 +13,25 @@ use crate::units::Nanos;
 use std::f64::consts::TAU;
 use std::fmt;
 
-/// How the rate of one stage goes. Arrivals per second, none below zero.
+/// The rate within a stage, in arrivals per second, never negative.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Course {
-    /// The same throughout.
+    /// Constant.
     Flat(f64),
-    /// In a straight line.
+    /// Linear.
     Ramp {
-        /// At its beginning.
+        /// Rate at the beginning.
         from: f64,
-        /// At its end.
+        /// Rate at the end.
         to: f64,
     },
-    /// A wave that begins at its mean and rises first.
+    /// A sine wave that starts at its mean and rises.
     Sine {
-        /// The middle.
+        /// Mean rate.
         mean: f64,
-        /// How far it goes up and down from there; at most the mean.
+        /// Amplitude, at most the mean.
         amplitude: f64,
-        /// From crest to crest.
+        /// Period.
         period: Nanos,
     },
 }
@@ -39,25 +39,25 @@ pub enum Course {
 /// A stage of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateStage {
-    /// Its rate.
+    /// Rate.
     pub rate: Course,
-    /// Its length, above zero.
+    /// Length, above zero.
     pub span: Nanos,
 }
 
-/// A stage of a closed loop: users from `from` to `to` in a straight line.
+/// A stage of a closed loop: the number of users changes linearly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserStage {
-    /// Users at its beginning.
+    /// Users at the beginning.
     pub from: u32,
-    /// Users at its end.
+    /// Users at the end.
     pub to: u32,
-    /// Its length, above zero.
+    /// Length, above zero.
     pub span: Nanos,
 }
 
 impl RateStage {
-    /// Arrivals expected in its first `seconds`, the whole stage at the most: Λ of the table above.
+    /// Expected arrivals in the first `seconds` of the stage: Λ of the table above.
     pub fn area(&self, seconds: f64) -> f64 {
         let (t, d) = (seconds.clamp(0.0, self.span.secs()), self.span.secs());
         match self.rate {
@@ -70,13 +70,13 @@ impl RateStage {
         }
     }
 
-    /// Arrivals expected in all of it.
+    /// Expected arrivals in the stage.
     pub fn total(&self) -> f64 {
         self.area(self.span.secs())
     }
 }
 
-/// Where each of these spans begins and ends, one after the other from zero.
+/// Begin and end of consecutive spans, from zero.
 pub fn bounds(spans: impl Iterator<Item = Nanos>) -> impl Iterator<Item = (Nanos, Nanos)> {
     spans.scan(Nanos::ZERO, |end, span| {
         let from = *end;
@@ -88,12 +88,12 @@ pub fn bounds(spans: impl Iterator<Item = Nanos>) -> impl Iterator<Item = (Nanos
 impl fmt::Display for RateStage {
     /// `1/s for 30 s`, `1/s → 20/s over 2 min`, `10/s ± 5/s every 30 s for 2 min`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let span = Words(self.span);
+        let span = HumanSpan(self.span);
         match self.rate {
             Course::Flat(rate) => write!(f, "{}/s for {span}", six_digits(rate)),
             Course::Ramp { from, to } => write!(f, "{}/s → {}/s over {span}", six_digits(from), six_digits(to)),
             Course::Sine { mean, amplitude, period } => {
-                write!(f, "{}/s ± {}/s every {} for {span}", six_digits(mean), six_digits(amplitude), Words(period))
+                write!(f, "{}/s ± {}/s every {} for {span}", six_digits(mean), six_digits(amplitude), HumanSpan(period))
             }
         }
     }
@@ -103,14 +103,18 @@ impl fmt::Display for UserStage {
     /// `4 for 30 s`, `4 → 64 over 1 min`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UserStage { from, to, span } = *self;
-        if from == to { write!(f, "{from} for {}", Words(span)) } else { write!(f, "{from} → {to} over {}", Words(span)) }
+        if from == to {
+            write!(f, "{from} for {}", HumanSpan(span))
+        } else {
+            write!(f, "{from} → {to} over {}", HumanSpan(span))
+        }
     }
 }
 
-/// A span as a person says it: `2 min`, `30 s`, `250 ms`.
-pub(super) struct Words(pub(super) Nanos);
+/// Formats a span for people: `2 min`, `30 s`, `250 ms`.
+pub(super) struct HumanSpan(pub(super) Nanos);
 
-impl fmt::Display for Words {
+impl fmt::Display for HumanSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.0 {
             nanos if nanos > 0 && nanos % 60_000_000_000 == 0 => write!(f, "{} min", nanos / 60_000_000_000),
@@ -120,7 +124,7 @@ impl fmt::Display for Words {
     }
 }
 
-/// A rate to six significant digits: `100/m` reads as 1.66667 a second.
+/// Rounds a rate to six significant digits: `100/m` is 1.66667 per second.
 pub(super) fn six_digits(rate: f64) -> f64 {
     if rate == 0.0 {
         return rate;
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_read_as_words() {
+    fn stages_print_as_text() {
         let sine = Course::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(500) };
         assert_eq!(stage(Course::Ramp { from: 1.0, to: 20.0 }, 120).to_string(), "1/s → 20/s over 2 min");
         assert_eq!(stage(Course::Flat(100.0 / 60.0), 90).to_string(), "1.66667/s for 90 s");

@@ -1,4 +1,4 @@
-//! Small statistical functions, each with its source.
+//! Statistics. Every function cites its source.
 
 pub mod comparison;
 pub mod design;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Text that must never reach a log, a report or a file: it prints as `[redacted]`.
+/// A secret text that must not reach a log, a report or a file. Its debug output is `[redacted]`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Secret(String);
 
@@ -19,7 +19,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The secret itself; only for the wire, and for finding it in what a server echoes.
+    /// The secret, only for sending it and for redacting it from responses.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -34,66 +34,66 @@ impl fmt::Debug for Secret {
 /// Where the requests of a case go.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
-    /// A server that runs already, by the URL that requests are posted to.
+    /// A running server, by the URL that requests are posted to.
     Url(String),
     /// The built-in simulator, started for the run on a loopback port.
     Simulator {
-        /// Its parameters.
+        /// Settings.
         server: Box<Simulator>,
-        /// The path that requests are posted to; None: the usual one of the protocol.
+        /// The path that requests are posted to; None: the usual one of the API.
         path: Option<String>,
     },
     /// A model in this process.
     Local(Local),
 }
 
-/// One of the models that requests name, and its share of them.
+/// A model and its share of the requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelShare {
-    /// The name placed in the request.
+    /// The name in the request.
     pub name: String,
     /// Its weight among the models of the case; weights need not sum to one.
     pub weight: f64,
 }
 
-/// How long each step of a request may take.
+/// Timeouts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From asking for a connection to having it, TLS included.
+    /// Opening a connection, TLS included.
     pub connect: Nanos,
-    /// The longest silence while waiting for the next byte.
+    /// Waiting for the next byte.
     pub read: Nanos,
     /// From `sent` to `end`.
     pub total: Nanos,
 }
 
-/// How the target's certificate is checked, and what this side shows.
+/// TLS settings: verification of the server's certificate, and client certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// A PEM file of further authorities to trust.
+    /// A PEM file of additional trusted authorities.
     pub ca: Option<String>,
-    /// A PEM file with this client's certificate chain.
+    /// A PEM file with the client certificate chain.
     pub cert: Option<String>,
-    /// A PEM file with that certificate's key.
+    /// A PEM file with the client certificate's key.
     pub key: Option<String>,
     /// Accept any certificate.
     pub insecure: bool,
 }
 
-/// Whether connections outlive a request, and when they are opened.
+/// Whether connections are reused, and when they are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pool {
-    /// Connections are used again; those of a closed loop's users, or of a burst, are opened before the start.
+    /// Connections are reused; those of closed-loop users or of a burst are opened before the start.
     #[default]
     KeepAlive,
-    /// Connections are used again, and opened when a request needs one.
+    /// Connections are reused, and opened on demand.
     OnDemand,
-    /// Every request opens its own.
+    /// Every request opens a new connection.
     PerRequest,
 }
 
-/// Which HTTP is spoken.
+/// The HTTP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum HttpVersion {
     /// HTTP/2 where the TLS handshake agrees on it (ALPN), otherwise HTTP/1.1.
@@ -108,11 +108,11 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// Which compression of responses is requested. Compressed responses are read whatever was requested.
+/// The requested compression of responses. Compressed responses are decoded in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compression {
-    /// None: compressing costs the server time that would be measured.
+    /// None, because compressing costs server time that would be measured.
     #[default]
     None,
     /// gzip.
@@ -123,24 +123,24 @@ pub enum Compression {
     Any,
 }
 
-/// The server under test, as a case sees it.
+/// The server under test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// The protocol.
+    /// The API.
     pub api: Api,
-    /// Where it is.
+    /// Where requests go.
     pub place: Place,
-    /// The models named in requests; never empty.
+    /// The requested models; never empty.
     pub models: Vec<ModelShare>,
     /// Sent as `Authorization: Bearer …`.
     pub api_key: Option<Secret>,
-    /// Further headers, in order. Their values may be secrets.
+    /// Additional headers, in order. Values may be secrets.
     pub headers: Vec<(String, Secret)>,
-    /// The header in which each request carries an id of its own; None: it carries none.
+    /// The header for a unique id of each request; None: no id is sent.
     pub request_id: Option<String>,
-    /// Limits in time.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// Certificates.
+    /// TLS settings.
     pub tls: Tls,
     /// Connection reuse.
     pub pool: Pool,
@@ -148,87 +148,87 @@ pub struct Target {
     pub version: HttpVersion,
     /// Requested compression.
     pub compression: Compression,
-    /// GPUs behind the target, for per-GPU figures.
+    /// Number of GPUs of the target, for per-GPU metrics.
     pub gpus: Option<u32>,
-    /// The server that is started for it, and stopped; None: it runs already.
+    /// The managed server; None: the server is already running.
     pub server: Option<ManagedServer>,
-    /// Its metrics page.
+    /// Its /metrics endpoint.
     pub metrics: Option<Scrape>,
-    /// What its hardware could do at most.
+    /// Peak performance of its hardware.
     pub hardware: Option<Hardware>,
-    /// Secrets of the whole scenario by where they came from; not for the wire.
+    /// All secrets of the scenario, for redaction only.
     pub of_scenario: Arc<[Secret]>,
 }
 
 impl Target {
-    /// Every secret of this target, for the redaction of what a server echoes.
+    /// Every secret of this target, for redacting responses.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.api_key
             .iter()
             .chain(self.headers.iter().map(|(_, value)| value))
-            .chain(self.server.iter().flat_map(|own| own.env.iter().map(|(_, value)| value)))
-            .chain(self.metrics.iter().flat_map(|own| own.headers.iter().map(|(_, value)| value)))
+            .chain(self.server.iter().flat_map(|server| server.env.iter().map(|(_, value)| value)))
+            .chain(self.metrics.iter().flat_map(|scrape| scrape.headers.iter().map(|(_, value)| value)))
     }
 }
 
-/// How a server says that it is ready.
+/// How to detect that a managed server is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// A GET of this URL is answered with a status of 200 to 299.
+    /// A GET of this URL returns a status of 200 to 299.
     Url(String),
-    /// A line of its log holds this text.
+    /// A line of its log contains this text.
     Log(String),
 }
 
 /// A server that the run starts and stops.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedServer {
-    /// The program and its arguments, those of `args` among them; no shell reads them.
+    /// The program and its arguments, including `args`, run without a shell.
     pub command: Vec<String>,
-    /// Environment variables over those of this process. Their values may be secrets.
+    /// Additional environment variables. Values may be secrets.
     pub env: Vec<(String, Secret)>,
-    /// Its working folder; None: this process's.
+    /// Working folder; None: that of this process.
     pub cwd: Option<String>,
-    /// When it is ready.
+    /// How to detect readiness.
     pub ready: Readiness,
-    /// How long it may take until then.
+    /// Timeout for readiness.
     pub timeout: Nanos,
-    /// How often it is queried.
+    /// Interval of the readiness checks.
     pub interval: Nanos,
-    /// The file in the run folder that its output goes to.
+    /// The log file in the run folder.
     pub log: String,
-    /// Started anew for every round of every case.
+    /// Restarted for every round of every case.
     pub per_case: bool,
-    /// How long it may take to end once it was signaled; then it is killed.
+    /// Time to exit after SIGTERM before it is killed.
     pub grace: Nanos,
 }
 
-/// When a server came to what, from its process's start.
+/// Startup of a managed server: times since the start of its process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Startup {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
     /// The command, secrets removed.
     #[serde(default)]
     pub command: String,
-    /// The file in the run folder that holds its log.
+    /// The log file in the run folder.
     #[serde(default)]
     pub log: String,
-    /// From asking the system for the process to having it.
+    /// Process creation.
     pub spawned: Nanos,
-    /// Its port took a connection; None where no address of it is known.
+    /// The port accepted a connection; None if the address is unknown.
     pub port_open: Option<Nanos>,
-    /// It was ready.
+    /// Ready.
     pub ready: Nanos,
-    /// Ready, and then the first token of the request that was answered first as the server alone would have had it: `ready`
-    /// + (first token − sent). What this program does between ready and sending is no part of it.
+    /// `ready` + (first token − sent) of the first answered request: the time to the first token without the load generator's
+    /// delay between readiness and sending.
     pub first_token: Option<Nanos>,
 }
 
-/// How a server ended by itself while it was needed.
+/// An unexpected exit of a managed server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerEnd {
-    /// In nanoseconds after the part's time zero; negative: before it.
+    /// Nanoseconds since the round's time zero; negative: before it.
     pub at_ns: i64,
     /// `exit status 1`, `signal 9`.
     pub how: String,

@@ -1,4 +1,4 @@
-//! What was read beside the requests, and what becomes of it.
+//! Telemetry: what is sampled during a run, the samples, and their statistics.
 
 use crate::metric::Stat;
 use crate::report::Series;
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is sampled, and how often.
+/// Telemetry settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TelemetrySpec {
-    /// Between two samples; zero: nothing is sampled.
+    /// Sampling interval; zero: no telemetry.
     pub interval: Nanos,
-    /// GPUs are looked for.
+    /// Sample GPUs.
     pub gpu: bool,
-    /// CPU, memory, network and disk of this tool, of the managed server and of the host are read.
+    /// Sample CPU, memory, network and disk of the load generator, the managed server and the host.
     pub host: bool,
-    /// The page of a DCGM exporter, which reports the GPUs instead of this machine's libraries.
+    /// The URL of a DCGM exporter, which replaces the local GPU libraries.
     pub dcgm: Option<String>,
 }
 
@@ -28,37 +28,37 @@ impl Default for TelemetrySpec {
     }
 }
 
-/// Prometheus text that is read through the run: `target.metrics`, or a DCGM exporter.
+/// A Prometheus endpoint to scrape: `target.metrics`, or a DCGM exporter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scrape {
-    /// Its URL.
+    /// URL.
     pub url: String,
-    /// Between two readings.
+    /// Scrape interval.
     pub interval: Nanos,
-    /// Headers of the requests for the page. Their values may be secrets.
+    /// Request headers. Values may be secrets.
     pub headers: Vec<(String, Secret)>,
 }
 
-/// What the target's hardware could do at most, and what a token costs it: for MFU and MBU.
+/// Peak performance of the target's hardware and cost per token, for MFU and MBU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hardware {
-    /// Parameters that work on each token.
+    /// Active parameters per token.
     pub parameters: f64,
-    /// Bytes of weights that are read for each decoding step.
+    /// Bytes of weights read per decode step.
     pub weight_bytes: f64,
-    /// Bytes of KV cache that one token of context holds; 0: left out.
+    /// Bytes of KV cache per context token; 0: not counted.
     pub kv_bytes_per_token: f64,
-    /// Floating-point operations per second of one GPU at most.
+    /// Peak floating-point operations per second of one GPU.
     pub peak_flops: Option<f64>,
-    /// Maximum number of bytes per second that one GPU reads from its memory.
+    /// Peak memory bandwidth of one GPU, bytes per second.
     pub peak_bandwidth: Option<f64>,
 }
 
-/// Where a value was read.
+/// The source of a telemetry value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// The target's metrics page.
+    /// The target's /metrics endpoint.
     Prometheus,
     /// A DCGM exporter.
     Dcgm,
@@ -66,11 +66,11 @@ pub enum Source {
     Nvml,
     /// AMD's management command.
     Amd,
-    /// The operating system, of the managed server.
+    /// The operating system, for the managed server.
     Process,
-    /// The operating system, of this tool.
+    /// The operating system, for the load generator.
     Tool,
-    /// The operating system, of the whole machine.
+    /// The operating system, for the host.
     Host,
 }
 
@@ -79,7 +79,7 @@ impl Source {
     pub const ALL: [Source; 7] =
         [Source::Prometheus, Source::Dcgm, Source::Nvml, Source::Amd, Source::Process, Source::Tool, Source::Host];
 
-    /// The word in `telemetry.parquet`.
+    /// The name in `telemetry.parquet`.
     pub fn name(self) -> &'static str {
         match self {
             Source::Prometheus => "prometheus",
@@ -93,71 +93,71 @@ impl Source {
     }
 }
 
-/// One value that was read: a row of `telemetry.parquet`.
+/// One telemetry sample: a row of `telemetry.parquet`.
 ///
-/// A gauge is its value. A count (of a [`Form::Rate`](crate::signal::Form::Rate)) is what it stood at; a ratio is two
-/// counts, labelled `part` and `whole`, or, where the source has only the quotient, that, labelled `value`; a histogram is its
-/// cumulated buckets, labelled `le=BOUND` in the signal's unit (`le=+Inf` the last), and `sum` and `count`, of which some
-/// sources have these two alone. A value without a common name has the source's name and labels, and is kept where it changed.
+/// A gauge is stored as its value, and a counter ([`Form::Rate`](crate::signal::Form::Rate)) as its count. A ratio is two
+/// counters, labelled `part` and `whole`, or one `value` if the source only has the quotient. A histogram is its cumulative
+/// buckets, labelled `le=BOUND` in the signal's unit (the last is `le=+Inf`), with `sum` and `count`; some sources only have
+/// these two. A value without a common name has the source's name and labels, and is stored when it changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// When it was read, in nanoseconds after the part's time zero; negative: before it.
+    /// Sample time, nanoseconds since the round's time zero; negative: before it.
     pub at_ns: i64,
-    /// Where it was read.
+    /// Source.
     pub source: Source,
-    /// The common name of a [`Signal`], or the source's own.
+    /// The name of a [`Signal`], or the source's metric name.
     pub name: Arc<str>,
-    /// Labels that distinguish it from others of its name; empty: none.
+    /// Labels that distinguish it from others with the same name; may be empty.
     pub labels: Arc<str>,
-    /// The GPU that it is about, from 0.
+    /// GPU index, from 0.
     pub device: Option<u32>,
-    /// The value, in the unit of the signal, or as it was reported.
+    /// The value, in the unit of the signal, or as reported.
     pub value: f64,
 }
 
-/// All readings of one round of one case, in the order in which they were made.
+/// All samples of one round of one case, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recorded {
     /// Case id.
     pub case: String,
     /// Round, from 0.
     pub round: u32,
-    /// The readings.
+    /// The samples.
     pub readings: Vec<Reading>,
 }
 
-/// One signal over the measured windows of a case, in the signal's unit.
+/// Statistics of one signal over the measured windows of a case, in the signal's unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SignalStat {
-    /// Samples; of a histogram, what it counted.
+    /// Number of samples; for a histogram, its count.
     pub n: u64,
-    /// Mean; of a ratio, over the whole window.
+    /// Mean; for a ratio, over the whole window.
     pub mean: Option<f64>,
-    /// Least; None for a histogram, which does not know it.
+    /// Minimum; None for a histogram.
     pub min: Option<f64>,
-    /// Greatest; likewise.
+    /// Maximum; None for a histogram.
     pub max: Option<f64>,
-    /// Sample standard deviation; likewise.
+    /// Sample standard deviation; None for a histogram.
     pub sd: Option<f64>,
-    /// The samples, in no order, of which quantiles are taken by nearest rank; empty for a histogram.
+    /// The samples, unordered; empty for a histogram.
     pub values: Vec<f64>,
-    /// Of a histogram, the bounds of its buckets and what fell below each, in order; the last bound is infinite.
+    /// The buckets of a histogram as (upper bound, cumulative count), ascending; the last bound is infinite.
     pub buckets: Vec<(f64, f64)>,
 }
 
-/// What is known of a statistic.
+/// A statistic, or a bound of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Seen {
-    /// It is this.
+    /// The value.
     Value(f64),
-    /// It lies in the first bucket of a histogram, and is this at most: how far below is unknown.
+    /// An upper bound: the value lies in the first bucket of a histogram.
     AtMost(f64),
-    /// It lies in the last bucket of a histogram, which has no end, and is this at least.
+    /// A lower bound: the value lies in the last bucket of a histogram.
     AtLeast(f64),
 }
 
 impl Seen {
-    /// The figure, where there is one.
+    /// The value, unless it is a bound.
     pub fn value(self) -> Option<f64> {
         match self {
             Seen::Value(value) => Some(value),
@@ -165,14 +165,14 @@ impl Seen {
         }
     }
 
-    /// The figure, or the bound that it does not pass.
+    /// The value or the bound.
     pub fn number(self) -> f64 {
         match self {
             Seen::Value(number) | Seen::AtMost(number) | Seen::AtLeast(number) => number,
         }
     }
 
-    /// What is written before the number: nothing, `≤ ` or `≥ `.
+    /// The sign before the number: nothing, `≤ ` or `≥ `.
     pub fn sign(self) -> &'static str {
         match self {
             Seen::Value(_) => "",
@@ -183,10 +183,9 @@ impl Seen {
 }
 
 impl SignalStat {
-    /// A statistic; None where the signal has none such. Quantiles of samples are by nearest rank. Of a histogram, a rank in its
-    /// first bucket is known by that bucket's bound alone, one in its last by the bound before it; in between, the rank is
-    /// interpolated from the bucket's lower bound to its upper one, as Prometheus' `histogram_quantile` has it, and good to its
-    /// width.
+    /// A statistic; None if the signal does not have it. Quantiles of samples are by nearest rank. Quantiles of a histogram are
+    /// interpolated linearly within a bucket, like `histogram_quantile` of Prometheus; in the first and the last bucket only a
+    /// bound is known.
     pub fn at(&self, stat: Stat) -> Option<Seen> {
         match stat {
             Stat::Mean => self.mean.map(Seen::Value),
@@ -194,23 +193,23 @@ impl SignalStat {
             Stat::Max => self.max.map(Seen::Value),
             Stat::Sd => self.sd.map(Seen::Value),
             Stat::Count => Some(Seen::Value(self.n as f64)),
-            Stat::Quantile(share) if self.buckets.is_empty() => self.ranked(share).map(Seen::Value),
-            Stat::Quantile(share) => self.within(share),
+            Stat::Quantile(share) if self.buckets.is_empty() => self.quantile_of_samples(share).map(Seen::Value),
+            Stat::Quantile(share) => self.quantile_of_buckets(share),
         }
     }
 
-    fn ranked(&self, share: f64) -> Option<f64> {
+    fn quantile_of_samples(&self, share: f64) -> Option<f64> {
         let mut values = self.values.clone();
         let rank = (share * values.len() as f64).ceil().max(1.0) as usize;
         (rank <= values.len()).then(|| *values.select_nth_unstable_by(rank - 1, f64::total_cmp).1)
     }
 
-    fn within(&self, share: f64) -> Option<Seen> {
+    fn quantile_of_buckets(&self, share: f64) -> Option<Seen> {
         let total = self.buckets.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
         let rank = share * total;
-        let place = self.buckets.iter().position(|(_, below)| *below >= rank && *below > 0.0)?;
-        let (upper, through) = *self.buckets.get(place)?;
-        let Some((lower, before)) = place.checked_sub(1).and_then(|before| self.buckets.get(before)).copied() else {
+        let index = self.buckets.iter().position(|(_, below)| *below >= rank && *below > 0.0)?;
+        let (upper, through) = *self.buckets.get(index)?;
+        let Some((lower, before)) = index.checked_sub(1).and_then(|before| self.buckets.get(before)).copied() else {
             return upper.is_finite().then_some(Seen::AtMost(upper));
         };
         if upper.is_infinite() {
@@ -222,34 +221,34 @@ impl SignalStat {
     }
 }
 
-/// What has no common name, over the measured windows.
+/// Statistics of a metric without a common name, over the measured windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Other {
-    /// A value that stands until the next one.
+    /// A gauge: each value is valid until the next one.
     Level {
-        /// Values that it had.
+        /// Number of values.
         n: u64,
-        /// Weighted with time.
+        /// Time-weighted mean.
         mean: Option<f64>,
-        /// Least.
+        /// Minimum.
         min: f64,
-        /// Greatest.
+        /// Maximum.
         max: f64,
     },
-    /// What a count grew by, per second.
+    /// The increase of a counter, per second.
     Growth(f64),
 }
 
-/// What a case's telemetry says.
+/// The telemetry of one case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Telemetry {
-    /// The signals that exist.
+    /// The available signals.
     pub signals: BTreeMap<Signal, SignalStat>,
-    /// The first round's samples over its time: `(seconds after its start, value)`. Histograms have none.
+    /// Samples of the first round as `(seconds since its start, value)`. Histograms have none.
     pub series: BTreeMap<Signal, Series>,
-    /// What has no common name: its name with labels, and what it was over the measured windows.
+    /// Metrics without a common name, by name with labels.
     pub others: BTreeMap<String, Other>,
-    /// Why what could be expected is missing.
+    /// Why expected telemetry is missing.
     pub notes: Vec<String>,
 }
 
@@ -262,24 +261,24 @@ mod tests {
         let seen = SignalStat { n: 4, values: vec![4.0, 1.0, 3.0, 2.0], ..SignalStat::default() };
         let ranks = [0.0, 0.5, 0.75, 1.0].map(|share| seen.at(Stat::Quantile(share)));
         assert_eq!(ranks, [1.0, 2.0, 3.0, 4.0].map(|value| Some(Seen::Value(value))));
-        let told = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
-        let shares = [0.3125, 0.5, 0.75].map(|share| told.at(Stat::Quantile(share)));
+        let histogram = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
+        let shares = [0.3125, 0.5, 0.75].map(|share| histogram.at(Stat::Quantile(share)));
         assert_eq!(shares, [11.25, 15.0, 20.0].map(|value| Some(Seen::Value(value))));
-        assert_eq!((told.at(Stat::Max), SignalStat::default().at(Stat::Quantile(0.5))), (None, None));
+        assert_eq!((histogram.at(Stat::Max), SignalStat::default().at(Stat::Quantile(0.5))), (None, None));
     }
 
     #[test]
-    fn the_first_bucket_has_no_begin_and_the_last_no_end() {
-        let told = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
-        assert_eq!([0.0, 0.1, 0.25].map(|share| told.at(Stat::Quantile(share))), [Some(Seen::AtMost(10.0)); 3]);
-        assert_eq!([0.76, 1.0].map(|share| told.at(Stat::Quantile(share))), [Some(Seen::AtLeast(20.0)); 2]);
+    fn the_first_and_the_last_bucket_yield_bounds() {
+        let histogram = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
+        assert_eq!([0.0, 0.1, 0.25].map(|share| histogram.at(Stat::Quantile(share))), [Some(Seen::AtMost(10.0)); 3]);
+        assert_eq!([0.76, 1.0].map(|share| histogram.at(Stat::Quantile(share))), [Some(Seen::AtLeast(20.0)); 2]);
         let late = buckets(&[(10.0, 0.0), (20.0, 6.0), (f64::INFINITY, 6.0)]);
         assert_eq!(late.at(Stat::Quantile(0.0)), Some(Seen::Value(10.0)), "an empty bucket holds no rank");
-        let blind = buckets(&[(f64::INFINITY, 6.0)]);
-        assert_eq!(blind.at(Stat::Quantile(0.5)), None, "one bucket for all says nothing");
+        let single = buckets(&[(f64::INFINITY, 6.0)]);
+        assert_eq!(single.at(Stat::Quantile(0.5)), None, "a single bucket has no quantiles");
     }
 
-    fn buckets(own: &[(f64, f64)]) -> SignalStat {
-        SignalStat { n: own.last().unwrap().1 as u64, buckets: own.to_vec(), ..SignalStat::default() }
+    fn buckets(buckets: &[(f64, f64)]) -> SignalStat {
+        SignalStat { n: buckets.last().unwrap().1 as u64, buckets: buckets.to_vec(), ..SignalStat::default() }
     }
 }

@@ -1,10 +1,10 @@
-//! Quantities whose unit is their type, so that no field name needs a suffix.
+//! Time spans in nanoseconds, the units of metrics, and their text forms.
 
 use serde::{Deserialize, Serialize};
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// An instant or a span on the one monotonic clock, in nanoseconds.
+/// An instant or a span on the monotonic clock, in nanoseconds.
 ///
 /// As an instant it counts from the start of its case; `Nanos(0)` is that start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ impl Nanos {
         Nanos(millis * 1_000_000)
     }
 
-    /// Seconds as a span; negative and non-finite values become zero.
+    /// Seconds as a span; negative values and NaN become zero.
     pub fn from_secs_f64(secs: f64) -> Nanos {
         Nanos((secs * 1e9).round() as u64)
     }
@@ -35,7 +35,7 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    /// The span from `earlier` to `self`, or zero where `earlier` is the later one.
+    /// The span from `earlier` to `self`, or zero if `earlier` is later.
     pub fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -73,7 +73,7 @@ impl From<Duration> for Nanos {
 pub enum Unit {
     /// Milliseconds; limits may also be written in `ns us ms s m h`.
     Millis,
-    /// A share of one, held as 0..=1 and written in `%`.
+    /// A share, stored as 0..=1 and written in `%`.
     Share,
     /// Tokens per second.
     TokensPerSecond,
@@ -89,11 +89,11 @@ pub enum Unit {
     Count,
     /// Seconds.
     Seconds,
-    /// Per second, of whatever is counted.
+    /// A count per second.
     PerSecond,
     /// Bytes; limits may also be written in `KB MB GB KiB MiB GiB`.
     Bytes,
-    /// Bytes per second; limits likewise, with `/s`.
+    /// Bytes per second; limits may also be written in `KB/s` and so on.
     BytesPerSecond,
     /// Watts.
     Watts,
@@ -106,14 +106,14 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// A threshold with its unit, as a scenario has it.
+    /// Formats a threshold with its unit, in scenario syntax.
     pub fn threshold(self, value: f64) -> String {
         let number = if self == Unit::Share { to_percent(value) } else { value };
         let space = if self.symbol().contains('/') || self == Unit::Tokens { " " } else { "" };
         format!("{number}{space}{}", self.symbol())
     }
 
-    /// How the unit is written after a number, empty for plain counts.
+    /// The symbol after a number, empty for plain counts.
     pub fn symbol(self) -> &'static str {
         match self {
             Unit::Millis => "ms",
@@ -136,7 +136,7 @@ impl Unit {
     }
 }
 
-/// The units of durations and their length in nanoseconds.
+/// Duration units and their lengths in nanoseconds.
 pub const DURATION_UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -147,7 +147,7 @@ pub const DURATION_UNITS: [(&str, u64); 7] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// A duration as one or more numbers, each with its unit, summed: `30s`, `1m30s`.
+/// Parses a duration, a sum of numbers with units: `30s`, `1m30s`.
 pub fn parse_duration(text: &str) -> Option<Nanos> {
     let mut rest = text.trim();
     let mut sum = if rest.is_empty() { None } else { Some(Nanos::ZERO) };
@@ -164,7 +164,7 @@ pub fn parse_duration(text: &str) -> Option<Nanos> {
     sum
 }
 
-/// A share in percent, exact to the last decimal digit.
+/// Converts a share to percent by moving the decimal point in its text, so that no digit changes.
 pub fn to_percent(share: f64) -> f64 {
     let text = format!("{share:e}");
     let moved =
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_never_go_below_zero() {
+    fn spans_are_never_negative() {
         assert_eq!(Nanos(3).since(Nanos(5)), Nanos::ZERO);
         assert_eq!(Nanos::from_secs_f64(-1.0), Nanos::ZERO);
         assert_eq!(Nanos::from_secs_f64(f64::NAN), Nanos::ZERO);

@@ -1,19 +1,19 @@
-//! What of a URL must not be shown, and which names are those of secrets.
+//! Secrets in URLs, and names that indicate secrets.
 
 use crate::redact::{is_distinct, percent_decoded};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::ops::Range;
 
-/// Byte ranges of a URL that must not be shown: a password, or a token in its place, a user name and values of parameters unless
-/// they are short or plain words. `api-version`, which services want spelled out, is no secret.
+/// Byte ranges of secrets in a URL: password, user name, and query values, except values that are short or plain words.
+/// `api-version` is not a secret.
 pub fn hidden(url: &str) -> Vec<Range<usize>> {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
     let mut ranges = Vec::new();
     if let Some(at) = url[start..end].rfind('@').map(|at| start + at) {
         let colon = url[start..at].find(':').map_or(at, |colon| start + colon);
-        // A user without a password is a token.
+        // A user name without a password is a token.
         if colon + 1 >= at || is_veiled(&url[start..colon]) {
             ranges.push(start..colon);
         }
@@ -33,7 +33,7 @@ pub fn hidden(url: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// What a URL hides, as it is spelled there and as basic authentication sends it.
+/// The secrets of a URL, verbatim and as encoded by basic authentication.
 pub fn in_url(url: &str) -> Vec<String> {
     let mut found: Vec<String> = hidden(url).into_iter().map(|range| url[range].to_owned()).collect();
     let start = url.find("://").map_or(0, |at| at + 3);
@@ -45,14 +45,14 @@ pub fn in_url(url: &str) -> Vec<String> {
     found
 }
 
-/// Whether a text is a URL and nothing else.
+/// Whether the text is exactly one URL.
 pub fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| !scheme.is_empty());
     scheme.is_some_and(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'))
         && !text.contains(char::is_whitespace)
 }
 
-/// A URL with `[redacted]` in place of what must not be shown, however short that is.
+/// The URL with secrets replaced by `[redacted]`.
 pub fn shown(url: &str) -> String {
     hidden(url).into_iter().rev().fold(url.to_owned(), |mut shown, range| {
         shown.replace_range(range, "[redacted]");
@@ -60,12 +60,12 @@ pub fn shown(url: &str) -> String {
     })
 }
 
-/// Whether the value of a variable is called by name where it is sent: it is distinct, or stands for one that a stored plan lacks.
+/// Whether the value of a variable is shown as `${NAME}`: it is distinct, or itself such a placeholder of a stored plan.
 pub fn is_veiled(value: &str) -> bool {
     is_distinct(value) || value.contains("${")
 }
 
-/// Whether a name is that of a secret: `X-Api-Key` and `HF_TOKEN` are, `MAX_TOKENS` is not.
+/// Whether the name indicates a secret: `X-Api-Key` and `HF_TOKEN` are, `MAX_TOKENS` is not.
 pub fn is_secret_name(name: &str) -> bool {
     const ENDS: [&str; 10] =
         ["authorization", "auth", "key", "token", "secret", "password", "passwd", "cookie", "credentials", "signature"];
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_url_hides_is_known_as_basic_authentication_sends_it_too() {
+    fn url_secrets_include_the_basic_authentication_encoding() {
         assert_eq!(in_url("http://Aladdin:open%20sesame@h/v1"), ["open%20sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]);
         assert!(in_url("http://h/v1?v=1").is_empty());
     }
 
     #[test]
-    fn names_of_secrets_end_like_one() {
+    fn names_that_indicate_secrets() {
         for name in [
             "Authorization",
             "X-Custom-Auth",

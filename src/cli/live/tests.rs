@@ -134,7 +134,7 @@ fn what_a_part_decided_stays_its_state() {
     view.see(&Event::Ending(Ending::Saturated(Saturated { from_s: 3.0, ..Saturated::default() })), 57.0);
     view.see(&Event::CaseEnded(figures(16, 13)), 57.2);
     assert_eq!((view.parts[1].state.clone(), view.parts[2].state.clone()), (State::Ended, State::Given("SATURATED")));
-    assert_eq!(view.notes.back().unwrap().split(':').next(), Some("SATURATED from 3.0 s on"));
+    assert_eq!(view.notes.back().unwrap().split(':').next(), Some("saturated at 3.0 s"));
     assert_eq!(view.transcript.len(), 6, "folder, two rounds, note, ending, last round: {:?}", view.transcript);
 }
 

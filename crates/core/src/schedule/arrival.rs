@@ -1,4 +1,4 @@
-//! Arrival processes: an endless, never decreasing series of due times.
+//! Arrival processes: infinite, never decreasing sequences of scheduled times.
 
 use crate::load::Arrival;
 use crate::seed::Seed;
@@ -7,10 +7,10 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, Gamma};
 
-/// The due times of an open loop, counted from the start of the case.
+/// The scheduled times of an open loop, counted from the start of the case.
 ///
-/// Every time is derived from the first instant, never from when the one before was sent, so lateness cannot lower the
-/// rate; and a Poisson series is left as drawn: it is not stretched to end at n / rate.
+/// Times do not depend on when earlier requests were sent, so send delays cannot lower the rate. A Poisson sequence is not
+/// rescaled to end at n / rate.
 pub struct Arrivals {
     gaps: Gaps,
     index: u64,
@@ -27,7 +27,7 @@ impl Arrivals {
     /// Arrivals at `rate` per second on average; `rate` is finite and above zero, and so is a gamma's burstiness.
     ///
     /// A gamma gap has shape `burstiness` and scale `1 / (rate × burstiness)`: mean 1 / rate, and a squared coefficient of
-    /// variation of 1 / burstiness. An unusable shape falls back to Poisson; the scenario's own check refuses it first.
+    /// variation of 1 / burstiness. An invalid shape falls back to Poisson; scenario validation rejects it before.
     pub fn new(rate: f64, arrival: Arrival, seed: Seed) -> Arrivals {
         let rng = ChaCha8Rng::seed_from_u64(seed.child("arrivals").0);
         let gaps = match arrival {
@@ -41,7 +41,7 @@ impl Arrivals {
         Arrivals { gaps, index: 0, seconds: 0.0 }
     }
 
-    /// The next due time in seconds. The first constant arrival is due at zero; the first random one after its first gap.
+    /// The next scheduled time in seconds. The first constant arrival is at zero, the first random one after its first gap.
     pub(super) fn seconds(&mut self) -> f64 {
         match &mut self.gaps {
             Gaps::Equal { rate } => self.seconds = self.index as f64 / *rate,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn gamma_has_the_mean_and_variation_asked_for() {
+    fn gamma_gaps_have_the_requested_mean_and_variation() {
         for burstiness in [0.25, 1.0, 4.0] {
             let gaps = gaps(10.0, Arrival::Gamma { burstiness }, 7, 100_000);
             let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;

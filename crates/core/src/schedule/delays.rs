@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 
-/// The wait before turn `turn` of session `seq`: the same seed and numbers give the same one, whatever the server does.
+/// The think time before turn `turn` of session `seq`; determined by the arguments.
 pub fn wait(wait: Wait, seed: Seed, seq: u64, turn: u32) -> Nanos {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.child("think_time").child(seq).child(u64::from(turn)).0);
     match wait {
@@ -20,20 +20,20 @@ pub fn wait(wait: Wait, seed: Seed, seq: u64, turn: u32) -> Nanos {
     }
 }
 
-/// The pause of a user after the first connection that failed, at most; later pauses double up to `LONGEST`. So short that a user
-/// is back soon after a restart, so long that no three seconds have more than five connections, 100 a minute.
+/// Maximum pause of a user after the first failed connection; it doubles up to `LONGEST`. Short enough to resume soon after a
+/// restart, long enough for at most five connections in three seconds, which is 100 per minute.
 const FIRST: Nanos = Nanos(250_000_000);
 const LONGEST: Nanos = Nanos(5_000_000_000);
 
-/// A pause that doubles with every attempt, up to `longest`: drawn between a half and the whole of that, so that requests
-/// refused together do not come back together.
+/// Exponential backoff with jitter: `first` doubles with every attempt up to `longest`, and the pause is uniform between half of
+/// that and all of it, so that requests refused together are not retried together.
 pub fn doubling(first: Nanos, longest: Nanos, attempts: u32, seed: Seed) -> Nanos {
     let factor = 1u64.checked_shl(attempts.saturating_sub(1)).unwrap_or(u64::MAX);
-    let most = first.0.saturating_mul(factor).min(longest.0);
-    Nanos(ChaCha8Rng::seed_from_u64(seed.0).random_range(most / 2..=most))
+    let maximum = first.0.saturating_mul(factor).min(longest.0);
+    Nanos(ChaCha8Rng::seed_from_u64(seed.0).random_range(maximum / 2..=maximum))
 }
 
-/// How long a user of a closed loop waits after so many connections in a row that failed.
+/// The pause of a closed-loop user after `failed` consecutive failed connections.
 pub fn after_failed_connects(failed: u32, seed: Seed) -> Nanos {
     doubling(FIRST, LONGEST, failed, seed)
 }
@@ -44,12 +44,12 @@ mod tests {
 
     const MEAN: Nanos = Nanos::from_millis(200);
 
-    fn mean(of: Wait) -> f64 {
-        (0..20_000).map(|seq| wait(of, Seed(7), seq, 1).millis()).sum::<f64>() / 20_000.0
+    fn mean(delay: Wait) -> f64 {
+        (0..20_000).map(|seq| wait(delay, Seed(7), seq, 1).millis()).sum::<f64>() / 20_000.0
     }
 
     #[test]
-    fn each_kind_has_the_mean_it_names() {
+    fn each_distribution_has_its_mean() {
         assert_eq!(wait(Wait::Fixed(MEAN), Seed(7), 3, 1), MEAN);
         assert!((mean(Wait::Uniform(Nanos::ZERO, MEAN)) - 100.0).abs() < 2.0);
         assert!((mean(Wait::Exponential(MEAN)) - 200.0).abs() < 5.0);
@@ -59,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_belongs_to_its_session_and_turn() {
-        let of = |seed, seq, turn| wait(Wait::Exponential(MEAN), Seed(seed), seq, turn);
-        assert_eq!(of(1, 2, 3), of(1, 2, 3));
-        let others = [of(2, 2, 3), of(1, 3, 3), of(1, 2, 4)];
-        assert!(others.iter().all(|other| *other != of(1, 2, 3)));
+    fn think_times_are_determined_by_seed_session_and_turn() {
+        let sample = |seed, seq, turn| wait(Wait::Exponential(MEAN), Seed(seed), seq, turn);
+        assert_eq!(sample(1, 2, 3), sample(1, 2, 3));
+        let others = [sample(2, 2, 3), sample(1, 3, 3), sample(1, 2, 4)];
+        assert!(others.iter().all(|other| *other != sample(1, 2, 3)));
     }
 
-    /// The instants at which a user connects in a minute of virtual time to a server that refuses at once.
+    /// The connection times of a user within one minute, to a server that refuses at once.
     fn connects(user: u64) -> Vec<Nanos> {
         let mut now = Nanos::ZERO;
         let mut all = Vec::new();
@@ -79,11 +79,11 @@ mod tests {
     }
 
     #[test]
-    fn a_user_sends_few_connections_a_minute_to_a_server_that_refuses() {
+    fn a_user_opens_few_connections_per_minute_to_a_refusing_server() {
         for user in 0..200 {
             let all = connects(user);
             assert!((15..=30).contains(&all.len()), "{}", all.len());
-            // Never more than 100 a minute, not even at first; and a server that restarts is found again soon.
+            // At most 100 per minute, even at first; and a restarted server is retried soon.
             assert!(all[5] >= Nanos::from_millis(3000), "{:?}", all[5]);
             assert!(all[3] <= Nanos::from_millis(1750), "{:?}", all[3]);
         }

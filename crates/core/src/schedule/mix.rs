@@ -1,4 +1,4 @@
-//! Which entry of a mix a request belongs to: drawn by weight, or given by the arrival plans of the entries.
+//! Assignment of requests to the traffic classes of a mix: random by weight, or by the arrivals of each class.
 
 use crate::load::Arrival;
 use crate::mix::Entry;
@@ -9,12 +9,12 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::iter::Peekable;
 
-/// The seed of what an entry draws for its requests, whatever the other entries do.
+/// The seed of one traffic class, independent of the other classes.
 pub fn own(seed: Seed, name: &str) -> Seed {
     seed.child("mix").child(name)
 }
 
-/// Deals the requests of a round out to the entries, in the order of their numbers.
+/// Assigns the requests of a round to traffic classes, in the order of request numbers.
 #[derive(Clone, Debug)]
 pub struct Deal {
     sizes: Vec<f64>,
@@ -24,16 +24,16 @@ pub struct Deal {
 }
 
 impl Deal {
-    /// The deal of a round with this seed; without entries there is one hand that takes all.
+    /// The assignment for a round; without a mix, all requests are of class 0.
     pub fn new(mix: &[Entry], seed: Seed) -> Deal {
         let sizes: Vec<f64> = mix.iter().map(|entry| entry.pull.size()).collect();
         Deal { counts: vec![0; sizes.len().max(1)], sizes, seed: seed.child("mix"), seq: 0 }
     }
 
-    /// The next request's entry, and its number among the requests of that entry, both from 0. `planned` is the entry where
-    /// an arrival plan says it; otherwise one is drawn by weight, from the seed and the request's number alone.
+    /// The traffic class of the next request, and its number within the class, both from 0. `planned` is the class if an arrival
+    /// determines it; otherwise it is sampled by weight from the seed and the request number.
     pub fn next(&mut self, planned: Option<usize>) -> (usize, u64) {
-        let entry = planned.unwrap_or_else(|| drawn(&self.sizes, self.seed.child(self.seq)));
+        let entry = planned.unwrap_or_else(|| sample_index(&self.sizes, self.seed.child(self.seq)));
         self.seq += 1;
         let Some(count) = self.counts.get_mut(entry) else { return (entry, 0) };
         *count += 1;
@@ -41,8 +41,8 @@ impl Deal {
     }
 }
 
-/// An index, each as likely as its weight; the last one with any weight where rounding leaves none, 0 without weights.
-fn drawn(weights: &[f64], seed: Seed) -> usize {
+/// Samples an index in proportion to the weights; if rounding leaves none, the last one with a positive weight.
+fn sample_index(weights: &[f64], seed: Seed) -> usize {
     let mut left = ChaCha8Rng::seed_from_u64(seed.0).random::<f64>() * weights.iter().sum::<f64>();
     for (index, weight) in weights.iter().enumerate() {
         left -= weight;
@@ -53,12 +53,11 @@ fn drawn(weights: &[f64], seed: Seed) -> usize {
     weights.iter().rposition(|&weight| weight > 0.0).unwrap_or(0)
 }
 
-/// The arrivals of several open loops at once, in the order of their instants, and of the entries where those are equal.
+/// The merged arrivals of several open loops, ordered by time, then by traffic class.
 pub struct Merged(Vec<Peekable<Arrivals>>);
 
 impl Merged {
-    /// Open loops by name and rate. Each draws from a seed of its own, so that its arrivals are the same whatever the others
-    /// do.
+    /// Open loops by name and rate. Each has a separate seed, so that its arrivals do not depend on the others.
     pub fn new(rates: &[(&str, f64)], arrival: Arrival, seed: Seed) -> Merged {
         Merged(rates.iter().map(|(name, rate)| Arrivals::new(*rate, arrival, seed.child(*name)).peekable()).collect())
     }
@@ -92,18 +91,18 @@ mod tests {
         weights.iter().map(entry).collect()
     }
 
-    fn dealt(weights: &[(&str, f64)], seed: u64, n: usize) -> Vec<(usize, u64)> {
+    fn assign_all(weights: &[(&str, f64)], seed: u64, n: usize) -> Vec<(usize, u64)> {
         let mut deal = Deal::new(&mix(weights), Seed(seed));
         (0..n).map(|_| deal.next(None)).collect()
     }
 
     #[test]
-    fn a_seed_deals_one_sequence_and_another_seed_another() {
+    fn the_seed_determines_the_assignment() {
         let entries = [("chat", 3.0), ("sum", 1.0)];
-        let first: Vec<usize> = dealt(&entries, 42, 24).into_iter().map(|(entry, _)| entry).collect();
+        let first: Vec<usize> = assign_all(&entries, 42, 24).into_iter().map(|(entry, _)| entry).collect();
         assert_eq!(first, [0, 1, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0]);
-        assert_eq!(dealt(&entries, 42, 1000), dealt(&entries, 42, 1000));
-        assert_ne!(dealt(&entries, 42, 1000), dealt(&entries, 43, 1000));
+        assert_eq!(assign_all(&entries, 42, 1000), assign_all(&entries, 42, 1000));
+        assert_ne!(assign_all(&entries, 42, 1000), assign_all(&entries, 43, 1000));
     }
 
     #[test]
@@ -111,24 +110,24 @@ mod tests {
         // Four standard deviations of a binomial count.
         for (weights, share) in [([3.0, 1.0], 0.75), ([1.0, 1.0], 0.5), ([0.0, 7.0], 0.0), ([0.02, 0.98], 0.02)] {
             let n = 20_000;
-            let hits = dealt(&[("a", weights[0]), ("b", weights[1])], 5, n).iter().filter(|(entry, _)| *entry == 0).count();
+            let hits = assign_all(&[("a", weights[0]), ("b", weights[1])], 5, n).iter().filter(|(entry, _)| *entry == 0).count();
             let bound = 4.0 * (n as f64 * share * (1.0 - share)).sqrt();
             assert!((hits as f64 - n as f64 * share).abs() <= bound, "{weights:?}: {hits}");
         }
     }
 
     #[test]
-    fn numbers_count_each_entry_by_itself_and_one_hand_takes_all() {
+    fn numbers_count_within_each_class() {
         for entry in 0..2 {
             let own: Vec<u64> =
-                dealt(&[("a", 1.0), ("b", 2.0)], 9, 500).iter().filter(|own| own.0 == entry).map(|own| own.1).collect();
+                assign_all(&[("a", 1.0), ("b", 2.0)], 9, 500).iter().filter(|own| own.0 == entry).map(|own| own.1).collect();
             assert!(own.len() > 100 && own.iter().copied().eq(0..own.len() as u64));
         }
-        assert_eq!(dealt(&[], 1, 3), [(0, 0), (0, 1), (0, 2)]);
+        assert_eq!(assign_all(&[], 1, 3), [(0, 0), (0, 1), (0, 2)]);
     }
 
     #[test]
-    fn a_plan_says_whose_request_it_is() {
+    fn a_planned_class_is_kept() {
         let mut deal = Deal::new(&mix(&[("a", 1.0), ("b", 1.0)]), Seed(1));
         assert_eq!([1, 1, 0, 1].map(|entry| deal.next(Some(entry))), [(1, 0), (1, 1), (0, 0), (1, 2)]);
     }

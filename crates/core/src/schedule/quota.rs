@@ -1,4 +1,4 @@
-//! What a closed loop may still send, and when the time of any loop is up; shared by all lanes without a lock.
+//! How many requests a closed loop may still send, and when sending ends. Shared by all workers without a lock.
 
 use crate::load::{Load, Warmup};
 use crate::outcome::Phase;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const UNSET: u64 = u64::MAX;
 
-/// The remaining allowance of a case.
+/// The remaining requests and time of a case.
 pub struct Quota {
     load: Load,
     measured: AtomicU64,
@@ -15,12 +15,12 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// The whole allowance of this load.
+    /// The full quota of a load.
     pub fn new(load: &Load) -> Quota {
         Quota { load: load.clone(), measured: AtomicU64::new(0), measured_from: AtomicU64::new(UNSET) }
     }
 
-    /// The phase of request `seq` if a slot became free at `now`; None when the case is over.
+    /// The phase of request `seq` if a user becomes free at `now`; None when the case is over.
     pub fn admit(&self, seq: u64, now: Nanos) -> Option<Phase> {
         if self.load.shape.end().is_some_and(|end| now >= end) {
             return None;
@@ -37,26 +37,25 @@ impl Quota {
             return None;
         }
         let earlier = self.measured.fetch_add(1, Ordering::Relaxed);
-        self.load.requests.is_none_or(|most| earlier < most).then_some(Phase::Measured)
+        self.load.requests.is_none_or(|maximum| earlier < maximum).then_some(Phase::Measured)
     }
 
-    /// Measuring has begun by `at` at the latest.
+    /// Records that measuring has begun at `at` or earlier.
     pub fn begin(&self, at: Nanos) {
         self.measured_from.fetch_min(at.0, Ordering::Relaxed);
     }
 
-    /// When sending ends, as far as that is known: stages end when they do, a duration counts from the first measured
-    /// request.
+    /// The end of sending, if known: the end of the stages, or `duration` after the first measured request.
     pub fn deadline(&self) -> Option<Nanos> {
         self.load.until(self.began())
     }
 
-    /// Whether the deadline will stay where it is.
+    /// Whether the deadline is final.
     pub fn settled(&self) -> bool {
         self.load.duration.is_none() || self.began().is_some()
     }
 
-    /// From when on a duration counts.
+    /// The start of measuring, if known.
     fn began(&self) -> Option<Nanos> {
         match self.load.warmup {
             Warmup::Span(span) => Some(span),
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_share_one_allowance() {
+    fn workers_share_one_quota() {
         let quota = quota(Some(1000), None, Warmup::Requests(0));
         let admitted: usize = std::thread::scope(|scope| {
             let lanes: Vec<_> = (0..4u64)

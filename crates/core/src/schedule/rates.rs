@@ -1,21 +1,22 @@
-//! Arrivals at a rate that changes: a process of rate one, seen through a clock that runs as fast as the rate.
+//! Arrivals at a changing rate: a process of rate 1 with rescaled time.
 //!
 //! Let u₁ ≤ u₂ ≤ … be arrivals of mean rate 1 (Poisson, equal gaps or gamma, as [`Arrivals`] draws them) and
 //! Λ(t) = ∫₀ᵗ r(s) ds the area under the rate. The arrivals tₖ = Λ⁻¹(uₖ) then have the rate r(t): between t and t + dt
 //! the unit process passes through r(t)·dt of its own time. Of a Poisson process this is the time-rescaling theorem: the
 //! tₖ are an inhomogeneous Poisson process of rate r, and the Λ(tₖ) − Λ(tₖ₋₁) are independent and exponential of mean 1.
 //!
-//! Λ never falls and grows in pieces, one a stage, so its inverse is found in the stage that holds u, from v = u − Λ(start):
+//! Λ never decreases and is defined piecewise per stage, so it is inverted within the stage that contains u, for v = u −
+//! Λ(start):
 //!
 //! * flat: t = v / a
-//! * ramp, slope s = (b − a)/d: the root of a·t + s·t²/2 = v that lies in the stage,
-//!   t = 2v / (a + √(a² + 2sv)). The usual (−a + √…)/s would subtract nearly equal numbers where s is small, and divides
-//!   by zero where it is none; under the root stands r(t)², so that it is at least 0 up to rounding.
-//! * sine: Λ has no closed inverse, but it lies between m·t and m·t + A·P/π, which brackets the root; Newton's step
-//!   (v − Λ(t))/r(t) is taken where it stays inside of the bracket, and else the bracket is halved.
+//! * ramp, slope s = (b − a)/d: the root of a·t + s·t²/2 = v within the stage is t = 2v / (a + √(a² + 2sv)). The usual form
+//!   (−a + √…)/s would subtract nearly equal numbers for small s and divide by zero for s = 0. The radicand is r(t)² ≥ 0, up to
+//!   rounding.
+//! * sine: Λ has no closed inverse. It lies between m·t and m·t + A·P/π, which brackets the root; a Newton step (v − Λ(t))/r(t)
+//!   is used if it stays inside the bracket, otherwise a bisection.
 //!
-//! Where Λ stands still, because the rate is 0, the inverse is the end of the standstill: an arrival whose instant
-//! belongs to two stages belongs to the later one, as in a count over `[from, until)`.
+//! Where Λ is constant because the rate is 0, the inverse is the end of that interval. An arrival at the boundary of two stages
+//! belongs to the later one, as in a count over `[from, until)`.
 
 use crate::load::Arrival;
 use crate::schedule::arrival::Arrivals;
@@ -27,19 +28,19 @@ use crate::units::Nanos;
 use std::f64::consts::{PI, TAU};
 use std::sync::Arc;
 
-/// Halvings of a bracket after which a root is known to less than a nanosecond: 2⁻⁹⁰ of a thousand years.
+/// Bisections that determine a root to less than a nanosecond, even for a bracket of a thousand years.
 const HALVINGS: u32 = 90;
 
-/// The due times of a staged open loop, counted from the start of the case; they end with its last stage.
+/// The scheduled times of an open loop with stages, counted from the start of the case, up to the end of the last stage.
 pub struct Staged {
     unit: Arrivals,
     stages: Arc<[RateStage]>,
-    /// The stage that holds the next arrival or an earlier one, when it begins, and Λ there.
+    /// The current stage: its index, its start, and Λ at its start.
     at: (usize, Nanos, f64),
 }
 
 impl Staged {
-    /// Arrivals through these stages.
+    /// The arrivals of these stages.
     pub fn new(stages: Arc<[RateStage]>, arrival: Arrival, seed: Seed) -> Staged {
         Staged { unit: Arrivals::new(1.0, arrival, seed), stages, at: (0, Nanos::ZERO, 0.0) }
     }
@@ -54,7 +55,7 @@ impl Iterator for Staged {
             let (index, from, area) = self.at;
             let stage = self.stages.get(index)?;
             let total = stage.total();
-            // An instant that rounds to the stage's end is the next one's.
+            // A time that rounds to the end of the stage belongs to the next stage.
             let within = (due < area + total).then(|| Nanos::from_secs_f64(inverse(stage, (due - area).max(0.0))));
             match within.filter(|&within| within < stage.span) {
                 Some(within) => return Some(from + within),
@@ -64,7 +65,7 @@ impl Iterator for Staged {
     }
 }
 
-/// When a stage has seen an area of `v` ≥ 0, in seconds after its beginning; `v` is less than its total.
+/// The time t in seconds at which Λ(t) = `v` within a stage, for 0 ≤ `v` < its total.
 fn inverse(stage: &RateStage, v: f64) -> f64 {
     let length = stage.span.secs();
     match stage.rate {
@@ -82,7 +83,7 @@ fn inverse(stage: &RateStage, v: f64) -> f64 {
     }
 }
 
-/// Where a rising function reaches `v`, within a bracket; it comes with its slope.
+/// Solves f(t) = `v` within a bracket. `function` returns the value and the slope of an increasing f.
 fn root(v: f64, function: impl Fn(f64) -> (f64, f64), (mut low, mut high): (f64, f64)) -> f64 {
     let mut t = 0.5 * (low + high);
     for _ in 0..HALVINGS {
@@ -94,7 +95,7 @@ fn root(v: f64, function: impl Fn(f64) -> (f64, f64), (mut low, mut high): (f64,
         }
         let newton = t + (v - value) / slope;
         let next = if newton > low && newton < high { newton } else { 0.5 * (low + high) };
-        // A tenth of a nanosecond: what follows is lost in the rounding.
+        // A tenth of a nanosecond is below the rounding of the result.
         if (next - t).abs() < 1e-10 {
             return next;
         }

@@ -1,15 +1,15 @@
-//! The search for the largest load that holds, as a state machine: what was seen goes in, the next load comes out.
+//! The search for the maximum load that passes, as a state machine: probe results go in, the next load to probe comes out.
 //!
 //! ```text
-//! start ──holds──▶ twice as much ──holds──▶ … ──fails──▶┐            each probe moves the posterior by as much as it
-//!   └────fails───▶ half as much ──fails──▶ … ──holds──▶─┴▶ narrow ◀─┐ proves; the next one halves what is left of it
+//! start ──pass──▶ twice the load ──pass──▶ … ──fail──▶┐              each probe updates the posterior; the next
+//!   └────fail───▶ half the load ──fail──▶ … ──pass──▶────┴▶ refine ◀─┐  one halves the remaining interval
 //!                                                            │      │
-//!                            interval within the precision ──┴▶ confirm ──refuted──┘
+//!                           interval within the precision ──┴▶ confirm ──fail──┘
 //! ```
-//! The narrowing is the probabilistic bisection of Waeber, Frazier and Henderson, "Bisection search with noisy responses",
-//! SIAM Journal on Control and Optimization 51 (2013): a density over where the edge lies, queried at its median, and updated
-//! with the probability that the answer was right. Theirs is one probability for all answers; here each probe brings its own,
-//! so that one which proves little moves little.
+//! The refinement is the probabilistic bisection of Waeber, Frazier and Henderson, "Bisection search with noisy responses", SIAM
+//! Journal on Control and Optimization 51 (2013): a density over the position of the pass/fail boundary is queried at its median,
+//! and updated with the probability that the answer was right. There, that probability is the same for all answers; here, each
+//! probe has a separate one, so that weak evidence changes the density little.
 
 use crate::search::{Evidence, Extent, Finding, Goal, Probed, Purpose, SearchSpec};
 use peak::Peak;
@@ -20,35 +20,35 @@ mod posterior;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of probes of one search, for each one that halving alone would take.
-const PATIENCE: u32 = 4;
-/// Probability of the interval that must lie within the precision.
+/// Maximum number of probes, per probe that plain bisection would need.
+const PROBES_PER_BISECTION: u32 = 4;
+/// Probability mass of the interval that must lie within the precision.
 const MASS: f64 = 0.9;
-/// Each step of the bracket goes this much further than the one before.
+/// Factor between two loads of the bracket phase.
 const STRIDE: f64 = 2.0;
-/// From this probability on a load holds, or fails, beyond doubt.
-const BEYOND_DOUBT: f64 = 0.99;
-/// A whole sample times this is what a probe of the bracket takes, and one that narrows: few long probes say more than many short
-/// ones, for each has a start of its own, and short ones show less of how their requests depend on each other.
-const GLANCE: f64 = 0.25;
-const LOOK: f64 = 1.5;
-/// The last probe that confirms is so many times as long as the others: what shows only in the long run shows there.
-const LONG: f64 = 4.0;
+/// Probability from which on a load passes, or fails, significantly.
+const SIGNIFICANT: f64 = 0.99;
+/// Lengths of probes in the bracket and the refinement phase, relative to the scenario's sample. A few long probes are more
+/// informative than many short ones, because each has a ramp-up, and short ones show less of the correlation of requests.
+const BRACKET_LENGTH: f64 = 0.25;
+const REFINE_LENGTH: f64 = 1.5;
+/// Relative length of the last confirming probe, which detects slow degradation.
+const LAST_CONFIRM_LENGTH: f64 = 4.0;
 
-/// What to do next.
+/// The next probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probe {
     /// Index of the load in the grid.
     pub index: usize,
     /// The load.
     pub load: f64,
-    /// Why there.
+    /// The phase of the search.
     pub purpose: Purpose,
-    /// How many whole samples it takes, > 0.
+    /// Length relative to the scenario's sample, > 0.
     pub part: f64,
 }
 
-/// A search under way.
+/// The state of a search for the maximum load that passes.
 #[derive(Clone, Debug)]
 pub struct Search {
     grid: Vec<f64>,
@@ -56,65 +56,65 @@ pub struct Search {
     precision: f64,
     whole: bool,
     confirm: u32,
-    most: usize,
+    max_probes: usize,
     posterior: Posterior,
     probes: Vec<Probed>,
-    /// The load that is being confirmed, and how often it held by now.
-    standing: Option<usize>,
+    /// The load that is being confirmed, and how often it has passed.
+    confirming: Option<usize>,
     confirmed: u32,
 }
 
 impl Search {
-    /// A search over an ascending grid of values > 0, as [`SearchSpec::grid`] has it.
+    /// A search over an ascending grid of values > 0; see [`SearchSpec::grid`].
     pub fn new(spec: &SearchSpec, grid: &[f64]) -> Search {
         let halvings = (grid.len().max(2) as f64).log2().ceil() as u32;
         Search {
             grid: grid.to_vec(),
-            start: beginning(spec, grid),
+            start: start_index(spec, grid),
             precision: spec.precision,
             whole: spec.whole,
             confirm: spec.confirm,
-            most: (PATIENCE * halvings + spec.confirm) as usize,
+            max_probes: (PROBES_PER_BISECTION * halvings + spec.confirm) as usize,
             posterior: Posterior::new(grid, spec.whole),
             probes: Vec::new(),
-            standing: None,
+            confirming: None,
             confirmed: 0,
         }
     }
 
-    /// Where to look next; None when the search is over.
+    /// The next probe; None when the search is over.
     pub fn next(&self) -> Option<Probe> {
-        if self.grid.is_empty() || self.probes.len() >= self.most || self.settled() {
+        if self.grid.is_empty() || self.probes.len() >= self.max_probes || self.settled() {
             return None;
         }
         let (index, purpose) = self.purpose();
         let part = match purpose {
-            Purpose::Bracket => GLANCE,
-            Purpose::Narrow => LOOK,
+            Purpose::Bracket => BRACKET_LENGTH,
+            Purpose::Narrow => REFINE_LENGTH,
             Purpose::Confirm if self.confirmed + 1 < self.confirm => 1.0,
-            Purpose::Confirm => LONG,
+            Purpose::Confirm => LAST_CONFIRM_LENGTH,
         };
         Some(Probe { index, load: self.grid[index], purpose, part })
     }
 
-    /// Takes in what a probe at grid value `index` showed; it need not be the requested one.
+    /// Adds the result of a probe at grid index `index`, which need not be the requested one.
     pub fn tell(&mut self, index: usize, evidence: Evidence) {
         let Some(&load) = self.grid.get(index) else { return };
-        let (asked, purpose) = self.purpose();
-        let purpose = if asked == index { purpose } else { Purpose::Narrow };
+        let (requested, purpose) = self.purpose();
+        let purpose = if requested == index { purpose } else { Purpose::Narrow };
         let nothing = self.posterior.answer() == 0;
         self.posterior.update(index, evidence);
         self.probes.push(Probed { load, purpose, evidence });
         let agrees = (evidence.holds >= 0.5) != nothing && (self.posterior.answer() == 0) == nothing;
         match purpose {
-            // Only what was seen at one load confirms that load.
+            // Only probes of a load confirm that load.
             Purpose::Confirm if agrees && self.near(index) => {
-                self.confirmed = if self.standing == Some(index) { self.confirmed + 1 } else { 1 };
-                self.standing = Some(index);
+                self.confirmed = if self.confirming == Some(index) { self.confirmed + 1 } else { 1 };
+                self.confirming = Some(index);
             }
-            Purpose::Confirm => (self.standing, self.confirmed) = (None, 0),
-            Purpose::Bracket | Purpose::Narrow if self.standing.is_some_and(|standing| !self.near(standing)) => {
-                (self.standing, self.confirmed) = (None, 0);
+            Purpose::Confirm => (self.confirming, self.confirmed) = (None, 0),
+            Purpose::Bracket | Purpose::Narrow if self.confirming.is_some_and(|index| !self.near(index)) => {
+                (self.confirming, self.confirmed) = (None, 0);
             }
             Purpose::Bracket | Purpose::Narrow => {}
         }
@@ -125,9 +125,9 @@ impl Search {
         &self.probes
     }
 
-    /// Whether a load holds by the probes at it: pooled, 0..=1; ½ where there was none.
-    fn holds(&self, index: usize) -> f64 {
-        self.posterior.seen(index)
+    /// Probability that a load passes, by its own probes pooled; ½ without probes.
+    fn pass_probability(&self, index: usize) -> f64 {
+        self.posterior.pass_probability(index)
     }
 
     fn settled(&self) -> bool {
@@ -135,18 +135,18 @@ impl Search {
     }
 
     fn purpose(&self) -> (usize, Purpose) {
-        match self.beyond() {
+        match self.next_bracket() {
             Some(index) => (index, Purpose::Bracket),
             None if self.narrow() => {
-                let standing = self.standing.filter(|&standing| self.near(standing));
-                (standing.unwrap_or_else(|| self.posterior.answer().saturating_sub(1)), Purpose::Confirm)
+                let confirming = self.confirming.filter(|&index| self.near(index));
+                (confirming.unwrap_or_else(|| self.posterior.answer().saturating_sub(1)), Purpose::Confirm)
             }
             None => (self.narrowing(), Purpose::Narrow),
         }
     }
 
-    /// The load that halves the density best, or one that is the precision away from it: no number of probes decides a load at the
-    /// edge itself, and only what is beside it shows how steep the server is.
+    /// The load that halves the density best, or a load at the distance of the precision: no number of probes decides a load at
+    /// the boundary itself, and its neighbours show how steep the transition is.
     fn narrowing(&self) -> usize {
         let middle = self.posterior.middle();
         let ratio = |index: &usize| self.grid[*index] / self.grid[middle];
@@ -155,21 +155,21 @@ impl Search {
         [Some(middle), below, above].into_iter().flatten().min_by_key(|&index| self.posterior.probes(index)).unwrap_or(middle)
     }
 
-    /// The next load outside of what was seen, while it all holds or all fails.
-    fn beyond(&self) -> Option<usize> {
-        let seen = || (0..self.grid.len()).filter(|&index| self.posterior.probed(index));
-        let Some((least, greatest)) = seen().next().zip(seen().next_back()) else { return Some(self.start) };
+    /// The next load outside of the probed range, while all its loads pass or all fail.
+    fn next_bracket(&self) -> Option<usize> {
+        let probed = || (0..self.grid.len()).filter(|&index| self.posterior.probed(index));
+        let Some((least, greatest)) = probed().next().zip(probed().next_back()) else { return Some(self.start) };
         let last = self.grid.len() - 1;
-        if seen().all(|index| self.holds(index) >= 0.5) && greatest < last {
+        if probed().all(|index| self.pass_probability(index) >= 0.5) && greatest < last {
             return Some(above(&self.grid, greatest));
         }
-        if seen().all(|index| self.holds(index) < 0.5) && least > 0 {
+        if probed().all(|index| self.pass_probability(index) < 0.5) && least > 0 {
             return Some(below(&self.grid, least));
         }
         None
     }
 
-    /// Whether a load lies in the interval, within the precision of the answer or one step of whole numbers.
+    /// Whether a load lies in the interval, within the precision of the result or one integer step.
     fn near(&self, index: usize) -> bool {
         let (low, high) = self.posterior.interval(MASS);
         let answer = self.posterior.answer().saturating_sub(1);
@@ -177,15 +177,15 @@ impl Search {
         (low..=high.max(1)).contains(&(index + 1)) && (within || self.whole && index.abs_diff(answer) <= 1)
     }
 
-    /// How many grid values hold: up to the load that was confirmed, or as far as is known.
+    /// The estimated number of grid values that pass: up to the confirmed load, or by the posterior.
     fn answer(&self) -> usize {
-        match self.standing {
-            Some(standing) if self.settled() && self.posterior.answer() > 0 => standing + 1,
+        match self.confirming {
+            Some(confirmed) if self.settled() && self.posterior.answer() > 0 => confirmed + 1,
             _ => self.posterior.answer(),
         }
     }
 
-    /// Whether the interval lies within the precision of the answer, or within one step: no whole number lies between.
+    /// Whether the interval lies within the precision of the result, or within one integer step.
     fn narrow(&self) -> bool {
         let (low, high) = self.posterior.interval(MASS);
         let answer = self.posterior.answer();
@@ -197,71 +197,73 @@ impl Search {
         self.value(low).is_some_and(near) && near(self.posterior.upper(high))
     }
 
-    /// The load that an edge after `count` grid values stands for; None where not even the least holds.
+    /// The maximum load if the first `count` grid values pass; None for 0.
     fn value(&self, count: usize) -> Option<f64> {
         count.checked_sub(1).and_then(|index| self.grid.get(index)).copied()
     }
 
-    /// What is known by now.
+    /// The result so far.
     pub fn finding(&self) -> Finding {
         let (low, high) = self.posterior.interval(MASS);
-        let (seen, answer) = (!self.probes.is_empty(), self.answer());
+        let answer = self.answer();
+        let probed = !self.probes.is_empty();
         let extent = match answer {
             0 => Extent::Nothing,
-            all if all == self.grid.len() && self.posterior.probed(all - 1) => Extent::AtLeast,
+            count if count == self.grid.len() && self.posterior.probed(count - 1) => Extent::AtLeast,
             _ => Extent::Within,
         };
         Finding {
-            answer: self.value(answer).filter(|_| seen),
+            answer: self.value(answer).filter(|_| probed),
             interval: (self.value(low), self.posterior.upper(high)),
             mass: Some(MASS),
-            extent: if seen { extent } else { Extent::Within },
-            settled: seen && self.settled(),
+            extent: if probed { extent } else { Extent::Within },
+            settled: probed && self.settled(),
             confirmed: self.confirmed,
             contrary: self.contrary(),
         }
     }
 
-    /// The greatest load that holds beyond doubt above one that fails beyond doubt.
+    /// A load that fails significantly, and the largest load above it that passes significantly.
     fn contrary(&self) -> Option<(f64, f64)> {
-        let beyond_doubt = |holds: bool| {
-            let sure = move |p: f64| if holds { p >= BEYOND_DOUBT } else { p <= 1.0 - BEYOND_DOUBT };
-            (0..self.grid.len()).filter(move |&index| self.posterior.probed(index) && sure(self.posterior.seen(index)))
+        let significant = |holds: bool| {
+            let sure = move |p: f64| if holds { p >= SIGNIFICANT } else { p <= 1.0 - SIGNIFICANT };
+            (0..self.grid.len())
+                .filter(move |&index| self.posterior.probed(index) && sure(self.posterior.pass_probability(index)))
         };
-        let fails = beyond_doubt(false).next()?;
-        let holds = beyond_doubt(true).next_back()?;
+        let fails = significant(false).next()?;
+        let holds = significant(true).next_back()?;
         (fails < holds).then(|| (self.grid[fails], self.grid[holds]))
     }
 }
 
-/// The place of a grid at which a search begins.
-fn beginning(spec: &SearchSpec, grid: &[f64]) -> usize {
+/// The grid index at which a search begins.
+fn start_index(spec: &SearchSpec, grid: &[f64]) -> usize {
     grid.partition_point(|value| *value < spec.start).min(grid.len().saturating_sub(1))
 }
 
-/// The place a stride above one that is not the last.
+/// The grid index one stride above `from`, which is not the last.
 fn above(grid: &[f64], from: usize) -> usize {
     let aim = grid[from] * STRIDE;
     grid.partition_point(|value| *value <= aim).saturating_sub(1).max(from + 1)
 }
 
-/// The place a stride below one that is not the first.
+/// The grid index one stride below `from`, which is not the first.
 fn below(grid: &[f64], from: usize) -> usize {
     let aim = grid[from] / STRIDE;
     grid.partition_point(|value| *value < aim).min(from - 1)
 }
 
-/// A search for either goal.
+/// The state of a search, for either goal.
 #[derive(Clone, Debug)]
 pub enum Hunt {
-    /// The largest load that holds.
+    /// The maximum load that passes.
     Edge(Search),
     /// The load of the highest goodput.
     Top(Peak),
 }
 
 impl Hunt {
-    /// The search of a specification, over its grid.
+    /// Starts the search of a specification, over its grid.
     pub fn new(spec: &SearchSpec, grid: &[f64]) -> Hunt {
         match spec.goal {
             Goal::Slo => Hunt::Edge(Search::new(spec, grid)),
@@ -269,7 +271,7 @@ impl Hunt {
         }
     }
 
-    /// Where to look next; None when the search is over.
+    /// The next probe; None when the search is over.
     pub fn next(&self) -> Option<Probe> {
         match self {
             Hunt::Edge(search) => search.next(),
@@ -277,7 +279,7 @@ impl Hunt {
         }
     }
 
-    /// Takes in what a probe at grid value `index` showed.
+    /// Adds the result of a probe at grid index `index`.
     pub fn tell(&mut self, index: usize, evidence: Evidence) {
         match self {
             Hunt::Edge(search) => search.tell(index, evidence),
@@ -285,7 +287,7 @@ impl Hunt {
         }
     }
 
-    /// What is known by now.
+    /// The result so far.
     pub fn finding(&self) -> Finding {
         match self {
             Hunt::Edge(search) => search.finding(),

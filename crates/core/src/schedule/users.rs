@@ -1,40 +1,40 @@
-//! When the users of a closed loop come and go.
+//! Start and end times of closed-loop users.
 //!
-//! Of a ramp from a to b users over d, the j-th of its n = |b − a| steps is at (j − ½)·d/n: the number of users is the
-//! whole number nearest to the straight line, early by half a step at one end as it is late by half a step at the other.
+//! A ramp from a to b users over d has n = |b − a| steps, the j-th at (j − ½)·d/n, so that the number of users is the straight
+//! line rounded to the nearest integer.
 
 use crate::load::{Load, Shape};
 use crate::stage::{UserStage, bounds};
 use crate::units::Nanos;
 
-/// One user more or less.
+/// One user starts or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// From this instant on.
+    /// Time of the change.
     pub at: Nanos,
-    /// One more; else one less.
+    /// Whether a user starts; otherwise one ends.
     pub more: bool,
 }
 
-/// The changes of one lane of `lanes`, in order. User k, counted from 0, lives on lane k mod `lanes`, and the last one to
-/// come is the first one to go: at every instant the lanes' numbers of users differ by one at most, and their sum is the
-/// requested number. Of an open loop there are none.
+/// The changes for one of `lanes` workers, in order; none for an open loop. User k, counted from 0, runs on worker k mod `lanes`,
+/// and the last user to start is the first to end. At any time the workers' numbers of users differ by at most one and sum up to
+/// the requested number.
 pub fn changes(load: &Load, lane: u32, lanes: u32) -> Vec<Change> {
     let mut users = 0u32;
-    let own = |(at, more): (Nanos, bool)| {
+    let change = |(at, more): (Nanos, bool)| {
         let user = if more { users } else { users.saturating_sub(1) };
         users = if more { users + 1 } else { user };
         (user % lanes.max(1) == lane).then_some(Change { at, more })
     };
     match &load.shape {
-        Shape::Closed { users: all } => starts(*all, load.spread).filter_map(own).collect(),
-        Shape::Static { batch } => starts(*batch, Nanos::ZERO).filter_map(own).collect(),
-        Shape::Users { stages } => steps(stages).into_iter().filter_map(own).collect(),
+        Shape::Closed { users: count } => starts(*count, load.spread).filter_map(change).collect(),
+        Shape::Static { batch } => starts(*batch, Nanos::ZERO).filter_map(change).collect(),
+        Shape::Users { stages } => steps(stages).into_iter().filter_map(change).collect(),
         Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } => Vec::new(),
     }
 }
 
-/// So many users, one after another, the first one at zero.
+/// Evenly spaced starts of `users` users, the first at zero.
 fn starts(users: u32, spread: Nanos) -> impl Iterator<Item = (Nanos, bool)> {
     (0..users).map(move |user| (part(spread, 2 * u64::from(user), users), true))
 }
@@ -52,7 +52,7 @@ fn steps(stages: &[UserStage]) -> Vec<(Nanos, bool)> {
     steps
 }
 
-/// `halves` halves of the `n`-th part of a span.
+/// `halves` / 2 of the `n`-th part of a span.
 fn part(span: Nanos, halves: u64, n: u32) -> Nanos {
     Nanos((u128::from(span.0) * u128::from(halves) / (2 * u128::from(n.max(1)))) as u64)
 }
@@ -70,31 +70,31 @@ mod tests {
         load(Shape::Users { stages: stages.collect() }, 0)
     }
 
-    fn seen(load: &Load, lane: u32, lanes: u32) -> Vec<(u64, bool)> {
+    fn list_changes(load: &Load, lane: u32, lanes: u32) -> Vec<(u64, bool)> {
         changes(load, lane, lanes).into_iter().map(|change| (change.at.0, change.more)).collect()
     }
 
     #[test]
     fn users_start_evenly_over_a_spread() {
-        let four = |spread| seen(&load(Shape::Closed { users: 4 }, spread), 0, 1);
+        let four = |spread| list_changes(&load(Shape::Closed { users: 4 }, spread), 0, 1);
         assert_eq!(four(100), [(0, true), (25, true), (50, true), (75, true)]);
         assert_eq!(four(0), [(0, true); 4]);
     }
 
     #[test]
     fn a_ramp_steps_where_the_line_passes_the_half() {
-        assert_eq!(seen(&stages(&[(1, 3, 100)]), 0, 1), [(0, true), (25, true), (75, true)]);
+        assert_eq!(list_changes(&stages(&[(1, 3, 100)]), 0, 1), [(0, true), (25, true), (75, true)]);
         let spike = stages(&[(1, 1, 10), (3, 3, 10), (2, 0, 10)]);
         let known = [(0, true), (10, true), (10, true), (20, false), (22, false), (27, false)];
-        assert_eq!(seen(&spike, 0, 1), known);
+        assert_eq!(list_changes(&spike, 0, 1), known);
     }
 
     #[test]
-    fn lanes_share_users_evenly_and_lose_none() {
+    fn workers_share_users_evenly() {
         let profile = stages(&[(4, 64, 1000), (7, 7, 10), (9, 0, 500), (0, 5, 50)]);
-        let all = seen(&profile, 0, 1);
+        let all = list_changes(&profile, 0, 1);
         for lanes in 1..=5 {
-            let mut each: Vec<Vec<(u64, bool)>> = (0..lanes).map(|lane| seen(&profile, lane, lanes)).collect();
+            let mut each: Vec<Vec<(u64, bool)>> = (0..lanes).map(|lane| list_changes(&profile, lane, lanes)).collect();
             let mut at: Vec<u64> = all.iter().map(|change| change.0).collect();
             at.dedup();
             let count = |changes: &[(u64, bool)], at: u64| {

@@ -1,9 +1,8 @@
-//! Two groups compared: replicates by Welch's test (each run gives a value, and runs differ), effect sizes, and adjustment for
-//! many comparisons.
+//! Comparison of two groups: Welch's test on replicates (one value per run), effect sizes, and adjustment for multiple tests.
 
 use crate::stats::distributions::{t_above, t_quantile};
 
-/// The difference of two means, the first minus the second, between bounds, and its two-sided probability without a cause.
+/// The difference of two means (first − second) with bounds and a two-sided p-value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     /// The estimate.
@@ -12,23 +11,23 @@ pub struct Difference {
     pub low: f64,
     /// Upper bound.
     pub high: f64,
-    /// The probability.
+    /// Two-sided p-value.
     pub p: f64,
 }
 
-/// Values of replicates in short.
+/// Summary of replicate values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// Their number.
+    /// Number of values.
     pub n: usize,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// Their sample variance; None for fewer than two.
+    /// Sample variance; None for fewer than two values.
     pub variance: Option<f64>,
 }
 
 impl Group {
-    /// Of these values; None of none.
+    /// Summarizes values; None without values.
     pub fn of(values: &[f64]) -> Option<Group> {
         let n = values.len();
         if n == 0 {
@@ -39,121 +38,121 @@ impl Group {
         Some(Group { n, mean, variance: (n > 1).then(|| squares / (n as f64 - 1.0)) })
     }
 
-    /// The two ends between which the mean lies, each at confidence `level`; None for fewer than two values.
+    /// Bounds of the mean, each at one-sided confidence `level`; None for fewer than two values.
     pub fn ends(&self, level: f64) -> Option<(f64, f64)> {
-        let arm = t_quantile(level, self.n as f64 - 1.0) * (self.variance? / self.n as f64).sqrt();
-        Some((self.mean - arm, self.mean + arm))
+        let half_width = t_quantile(level, self.n as f64 - 1.0) * (self.variance? / self.n as f64).sqrt();
+        Some((self.mean - half_width, self.mean + half_width))
     }
 
-    /// How far one more replicate lies from the mean at most, at one-sided confidence `level`: t·s·√(1 + 1/n). None for fewer than
-    /// two values.
+    /// Half-width of the prediction interval for one more replicate, at one-sided confidence `level`: t·s·√(1 + 1/n). None for
+    /// fewer than two values.
     pub fn reach(&self, level: f64) -> Option<f64> {
         let spread = (self.variance? * (1.0 + 1.0 / self.n as f64)).sqrt();
         Some(t_quantile(level, self.n as f64 - 1.0) * spread)
     }
 }
 
-/// Standard error of the difference of two means and its degrees of freedom: Welch's (Biometrika 34, 1947) where both groups have
-/// two values or more. A single value has the variance of the other group, which makes it the prediction interval of one more
-/// replicate. None for one value each.
+/// Standard error of the difference of two means and its degrees of freedom (Welch, Biometrika 34, 1947). A group with a single
+/// value gets the variance of the other group, which yields the prediction interval for one more replicate. None if both groups
+/// have a single value.
 fn error(a: Group, b: Group) -> Option<(f64, f64)> {
-    let part = |own: Group, variance: f64| variance / own.n as f64;
+    let part = |group: Group, variance: f64| variance / group.n as f64;
     match (a.variance, b.variance) {
-        (Some(of_a), Some(of_b)) => {
-            let (left, right) = (part(a, of_a), part(b, of_b));
+        (Some(variance_a), Some(variance_b)) => {
+            let (left, right) = (part(a, variance_a), part(b, variance_b));
             let parts = left.powi(2) / (a.n as f64 - 1.0) + right.powi(2) / (b.n as f64 - 1.0);
             let freedom = if parts > 0.0 { (left + right).powi(2) / parts } else { (a.n + b.n) as f64 - 2.0 };
             Some(((left + right).sqrt(), freedom))
         }
-        (Some(of_many), None) | (None, Some(of_many)) => {
-            Some(((part(a, of_many) + part(b, of_many)).sqrt(), (a.n + b.n) as f64 - 2.0))
+        (Some(variance), None) | (None, Some(variance)) => {
+            Some(((part(a, variance) + part(b, variance)).sqrt(), (a.n + b.n) as f64 - 2.0))
         }
         (None, None) => None,
     }
 }
 
-/// The difference `a` − `b`, its bounds at one-sided confidence `level` each, with a standard error of at least `least`. None for one
-/// value each.
+/// The difference `a` − `b` with bounds at one-sided confidence `level` each; the standard error is at least `least`. None if
+/// both groups have a single value.
 pub fn difference(a: Group, b: Group, level: f64, least: f64) -> Option<Difference> {
     let (error, freedom) = error(a, b)?;
     let (value, error) = (a.mean - b.mean, error.max(least));
-    let arm = t_quantile(level, freedom) * error;
+    let half_width = t_quantile(level, freedom) * error;
     let p = match () {
         () if value == 0.0 => 1.0,
         () if error > 0.0 => (2.0 * t_above(value.abs() / error, freedom)).min(1.0),
         () => 0.0,
     };
-    Some(Difference { value, low: value - arm, high: value + arm, p })
+    Some(Difference { value, low: value - half_width, high: value + half_width, p })
 }
 
-/// The least difference that `runs` replicates on each side, of standard deviation `sd`, show with probability `power`, at one-sided
-/// confidence `level`; None for fewer than two.
+/// The smallest difference that `runs` replicates per side with standard deviation `sd` detect with probability `power` at
+/// one-sided confidence `level`; None for fewer than two.
 pub fn detectable(sd: f64, runs: usize, level: f64, power: f64) -> Option<f64> {
     let freedom = 2.0 * runs as f64 - 2.0;
     let reach = || t_quantile(level, freedom) + t_quantile(power, freedom);
     (runs > 1).then(|| reach() * sd * (2.0 / runs as f64).sqrt())
 }
 
-/// The same of one replicate beside `runs` others, whose standard deviation is `sd`.
+/// The smallest difference that one additional replicate detects beside `runs` others with standard deviation `sd`.
 pub fn detectable_by_one(sd: f64, runs: usize, level: f64, power: f64) -> Option<f64> {
     let freedom = runs as f64 - 1.0;
     let reach = || t_quantile(level, freedom) + t_quantile(power, freedom);
     (runs > 1).then(|| reach() * sd * (1.0 + 1.0 / runs as f64).sqrt())
 }
 
-/// Cliff's delta of ascending values: P(b > a) − P(b < a) of a random pair, from −1 to 1 (Cliff, "Dominance statistics: ordinal
-/// analyses to answer ordinal questions", Psychological Bulletin 114, 1993). None where either is empty.
+/// Cliff's delta of ascending values: P(b > a) − P(b < a) for a random pair, from −1 to 1 (Cliff, "Dominance statistics: ordinal
+/// analyses to answer ordinal questions", Psychological Bulletin 114, 1993). None if either is empty.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;
     }
     let (mut under, mut upto, mut sum) = (0usize, 0usize, 0.0);
     for value in b {
-        under += a.get(under..)?.iter().take_while(|own| *own < value).count();
+        under += a.get(under..)?.iter().take_while(|x| *x < value).count();
         upto = upto.max(under);
-        upto += a.get(upto..)?.iter().take_while(|own| *own <= value).count();
-        // So many of `a` lie under the value, and so many over it.
+        upto += a.get(upto..)?.iter().take_while(|x| *x <= value).count();
+        // `under` values of `a` are below, `a.len() - upto` above.
         sum += under as f64 - (a.len() - upto) as f64;
     }
     Some(sum / (a.len() as f64 * b.len() as f64))
 }
 
-/// Cohen's h of two shares: 2 asin √b − 2 asin √a (Cohen, "Statistical power analysis for the behavioral sciences", 2nd
-/// edition, 1988, chapter 6).
+/// Cohen's h for two shares: 2 asin √b − 2 asin √a (Cohen, "Statistical power analysis for the behavioral sciences", 2nd edition,
+/// 1988, chapter 6).
 pub fn cohens_h(a: f64, b: f64) -> f64 {
     2.0 * (b.sqrt().asin() - a.sqrt().asin())
 }
 
-/// Holm's: holds the chance of even one false alarm among all tests (Holm, "A simple sequentially rejective multiple test
-/// procedure", Scandinavian Journal of Statistics 6, 1979), in the order of `p`.
+/// p-values adjusted by Holm's method, in the order of `p`: bounds the probability of at least one false alarm (Holm, "A simple
+/// sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let m = p.len();
     let mut worst: f64 = 0.0;
-    stepped(p, rising(p), |place, value| {
+    adjust_in_order(p, ascending_order(p), |place, value| {
         worst = worst.max(value * (m - place) as f64).min(1.0);
         worst
     })
 }
 
-/// Benjamini and Hochberg's: holds the expected share of false alarms among the alarms ("Controlling the false discovery
-/// rate", Journal of the Royal Statistical Society B 57, 1995), in the order of `p`.
+/// p-values adjusted by the method of Benjamini and Hochberg, in the order of `p`: bounds the expected share of false alarms
+/// among the alarms ("Controlling the false discovery rate", Journal of the Royal Statistical Society B 57, 1995).
 pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let m = p.len();
     let mut least: f64 = 1.0;
-    let falling = rising(p).into_iter().rev().collect();
-    stepped(p, falling, |place, value| {
+    let falling = ascending_order(p).into_iter().rev().collect();
+    adjust_in_order(p, falling, |place, value| {
         least = least.min(value * m as f64 / (m - place) as f64);
         least
     })
 }
 
-fn rising(p: &[f64]) -> Vec<usize> {
+fn ascending_order(p: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p.get(a).unwrap_or(&1.0).total_cmp(p.get(b).unwrap_or(&1.0)));
     order
 }
 
-fn stepped(p: &[f64], order: Vec<usize>, mut adjusted: impl FnMut(usize, f64) -> f64) -> Vec<f64> {
+fn adjust_in_order(p: &[f64], order: Vec<usize>, mut adjusted: impl FnMut(usize, f64) -> f64) -> Vec<f64> {
     let mut all = vec![1.0; p.len()];
     for (place, index) in order.into_iter().enumerate() {
         if let (Some(slot), Some(&value)) = (all.get_mut(index), p.get(index)) {

@@ -1,18 +1,18 @@
-//! How correlated values of a run are, and what they are worth: the design effect (how many values carry the information of an
-//! independent one) and the effective sample size.
+//! Correlation of the values of a run: the design effect (how many values carry the information of one independent value) and the
+//! effective sample size.
 //!
-//! Gaps of one request are correlated, and so are requests that shared a batch or a queue. Means and rates are ratios of sums
-//! over units: means are sums over counts, throughputs are sums over time.
+//! Gaps of one request are correlated, and so are requests that share a batch or a queue. Means and rates are ratios of sums over
+//! units: means are sums over counts, throughputs are sums over time.
 
 use crate::stats::distributions::{score, t_quantile};
 use crate::stats::moments::mean;
 
-/// A part of a ratio: a request, or a round.
+/// One term of a ratio of sums: a request, or a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unit {
-    /// What it adds above the line.
+    /// Its contribution to the numerator.
     pub amount: f64,
-    /// What it adds below the line.
+    /// Its contribution to the denominator.
     pub weight: f64,
 }
 
@@ -22,19 +22,20 @@ pub fn ratio<'a>(units: impl IntoIterator<Item = &'a Unit>) -> f64 {
     if weight > 0.0 { amount / weight } else { 0.0 }
 }
 
-/// Batches of at least [`MANY`] units: many show little correlation well, few show a long one. The latter alone of fewer units.
+/// Numbers of batches for at least [`MANY`] units: many batches detect short correlations, few batches long ones. Fewer units use
+/// the last one.
 const BATCHES: [usize; 2] = [20, 10];
 const MANY: usize = 200;
-/// Units that show nothing of how they depend on one another.
+/// Number of units below which their dependence cannot be estimated.
 const FEW: usize = 20;
-/// Rounds from which on what the requests of each have in common counts too, and from which on each is a batch.
+/// Number of rounds from which on the variation between rounds is used too, and from which on each round is a batch.
 const ROUNDS: (usize, usize) = (5, 10);
 
-/// How values of a run depend on one another.
+/// The dependence of the values of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dependence {
     estimates: [Estimate; 3],
-    /// Neighbours are correlated over a tenth of the run or more: the run is too short to show how much.
+    /// Values are correlated over at least a tenth of the run: the run is too short to estimate the dependence.
     pub long: bool,
 }
 
@@ -42,15 +43,15 @@ pub struct Dependence {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Estimate {
     times: f64,
-    /// Degrees of freedom of the groups behind it; infinite where there are none.
+    /// Degrees of freedom of its groups; infinite without groups.
     freedom: f64,
 }
 
 impl Dependence {
-    /// Of values that are independent.
+    /// Independent values.
     pub const NONE: Dependence = Dependence { estimates: [Estimate { times: 1.0, freedom: f64::INFINITY }; 3], long: false };
 
-    /// The greater of each estimate of two.
+    /// The larger of both, per estimate.
     pub fn or_greater(self, other: Dependence) -> Dependence {
         if other == Dependence::NONE {
             return self;
@@ -59,37 +60,37 @@ impl Dependence {
             return other;
         }
         let mut estimates = self.estimates;
-        for (own, other) in estimates.iter_mut().zip(other.estimates) {
-            if other.times > own.times {
-                *own = other;
+        for (estimate, other) in estimates.iter_mut().zip(other.estimates) {
+            if other.times > estimate.times {
+                *estimate = other;
             }
         }
         Dependence { estimates, long: self.long || other.long }
     }
 
-    /// How many values carry the information of an independent one, as estimated; at least 1.
+    /// The estimated design effect, at least 1.
     pub fn times(&self) -> f64 {
         self.estimates.iter().fold(1.0, |most, own| own.times.max(most))
     }
 
-    /// How many values carry the information of an independent one for a bound at confidence `level`, at least 1. A variance
-    /// of few batches is itself uncertain: Student's factor of Korn and Graubard (Survey Methodology 24, 1998) covers that.
+    /// The design effect for a bound at confidence `level`, at least 1. A variance of few batches is itself uncertain, which the
+    /// factor of Korn and Graubard (Survey Methodology 24, 1998) covers by Student's t.
     pub fn effect(&self, level: f64) -> f64 {
         let factor = |own: &Estimate| (t_quantile(level, own.freedom) / score(level)).powi(2);
         self.estimates.iter().fold(1.0, |most, own| (own.times * factor(own)).max(most))
     }
 }
 
-/// The dependence of values for the share Σ amount ÷ Σ weight. A unit is a request: how many of its values count towards the share,
-/// and how many it has. Units are in the order of time, and `rounds` says to which round each belongs.
+/// The dependence of values for the share Σ amount ÷ Σ weight. A unit is a request: `amount` of its `weight` values count towards
+/// the share. Units are in time order, and `rounds` has the round of each.
 ///
-/// The variance of the share is the greatest of several estimates over that of as many independent values: by requests, as a
-/// ratio over clusters by linearisation (Cochran, "Sampling techniques", 3rd edition, section 3.12), times the correlation of
-/// neighbours (Geyer, [`inflation`]); by 20 and by 10 batch means (Law, "Simulation modeling and analysis", 5th edition, section
-/// 9.5.3); and by rounds where there are 5 or more. Neither batches nor lags cross rounds.
+/// The design effect is the largest of several variance estimates ÷ the variance of as many independent values: by requests, as a
+/// ratio over clusters by linearization (Cochran, "Sampling techniques", 3rd edition, section 3.12), times the inflation by
+/// autocorrelation (Geyer, [`inflation`]); by 20 and by 10 batch means (Law, "Simulation modeling and analysis", 5th edition,
+/// section 9.5.3); and by rounds if there are 5 or more. Neither batches nor lags cross rounds.
 pub fn dependence(units: &[Unit], rounds: &[u32]) -> Dependence {
     let (share, weight) = (ratio(units), units.iter().map(|unit| unit.weight).sum::<f64>());
-    // The gaps of one request alone show nothing of what they have in common.
+    // A single request does not show how its gaps are correlated.
     if let [only] = units {
         let [_, b, c] = Dependence::NONE.estimates;
         return Dependence { estimates: [Estimate { times: only.weight.max(1.0), freedom: f64::INFINITY }, b, c], long: false };
@@ -97,7 +98,7 @@ pub fn dependence(units: &[Unit], rounds: &[u32]) -> Dependence {
     of_residuals(&residuals(units, share), rounds, share * (1.0 - share) * weight, units.iter().all(|unit| unit.weight == 1.0))
 }
 
-/// The same of flags, one for each request of one round.
+/// The dependence of flags, one per request of one round.
 pub fn of_flags(flags: &[bool]) -> Dependence {
     let units: Vec<Unit> = flags.iter().map(|flag| Unit { amount: f64::from(u8::from(*flag)), weight: 1.0 }).collect();
     dependence(&units, &[])
@@ -107,7 +108,7 @@ fn residuals(units: &[Unit], ratio: f64) -> Vec<f64> {
     units.iter().map(|unit| unit.amount - ratio * unit.weight).collect()
 }
 
-/// `single`: a unit is one value, so that its own variance says nothing of dependence.
+/// `single`: a unit is one value, so that its variance does not depend on clusters.
 fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: bool) -> Dependence {
     let n = residuals.len();
     if independent <= 0.0 || single && n < FEW {
@@ -140,13 +141,13 @@ fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: boo
     }
 }
 
-/// The variance of a total by the sums of k groups of it: k ÷ (k − 1) times their squares; 0 for fewer than two.
+/// The variance of a total from the sums of its k groups: k ÷ (k − 1) × Σ sum²; 0 for fewer than two.
 pub(super) fn squares(sums: &[f64]) -> f64 {
     let k = sums.len() as f64;
     if k > 1.0 { sums.iter().map(|sum| sum * sum).sum::<f64>() * k / (k - 1.0) } else { 0.0 }
 }
 
-/// The residuals of each round; all of them where nothing is said of rounds.
+/// Splits the residuals by round; a single part if `rounds` is empty.
 pub(super) fn by_round<'a>(residuals: &'a [f64], rounds: &[u32]) -> Vec<&'a [f64]> {
     if rounds.is_empty() {
         return vec![residuals];
@@ -159,7 +160,7 @@ pub(super) fn by_round<'a>(residuals: &'a [f64], rounds: &[u32]) -> Vec<&'a [f64
     rounds.chunk_by(|a, b| a == b).filter_map(own).collect()
 }
 
-/// The sums over about this many batches of neighbours, of equal length as far as rounds allow.
+/// Sums over about `wanted` consecutive batches of nearly equal size that do not cross rounds.
 fn batches(rounds: &[&[f64]], n: usize, wanted: usize) -> Vec<f64> {
     let cut = |round: &&[f64]| {
         let (length, count) = (round.len(), ((wanted * round.len()) as f64 / n as f64).round().max(1.0) as usize);
@@ -170,31 +171,30 @@ fn batches(rounds: &[&[f64]], n: usize, wanted: usize) -> Vec<f64> {
     rounds.iter().flat_map(cut).collect()
 }
 
-/// Values up to which every one is taken by itself; of more, means of neighbours are taken instead.
+/// Maximum number of values for the autocovariance; more values are averaged in consecutive groups first.
 const MOST: usize = 8192;
 
-/// The effective sample size of all values together, for their mean: n · variance ÷ the variance that the mean of ever more values
-/// has, times their number. The latter by the initial monotone sequence of Geyer, "Practical Markov chain Monte Carlo",
-/// Statistical Science 7 (1992), section 3.3: twice the sum of the autocovariances, in pairs of lags, as long as the pairs are
-/// positive, none greater than the one before.
+/// The effective sample size of all values for their mean: n · variance ÷ long-run variance. The latter by the initial monotone
+/// sequence of Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7 (1992), section 3.3: twice the sum of the
+/// autocovariances, in pairs of lags, as long as the pairs are positive, each at most the previous one.
 ///
-/// Several series, each in the order of its time, have their own means and one autocovariance. At least 1 and at most n: values
-/// whose neighbours differ more than chance has them are worth n. n where all are equal, or none has a neighbour.
+/// Series are in time order, with separate means and a common autocovariance. The result is between 1 and n; negative correlation
+/// yields n, as do equal values.
 pub fn effective(series: &[Vec<f64>]) -> f64 {
     let n = series.iter().map(Vec::len).sum::<usize>() as f64;
     if n > 0.0 { n / inflation(series).times } else { 0.0 }
 }
 
-/// What the correlation of neighbours does to the variance of a mean.
+/// The inflation of the variance of a mean by autocorrelation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inflation {
-    /// By how much the variance is greater than that of as many independent values, at least 1.
+    /// The variance relative to that of as many independent values, at least 1.
     pub times: f64,
-    /// The last lag at which neighbours still show a correlation.
+    /// The last lag with a positive correlation.
     pub lag: usize,
 }
 
-/// The same as how many values carry the information of an independent one.
+/// The inflation of the variance of the mean of all values; see [`effective`].
 pub fn inflation(series: &[Vec<f64>]) -> Inflation {
     let n = series.iter().map(Vec::len).sum::<usize>();
     let freedom = n as f64 - series.iter().filter(|own| !own.is_empty()).count() as f64;
@@ -207,17 +207,16 @@ pub fn inflation(series: &[Vec<f64>]) -> Inflation {
     Inflation { times, lag: lag * size }
 }
 
-/// Each series less its mean.
+/// Deviations of each series from its mean.
 fn around(series: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let off = |own: &Vec<f64>| mean(own).map_or_else(Vec::new, |middle| own.iter().map(|value| value - middle).collect());
     series.iter().map(off).collect()
 }
 
-/// The variance of the mean of ever more values, times their number, and the last lag that counts.
+/// The long-run variance, and the last lag used.
 ///
-/// Deviations are from the mean of their own series, which takes its part of the long-run variance V out of each autocovariance: V ÷ n
-/// with one series of n values, r V ÷ n with r of them. Over all lags from −l to l that is (2 l + 1) r ÷ n of V, so the sum is divided by what is
-/// left, at least one half.
+/// Subtracting the mean of each of r series with n values in total reduces each autocovariance by r V ÷ n, with V the long-run
+/// variance. Over all lags from −l to l that is (2 l + 1) r ÷ n of V, so the sum is divided by the rest, at least one half.
 fn long_run(off: &[Vec<f64>]) -> (f64, usize) {
     let n = off.iter().map(Vec::len).sum::<usize>() as f64;
     let product = |own: &Vec<f64>, lag: usize| own.iter().zip(own.iter().skip(lag)).map(|(a, b)| a * b).sum::<f64>();
@@ -235,7 +234,7 @@ fn long_run(off: &[Vec<f64>]) -> (f64, usize) {
     }
     let series = off.iter().filter(|own| !own.is_empty()).count() as f64;
     let left = (1.0 - (2 * last + 1) as f64 * series / n).max(0.5);
-    // The variance of one value is in the first pair and is counted twice.
+    // The first pair includes the variance (lag 0), which must not be doubled.
     ((2.0 * sum - at(0)) / left, last)
 }
 

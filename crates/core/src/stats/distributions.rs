@@ -3,55 +3,55 @@
 use crate::stats::quantile::sort;
 use statrs::distribution::{Continuous, ContinuousCDF, Normal, StudentsT};
 
-/// The score z with Φ(z) = `probability`, for 0 < probability < 1.
+/// The standard normal quantile: z with Φ(z) = `probability`, for 0 < probability < 1.
 pub fn score(probability: f64) -> f64 {
     Normal::standard().inverse_cdf(probability)
 }
 
-/// Φ(z).
+/// The standard normal distribution function Φ(z).
 pub fn probability(score: f64) -> f64 {
     Normal::standard().cdf(score)
 }
 
-/// φ(z).
+/// The standard normal density φ(z).
 pub fn density(score: f64) -> f64 {
     Normal::standard().pdf(score)
 }
 
-/// One score of several independent ones, each with its weight: Σ w z / √Σ w² (Stouffer and others, "The American Soldier" 1,
-/// 1949, with the weights of Liptak, 1958). With w = √n it is the score that the pooled samples would have given. 0 for none.
+/// Combines independent z-scores with weights: Σ w z / √Σ w² (Stouffer and others, "The American Soldier" 1, 1949; weights:
+/// Liptak, 1958). With w = √n it is the score of the pooled samples. 0 without scores.
 pub fn pooled(scores: impl IntoIterator<Item = (f64, f64)>) -> f64 {
     let (sum, squares) = scores.into_iter().fold((0.0, 0.0), |(sum, squares), (z, w)| (sum + w * z, squares + w * w));
     if squares > 0.0 { sum / squares.sqrt() } else { 0.0 }
 }
 
-/// Degrees of freedom from which on it equals the normal distribution.
+/// Degrees of freedom from which on Student's t is treated as normal.
 const MANY: f64 = 1e6;
 
-/// The quantile `level`, 0 < level < 1, with so many degrees of `freedom`; infinite ones are the normal law.
+/// The quantile `level`, 0 < level < 1, of Student's t with `freedom` degrees of freedom; infinity is the normal distribution.
 pub fn t_quantile(level: f64, freedom: f64) -> f64 {
-    student(freedom).map_or_else(|| score(level), |own| own.inverse_cdf(level))
+    student(freedom).map_or_else(|| score(level), |student| student.inverse_cdf(level))
 }
 
-/// The probability of more than `t`.
+/// P(T > `t`) for Student's t with `freedom` degrees of freedom.
 pub fn t_above(t: f64, freedom: f64) -> f64 {
-    student(freedom).map_or_else(|| probability(-t), |own| own.sf(t))
+    student(freedom).map_or_else(|| probability(-t), |student| student.sf(t))
 }
 
 fn student(freedom: f64) -> Option<StudentsT> {
     StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| freedom < MANY)
 }
 
-/// The outcome of a test.
+/// The result of a Kolmogorov-Smirnov test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// The greatest distance between the sample's distribution and the other one.
+    /// The maximum distance between the two distribution functions.
     pub distance: f64,
-    /// The probability of a distance at least as great where the sample does follow that distribution.
+    /// The p-value: the probability of at least this distance if the sample follows the distribution.
     pub p_value: f64,
 }
 
-/// Tests values against a continuous cumulative distribution function. None without values.
+/// The Kolmogorov-Smirnov test of values against a continuous distribution function. None without values.
 pub fn kolmogorov_smirnov(values: &[f64], cdf: impl Fn(f64) -> f64) -> Option<Fit> {
     let mut sorted = values.to_vec();
     sort(&mut sorted);
@@ -64,12 +64,12 @@ pub fn kolmogorov_smirnov(values: &[f64], cdf: impl Fn(f64) -> f64) -> Option<Fi
     Some(Fit { distance, p_value: p_value(n, distance) })
 }
 
-/// The limiting distribution with the correction for small samples of Stephens, Journal of the Royal Statistical Society
-/// B 32 (1970): good from n = 4 on.
+/// The limiting distribution with the small-sample correction of Stephens, Journal of the Royal Statistical Society B 32 (1970),
+/// accurate from n = 4 on.
 fn p_value(n: f64, distance: f64) -> f64 {
     let scaled = (n.sqrt() + 0.12 + 0.11 / n.sqrt()) * distance;
     if scaled < 0.2 {
-        return 1.0; // The series converges slowly there, and the value differs from 1 by less than 1e-12.
+        return 1.0; // The series converges slowly here, and the value differs from 1 by less than 1e-12.
     }
     let term = |k: i32| (-2.0 * (f64::from(k) * scaled).powi(2)).exp() * if k % 2 == 1 { 2.0 } else { -2.0 };
     (1..=100).map(term).sum::<f64>().clamp(0.0, 1.0)

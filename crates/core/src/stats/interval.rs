@@ -1,15 +1,15 @@
-//! Estimates with their confidence intervals: one alone, the ratio of two, and one compared with a multiple of another.
+//! Confidence intervals: of one estimate, of the ratio of two, and of one compared with a multiple of another.
 //!
-//! A comparison has two uncertain sides. Where everything is above 0 the ratio of the two is bounded on the logarithms ([`ratio`]). Shares, and whatever
-//! may be 0, are bounded by their difference a − f·b instead, by the same method on the plain scale: with zeros a ratio has no
-//! bound, but the difference has one (Zou and Donner, Statistics in Medicine 27, 2008; for shares, Newcombe, "Interval
-//! estimation for the difference between independent proportions", Statistics in Medicine 17, 1998).
+//! Both sides of a comparison are uncertain. If all values are above 0, the ratio is bounded on the logarithms ([`ratio`]). For
+//! shares and values that may be 0, the difference a − f·b is bounded by the same method on the plain scale, because a ratio with
+//! zeros has no bound (Zou and Donner, Statistics in Medicine 27, 2008; for shares, Newcombe, "Interval estimation for the
+//! difference between independent proportions", Statistics in Medicine 17, 1998).
 
 use crate::stats::distributions::{t_above, t_quantile};
 use crate::stats::quantile::{Method, quantile as nearest};
 use crate::stats::quantile_bound::allowed;
 
-/// An estimate between two one-sided bounds, each at the same confidence.
+/// An estimate with two one-sided bounds at the same confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The estimate.
@@ -26,8 +26,8 @@ impl Interval {
         Interval { value, low: value, high: value }
     }
 
-    /// The same estimate with every bound as many times as far away: for samples that are worth fewer than they are. On the
-    /// logarithms where everything is above 0, so that it stays so and a ratio to others can be taken.
+    /// Widens both bounds by a factor, for correlated samples. On the logarithms if all values are above 0, so that they remain
+    /// so and ratios are possible.
     pub fn widened(self, times: f64) -> Interval {
         let value = self.value;
         if self.low > 0.0 && value > 0.0 && self.high.is_finite() {
@@ -38,50 +38,49 @@ impl Interval {
     }
 }
 
-/// The quantile `p`, 0 < p < 1, of ascending values, between order statistics that bound it at confidence `level` each (Conover,
-/// "Practical Nonparametric Statistics", 3rd edition, section 3.2). None where the values are too few for either bound.
+/// The quantile `p`, 0 < p < 1, of ascending values, with order statistics as bounds at confidence `level` each (Conover,
+/// "Practical Nonparametric Statistics", 3rd edition, section 3.2). None if there are too few values for either bound.
 pub fn quantile(sorted: &[f64], p: f64, level: f64) -> Option<Interval> {
     let n = sorted.len() as u64;
-    // So many may lie above the upper bound, and so many below the lower one.
+    // Number of values that may lie above the upper bound, and below the lower one.
     let (over, under) = (allowed(n, 1.0, 1.0 - p, level)?, allowed(n, 1.0, p, level)?);
     let at = |index: u64| sorted.get(usize::try_from(index).ok()?).copied();
     Some(Interval { value: nearest(sorted, p, Method::NearestRank)?, low: at(under)?, high: at(n.checked_sub(over + 1)?)? })
 }
 
-/// The ratio `a / b` of two independent estimates with its bounds at the confidence of theirs: the method of variance
-/// estimates recovery on the logarithms, which keeps the two sides of a skewed interval apart (Zou and Donner, "Construction of
-/// confidence limits about effect measures: a general approach", Statistics in Medicine 27, 2008). None unless every bound is
-/// above 0.
+/// The ratio `a / b` of two independent estimates with bounds at their confidence: the method of variance estimates recovery
+/// (MOVER) on the logarithms, which preserves skewed intervals (Zou and Donner, "Construction of confidence limits about effect
+/// measures: a general approach", Statistics in Medicine 27, 2008). None unless every bound is above 0.
 pub fn ratio(a: Interval, b: Interval) -> Option<Interval> {
     let positive = [a.value, a.low, a.high, b.value, b.low, b.high].iter().all(|&value| value > 0.0 && value.is_finite());
     if !positive {
         return None;
     }
-    let centre = (a.value / b.value).ln();
+    let center = (a.value / b.value).ln();
     let [down, up] = arms(a, b).map(|[own, other]| own.hypot(other));
-    Some(Interval { value: a.value / b.value, low: (centre - down).exp(), high: (centre + up).exp() })
+    Some(Interval { value: a.value / b.value, low: (center - down).exp(), high: (center + up).exp() })
 }
 
-/// How far the logarithm of the ratio reaches down and up, by a and by b.
+/// Distances of the lower and the upper bound of the log ratio from its value, as caused by a and by b.
 fn arms(a: Interval, b: Interval) -> [[f64; 2]; 2] {
     let down = [(a.value / a.low).ln(), (b.high / b.value).ln()];
     let up = [(a.high / a.value).ln(), (b.value / b.low).ln()];
     [down, up]
 }
 
-/// Two estimates whose bounds, at `level` each, are so many of their standard errors away as Student's t with their degrees of
-/// `freedom` says: of a and of b, infinite for the normal law.
+/// How the bounds of two estimates a and b relate to standard errors: by Student's t at `level`, with the degrees of `freedom` of
+/// a and of b, infinite for the normal distribution.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// One-sided confidence of each bound.
     pub level: f64,
-    /// Degrees of freedom behind either estimate.
+    /// Degrees of freedom of both estimates.
     pub freedom: [f64; 2],
 }
 
 impl Scale {
-    /// Arms of a and of b as one standard error, with its degrees of freedom (Welch, "The generalization of 'Student's' problem when
-    /// several different population variances are involved", Biometrika 34, 1947).
+    /// Combines the bound distances of a and b into one standard error with its degrees of freedom (Welch, "The generalization of
+    /// 'Student's' problem when several different population variances are involved", Biometrika 34, 1947).
     fn joined(&self, arms: [f64; 2]) -> (f64, f64) {
         let [a, b] = self.freedom.map(|freedom| t_quantile(self.level, freedom));
         let errors = [arms[0] / a, arms[1] / b];
@@ -95,7 +94,7 @@ impl Scale {
         error * t_quantile(self.level, freedom)
     }
 
-    /// The two-sided probability to be `off` by so much: 1 where it is 0, and else 0 where there are no arms.
+    /// The two-sided p-value of a deviation `off`: 1 if it is 0; otherwise 0 if the standard error is 0.
     fn p(&self, off: f64, arms: [f64; 2]) -> f64 {
         let (error, freedom) = self.joined(arms);
         match () {
@@ -106,9 +105,8 @@ impl Scale {
     }
 }
 
-/// The ratio `a / b` as [`ratio`] has it, and the two-sided probability of one at least so far from 1 if 1 were the truth: the arm
-/// that reaches towards 1 is taken for so many standard errors. The probability is below 2 (1 − level) exactly where 1 lies outside the
-/// bounds. None unless every bound is above 0.
+/// The ratio `a / b` as in [`ratio`], and the two-sided p-value of the hypothesis that it is 1, with the standard error from the
+/// bound towards 1. The p-value is below 2 (1 − level) exactly if 1 lies outside the bounds. None unless every bound is above 0.
 pub fn change(a: Interval, b: Interval, scale: Scale) -> Option<(Interval, f64)> {
     let value = ratio(a, b)?.value;
     let (off, [down, up]) = (value.ln(), arms(a, b));
@@ -116,25 +114,25 @@ pub fn change(a: Interval, b: Interval, scale: Scale) -> Option<(Interval, f64)>
     Some((bounds, scale.p(off, if off > 0.0 { down } else { up })))
 }
 
-/// The two-sided probability of the difference a − b, for an a of 0 beside a b above it: that has no logarithm.
+/// The two-sided p-value of the difference a − b, for a = 0, which has no logarithm.
 pub fn p_of_difference(a: Interval, b: Interval, scale: Scale) -> f64 {
     let off = a.value - b.value;
     let arms = if off > 0.0 { [a.value - a.low, b.high - b.value] } else { [a.high - a.value, b.value - b.low] };
     scale.p(off, arms)
 }
 
-/// `a` compared with `limit`, the multiple of the other estimate: the bounds contain the uncertainty of both.
+/// An estimate `a` compared with a multiple of another: the bounds include the uncertainty of both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
-    /// `a` between bounds that can be compared with `limit` as if that were exact.
+    /// `a` with bounds that can be compared with `limit` as if it were exact.
     pub seen: Interval,
     /// The multiple.
     pub limit: f64,
-    /// How far `a` is from `limit`, and how far each side's uncertainty reaches towards it, on one scale: own, other.
+    /// On one scale: distance of `a` from `limit`, and the uncertainty towards it of `a` and of the other estimate.
     towards: (f64, f64, f64),
 }
 
-/// Compares `a` with `factor` times `b`; the bounds of both are one-sided, at one confidence. `share`: both are shares.
+/// Compares `a` with `factor` times `b`; bounds are one-sided at the same confidence. `share`: both are shares.
 pub fn against(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
     let limit = factor * b.value;
     let under = a.value <= limit;
@@ -153,16 +151,16 @@ pub fn against(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
     Compared { seen, limit, towards: ((a.value - limit).abs(), own, factor * other) }
 }
 
-/// Compares `a`, one more value, with `factor` times `b`, the mean of several that vary: `reach` is how far one more of these may lie
-/// from their mean on the logarithms. Both are above 0.
+/// Compares a single new value `a` with `factor` times `b`, the mean of several runs. `reach` is the half-width of the prediction
+/// interval on the logarithms. Both values are above 0.
 pub fn predicted(a: f64, b: f64, reach: f64, factor: f64) -> Compared {
     let limit = factor * b;
     let seen = Interval { value: a, low: a * (-reach).exp(), high: a * reach.exp() };
     Compared { seen, limit, towards: ((a / limit).ln().abs(), 0.0, reach) }
 }
 
-/// Where the estimate lies among failed requests: it can only be said how far off it is at least, and that only as far as the
-/// other side has a bound. Own arm and other arm add up, since one of them has no length.
+/// For an infinite estimate (a quantile among failed requests), only one bound exists, and only if the other estimate has one.
+/// The bound distances add up, because one of them is 0.
 fn among_failed(a: Interval, b: Interval) -> Interval {
     let known = b.value > 0.0 && b.value.is_finite();
     if a.value > 0.0 {
@@ -174,7 +172,7 @@ fn among_failed(a: Interval, b: Interval) -> Interval {
 }
 
 impl Compared {
-    /// With bounds at least so far away, on the plain scale.
+    /// Widens the bounds to at least `reach`, on the plain scale.
     pub fn reaching(self, reach: f64) -> Compared {
         let Interval { value, low, high } = self.seen;
         let (away, own, other) = self.towards;
@@ -182,24 +180,24 @@ impl Compared {
         Compared { seen, towards: (away, own, other.max(reach)), ..self }
     }
 
-    /// Samples that `a` would have needed in all, where it had `n`, for its bound to stay on its own side of the limit: its
-    /// uncertainty shrinks with the root of n, the other one's stays. None where no number would do.
+    /// Total number of samples of `a` (which has `n`) for a decision. The uncertainty of `a` decreases with √n, that of the other
+    /// estimate stays. None if no number suffices.
     pub fn needed(&self, n: u64) -> Option<u64> {
         let (away, own, other) = self.towards;
-        let room = away * away - other * other;
-        let times = own * own / room;
-        (room > 0.0 && times.is_finite()).then(|| ((n as f64 * times).ceil() as u64).max(n + 1))
+        let remaining = away * away - other * other;
+        let times = own * own / remaining;
+        (remaining > 0.0 && times.is_finite()).then(|| ((n as f64 * times).ceil() as u64).max(n + 1))
     }
 
-    /// Whether the other side alone is too uncertain for a decision.
+    /// Whether the uncertainty of the other estimate alone prevents a decision.
     pub fn hopeless(&self) -> bool {
         let (away, _, other) = self.towards;
         other >= away
     }
 }
 
-/// The order statistics that bound the quantile `p` of ascending values at confidence `level` each, where `effect` of them carry
-/// the information of one independent value. None for a side that they are too few for.
+/// The order statistics that bound the quantile `p` of ascending values at confidence `level` each. `effect` is the design
+/// effect. None for a bound with too few values.
 pub fn quantile_ends(sorted: &[f64], p: f64, level: f64, effect: f64) -> (Option<f64>, Option<f64>) {
     let n = sorted.len();
     let low = allowed(n as u64, effect, p, level).and_then(|under| sorted.get(under as usize).copied());

@@ -1,80 +1,81 @@
-//! How far a mean or a rate of one run may lie from that of an endless one, where requests near each other are alike.
+//! Standard errors of means and rates over correlated requests, relative to the long-run value.
 //!
-//! Batch means (Law, "Simulation Modeling and Analysis", 5th edition, section 9.5.3) with Student's t, and never less than
-//! Geyer's initial sequence says (see [`effective`]).
+//! Batch means (Law, "Simulation Modeling and Analysis", 5th edition, section 9.5.3) with Student's t, and at least the variance
+//! of Geyer's initial sequence (see [`effective`]).
 
 use crate::stats::design::{Unit, by_round, effective, ratio, squares};
 use crate::stats::distributions::t_quantile;
 
-/// Fewest values of a mean, and fewest requests behind a rate.
+/// Minimum number of values of a mean, and of requests of a rate.
 pub const LEAST: usize = 20;
-/// Rounds from which on the spread between them counts too.
+/// Number of rounds from which on the variation between them is used too.
 pub const ROUNDS: usize = 5;
-/// Equal stretches of time in which the arrivals of a round are counted.
+/// Number of equal time bins in which the arrivals of a round are counted.
 pub const BINS: usize = 240;
-/// Slices that these can be joined to.
+/// Possible numbers of slices, each of several bins.
 const SLICES: [usize; 8] = [5, 6, 8, 10, 12, 15, 16, 20];
-/// Batches of a mean: many show little correlation well, few show a long one. The latter two alone of fewer than [`MANY`] values.
+/// Numbers of batches: many batches detect short correlations, few batches long ones. Fewer than [`MANY`] values use the last
+/// two.
 const BATCHES: [usize; 3] = [20, 10, 5];
 const MANY: usize = 200;
 
-/// A standard error and the degrees of freedom behind it.
+/// A standard error and its degrees of freedom.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StandardError {
-    /// In the unit of the estimate.
+    /// The standard error, in the unit of the estimate.
     pub size: f64,
     /// Degrees of freedom.
     pub freedom: f64,
 }
 
 impl StandardError {
-    fn arm(&self, level: f64) -> f64 {
+    fn half_width(&self, level: f64) -> f64 {
         self.size * t_quantile(level, self.freedom)
     }
 }
 
-/// An estimate of the long run.
+/// An estimate of a long-run mean or rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRun {
     /// The estimate.
     pub value: f64,
-    /// By batches, and by rounds where there are [`ROUNDS`] of them.
+    /// Standard errors by batches, and by rounds if there are at least [`ROUNDS`].
     pub errors: Vec<StandardError>,
-    /// By how much its variance is greater than that of as many independent values; 1 of a rate.
+    /// Design effect: its variance relative to that of as many independent values; 1 for a rate.
     pub effect: f64,
 }
 
-/// What arrived in one round.
+/// The arrivals of one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrivals {
     /// Length of the round in seconds.
     pub seconds: f64,
-    /// The amount in each of [`BINS`] equal parts of it.
+    /// The amount in each of [`BINS`] equal time bins.
     pub bins: Vec<f64>,
 }
 
 impl LongRun {
-    /// The standard error that reaches farthest at this confidence.
+    /// The standard error with the widest bound at this confidence.
     pub fn deciding(&self, level: f64) -> StandardError {
-        self.errors.iter().copied().max_by(|a, b| a.arm(level).total_cmp(&b.arm(level))).unwrap_or_default()
+        self.errors.iter().copied().max_by(|a, b| a.half_width(level).total_cmp(&b.half_width(level))).unwrap_or_default()
     }
 
-    /// The one-sided ends `(lower, upper)`, each at confidence `level`; on the logarithm where the estimate is above 0, for
-    /// latencies are skewed and no bound may be below 0.
+    /// The one-sided bounds `(lower, upper)`, each at confidence `level`; on the logarithm if the estimate is above 0, because
+    /// latencies are skewed and never negative.
     pub fn ends(&self, level: f64) -> (f64, f64) {
-        let (value, arm) = (self.value, self.deciding(level).arm(level));
+        let (value, arm) = (self.value, self.deciding(level).half_width(level));
         if value > 0.0 { (value * (-arm / value).exp(), value * (arm / value).exp()) } else { (value - arm, value + arm) }
     }
 
     /// The same estimate in another unit.
     pub fn scaled(self, factor: f64) -> LongRun {
-        let error = |own: StandardError| StandardError { size: own.size * factor, ..own };
+        let error = |error: StandardError| StandardError { size: error.size * factor, ..error };
         LongRun { value: self.value * factor, errors: self.errors.into_iter().map(error).collect(), ..self }
     }
 }
 
-/// The ratio of sums Σ amount ÷ Σ weight over units in the order of their time, `rounds` saying to which round each belongs. None
-/// for fewer than [`LEAST`] units.
+/// The ratio of sums Σ amount ÷ Σ weight over units in time order; `rounds` has the round of each. None for fewer than [`LEAST`]
+/// units.
 pub fn mean(units: &[Unit], rounds: &[u32]) -> Option<LongRun> {
     let (n, weight) = (units.len(), units.iter().map(|unit| unit.weight).sum::<f64>());
     if n < LEAST || weight <= 0.0 {
@@ -99,11 +100,11 @@ pub fn mean(units: &[Unit], rounds: &[u32]) -> Option<LongRun> {
     Some(LongRun { value, errors, effect })
 }
 
-/// Σ amount ÷ Σ seconds over rounds, each cut into at most 20 slices that are no shorter than `request` seconds, what a
-/// request takes, but into 5 at least. None without time.
+/// The rate Σ amount ÷ Σ seconds over rounds, each cut into 5 to 20 slices that are, if possible, no shorter than a request takes
+/// (`request`, seconds). None without time.
 ///
-/// What a window cuts off at either end adds to the variance: where requests run in waves, slices of whole waves are all alike.
-/// By how much the count strays from an even course within the slices says how much that may be.
+/// The position of the window's ends adds to the variance: if requests run in waves, slices of whole waves are all equal. The
+/// variation of the running count within the slices estimates this part.
 pub fn rate(rounds: &[Arrivals], request: f64) -> Option<LongRun> {
     let rounds: Vec<&Arrivals> = rounds.iter().filter(|round| round.seconds > 0.0 && round.bins.len() == BINS).collect();
     let seconds: f64 = rounds.iter().map(|round| round.seconds).sum();
@@ -115,7 +116,7 @@ pub fn rate(rounds: &[Arrivals], request: f64) -> Option<LongRun> {
         let parts = || round.bins.chunks_exact(BINS / slices);
         let even = value * round.seconds / slices as f64;
         series.push(parts().map(|part| part.iter().sum::<f64>() - even).collect::<Vec<f64>>());
-        edges += 2.0 * parts().map(strays).sum::<f64>() / slices as f64;
+        edges += 2.0 * parts().map(variance_within).sum::<f64>() / slices as f64;
     }
     let residuals = series.concat();
     let count = residuals.len() as f64;
@@ -130,30 +131,30 @@ fn slices(seconds: f64, request: f64) -> usize {
     SLICES.iter().rev().find(fits).copied().unwrap_or(SLICES[0])
 }
 
-/// Variance of the running count around a straight course from the beginning of a slice to its end.
-fn strays(part: &[f64]) -> f64 {
-    let (n, all) = (part.len() as f64, part.iter().sum::<f64>());
+/// Variance of the running count within a slice around a straight line from its beginning to its end.
+fn variance_within(part: &[f64]) -> f64 {
+    let (n, total) = (part.len() as f64, part.iter().sum::<f64>());
     let mut reached = 0.0;
     let off: Vec<f64> = part
         .iter()
         .enumerate()
-        .map(|(place, own)| {
-            let seen = reached - all * place as f64 / n;
-            reached += own;
-            seen
+        .map(|(index, amount)| {
+            let deviation = reached - total * index as f64 / n;
+            reached += amount;
+            deviation
         })
         .collect();
     let mean = off.iter().sum::<f64>() / n;
     off.iter().map(|own| (own - mean).powi(2)).sum::<f64>() / n
 }
 
-/// Sums of so many neighbouring stretches, as equal as can be.
+/// Sums over `count` consecutive batches of nearly equal size.
 fn batches(values: &[f64], count: usize) -> Vec<f64> {
     let (n, count) = (values.len(), count.min(values.len()));
     (0..count).filter_map(|at| Some(values.get(at * n / count..(at + 1) * n / count)?.iter().sum())).collect()
 }
 
-/// By what rounds differ by.
+/// The standard error by the variation between rounds.
 fn between(sums: &[f64], weight: f64) -> Option<StandardError> {
     let error = || StandardError { size: squares(sums).sqrt() / weight, freedom: sums.len() as f64 - 1.0 };
     (sums.len() >= ROUNDS).then(error)

@@ -1,26 +1,26 @@
-//! Quantiles of values, by the definitions of Hyndman and Fan, "Sample quantiles in statistical packages", The American
-//! Statistician 50 (1996).
+//! Sample quantiles, by the definitions of Hyndman and Fan, "Sample quantiles in statistical packages", The American Statistician
+//! 50 (1996).
 
-/// How a quantile is found.
+/// The definition of a sample quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The value at position ⌈p·n⌉ (definition 1): always a measured value, never one between two. Our own figures are these.
+    /// The value at position ⌈p·n⌉ (definition 1): always a measured value. Used for all metrics.
     NearestRank,
-    /// The same, but the mean of two neighbours where p·n is whole (definition 2): the usual median.
+    /// The same, but the mean of two neighbours if p·n is an integer (definition 2): the usual median.
     Averaged,
-    /// Between the neighbours of position p·(n − 1), counted from 0 (definition 7): the default of numpy, for files in the
-    /// form of other tools.
+    /// Linear interpolation at position p·(n − 1), counted from 0 (definition 7): the default of numpy, for files in the format
+    /// of other tools.
     Linear,
 }
 
-/// Sorts values ascending; NaN, which no row holds, would come last.
+/// Sorts values ascending, NaN last.
 pub fn sort(values: &mut [f64]) {
     values.sort_unstable_by(f64::total_cmp);
 }
 
 /// The position ⌈p·n⌉ of the quantile, counted from 1; 1 for p = 0. `n` must be above zero.
 pub fn rank(n: usize, p: f64) -> usize {
-    // 0.07 × 100 is a hair above 7 in binary: such a hair must not move the rank.
+    // 0.07 × 100 is slightly above 7 in binary, which must not change the rank.
     let position = (p * n as f64 * (1.0 - 1e-12)).ceil() as usize;
     position.clamp(1, n.max(1))
 }
@@ -41,9 +41,9 @@ pub fn quantile(sorted: &[f64], p: f64, method: Method) -> Option<f64> {
             let below = at(position.floor() as usize)?;
             let above = at(position.ceil() as usize)?;
             let step = above - below;
-            let part = position - position.floor();
-            // From the nearer end, as numpy does, so that rounding never leaves the interval.
-            Some(if part < 0.5 { below + step * part } else { above - step * (1.0 - part) })
+            let fraction = position - position.floor();
+            // From the nearer end, like numpy, so that rounding never leaves the interval.
+            Some(if fraction < 0.5 { below + step * fraction } else { above - step * (1.0 - fraction) })
         }
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_percents_land_on_whole_ranks() {
+    fn integer_percents_yield_exact_ranks() {
         for percent in 1..=100usize {
             assert_eq!(rank(100, percent as f64 / 100.0), percent);
             assert_eq!(rank(24_000_000, percent as f64 / 100.0), percent * 240_000);

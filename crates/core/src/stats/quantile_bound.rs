@@ -1,29 +1,29 @@
-//! The exact rule for "no more than this share breaks the limit", on which every limit on a quantile or a share rests.
+//! The exact test of "at most this share of samples exceeds the limit", which decides every objective on a quantile or a share.
 //!
-//! A quantile p is under a limit exactly where at most 1 − p of all requests break it, so the order-statistic interval for
-//! a quantile (Conover, "Practical Nonparametric Statistics", 3rd edition, section 3.2) and the exact interval for a share
-//! (Clopper and Pearson, Biometrika 26, 1934) are one binomial test.
+//! A quantile p is below a limit exactly if at most 1 − p of all requests exceed it, so the order-statistic interval for a
+//! quantile (Conover, "Practical Nonparametric Statistics", 3rd edition, section 3.2) and the exact interval for a share (Clopper
+//! and Pearson, Biometrika 26, 1934) are one binomial test.
 
 use crate::stats::distributions::score;
 use crate::stats::share::{at_least, at_most};
 
-/// The most samples that a search for a sample size looks at.
+/// Upper limit of the search for a sample size.
 const MOST: f64 = 1e7;
 
-/// What the samples say about a claim.
+/// The decision on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It holds at the level.
+    /// The claim is confirmed at the level.
     Holds,
-    /// Its contrary holds at the level.
+    /// The claim is refuted at the level.
     Broken,
-    /// Neither.
+    /// Undecided.
     Open,
 }
 
-/// What `breaking` of `n` samples say, at confidence `level`, about the claim that at most a share `tail` breaks the limit. Real
-/// arguments are effective sample sizes (Korn and Graubard, "Confidence intervals for proportions with small expected number of
-/// positive counts estimated from survey data", Survey Methodology 24, 1998).
+/// Decides, at confidence `level`, the claim that at most a share `tail` exceeds the limit, after `breaking` of `n` samples did.
+/// Non-integer arguments are effective sample sizes (Korn and Graubard, "Confidence intervals for proportions with small expected
+/// number of positive counts estimated from survey data", Survey Methodology 24, 1998).
 pub fn decide(n: f64, breaking: f64, tail: f64, level: f64) -> Decision {
     match () {
         () if at_most(n, tail, breaking) <= 1.0 - level => Decision::Holds,
@@ -32,15 +32,15 @@ pub fn decide(n: f64, breaking: f64, tail: f64, level: f64) -> Decision {
     }
 }
 
-/// Probability that at most a share `tail` breaks the limit, after `breaking` of `n` did: the posterior of the share under
-/// Jeffreys' prior, Beta(breaking + ½, n − breaking + ½) (Brown, Cai and DasGupta, "Interval estimation for a binomial
-/// proportion", Statistical Science 16, 2001). ½ without samples. Real arguments are what correlated samples are worth.
+/// Probability that at most a share `tail` exceeds the limit, after `breaking` of `n` samples did: the posterior under Jeffreys'
+/// prior, Beta(breaking + ½, n − breaking + ½) (Brown, Cai and DasGupta, "Interval estimation for a binomial proportion",
+/// Statistical Science 16, 2001). ½ without samples. Non-integer arguments are effective sample sizes.
 pub fn chance(n: f64, breaking: f64, tail: f64) -> f64 {
     if n > 0.0 { at_least(n, tail, breaking + 0.5) } else { 0.5 }
 }
 
-/// The most samples of `n`, of which `effect` carry the information of one independent sample, that may break the limit with
-/// the claim still holding. None where not even zero would do.
+/// The maximum number of `n` samples that may exceed the limit while the claim is confirmed. `effect` is the design effect. None
+/// if not even zero suffices.
 pub fn allowed(n: u64, effect: f64, tail: f64, level: f64) -> Option<u64> {
     let holds = |t: u64| at_most(n as f64 / effect, tail, t as f64 / effect) <= 1.0 - level;
     if n == 0 || !holds(0) {
@@ -54,16 +54,16 @@ pub fn allowed(n: u64, effect: f64, tail: f64, level: f64) -> Option<u64> {
     Some(good)
 }
 
-/// The least n at which the claim holds with `breaking` samples over the limit. None where no n will do.
+/// The smallest n that confirms the claim with `breaking` samples over the limit. None if there is no such n.
 pub fn needed(tail: f64, level: f64, breaking: u64) -> Option<u64> {
     let t = breaking as f64;
     least((t + 1.0, 0.0), |n| at_most(n, tail, t) <= 1.0 - level)
 }
 
-/// The least whole number from `n` on at which the claim is decided if its samples break the limit at the `share` seen so far.
-/// None where that share is the claimed one.
+/// The smallest integer from `n` on that decides the claim if the observed `share` of samples over the limit persists. None if
+/// that share equals the claimed one.
 pub fn needed_to_decide(n: f64, share: f64, tail: f64, level: f64) -> Option<u64> {
-    // By the normal law; each look at millions of samples takes long.
+    // Normal approximation, since each exact test of millions of samples is slow.
     let guess = (score(level) / (share - tail)).powi(2) * tail * (1.0 - tail);
     if share < tail {
         least((n, guess), |n| at_most(n, tail, share * n) <= 1.0 - level)
@@ -72,9 +72,9 @@ pub fn needed_to_decide(n: f64, share: f64, tail: f64, level: f64) -> Option<u64
     }
 }
 
-/// The least whole n, from `start` on and somewhere around a guess, of a condition that stays true once it is.
+/// The smallest integer from `start` on that fulfills a monotone condition; `guess` speeds up the search.
 fn least((start, guess): (f64, f64), enough: impl Fn(f64) -> bool) -> Option<u64> {
-    // From whole numbers on, halving ends.
+    // Bisection of integers terminates.
     let start = start.max(1.0).ceil();
     let (mut low, mut high) = (start - 1.0, start.max((guess / 2.0).floor()));
     if high > MOST {

@@ -1,31 +1,31 @@
-//! A test that may be looked at after every request: is the share that breaks a limit larger than what may?
+//! Sequential tests for stopping early: is the share of requests that exceed a limit larger than allowed?
 //!
-//! For a share q over the allowed q₀, the likelihood ratio ∏ (q/q₀)^x ((1−q)/(1−q₀))^(1−x) of requests x (1: it broke the
-//! limit) is worth at most 1 in expectation at each step where the true share θ ≤ q₀: θ q/q₀ + (1−θ)(1−q)/(1−q₀) grows
-//! with θ and is 1 at θ = q₀. Every mixture of such ratios over q > q₀ is then a non-negative supermartingale that begins at
-//! 1, and by Ville's inequality ("Étude critique de la notion de collectif", 1939) it ever reaches 1/α with a chance of at
-//! most α, however often it is looked at. Mixtures for this go back to Robbins ("Statistical methods related to the law of
-//! the iterated logarithm", Annals of Mathematical Statistics 41, 1970); see Ramdas, Grünwald, Vovk and Shafer
-//! ("Game-theoretic statistics and safe anytime-valid inference", Statistical Science 38, 2023).
+//! For a share q over the allowed q₀, the likelihood ratio ∏ (q/q₀)^x ((1−q)/(1−q₀))^(1−x) of requests x (1: it exceeded the
+//! limit) has an expectation of at most 1 at each step if the true share θ ≤ q₀: θ q/q₀ + (1−θ)(1−q)/(1−q₀) increases with θ and
+//! is 1 at θ = q₀. Every mixture of such ratios over q > q₀ is then a non-negative supermartingale that starts at 1, and by
+//! Ville's inequality ("Étude critique de la notion de collectif", 1939) the probability that it ever reaches 1/α is at most α,
+//! however often it is evaluated. Such mixtures go back to Robbins ("Statistical methods related to the law of the iterated
+//! logarithm", Annals of Mathematical Statistics 41, 1970); see Ramdas, Grünwald, Vovk and Shafer ("Game-theoretic statistics and
+//! safe anytime-valid inference", Statistical Science 38, 2023).
 //!
-//! Here q has the density of Beta(1, b) cut to q₀ < q ≤ 1. Cutting it makes the test one-sided: over the whole of 0 to 1, few
-//! breaking requests would be evidence too. b is such that the uncut mean is q₀: multiples of q₀ are likely, whatever q₀ is.
-//! After k of n, with B the beta function and U the mass above q₀,
+//! Here q has the density of Beta(1, b) truncated to q₀ < q ≤ 1. The truncation makes the test one-sided; without it, few
+//! requests over the limit would be evidence too. b is chosen so that the untruncated mean is q₀, which puts mass on multiples of
+//! q₀. After k of n, with B the beta function and U the mass above q₀,
 //!
 //! ```text
 //! ln E = ln B(1 + k, b + n − k) − ln B(1, b) + ln U(1 + k, b + n − k) − ln U(1, b) − k ln q₀ − (n − k) ln(1 − q₀)
 //! ```
 //!
-//! That holds for independent requests. Where d correlated ones carry the information of one, the logarithm of the evidence is d
-//! times too large, and E^(1/d) is compared with 1/α, with d the design effect of what has arrived ([`design`]).
+//! This is for independent requests. If d correlated ones carry the information of one, the logarithm of the evidence is d times
+//! too large, and E^(1/d) is compared with 1/α, where d is the design effect of the requests so far ([`design`]).
 //!
-//! [`Looks`]: Looking at a sample while it grows, without being fooled by looking often.
+//! [`Looks`] tests at doubling sample sizes instead (alpha spending).
 
 use crate::stats::design;
 use crate::stats::share::{at_least, at_most};
 use statrs::function::gamma::ln_gamma;
 
-/// The test of one limit, request by request.
+/// A sequential test of one limit, updated with every request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sequential {
     allowed: f64,
@@ -34,31 +34,31 @@ pub struct Sequential {
     enough: f64,
     n: u64,
     breaking: u64,
-    /// Which requests broke the limit.
+    /// Which requests exceeded the limit.
     flags: Vec<bool>,
-    /// Their design effect, and after how many requests it was estimated.
+    /// Their design effect, and the number of requests when it was estimated.
     effect: (f64, u64),
 }
 
-/// Requests from which on the design effect is the estimated one, and what it is at least before.
+/// Number of requests from which on the estimated design effect is used as is, and its minimum before.
 const KNOWN: u64 = 200;
 const UNKNOWN: f64 = 3.0;
-/// The effect is estimated anew when there is one more in so many requests.
+/// The effect is estimated again after every increase of the requests by 1/`RENEW`.
 const RENEW: u64 = 20;
 
 impl Sequential {
-    /// A test of the claim that at most a share `allowed`, 0 ≤ allowed < 1, breaks the limit. It refutes a true claim with a
-    /// chance of at most `alpha`, and nothing before `least` requests.
+    /// A test of the claim that at most a share `allowed`, 0 ≤ allowed < 1, exceeds the limit. It refutes a true claim with a
+    /// probability of at most `alpha`, and decides nothing before `least` requests.
     pub fn new(allowed: f64, alpha: f64, least: u64) -> Sequential {
         Sequential { allowed, least: least.max(1), enough: -alpha.ln(), n: 0, breaking: 0, flags: Vec::new(), effect: (1.0, 0) }
     }
 
-    /// Takes in one request; whether the claim is refuted now.
+    /// Adds one request; returns whether the claim is refuted.
     pub fn take(&mut self, breaks: bool) -> bool {
         self.n += 1;
         self.breaking += u64::from(breaks);
         self.flags.push(breaks);
-        // A request within the limit only ever takes evidence away, and there is none while no more break it than may.
+        // A request within the limit only reduces the evidence, and there is none while the allowed share is not exceeded.
         let may_turn = self.n >= self.least && (breaks || self.n == self.least);
         if !may_turn || self.breaking as f64 <= self.allowed * self.n as f64 {
             return false;
@@ -67,7 +67,7 @@ impl Sequential {
         evidence >= self.enough && evidence >= self.enough * self.effect()
     }
 
-    /// By how much the logarithm of the evidence is too large, at least 1.
+    /// The design effect, at least 1: the factor by which the logarithm of the evidence is too large.
     fn effect(&mut self) -> f64 {
         if self.allowed <= 0.0 {
             return 1.0;
@@ -79,12 +79,12 @@ impl Sequential {
         self.effect.0
     }
 
-    /// Requests so far, and those that broke the limit.
+    /// Number of requests, and of those that exceeded the limit.
     pub fn seen(&self) -> (u64, u64) {
         (self.n, self.breaking)
     }
 
-    /// The logarithm of the evidence against the claim. Infinite once a request broke what none may.
+    /// The logarithm of the evidence against the claim. Infinite if a request exceeded a limit that none may.
     pub fn evidence(&self) -> f64 {
         let (q, k, n) = (self.allowed, self.breaking as f64, self.n as f64);
         if q <= 0.0 {
@@ -98,14 +98,14 @@ impl Sequential {
     }
 }
 
-/// The first look.
+/// Sample size of the first look.
 const FIRST: u64 = 16;
 
-/// Looks at doubling sample sizes, for a claim that can be given up early.
+/// Tests at doubling sample sizes (alpha spending), for refuting a claim early.
 ///
-/// The k-th look, at 16 · 2ᵏ samples, may be wrong with probability α / 2ᵏ⁺¹ by the exact binomial test of [`super::quantile_bound`]. All
-/// looks together are wrong with α at most, whatever their number, by Boole's inequality: Σ α / 2ᵏ⁺¹ ≤ α. (Bonferroni's
-/// spending with geometric shares; Jennison and Turnbull, "Group Sequential Methods", 2000, chapter 7.)
+/// The k-th look, at 16 · 2ᵏ samples, is the exact binomial test of [`super::quantile_bound`] at error probability α / 2ᵏ⁺¹. By
+/// Boole's inequality, the error of all looks together is at most α: Σ α / 2ᵏ⁺¹ ≤ α. (Bonferroni's spending with geometric
+/// shares; Jennison and Turnbull, "Group Sequential Methods", 2000, chapter 7.)
 #[derive(Clone, Debug)]
 pub struct Looks {
     alpha: f64,
@@ -113,13 +113,13 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Looks that are wrong with probability `alpha` at most, 0 < alpha < 1.
+    /// Looks with a total error probability of at most `alpha`, 0 < alpha < 1.
     pub fn new(alpha: f64) -> Looks {
         Looks { alpha: alpha / 2.0, next: FIRST }
     }
 
-    /// Whether the claim that a share `tail` at most breaks the limit is refuted, by `breaking` of `n` samples. Between
-    /// two looks it never is.
+    /// Whether `breaking` of `n` samples refute the claim that at most a share `tail` exceeds the limit. Always false between two
+    /// looks.
     pub fn refute(&mut self, n: u64, breaking: u64, tail: f64) -> bool {
         if n < self.next {
             return false;

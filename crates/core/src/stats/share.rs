@@ -1,33 +1,32 @@
 //! Shares: exact one-sided bounds, the binomial tails behind them, and the exact test of two shares.
 //!
 //! Bounds: Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26
-//! (1934). Unlike resampling they know that zero failures in ten requests do not make a rate of zero.
+//! (1934). Unlike resampling, they do not conclude a rate of zero from zero failures in ten requests.
 //!
-//! Tails, for any number of trials: P[Binomial(n, q) ≤ t] = I₁₋q(n − t, t + 1), the regularised incomplete beta function, by its continued fraction in the
-//! modified Lentz form (Press et al., "Numerical Recipes", 3rd edition, section 6.4). A fraction of fixed depth, as
-//! libraries have it, is too shallow beyond some ten thousand trials; gaps between tokens come in millions.
+//! Tails: P[Binomial(n, q) ≤ t] = I₁₋q(n − t, t + 1), the regularised incomplete beta function, by its continued fraction in the
+//! modified Lentz form (Press et al., "Numerical Recipes", 3rd edition, section 6.4). The fixed depth of library implementations
+//! is insufficient beyond some ten thousand trials, and gaps between tokens are counted in millions.
 
 use statrs::function::gamma::ln_gamma;
 
-/// The upper end at confidence `level` of the share behind `hits` of `n`: 1 without samples. Real arguments are effective sample
-/// sizes.
+/// The upper bound at confidence `level` of the share, after `hits` of `n`: 1 without samples. Non-integer arguments are
+/// effective sample sizes.
 pub fn upper(hits: f64, n: f64, level: f64) -> f64 {
     if hits >= n { 1.0 } else { boundary(|share| at_most(n, share, hits) > 1.0 - level) }
 }
 
-/// The lower end: 0 without samples.
+/// The lower bound at confidence `level` of the share, after `hits` of `n`: 0 without samples.
 pub fn lower(hits: f64, n: f64, level: f64) -> f64 {
     if hits <= 0.0 || n <= 0.0 { 0.0 } else { boundary(|share| at_least(n, share, hits) <= 1.0 - level) }
 }
 
-/// The fewest hits of `n` of which chance is no explanation at confidence `level`: their lower end is above `share`. None
-/// where `n` are too few for that.
+/// The smallest number of hits of `n` whose lower bound at confidence `level` is above `share`. None if `n` is too small.
 pub fn decisive(n: u64, share: f64, level: f64) -> Option<u64> {
     let first = (share * n as f64) as u64 + 1;
     (first..=n).find(|&hits| at_least(n as f64, share, hits as f64) < 1.0 - level)
 }
 
-/// Where on 0..=1 a condition that is true at the left turns false.
+/// The point in 0..=1 at which a condition that is true on the left turns false.
 fn boundary(left: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..60 {
@@ -37,11 +36,11 @@ fn boundary(left: impl Fn(f64) -> bool) -> f64 {
     high
 }
 
-/// Terms of the fraction: it needs about √n of them, so this is enough for n = 10¹¹.
+/// Maximum number of terms: about √n are needed, so this suffices for n = 10¹¹.
 const DEPTH: u32 = 400_000;
 const TINY: f64 = 1e-300;
 
-/// P[Binomial(n, q) ≤ t]. Real arguments interpolate, so that a sample size can be searched for.
+/// P[Binomial(n, q) ≤ t]. Non-integer arguments interpolate.
 pub fn at_most(n: f64, q: f64, t: f64) -> f64 {
     match () {
         () if t < 0.0 => 0.0,
@@ -65,10 +64,15 @@ fn beta(a: f64, b: f64, x: f64) -> f64 {
         return f64::from(u8::from(x >= 1.0));
     }
     let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p()).exp();
-    if x < (a + 1.0) / (a + b + 2.0) { front * fraction(a, b, x) / a } else { 1.0 - front * fraction(b, a, 1.0 - x) / b }
+    if x < (a + 1.0) / (a + b + 2.0) {
+        front * continued_fraction(a, b, x) / a
+    } else {
+        1.0 - front * continued_fraction(b, a, 1.0 - x) / b
+    }
 }
 
-fn fraction(a: f64, b: f64, x: f64) -> f64 {
+/// Its continued fraction, in the modified Lentz form.
+fn continued_fraction(a: f64, b: f64, x: f64) -> f64 {
     let away_from_zero = |value: f64| if value.abs() < TINY { TINY } else { value };
     let mut c = 1.0;
     let mut d = 1.0 / away_from_zero(1.0 - (a + b) * x / (a + 1.0));
@@ -89,20 +93,20 @@ fn fraction(a: f64, b: f64, x: f64) -> f64 {
     h
 }
 
-/// Tables less likely than the seen one by a hair count as equally likely: the arithmetic of floats must not decide.
-const HAIR: f64 = 1e-7;
+/// Tolerance within which two tables count as equally likely, against floating-point error.
+const TOLERANCE: f64 = 1e-7;
 
-/// The two-sided probability of two shares at least so far apart, `hits` of `n` each, if they were equal: the sum over all
-/// tables of the same margins that are no likelier than this one (Fisher, "The logic of inductive inference", Journal of the
-/// Royal Statistical Society 98, 1935). 1 without samples.
+/// Fisher's exact test, two-sided: the p-value for equal shares after `(hits, n)` on each side, the sum over all tables with the
+/// same margins that are at most as likely as the observed one (Fisher, "The logic of inductive inference", Journal of the Royal
+/// Statistical Society 98, 1935). 1 without samples.
 pub fn fisher_exact(a: (u64, u64), b: (u64, u64)) -> f64 {
     let (hits, n) = (a.0 + b.0, a.1 + b.1);
     let choose = |n: u64, k: u64| ln_gamma(n as f64 + 1.0) - ln_gamma(k as f64 + 1.0) - ln_gamma((n - k) as f64 + 1.0);
     let all = choose(n, hits);
-    let likely = |own: u64| choose(a.1, own) + choose(b.1, hits - own) - all;
+    let ln_likelihood = |k: u64| choose(a.1, k) + choose(b.1, hits - k) - all;
     let (least, most) = (hits.saturating_sub(b.1), hits.min(a.1));
-    let seen = likely(a.0.clamp(least, most)) + HAIR;
-    (least..=most).map(likely).filter(|own| *own <= seen).map(f64::exp).sum::<f64>().min(1.0)
+    let observed = ln_likelihood(a.0.clamp(least, most)) + TOLERANCE;
+    (least..=most).map(ln_likelihood).filter(|table| *table <= observed).map(f64::exp).sum::<f64>().min(1.0)
 }
 
 #[cfg(test)]

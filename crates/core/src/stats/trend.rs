@@ -1,29 +1,28 @@
-//! Trends over time: the test of Mann and Kendall over one series or several ([`test()`]), a line through points ([`line()`]), and
-//! whether two series grow together ([`Drift`]).
+//! Trends over time: the test of Mann and Kendall over one series or several ([`test()`]), a robust line through points
+//! ([`line()`]), joint growth of two series ([`Drift`]), and the knee of a curve ([`knee()`]).
 //!
 //! Mann, "Nonparametric tests against trend", Econometrica 13 (1945); Kendall, "Rank correlation methods" (1975). Several series,
-//! each of which is only compared with itself: Hirsch, Slack and Smith, "Techniques of trend analysis for monthly water quality
-//! data", Water Resources Research 18 (1982). Slope: Sen, Journal of the American Statistical Association 63 (1968).
+//! compared only within themselves: Hirsch, Slack and Smith, "Techniques of trend analysis for monthly water quality data", Water
+//! Resources Research 18 (1982). Slope: Sen, Journal of the American Statistical Association 63 (1968).
 
 use crate::stats::distributions::probability;
 use crate::stats::quantile::{Method, quantile, sort};
 
-/// Pairs of values up to which the distribution of the statistic is counted out; of more it is normal.
+/// Number of pairs up to which the exact distribution of the statistic is used; above, the normal approximation.
 const EXACT_PAIRS: usize = 500;
 
-/// What a series does with time.
+/// The trend of one or several series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trend {
     /// Rising pairs minus falling pairs.
     pub score: i64,
-    /// Two-sided probability of a score at least so far from 0 where the order of the values is mere chance.
+    /// Two-sided p-value of the score if the order of the values is random.
     pub p_value: f64,
-    /// The median of the slopes between all pairs of a series, per step.
+    /// The median slope over all pairs within a series, per step.
     pub slope: f64,
 }
 
-/// The trend that is common to these series, whose values are independent and stand in the order of their time. None where no
-/// series has two values.
+/// The common trend of series of independent values in time order. None if no series has two values.
 pub fn test(series: &[Vec<f64>]) -> Option<Trend> {
     let (mut score, mut slopes) = (0i64, Vec::new());
     for own in series {
@@ -40,7 +39,8 @@ pub fn test(series: &[Vec<f64>]) -> Option<Trend> {
     Some(Trend { score, p_value, slope: quantile(&slopes, 0.5, Method::Averaged)? })
 }
 
-/// By the number of orders with so many falling pairs: the product over k = 2..n of (1 + x + … + xᵏ⁻¹) ÷ k, for each series.
+/// The exact p-value. The number of falling pairs in a random order has the generating function ∏ (1 + x + … + xᵏ⁻¹) ÷ k, over k
+/// = 2..n, for each series.
 fn exact(series: &[Vec<f64>], score: i64) -> f64 {
     let mut chances = vec![1.0];
     for k in series.iter().flat_map(|own| 2..=own.len()) {
@@ -58,7 +58,7 @@ fn exact(series: &[Vec<f64>], score: i64) -> f64 {
     tails.sum::<f64>().clamp(0.0, 1.0)
 }
 
-/// By the normal law, with the variance of Kendall for ties and half a pair of continuity.
+/// The normal approximation, with Kendall's variance for ties and continuity correction.
 fn normal(series: &[Vec<f64>], score: i64) -> f64 {
     let variance: f64 = series.iter().map(|own| variance(own)).sum();
     let off = (score.abs() - 1).max(0) as f64;
@@ -73,9 +73,10 @@ fn variance(own: &[f64]) -> f64 {
     (term(own.len()) - ties) / 18.0
 }
 
-/// By how many scores the waits of an open loop, in milliseconds, got slower from its second third to its last; None of fewer than
-/// three. Where `rate` arrivals per second outrun a server, each request waits `1/capacity − 1/rate` longer than the one before it,
-/// while the arrivals alone let the wait of a stable queue wander by `√k / rate` at most over `k` of them.
+/// The increase of the mean wait (milliseconds) from the second to the last third of an open loop, in units of its random
+/// variation; None for fewer than three waits. If `rate` exceeds the server's capacity, each request waits `1/capacity − 1/rate`
+/// longer than the previous one. In a stable queue, random arrivals change the wait by at most about `√k / rate` over `k`
+/// requests.
 pub fn slower(waits: &[f64], rate: f64) -> Option<f64> {
     let third = waits.len() / 3;
     let mean = |waits: &[f64]| waits.iter().sum::<f64>() / 1e3 / waits.len() as f64;
@@ -83,14 +84,14 @@ pub fn slower(waits: &[f64], rate: f64) -> Option<f64> {
     (third > 0).then(|| (mean(last) - mean(middle)) * rate / (third as f64).sqrt())
 }
 
-/// Maximum number of points that are paired: 20 000 slopes.
+/// Maximum number of points; all pairs yield 20 000 slopes.
 const PAIRED: usize = 200;
 
-/// A straight line through points, some of which lie far off (Sen, "Estimates of the regression coefficient based on Kendall's
-/// tau", Journal of the American Statistical Association 63, 1968).
+/// A straight line through points with outliers (Sen, "Estimates of the regression coefficient based on Kendall's tau", Journal
+/// of the American Statistical Association 63, 1968).
 ///
-/// `(slope, value at 0)`: the median slope over all pairs of at most 200 evenly picked points, and the median of what is left.
-/// None where no two points differ in their first coordinate.
+/// `(slope, value at 0)`: the median slope over all pairs of at most 200 evenly selected points, and the median intercept. None
+/// if no two points differ in their first coordinate.
 pub fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let step = points.len().div_ceil(PAIRED).max(1);
     let some: Vec<(f64, f64)> = points.iter().copied().step_by(step).collect();
@@ -105,30 +106,30 @@ fn lower_median(values: impl Iterator<Item = f64>) -> Option<f64> {
     quantile(&values, 0.5, Method::NearestRank)
 }
 
-// Do two series that are observed together both grow, however they wobble? So a queue that only fills is distinguished from a busy one.
+// Joint growth of two noisy series, which distinguishes a growing queue from a busy stable one.
 //
-// Observations are averaged into bins of equally many, and two bins become one whenever there are [`BINS`] of them. Each time
-// the younger half of the bins is looked at: windows from N/2 to N observations, N doubling, none of which overlap. Over a
-// window the slope against time is that of least squares, its standard error that of Newey and West ("A simple, positive
-// semi-definite, heteroskedasticity and autocorrelation consistent covariance matrix", Econometrica 55, 1987), since what
-// stands in a queue now stood there a moment ago. Both slopes must be above 0 by [`SURE`] standard errors, by so much that
-// what is sure of each series' growth in the window is [`LEAST_GROWTH`] of its level, in two windows one after the other.
+// Observations are averaged in bins of equal size, and bins are merged in pairs whenever there are [`BINS`] of them. Each time,
+// the second half of the bins is tested: windows from N/2 to N observations, N doubling, without overlap. Over a window the slope
+// against time is that of least squares, its standard error that of Newey and West ("A simple, positive semi-definite,
+// heteroskedasticity and autocorrelation consistent covariance matrix", Econometrica 55, 1987), because queue lengths are
+// autocorrelated. In two consecutive windows, both slopes must exceed 0 by [`SURE`] standard errors, and the lower bound of each
+// growth over the window must be at least [`LEAST_GROWTH`] of the series' level.
 //
-// Why so: with N doubling there are at most about 20 looks, for which Bonferroni requires 3.3 standard errors at 1 % in all; a
-// quarter of the window as lag is known to give a standard error that is too small, hence 4. A busy stable queue forgets
-// within 1/(1 − √ρ)² requests (90 at a load of ρ = 80 %), so it may climb through a whole window of a few hundred, and does so
-// in about one run of twelve; but hardly through the next one too, which is twice as long. One that only fills does so in all.
+// With N doubling there are at most about 20 tests, for which Bonferroni requires 3.3 standard errors at 1 % in total; a lag of a
+// quarter of the window underestimates the standard error, hence 4. The correlation time of a stable queue is 1/(1 − √ρ)²
+// requests (90 at a load of ρ = 80 %), so it may grow over one window of a few hundred requests, in about one run of twelve, but
+// rarely over the next window too, which is twice as long. An unstable queue grows in all windows.
 
-/// Bins at which there is a look.
+/// Number of bins at which a window is tested.
 const BINS: usize = 64;
-/// Observations in a bin in the beginning.
+/// Initial number of observations per bin.
 const FIRST: u64 = 4;
 /// Standard errors.
 const SURE: f64 = 4.0;
-/// What is sure of the growth over a window, as a share of the mean level in it.
+/// Minimum of the lower bound of the growth over a window, relative to the mean level.
 const LEAST_GROWTH: f64 = 0.1;
 
-/// Sums over the observations of a bin: time, and the two series.
+/// Sums over the observations of a bin: time, first series, second series.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
     n: u64,
@@ -136,7 +137,7 @@ struct Bin {
 }
 
 impl Bin {
-    fn and(self, other: Bin) -> Bin {
+    fn merge(self, other: Bin) -> Bin {
         let [a, b] = [self.sums, other.sums];
         Bin { n: self.n + other.n, sums: [a[0] + b[0], a[1] + b[1], a[2] + b[2]] }
     }
@@ -149,19 +150,19 @@ impl Bin {
 /// Growth of both series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// The first instant of the two windows in which it was seen.
+    /// Start of the two windows in which it was detected.
     pub from: f64,
     /// Slopes of both series per unit of time, over the last window.
     pub slopes: [f64; 2],
 }
 
-/// A watch over two series.
+/// A detector of joint growth of two series.
 #[derive(Clone, Debug)]
 pub struct Drift {
     full: Vec<Bin>,
     open: Bin,
     size: u64,
-    /// Where the window before began, if both grew in it.
+    /// Start of the previous window, if both series grew in it.
     grew_from: Option<f64>,
 }
 
@@ -172,9 +173,9 @@ impl Default for Drift {
 }
 
 impl Drift {
-    /// Takes in an observation of both series at an instant; their growth, once it is sure.
+    /// Adds an observation of both series; returns their growth once it is detected.
     pub fn take(&mut self, at: f64, series: [f64; 2]) -> Option<Growth> {
-        self.open = self.open.and(Bin { n: 1, sums: [at, series[0], series[1]] });
+        self.open = self.open.merge(Bin { n: 1, sums: [at, series[0], series[1]] });
         if self.open.n < self.size {
             return None;
         }
@@ -186,13 +187,13 @@ impl Drift {
         let began = self.full.get(BINS / 2).map(|bin| bin.mean(0));
         let seen = self.grew_from.zip(slopes).map(|(from, slopes)| Growth { from, slopes });
         self.grew_from = began.filter(|_| slopes.is_some());
-        self.full = self.full.chunks(2).filter_map(|pair| pair.iter().copied().reduce(Bin::and)).collect();
+        self.full = self.full.chunks(2).filter_map(|pair| pair.iter().copied().reduce(Bin::merge)).collect();
         self.size *= 2;
         seen
     }
 }
 
-/// The slope of a series over these bins, where it is surely above 0.
+/// The slope of a series over these bins, if it is significantly above 0.
 fn growing(bins: &[Bin], which: usize) -> Option<f64> {
     let n = bins.len() as f64;
     let middle = |of: usize| bins.iter().map(|bin| bin.mean(of)).sum::<f64>() / n;
@@ -207,21 +208,23 @@ fn growing(bins: &[Bin], which: usize) -> Option<f64> {
     let variance = at(0) + (1..=lags).map(weighed).sum::<f64>();
     let error = (variance.max(0.0) * n / (n - 2.0)).sqrt() / spread;
     let length = bins.last()?.mean(0) - bins.first()?.mean(0);
-    // A comparison with what is no number is false.
+    // False for NaN.
     ((slope - SURE * error) * length > LEAST_GROWTH * level.abs()).then_some(slope)
 }
 
-/// Points below which no bend can be distinguished from chance.
+/// Minimum number of points that can show a knee.
 const FEWEST: usize = 4;
 
-/// The place of the knee among points whose first coordinates rise: the point that lies deepest under the chord from the first
-/// to the last, both axes scaled to 0..1. None with fewer than four points, where the last is not higher than the first, and
-/// where the depth is no more than the mean step of the first coordinate: then the curve is as good as straight.
+/// The index of the knee of a convex rising curve, with ascending first coordinates: the point with the largest distance below
+/// the chord from the first to the last point, both axes scaled to 0..1. None with fewer than four points, if the last is not
+/// higher than the first, or if the distance is at most the mean step of the first coordinate, which is nearly a straight line.
+/// Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack", ICDCS Workshops (2011), without smoothing,
+/// sensitivity S = 1.
 pub fn knee(points: &[(f64, f64)]) -> Option<usize> {
     let (first, last) = (points.first()?, points.last()?);
     let (width, height) = (last.0 - first.0, last.1 - first.1);
-    let whole = points.iter().all(|point| point.0.is_finite() && point.1.is_finite());
-    if points.len() < FEWEST || !whole || width <= 0.0 || height <= 0.0 {
+    let finite = points.iter().all(|point| point.0.is_finite() && point.1.is_finite());
+    if points.len() < FEWEST || !finite || width <= 0.0 || height <= 0.0 {
         return None;
     }
     let depth = |point: &(f64, f64)| (point.0 - first.0) / width - (point.1 - first.1) / height;
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_bend_has_none() {
+    fn other_curves_have_no_knee() {
         assert_eq!(knee(&[(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0)]), None);
         assert_eq!(knee(&[(0.0, 0.0), (1.0, 3.0), (2.0, 3.9), (3.0, 4.0)]), None, "it bends downwards");
         assert_eq!(knee(&[(0.0, 1.0), (1.0, 1.0), (2.0, 9.0)]), None, "three points");

@@ -231,7 +231,7 @@ mod aborted {
 
     #[test]
     fn the_lost_limit_fails_and_no_other_one_is_decided() {
-        let known = "aborted after 400 requests: 60 of 400 broke the limit, where 5 % may";
+        let known = "aborted after 400 requests: 60 of 400 exceeded the limit (5 % allowed)";
         let other = "not decided: the case was given up because of `x`";
         assert_eq!(rulings(true), [(Ruling::Inconclusive, Some(other.into())), (Ruling::Fail, Some(known.into()))]);
     }

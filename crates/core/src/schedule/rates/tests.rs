@@ -20,7 +20,7 @@ fn sine(mean: f64, amplitude: f64, period: u64, millis: u64) -> RateStage {
     stage(Course::Sine { mean, amplitude, period: Nanos::from_millis(period) }, millis)
 }
 
-/// One of everything, and a pause.
+/// One stage of each kind, and a pause.
 fn profile() -> [RateStage; 5] {
     [
         stage(Course::Flat(20.0), 5000),
@@ -78,7 +78,7 @@ fn a_wave_is_inverted_to_the_nanosecond() {
 }
 
 #[test]
-fn each_stage_holds_what_its_area_says() {
+fn each_stage_has_the_expected_number_of_arrivals() {
     let bounds: Vec<(Nanos, Nanos)> = bounds(profile().iter().map(|stage| stage.span)).collect();
     let mut sums = [0.0; 5];
     for seed in 1..=50 {

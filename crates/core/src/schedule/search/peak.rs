@@ -1,4 +1,4 @@
-//! The top of a noisy function that rises and then falls: the load of the highest goodput.
+//! The maximum of a noisy function that rises and then falls: the load of the highest goodput.
 //!
 //! ```text
 //!            ● best            a and c are the probed neighbours of the best one; the next probe goes into the wider of the
@@ -7,37 +7,37 @@
 //!  ─────────────────────▶ ln   probed again first, so that no one lucky probe leads away.
 //! ```
 
-use crate::schedule::search::{Probe, above, beginning, below};
+use crate::schedule::search::{Probe, above, below, start_index};
 use crate::search::{Evidence, Extent, Finding, Purpose, SearchSpec};
 
 /// Maximum number of probes.
 const MOST: usize = 60;
 /// The smaller part of a golden section: 2 − φ.
 const GOLDEN: f64 = 0.381_966_011_250_105;
-/// Standard errors between two values that are distinguished, and probes of one load that may try to.
+/// Standard errors between two distinguishable values, and maximum number of probes of one load to distinguish them.
 const APART: f64 = 2.0;
 const TRIES: usize = 3;
-/// Part of a whole sample that a probe takes before the answer is confirmed.
-const LOOK: f64 = 0.5;
+/// Length of a probe before confirmation, relative to the scenario's sample.
+const REFINE_LENGTH: f64 = 0.5;
 
-/// The search.
+/// The state of a search for the highest goodput.
 #[derive(Clone, Debug)]
 pub struct Peak {
     grid: Vec<f64>,
     start: usize,
     precision: f64,
     confirm: u32,
-    /// The values seen at each place of the grid, and their standard errors.
-    seen: Vec<Vec<(f64, f64)>>,
+    /// The measured values at each grid index, and their standard errors.
+    probes: Vec<Vec<(f64, f64)>>,
     confirmed: u32,
 }
 
 impl Peak {
     pub(super) fn new(spec: &SearchSpec, grid: &[f64]) -> Peak {
-        let start = beginning(spec, grid);
-        let seen = vec![Vec::new(); grid.len()];
+        let start = start_index(spec, grid);
+        let probes = vec![Vec::new(); grid.len()];
         let (precision, confirm) = (spec.precision, spec.confirm);
-        Peak { grid: grid.to_vec(), start, precision, confirm, seen, confirmed: 0 }
+        Peak { grid: grid.to_vec(), start, precision, confirm, probes, confirmed: 0 }
     }
 
     pub(super) fn next(&self) -> Option<Probe> {
@@ -45,7 +45,7 @@ impl Peak {
             return None;
         }
         let (index, purpose) = self.aim();
-        let part = if purpose == Purpose::Confirm { 1.0 } else { LOOK };
+        let part = if purpose == Purpose::Confirm { 1.0 } else { REFINE_LENGTH };
         Some(Probe { index, load: self.grid[index], purpose, part })
     }
 
@@ -53,16 +53,16 @@ impl Peak {
         if index >= self.grid.len() {
             return;
         }
-        let (asked, purpose) = self.aim();
-        let purpose = if asked == index { purpose } else { Purpose::Narrow };
-        self.seen[index].push(evidence.goodput);
-        // A confirmation that another load overtakes confirms nothing.
-        let stands = purpose == Purpose::Confirm && self.best() == Some(index);
-        self.confirmed = if stands { self.confirmed + 1 } else { 0 };
+        let (requested, purpose) = self.aim();
+        let purpose = if requested == index { purpose } else { Purpose::Narrow };
+        self.probes[index].push(evidence.goodput);
+        // A confirmation does not count if another load is better now.
+        let confirms = purpose == Purpose::Confirm && self.best() == Some(index);
+        self.confirmed = if confirms { self.confirmed + 1 } else { 0 };
     }
 
     fn probed(&self) -> usize {
-        self.seen.iter().map(Vec::len).sum()
+        self.probes.iter().map(Vec::len).sum()
     }
 
     pub(super) fn finding(&self) -> Finding {
@@ -85,12 +85,12 @@ impl Peak {
         self.best().is_some_and(|best| self.gap(best).is_none()) && self.confirmed >= self.confirm
     }
 
-    /// The mean at a place and its standard error.
+    /// The mean at a grid index and its standard error.
     fn mean(&self, index: usize) -> Option<(f64, f64)> {
-        let seen = self.seen.get(index).filter(|seen| !seen.is_empty())?;
-        let n = seen.len() as f64;
-        let mean = seen.iter().map(|(value, _)| value).sum::<f64>() / n;
-        Some((mean, seen.iter().map(|(_, error)| error * error).sum::<f64>().sqrt() / n))
+        let probes = self.probes.get(index).filter(|probes| !probes.is_empty())?;
+        let n = probes.len() as f64;
+        let mean = probes.iter().map(|(value, _)| value).sum::<f64>() / n;
+        Some((mean, probes.iter().map(|(_, error)| error * error).sum::<f64>().sqrt() / n))
     }
 
     fn best(&self) -> Option<usize> {
@@ -98,13 +98,13 @@ impl Peak {
         means.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
     }
 
-    /// The nearest probed places on both sides; the place itself where there is none.
+    /// The nearest probed grid indices on both sides; `best` itself if there is none.
     fn neighbours(&self, best: usize) -> (usize, usize) {
-        let probed = |index: &usize| !self.seen[*index].is_empty();
+        let probed = |index: &usize| !self.probes[*index].is_empty();
         ((0..best).rev().find(probed).unwrap_or(best), (best + 1..self.grid.len()).find(probed).unwrap_or(best))
     }
 
-    /// The place in the wider gap beside the best one; None where both are within the precision.
+    /// The grid index to probe in the wider gap beside the best one; None if both gaps are within the precision.
     fn gap(&self, best: usize) -> Option<usize> {
         let (low, high) = self.neighbours(best);
         let width = |a: usize, b: usize| self.grid[b] / self.grid[a] - 1.0;
@@ -135,15 +135,16 @@ impl Peak {
         }
     }
 
-    /// The one to probe again of the best and a neighbour that is not distinguished from it: the one that was probed less.
+    /// The grid index to probe again, of the best one and neighbours that are not distinguished from it: the one with the fewest
+    /// probes.
     fn doubtful(&self, best: usize, neighbours: [usize; 2]) -> Option<usize> {
-        let (top, own) = self.mean(best)?;
+        let (best_mean, best_error) = self.mean(best)?;
         let close = |other: &usize| {
             let (mean, error) = self.mean(*other).unwrap_or((f64::NEG_INFINITY, 0.0));
-            *other != best && top - mean < APART * (own * own + error * error).sqrt()
+            *other != best && best_mean - mean < APART * (best_error * best_error + error * error).sqrt()
         };
         let pairs = neighbours.into_iter().filter(close).flat_map(|other| [other, best]);
-        pairs.filter(|index| self.seen[*index].len() < TRIES).min_by_key(|index| self.seen[*index].len())
+        pairs.filter(|index| self.probes[*index].len() < TRIES).min_by_key(|index| self.probes[*index].len())
     }
 }
 
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_top_is_found_from_both_sides() {
+    fn the_maximum_is_found_from_both_sides() {
         for start in [1.0, 90.0, 1024.0] {
             let found = climb(start, 0.0, 1).finding();
             let near = (found.answer.unwrap() / 100.0 - 1.0).abs() <= 0.1;
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_leads_it_seldom_far_away() {
+    fn noise_rarely_leads_to_a_wrong_maximum() {
         let good = (0..100).filter(|&seed| {
             let answer = climb(8.0, 3.0, seed).finding().answer.unwrap();
             goodput(answer) >= 90.0

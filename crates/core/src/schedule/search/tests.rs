@@ -1,4 +1,4 @@
-//! The search on servers whose edge is known: made-up ones.
+//! Searches on simulated servers with a known boundary.
 
 use super::*;
 use crate::schedule::search::Search;
@@ -13,7 +13,7 @@ fn spec(low: f64, high: f64, start: f64, whole: bool) -> SearchSpec {
     SearchSpec { vary, low, high, start, whole, precision: 0.05, confirm: 2, goal, drain }
 }
 
-/// Searches a server that says of each load with which probability it holds.
+/// Searches a server given by the probability that each load passes.
 fn search(spec: &SearchSpec, server: impl Fn(f64) -> f64) -> Search {
     let mut search = Search::new(spec, &spec.grid());
     while let Some(probe) = search.next() {
@@ -23,7 +23,7 @@ fn search(spec: &SearchSpec, server: impl Fn(f64) -> f64) -> Search {
 }
 
 #[test]
-fn a_sharp_edge_is_found_exactly_where_numbers_are_whole() {
+fn a_sharp_boundary_is_found_on_integers() {
     for (edge, start) in [(1.0, 16.0), (15.0, 16.0), (16.0, 16.0), (37.0, 1.0), (37.0, 1024.0), (900.0, 1.0)] {
         let spec = spec(1.0, 1024.0, start, true);
         let done = search(&spec, |load| f64::from(load <= edge));
@@ -36,8 +36,8 @@ fn a_sharp_edge_is_found_exactly_where_numbers_are_whole() {
 }
 
 #[test]
-fn whole_numbers_are_settled_within_one_step() {
-    // Five users hold, seven do not, and six are at the edge: no number of probes decides them.
+fn integers_converge_within_one_step() {
+    // Five users pass, seven fail, and six are at the boundary, which no number of probes decides.
     let server = |load: f64| if load < 6.0 { 0.98 } else { f64::from(load < 7.0) * 0.5 + 0.01 };
     let found = search(&spec(1.0, 64.0, 4.0, true), server).finding();
     assert!(found.settled && found.answer.is_some_and(|load| (5.0..=6.0).contains(&load)), "{found:?}");
@@ -45,7 +45,7 @@ fn whole_numbers_are_settled_within_one_step() {
 }
 
 #[test]
-fn the_bracket_goes_up_while_it_holds_and_down_while_it_fails() {
+fn the_bracket_goes_up_while_loads_pass_and_down_while_they_fail() {
     let bracket = |edge: f64, start| {
         let done = search(&spec(1.0, 1024.0, start, true), |load| f64::from(load <= edge));
         let outer = done.probes().iter().take_while(|probe| probe.purpose == Purpose::Bracket);
@@ -56,7 +56,7 @@ fn the_bracket_goes_up_while_it_holds_and_down_while_it_fails() {
 }
 
 #[test]
-fn a_range_that_holds_throughout_is_told_as_such_and_so_is_one_that_never_does() {
+fn ranges_that_pass_or_fail_throughout_are_reported() {
     let all = search(&spec(1.0, 64.0, 8.0, true), |_| 1.0).finding();
     assert_eq!((all.answer, all.extent, all.settled), (Some(64.0), Extent::AtLeast, true));
     let none = search(&spec(1.0, 64.0, 8.0, true), |_| 0.0).finding();
@@ -71,7 +71,7 @@ fn one_lucky_probe_does_not_decide() {
     let mut search = Search::new(&spec, &spec.grid());
     let mut lied = false;
     while let Some(probe) = search.next() {
-        // The first look at an overloaded server is a lucky one.
+        // The first probe of an overloaded server passes by chance.
         let lie = probe.load > 100.0 && !lied;
         lied |= lie;
         search.tell(probe.index, Evidence { holds: f64::from(probe.load <= 100.0 || lie), requests: 100, goodput: (0.0, 0.0) });
@@ -81,12 +81,12 @@ fn one_lucky_probe_does_not_decide() {
 }
 
 #[test]
-fn a_failed_confirmation_sends_it_on() {
+fn a_failed_confirmation_continues_the_search() {
     let spec = spec(1.0, 1024.0, 16.0, true);
     let mut search = Search::new(&spec, &spec.grid());
     let mut refuted = None;
     while let Some(probe) = search.next() {
-        // From its first confirmation on, the server holds half of what it held before.
+        // From the first confirmation on, the server handles half of the load.
         if probe.purpose == Purpose::Confirm {
             refuted.get_or_insert(search.probes().len());
         }
@@ -99,7 +99,7 @@ fn a_failed_confirmation_sends_it_on() {
 }
 
 #[test]
-fn only_what_was_seen_to_hold_at_a_load_confirms_it() {
+fn only_probes_of_a_load_confirm_it() {
     let spec = spec(1.0, 1024.0, 16.0, true);
     let mut search = Search::new(&spec, &spec.grid());
     let mut confirms: Vec<(f64, bool)> = Vec::new();
@@ -119,12 +119,12 @@ fn only_what_was_seen_to_hold_at_a_load_confirms_it() {
 }
 
 #[test]
-fn nothing_is_settled_before_a_probe_of_four_times_the_length_holds() {
+fn convergence_requires_a_passing_probe_of_four_times_the_length() {
     let spec = spec(1.0, 1024.0, 16.0, true);
     let mut search = Search::new(&spec, &spec.grid());
     let mut confirms = Vec::new();
     while let Some(probe) = search.next() {
-        // What holds for a while up to 100 holds for long up to 80 only.
+        // Short probes pass up to 100, long ones up to 80 only.
         let edge = if probe.part > 2.0 { 80.0 } else { 100.0 };
         if probe.purpose == Purpose::Confirm {
             confirms.push((probe.part, probe.load <= edge));
@@ -137,7 +137,7 @@ fn nothing_is_settled_before_a_probe_of_four_times_the_length_holds() {
 }
 
 #[test]
-fn the_interval_holds_the_edge_where_probes_differ_by_more_than_their_requests_show() {
+fn the_interval_covers_the_boundary_if_probes_are_overdispersed() {
     let spec = SearchSpec { precision: 0.2, ..spec(1.0, 64.0, 4.0, false) };
     let (grid, edge) = (spec.grid(), 20.0f64);
     let covered = (0..60).filter(|&seed| {
@@ -145,7 +145,7 @@ fn the_interval_holds_the_edge_where_probes_differ_by_more_than_their_requests_s
         let mut search = Search::new(&spec, &grid);
         while let Some(probe) = search.next() {
             let requests = (probe.part * 100.0) as u64;
-            // Twice the spread that so many requests promise.
+            // Twice the standard deviation of independent requests.
             let luck = 2.0 * score(rng.random_range(1e-9..1.0));
             let z = (requests as f64).sqrt() * (edge / probe.load).ln() + luck;
             search.tell(probe.index, Evidence { holds: probability(z), requests, goodput: (0.0, 0.0) });
@@ -158,7 +158,7 @@ fn the_interval_holds_the_edge_where_probes_differ_by_more_than_their_requests_s
 }
 
 #[test]
-fn nothing_is_known_before_the_first_probe() {
+fn there_is_no_result_before_the_first_probe() {
     let spec = spec(1.0, 1024.0, 16.0, true);
     let found = Search::new(&spec, &spec.grid()).finding();
     assert_eq!((found.answer, found.settled, found.extent), (None, false, Extent::Within));
@@ -179,7 +179,7 @@ fn a_server_that_recovers_under_more_load_is_not_monotone() {
 }
 
 #[test]
-fn what_nothing_can_tell_ends_without_an_answer_that_stands() {
+fn an_undecidable_search_ends_without_convergence() {
     let done = search(&spec(1.0, 1024.0, 16.0, true), |_| 0.5);
     assert!(!done.finding().settled);
     assert!(done.probes().len() <= 60, "{}", done.probes().len());
