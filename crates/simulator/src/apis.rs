@@ -1,4 +1,4 @@
-//! The protocols: the requests and answers of each. A further one is a file here and its line in [`ALL`].
+//! The APIs: requests and responses. A new one is a file here and a line in [`ALL`].
 
 mod anthropic;
 mod dashscope;
@@ -16,10 +16,10 @@ use crate::http;
 use llmscen_core::units::Nanos;
 use std::fmt::Debug;
 
-/// `created` of every answer: the simulator does not read the wall clock, and its answers are the same on every run.
+/// `created` of every response: a constant, so that responses are the same in every run.
 const CREATED: u64 = 1_700_000_000;
 
-/// Every protocol.
+/// All APIs.
 static ALL: [&dyn Protocol; 9] = [
     &openai::Chat,
     &openai::Completions,
@@ -32,72 +32,72 @@ static ALL: [&dyn Protocol; 9] = [
     &tgi::Tgi,
 ];
 
-/// One protocol.
+/// One API.
 pub(super) trait Protocol: Debug + Sync {
-    /// Its endpoints, all of which take POST.
+    /// Its POST endpoints.
     fn paths(&self) -> &'static [&'static str];
 
-    /// The id of answer `number`.
+    /// The id of response `number`.
     fn id(&self, number: u64) -> String;
 
-    /// Reads a request: what it requests, and what forms the answer. Fields that the simulator does not know are ignored.
+    /// Reads a request; returns the generation and the renderer of the response. Unknown fields are ignored.
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal>;
 
-    /// The body of an answer with an error status; the id is that of the answer, where there is to be one.
+    /// The body of an error response; `id` is the response id, if any.
     fn error(&self, refusal: &Refusal, id: Option<&str>) -> String;
 }
 
-/// What forms the bytes of one answer. Each event of a stream is one HTTP chunk.
+/// Renders the bytes of one response. Each event of a stream is one HTTP chunk.
 ///
-/// Protocols that never stream leave out all but [`Reply::full_answer`] and [`Reply::broken`].
+/// APIs that never stream implement only [`Reply::full_answer`] and [`Reply::broken`].
 pub(super) trait Reply: Debug {
     /// The content type of its streams.
     fn content_type(&self) -> &'static str {
         "text/event-stream; charset=utf-8"
     }
 
-    /// What a stream sends as soon as the request is accepted.
+    /// Renders what a stream sends when the request is accepted.
     fn open(&mut self, _to: &mut Vec<u8>, _generation: &Generation) {}
 
-    /// An event that carries text, with all that has to surround it.
+    /// Renders an event with text, and its surrounding events.
     fn text(&mut self, _to: &mut Vec<u8>, _generation: &Generation, _piece: &Piece<'_>) {}
 
-    /// A comment, where the protocol knows any.
+    /// Renders a comment, if the API has comments.
     fn comment(&self, to: &mut Vec<u8>) {
         http::comment(to);
     }
 
-    /// What follows the last text, the end marker included.
+    /// Renders what follows the last text, including the end marker.
     fn finish(&mut self, _to: &mut Vec<u8>, _generation: &Generation, _times: Times) {}
 
-    /// An error in mid-stream and what the protocol sends behind it.
+    /// Renders an error in mid-stream and the end of the stream.
     fn fail(&mut self, _to: &mut Vec<u8>, _generation: &Generation) {}
 
-    /// A whole answer. Unless numbers were requested there is one [`ChoiceText`] for each choice.
+    /// Renders a response without streaming. `choices` is empty for embeddings and scores.
     fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], times: Times) -> String;
 
-    /// A whole answer that reports an error under a status of success.
+    /// Renders a response without streaming that reports an error under a success status.
     fn broken(&self, generation: &Generation) -> String;
 }
 
-/// What an event's text is.
+/// The kind of an event's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Reasoning text.
     Reasoning,
-    /// The answer itself.
+    /// The answer.
     Content,
 }
 
-/// Text that one event is to carry.
+/// The text of one event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'t> {
-    /// The choice that it belongs to, below 16.
+    /// Choice index, below 16.
     pub(super) choice: usize,
     pub(super) part: Part,
-    /// It needs no escapes in JSON.
+    /// Text without JSON escapes.
     pub(super) text: &'t str,
-    /// Tokens of the choice, these included.
+    /// Tokens of the choice so far, including these.
     pub(super) made: u64,
     /// It is the first of its choice.
     pub(super) first: bool,
@@ -116,33 +116,33 @@ pub(super) struct ChoiceText {
     pub(super) text: String,
 }
 
-/// When things happened to a request, by the engine's time.
+/// Times of a request, by the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
-    /// It was read.
+    /// Receipt of the request.
     pub(super) received: Nanos,
-    /// Its first token was there.
+    /// First token.
     pub(super) first: Nanos,
-    /// Its newest token was there.
+    /// Newest token.
     pub(super) newest: Nanos,
 }
 
-/// The protocol of a path, and the path as its own constant.
+/// The API of a path, and the path as a constant.
 pub(super) fn protocol_for(path: &str) -> Option<(&'static dyn Protocol, &'static str)> {
-    ALL.iter().find_map(|protocol| Some((*protocol, *protocol.paths().iter().find(|own| **own == path)?)))
+    ALL.iter().find_map(|protocol| Some((*protocol, *protocol.paths().iter().find(|known| **known == path)?)))
 }
 
-/// All endpoints of all protocols.
+/// All POST endpoints.
 pub(super) fn paths() -> impl Iterator<Item = &'static str> {
     ALL.iter().flat_map(|protocol| protocol.paths()).copied()
 }
 
-/// The error of a request that reached no protocol, in OpenAI's shape.
+/// The error body of a request to an unknown endpoint, in OpenAI's format.
 pub(super) fn plain_error(refusal: &Refusal) -> String {
     openai::error(refusal)
 }
 
-/// The list of models, in OpenAI's shape: any name is served, this one is shown.
+/// The list of models, in OpenAI's format. Any model name is accepted.
 pub(super) fn models() -> String {
     format!(
         "{{\"object\":\"list\",\"data\":[{{\"id\":\"sim\",\"object\":\"model\",\"created\":{CREATED},\"owned_by\":\"llmscen\"}}]}}"

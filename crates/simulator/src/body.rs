@@ -1,4 +1,4 @@
-//! The bytes of one answer, token by token: as a stream of events, or whole at its end.
+//! The bytes of one response: a stream of events, or a single document at its end.
 
 use crate::apis::{ChoiceText, Part, Piece, Reply, Times};
 use crate::chaos::Strike;
@@ -7,43 +7,43 @@ use crate::http;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Faults;
 
-/// An answer in the making. It knows no clock and no socket: bytes are appended to a buffer that others send.
+/// The state of a response. Without clock and socket: it appends bytes to a buffer.
 #[derive(Debug)]
 pub(super) struct Body {
     generation: Generation,
     id: String,
     reply: Box<dyn Reply>,
-    /// Tokens in one event, events in one write, and events between comments, 0 for no comments.
+    /// Tokens per event, events per write, and events between comments (0 for no comments).
     per_event: u64,
     per_write: u32,
     per_comment: u64,
-    /// Of the text.
+    /// Seed of the text.
     seed: Seed,
     choices: Vec<Choice>,
     times: Times,
-    /// Tokens taken from the engine.
+    /// Tokens received from the engine.
     made: u64,
-    /// Tokens that are in no event yet.
+    /// Tokens that are not in an event yet.
     pending: u64,
     /// Events of text so far.
     events: u64,
-    /// Events formed since the last write.
+    /// Events rendered since the last write.
     unsent: u32,
     close: bool,
 }
 
-/// One choice of the answer.
+/// One choice of the response.
 #[derive(Debug, Default)]
 struct Choice {
     made: u64,
     pending: u64,
-    /// Text that is in no event yet; of a whole answer its part so far.
+    /// Text that is not in an event yet; without streaming, all text of the current part.
     text: String,
     thoughts: String,
 }
 
 impl Body {
-    /// An empty answer; `seed` is that of its text, and `close` says that the connection ends with it.
+    /// A new response; `seed` is for its text, `close` closes the connection after it.
     pub(super) fn new(
         (generation, reply): (Generation, Box<dyn Reply>),
         id: &str,
@@ -69,7 +69,7 @@ impl Body {
         }
     }
 
-    /// What a stream sends as soon as the request is accepted; nothing for a whole answer.
+    /// Renders what a stream sends when the request is accepted; nothing without streaming.
     pub(super) fn open(&mut self, to: &mut Vec<u8>) {
         if self.generation.stream {
             let framing = http::Framing::Chunked;
@@ -78,19 +78,19 @@ impl Body {
         }
     }
 
-    /// Adds the next token of a choice, and with the last one of all what ends the answer.
+    /// Adds the next token of a choice; after the last token, also the end of the response.
     pub(super) fn token(&mut self, choice: usize, to: &mut Vec<u8>) {
-        let Some(own) = self.choices.get_mut(choice) else { return };
-        own.text.push_str(word(self.seed, choice, own.made));
-        own.made += 1;
-        own.pending += 1;
+        let Some(state) = self.choices.get_mut(choice) else { return };
+        state.text.push_str(word(self.seed, choice, state.made));
+        state.made += 1;
+        state.pending += 1;
         self.made += 1;
         self.pending += 1;
-        let turns = own.made == self.generation.reasoning;
-        let due = own.pending >= self.per_event || turns || own.made == self.generation.output;
+        let turns = state.made == self.generation.reasoning;
+        let due = state.pending >= self.per_event || turns || state.made == self.generation.output;
         match self.generation.stream {
             true if due => self.event(choice, to),
-            false if turns => own.thoughts = std::mem::take(&mut own.text),
+            false if turns => state.thoughts = std::mem::take(&mut state.text),
             _ => {}
         }
         if self.complete() {
@@ -98,12 +98,12 @@ impl Body {
         }
     }
 
-    /// Notes when the engine gave a token.
+    /// Records the times of the newest token.
     pub(super) fn stamp(&mut self, times: Times) {
         self.times = times;
     }
 
-    /// Breaks the answer off before its next token.
+    /// Ends the response before its next token, by a fault.
     pub(super) fn cut(&mut self, strike: Strike, to: &mut Vec<u8>) {
         let about = (Some(self.id.as_str()), self.close);
         match (self.generation.stream, strike) {
@@ -129,51 +129,51 @@ impl Body {
         }
     }
 
-    /// Tokens made so far.
+    /// Number of tokens so far.
     pub(super) fn made(&self) -> u64 {
         self.made
     }
 
-    /// Tokens that are in the bytes formed so far.
+    /// Number of tokens in the bytes rendered so far.
     pub(super) fn formed(&self) -> u64 {
         self.made - self.pending
     }
 
-    /// Whether the last token was made.
+    /// Whether all tokens were added.
     pub(super) fn complete(&self) -> bool {
         self.made == self.generation.total()
     }
 
-    /// Whether enough events are formed for a write; forgets them if so.
+    /// Whether there are enough events for a write; resets their count if so.
     pub(super) fn due(&mut self) -> bool {
         let due = self.unsent >= self.per_write || self.complete();
         self.unsent = if due { 0 } else { self.unsent };
         due
     }
 
-    /// What was requested.
+    /// The request.
     pub(super) fn generation(&self) -> &Generation {
         &self.generation
     }
 
-    /// Whether the connection ends with the answer.
+    /// Whether the connection is closed after the response.
     pub(super) fn closes(&self) -> bool {
         self.close
     }
 
-    /// Forms the event of all text of a choice that is in none yet. It is never of two parts.
+    /// Renders an event with the pending text of a choice, which belongs to one part.
     fn event(&mut self, choice: usize, to: &mut Vec<u8>) {
         self.events += 1;
         if self.per_comment > 0 && self.events.is_multiple_of(self.per_comment) {
             self.reply.comment(to);
         }
-        let Some(own) = self.choices.get_mut(choice) else { return };
-        let (before, made, reasoning) = (own.made - own.pending, own.made, self.generation.reasoning);
+        let Some(state) = self.choices.get_mut(choice) else { return };
+        let (before, made, reasoning) = (state.made - state.pending, state.made, self.generation.reasoning);
         let last = made == self.generation.output;
         let piece = Piece {
             choice,
             part: if made <= reasoning { Part::Reasoning } else { Part::Content },
-            text: &own.text,
+            text: &state.text,
             made,
             first: before == 0,
             opens: before == 0 || before == reasoning,
@@ -181,9 +181,9 @@ impl Body {
             last,
         };
         self.reply.text(to, &self.generation, &piece);
-        self.pending -= own.pending;
-        own.pending = 0;
-        own.text.clear();
+        self.pending -= state.pending;
+        state.pending = 0;
+        state.text.clear();
         self.unsent += 1;
     }
 
@@ -210,7 +210,7 @@ const WORDS: [&str; 32] = [
     " when",
 ];
 
-/// Token `index` of a choice of the answer whose seed this is: one short word with a space in front.
+/// Token `index` of a choice: one short word after a space. `answer` is the seed of the response.
 pub(super) fn word(answer: Seed, choice: usize, index: u64) -> &'static str {
     let branch = index ^ ((choice as u64) << 56);
     WORDS[(answer.child(branch).0 % WORDS.len() as u64) as usize]

@@ -1,18 +1,18 @@
-//! Which fault strikes which request: a draw on the seed and the request's number, and nothing else.
+//! Fault injection: which fault a request gets, determined by the seed and the request number.
 
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Faults;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// A fault that makes a request fail. At most one strikes a request.
+/// A fault. A request gets at most one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strike {
-    /// An error status instead of an answer.
+    /// An error status instead of a response.
     Error,
     /// The connection is reset.
     Reset,
-    /// Silence for a while; the answer then goes on.
+    /// A pause; then the response continues.
     Stall,
     /// The stream ends properly, but early.
     Truncate,
@@ -20,16 +20,16 @@ pub(super) enum Strike {
     StreamError,
 }
 
-/// What the seed has in store for one request.
+/// The fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fate {
     /// The fault, if any.
     pub(super) strike: Option<Strike>,
-    /// Tokens that are sent before it strikes: at least 1, and fewer than there are; 0 where there is only one.
+    /// Number of tokens sent before the fault: at least 1, and fewer than all; 0 for a response with one token.
     pub(super) after: u64,
 }
 
-/// The fate of request `number`, whose answer has `output` tokens.
+/// The fault of request `number`, whose response has `output` tokens.
 pub(super) fn fate(faults: &Faults, seed: Seed, number: u64, output: u64) -> Fate {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.child("chaos").child(number).0);
     let mut draw: f64 = rng.random();

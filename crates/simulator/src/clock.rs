@@ -1,10 +1,10 @@
-//! The simulator's clock and a timer finer than tokio's wheel of 1 ms.
+//! The simulator's clock, and a timer with a finer resolution than tokio's 1 ms.
 
 use llmscen_core::units::Nanos;
 use std::io;
 use std::time::Instant;
 
-/// Nanoseconds since an origin that the caller shares, so that its stamps and the truth log lie on one axis.
+/// Nanoseconds since an origin that is shared with the client, so that its timestamps and the truth log are comparable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     origin: Instant,
@@ -20,7 +20,7 @@ impl Clock {
     }
 }
 
-/// Waits for instants of a [`Clock`]. A deadline that has passed still lets other tasks run once.
+/// Waits until instants of a [`Clock`]. A past deadline still yields once to other tasks.
 #[cfg(target_os = "linux")]
 pub(super) struct Timer {
     clock: Clock,
@@ -29,7 +29,7 @@ pub(super) struct Timer {
 
 #[cfg(target_os = "linux")]
 impl Timer {
-    /// A timer of its own file descriptor; it needs a tokio runtime around it.
+    /// A timer with a file descriptor; requires a tokio runtime.
     pub(super) fn new(clock: Clock) -> io::Result<Timer> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
@@ -38,7 +38,7 @@ impl Timer {
         Ok(Timer { clock, fd })
     }
 
-    /// Returns at `deadline` or a little after it.
+    /// Returns at `deadline` or slightly later.
     pub(super) async fn until(&self, deadline: Nanos) -> io::Result<()> {
         let left = deadline.since(self.clock.now());
         if left == Nanos::ZERO {
@@ -64,7 +64,7 @@ impl Timer {
     }
 }
 
-/// Sleeps to within two ticks of tokio's wheel, and yields for the rest.
+/// Sleeps until 2 ms before the deadline, and yields for the rest.
 #[cfg(not(target_os = "linux"))]
 pub(super) struct Timer {
     clock: Clock,

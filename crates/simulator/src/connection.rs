@@ -1,4 +1,4 @@
-//! One client: its requests one after the other, and what each path answers.
+//! One client connection: reads its requests in sequence and responds by path.
 
 use crate::apis::{self, Protocol};
 use crate::generation::Refusal;
@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Bytes of a next request that are read while an answer is under way.
-const AHEAD: usize = 64 << 10;
-/// How long a client may go on sending what was refused, before the connection is cut under it.
+/// Maximum bytes of the next request that are read during a response.
+const MAX_READ_AHEAD: usize = 64 << 10;
+/// How long a client may continue to send a rejected request before the connection is reset.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection until either side ends it.
@@ -24,7 +24,7 @@ pub(super) async fn serve(server: Rc<Server>, stream: TcpStream) {
     let after = loop {
         let after = match http::read(&connection.socket, &mut connection.buffer).await {
             Ok(request) => connection.answer(request).await,
-            Err(Unread::Gone) => return,
+            Err(Unread::Disconnected) => return,
             Err(Unread::Refused(status, message)) => {
                 let mut out = Vec::new();
                 http::json(&mut out, status, &apis::plain_error(&Refusal::new(status, message)), (None, true));
@@ -42,7 +42,7 @@ pub(super) async fn serve(server: Rc<Server>, stream: TcpStream) {
 struct Connection {
     server: Rc<Server>,
     socket: Rc<Socket>,
-    /// Read and not used yet.
+    /// Bytes that were read and not used yet.
     buffer: Vec<u8>,
 }
 
@@ -51,12 +51,12 @@ impl Connection {
         if let (Some(target), "POST") = (apis::protocol_for(&request.path), request.method.as_str()) {
             return self.generate(target, &request).await;
         }
-        self.socket.send(&self.page(&request));
-        self.wind_up(request.close).await
+        self.socket.send(&self.respond(&request));
+        self.finish_response(request.close).await
     }
 
-    /// The answer to everything but a generation.
-    fn page(&self, request: &Request) -> Vec<u8> {
+    /// The response to every request other than a generation.
+    fn respond(&self, request: &Request) -> Vec<u8> {
         let (mut out, about) = (Vec::new(), (None, request.close));
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/v1/models") => http::json(&mut out, 200, &apis::models(), about),
@@ -67,7 +67,7 @@ impl Connection {
                 out.extend_from_slice(page.as_bytes());
             }
             (method, path) => {
-                let refusal = misdirected(method, path);
+                let refusal = unknown_endpoint(method, path);
                 let error = match apis::protocol_for(path) {
                     Some((protocol, _)) => protocol.error(&refusal, None),
                     None => apis::plain_error(&refusal),
@@ -81,14 +81,14 @@ impl Connection {
     async fn generate(&mut self, target: (&'static dyn Protocol, &'static str), request: &Request) -> After {
         match self.server.accept(target, request, &self.socket) {
             Ok((number, mut ended)) => loop {
-                let ahead = self.buffer.len() < AHEAD;
+                let may_read = self.buffer.len() < MAX_READ_AHEAD;
                 tokio::select! {
                     biased;
-                    after = &mut ended => return self.settle(after.unwrap_or(After::Close)).await,
-                    _ = self.socket.tend() => return self.gone(number),
-                    read = self.socket.read(&mut self.buffer), if ahead => {
+                    after = &mut ended => return self.finish_writes(after.unwrap_or(After::Close)).await,
+                    _ = self.socket.tend() => return self.cancel(number),
+                    read = self.socket.read(&mut self.buffer), if may_read => {
                         if !read.is_ok_and(|bytes| bytes > 0) {
-                            return self.gone(number);
+                            return self.cancel(number);
                         }
                     }
                 }
@@ -111,30 +111,30 @@ impl Connection {
             (record.headers_at, record.end_at) = (Some(sent.at), Some(sent.at));
             record.end = Some(End::Status(status));
         }
-        self.wind_up(close).await
+        self.finish_response(close).await
     }
 
-    fn gone(&self, number: u64) -> After {
+    fn cancel(&self, number: u64) -> After {
         self.server.cancel(number);
         After::Close
     }
 
-    async fn wind_up(&self, close: bool) -> After {
-        self.settle(if close { After::Close } else { After::Keep }).await
+    async fn finish_response(&self, close: bool) -> After {
+        self.finish_writes(if close { After::Close } else { After::Keep }).await
     }
 
-    /// Sees the last bytes out.
-    async fn settle(&self, after: After) -> After {
+    /// Writes the remaining bytes.
+    async fn finish_writes(&self, after: After) -> After {
         match self.socket.drain().await {
             Ok(()) => after,
             Err(_) => After::Close,
         }
     }
 
-    /// Ends the connection so that the client can read all that was sent, or resets it.
+    /// Closes the connection so that the client can read everything that was sent, or resets it.
     async fn end(mut self, after: After) {
         if after == After::Reset {
-            // Where this fails the client sees a plain close in mid-answer, which is a failure too.
+            // If this fails, the client gets a normal close in mid-response, which is a failure too.
             let _ = self.socket.reset();
             return;
         }
@@ -145,7 +145,7 @@ impl Connection {
         if socket.shutdown().await.is_err() {
             return;
         }
-        // A close with unread bytes resets the connection, and the client could lose the answer.
+        // Closing with unread bytes resets the connection, and the client could lose the response.
         let rest = async {
             while socket.read(&mut self.buffer).await.is_ok_and(|bytes| bytes > 0) {
                 self.buffer.clear();
@@ -155,11 +155,11 @@ impl Connection {
     }
 }
 
-/// Endpoints that take GET.
+/// Endpoints for GET.
 const PAGES: [&str; 3] = ["/v1/models", "/health", "/metrics"];
 
-/// Why a request is for no endpoint, and which ones there are.
-fn misdirected(method: &str, path: &str) -> Refusal {
+/// The error for a request to an unknown endpoint, with a list of the endpoints.
+fn unknown_endpoint(method: &str, path: &str) -> Refusal {
     let method = method.chars().take(32).collect::<String>();
     let known = format!("POST {}; GET {}", apis::paths().collect::<Vec<_>>().join(", "), PAGES.join(", "));
     let (status, why) = match apis::protocol_for(path) {

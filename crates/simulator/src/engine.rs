@@ -1,7 +1,7 @@
-//! The step model: which tokens one step of the batch takes, how long it lasts, and which sequences emit at its end.
+//! The model of a batching engine: which tokens each step processes, how long it takes, and which sequences emit a token.
 //!
-//! A state machine without clock and I/O. [`Engine::begin`] plans a step and says when it ends; [`Engine::complete`]
-//! applies it. In between, sequences may be submitted (they wait for the next step) and cancelled.
+//! A state machine without clock and I/O. [`Engine::begin`] plans a step and returns its end; [`Engine::complete`] applies it. In
+//! between, sequences may be submitted (for the next step) and cancelled.
 
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
@@ -12,34 +12,34 @@ use rand_distr::{Distribution, LogNormal};
 use std::collections::VecDeque;
 use std::collections::{BTreeMap, HashMap};
 
-/// A request that could never run, even alone.
+/// A request that does not fit into the KV cache, even alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the request needs {needs} KV blocks of {block_tokens} tokens and there are {has}: generation for fewer tokens or raise `kv_blocks`"
+    "the request needs {needs} KV blocks of {block_tokens} tokens and there are {has}: request fewer tokens or raise `kv_blocks`"
 )]
 pub struct TooLong {
-    /// Blocks that prompt and output need together.
+    /// Blocks needed for prompt and output.
     pub needs: u64,
-    /// Blocks that exist.
+    /// Number of blocks.
     pub has: u64,
-    /// Tokens in one block.
+    /// Tokens per block.
     pub block_tokens: u64,
 }
 
-/// What a sequence is to do.
+/// A sequence to process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// Its id; no two sequences have the same at once.
+    /// Id, unique among current sequences.
     pub id: u64,
-    /// Tokens of its prompt, taken as at least 1.
+    /// Prompt tokens; 0 counts as 1.
     pub prompt: u64,
-    /// Tokens that it gives, taken as at least 1.
+    /// Output tokens; 0 counts as 1.
     pub output: u64,
-    /// A hash of each full block of the prompt, over the block and all before it; empty where nothing is to be shared.
+    /// A hash of each full block of the prompt including all previous blocks; empty without sharing.
     pub blocks: Vec<u64>,
 }
 
-/// One token that a sequence gave at the end of a step.
+/// One token emitted by a sequence at the end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emission {
     /// The sequence.
@@ -50,24 +50,24 @@ pub struct Emission {
     pub last: bool,
 }
 
-/// What the engine holds now, and what it has done so far.
+/// The current state of the engine, and its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Sequences that hold KV blocks.
+    /// Sequences with KV blocks.
     pub running: u64,
-    /// Sequences that wait for their first or next turn.
+    /// Sequences in the queue.
     pub waiting: u64,
     /// KV blocks in use.
     pub blocks: u64,
-    /// Preemptions so far.
+    /// Number of preemptions.
     pub preemptions: u64,
-    /// Prompt tokens of the sequences that have had their first token; a recomputed prompt counts once.
+    /// Prompt tokens of sequences that have emitted a token; recomputed prompts count once.
     pub prompt_tokens: u64,
-    /// Tokens emitted so far.
+    /// Number of emitted tokens.
     pub generation_tokens: u64,
 }
 
-/// The work of one step: the terms of its duration.
+/// The work of one step, which determines its duration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     budget: u64,
@@ -76,11 +76,11 @@ struct Work {
     context: u64,
 }
 
-/// The batch and its queue.
+/// The engine: batch and queue.
 ///
-/// Sequences are admitted in order of arrival and only the newest is preempted, so that `running` followed by `waiting` is
-/// always in order of arrival, and only the newest running sequence can have an unfinished prefill. The oldest one can
-/// therefore always go on: each step makes progress.
+/// Sequences are admitted in order of arrival and only the newest is preempted. So `running` followed by `waiting` is always in
+/// order of arrival, only the newest running sequence can have an unfinished prefill, and the oldest sequence makes progress in
+/// every step.
 #[derive(Debug)]
 pub struct Engine {
     config: Simulator,
@@ -93,7 +93,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An idle engine. Jitter is drawn from `seed`; one that is not a positive number means none.
+    /// An idle engine. Jitter is random by `seed`; none if it is not a positive number.
     pub fn new(config: &Simulator, seed: Seed) -> Engine {
         Engine {
             config: config.clone(),
@@ -106,13 +106,13 @@ impl Engine {
         }
     }
 
-    /// Puts a sequence whose prompt is like no other at the end of the queue; see [`Engine::take`].
+    /// Queues a sequence with a unique prompt; see [`Engine::take`].
     pub fn submit(&mut self, id: u64, prompt: u64, output: u64, now: Nanos) -> Result<(), TooLong> {
         self.take(Job { id, prompt, output, blocks: Vec::new() }, now).map(drop)
     }
 
-    /// Puts a sequence at the end of the queue; `now` must not decrease. Returns how many tokens of its prompt cost no
-    /// prefill: those of the first blocks that a prompt computed before now had too, but never the prompt's last token.
+    /// Queues a sequence; `now` must not decrease. Returns the number of cached prompt tokens: those of leading blocks of earlier
+    /// prompts, without the last prompt token.
     pub fn take(&mut self, job: Job, now: Nanos) -> Result<u64, TooLong> {
         let (prompt, block) = (job.prompt.max(1), self.block());
         let mut sequence = Sequence::new(job.id, prompt, job.output.max(1), now + self.config.admission);
@@ -128,16 +128,16 @@ impl Engine {
         Ok(cached)
     }
 
-    /// Forgets a sequence and frees its blocks; nothing happens where there is none of that id.
+    /// Removes a sequence and frees its blocks; ignores an unknown id.
     pub fn cancel(&mut self, id: u64) {
         self.waiting.retain(|sequence| sequence.id != id);
         let Some(at) = self.running.iter().position(|sequence| sequence.id == id) else { return };
         self.total.blocks -= self.running.remove(at).blocks;
     }
 
-    /// Plans the next step and returns when it ends; None where there is nothing to do.
+    /// Plans the next step and returns its end; None without work.
     ///
-    /// It starts at `from`, or at the arrival of the first sequence where the engine stood idle until then.
+    /// The step starts at `from`, or at the arrival of the first sequence if the engine is idle.
     pub fn begin(&mut self, from: Nanos) -> Option<Nanos> {
         let start = match (self.running.first(), self.waiting.front()) {
             (None, None) => return None,
@@ -153,7 +153,7 @@ impl Engine {
         Some(start + self.duration(work))
     }
 
-    /// Ends the step that [`Engine::begin`] planned and appends what it emitted, in order of arrival.
+    /// Ends the step that [`Engine::begin`] planned and appends the emitted tokens, in order of arrival.
     pub fn complete(&mut self, emitted: &mut Vec<Emission>) {
         let total = &mut self.total;
         self.running.retain_mut(|sequence| {
@@ -167,12 +167,12 @@ impl Engine {
         });
     }
 
-    /// What it holds and has done, as of the last completed step.
+    /// State and counters after the last completed step.
     pub fn occupancy(&self) -> Occupancy {
         Occupancy { running: self.running.len() as u64, waiting: self.waiting.len() as u64, ..self.total }
     }
 
-    /// One token for each sequence that decodes, oldest first. True where the newest had to make room.
+    /// Plans one token per decoding sequence, oldest first. Returns whether there was a preemption.
     fn plan_decodes(&mut self, work: &mut Work) -> bool {
         let before = self.total.preemptions;
         let mut at = 0;
@@ -188,8 +188,8 @@ impl Engine {
         self.total.preemptions > before
     }
 
-    /// Preempts from the newest down until one more token of the sequence at `at` has its block. False where the
-    /// sequence itself was the newest, and is gone.
+    /// Preempts the newest sequences until there is a block for one more token of the sequence at `at`. False if that sequence
+    /// itself was preempted.
     fn make_room(&mut self, at: usize) -> bool {
         while self.running[at].more_blocks(1, self.block()) > self.free() {
             let Some(mut newest) = self.running.pop() else { return false };
@@ -204,7 +204,7 @@ impl Engine {
         true
     }
 
-    /// The next chunk of the prefills that are under way, as far as budget and blocks reach.
+    /// Plans the next chunk of unfinished prefills, as far as budget and blocks allow.
     fn plan_prefills(&mut self, work: &mut Work) {
         for at in 0..self.running.len() {
             if !self.running[at].decoding() {
@@ -213,8 +213,8 @@ impl Engine {
         }
     }
 
-    /// New sequences in the queue at `start`, in order of arrival, while there is capacity of every kind: for what
-    /// they find computed, and for a block more.
+    /// Admits queued sequences at `start`, in order of arrival, while there is capacity for their cached blocks and one more
+    /// block.
     fn admit(&mut self, work: &mut Work, start: Nanos) {
         let most = self.config.max_num_seqs.max(1) as usize;
         while work.budget > 0 && self.free() > 0 && self.running.len() < most {
@@ -270,10 +270,10 @@ fn unit_lognormal(sd: f64) -> Option<LogNormal<f64>> {
     LogNormal::new(-variance / 2.0, variance.sqrt()).ok()
 }
 
-/// A sequence whose prompt and emitted tokens must all be in the KV cache before it gives the next one.
+/// A sequence. Its prompt and emitted tokens must be in the KV cache before it emits the next one.
 ///
-/// The last token it emits is never put into the cache. After a preemption `computed` starts again from zero while
-/// `emitted` stays, so that what was emitted is prefilled and not emitted again.
+/// Its last token is never added to the cache. A preemption resets `computed` but not `emitted`, so that emitted tokens are
+/// prefilled and not emitted again.
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
     pub(super) id: u64,
@@ -281,9 +281,9 @@ pub(super) struct Sequence {
     pub(super) prompt: u64,
     pub(super) computed: u64,
     pub(super) blocks: u64,
-    /// Tokens of the prompt that others have computed: whole blocks, fewer than the prompt.
+    /// Prompt tokens in the prefix cache: full blocks, fewer than the prompt.
     pub(super) cached: u64,
-    /// Hashes of the prompt's full blocks, until the prompt is computed.
+    /// Hashes of the full prompt blocks, until the prompt is computed.
     pub(super) hashes: Vec<u64>,
     output: u64,
     emitted: u64,
@@ -296,32 +296,32 @@ impl Sequence {
         Sequence { id, arrived, prompt, output, cached, hashes, computed: 0, blocks: 0, emitted: 0, planned: 0 }
     }
 
-    /// Tokens of its context: those that the next token is computed from.
+    /// Context tokens, from which the next token is computed.
     pub(super) fn tokens(&self) -> u64 {
         self.prompt + self.emitted
     }
 
-    /// Whether only its newest token is still to be computed.
+    /// Whether only its newest token is not computed yet.
     pub(super) fn decoding(&self) -> bool {
         self.emitted > 0 && self.computed + 1 == self.tokens()
     }
 
-    /// Blocks at the moment of its last token.
+    /// Blocks needed for its last token.
     pub(super) fn most_blocks(&self, block: u64) -> u64 {
         self.prompt.saturating_add(self.output - 1).div_ceil(block)
     }
 
-    /// Blocks that it lacks for `tokens` more.
+    /// Additional blocks needed for `tokens` more tokens.
     pub(super) fn more_blocks(&self, tokens: u64, block: u64) -> u64 {
         (self.computed + tokens).div_ceil(block).saturating_sub(self.blocks)
     }
 
-    /// Tokens that still fit in the blocks it holds.
+    /// Tokens that fit into its current blocks.
     pub(super) fn slack(&self, block: u64) -> u64 {
         self.blocks * block - self.computed
     }
 
-    /// Takes the blocks for `tokens` of the coming step and returns how many they were.
+    /// Allocates blocks for `tokens` of the next step; returns their number.
     pub(super) fn plan(&mut self, tokens: u64, block: u64) -> u64 {
         let more = self.more_blocks(tokens, block);
         self.blocks += more;
@@ -329,21 +329,21 @@ impl Sequence {
         more
     }
 
-    /// Starts with what others have computed, and returns how many blocks that takes.
+    /// Starts with the cached tokens; returns the number of their blocks.
     pub(super) fn reuse(&mut self, block: u64) -> u64 {
         self.computed = self.cached;
         self.blocks = self.cached / block;
         self.blocks
     }
 
-    /// Loses its blocks and all that was computed.
+    /// Releases its blocks and computed tokens.
     pub(super) fn preempt(&mut self) {
         self.computed = 0;
         self.blocks = 0;
         self.planned = 0;
     }
 
-    /// Ends the step; a sequence whose whole context is now computed gives a token.
+    /// Ends the step; a sequence with a fully computed context emits a token.
     pub(super) fn advance(&mut self) -> Option<Emission> {
         let took_part = self.planned > 0;
         self.computed += std::mem::take(&mut self.planned);
@@ -356,31 +356,31 @@ impl Sequence {
     }
 }
 
-/// The least recently used blocks leave first.
+/// The prefix cache: block hashes with least-recently-used eviction.
 #[derive(Debug, Default)]
 pub(super) struct PrefixCache {
     most: usize,
     clock: u64,
-    /// When each block was last used.
+    /// Last use of each block.
     used: HashMap<u64, u64>,
-    /// The same, by time.
+    /// Blocks by last use.
     order: BTreeMap<u64, u64>,
 }
 
 impl PrefixCache {
-    /// An empty cache of at most so many blocks.
+    /// An empty cache for up to `most` blocks.
     pub(super) fn new(most: u32) -> PrefixCache {
         PrefixCache { most: most as usize, ..PrefixCache::default() }
     }
 
-    /// How many of a prompt's first blocks it holds. They count as used now.
+    /// Number of leading prompt blocks in the cache, which are marked as used.
     pub(super) fn hits(&mut self, blocks: &[u64]) -> usize {
         let hits = blocks.iter().take_while(|block| self.used.contains_key(block)).count();
         self.touch(&blocks[..hits]);
         hits
     }
 
-    /// Takes in the first blocks of a prompt. Of one prompt the last leave first: a prefix is of use without them.
+    /// Adds the leading blocks of a prompt. The last ones are evicted first, because a prefix is useful without them.
     pub(super) fn touch(&mut self, blocks: &[u64]) {
         for &block in blocks.iter().rev() {
             self.clock += 1;

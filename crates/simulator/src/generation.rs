@@ -1,6 +1,6 @@
-//! What a client requests, whatever the protocol.
+//! A generation request, independent of the API.
 //!
-//! Fields of its body are read one by one, and what is wrong is refused by its dotted path.
+//! Fields of the body are read one by one; errors name the dotted path of the field.
 
 use crate::http::Request;
 use crate::prompt::Prompt;
@@ -9,20 +9,20 @@ use llmscen_core::simulator::Simulator;
 use serde_json::{Map, Value};
 use std::fmt::Display;
 
-/// Most choices of one answer.
+/// Maximum number of choices.
 pub(super) const MOST_CHOICES: u64 = 16;
 
-/// Why an answer ends.
+/// Finish reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
-    /// It set no limit, and the simulator's default length was reached.
+    /// The request set no limit, and the default length was reached.
     Stop,
-    /// It set the limit, which is always used up.
+    /// The limit of the request was reached, which always happens.
     Length,
 }
 
 impl Finish {
-    /// The word of OpenAI's protocols, and of those that took it from there.
+    /// The finish reason in OpenAI's APIs and others.
     pub(super) fn word(self) -> &'static str {
         match self {
             Finish::Stop => "stop",
@@ -31,51 +31,51 @@ impl Finish {
     }
 }
 
-/// A request that can be served.
+/// A valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Generation {
-    /// The model it names, as a JSON string with its quotes; `"sim"` where it names none.
+    /// The requested model as a JSON string with quotes; `"sim"` if none.
     pub(super) model: String,
     pub(super) stream: bool,
-    /// The answer is to carry its usage.
+    /// Report usage.
     pub(super) usage: bool,
     pub(super) prompt: Prompt,
-    /// Prompt tokens that cost no prefill, known when the engine has taken it; None without a prefix cache.
+    /// Cached prompt tokens, set after submission to the engine; None without a prefix cache.
     pub(super) cached: Option<u64>,
-    /// Output tokens of each choice: the limit that it sets, which is always used up, or else the simulator's default.
+    /// Output tokens per choice: the limit of the request, which is always reached, or the default.
     pub(super) output: u64,
     pub(super) finish: Finish,
-    /// Sequences that the engine makes of it.
+    /// Number of choices, each a sequence of the engine.
     pub(super) choices: u64,
-    /// Tokens of reasoning in front of each choice.
+    /// Reasoning tokens before the content of each choice.
     pub(super) reasoning: u64,
-    /// It requests numbers, not text: its one token only marks that the prompt is computed.
+    /// Embeddings or scores instead of text: the single token marks the end of the prefill.
     pub(super) pooled: bool,
 }
 
 impl Generation {
-    /// Tokens that the engine gives for it, over all choices.
+    /// Number of tokens over all choices.
     pub(super) fn total(&self) -> u64 {
         self.output.saturating_mul(self.choices)
     }
 
-    /// Tokens of reasoning over all choices.
+    /// Number of reasoning tokens over all choices.
     pub(super) fn thoughts(&self) -> u64 {
         self.reasoning.saturating_mul(self.choices)
     }
 }
 
-/// A request as a protocol reads it.
+/// The inputs for reading a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'c> {
-    /// The path that it was posted to, one of the protocol's.
+    /// The request path, one of the API's.
     pub(super) path: &'static str,
     pub(super) request: &'c Request,
     pub(super) body: Fields<'c>,
-    /// The id of its answer.
+    /// Response id.
     pub(super) id: &'c str,
     pub(super) config: &'c Simulator,
-    /// Of all that is drawn for its answer.
+    /// Seed of everything random in the response.
     pub(super) seed: Seed,
 }
 
@@ -85,14 +85,14 @@ impl<'c> Call<'c> {
         Prompt::new(self.config.prefix_cache)
     }
 
-    /// The messages of `fields`, under the name `messages`, counted.
+    /// Adds the `messages` of `fields` to the prompt.
     pub(super) fn messages(&self, prompt: &mut Prompt, fields: Fields<'c>) -> Result<(), Refusal> {
         let wrong = || fields.wrong("messages", "must hold objects with a `role` and a `content` of text or parts");
         fields.list("messages", "message")?.iter().try_for_each(|message| prompt.message(message).ok_or_else(wrong))
     }
 
-    /// What is requested, by the fields that most protocols share: `model`, `stream`. Usage is reported unless a fault
-    /// forbids it. `limit` is the limit of output tokens.
+    /// The generation by fields that most APIs share: `model`, `stream`. Usage is reported unless a fault disables it. `limit` is
+    /// the limit of output tokens.
     pub(super) fn generation(&self, prompt: Prompt, limit: Option<u64>) -> Result<Generation, Refusal> {
         let (output, finish) = match limit {
             Some(limit) => (limit, Finish::Length),
@@ -112,19 +112,19 @@ impl<'c> Call<'c> {
         })
     }
 
-    /// What is requested where the answer is numbers.
+    /// The generation of embeddings or scores.
     pub(super) fn pooled(&self, prompt: Prompt) -> Result<Generation, Refusal> {
         let generation = self.generation(prompt, None)?;
         Ok(Generation { stream: false, output: 1, reasoning: 0, pooled: true, ..generation })
     }
 }
 
-/// A request that gets an error status instead of an answer.
+/// A rejected request: error status and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: u16,
     pub(super) message: String,
-    /// The field that is wrong, as a dotted path.
+    /// Dotted path of the invalid field.
     pub(super) param: Option<String>,
 }
 
@@ -133,18 +133,18 @@ impl Refusal {
         Refusal { status, message: message.into(), param: None }
     }
 
-    /// The error that a struck request reports inside its answer.
+    /// The error of an injected fault inside a response.
     pub(super) fn broken() -> Refusal {
-        Refusal::new(500, "the simulator broke this answer on purpose")
+        Refusal::new(500, "the simulator broke this response on purpose")
     }
 }
 
-/// A JSON object inside the body, or the body itself. A field that is `null` counts as absent.
+/// A JSON object in the body, or the body. `null` fields count as absent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'b> {
-    /// None where the object is absent.
+    /// None if the object is absent.
     map: Option<&'b Map<String, Value>>,
-    /// The object's own name, empty for the body.
+    /// Name of the object, empty for the body.
     name: &'static str,
 }
 
@@ -159,12 +159,12 @@ impl<'b> Fields<'b> {
         self.map?.get(name).filter(|value| !value.is_null())
     }
 
-    /// A field's value; its absence is refused.
+    /// The value of a required field.
     pub(super) fn need(self, name: &str) -> Result<&'b Value, Refusal> {
         self.get(name).ok_or_else(|| self.wrong(name, "is missing"))
     }
 
-    /// Refuses a field; `why` follows its name.
+    /// An error for a field; `why` follows its name.
     pub(super) fn wrong(self, name: &str, why: impl Display) -> Refusal {
         let path = if self.name.is_empty() { name.to_owned() } else { format!("{}.{name}", self.name) };
         Refusal { status: 400, message: format!("`{path}` {why}"), param: Some(path) }
@@ -179,22 +179,22 @@ impl<'b> Fields<'b> {
         }
     }
 
-    /// A whole number, not negative.
+    /// A non-negative integer field.
     pub(super) fn count(self, name: &str) -> Result<Option<u64>, Refusal> {
         self.typed(name, Value::as_u64, "a whole number")
     }
 
-    /// A flag; absent is `default`.
+    /// A boolean field; `default` if absent.
     pub(super) fn flag(self, name: &str, default: bool) -> Result<bool, Refusal> {
         Ok(self.typed(name, Value::as_bool, "true or false")?.unwrap_or(default))
     }
 
-    /// A text.
+    /// A string field.
     pub(super) fn text(self, name: &str) -> Result<Option<&'b str>, Refusal> {
         self.typed(name, Value::as_str, "text")
     }
 
-    /// A list that is not empty; its absence is refused. `what` names what it holds.
+    /// A required non-empty list; `what` names its elements.
     pub(super) fn list(self, name: &str, what: &str) -> Result<&'b [Value], Refusal> {
         match self.need(name)? {
             Value::Array(list) if !list.is_empty() => Ok(list),

@@ -1,27 +1,27 @@
-//! HTTP/1.1 by hand, because faults need the raw socket: requests read, response heads and chunks written.
+//! A minimal HTTP/1.1 server, because fault injection needs the raw socket: reads requests, writes response heads and chunks.
 
 use crate::socket::Socket;
 use std::io;
 use std::io::Write;
 
-/// Most bytes of a request's line and headers together.
+/// Maximum size of request line and headers, bytes.
 const MAX_HEAD: usize = 64 << 10;
-/// Most bytes of a request's body.
+/// Maximum size of a request body, bytes.
 const MAX_BODY: usize = 64 << 20;
-/// Most headers of a request.
+/// Maximum number of request headers.
 const MAX_HEADERS: usize = 128;
-/// The content type of everything that is no stream.
+/// The content type of responses that are not streamed.
 pub(super) const JSON: &str = "application/json";
 
-/// A request, read in full.
+/// A complete request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,
     /// The path, without the query.
     pub(super) path: String,
-    /// The client wants the connection closed after the answer.
+    /// The client requests to close the connection after the response.
     pub(super) close: bool,
-    /// Names in lower case, and values; those that are no text are left out.
+    /// Names in lower case, and values; values that are not UTF-8 are omitted.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
@@ -29,43 +29,43 @@ pub(super) struct Request {
 impl Request {
     /// A header's value, by its name in lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.trim())
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.trim())
     }
 }
 
-/// Why there is no request.
+/// Why no request could be read.
 #[derive(Debug)]
 pub(super) enum Unread {
-    /// The other side is gone.
-    Gone,
-    /// What came is to be answered with this status and message; the connection cannot go on.
+    /// The client has disconnected.
+    Disconnected,
+    /// The request is rejected with this status and message, and the connection is closed.
     Refused(u16, &'static str),
 }
 
 impl From<io::Error> for Unread {
     fn from(_: io::Error) -> Unread {
-        Unread::Gone
+        Unread::Disconnected
     }
 }
 
-/// How the end of a body is known.
+/// How the length of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// It has this many bytes.
+    /// By `content-length`, in bytes.
     Length(usize),
-    /// It comes in chunks.
+    /// By chunked transfer encoding.
     Chunked,
 }
 
 struct Head {
     request: Request,
     framing: Framing,
-    /// Bytes of the head.
+    /// Size of the head, bytes.
     length: usize,
     expects_continue: bool,
 }
 
-/// Reads the next request of a connection; `buffer` holds what was read and not used yet.
+/// Reads the next request of a connection; `buffer` has bytes that were read and not used yet.
 pub(super) async fn read(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Request, Unread> {
     let head = loop {
         let head = parse(buffer)?;
@@ -86,8 +86,8 @@ pub(super) async fn read(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Reques
         socket.send(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
     request.body = match framing {
-        Framing::Length(length) => exactly(socket, buffer, length).await?,
-        Framing::Chunked => chunks(socket, buffer).await?,
+        Framing::Length(length) => read_exactly(socket, buffer, length).await?,
+        Framing::Chunked => read_chunks(socket, buffer).await?,
     };
     Ok(request)
 }
@@ -108,7 +108,7 @@ fn parse(buffer: &[u8]) -> Result<Option<Head>, Unread> {
         Err(_) => return Err(Unread::Refused(400, "the request is not HTTP/1.1")),
     };
     if parsed.version != Some(1) {
-        return Err(Unread::Refused(505, "the simulator speaks HTTP/1.1 only"));
+        return Err(Unread::Refused(505, "the simulator supports HTTP/1.1 only"));
     }
     let path = parsed.path.unwrap_or("/").split('?').next().unwrap_or("/").to_owned();
     let method = parsed.method.unwrap_or("").to_owned();
@@ -143,12 +143,12 @@ fn has(headers: &[httparse::Header<'_>], name: &str, token: &str) -> bool {
 
 async fn fill(socket: &Socket, buffer: &mut Vec<u8>) -> Result<(), Unread> {
     match socket.read(buffer).await? {
-        0 => Err(Unread::Gone),
+        0 => Err(Unread::Disconnected),
         _ => Ok(()),
     }
 }
 
-async fn exactly(socket: &Socket, buffer: &mut Vec<u8>, length: usize) -> Result<Vec<u8>, Unread> {
+async fn read_exactly(socket: &Socket, buffer: &mut Vec<u8>, length: usize) -> Result<Vec<u8>, Unread> {
     while buffer.len() < length {
         fill(socket, buffer).await?;
     }
@@ -156,7 +156,7 @@ async fn exactly(socket: &Socket, buffer: &mut Vec<u8>, length: usize) -> Result
     Ok(std::mem::replace(buffer, rest))
 }
 
-async fn chunks(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> {
+async fn read_chunks(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> {
     let mut body = Vec::new();
     loop {
         let size = chunk_size(socket, buffer).await?;
@@ -166,10 +166,10 @@ async fn chunks(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread
         if body.len() + size > MAX_BODY {
             return Err(TOO_LARGE);
         }
-        let chunk = exactly(socket, buffer, size + 2).await?;
+        let chunk = read_exactly(socket, buffer, size + 2).await?;
         body.extend_from_slice(&chunk[..size]);
     }
-    // Trailers, which mean nothing here, up to the empty line.
+    // Skip trailers up to the empty line.
     while !line(socket, buffer).await?.is_empty() {}
     Ok(body)
 }
@@ -178,13 +178,13 @@ async fn chunk_size(socket: &Socket, buffer: &mut Vec<u8>) -> Result<usize, Unre
     let mut line = line(socket, buffer).await?;
     line.extend_from_slice(b"\r\n");
     match httparse::parse_chunk_size(&line) {
-        // More than any body may have: the comparison in `chunks` then refuses it.
+        // Capped just above the limit, so that `read_chunks` rejects it.
         Ok(httparse::Status::Complete((_, size))) => Ok(size.min(MAX_BODY as u64 + 1) as usize),
         _ => Err(Unread::Refused(400, "the body's chunks are malformed")),
     }
 }
 
-/// One line without its end.
+/// Reads a line without its end.
 async fn line(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> {
     loop {
         if let Some(end) = buffer.windows(2).position(|pair| pair == b"\r\n") {
@@ -199,7 +199,7 @@ async fn line(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> 
     }
 }
 
-/// Appends the status line and headers of a response. `about` is its id, where it has one, and whether the connection ends.
+/// Appends the status line and headers of a response. `about` is the response id, if any, and whether the connection is closed.
 pub(super) fn head(to: &mut Vec<u8>, status: u16, content_type: &str, framing: &Framing, about: (Option<&str>, bool)) {
     let (id, close) = about;
     let framing = match framing {
@@ -219,7 +219,7 @@ pub(super) fn json(to: &mut Vec<u8>, status: u16, body: &str, about: (Option<&st
     to.extend_from_slice(body.as_bytes());
 }
 
-/// One HTTP chunk of the given pieces.
+/// Appends one HTTP chunk with the concatenated pieces.
 pub(super) fn chunk(to: &mut Vec<u8>, pieces: &[&str]) {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     // Writing to a vector cannot fail.
@@ -228,12 +228,12 @@ pub(super) fn chunk(to: &mut Vec<u8>, pieces: &[&str]) {
     to.extend_from_slice(b"\r\n");
 }
 
-/// A comment of an event stream, which clients have to skip.
+/// Appends a comment of an event stream, which clients must ignore.
 pub(super) fn comment(to: &mut Vec<u8>) {
     chunk(to, &[": keep-alive\n\n"]);
 }
 
-/// The end of the HTTP body.
+/// Appends the end of the HTTP body.
 pub(super) fn last_chunk(to: &mut Vec<u8>) {
     to.extend_from_slice(b"0\r\n\r\n");
 }

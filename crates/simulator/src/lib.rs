@@ -1,13 +1,13 @@
-//! The built-in server: an independent witness that logs its own writes.
+//! The built-in simulator: an LLM server that logs the times of its own writes, for comparison with the client's measurements.
 //!
-//! A request's way: [`serve`] listens, `connection` reads it with `http` and finds its protocol in `apis`, which turns it
-//! into a `generation`. `server` submits that to the [`engine`] and gives each token, when its step ends, to the request's `live`,
-//! which forms bytes with `body` and the protocol's reply, lets `chaos` strike, writes to the `socket` and notes the time in
-//! the [`truth`]. It shares no code with the client's side, so that no mistake of one can cancel a mistake of the other.
-//! [`virtual_time`] is the engine alone, without a clock.
+//! Path of a request: [`serve`] listens; `connection` reads the request with `http` and finds its API in `apis`, which turns it
+//! into a `generation`. `server` submits that to the [`engine`] and passes each token, when its step ends, to the request's
+//! `live` state, which renders bytes with `body` and the API's reply, injects faults of `chaos`, writes to the `socket` and logs
+//! the time in the [`truth`] log. The simulator shares no code with the client, so that errors cannot cancel out.
+//! [`virtual_time`] runs the engine without a clock.
 //!
-//! By its own rule a prompt has a token for every 4 bytes of text or 1 token id, and 256 for an image or a sound; tool
-//! definitions count nothing. Each generated token is one short word.
+//! A prompt has one token per 4 bytes of text, one per token id, and 256 per image or audio; tool definitions are not counted.
+//! Each generated token is one short word.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,4 +1,4 @@
-//! One request in flight: tokens come from the engine, bytes go to the socket, faults come between.
+//! One request in flight: receives tokens from the engine, injects faults, and writes bytes to the socket.
 
 use crate::apis::Times;
 use crate::body::Body;
@@ -11,68 +11,83 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use tokio::sync::oneshot;
 
-/// What becomes of the connection after an answer.
+/// What happens to the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// It takes the next request.
+    /// It is kept for the next request.
     Keep,
-    /// It ends.
+    /// It is closed.
     Close,
     /// It is reset.
     Reset,
 }
 
-/// The state of an answer.
+/// The state of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It waits for tokens, or for its gate.
+    /// It waits for tokens, or is blocked.
     Wait,
-    /// A stall begins: the gate is shut and has to be opened later.
+    /// A stall begins: output is blocked and must be unblocked later.
     Stall,
     /// It is over.
     Over(After),
 }
 
-/// A request that the engine serves.
+/// A request in flight.
 ///
-/// While the gate is shut (slow headers, a stall) tokens are only counted; when it opens they all go through at once.
+/// While output is blocked (slow headers, a stall), tokens are queued; they are sent together when it is unblocked.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) received_at: Nanos,
-    /// When the newest token of each choice was there, by the engine's time.
+    /// Engine time of the newest token of each choice.
     newest: Vec<Option<Nanos>>,
-    /// When the first token of all was there, by the engine's time.
+    /// Engine time of the first token.
     first: Option<Nanos>,
     body: Body,
     socket: Rc<Socket>,
     entry: Entry,
     fate: Fate,
-    /// Tokens that the engine gave.
+    /// Number of tokens received from the engine.
     ready: u64,
-    /// The choices of those that have not gone through yet, in order.
+    /// The choices of queued tokens, in order.
     queue: VecDeque<usize>,
-    shut: bool,
-    /// Bytes formed and not sent.
+    blocked: bool,
+    /// Bytes rendered and not sent.
     out: Vec<u8>,
-    /// Tokens that were sent.
+    /// Number of tokens sent.
     sent: u64,
-    /// The choice of the newest token that went through.
+    /// The choice of the newest token that was rendered.
     choice: usize,
     over: oneshot::Sender<After>,
 }
 
 impl Live {
-    /// A request whose gate is shut.
+    /// A new request with blocked output.
     pub(super) fn new(body: Body, fate: Fate, (socket, entry): (Rc<Socket>, Entry), over: oneshot::Sender<After>) -> Live {
         let received_at = entry.lock().received_at;
         let newest = vec![None; body.generation().choices as usize];
         let (first, queue, out) = (None, VecDeque::new(), Vec::new());
-        Live { received_at, newest, first, body, socket, entry, fate, ready: 0, queue, shut: true, out, sent: 0, choice: 0, over }
+        Live {
+            received_at,
+            newest,
+            first,
+            body,
+            socket,
+            entry,
+            fate,
+            ready: 0,
+            queue,
+            blocked: true,
+            out,
+            sent: 0,
+            choice: 0,
+            over,
+        }
     }
 
-    /// Opens the gate: sends the head of a stream the first time, and what was held back.
+    /// Unblocks output: sends the head of a stream the first time, and queued tokens.
     pub(super) fn open(&mut self) -> Turn {
-        self.shut = false;
+        self.blocked = false;
         if self.entry.lock().headers_at.is_none() {
             self.body.open(&mut self.out);
             self.flush(None);
@@ -80,8 +95,7 @@ impl Live {
         self.pump()
     }
 
-    /// Takes one more token of a choice from the engine, given at `at`. Returns when the one before it was there too; None
-    /// where it is the first of its choice.
+    /// Adds a token of a choice, emitted at `at`. Also returns the time of the previous token of the choice, if any.
     pub(super) fn token(&mut self, choice: usize, at: Nanos) -> (Turn, Option<Nanos>) {
         let before = self.newest.get_mut(choice).and_then(|newest| newest.replace(at));
         let first = *self.first.get_or_insert(at);
@@ -91,30 +105,30 @@ impl Live {
         (self.pump(), before)
     }
 
-    /// Whether the engine has given all tokens.
+    /// Whether the engine has emitted all tokens.
     pub(super) fn served(&self) -> bool {
         self.ready == self.generation().total()
     }
 
-    /// What was requested.
+    /// The request.
     pub(super) fn generation(&self) -> &Generation {
         self.body.generation()
     }
 
-    /// Tells the connection that the answer is over.
+    /// Notifies the connection of the end of the response.
     pub(super) fn leave(self, after: After) {
-        // The connection may be gone, and then there is no receiver.
+        // There is no receiver if the connection was closed.
         let _ = self.over.send(after);
     }
 
-    /// Notes that the client left.
+    /// Records that the client disconnected.
     pub(super) fn abandon(&self, at: Nanos) {
         self.entry.end(End::Disconnected, at);
     }
 
     fn pump(&mut self) -> Turn {
         let mut due = false;
-        while !self.shut && !self.queue.is_empty() {
+        while !self.blocked && !self.queue.is_empty() {
             if let Some(strike) = self.fate.strike.take_if(|_| self.body.made() == self.fate.after) {
                 return self.strike(strike);
             }
@@ -136,7 +150,7 @@ impl Live {
     fn strike(&mut self, strike: Strike) -> Turn {
         if strike == Strike::Stall {
             self.flush(None);
-            self.shut = true;
+            self.blocked = true;
             return Turn::Stall;
         }
         self.body.cut(strike, &mut self.out);
@@ -150,7 +164,7 @@ impl Live {
         Turn::Over(if after == After::Keep && self.body.closes() { After::Close } else { after })
     }
 
-    /// Sends what is formed, in one write, and notes it down under the record's lock.
+    /// Sends the rendered bytes in one write, and logs it under the lock of the record.
     fn flush(&mut self, end: Option<End>) {
         let mut record = self.entry.lock();
         if !self.out.is_empty() {

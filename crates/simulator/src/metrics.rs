@@ -1,4 +1,4 @@
-//! The `/metrics` page: Prometheus text under the names that vLLM uses.
+//! The `/metrics` endpoint: Prometheus text with the metric names of vLLM.
 
 use crate::engine::Occupancy;
 use crate::generation::Finish;
@@ -13,7 +13,7 @@ const E2E: [f64; 12] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 #[derive(Debug)]
 struct Histogram {
     bounds: &'static [f64],
-    /// Values up to each bound and no other; the last one holds those above all bounds.
+    /// Number of values per bucket; the last bucket has those above all bounds.
     counts: Vec<u64>,
     sum: f64,
 }
@@ -41,7 +41,7 @@ impl Histogram {
     }
 }
 
-/// Everything on the page that the engine does not count itself. Times are the engine's, from receipt of the request.
+/// Metrics that the engine does not count. Times are engine times since receipt of the request.
 #[derive(Debug)]
 pub(super) struct Meters {
     ttft: Histogram,
@@ -49,7 +49,7 @@ pub(super) struct Meters {
     e2e: Histogram,
     stopped: u64,
     capped: u64,
-    /// Tokens of the engine that are no text.
+    /// Tokens of embeddings and scores, which are not text.
     pooled: u64,
 }
 
@@ -61,30 +61,30 @@ impl Default for Meters {
 }
 
 impl Meters {
-    /// A token at `at`; `before` is when the one before it came, or when the request was received where it is the first.
+    /// Records a token at `at`; `before` is the time of the previous token, or of receipt for the first one.
     pub(super) fn token(&mut self, at: Nanos, before: Nanos, first: bool) {
         if first { &mut self.ttft } else { &mut self.gaps }.observe(at.since(before));
     }
 
-    /// A token that only marks that a prompt is computed: no text was generated.
+    /// Records a token of embeddings or scores.
     pub(super) fn pooled(&mut self) {
         self.pooled += 1;
     }
 
-    /// A request that was served in full.
+    /// Records a completed request.
     pub(super) fn served(&mut self, took: Nanos, finish: Finish) {
         self.e2e.observe(took);
         *if finish == Finish::Length { &mut self.capped } else { &mut self.stopped } += 1;
     }
 
-    /// The page.
+    /// The text of the endpoint.
     pub(super) fn page(&self, now: Occupancy, kv_blocks: u32) -> String {
         let mut page = String::new();
         let generated = now.generation_tokens.saturating_sub(self.pooled);
         let usage = now.blocks as f64 / f64::from(kv_blocks.max(1));
         let plain = [
             ("num_requests_running", "gauge", "Requests in the batch.", now.running as f64),
-            ("num_requests_waiting", "gauge", "Requests that wait for a place in the batch.", now.waiting as f64),
+            ("num_requests_waiting", "gauge", "Requests that wait for admission to the batch.", now.waiting as f64),
             ("kv_cache_usage_perc", "gauge", "KV cache in use, 1 for all of it.", usage),
             ("num_preemptions_total", "counter", "Preemptions.", now.preemptions as f64),
             ("prompt_tokens_total", "counter", "Prefilled prompt tokens.", now.prompt_tokens as f64),

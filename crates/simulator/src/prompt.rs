@@ -1,32 +1,32 @@
-//! How many tokens a prompt has by the simulator's own rule, and which blocks of it other prompts may share.
+//! Token count of a prompt by the simulator's rule, and the hashes of its blocks for the prefix cache.
 
 use serde_json::Value;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Bytes of text that make one token, the last one rounded up.
+/// Bytes of text per token.
 const BYTES: usize = 4;
-/// Tokens of an image, a sound or any other part that is no text, whatever its size.
+/// Tokens per image, audio or other non-text part.
 pub(super) const MEDIA_TOKENS: usize = 256;
 
-/// The types of parts that are no text, over all protocols.
+/// The types of non-text parts in all APIs.
 const MEDIA: [&str; 10] =
     ["image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video_url", "video", "file", "input_file"];
 
-/// A prompt as bytes: of text itself, 4 for a token id, 4 × 256 for an image or a sound.
+/// A prompt as bytes: text, 4 per token id, 4 × 256 per image or audio.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prompt {
     bytes: usize,
-    /// The bytes themselves, where blocks are needed later.
+    /// The bytes, if block hashes are needed.
     kept: Option<Vec<u8>>,
 }
 
 impl Prompt {
-    /// An empty prompt; `keep` says that [`Prompt::blocks`] will be called.
+    /// An empty prompt; `keep` stores the bytes for [`Prompt::blocks`].
     pub(super) fn new(keep: bool) -> Prompt {
         Prompt { bytes: 0, kept: keep.then(Vec::new) }
     }
 
-    /// Its tokens: bytes / 4, rounded up, at least 1.
+    /// Number of tokens: bytes / 4, rounded up, at least 1.
     pub(super) fn tokens(&self) -> u64 {
         self.bytes.div_ceil(BYTES).max(1) as u64
     }
@@ -36,7 +36,7 @@ impl Prompt {
         self.raw(text.as_bytes());
     }
 
-    /// Adds token ids. None where the list is empty or holds anything else.
+    /// Adds token ids. None if the list is empty or has other elements.
     pub(super) fn ids(&mut self, ids: &[Value]) -> Option<()> {
         let ids: Option<Vec<u64>> = ids.iter().map(Value::as_u64).collect();
         let ids = ids.filter(|ids| !ids.is_empty())?;
@@ -44,12 +44,12 @@ impl Prompt {
         Some(())
     }
 
-    /// Adds a prompt of so many tokens that is computed beside this one and shares no block with any.
+    /// Adds the tokens of a separate prompt that shares no blocks.
     pub(super) fn add(&mut self, tokens: u64) {
         self.bytes += BYTES * tokens as usize;
     }
 
-    /// Adds an image, a sound or the like.
+    /// Adds an image, audio or similar.
     pub(super) fn media(&mut self, content: &Value) {
         self.bytes += BYTES * MEDIA_TOKENS;
         if let Some(kept) = &mut self.kept {
@@ -60,8 +60,7 @@ impl Prompt {
         }
     }
 
-    /// Adds a message of any protocol: its content, the images beside it, and the arguments of its tool calls. None where
-    /// it is none.
+    /// Adds a message of any API: content, images and tool call arguments. None if it is not a message.
     pub(super) fn message(&mut self, message: &Value) -> Option<()> {
         message.get("role")?.as_str()?;
         if let Some(content) = message.get("content") {
@@ -74,7 +73,7 @@ impl Prompt {
         Some(())
     }
 
-    /// Adds content: text, or a list of parts. None where it is anything else.
+    /// Adds content: text, or a list of parts. None for anything else.
     pub(super) fn content(&mut self, content: &Value) -> Option<()> {
         match content {
             Value::Null => {}
@@ -92,14 +91,14 @@ impl Prompt {
             return self.media(part);
         }
         ["text", "thinking", "input", "arguments", "output"].iter().filter_map(|name| part.get(name)).for_each(|v| self.loose(v));
-        // The result of a tool has a content of its own; a content of another kind counts nothing.
+        // A tool result has nested content; other kinds are not counted.
         let _ = part.get("content").and_then(|content| self.content(content));
         if let Value::String(text) = part {
             self.text(text);
         }
     }
 
-    /// Text as it is, and anything else as JSON.
+    /// Adds text verbatim, and anything else as JSON.
     pub(super) fn loose(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.text(text),
@@ -107,7 +106,7 @@ impl Prompt {
         }
     }
 
-    /// A hash of each full block of `block_tokens` tokens, over the block and all before it. Empty where nothing was kept.
+    /// A hash of each full block of `block_tokens` tokens including all previous blocks. Empty if bytes are not stored.
     pub(super) fn blocks(&self, block_tokens: u32) -> Vec<u64> {
         let mut hasher = DefaultHasher::new();
         let mut hash = |block: &[u8]| {

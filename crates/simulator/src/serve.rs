@@ -1,4 +1,4 @@
-//! The simulator as a server of its own thread, on a real port.
+//! Starts the simulator on a separate thread and a real port.
 
 use crate::clock::{Clock, Timer};
 use crate::connection;
@@ -15,10 +15,10 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::oneshot;
 
-/// Connections that may wait to be accepted: a burst of thousands must not lose its SYNs.
+/// Listen backlog: a burst of thousands of connections must not lose SYNs.
 const BACKLOG: u32 = 4096;
 
-/// Why the simulator is not running.
+/// Why the simulator failed to start.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// The address cannot be listened on.
@@ -34,7 +34,7 @@ pub enum SimError {
     Start(io::Error),
 }
 
-/// A running simulator. It stops, and cuts its connections, when this is dropped.
+/// A running simulator. Dropping it stops the simulator and closes its connections.
 #[derive(Debug)]
 pub struct Running {
     addr: SocketAddr,
@@ -44,12 +44,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// The address that it listens on, its port never 0.
+    /// The address that it listens on, with the actual port.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its log.
+    /// Its truth log.
     pub fn truth(&self) -> &Truth {
         &self.truth
     }
@@ -62,7 +62,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already, and nothing here can act on it.
+            // A panic of the thread has already been printed.
             let _ = thread.join();
         }
     }
@@ -70,18 +70,18 @@ impl Drop for Running {
 
 /// Starts a simulator that listens on `listen` (port 0: any free one) and logs to `truth`.
 ///
-/// All that it does at random, jitter, faults and text, derives from `seed`. It returns when connections are accepted.
+/// Jitter, faults and text are random and derive from `seed`. Returns when connections are accepted.
 pub fn start(config: &Simulator, seed: Seed, listen: SocketAddr, truth: Truth) -> Result<Running, SimError> {
     let (ready, started) = mpsc::channel();
     let (stop, stopped) = oneshot::channel();
     let (config, log) = (config.clone(), truth.clone());
     let thread = std::thread::Builder::new().name("simulator".into()).spawn(move || {
         let failed = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, host((config, seed, log), listen, &ready, stopped)),
+            Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, run((config, seed, log), listen, &ready, stopped)),
             Err(error) => Err(SimError::Start(error)),
         };
         if let Err(error) = failed {
-            // Nobody listens any more where it had started well.
+            // After a successful start, nobody receives this.
             let _ = ready.send(Err(error));
         }
     });
@@ -93,7 +93,7 @@ pub fn start(config: &Simulator, seed: Seed, listen: SocketAddr, truth: Truth) -
 type Ready = mpsc::Sender<Result<SocketAddr, SimError>>;
 
 /// Runs the server until it is stopped.
-async fn host(
+async fn run(
     (config, seed, truth): (Simulator, Seed, Truth),
     listen: SocketAddr,
     ready: &Ready,
@@ -123,11 +123,11 @@ async fn accept(server: &Rc<Server>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                // Without it the kernel would hold small writes back; a socket that refuses is gone already.
+                // Without it the kernel would delay small writes. A failure means that the socket is closed.
                 let _ = stream.set_nodelay(true);
                 tokio::task::spawn_local(connection::serve(server.clone(), stream));
             }
-            // Out of file descriptors, most likely: others have to end first.
+            // Most likely out of file descriptors, until other connections end.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }

@@ -1,4 +1,4 @@
-//! The heart of the server: requests in flight, and the loop that gives them tokens at the engine's times.
+//! The server state: requests in flight, and the loop that passes them tokens at the engine's times.
 
 use crate::apis::{Protocol, Reply};
 use crate::body::Body;
@@ -21,7 +21,7 @@ use std::io;
 use std::rc::Rc;
 use tokio::sync::{Notify, oneshot};
 
-/// State of one server; it lives on one thread.
+/// The state of one server, used by a single thread.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) config: Simulator,
@@ -33,11 +33,11 @@ pub(super) struct Server {
     meters: RefCell<Meters>,
     /// Number of the next request.
     next: Cell<u64>,
-    /// Something was submitted.
+    /// Notified when a request was submitted.
     work: Notify,
 }
 
-/// A request that will be answered with an error.
+/// A request that is rejected with an error.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) id: String,
@@ -61,8 +61,8 @@ impl Server {
         }
     }
 
-    /// The step loop. While there is work each step begins where the one before it ideally ended, so that the lateness of
-    /// one timer never shifts the next.
+    /// The step loop. While there is work, each step begins at the planned end of the previous one, so that timer delays do not
+    /// accumulate.
     pub(super) async fn steps(self: &Rc<Self>, timer: Timer) -> io::Error {
         let (mut from, mut emitted) = (Nanos::ZERO, Vec::new());
         loop {
@@ -76,13 +76,13 @@ impl Server {
             }
             self.engine.borrow_mut().complete(&mut emitted);
             for token in emitted.drain(..) {
-                self.give(token.id, end);
+                self.emit_token(token.id, end);
             }
             from = end;
         }
     }
 
-    /// Takes in a request of a protocol. Its number, and the receiver that hears of its end; or how to refuse it.
+    /// Accepts a request. Returns its number and a receiver for its end, or the rejection.
     pub(super) fn accept(
         self: &Rc<Self>,
         (protocol, path): (&'static dyn Protocol, &'static str),
@@ -127,7 +127,7 @@ impl Server {
         protocol.read(&Call { path, request, body: Fields::new(body), id, config: &self.config, seed })
     }
 
-    /// Gives the engine a sequence for each choice, and notes how much of the prompt it had computed before.
+    /// Submits a sequence per choice to the engine, and records how many prompt tokens were cached.
     fn submit(&self, number: u64, generation: &mut Generation, now: Nanos) -> Result<(), TooLong> {
         let blocks = generation.prompt.blocks(self.config.block_tokens);
         let mut engine = self.engine.borrow_mut();
@@ -140,7 +140,7 @@ impl Server {
         Ok(())
     }
 
-    /// The client of a request is gone.
+    /// Cancels a request whose client has disconnected.
     pub(super) fn cancel(&self, number: u64) {
         if let Some(live) = self.live.borrow_mut().remove(&number) {
             self.withdraw(number, &live);
@@ -148,17 +148,17 @@ impl Server {
         }
     }
 
-    /// The `/metrics` page.
+    /// The text of `/metrics`.
     pub(super) fn metrics(&self) -> String {
         self.meters.borrow().page(self.engine.borrow().occupancy(), self.config.kv_blocks)
     }
 
-    /// Gives a request the token that the engine emitted for one of its sequences at `at`.
-    fn give(self: &Rc<Self>, id: u64, at: Nanos) {
+    /// Passes the token that the engine emitted at `at` for a sequence to its request.
+    fn emit_token(self: &Rc<Self>, id: u64, at: Nanos) {
         let (number, choice) = (id / MOST_CHOICES, id % MOST_CHOICES);
         let turn = {
-            let mut all = self.live.borrow_mut();
-            let Some(live) = all.get_mut(&number) else { return };
+            let mut requests = self.live.borrow_mut();
+            let Some(live) = requests.get_mut(&number) else { return };
             let (turn, before) = live.token(choice as usize, at);
             let mut meters = self.meters.borrow_mut();
             match live.generation().pooled {
@@ -173,7 +173,7 @@ impl Server {
         self.settle(number, turn);
     }
 
-    /// Takes the sequences of a request back from the engine.
+    /// Cancels the sequences of a request in the engine.
     fn withdraw(&self, number: u64, live: &Live) {
         let mut engine = self.engine.borrow_mut();
         (0..live.generation().choices).for_each(|choice| engine.cancel(sequence(number, choice)));
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Opens a request's gate after a while, or now.
+    /// Unblocks the output of a request after a pause, or now.
     fn open_after(self: &Rc<Self>, number: u64, pause: Nanos) {
         if pause == Nanos::ZERO {
             return self.open(number);
@@ -211,7 +211,7 @@ impl Server {
     }
 }
 
-/// The engine's id of a choice of a request.
+/// The engine's sequence id for a choice of a request.
 fn sequence(number: u64, choice: u64) -> u64 {
     number * MOST_CHOICES + choice
 }

@@ -1,4 +1,4 @@
-//! A connection that can be written to at once, from wherever the bytes arise.
+//! A connection with synchronous writes and a backlog.
 
 use crate::clock::Clock;
 use llmscen_core::units::Nanos;
@@ -9,25 +9,25 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// What one [`Socket::send`] came to.
+/// The result of [`Socket::send`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     /// Before the write call.
     pub(super) at: Nanos,
     /// After it.
     pub(super) done: Nanos,
-    /// The socket was full: some bytes have to wait.
+    /// The socket was full, so that some bytes are in the backlog.
     pub(super) blocked: bool,
 }
 
-/// A TCP stream and the bytes that did not fit into it. Their number is bounded by the one answer that is under way.
+/// A TCP stream and the bytes that did not fit into it, at most those of the current response.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
     clock: Clock,
-    /// Where each write is cut in two, 0 for nowhere.
+    /// Bytes after which each write is split in two, 0 for never.
     split: usize,
-    /// Pieces that wait; each is a write of its own.
+    /// Pieces to be written, each with a separate write.
     backlog: RefCell<VecDeque<Vec<u8>>>,
     waiting: Notify,
 }
@@ -37,8 +37,8 @@ impl Socket {
         Socket { stream, clock, split: split as usize, backlog: RefCell::default(), waiting: Notify::new() }
     }
 
-    /// Writes what goes at once and keeps the rest for [`Socket::tend`]. Bytes for a client that is gone vanish: whoever
-    /// reads from the socket learns of it.
+    /// Writes what the socket accepts and keeps the rest for [`Socket::tend`]. Bytes for a disconnected client are discarded; the
+    /// reader of the socket detects the disconnection.
     pub(super) fn send(&self, bytes: &[u8]) -> Sent {
         let cut = if self.split == 0 { bytes.len() } else { self.split.min(bytes.len()) };
         let (first, second) = bytes.split_at(cut);
@@ -55,7 +55,7 @@ impl Socket {
         Sent { at, done, blocked: written < first.len() }
     }
 
-    /// Writes the backlog whenever there is one; returns only when the client is gone.
+    /// Writes the backlog whenever there is one; returns only when the client has disconnected.
     pub(super) async fn tend(&self) -> io::Error {
         loop {
             if let Err(gone) = self.drain().await {
@@ -65,10 +65,10 @@ impl Socket {
         }
     }
 
-    /// Writes the backlog, piece by piece.
+    /// Writes the backlog, one piece per write.
     pub(super) async fn drain(&self) -> io::Result<()> {
         while !self.backlog.borrow().is_empty() {
-            // The pieces of a split write must not leave together.
+            // The pieces of a split write must not be sent together.
             tokio::task::yield_now().await;
             self.stream.writable().await?;
             let mut backlog = self.backlog.borrow_mut();
@@ -82,7 +82,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Appends what can be read, waiting for the first byte; 0 at the end. Nothing is lost where the future is dropped.
+    /// Appends available bytes, waiting for the first one; 0 at the end. Cancel safe.
     pub(super) async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             self.stream.readable().await?;
@@ -94,18 +94,18 @@ impl Socket {
         }
     }
 
-    /// Makes the close that follows a reset.
+    /// Makes the following close a reset.
     pub(super) fn reset(&self) -> io::Result<()> {
         self.stream.set_zero_linger()
     }
 
-    /// Ends this side's half of the connection.
+    /// Shuts down the write half of the connection.
     pub(super) async fn shutdown(&mut self) -> io::Result<()> {
         self.stream.shutdown().await
     }
 }
 
-/// Writes what goes at once, which may be nothing.
+/// Writes what the socket accepts, possibly nothing.
 fn try_write(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     match stream.try_write(bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

@@ -1,4 +1,4 @@
-//! The truth log: when the simulator itself wrote what. The client's stamps are compared with it.
+//! The truth log: the times of the simulator's writes, for comparison with the client's timestamps.
 
 use llmscen_core::units::Nanos;
 use serde::Serialize;
@@ -7,65 +7,63 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Requests whose records are kept; the oldest is forgotten when one more arrives.
+/// Maximum number of records; the oldest is dropped first.
 const KEPT: usize = 65_536;
 
 /// One write of generated tokens to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Write {
-    /// The instant before the write call that hands the event's first byte to the kernel. No client can see it earlier.
+    /// The time before the write call. No client can receive the bytes earlier.
     pub at: Nanos,
-    /// The instant after that call returned.
+    /// The time after the write call.
     pub done: Nanos,
-    /// Tokens of the answer that have been written, these included, over all its choices. Of an answer that is numbers and
-    /// not text it is 1: the answer.
+    /// Tokens written so far, over all choices. 1 for embeddings and scores.
     pub tokens: u64,
-    /// The choice that the last of these tokens belongs to, from 0.
+    /// The choice of the last of these tokens, from 0.
     pub choice: u32,
 }
 
-/// How a request ended, from the server's side.
+/// How a request ended on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// Answered in full.
+    /// Complete.
     Done,
-    /// Answered with this error status.
+    /// Rejected with this status.
     Status(u16),
     /// Reset on purpose.
     Reset,
     /// Ended early on purpose.
     Truncated,
-    /// An error was reported inside the answer, on purpose.
+    /// An error was reported inside the response, on purpose.
     StreamError,
-    /// The client closed its side first.
+    /// The client disconnected first.
     Disconnected,
 }
 
-/// All that the simulator knows of one request. Times are nanoseconds since the origin of its [`Truth`].
+/// The record of one request. Times are nanoseconds since the origin of its [`Truth`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Record {
-    /// Number in order of arrival, from 0: the n in `chatcmpl-sim-n` and the ids of all other protocols.
+    /// Number in order of arrival, from 0: the n in `chatcmpl-sim-n` and the ids of other APIs.
     pub number: u64,
     /// Id of the response, and value of its `x-request-id` header.
     pub id: String,
-    /// The client's own id of it: the `x-request-id` header of the request, where there was one.
+    /// The `x-request-id` header of the request, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
     /// Path of the endpoint.
     pub path: &'static str,
-    /// Head and body had been read.
+    /// Time when the request was read completely.
     pub received_at: Nanos,
-    /// The instant before the write call that carried status and headers.
+    /// Time before the write call with status and headers.
     pub headers_at: Option<Nanos>,
-    /// Writes that carried generated tokens, in order.
+    /// Writes with generated tokens, in order.
     pub writes: Vec<Write>,
-    /// Writes that found the socket full, or earlier bytes still waiting: theirs, or the rest of them, left later than `at`
-    /// says.
+    /// Number of writes that were delayed, at least in part, because the socket was full.
     pub blocked: u64,
-    /// The instant before the last write, or when the other side was found gone.
+    /// Time before the last write, or when the disconnection was detected.
     pub end_at: Option<Nanos>,
-    /// How it ended; None while it runs.
+    /// How it ended; None while in flight.
     pub end: Option<End>,
 }
 
@@ -74,18 +72,18 @@ pub struct Record {
 pub(super) struct Entry(Arc<Mutex<Record>>);
 
 impl Entry {
-    /// The record, locked: a write is made under the lock, so that who has seen its bytes also finds its stamps.
+    /// The locked record. Writes are made under the lock, so that a record is up to date once its bytes are received.
     pub(super) fn lock(&self) -> MutexGuard<'_, Record> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy, where it is the record of that number.
+    /// A copy, if it is the record with that number.
     fn record(&self, number: u64) -> Option<Record> {
         let record = self.lock();
         (record.number == number).then(|| record.clone())
     }
 
-    /// Marks the end; the first one counts.
+    /// Sets the end, unless it is already set.
     pub(super) fn end(&self, end: End, at: Nanos) {
         let mut record = self.lock();
         if record.end.is_none() {
@@ -96,8 +94,8 @@ impl Entry {
 
 /// A log of the requests of one server; clones share it.
 ///
-/// It takes 32 bytes for each write of the last 65,536 requests, less what [`Truth::take_ended`] took out. One that is
-/// [`Truth::off`] keeps nothing.
+/// It takes 32 bytes per write of the last 65,536 requests that [`Truth::take_ended`] has not removed. [`Truth::off`] keeps
+/// nothing.
 #[derive(Clone, Debug)]
 pub struct Truth {
     origin: Instant,
@@ -105,17 +103,17 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// A log whose times count from `origin`.
+    /// A log with times since `origin`.
     pub fn since(origin: Instant) -> Truth {
         Truth { origin, log: Some(Arc::default()) }
     }
 
-    /// No log.
+    /// A disabled log.
     pub fn off() -> Truth {
         Truth { origin: Instant::now(), log: None }
     }
 
-    /// The instant that its times count from.
+    /// The origin of its times.
     pub fn origin(&self) -> Instant {
         self.origin
     }
@@ -131,7 +129,7 @@ impl Truth {
         self.entries(|log| log.iter().map(|entry| entry.lock().clone()).collect())
     }
 
-    /// Takes the records of ended requests out of the log, in order of arrival.
+    /// Removes and returns the records of ended requests, in order of arrival.
     pub fn take_ended(&self) -> Vec<Record> {
         self.entries(|log| {
             let (ended, running) = log.drain(..).partition(|entry| entry.lock().end.is_some());
@@ -142,11 +140,17 @@ impl Truth {
     }
 
     /// Starts the record of a request.
-    pub(super) fn open(&self, (number, id): (u64, &str), own: Option<&str>, path: &'static str, received_at: Nanos) -> Entry {
+    pub(super) fn open(
+        &self,
+        (number, id): (u64, &str),
+        request_id: Option<&str>,
+        path: &'static str,
+        received_at: Nanos,
+    ) -> Entry {
         let record = Record {
             number,
             id: id.to_owned(),
-            request_id: own.map(str::to_owned),
+            request_id: request_id.map(str::to_owned),
             path,
             received_at,
             headers_at: None,
@@ -171,7 +175,7 @@ impl Truth {
     }
 }
 
-/// Writes records as JSON Lines: one object a line, the fields of [`Record`].
+/// Writes records as JSON Lines, one object per line.
 pub fn write_jsonl(records: &[Record], mut to: impl io::Write) -> io::Result<()> {
     for record in records {
         serde_json::to_writer(&mut to, record)?;

@@ -1,43 +1,43 @@
-//! The step engine run without a clock: arrivals in, times of all tokens out. Same seed, same result.
+//! Runs the engine in virtual time: arrivals in, times of all tokens out. Deterministic for a seed.
 
 use crate::engine::Engine;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
 use llmscen_core::units::Nanos;
 
-/// A request that arrives.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// Arrival time.
     pub at: Nanos,
-    /// Tokens of its prompt, at least 1.
+    /// Prompt tokens, at least 1.
     pub prompt: u64,
-    /// Tokens of its output, at least 1.
+    /// Output tokens, at least 1.
     pub output: u64,
 }
 
-/// What became of an arrival.
+/// The result of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// When it arrived.
+    /// Arrival time.
     pub arrived: Nanos,
-    /// The end of each step that gave it a token. Empty: it was rejected, for it could never fit.
+    /// Time of each token: the end of its step. Empty if the request was rejected because it does not fit into the KV cache.
     pub tokens: Vec<Nanos>,
 }
 
 impl Served {
-    /// When its first token was there; None where it was rejected.
+    /// Time of the first token; None if rejected.
     pub fn first_token(&self) -> Option<Nanos> {
         self.tokens.first().copied()
     }
 
-    /// When its last token was there; None where it was rejected.
+    /// Time of the last token; None if rejected.
     pub fn finished(&self) -> Option<Nanos> {
         self.tokens.last().copied()
     }
 }
 
-/// Serves all arrivals, in whatever order they are given, and returns one [`Served`] for each in that same order.
+/// Serves all arrivals, given in any order, and returns one [`Served`] for each in the same order.
 pub fn run(config: &Simulator, seed: Seed, arrivals: &[Arrival]) -> Vec<Served> {
     let mut engine = Engine::new(config, seed);
     let mut served: Vec<Served> = arrivals.iter().map(|each| Served { arrived: each.at, tokens: Vec::new() }).collect();
@@ -47,7 +47,7 @@ pub fn run(config: &Simulator, seed: Seed, arrivals: &[Arrival]) -> Vec<Served> 
     let mut submit_until = |engine: &mut Engine, now: Nanos| {
         while let Some(index) = order.next_if(|&index| arrivals[index].at <= now) {
             let Arrival { at, prompt, output } = arrivals[index];
-            // A sequence that can never fit is left without tokens, which is what says that it was rejected.
+            // A rejected sequence has no tokens.
             let _ = engine.submit(index as u64, prompt, output, at);
         }
         order.peek().map(|&index| arrivals[index].at)

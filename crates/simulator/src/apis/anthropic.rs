@@ -1,11 +1,11 @@
-//! Anthropic messages. Reasoning is a thinking block in front of the text block.
+//! Anthropic messages. Reasoning is a thinking block before the text block.
 
 use super::{ChoiceText, Part, Piece, Protocol, Reply, Times};
 use crate::generation::{Call, Finish, Generation, Refusal};
 use crate::http::chunk;
 use serde_json::json;
 
-/// The stand-in for the signature of a thinking block.
+/// The dummy signature of a thinking block.
 const SIGNATURE: &str = "c2ltdWxhdGVk";
 
 #[derive(Debug)]
@@ -54,12 +54,12 @@ fn error(refusal: &Refusal, id: Option<&str>) -> String {
 #[derive(Debug)]
 struct Answer {
     id: String,
-    /// Index of the block that is open, or of the next one.
+    /// Index of the open block, or of the next one.
     block: usize,
 }
 
 impl Answer {
-    /// A message without its end, its content in between.
+    /// The beginning of a message, around its content.
     fn message(&self, generation: &Generation, content: &str, reason: &str, output: u64) -> String {
         let usage = usage(generation, output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
         format!(
@@ -135,7 +135,7 @@ fn reason(generation: &Generation) -> &'static str {
     }
 }
 
-/// Here the input tokens leave out those that were read from the cache.
+/// In this API, input tokens exclude cached tokens.
 fn usage(generation: &Generation, output: u64) -> Option<String> {
     let (input, cached) = (generation.prompt.tokens(), generation.cached);
     let usage = match cached {

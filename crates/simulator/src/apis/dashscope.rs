@@ -1,4 +1,4 @@
-//! DashScope's native generation. Its streams have no end marker but the finish reason in the last event.
+//! DashScope's native generation. Its streams end with the finish reason in the last event, without an end marker.
 
 use super::{ChoiceText, Part, Piece, Protocol, Reply, Times};
 use crate::generation::{Call, Generation, Refusal};
@@ -49,7 +49,7 @@ impl Protocol for Dashscope {
     }
 }
 
-/// `X-DashScope-SSE` decides; without it a client that accepts event streams and nothing else gets one.
+/// Whether to stream: by `X-DashScope-SSE`, or if the client only accepts event streams.
 fn streams(request: &Request) -> bool {
     let is = |header: &str, value: &str| header.eq_ignore_ascii_case(value);
     match request.header("x-dashscope-sse") {
@@ -75,12 +75,12 @@ struct Answer {
     id: String,
     /// The output is a text, not a list of choices.
     bare: bool,
-    /// Each event carries what is new, not all so far.
+    /// Events have the new text only, not all text so far.
     incremental: bool,
     choice: ChoiceText,
-    /// Events so far.
+    /// Number of events.
     events: u64,
-    /// The event that is being formed.
+    /// The current event.
     event: String,
 }
 
@@ -118,7 +118,7 @@ impl Answer {
         let _ = write!(to, ",\"request_id\":\"{}\"", self.id);
     }
 
-    /// Keeps the text of an event, after what came before where that is repeated.
+    /// Stores the text of an event, appended to the previous text if events are cumulative.
     fn hear(&mut self, piece: &Piece<'_>) {
         if self.incremental {
             self.choice = ChoiceText::default();

@@ -1,4 +1,4 @@
-//! OpenAI embeddings: vectors of length 1, drawn on the seed. All inputs of a request are one prefill.
+//! OpenAI embeddings: random vectors of length 1, by the seed. All inputs of a request are one prefill.
 
 use super::{CREATED, ChoiceText, Protocol, Reply, Times, openai};
 use crate::generation::{Call, Generation, Refusal};
@@ -9,11 +9,11 @@ use llmscen_core::seed::Seed;
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Numbers in a vector where the request does not say.
+/// Default number of dimensions.
 const DIMENSIONS: u64 = 64;
-/// Most numbers in a vector.
+/// Maximum number of dimensions.
 const MOST_DIMENSIONS: u64 = 16_384;
-/// Most inputs of a request, as OpenAI has it.
+/// Maximum number of inputs per request, as for OpenAI.
 const MOST_INPUTS: usize = 2048;
 
 #[derive(Debug)]
@@ -84,7 +84,7 @@ struct Vectors {
 impl Vectors {
     fn vector(&self, input: u64) -> Vec<f32> {
         let seed = self.seed.child("vector").child(input);
-        // Odd numbers below 2^24, of either sign: a float holds them exactly, and none is 0.
+        // Odd numbers below 2^24, of either sign: exact as floats, and never 0.
         let number = |index| (2 * (seed.child(index).0 >> 40) as i64 + 1 - (1 << 24)) as f32 / (1 << 24) as f32;
         let mut vector: Vec<f32> = (0..self.dimensions).map(number).collect();
         let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();

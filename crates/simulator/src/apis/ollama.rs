@@ -1,4 +1,4 @@
-//! Ollama's own chat and generation: lines of JSON, streamed unless the request says no, the last with times and counts.
+//! Ollama's native chat and generation: NDJSON, streamed by default, with times and counts in the last line.
 
 use super::{ChoiceText, Part, Piece, Protocol, Reply, Times};
 use crate::generation::{Call, Fields, Generation, Refusal};
@@ -6,7 +6,7 @@ use crate::http::chunk;
 use llmscen_core::units::Nanos;
 use serde_json::{Value, json};
 
-/// [`super::CREATED`] as Ollama writes it.
+/// [`super::CREATED`] in Ollama's format.
 const CREATED: &str = "2023-11-14T22:13:20Z";
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Protocol for Ollama {
     }
 }
 
-/// `num_predict`; one below 0 sets no limit.
+/// `num_predict`; a negative value sets no limit.
 fn limit(options: Fields<'_>) -> Result<Option<u64>, Refusal> {
     match options.get("num_predict").and_then(Value::as_i64) {
         Some(..0) => Ok(None),
@@ -57,15 +57,15 @@ fn error(refusal: &Refusal) -> String {
 
 #[derive(Debug)]
 struct Answer {
-    /// What every line begins with.
+    /// The beginning of every line.
     lead: String,
-    /// Texts are messages.
+    /// Whether text is in a message (chat).
     chat: bool,
     admission: Nanos,
 }
 
 impl Answer {
-    /// The JSON around a text: what comes before it and after it.
+    /// The JSON before and after a text.
     fn around(&self, part: Part) -> (&'static str, &'static str) {
         match (self.chat, part) {
             (true, Part::Content) => ("\"message\":{\"role\":\"assistant\",\"content\":\"", "\"}"),
@@ -75,8 +75,8 @@ impl Answer {
         }
     }
 
-    /// The fields that end an answer. What a request waits before it is queued counts as loading, all else until its first
-    /// token as reading the prompt, so that the three parts add up to the whole.
+    /// The last fields of a response. Time before queueing counts as model load, and time from then to the first token as prompt
+    /// evaluation, so that the three parts add up to the total.
     fn end(&self, generation: &Generation, times: Times) -> String {
         let total = times.newest.since(times.received).0;
         let (load, eval) = (self.admission.0, times.newest.since(times.first).0);
@@ -106,7 +106,7 @@ impl Reply for Answer {
         chunk(to, &[&self.lead, before, piece.text, behind, ",\"done\":false}\n"]);
     }
 
-    /// Lines of JSON know none.
+    /// NDJSON has no comments.
     fn comment(&self, _to: &mut Vec<u8>) {}
 
     fn finish(&mut self, to: &mut Vec<u8>, generation: &Generation, times: Times) {
@@ -149,12 +149,12 @@ mod tests {
         line
     }
 
-    /// Steps of 2 ms, and 1 ms in front of the queue.
+    /// Steps of 2 ms, and 1 ms before queueing.
     fn steps() -> Simulator {
         Simulator { alpha: Nanos::from_millis(2), admission: Nanos::from_millis(1), ..fast() }
     }
 
-    /// Takes the times out of a last line, which show that two steps are between three tokens and the parts fill the whole.
+    /// Checks the times of a last line: two steps between three tokens, and the parts add up to the total.
     fn durations(line: &mut Value) {
         let line = line.as_object_mut().unwrap();
         let [total, load, prompt, eval] = ["total", "load", "prompt_eval", "eval"]

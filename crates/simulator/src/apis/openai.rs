@@ -1,4 +1,4 @@
-//! OpenAI chat and text completions. The latter know no reasoning.
+//! OpenAI chat and text completions. The latter have no reasoning.
 
 use super::{CREATED, ChoiceText, Part, Piece, Protocol, Reply, Times};
 use crate::generation::{Call, Fields, Generation, MOST_CHOICES, Refusal};
@@ -10,12 +10,12 @@ use std::fmt::Write;
 const INDEX: [&str; MOST_CHOICES as usize] =
     ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
 
-/// The fields of `stream_options`, where the request streams.
+/// The fields of `stream_options` of a streaming request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
-    /// Usage in an event of its own.
+    /// Usage in a separate event.
     usage: bool,
-    /// Usage beside every event.
+    /// Usage in every event.
     continuous: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn choices(body: Fields<'_>) -> Result<u64, Refusal> {
     }
 }
 
-/// Completes what was requested with the length, the choices and whether usage is wanted.
+/// Completes the generation with length, choices and whether to report usage.
 pub(super) fn generation(call: &Call<'_>, prompt: Prompt, options: Options) -> Result<Generation, Refusal> {
     let body = call.body;
     let limit = match body.limit("max_completion_tokens")? {
@@ -53,15 +53,15 @@ pub(super) fn generation(call: &Call<'_>, prompt: Prompt, options: Options) -> R
     Ok(Generation { output, reasoning, choices: choices(body)?, usage, ..generation })
 }
 
-/// The parts of a stream's events that do not change from one to the next.
+/// The constant parts of a stream's events.
 #[derive(Debug)]
 pub(super) struct Events {
-    /// Up to and with `"choices":[`.
+    /// Up to and including `"choices":[`.
     open: String,
-    /// What a choice's last event ends with.
+    /// The end of a choice's last event.
     last: String,
     continuous: bool,
-    /// The usage of the event that is being formed.
+    /// The usage of the current event.
     usage: String,
 }
 
@@ -89,7 +89,7 @@ impl Events {
         chunk(to, &[&self.open, "{\"index\":", index, lead, piece.text, close, end, &self.usage, "}\n\n"]);
     }
 
-    /// The event of the usage, where it is wanted, and the end marker.
+    /// The usage event, if requested, and the end marker.
     pub(super) fn finish(&self, to: &mut Vec<u8>, generation: &Generation) {
         if generation.usage {
             chunk(to, &[&self.open, "]", &usage(generation), "}\n\n"]);
@@ -108,7 +108,7 @@ fn done(to: &mut Vec<u8>) {
     chunk(to, &["data: [DONE]\n\n"]);
 }
 
-/// A whole answer; `choices` are the fields of each choice but its index and its end.
+/// A response without streaming; `choices` has the fields of each choice except index and finish reason.
 pub(super) fn full_answer(object: &str, generation: &Generation, id: &str, choices: impl Iterator<Item = String>) -> String {
     let finish = generation.finish.word();
     let choice = |(index, fields)| format!("{{\"index\":{index},{fields},\"logprobs\":null,\"finish_reason\":\"{finish}\"}}");
@@ -132,7 +132,7 @@ fn envelope(object: &str, generation: &Generation, id: &str) -> String {
     format!("\"id\":\"{id}\",\"object\":\"{object}\",\"created\":{CREATED},\"model\":{}", generation.model)
 }
 
-/// The usage over all choices, a comma in front; empty where none is wanted.
+/// The usage over all choices, after a comma; empty if not requested.
 fn usage(generation: &Generation) -> String {
     if !generation.usage {
         return String::new();
@@ -182,7 +182,7 @@ impl Protocol for Chat {
 struct ChatAnswer {
     id: String,
     events: Events,
-    /// The role comes in an event of its own, without text.
+    /// The role is sent in a separate event, without text.
     role_chunk: bool,
 }
 
@@ -255,7 +255,7 @@ impl Protocol for Completions {
     }
 }
 
-/// One text, as it is or in a list, or one list of token ids, as it is or in a list.
+/// One text or one list of token ids, possibly inside a list.
 fn completion_prompt(call: &Call<'_>) -> Result<Prompt, Refusal> {
     let mut prompt = call.prompt();
     let read = match call.body.need("prompt")? {

@@ -1,4 +1,4 @@
-//! Rerank as vLLM serves it: scores from 0 to 1, drawn on the seed. All pairs of query and document are one prefill.
+//! Rerank as vLLM serves it: random scores from 0 to 1, by the seed. All pairs of query and document are one prefill.
 
 use super::{ChoiceText, Protocol, Reply, Times, openai};
 use crate::generation::{Call, Generation, Refusal};
@@ -40,7 +40,7 @@ fn document(value: &Value) -> Option<String> {
     value.as_str().or_else(|| value.get("text")?.as_str()).map(str::to_owned)
 }
 
-/// Tokens of a query and a document, which the model reads as one text.
+/// Tokens of a query and a document, which form one prompt.
 fn pair(query: &str, document: &str) -> u64 {
     let mut prompt = Prompt::new(false);
     prompt.text(query);
@@ -55,7 +55,7 @@ struct Scores {
     documents: Vec<String>,
     /// Maximum number of results.
     most: usize,
-    /// Results carry their document.
+    /// Results include their document.
     shown: bool,
 }
 

@@ -1,4 +1,4 @@
-//! OpenAI responses: one item of reasoning where there is any, and one message, each with its own events.
+//! OpenAI responses: one reasoning item, if any, and one message, each with its events.
 
 use super::{CREATED, ChoiceText, Part, Piece, Protocol, Reply, Times, openai};
 use crate::generation::{Call, Finish, Generation, Refusal};
@@ -37,7 +37,7 @@ impl Protocol for Responses {
 fn input(prompt: &mut Prompt, input: &Value) -> Option<()> {
     match input {
         Value::String(text) => prompt.text(text),
-        // What is no message is an item: a call of a tool, or its output.
+        // Other items are tool calls and their outputs.
         Value::Array(items) if !items.is_empty() => items.iter().try_for_each(|item| match item.get("role") {
             Some(_) => prompt.message(item),
             None => item.is_object().then(|| prompt.content(&Value::Array(vec![item.clone()])))?,
@@ -50,29 +50,29 @@ fn input(prompt: &mut Prompt, input: &Value) -> Option<()> {
 #[derive(Debug, Default)]
 struct Answer {
     id: String,
-    /// The id without its prefix; those of the items have it too.
+    /// The id without its prefix, also used for the ids of items.
     number: String,
     /// Number of the next event.
     sequence: u64,
-    /// Items that are closed, as JSON.
+    /// Closed items as JSON.
     items: Vec<String>,
     /// Text of the open part so far.
     text: String,
-    /// What the delta events of the open part begin with.
+    /// The beginning of the delta events of the open part.
     delta: String,
-    /// The number of the event that is being formed.
+    /// The number of the current event.
     digits: String,
 }
 
 impl Answer {
-    /// An event that is not one of many; `fields` follow its number.
+    /// An event other than a delta; `fields` follow its number.
     fn event(&mut self, to: &mut Vec<u8>, kind: &str, fields: &str) {
         let lead = format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{},", self.sequence);
         self.sequence += 1;
         chunk(to, &[&lead, fields, "}\n\n"]);
     }
 
-    /// A part of an item: its place, and what it is called.
+    /// A part of an item: its position and type.
     fn place(&self, part: Part) -> (String, &'static str) {
         let (prefix, kind) = match part {
             Part::Reasoning => ("rs", "reasoning_text"),
@@ -107,7 +107,7 @@ impl Answer {
         self.items.push(item);
     }
 
-    /// The current response; `usage` says that it is to be reported now, and `error` is JSON.
+    /// The current response object; `usage`: report usage; `error` is JSON.
     fn response(&self, generation: &Generation, status: &str, items: &[String], (usage, error): (bool, &str)) -> String {
         let details = match status {
             "incomplete" => "{\"reason\":\"max_output_tokens\"}",
@@ -186,7 +186,7 @@ fn status(generation: &Generation) -> &'static str {
     }
 }
 
-/// The item in which the limit was hit is incomplete.
+/// The item in which the limit was reached is incomplete.
 fn item_status(part: Part, generation: &Generation) -> &'static str {
     match part {
         Part::Reasoning if generation.reasoning < generation.output => "completed",
@@ -194,7 +194,7 @@ fn item_status(part: Part, generation: &Generation) -> &'static str {
     }
 }
 
-/// An item; None for its text while it has no content.
+/// An item; its text is None while it has no content.
 fn item(part: Part, number: &str, status: &str, text: Option<&str>) -> String {
     let content = text.map(|text| content(part, text)).unwrap_or_default();
     match part {

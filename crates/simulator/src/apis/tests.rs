@@ -1,4 +1,4 @@
-//! What each protocol reads out of a request, and what it refuses.
+//! What each API reads from a request, and what it rejects.
 
 use super::*;
 use crate::generation::{Fields, Finish};

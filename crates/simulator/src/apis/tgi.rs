@@ -1,4 +1,4 @@
-//! Text Generation Inference's native generation. It knows no reasoning; its last event carries the whole text.
+//! Text Generation Inference's native generation. No reasoning; the last event has the complete text.
 
 use super::{ChoiceText, Piece, Protocol, Reply, Times};
 use crate::generation::{Call, Finish, Generation, Refusal};
@@ -19,7 +19,7 @@ impl Protocol for Tgi {
     }
 
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
-        // What it cannot process it refuses with a status of its own.
+        // TGI rejects invalid input with a specific status.
         read(call).map_err(|refusal| Refusal { status: 422, ..refusal })
     }
 
@@ -49,11 +49,11 @@ fn error(refusal: &Refusal) -> String {
 
 #[derive(Debug)]
 struct Answer {
-    /// A whole answer carries its details.
+    /// Include details in a response without streaming.
     details: bool,
     /// All text so far.
     text: String,
-    /// The number of the event's last token.
+    /// Index of the event's last token.
     digits: String,
 }
 
@@ -95,7 +95,7 @@ impl Reply for Answer {
     }
 }
 
-/// How the answer ended and what it counts; `more` goes into it.
+/// Finish reason and counts of a response; `more` is inserted.
 fn details(generation: &Generation, more: &str) -> String {
     let reason = match generation.finish {
         Finish::Stop => "eos_token",

@@ -1,4 +1,4 @@
-//! What a client reads when nothing goes wrong, with one choice and with several.
+//! Successful responses, with one choice and with several.
 
 use super::client::{Answer, Client, fast, serving, simulator};
 use crate::truth::End;
@@ -154,7 +154,7 @@ fn each_choice_is_a_sequence_of_its_own_in_the_engine() {
         assert!(write.at.since(record.received_at) >= Nanos(step.0 * steps), "token {steps}");
     }
     assert_eq!(record.end, Some(End::Done));
-    // Side by side both come with the same step.
+    // Concurrent choices emit in the same step.
     let server = serving(&Simulator { alpha: step, ..fast() });
     Client::connect(&server).chat(TWO);
     let record = server.truth().get(0).unwrap();

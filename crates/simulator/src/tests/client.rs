@@ -1,4 +1,4 @@
-//! A client of few words: a blocking socket that hears what is on the wire, framing and all.
+//! A minimal blocking client that returns responses as received, including their framing.
 
 use crate::{Running, Truth, start};
 use llmscen_core::seed::Seed;
@@ -8,14 +8,14 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A response as it came.
+/// A response as received.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
-    /// The body: one string for each HTTP chunk, or one for all where its length was given.
+    /// The body: one string per HTTP chunk, or one string with `content-length`.
     pub(crate) chunks: Vec<String>,
-    /// What went wrong before the end of the body.
+    /// The error before the end of the body, if any.
     pub(crate) broken: Option<io::ErrorKind>,
 }
 
@@ -28,14 +28,14 @@ impl Answer {
         serde_json::from_str(&self.body()).unwrap()
     }
 
-    /// The JSON of each event but `[DONE]`: of `data:` lines, and of lines that are JSON themselves.
+    /// The JSON of each event except `[DONE]`: of `data:` lines, and of NDJSON lines.
     pub(crate) fn events(&self) -> Vec<serde_json::Value> {
         let body = self.body();
         let data = body.lines().filter_map(|line| line.strip_prefix("data:").or(line.starts_with('{').then_some(line)));
         data.map(str::trim).filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
     }
 
-    /// The name of each event that has one.
+    /// The names of named events.
     pub(crate) fn names(&self) -> Vec<String> {
         let body = self.body();
         body.lines().filter_map(|line| line.strip_prefix("event:")).map(|name| name.trim().to_owned()).collect()
@@ -63,13 +63,13 @@ impl Client {
         self.post_with(path, "", body)
     }
 
-    /// A POST with further header lines.
+    /// A POST with additional header lines.
     pub(crate) fn post_with(&mut self, path: &str, headers: &str, body: &str) -> Answer {
         let length = body.len();
         self.raw(&format!("POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {length}\r\n{headers}\r\n{body}"))
     }
 
-    /// A chat of three prompt tokens, with further fields.
+    /// A chat with three prompt tokens and additional fields.
     pub(crate) fn chat(&mut self, fields: &str) -> Answer {
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"123456789"}}]{fields}}}"#);
         self.post("/v1/chat/completions", &body)
@@ -131,12 +131,12 @@ impl Client {
     }
 }
 
-/// A simulator with steps of one millisecond, its log on.
+/// A simulator with steps of one millisecond and a truth log.
 pub(crate) fn simulator(faults: Faults) -> Running {
     serving(&Simulator { faults, ..fast() })
 }
 
-/// A simulator of that configuration, its log on.
+/// A simulator with this configuration and a truth log.
 pub(crate) fn serving(config: &Simulator) -> Running {
     start(config, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now())).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The engine: laws that hold for any load, and queues with known answers.
+//! The engine: invariants for any load, and queues with known results.
 
 use crate::engine::{Emission, Engine, TooLong};
 use crate::virtual_time::{Arrival, Served, run};
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// A step that lasts `alpha` whatever it does.
+/// Steps of constant length `alpha`.
 fn constant(alpha: Nanos, servers: u32) -> Simulator {
     let nothing = Nanos::ZERO;
     Simulator {
@@ -181,7 +181,7 @@ fn constant(alpha: Nanos, servers: u32) -> Simulator {
     }
 }
 
-/// Poisson arrivals at `rate` per second with one prompt token each; `output` draws the length.
+/// Poisson arrivals at `rate` per second with one prompt token each; `output` samples the length.
 fn poisson(n: usize, rate: f64, seed: u64, mut output: impl FnMut(&mut ChaCha8Rng) -> u64) -> Vec<Arrival> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let gap = Exp::new(rate).unwrap();
@@ -218,8 +218,8 @@ fn erlang_c(servers: u32, offered: f64) -> f64 {
     blocked / (1.0 - load * (1.0 - blocked))
 }
 
-/// Output lengths are geometric in steps that are short against their mean, which is an exponential service time but for
-/// one part in 100. Mean wait in M/M/c: C(c, a) / (cμ − λ).
+/// Output lengths are geometric with a mean of many steps, which is an exponential service time to within 1 %. Mean wait in
+/// M/M/c: C(c, a) / (cμ − λ).
 #[test]
 fn c_sequences_at_a_time_wait_as_erlang_says() {
     let (step, mean_steps) = (Nanos::from_millis(10), 100.0);

@@ -1,4 +1,4 @@
-//! What a client reads when a fault strikes, in each protocol.
+//! Responses with injected faults, for each API.
 
 use super::client::{Answer, Client, simulator};
 use crate::truth::{End, Record};
@@ -9,14 +9,14 @@ use std::io::ErrorKind;
 
 const STREAM: &str = r#","stream":true,"max_tokens":10,"stream_options":{"include_usage":true}"#;
 
-/// One request under a fault: what came, and what the server says of it.
+/// One request with a fault: the response, and the server's record.
 fn under(faults: Faults, fields: &str) -> (Answer, Record) {
     let server = simulator(faults);
     let answer = Client::connect(&server).chat(fields);
     (answer, server.truth().get(0).unwrap())
 }
 
-/// Events that carry text.
+/// Events with text.
 fn texts(answer: &Answer) -> Vec<String> {
     let text = |event: &serde_json::Value| event["choices"][0]["delta"]["content"].as_str().map(str::to_owned);
     answer.events().iter().filter_map(text).filter(|text| !text.is_empty()).collect()
@@ -56,7 +56,7 @@ fn a_truncated_stream_is_proper_http_and_lacks_what_the_protocol_demands() {
     assert_eq!((answer.broken, server.truth().get(0).unwrap().end), (None, Some(End::Truncated)));
     assert!((1..10).contains(&texts(&answer).len()));
     assert!(!answer.body().contains("[DONE]") && !answer.body().contains("\"length\""));
-    // The connection is fit for the next request; a whole answer breaks off in its body.
+    // The connection can be reused; a response without streaming is truncated in its body.
     let whole = client.chat(r#","max_tokens":10"#);
     assert_eq!((whole.status, whole.broken), (200, Some(ErrorKind::UnexpectedEof)));
 }
@@ -68,7 +68,7 @@ fn an_error_in_mid_stream_is_followed_by_done() {
     assert_eq!((answer.status, done.as_str(), record.end), (200, "data: [DONE]\n\n", Some(End::StreamError)));
     assert_eq!(
         error,
-        "data: {\"error\":{\"message\":\"the simulator broke this answer on purpose\",\"type\":\"server_error\",\"param\":null,\
+        "data: {\"error\":{\"message\":\"the simulator broke this response on purpose\",\"type\":\"server_error\",\"param\":null,\
          \"code\":500}}\n\n"
     );
     let (whole, _) = under(Faults { stream_error: 1.0, ..Faults::default() }, "");
@@ -155,9 +155,9 @@ fn the_seed_decides_whom_a_fault_strikes() {
     assert!(first.iter().any(|(end, _)| *end == Some(End::Done)) && first.iter().any(|(end, _)| *end != Some(End::Done)));
 }
 
-const MESSAGE: &str = "the simulator broke this answer on purpose";
+const MESSAGE: &str = "the simulator broke this response on purpose";
 
-/// A protocol's stream of ten tokens: path, headers, body, and what appears only at its proper end.
+/// A stream of ten tokens per API: path, headers, body, and text that appears only at its regular end.
 struct Case {
     path: &'static str,
     headers: &'static str,
@@ -205,7 +205,7 @@ fn protocol_under(case: &Case, faults: &Faults) -> (Answer, Record) {
     (answer, server.truth().get(0).unwrap())
 }
 
-/// The words in an event, wherever the protocol puts them.
+/// The text of an event, by API.
 fn words(event: &Value) -> usize {
     let places = ["/delta", "/delta/text", "/output/choices/0/message/content", "/message/content", "/response", "/token/text"];
     let word = |place: &&str| event.pointer(place)?.as_str().map(|text| text.matches(' ').count());

@@ -1,4 +1,4 @@
-//! Requests in every form HTTP/1.1 gives them, and those it does not.
+//! Valid HTTP/1.1 requests in all forms, and invalid ones.
 
 use super::client::{Client, simulator};
 use crate::truth::End;
@@ -59,7 +59,7 @@ fn what_is_wrong_gets_its_status() {
     let huge = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(70_000));
     let cases = [
         ("POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 400, "invalid_request_error", "`prompt` is missing"),
-        ("GET / HTTP/1.0\r\n\r\n", 505, "server_error", "the simulator speaks HTTP/1.1 only"),
+        ("GET / HTTP/1.0\r\n\r\n", 505, "server_error", "the simulator supports HTTP/1.1 only"),
         ("\x16\x03\x01\r\n\r\n", 400, "invalid_request_error", "the request is not HTTP/1.1"),
         ("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, "invalid_request_error", "the Content-Length is not a number"),
         (

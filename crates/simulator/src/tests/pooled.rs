@@ -1,4 +1,4 @@
-//! Embeddings and rerank: numbers for the price of a prefill.
+//! Embeddings and rerank, which take one prefill.
 
 use super::client::{Answer, Client, fast, serving, simulator};
 use crate::truth::End;
@@ -79,7 +79,7 @@ fn they_cost_their_prefill_and_generate_nothing() {
     let tokens =
         client.post("/v1/embeddings", r#"{"input":["12345678","123456789012"]}"#).json()["usage"]["total_tokens"].as_u64();
     assert_eq!(tokens, Some(5));
-    // The engine takes 3 ms + 5 × 1 ms for it, in virtual time to the nanosecond; no write can be earlier.
+    // The engine takes exactly 3 ms + 5 × 1 ms in virtual time; no write can be earlier.
     let served = run(&config, Seed(7), &[Arrival { at: Nanos::ZERO, prompt: 5, output: 1 }]);
     assert_eq!(served[0].tokens, [Nanos::from_millis(8)]);
     let record = server.truth().get(0).unwrap();

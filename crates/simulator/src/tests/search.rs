@@ -14,11 +14,11 @@ use rand_chacha::ChaCha8Rng;
 
 const LIMIT: f64 = 150.0;
 const TAIL: f64 = 0.1;
-/// A whole sample of the search, and the one that the plain way needs in order to be as precise.
+/// The sample of the search, and the sample that plain bisection needs for the same precision.
 const SAMPLE: u64 = 400;
 const PLAIN: u64 = 1600;
 
-/// The server with so many users in virtual time, each with its next request when the last one ended.
+/// The server with closed-loop users in virtual time.
 struct Users {
     engine: Engine,
     rng: ChaCha8Rng,
@@ -41,7 +41,7 @@ impl Users {
         self.sent.push(self.now);
     }
 
-    /// How long each of the requests took that end in the next step, in milliseconds.
+    /// Latencies of the requests that end in the next step, in milliseconds.
     fn step(&mut self) -> Vec<f64> {
         let mut emitted = Vec::new();
         self.now = self.engine.begin(self.now).unwrap();
@@ -52,7 +52,7 @@ impl Users {
     }
 }
 
-/// A sample after a warm-up of one request a user, up to the first look at which `enough` says so; and its cost.
+/// A sample after a warm-up of one request per user, up to the first look at which `enough` is true; and its cost in requests.
 fn sample(users: f64, requests: u64, seed: u64, mut enough: impl FnMut(u64, u64) -> bool) -> (Vec<bool>, u64) {
     let mut server = Users::new(users as u64, seed);
     let (mut warm, mut flags, mut over) = (0, Vec::new(), 0);
@@ -76,7 +76,7 @@ fn share(flags: &[bool]) -> f64 {
     flags.iter().filter(|over| **over).count() as f64 / flags.len() as f64
 }
 
-/// Users at which a tenth of very many requests is over the limit, between two whole numbers.
+/// The number of users, between two integers, at which a tenth of the requests exceeds the limit.
 fn knee() -> f64 {
     let (mut low, mut high) = (1.0, 256.0);
     while high - low > 1.0 {
@@ -86,7 +86,7 @@ fn knee() -> f64 {
     low
 }
 
-/// One probe: stopped early where it is hopeless. What it showed, and the requests that it cost.
+/// One probe with futility stop: its result, and its cost in requests.
 fn probe(load: f64, part: f64, seed: u64) -> (Evidence, u64) {
     let mut looks = Looks::new(0.01);
     let requests = (SAMPLE as f64 * part) as u64;
@@ -95,7 +95,7 @@ fn probe(load: f64, part: f64, seed: u64) -> (Evidence, u64) {
     (Evidence { holds: chance(n, share(&flags) * n, TAIL), requests: flags.len() as u64, goodput: (0.0, 0.0) }, cost)
 }
 
-/// The way everybody does it: double until it fails, halve until it is near enough, one sample a probe.
+/// Plain bisection: double until a probe fails, then halve the interval, one sample per probe.
 fn plain(spec: &SearchSpec, seed: u64, requests: u64) -> (f64, u64) {
     let mut cost = 0;
     let mut passes = |load: f64| {

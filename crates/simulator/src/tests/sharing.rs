@@ -1,4 +1,4 @@
-//! The prefix cache: what an earlier prompt began with costs no prefill.
+//! The prefix cache: prefixes of earlier prompts cost no prefill.
 
 use super::client::{Client, fast, serving};
 use crate::engine::{Engine, Job};
@@ -49,7 +49,7 @@ fn a_prompt_is_shared_once_it_is_computed_and_counts_its_blocks() {
         engine.complete(&mut Vec::new());
         now = end;
     }
-    // Three shared blocks and one of its own: it has to wait until all four are free.
+    // Three shared blocks and one more: it waits until all four are free.
     engine.submit(2, 3, 3, now).unwrap();
     assert_eq!(engine.take(job(3, 7, &[1, 2, 3]), now), Ok(6));
     let mut order = Vec::new();

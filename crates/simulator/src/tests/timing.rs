@@ -1,4 +1,4 @@
-//! The truth log, compared with the engine's own times and against what a client sees.
+//! The truth log, compared with the engine's times and with the client.
 
 use super::client::{Client, fast};
 use crate::truth::{End, Record};
@@ -46,13 +46,13 @@ fn no_write_is_early_and_lateness_does_not_add_up() {
     let late = |(index, at): (u64, Nanos)| at.0 as i64 - (records[0].received_at.0 + index * step.0) as i64;
     let lateness: Vec<i64> = (1..).zip(records[0].writes.iter().map(|write| write.at)).map(late).collect();
     assert!(lateness.iter().all(|&late| late >= 0), "{lateness:?}");
-    // Were each step to start at the actual end of the one before, lateness could only grow.
+    // If each step started at the actual end of the previous one, delays would accumulate.
     assert!(!lateness.is_sorted(), "{lateness:?}");
 }
 
 #[test]
 fn a_client_that_does_not_read_loses_nothing_and_is_told_apart_in_the_log() {
-    // Every event names the model, so that a long name fills any socket.
+    // Every event contains the model, so that a long name fills any socket.
     let (tokens, model) = (20_000, "m".repeat(2_000));
     let server =
         start(&Simulator { alpha: Nanos::ZERO, ..fast() }, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now()))
