@@ -18,9 +18,10 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, Version};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
+use llmscen_core::request::Framing;
 use llmscen_core::target::Timeouts;
 use llmscen_core::units::Nanos;
-use llmscen_protocols::{Decoder, Events, Message, Protocol, Shape, error_message};
+use llmscen_protocols::{Decoder, Events, Message, Protocol, error_message};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -130,8 +131,8 @@ impl Exchange<'_> {
             });
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let shape = match self.target.protocol.shape(content_type, streamed) {
-            Ok(shape) => shape,
+        let framing = match self.target.protocol.framing(content_type, streamed) {
+            Ok(framing) => framing,
             // The page of a login or a proxy, for those who look at it.
             Err(failure) if self.target.keep_bodies => {
                 return Err(tokio::select! {
@@ -142,10 +143,10 @@ impl Exchange<'_> {
             }
             Err(failure) => return Err(failure),
         };
-        self.trace.streamed = Some(!matches!(shape, Shape::Whole));
+        self.trace.streamed = Some(!matches!(framing, Framing::Json));
         let unpacker = Unpacker::of(response.headers())?;
         self.trace.packed = !unpacker.is_plain();
-        let decoder = self.target.protocol.decoder(shape, self.target.keep_text);
+        let decoder = self.target.protocol.decoder(framing, self.target.keep_text);
         let copied = self.target.keep_bodies.then(Copied::default);
         let reading = Reading { unpacker, decoder, events: Events::default(), copied };
         self.receive(lease, reading, stop).await

@@ -195,9 +195,10 @@ fn copy(parts: &Parts) -> Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llmscen_core::request::Framing;
     use llmscen_core::target::{Compression, Place, Timeouts};
     use llmscen_core::units::Nanos;
-    use llmscen_protocols::{Decoder, Shape};
+    use llmscen_protocols::Decoder;
     use serde_json::Value;
 
     /// A protocol that has its key in a header of its own.
@@ -213,7 +214,7 @@ mod tests {
             key.into_iter().chain(stream.then(|| ("x-sse", "enable".to_owned()))).collect()
         }
 
-        fn decoder(&self, _: Shape, _: bool) -> Box<dyn Decoder> {
+        fn decoder(&self, _: Framing, _: bool) -> Box<dyn Decoder> {
             unreachable!("nothing is read here")
         }
     }

@@ -23,7 +23,7 @@ use llmscen_core::redact::Redactor;
 use llmscen_core::request::Leave;
 use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
-use llmscen_protocols::{Message, Protocol, without_absurd};
+use llmscen_protocols::{Message, Protocol, discard_implausible};
 use serde_json::Value;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -145,7 +145,7 @@ impl Http {
         let copy = request.map(|request| Box::new(Copies { request, own: call.headers, heads, response }));
         let packed = trace.packed;
         let mut finished = self.fill(outcome, trace);
-        if let Some(example) = without_absurd(&mut finished.outcome, packed) {
+        if let Some(example) = discard_implausible(&mut finished.outcome, packed) {
             self.target.gauges.disbelieve(example);
         }
         Finished { copy, ..finished }

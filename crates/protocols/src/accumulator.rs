@@ -1,26 +1,26 @@
-//! What the messages of one response add up to: texts, finish reasons and token counts, choice by choice.
+//! The state of one response over its messages: texts, finish reasons and token counts per choice.
 
-use crate::raw_json::{Raw, is_text, text_of};
-use crate::usage::{RunningCounts, latest, most, together};
+use crate::raw_json::{Raw, decode_string, is_text};
+use crate::usage::{RunningCounts, max_counts, merge_latest, sum_choices};
 use crate::{Events, Message, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// The most choices of one response, eight times what OpenAI allows: a server that numbers on must not fill the memory.
+/// Maximum number of choices per response, eight times the limit of OpenAI, so that a faulty server cannot fill the memory.
 pub const MAX_CHOICES: usize = 1024;
-/// Finish reasons of vLLM and SGLang for a generation that they gave up.
+/// Finish reasons of vLLM and SGLang for an aborted generation.
 const ABORTED: [&str; 2] = ["abort", "error"];
 
-/// What a piece of generated content is.
+/// The kind of generated content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentKind {
-    /// The reasoning in front of the answer.
+    /// Reasoning before the answer.
     Reasoning,
-    /// The answer itself, or the transcript of its audio.
+    /// The answer, or the transcript of its audio.
     Answer,
-    /// Why there is no answer.
+    /// A refusal to answer.
     Refusal,
     /// The name or the arguments of a tool call.
     ToolCall,
@@ -31,28 +31,28 @@ pub enum ContentKind {
 /// The texts of one choice.
 #[derive(Debug, Default)]
 pub struct MessageText {
-    /// The reasoning in front of the answer.
+    /// Reasoning before the answer.
     pub reasoning: String,
-    /// The answer itself.
+    /// The answer.
     pub content: String,
-    /// Why there is no answer.
+    /// A refusal to answer.
     pub refusal: String,
-    /// Names and arguments of tool calls that are not among `calls`.
+    /// Names and arguments of tool calls that are not in `calls`.
     pub call_text: String,
-    /// Tool calls, by the number that the events give them.
+    /// Tool calls, by their index in the events.
     pub calls: BTreeMap<u32, ToolCallText>,
 }
 
 /// One tool call.
 #[derive(Debug, Default)]
 pub struct ToolCallText {
-    /// The protocol's word for what it is.
+    /// The API's type of the call.
     pub kind: String,
-    /// Its id.
+    /// Call id.
     pub id: String,
-    /// The tool's name.
+    /// Tool name.
     pub name: String,
-    /// Its arguments, as they were generated.
+    /// Arguments, as generated.
     pub input: String,
 }
 
@@ -72,11 +72,11 @@ impl MessageText {
         }
     }
 
-    /// Adds a JSON text; the answer may be a list of parts that are text or reasoning.
+    /// Adds a JSON string; the answer may be a list of text and reasoning parts.
     pub fn push_json(&mut self, kind: ContentKind, raw: &RawValue) {
         match kind == ContentKind::Answer && raw.get().starts_with('[') {
             true => self.push_parts(&serde_json::from_str(raw.get()).unwrap_or_default()),
-            false => self.push(kind, &text_of(raw)),
+            false => self.push(kind, &decode_string(raw)),
         }
     }
 
@@ -87,7 +87,7 @@ impl MessageText {
         }
     }
 
-    /// Appends all of it to `text`, in the order of the fields.
+    /// Appends all texts to `text`, in field order.
     fn append_to(&self, text: &mut String) {
         [&self.reasoning, &self.content, &self.refusal, &self.call_text].into_iter().for_each(|part| text.push_str(part));
         for call in self.calls.values() {
@@ -102,7 +102,7 @@ impl MessageText {
         calls && [&self.reasoning, &self.content, &self.refusal, &self.call_text].into_iter().all(|part| part.is_empty())
     }
 
-    /// The text and the message of a reply with one choice, if they are kept.
+    /// The text and the message of a reply with one choice, if they are collected.
     pub fn into_kept(
         self,
         keep_text: bool,
@@ -113,7 +113,7 @@ impl MessageText {
         keep_text.then(|| (text, self.into_message(call_json))).unzip()
     }
 
-    /// The message that the next turn sends; `call_json` gives a call the protocol's form, or None where it is not sent back.
+    /// The message for the next turn; `call_json` formats a tool call, or returns None for a call that is not sent back.
     fn into_message(self, call_json: impl Fn(ToolCallText) -> Option<Value>) -> Message {
         let calls: Vec<Value> = self.calls.into_values().filter_map(call_json).collect();
         let tool_calls = if calls.is_empty() { Value::Null } else { Value::Array(calls) };
@@ -123,31 +123,31 @@ impl MessageText {
 }
 
 /// Appends a text, or the texts of a list of parts.
-fn push_texts(value: &Value, into: &mut String) {
+fn push_texts(value: &Value, text: &mut String) {
     match value {
-        Value::String(text) => into.push_str(text),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).for_each(|text| into.push_str(text)),
+        Value::String(value) => text.push_str(value),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).for_each(|part| text.push_str(part)),
         _ => {}
     }
 }
 
-/// One choice of the response.
+/// The state of one choice.
 #[derive(Debug, Default)]
 pub struct ChoiceState {
     index: u32,
     finish_reason: Option<String>,
     usage: Usage,
-    /// Its texts, where they are kept.
+    /// Its texts, if they are collected.
     pub text: MessageText,
-    /// The content of it in the event that is being read; [`ContentKind::Reasoning`] where there is nothing else.
+    /// Its content in the current event; [`ContentKind::Reasoning`] if there is no other.
     pending: Option<ContentKind>,
-    /// Its output tokens so far, and those when content last arrived.
+    /// Its output tokens so far, and at the last content event.
     output_tokens: u64,
     emitted_tokens: u64,
 }
 
 impl ChoiceState {
-    /// Sets why the choice ended; empty: it has not. The first reason stays.
+    /// Sets the finish reason unless it is empty; the first one is kept.
     pub fn set_finish_reason(&mut self, reason: &str) {
         if self.finish_reason.is_none() && !reason.is_empty() {
             self.finish_reason = Some(reason.to_owned());
@@ -155,14 +155,14 @@ impl ChoiceState {
     }
 }
 
-/// What the messages of one response add up to.
+/// The state of one response.
 #[derive(Debug, Default)]
 pub struct Accumulator {
     keep_text: bool,
     id: Option<String>,
     choices: Vec<ChoiceState>,
     has_content: bool,
-    /// Reports of usage that belong to no single choice: how many, the latest, and their sum.
+    /// Usage reports for the whole request: their number, the latest, and their sum.
     usage_reports: usize,
     latest_usage: Usage,
     summed_usage: Usage,
@@ -172,31 +172,31 @@ pub struct Accumulator {
 }
 
 impl Accumulator {
-    /// An accumulator without any message.
+    /// An accumulator for a new response.
     pub fn new(keep_text: bool) -> Accumulator {
         Accumulator { keep_text, ..Accumulator::default() }
     }
 
-    /// Whether texts are kept.
+    /// Whether texts are collected.
     pub fn keeps_text(&self) -> bool {
         self.keep_text
     }
 
-    /// Sets the response's id; the first one that is not empty stays.
+    /// Sets the response id; the first non-empty one is kept.
     pub fn set_id(&mut self, raw: Raw<'_>) {
         if let (None, Some(raw)) = (&self.id, raw) {
-            self.set_id_text(&text_of(raw));
+            self.set_id_text(&decode_string(raw));
         }
     }
 
-    /// Sets the response's id; the first one that is not empty stays.
+    /// Sets the response id; the first non-empty one is kept.
     pub fn set_id_text(&mut self, id: &str) {
         if self.id.is_none() && !id.is_empty() {
             self.id = Some(id.to_owned());
         }
     }
 
-    /// The choice of this number, added where it is new. Choices stay in the order of their numbers.
+    /// The choice with this index, added if it is new. Choices are sorted by index.
     ///
     /// # Errors
     /// `decode`: there are too many. The same holds for everything else that names a choice.
@@ -211,7 +211,7 @@ impl Accumulator {
         Ok(&mut self.choices[place])
     }
 
-    /// Counts an event with content of this choice; `count` is the running count beside it.
+    /// Adds a content event of a choice; `count` is its running token count.
     pub fn emit(&mut self, choice: u32, kind: ContentKind, count: Option<u64>, events: &mut Events) {
         self.has_content = true;
         self.running_counts.add(choice, count);
@@ -221,7 +221,7 @@ impl Accumulator {
         }
     }
 
-    /// Notes that the event that is being read has content of this choice; [`Accumulator::emit_pending`] counts it.
+    /// Marks that the current event has content of this choice; [`Accumulator::emit_pending`] adds it.
     pub fn mark(&mut self, choice: u32, kind: ContentKind) -> Result<(), Failure> {
         let pending = &mut self.choice(choice)?.pending;
         *pending = pending.filter(|earlier| *earlier != ContentKind::Reasoning).or(Some(kind));
@@ -229,7 +229,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Ends an event: each choice that was marked counts, with its tokens where its running count rose.
+    /// Ends an event: adds a content event for each marked choice, with its tokens if the running count increased.
     pub fn emit_pending(&mut self, events: &mut Events) {
         for place in 0..self.choices.len() {
             let choice = &mut self.choices[place];
@@ -241,7 +241,7 @@ impl Accumulator {
         }
     }
 
-    /// Keeps a text whose content was marked.
+    /// Collects the text of marked content.
     pub fn keep(&mut self, choice: u32, kind: ContentKind, text: &str) -> Result<(), Failure> {
         if self.keep_text {
             self.choice(choice)?.text.push(kind, text);
@@ -249,55 +249,54 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Marks and keeps a JSON string that is not empty; anything else is no text. It is decoded only if it is kept.
+    /// Marks and collects a non-empty JSON string; ignores anything else. The string is decoded only if it is collected.
     pub fn add_text(&mut self, choice: u32, kind: ContentKind, raw: Raw<'_>) -> Result<(), Failure> {
         let Some(raw) = raw.filter(|raw| is_text(raw)) else {
             return Ok(());
         };
         self.mark(choice, kind)?;
         match self.keep_text {
-            true => self.keep(choice, kind, &text_of(raw)),
+            true => self.keep(choice, kind, &decode_string(raw)),
             false => Ok(()),
         }
     }
 
-    /// Adds a report of usage. Beside a single choice it is its running count; any other counts the request.
+    /// Adds a usage report. With a single choice it is the running count of that choice; otherwise it is for the request.
     pub fn add_usage(&mut self, choice: Option<u32>, usage: Usage) -> Result<(), Failure> {
         if usage == Usage::default() {
             return Ok(());
         }
         let Some(choice) = choice else {
             self.usage_reports += 1;
-            self.latest_usage = latest(self.latest_usage, usage);
-            self.summed_usage = together(self.summed_usage, usage);
+            self.latest_usage = merge_latest(self.latest_usage, usage);
+            self.summed_usage = sum_choices(self.summed_usage, usage);
             return Ok(());
         };
         let choice = self.choice(choice)?;
-        choice.usage = latest(choice.usage, usage);
+        choice.usage = merge_latest(choice.usage, usage);
         choice.output_tokens = usage.output.unwrap_or(choice.output_tokens);
         Ok(())
     }
 
-    /// Sets the output tokens of a choice so far, where they are not part of its usage.
+    /// Sets the output tokens of a choice so far, for APIs without running usage.
     pub fn set_output_tokens(&mut self, choice: u32, tokens: u64) -> Result<(), Failure> {
         self.choice(choice)?.output_tokens = tokens;
         Ok(())
     }
 
-    /// Whether there was no choice at all.
+    /// Whether there was no choice.
     pub fn is_empty(&self) -> bool {
         self.choices.is_empty()
     }
 
-    /// A choice that has no finish reason.
+    /// A choice without a finish reason.
     pub fn unfinished_choice(&self) -> Option<u32> {
         self.choices.iter().find(|choice| choice.finish_reason.is_none()).map(|choice| choice.index)
     }
 
-    /// How a response ended that is complete in its protocol.
+    /// The end of a complete response.
     ///
-    /// # Errors
-    /// `stream_error` where the server gave up, `empty` where there is neither content nor a finish reason.
+    /// # Errors `stream_error` if the server aborted, `empty` without content and finish reason.
     pub fn ending(&self) -> Result<Finish, Failure> {
         let mut reasons = self.choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
         if let Some(reason) = reasons.clone().find(|reason| ABORTED.contains(reason)) {
@@ -306,10 +305,9 @@ impl Accumulator {
         finish(reasons.next(), self.has_content)
     }
 
-    /// The ending of a stream that is complete only with a finish reason for every choice.
+    /// The end of a stream that is complete only with a finish reason for every choice.
     ///
-    /// # Errors
-    /// `truncated` where a reason is missing, and those of [`Accumulator::ending`].
+    /// # Errors `truncated` if a reason is missing, and those of [`Accumulator::ending`].
     pub fn ending_with_reasons(&self) -> Result<Finish, Failure> {
         let truncated = |message: String| Err(Failure::new(FailureKind::Truncated, message));
         match self.unfinished_choice() {
@@ -319,33 +317,33 @@ impl Accumulator {
         }
     }
 
-    /// The tokens in each event with content, where running counts tell them all; otherwise empty.
+    /// The tokens in each content event, if all have running counts; otherwise empty.
     pub fn weights(&self) -> Vec<u32> {
         self.running_counts.weights(self.latest_usage.output)
     }
 
-    /// The counts of the whole request.
+    /// The token counts of the request.
     ///
-    /// vLLM sends one total after the last choice; llama-server sends one count for each choice, each in an event of its own,
-    /// and beside the last text of each choice in text completions.
+    /// vLLM sends one total after the last choice. llama-server sends one count per choice in separate events, or, for text
+    /// completions, with the last text of each choice.
     pub fn usage(&self) -> Usage {
-        let join = if self.running_counts.count_the_request(self.latest_usage.output) { most } else { together };
+        let join = if self.running_counts.count_the_request(self.latest_usage.output) { max_counts } else { sum_choices };
         let choices = self.choices.iter().map(|choice| choice.usage).fold(Usage::default(), join);
         match self.usage_reports {
             0 => choices,
-            reports if reports > 1 && reports == self.choices.len() => latest(choices, self.summed_usage),
-            _ => latest(choices, self.latest_usage),
+            reports if reports > 1 && reports == self.choices.len() => merge_latest(choices, self.summed_usage),
+            _ => merge_latest(choices, self.latest_usage),
         }
     }
 
-    /// The reply, with this end. `call_json` gives a tool call the form in which it is sent back.
+    /// The reply, with this end. `call_json` formats a tool call for the next turn.
     pub fn into_reply(self, end: Result<Finish, Failure>, call_json: impl Fn(ToolCallText) -> Option<Value>) -> Reply {
         let usage = self.usage();
         let mut text = None;
         let mut message = None;
         if self.keep_text {
-            let all = text.insert(String::new());
-            self.choices.iter().for_each(|choice| choice.text.append_to(all));
+            let collected = text.insert(String::new());
+            self.choices.iter().for_each(|choice| choice.text.append_to(collected));
             message = Some(self.choices.into_iter().next().unwrap_or_default().text.into_message(call_json));
         }
         Reply { end, usage, id: self.id, text, message, server: self.server_times, items: None, silent: !self.has_content }
@@ -361,10 +359,9 @@ impl Accumulator {
     }
 }
 
-/// How a complete response ended. A model may stop before its first token: that is no failure where the server gives a reason.
+/// The end of a complete response. A response without content is successful if it has a finish reason.
 ///
-/// # Errors
-/// `empty`: neither content nor a finish reason.
+/// # Errors `empty`: no content and no finish reason.
 pub fn finish(reason: Option<&str>, has_content: bool) -> Result<Finish, Failure> {
     match reason.filter(|reason| !reason.is_empty()) {
         None if !has_content => {
@@ -391,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_an_event_come_from_rising_counts_or_are_unknown() {
+    fn tokens_of_an_event_are_the_increase_of_the_running_count() {
         assert_eq!(weights(&[Some(1), Some(4), Some(5)]), [1, 3, 1]);
         assert_eq!(weights(&[Some(1), None, Some(5)]), [0u32; 0]);
         assert_eq!(weights(&[Some(1), Some(1)]), [0u32; 0]);
@@ -400,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_bounded() {
+    fn the_number_of_choices_is_limited() {
         let mut accumulator = Accumulator::new(false);
         (0..1024).for_each(|choice| accumulator.choice(choice).map(drop).unwrap());
         assert!(accumulator.choice(3).is_ok());
@@ -442,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_parts_are_read() {
+    fn lists_of_parts_are_collected() {
         let mut text = MessageText::default();
         for raw in [
             r#"[{"type":"thinking","thinking":[{"type":"text","text":"r"}]},{"type":"text","text":"a"}]"#,

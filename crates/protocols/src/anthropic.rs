@@ -1,23 +1,24 @@
 //! Anthropic messages.
 
 use crate::accumulator::{ContentKind, MessageText, ToolCallText, finish};
-use crate::decoder::Assembly;
-use crate::error::words_of;
+use crate::decoder::{Assembly, decoder_for};
+use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, has_text, number, text_of, unreadable};
-use crate::{Decoder, Events, Protocol, Reply, Shape};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, has_text, parse_count};
+use crate::{Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The version of the protocol that is spoken.
+/// The API version sent in requests.
 const VERSION: &str = "2023-06-01";
 
 /// `POST /v1/messages`.
 pub struct Anthropic;
 
 impl Protocol for Anthropic {
-    /// Token counts come unasked.
+    /// Token counts need no request field.
     fn body(&self, stream: bool) -> Value {
         json!({ "model": "{{ model }}", "messages": "{{ dialog }}", "system": "{{ system }}", "stream": stream })
     }
@@ -27,9 +28,9 @@ impl Protocol for Anthropic {
         key.into_iter().chain([("anthropic-version", VERSION.to_owned())]).collect()
     }
 
-    fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
         let blocks = Blocks { keep_text, ..Blocks::default() };
-        shape.decoder(blocks)
+        decoder_for(shape, blocks)
     }
 }
 
@@ -52,7 +53,7 @@ struct Step<'a> {
     error: Raw<'a>,
 }
 
-/// A message, in its first event or whole.
+/// A message: in its first event, or a reply.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]
@@ -67,7 +68,7 @@ struct Head<'a> {
     error: Raw<'a>,
 }
 
-/// A block of content, or what an event adds to one. A signature is no content.
+/// A block of content, or an addition to one. A signature is not content.
 #[derive(Deserialize)]
 struct Block<'a> {
     #[serde(borrow, rename = "type")]
@@ -76,7 +77,7 @@ struct Block<'a> {
     text: Raw<'a>,
     #[serde(borrow)]
     thinking: Raw<'a>,
-    /// Reasoning that the server hides: content, but no text.
+    /// Redacted reasoning: content without text.
     #[serde(borrow)]
     data: Raw<'a>,
     #[serde(borrow)]
@@ -103,7 +104,7 @@ struct Counts<'a> {
     output_tokens: Raw<'a>,
 }
 
-/// The latest of each count: those of the input come with the first event, the output's running count with the last ones.
+/// The latest value of each count: input counts come with the first event, the running output count with the last ones.
 #[derive(Debug, Default)]
 struct Tokens {
     input: Option<u64>,
@@ -117,13 +118,13 @@ impl Tokens {
         let Some(counts) = raw.and_then(|raw| serde_json::from_str::<Counts>(raw.get()).ok()) else {
             return;
         };
-        self.input = number(counts.input_tokens).or(self.input);
-        self.read = number(counts.cache_read_input_tokens).or(self.read);
-        self.written = number(counts.cache_creation_input_tokens).or(self.written);
-        self.output = number(counts.output_tokens).or(self.output);
+        self.input = parse_count(counts.input_tokens).or(self.input);
+        self.read = parse_count(counts.cache_read_input_tokens).or(self.read);
+        self.written = parse_count(counts.cache_creation_input_tokens).or(self.written);
+        self.output = parse_count(counts.output_tokens).or(self.output);
     }
 
-    /// `input_tokens` leaves out what was read from the cache and what was written to it.
+    /// `input_tokens` excludes tokens read from the cache and written to it.
     fn usage(&self) -> Usage {
         let cache = self.read.unwrap_or(0).saturating_add(self.written.unwrap_or(0));
         let prompt = self.input.map(|input| input.saturating_add(cache));
@@ -131,7 +132,7 @@ impl Tokens {
     }
 }
 
-/// What the events of one message add up to.
+/// The state of one response.
 #[derive(Debug, Default)]
 struct Blocks {
     keep_text: bool,
@@ -140,23 +141,23 @@ struct Blocks {
     content: bool,
     reason: Option<String>,
     tokens: Tokens,
-    /// The message came to its end.
+    /// The end of the message was received.
     stopped: bool,
 }
 
 impl Blocks {
     fn step(&mut self, step: &Step, json: &[u8], events: &mut Events) -> Result<(), Failure> {
-        let kind = step.kind.map(text_of).unwrap_or_default();
+        let kind = step.kind.map(decode_string).unwrap_or_default();
         if kind == "error" || step.error.is_some() {
-            return Err(Failure::new(FailureKind::StreamError, words_of(json)));
+            return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
         if let Some(head) = &step.message {
             self.head(head);
-            // The first event's output count stands for nothing that was generated yet.
+            // The output count of the first event does not count generated content.
             self.tokens.output = None;
         }
         self.tokens.add(step.usage);
-        let index = number(step.index).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        let index = parse_count(step.index).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         for block in step.content_block.iter().chain(&step.delta) {
             match self.block(index, block) {
                 None => {}
@@ -170,10 +171,10 @@ impl Blocks {
         Ok(())
     }
 
-    /// The message as it begins, or whole.
+    /// Reads a message: its beginning, or a reply.
     fn head(&mut self, head: &Head) {
         if let Some(id) = head.id {
-            self.id = Some(text_of(id).into_owned());
+            self.id = Some(decode_string(id).into_owned());
         }
         self.stop(head.stop_reason);
         self.tokens.add(head.usage);
@@ -181,21 +182,21 @@ impl Blocks {
 
     fn stop(&mut self, reason: Raw) {
         if let Some(reason) = reason {
-            self.reason = Some(text_of(reason).into_owned());
+            self.reason = Some(decode_string(reason).into_owned());
         }
     }
 
-    /// Takes a block or what is added to one, and says which generated content it holds, if any.
+    /// Reads a block or an addition to one; returns the kind of its generated content, if any.
     fn block(&mut self, index: u32, block: &Block) -> Option<ContentKind> {
         self.stop(block.stop_reason);
-        let kind = block.kind.map(text_of).unwrap_or_default();
+        let kind = block.kind.map(decode_string).unwrap_or_default();
         let call = kind.ends_with("tool_use");
-        // The input of a block that has only begun is `{}`.
+        // The input of a new block is `{}`.
         let input = block.partial_json.or(block.input.filter(|raw| call && raw.get().contains('"')));
         let name = block.name.filter(|_| call);
         let full = |raw: Raw| raw.is_some_and(|raw| raw.get().starts_with('{') || has_text(raw));
-        let hidden = block.data.filter(|_| kind == "redacted_thinking");
-        let thought = [block.thinking, hidden].into_iter().any(full);
+        let redacted = block.data.filter(|_| kind == "redacted_thinking");
+        let thought = [block.thinking, redacted].into_iter().any(full);
         let answer = [block.text, name, input].into_iter().any(full);
         let content = answer.then_some(ContentKind::Answer).or(thought.then_some(ContentKind::Reasoning));
         self.content |= content.is_some();
@@ -206,7 +207,7 @@ impl Blocks {
     }
 
     fn keep(&mut self, index: u32, block: &Block, input: Raw, call: Option<&str>) {
-        let text = |raw: Raw| raw.map(|raw| text_of(raw).into_owned()).unwrap_or_default();
+        let text = |raw: Raw| raw.map(|raw| decode_string(raw).into_owned()).unwrap_or_default();
         self.text.content.push_str(&text(block.text));
         self.text.reasoning.push_str(&text(block.thinking));
         if let Some(kind) = call {
@@ -217,13 +218,13 @@ impl Blocks {
             let call = self.text.calls.entry(index).or_default();
             match raw.get().starts_with('{') {
                 true => call.input.push_str(raw.get()),
-                false => call.input.push_str(&text_of(raw)),
+                false => call.input.push_str(&decode_string(raw)),
             }
         }
     }
 }
 
-/// A call as a block of the next turn's assistant message; those that the server itself carried out are not sent back.
+/// A call as a block of the assistant message for the next turn; calls that the server executed are not sent back.
 fn call_json(call: ToolCallText) -> Option<Value> {
     let written = if call.input.is_empty() { "{}" } else { &call.input };
     let input: Value = serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.to_owned()));
@@ -231,21 +232,21 @@ fn call_json(call: ToolCallText) -> Option<Value> {
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str, json: &[u8]) -> Result<T, Failure> {
-    serde_json::from_str(text).map_err(|error| unreadable(&error, json))
+    serde_json::from_str(text).map_err(|error| decode_failure(&error, json))
 }
 
 impl Assembly for Blocks {
-    /// `message_stop` is the end marker, and a stream without it is not complete.
+    /// `message_stop` is the end marker, which a complete stream needs.
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(event.data);
         self.step(&read(&text, event.data)?, event.data, events)
     }
 
-    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+    fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
         let head: Head = read(&text, body)?;
         if head.error.is_some() {
-            return Err(Failure::new(FailureKind::StreamError, words_of(body)));
+            return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
         self.head(&head);
         let blocks = head.content.ok_or_else(|| Failure::new(FailureKind::Decode, "the reply has no content"))?;

@@ -1,23 +1,23 @@
-//! The JSON of the OpenAI family: one event of a stream, or one whole reply. Unused fields are skipped.
+//! The JSON of the OpenAI family: one event of a stream, or one reply. Unused fields are skipped.
 //!
-//! Values stay the raw text of the body: an empty text is found without decoding it, so an event needs no allocation,
-//! and a token that is half a surrogate pair is still a token.
+//! Values are raw slices of the body: an empty text is detected without decoding, so an event needs no allocation, and a token
+//! that is half a surrogate pair still counts.
 
 use crate::accumulator::ContentKind;
 use crate::raw_json::{OneOrMany, Raw, has_text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// One event, or one whole reply.
+/// One event, or one reply.
 #[derive(Deserialize)]
 pub struct Chunk<'a> {
-    /// The response's id.
+    /// Response id.
     #[serde(borrow)]
     pub id: Raw<'a>,
-    /// `error` for an error in the shape of vLLM's older versions.
+    /// `error` for an error of older vLLM versions.
     #[serde(borrow)]
     pub object: Raw<'a>,
-    /// The choices; none in an event that only carries usage.
+    /// The choices; absent in an event that only has usage.
     #[serde(borrow)]
     pub choices: Option<OneOrMany<Choice<'a>>>,
     /// Token counts.
@@ -26,31 +26,31 @@ pub struct Chunk<'a> {
     /// An error under status 200.
     #[serde(borrow)]
     pub error: Raw<'a>,
-    /// What llama.cpp measured.
+    /// Times measured by llama.cpp.
     #[serde(borrow)]
     pub timings: Raw<'a>,
 }
 
-/// One of `n` answers.
+/// One of `n` choices.
 #[derive(Deserialize)]
 pub struct Choice<'a> {
-    /// Its number.
+    /// Index.
     pub index: Option<u32>,
     /// Chat, streamed.
     #[serde(borrow)]
     delta: Option<Message<'a>>,
-    /// Chat, whole.
+    /// Chat, not streamed.
     #[serde(borrow)]
     message: Option<Message<'a>>,
     /// Text completions.
     #[serde(borrow)]
     text: Raw<'a>,
-    /// Why it ended; absent, null or empty before the end.
+    /// Finish reason; absent, null or empty before the end.
     #[serde(borrow)]
     pub finish_reason: Raw<'a>,
 }
 
-/// What is rare stays raw: every event is moved about, and pays for the size of what it could hold.
+/// Rare fields stay raw to keep the struct small, because every event moves it.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -69,12 +69,12 @@ struct Message<'a> {
     audio: Raw<'a>,
 }
 
-/// A tool call, or the part of one that an event brings.
+/// A tool call, or a part of one.
 #[derive(Deserialize)]
 pub struct ToolCall<'a> {
-    /// Its number among the calls of its choice; some servers leave it out.
+    /// Index among the calls of its choice; some servers omit it.
     pub index: Option<u32>,
-    /// Its id, in the first part only.
+    /// Call id, in the first part only.
     #[serde(borrow)]
     pub id: Raw<'a>,
     /// `function` or `custom`, in the first part only.
@@ -105,22 +105,21 @@ struct Audio<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// The generated pieces in it that are not empty, but for tool calls.
+    /// The non-empty generated texts, without tool calls.
     pub fn parts(&self) -> impl Iterator<Item = (ContentKind, &'a RawValue)> {
         let text = self.text.map(|raw| (ContentKind::Answer, raw));
         text.into_iter().chain(self.content().into_iter().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
     }
 
-    /// The tool calls in it.
+    /// The tool calls.
     ///
-    /// # Errors
-    /// They are not a list of tool calls.
+    /// # Errors The field is not a list of tool calls.
     pub fn calls(&self) -> Result<Option<OneOrMany<ToolCall<'a>>>, serde_json::Error> {
         let raw = self.content().and_then(|message| message.tool_calls);
         raw.map(|raw| serde_json::from_str(raw.get())).transpose()
     }
 
-    /// Whether it holds tool calls, or what should be some.
+    /// Whether there is a field for tool calls.
     pub fn has_calls(&self) -> bool {
         self.content().is_some_and(|message| message.tool_calls.is_some())
     }
@@ -147,7 +146,7 @@ fn function(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
     [(ContentKind::ToolCall, name), (ContentKind::ToolCall, arguments)]
 }
 
-/// Audio is an object with a transcript, or the bare data.
+/// Audio is an object with a transcript, or the data itself.
 fn audio(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
     match serde_json::from_str::<Audio>(raw.get()) {
         Ok(audio) => [(ContentKind::Answer, audio.transcript), (ContentKind::Audio, audio.data)],
@@ -156,12 +155,12 @@ fn audio(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
 }
 
 impl<'a> ToolCall<'a> {
-    /// The name, if it is here and not empty.
+    /// The name, if not empty.
     pub fn name(&self) -> Raw<'a> {
         self.tool().and_then(|tool| tool.name).filter(|raw| has_text(raw))
     }
 
-    /// The arguments that are here, if not empty.
+    /// The arguments in this part, if not empty.
     pub fn input(&self) -> Raw<'a> {
         self.tool().and_then(|tool| tool.arguments.or(tool.input)).filter(|raw| has_text(raw))
     }
@@ -174,13 +173,13 @@ impl<'a> ToolCall<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw_json::text_of;
+    use crate::raw_json::decode_string;
 
     fn texts(choice: &str) -> Vec<String> {
         let choice: Choice = serde_json::from_str(choice).unwrap();
         let calls = choice.calls().unwrap();
         let calls = calls.iter().flat_map(OneOrMany::iter).flat_map(|call| [call.name(), call.input()]).flatten();
-        choice.parts().map(|(_, raw)| raw).chain(calls).map(|raw| text_of(raw).into_owned()).collect()
+        choice.parts().map(|(_, raw)| raw).chain(calls).map(|raw| decode_string(raw).into_owned()).collect()
     }
 
     #[test]

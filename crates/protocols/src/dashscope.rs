@@ -4,14 +4,15 @@ mod cumulative_text;
 mod message;
 
 use crate::accumulator::{Accumulator, ContentKind, MAX_CHOICES};
-use crate::decoder::Assembly;
-use crate::error::words_of;
+use crate::decoder::{Assembly, decoder_for};
+use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, is_text, text_of, unreadable};
-use crate::{Decoder, Events, Protocol, Reply, Shape};
-use cumulative_text::Growth;
+use crate::raw_json::{Raw, decode_failure, decode_string, is_text};
+use crate::{Decoder, Events, Protocol, Reply};
+use cumulative_text::CumulativeTexts;
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
-use message::{Call, Choice, Function, Message, Output, Packet, usage_of};
+use llmscen_core::request::Framing;
+use message::{Call, Choice, Function, Message, Output, Packet, parse_usage};
 use serde_json::{Value, json};
 
 /// `POST /api/v1/services/aigc/text-generation/generation`, and `multimodal-generation`, whose contents are lists.
@@ -26,63 +27,68 @@ impl Protocol for Dashscope {
         json!({ "model": "{{ model }}", "input": { "messages": "{{ messages }}" }, "parameters": parameters })
     }
 
-    /// The header, not the body, asks for a stream.
+    /// Streaming is requested by a header, not in the body.
     fn headers(&self, key: Option<&str>, stream: bool) -> Vec<(&'static str, String)> {
         let key = key.map(|key| ("authorization", format!("Bearer {key}")));
         key.into_iter().chain(stream.then(|| ("x-dashscope-sse", "enable".to_owned()))).collect()
     }
 
-    fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
         let results = Results::new(keep_text);
-        shape.decoder(results)
+        decoder_for(shape, results)
     }
 }
 
-/// Where in a response a text stands.
+/// The position of a text in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum TextPosition {
     Text { choice: u32, part: ContentKind },
     Arguments { call: usize },
 }
 
-/// One tool call; its arguments stand among the texts.
+/// One tool call; its arguments are in `texts`.
 #[derive(Debug)]
-struct Named {
+struct ToolCallState {
     choice: u32,
     index: u32,
     id: String,
     name: String,
 }
 
-/// What the events of one response add up to.
+/// The state of one response.
 struct Results {
     accumulator: Accumulator,
-    growth: Growth<Place>,
-    calls: Vec<Named>,
-    /// The server's count of output tokens in the latest event.
+    texts: CumulativeTexts<TextPosition>,
+    calls: Vec<ToolCallState>,
+    /// The output token count of the latest event.
     output: Option<u64>,
 }
 
-/// What one event says beside its texts.
-struct Beside {
+/// The context of the texts of one event.
+struct EventContext {
     choice: u32,
-    /// More tokens are counted than in the event before, and this is not the last one.
+    /// The token count increased since the previous event, and this is not the last event.
     more: bool,
 }
 
 impl Results {
     fn new(keep_text: bool) -> Results {
-        Results { accumulator: Accumulator::new(keep_text), growth: Growth::new(keep_text), calls: Vec::new(), output: None }
+        Results {
+            accumulator: Accumulator::new(keep_text),
+            texts: CumulativeTexts::new(keep_text),
+            calls: Vec::new(),
+            output: None,
+        }
     }
 
     fn add(&mut self, json: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(json);
-        let packet: Packet = serde_json::from_str(&text).map_err(|error| unreadable(&error, json))?;
+        let packet: Packet = serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
         if packet.code.is_some_and(is_text) {
-            return Err(Failure::new(FailureKind::StreamError, words_of(json)));
+            return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
         self.accumulator.set_id(packet.request_id);
-        let usage = packet.usage.map(usage_of).unwrap_or_default();
+        let usage = packet.usage.map(parse_usage).unwrap_or_default();
         let more = usage.output > self.output;
         self.output = usage.output.or(self.output);
         let choice = match &packet.output {
@@ -92,12 +98,12 @@ impl Results {
         self.accumulator.add_usage(choice, usage)
     }
 
-    /// Adds the choices of an event, and gives the one that it is about where it is about one.
+    /// Adds the choices of an event; returns the choice if there is only one.
     fn add_output(&mut self, output: &Output<'_>, more: bool) -> Result<Option<u32>, Failure> {
         if output.text.is_some() {
-            let beside = Beside { choice: 0, more: more && reason_of(output.finish_reason).is_empty() };
-            self.accumulator.choice(0)?.set_finish_reason(&reason_of(output.finish_reason));
-            self.hear(&beside, Place::Text { choice: 0, part: ContentKind::Answer }, output.text)?;
+            let context = EventContext { choice: 0, more: more && finish_reason_text(output.finish_reason).is_empty() };
+            self.accumulator.choice(0)?.set_finish_reason(&finish_reason_text(output.finish_reason));
+            self.take_text(&context, TextPosition::Text { choice: 0, part: ContentKind::Answer }, output.text)?;
         }
         let mut only = output.text.is_some().then_some(0);
         for (place, choice) in (0..).zip(output.choices.iter().flat_map(|choices| choices.iter())) {
@@ -109,80 +115,80 @@ impl Results {
     }
 
     fn add_choice(&mut self, number: u32, choice: &Choice<'_>, more: bool) -> Result<(), Failure> {
-        let reason = reason_of(choice.finish_reason);
+        let reason = finish_reason_text(choice.finish_reason);
         self.accumulator.choice(number)?.set_finish_reason(&reason);
-        let beside = Beside { choice: number, more: more && reason.is_empty() };
+        let context = EventContext { choice: number, more: more && reason.is_empty() };
         match &choice.message {
-            Some(message) => self.add_message(&beside, message),
+            Some(message) => self.add_message(&context, message),
             None => Ok(()),
         }
     }
 
-    fn add_message(&mut self, beside: &Beside, message: &Message<'_>) -> Result<(), Failure> {
-        let place = |part| Place::Text { choice: beside.choice, part };
-        self.hear(beside, place(ContentKind::Reasoning), message.reasoning_content)?;
+    fn add_message(&mut self, context: &EventContext, message: &Message<'_>) -> Result<(), Failure> {
+        let place = |part| TextPosition::Text { choice: context.choice, part };
+        self.take_text(context, place(ContentKind::Reasoning), message.reasoning_content)?;
         match message.parts()? {
-            None => self.hear(beside, place(ContentKind::Answer), message.content)?,
+            None => self.take_text(context, place(ContentKind::Answer), message.content)?,
             Some(parts) => {
-                let text: String = parts.iter().filter_map(|part| part.text).map(text_of).collect();
-                // A part without text is a picture or a sound.
-                if self.growth.take(place(ContentKind::Answer), &text, beside.more)
+                let text: String = parts.iter().filter_map(|part| part.text).map(decode_string).collect();
+                // A part without text is an image or audio.
+                if self.texts.take(place(ContentKind::Answer), &text, context.more)
                     || parts.iter().any(|part| part.text.is_none())
                 {
-                    self.accumulator.mark(beside.choice, ContentKind::Answer)?;
+                    self.accumulator.mark(context.choice, ContentKind::Answer)?;
                 }
             }
         }
         let mut calls = message.tool_calls.iter().flat_map(|calls| calls.iter());
-        calls.try_for_each(|call| self.add_call(beside, call))
+        calls.try_for_each(|call| self.add_call(context, call))
     }
 
-    /// Takes the text of one place. A text that nobody needs is not decoded.
-    fn hear(&mut self, beside: &Beside, place: Place, raw: Raw<'_>) -> Result<(), Failure> {
+    /// Adds the text of one position. A text that is not needed is not decoded.
+    fn take_text(&mut self, context: &EventContext, place: TextPosition, raw: Raw<'_>) -> Result<(), Failure> {
         match raw.filter(|raw| is_text(raw)) {
-            Some(raw) if self.growth.is_blind() || self.growth.take(place, &text_of(raw), beside.more) => {
+            Some(raw) if self.texts.is_blind() || self.texts.take(place, &decode_string(raw), context.more) => {
                 let part = match place {
-                    Place::Text { part, .. } => part,
-                    Place::Arguments { .. } => ContentKind::ToolCall,
+                    TextPosition::Text { part, .. } => part,
+                    TextPosition::Arguments { .. } => ContentKind::ToolCall,
                 };
-                self.accumulator.mark(beside.choice, part)
+                self.accumulator.mark(context.choice, part)
             }
             _ => Ok(()),
         }
     }
 
-    fn add_call(&mut self, beside: &Beside, call: &Call<'_>) -> Result<(), Failure> {
+    fn add_call(&mut self, context: &EventContext, call: &Call<'_>) -> Result<(), Failure> {
         let index = call.index.unwrap_or(0);
-        let found = self.calls.iter().position(|known| known.choice == beside.choice && known.index == index);
+        let found = self.calls.iter().position(|known| known.choice == context.choice && known.index == index);
         let place = match found {
             Some(place) => place,
             None if self.calls.len() == MAX_CHOICES => {
                 return Err(Failure::new(FailureKind::Decode, format!("more than {MAX_CHOICES} tool calls in one response")));
             }
             None => {
-                self.calls.push(Named { choice: beside.choice, index, id: String::new(), name: String::new() });
+                self.calls.push(ToolCallState { choice: context.choice, index, id: String::new(), name: String::new() });
                 self.calls.len() - 1
             }
         };
         let Function { name, arguments } = call.function.as_ref().copied().unwrap_or_default();
         let known = &mut self.calls[place];
-        fill(&mut known.id, call.id);
-        if fill(&mut known.name, name) {
-            self.accumulator.mark(beside.choice, ContentKind::ToolCall)?;
+        set_once(&mut known.id, call.id);
+        if set_once(&mut known.name, name) {
+            self.accumulator.mark(context.choice, ContentKind::ToolCall)?;
         }
-        self.hear(beside, Place::Arguments { call: place }, arguments)
+        self.take_text(context, TextPosition::Arguments { call: place }, arguments)
     }
 
-    /// Hands the texts to the choices they belong to, and gives the tool calls of choice 0.
-    fn hand_over(&mut self) -> Result<Vec<Value>, Failure> {
-        for (place, text) in self.growth.texts() {
-            if let Place::Text { choice, part } = place {
+    /// Moves the texts to their choices, and returns the tool calls of choice 0.
+    fn collect_texts(&mut self) -> Result<Vec<Value>, Failure> {
+        for (place, text) in self.texts.texts() {
+            if let TextPosition::Text { choice, part } = place {
                 self.accumulator.keep(choice, part, text)?;
             }
         }
         let mut first = Vec::new();
         for (number, call) in self.calls.iter().enumerate() {
-            let mut arguments = self.growth.texts().filter(|(place, _)| *place == Place::Arguments { call: number });
+            let mut arguments = self.texts.texts().filter(|(place, _)| *place == TextPosition::Arguments { call: number });
             let arguments = arguments.next().map(|(_, text)| text).unwrap_or_default();
             self.accumulator.keep(call.choice, ContentKind::ToolCall, &call.name)?;
             self.accumulator.keep(call.choice, ContentKind::ToolCall, arguments)?;
@@ -195,18 +201,18 @@ impl Results {
     }
 }
 
-/// Sets a text that is known once and then repeated; says whether it was set now.
-fn fill(known: &mut String, raw: Raw<'_>) -> bool {
+/// Sets a text that later events repeat; returns whether it was set now.
+fn set_once(known: &mut String, raw: Raw<'_>) -> bool {
     match raw.filter(|raw| known.is_empty() && is_text(raw)) {
-        Some(raw) => known.push_str(&text_of(raw)),
+        Some(raw) => known.push_str(&decode_string(raw)),
         None => return false,
     }
     true
 }
 
-/// A finish reason. The server writes `"null"` before the end.
-fn reason_of(raw: Raw<'_>) -> std::borrow::Cow<'_, str> {
-    match raw.map(text_of).unwrap_or_default() {
+/// The finish reason; `"null"` before the end.
+fn finish_reason_text(raw: Raw<'_>) -> std::borrow::Cow<'_, str> {
+    match raw.map(decode_string).unwrap_or_default() {
         reason if reason == "null" => std::borrow::Cow::Borrowed(""),
         reason => reason,
     }
@@ -219,11 +225,11 @@ impl Assembly for Results {
         added
     }
 
-    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+    fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         self.add(body)
     }
 
-    /// There is no end marker: a stream is complete with a finish reason for every choice.
+    /// Without an end marker, a stream is complete with a finish reason for every choice.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed {
             true => self.accumulator.ending_with_reasons(),
@@ -237,7 +243,7 @@ impl Assembly for Results {
     }
 
     fn reply(mut self, end: Result<Finish, Failure>) -> Reply {
-        match self.hand_over() {
+        match self.collect_texts() {
             Ok(calls) => self.accumulator.into_reply_with_calls(end, calls),
             Err(failure) => self.accumulator.into_reply(Err(failure), |_| None),
         }

@@ -1,15 +1,16 @@
-//! A streamed response: events, up to the protocol's end marker or the end of the body.
+//! Decoding of responses: streams of events up to the end marker, and single JSON documents.
 
-use crate::error::words_of;
+use crate::error::error_text;
 use crate::framing::{Event, Framer, Lines, Sse};
 use crate::{Decoder, Events, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
+use llmscen_core::request::Framing;
 
-/// The largest event that is read, in bytes: hundreds of times a token with all its log probabilities. A server that
-/// never ends an event must not fill the memory.
-const EVENT_BOUND: usize = 8 << 20;
+/// Maximum size of an event, bytes: hundreds of times a token with log probabilities. A server that never ends an event must not
+/// fill the memory.
+const MAX_EVENT_BYTES: usize = 8 << 20;
 
-/// Decodes a stream of events up to the end marker.
+/// The decoder of a stream of events.
 pub struct Stream<A> {
     framer: Framer,
     state: State<A>,
@@ -35,8 +36,8 @@ impl<A: Assembly> Decoder for Stream<A> {
             return;
         }
         framer.push(bytes, |event| state.take(event, events));
-        if framer.over() && !state.done && state.failure.is_none() {
-            let message = format!("an event is larger than {} MiB, or not an event at all", EVENT_BOUND >> 20);
+        if framer.overflowed() && !state.done && state.failure.is_none() {
+            let message = format!("an event is larger than {} MiB, or not an event at all", MAX_EVENT_BYTES >> 20);
             state.fail(Failure::new(FailureKind::Decode, message).at(format!("after {} events", state.seen)));
         }
     }
@@ -46,7 +47,7 @@ impl<A: Assembly> Decoder for Stream<A> {
         if broken.is_none() && !state.done {
             let earlier = state.failure.take();
             framer.finish(|event| state.take(event, events));
-            state.failure = earlier.or(state.failure.take().map(as_cut));
+            state.failure = earlier.or(state.failure.take().map(as_truncated));
         }
         let end = state.ending(broken);
         let weights = state.assembly.weights();
@@ -57,8 +58,8 @@ impl<A: Assembly> Decoder for Stream<A> {
     }
 }
 
-/// A last event that was not closed and cannot be read was cut in the middle.
-fn as_cut(failure: Failure) -> Failure {
+/// An unreadable last event without its end was truncated.
+fn as_truncated(failure: Failure) -> Failure {
     match failure.kind {
         FailureKind::Decode => {
             let message = format!("the stream ended in the middle of an event: {}", failure.message);
@@ -77,24 +78,24 @@ impl<A: Assembly> State<A> {
         events.seen = events.seen.saturating_add(1);
         let data = event.data.trim_ascii();
         if event.name == b"error" {
-            self.fail_here(Failure::new(FailureKind::StreamError, words_of(data)));
+            self.fail_here(Failure::new(FailureKind::StreamError, error_text(data)));
         } else if !data.is_empty() {
             if let Err(failure) = self.assembly.event(Event { data, ..event }, events) {
                 self.fail_here(failure);
             }
             self.done = events.done;
         } else {
-            self.assembly.bare(event.name, events);
+            self.assembly.named_event(event.name, events);
             self.done = events.done;
         }
     }
 
     fn fail_here(&mut self, failure: Failure) {
-        let place = format!("event {}", self.seen);
-        self.fail(failure.at(place));
+        let position = format!("event {}", self.seen);
+        self.fail(failure.at(position));
     }
 
-    /// The first failure is the reason.
+    /// Keeps the first failure.
     fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
@@ -103,37 +104,35 @@ impl<A: Assembly> State<A> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let place = format!("after {} events", self.seen);
+        let position = format!("after {} events", self.seen);
         match broken.filter(|_| !self.done) {
-            Some(failure) if failure.at.is_empty() => Err(failure.at(place)),
+            Some(failure) if failure.at.is_empty() => Err(failure.at(position)),
             Some(failure) => Err(failure),
-            None => self.assembly.ending(true).map_err(|failure| failure.at(place)),
+            None => self.assembly.ending(true).map_err(|failure| failure.at(position)),
         }
     }
 }
 
-/// Gathers the messages of one response. It never panics, whatever they hold.
+/// Decodes the messages of one response of an API. Never panics.
 pub trait Assembly: Send {
-    /// Takes one event of a stream, its data not empty: adds its content to `events`, and sets `events.done` at the
-    /// protocol's own end marker. An event named `error` does not come here.
+    /// Decodes one event of a stream with non-empty data: adds its content to `events`, and sets `events.done` at the end marker.
+    /// Events named `error` are handled by the caller.
     ///
-    /// # Errors
-    /// `stream_error` with the server's words where it reports an error; `decode` where this is not the protocol's message.
+    /// # Errors `stream_error` with the server's message for an error; `decode` for a message that the API does not allow.
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure>;
 
-    /// Takes an event that has a name and no data; to most protocols it says nothing.
-    fn bare(&mut self, _name: &[u8], _events: &mut Events) {}
+    /// Handles an event with a name and no data, which most APIs ignore.
+    fn named_event(&mut self, _name: &[u8], _events: &mut Events) {}
 
-    /// Takes a whole reply. The errors are those of an event.
-    fn whole(&mut self, body: &[u8]) -> Result<(), Failure>;
+    /// Decodes a reply that is not streamed. Errors are those of an event.
+    fn document(&mut self, body: &[u8]) -> Result<(), Failure>;
 
-    /// How a response ended whose body is complete, streamed or whole.
+    /// The end of a response whose body is complete.
     ///
-    /// # Errors
-    /// `truncated`, `decode`, `empty` or `stream_error`: what the protocol demands of a complete response and is not there.
+    /// # Errors `truncated`, `decode`, `empty` or `stream_error`, if something required by the API is missing.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure>;
 
-    /// The tokens in each event with content so far, where the server's running count tells them all; otherwise empty.
+    /// The tokens in each content event so far, if the server reports a running count with every event; otherwise empty.
     fn weights(&self) -> Vec<u32> {
         Vec::new()
     }
@@ -142,45 +141,45 @@ pub trait Assembly: Send {
     fn reply(self, end: Result<Finish, Failure>) -> Reply;
 }
 
-/// The largest document that is buffered, in bytes.
-const BODY_BOUND: usize = 64 << 20;
+/// Maximum size of a buffered document, bytes.
+const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// Gathers a document and reads it at its end. A finish reason is reported where there is one, and not required.
-pub struct Whole<A> {
-    bound: usize,
+/// The decoder of a single JSON document, which is buffered and decoded at its end. A finish reason is optional.
+pub struct Unary<A> {
+    limit: usize,
     body: Vec<u8>,
-    over: bool,
+    overflowed: bool,
     assembly: A,
 }
 
-impl<A: Assembly> Whole<A> {
-    /// A decoder at the beginning of a document.
-    pub fn new(assembly: A) -> Whole<A> {
-        Whole::bounded(BODY_BOUND, assembly)
+impl<A: Assembly> Unary<A> {
+    /// A decoder for a document of the default maximum size.
+    pub fn new(assembly: A) -> Unary<A> {
+        Unary::with_limit(MAX_BODY_BYTES, assembly)
     }
 
-    /// A decoder that takes documents of up to `bound` bytes.
-    pub fn bounded(bound: usize, assembly: A) -> Whole<A> {
-        Whole { bound, body: Vec::new(), over: false, assembly }
+    /// A decoder for documents of up to `limit` bytes.
+    pub fn with_limit(limit: usize, assembly: A) -> Unary<A> {
+        Unary { limit, body: Vec::new(), overflowed: false, assembly }
     }
 
     fn ending(&mut self, broken: Option<Failure>) -> Result<Finish, Failure> {
-        if self.over {
-            let message = format!("the body is larger than {} MiB", self.bound >> 20);
+        if self.overflowed {
+            let message = format!("the body is larger than {} MiB", self.limit >> 20);
             return Err(Failure::new(FailureKind::Decode, message));
         }
         if let Some(failure) = broken {
             return Err(failure);
         }
-        self.assembly.whole(&self.body)?;
+        self.assembly.document(&self.body)?;
         self.assembly.ending(false)
     }
 }
 
-impl<A: Assembly> Decoder for Whole<A> {
+impl<A: Assembly> Decoder for Unary<A> {
     fn push(&mut self, bytes: &[u8], _events: &mut Events) {
-        if self.over || self.body.len() + bytes.len() > self.bound {
-            self.over = true;
+        if self.overflowed || self.body.len() + bytes.len() > self.limit {
+            self.overflowed = true;
             self.body = Vec::new();
             return;
         }
@@ -193,40 +192,27 @@ impl<A: Assembly> Decoder for Whole<A> {
     }
 }
 
-/// How a response's bytes are framed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Server-sent events.
-    Stream,
-    /// A JSON document a line.
-    Lines,
-    /// One JSON document.
-    Whole,
-}
-
-impl Shape {
-    /// The decoder of a response of this shape.
-    pub(crate) fn decoder<A: Assembly + 'static>(self, assembly: A) -> Box<dyn Decoder> {
-        match self {
-            Shape::Stream => Box::new(Stream::new(Framer::Sse(Sse::new(EVENT_BOUND)), assembly)),
-            Shape::Lines => Box::new(Stream::new(Framer::Lines(Lines::new(EVENT_BOUND)), assembly)),
-            Shape::Whole => Box::new(Whole::new(assembly)),
-        }
+/// A decoder for a response with this framing.
+pub(crate) fn decoder_for<A: Assembly + 'static>(framing: Framing, assembly: A) -> Box<dyn Decoder> {
+    match framing {
+        Framing::Sse => Box::new(Stream::new(Framer::Sse(Sse::new(MAX_EVENT_BYTES)), assembly)),
+        Framing::Ndjson => Box::new(Stream::new(Framer::Lines(Lines::new(MAX_EVENT_BYTES)), assembly)),
+        Framing::Json => Box::new(Unary::new(assembly)),
     }
 }
 
-/// The shape that a successful response's `content-type` announces; without that header, the one that was asked for.
+/// The framing by the `content-type` of a successful response; without that header, by the request.
 ///
-/// Any other type is a `decode` failure: a proxy's HTML page under status 200 is no reply.
-pub fn shape_of(content_type: Option<&str>, asked_stream: bool) -> Result<Shape, Failure> {
+/// Any other type is a `decode` failure, such as a proxy's HTML page under status 200.
+pub fn framing_of_content_type(content_type: Option<&str>, stream_requested: bool) -> Result<Framing, Failure> {
     let Some(given) = content_type else {
-        return Ok(if asked_stream { Shape::Stream } else { Shape::Whole });
+        return Ok(if stream_requested { Framing::Sse } else { Framing::Json });
     };
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
-        "text/event-stream" => Ok(Shape::Stream),
-        "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-jsonlines" => Ok(Shape::Lines),
-        "application/json" => Ok(Shape::Whole),
+        "text/event-stream" => Ok(Framing::Sse),
+        "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-jsonlines" => Ok(Framing::Ndjson),
+        "application/json" => Ok(Framing::Json),
         _ => Err(Failure::new(
             FailureKind::Decode,
             format!("the response is `{given}`, not `text/event-stream` or `application/json`; check `target.url`"),
@@ -234,14 +220,14 @@ pub fn shape_of(content_type: Option<&str>, asked_stream: bool) -> Result<Shape,
     }
 }
 
-/// The shape of an API that never streams: its `content-type`, if there is one, must be that of JSON.
+/// The framing of an API that never streams: the `content-type`, if any, must be JSON.
 ///
 /// # Errors
 /// `decode`, as for [`shape_of`].
-pub fn whole_only(content_type: Option<&str>) -> Result<Shape, Failure> {
-    match shape_of(content_type, false)? {
-        Shape::Whole => Ok(Shape::Whole),
-        Shape::Stream | Shape::Lines => {
+pub fn require_json(content_type: Option<&str>) -> Result<Framing, Failure> {
+    match framing_of_content_type(content_type, false)? {
+        Framing::Json => Ok(Framing::Json),
+        Framing::Sse | Framing::Ndjson => {
             let message =
                 format!("the response is a stream (`{}`), which this API never gives", content_type.unwrap_or_default());
             Err(Failure::new(FailureKind::Decode, message))
@@ -252,8 +238,8 @@ pub fn whole_only(content_type: Option<&str>) -> Result<Shape, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol;
     use crate::replay::{cut_up, decode};
-    use crate::{Shape, protocol};
     use llmscen_core::api::Api;
     use proptest::prelude::*;
     use proptest::sample::{Index, select};
@@ -266,10 +252,10 @@ mod tests {
 
     fn run(stream: &[&str], broken: Option<Failure>) -> (Events, Reply) {
         let text = stream.concat();
-        decode(Api::OpenaiChat, Shape::Stream, [text.as_bytes()], broken)
+        decode(Api::OpenaiChat, Framing::Sse, [text.as_bytes()], broken)
     }
 
-    /// The end in one line: the finish reason, or kind, place and message.
+    /// The end in one line: the finish reason, or failure kind, position and message.
     fn end(stream: &[&str]) -> String {
         match run(stream, None).1.end {
             Ok(finish) => finish.reason,
@@ -278,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_complete_with_a_reason_and_either_the_marker_or_its_end() {
+    fn a_stream_is_complete_with_a_finish_reason_and_the_marker_or_its_end() {
         assert_eq!(end(&[ROLE, HI, STOP, USAGE, DONE]), "stop");
         assert_eq!(end(&[ROLE, HI, STOP, USAGE]), "stop");
         assert_eq!(end(&[ROLE, HI, STOP, ": ping\n\n", "data:\n\n", DONE]), "stop");
@@ -292,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_band_is_the_reason_and_the_good_part_is_kept() {
+    fn an_error_event_is_the_failure_and_earlier_content_is_kept() {
         for error in [
             "data: {\"error\":{\"message\":\"died\",\"code\":500}}\n\n",
             "data: {\"error\":\"died\"}\n\n",
@@ -310,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_event_is_named_with_its_beginning() {
+    fn the_message_quotes_an_unreadable_event() {
         let long = format!("data: oops{}\n\n", "x".repeat(900));
         let failure = run(&[ROLE, &long, HI, STOP, DONE], None).1.end.unwrap_err();
         let start = format!("oops{}", "x".repeat(196));
@@ -320,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_broke_the_body_counts_unless_the_marker_was_there() {
+    fn an_interruption_is_the_failure_unless_the_marker_was_received() {
         let reset = || Some(Failure::new(FailureKind::TimeoutRead, "silence"));
         let failure = run(&[ROLE, HI, "data: [DO"], reset()).1.end.unwrap_err();
         assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::TimeoutRead, "after 2 events"));
@@ -329,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_event_without_its_blank_line_is_read_or_was_cut() {
+    fn a_last_event_without_its_blank_line_is_decoded_or_truncated() {
         let (events, reply) = run(&[ROLE, HI, STOP, "data: [DONE]"], None);
         assert_eq!((events.seen, events.done, reply.end.is_ok()), (4, true, true));
         let (events, reply) = run(&[ROLE, HI.trim_end()], None);
@@ -340,16 +326,16 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_event_is_given_up() {
+    fn an_endless_event_is_a_decode_failure() {
         let block = vec![b'x'; 1 << 20];
         let pieces = std::iter::once(HI.as_bytes()).chain(std::iter::repeat_n(&block[..], 9));
-        let (events, reply) = decode(Api::OpenaiChat, Shape::Stream, pieces, None);
+        let (events, reply) = decode(Api::OpenaiChat, Framing::Sse, pieces, None);
         let failure = reply.end.unwrap_err();
         assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Decode, "after 1 events"));
         assert_eq!(failure.message, "an event is larger than 8 MiB, or not an event at all");
         assert_eq!((events.seen, reply.text.as_deref()), (1, Some("hi")));
         let late = [[HI, STOP, DONE].concat().as_bytes(), &block.repeat(9)].concat();
-        assert!(decode(Api::OpenaiChat, Shape::Stream, [&late[..]], None).1.end.is_ok());
+        assert!(decode(Api::OpenaiChat, Framing::Sse, [&late[..]], None).1.end.is_ok());
     }
 
     proptest! {
@@ -360,7 +346,7 @@ mod tests {
                 select(vec!["data: ", "\n\n", "{\"choices\":[{\"text\":\"", "\"}]}", "{", "\\u", ROLE, HI, STOP, DONE]).prop_map(|text| text.as_bytes().to_vec()),
             ], 0..20),
             cuts in prop::collection::vec(any::<Index>(), 0..10),
-            shape in select(vec![Shape::Stream, Shape::Whole]),
+            shape in select(vec![Framing::Sse, Framing::Json]),
         ) {
             let bytes = parts.concat();
             let whole = decode(Api::OpenaiChat, shape, [&bytes[..]], None);
@@ -379,7 +365,7 @@ mod tests {
                 stream.push_str(&format!("data: {event}{end}{end}: ping{end}"));
             }
             stream.push_str(STOP);
-            let (events, reply) = decode(Api::OpenaiChat, Shape::Stream, cut_up(stream.as_bytes(), &cuts), None);
+            let (events, reply) = decode(Api::OpenaiChat, Framing::Sse, cut_up(stream.as_bytes(), &cuts), None);
             prop_assert_eq!(reply.text, Some(texts.concat()));
             prop_assert_eq!(events.content as usize, texts.iter().filter(|text| !text.is_empty()).count());
             prop_assert_eq!(events.seen as usize, texts.len() + 1);
@@ -387,8 +373,8 @@ mod tests {
     }
 
     #[test]
-    fn text_is_kept_only_when_asked() {
-        let mut decoder = protocol(Api::OpenaiChat, None).unwrap().decoder(Shape::Stream, false);
+    fn text_is_collected_only_on_request() {
+        let mut decoder = protocol(Api::OpenaiChat, None).unwrap().decoder(Framing::Sse, false);
         let mut events = Events::default();
         decoder.push([HI, STOP].concat().as_bytes(), &mut events);
         assert_eq!(decoder.finish(&mut events, None).text, None);
@@ -399,12 +385,11 @@ mod tests {
 #[cfg(test)]
 mod unary_tests {
     use super::*;
-    use crate::Shape;
     use crate::replay::decode;
     use llmscen_core::api::Api;
 
     fn run(body: &str, broken: Option<Failure>) -> Reply {
-        let (events, reply) = decode(Api::OpenaiCompletions, Shape::Whole, [body.as_bytes()], broken);
+        let (events, reply) = decode(Api::OpenaiCompletions, Framing::Json, [body.as_bytes()], broken);
         assert_eq!(events, Events::default());
         reply
     }
@@ -442,7 +427,7 @@ mod unary_tests {
 
     #[test]
     fn a_body_past_the_bound_is_dropped() {
-        let mut whole = Box::new(Whole::bounded(3 << 20, crate::chat::ChatMessages::new(false)));
+        let mut whole = Box::new(Unary::with_limit(3 << 20, crate::chat::ChatMessages::new(false)));
         let mut events = Events::default();
         whole.push(&[b' '; 2 << 20], &mut events);
         whole.push(&[b' '; 2 << 20], &mut events);
@@ -456,22 +441,22 @@ mod shape_tests {
     use super::*;
 
     #[test]
-    fn the_type_decides_not_what_was_asked() {
+    fn the_content_type_decides() {
         for asked in [true, false] {
-            assert_eq!(shape_of(Some("text/event-stream; charset=utf-8"), asked), Ok(Shape::Stream));
-            assert_eq!(shape_of(Some("Application/JSON"), asked), Ok(Shape::Whole));
-            assert_eq!(shape_of(Some("application/x-ndjson"), asked), Ok(Shape::Lines));
+            assert_eq!(framing_of_content_type(Some("text/event-stream; charset=utf-8"), asked), Ok(Framing::Sse));
+            assert_eq!(framing_of_content_type(Some("Application/JSON"), asked), Ok(Framing::Json));
+            assert_eq!(framing_of_content_type(Some("application/x-ndjson"), asked), Ok(Framing::Ndjson));
         }
-        assert_eq!(shape_of(None, true), Ok(Shape::Stream));
-        assert_eq!(shape_of(None, false), Ok(Shape::Whole));
+        assert_eq!(framing_of_content_type(None, true), Ok(Framing::Sse));
+        assert_eq!(framing_of_content_type(None, false), Ok(Framing::Json));
     }
 
     #[test]
     fn an_api_without_streams_takes_whole_documents_only() {
-        assert_eq!(whole_only(None), Ok(Shape::Whole));
-        assert_eq!(whole_only(Some("application/json; charset=utf-8")), Ok(Shape::Whole));
+        assert_eq!(require_json(None), Ok(Framing::Json));
+        assert_eq!(require_json(Some("application/json; charset=utf-8")), Ok(Framing::Json));
         for given in ["text/event-stream", "application/x-ndjson", "text/html"] {
-            let failure = whole_only(Some(given)).unwrap_err();
+            let failure = require_json(Some(given)).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Decode);
             assert!(failure.message.contains(&format!("`{given}`")), "{}", failure.message);
         }
@@ -480,7 +465,7 @@ mod shape_tests {
     #[test]
     fn any_other_type_is_named() {
         for given in ["text/html; charset=utf-8", "text/plain", ""] {
-            let failure = shape_of(Some(given), true).unwrap_err();
+            let failure = framing_of_content_type(Some(given), true).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Decode);
             assert!(failure.message.contains(&format!("`{given}`")), "{}", failure.message);
         }

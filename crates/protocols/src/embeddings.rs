@@ -1,37 +1,38 @@
 //! OpenAI embeddings.
 
-use crate::decoder::{Assembly, Whole, whole_only};
-use crate::error::words_of;
+use crate::decoder::{Assembly, Unary, require_json};
+use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, text_of, unreadable};
-use crate::usage::usage_of;
-use crate::{Decoder, Events, Protocol, Reply, Shape};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string};
+use crate::usage::parse_usage;
+use crate::{Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The largest document that is buffered, in bytes: the largest batch that OpenAI takes, 2048 vectors of 3072 numbers.
-const BODY_BOUND: usize = 256 << 20;
+/// Maximum size of a buffered document, bytes: enough for the largest batch of OpenAI, 2048 vectors of 3072 numbers.
+const MAX_BODY_BYTES: usize = 256 << 20;
 
 /// `POST /v1/embeddings`.
 pub struct Embeddings;
 
 impl Protocol for Embeddings {
-    /// The input is one text or a list of them, as the item says.
+    /// The input is one text or a list of texts, by the dataset item.
     fn body(&self, _stream: bool) -> Value {
         json!({ "model": "{{ model }}", "input": "{{ item.input }}" })
     }
 
-    fn shape(&self, content_type: Option<&str>, _asked_stream: bool) -> Result<Shape, Failure> {
-        whole_only(content_type)
+    fn framing(&self, content_type: Option<&str>, _asked_stream: bool) -> Result<Framing, Failure> {
+        require_json(content_type)
     }
 
-    fn decoder(&self, _shape: Shape, _keep_text: bool) -> Box<dyn Decoder> {
-        Box::new(Whole::bounded(BODY_BOUND, Vectors::default()))
+    fn decoder(&self, _shape: Framing, _keep_text: bool) -> Box<dyn Decoder> {
+        Box::new(Unary::with_limit(MAX_BODY_BYTES, Vectors::default()))
     }
 }
 
-/// A reply. The numbers of its vectors are passed over, not parsed.
+/// A reply. The numbers of its vectors are not parsed.
 #[derive(Deserialize)]
 struct Body<'a> {
     #[serde(borrow)]
@@ -51,27 +52,27 @@ struct Vector<'a> {
     embedding: Raw<'a>,
 }
 
-/// What a reply holds.
+/// The state of one response.
 #[derive(Debug, Default)]
 struct Vectors {
     id: Option<String>,
     usage: Usage,
     items: Option<u64>,
-    /// The number of the first vector without numbers.
-    hollow: Option<usize>,
+    /// The index of the first empty vector.
+    empty_vector: Option<usize>,
 }
 
 impl Assembly for Vectors {
-    /// This API has no streams.
+    /// This API never streams.
     fn event(&mut self, _event: Event<'_>, _events: &mut Events) -> Result<(), Failure> {
         Err(Failure::new(FailureKind::Decode, "embeddings are never streamed"))
     }
 
-    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+    fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
-        let reply: Body = serde_json::from_str(&text).map_err(|error| unreadable(&error, body))?;
+        let reply: Body = serde_json::from_str(&text).map_err(|error| decode_failure(&error, body))?;
         if reply.error.is_some() {
-            return Err(Failure::new(FailureKind::StreamError, words_of(body)));
+            return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
         let Some(data) = reply.data else {
             return Err(Failure::new(FailureKind::Decode, "the reply has no data"));
@@ -79,19 +80,19 @@ impl Assembly for Vectors {
         if data.iter().any(|vector| vector.embedding.is_none()) {
             return Err(Failure::new(FailureKind::Decode, "the data of the reply has an entry without an embedding"));
         }
-        self.id = reply.id.map(|id| text_of(id).into_owned());
+        self.id = reply.id.map(|id| decode_string(id).into_owned());
         self.items = Some(data.iter().count() as u64);
-        self.hollow = data.iter().position(|vector| !vector.embedding.is_some_and(|raw| has_numbers(raw.get())));
-        // Nothing is generated here.
-        self.usage = Usage { output: Some(0), ..reply.usage.map(usage_of).unwrap_or_default() };
+        self.empty_vector = data.iter().position(|vector| !vector.embedding.is_some_and(|raw| has_numbers(raw.get())));
+        // No tokens are generated.
+        self.usage = Usage { output: Some(0), ..reply.usage.map(parse_usage).unwrap_or_default() };
         Ok(())
     }
 
     fn ending(&self, _streamed: bool) -> Result<Finish, Failure> {
-        match (self.items, self.hollow) {
+        match (self.items, self.empty_vector) {
             (Some(1..), None) => Ok(Finish::default()),
             (_, Some(place)) => Err(Failure::new(FailureKind::Empty, format!("embedding {place} is empty"))),
-            _ => Err(Failure::new(FailureKind::Empty, "the response is complete, but holds no embedding")),
+            _ => Err(Failure::new(FailureKind::Empty, "the response is complete, but has no embedding")),
         }
     }
 
@@ -101,7 +102,7 @@ impl Assembly for Vectors {
     }
 }
 
-/// A text or a list that is not empty, lists of empty lists among the empty ones.
+/// Whether a text or a list, possibly nested, is not empty.
 fn has_numbers(json: &str) -> bool {
     json.starts_with(['"', '[']) && json.bytes().any(|byte| !b"[]\", \t\r\n".contains(&byte))
 }
@@ -113,7 +114,7 @@ mod tests {
     use llmscen_core::api::Api;
 
     fn run(body: &str) -> Reply {
-        let (events, reply) = decode(Api::OpenaiEmbeddings, Shape::Whole, [body.as_bytes()], None);
+        let (events, reply) = decode(Api::OpenaiEmbeddings, Framing::Json, [body.as_bytes()], None);
         assert_eq!(events, Events::default());
         reply
     }
@@ -129,8 +130,8 @@ mod tests {
     fn the_input_is_the_items_and_no_stream_is_asked_for() {
         assert_eq!(Embeddings.body(true), json!({ "model": "{{ model }}", "input": "{{ item.input }}" }));
         assert_eq!(Embeddings.body(true), Embeddings.body(false));
-        assert_eq!(Embeddings.shape(None, true), Ok(Shape::Whole));
-        assert_eq!(Embeddings.shape(Some("text/event-stream"), false).unwrap_err().kind, FailureKind::Decode);
+        assert_eq!(Embeddings.framing(None, true), Ok(Framing::Json));
+        assert_eq!(Embeddings.framing(Some("text/event-stream"), false).unwrap_err().kind, FailureKind::Decode);
     }
 
     #[test]
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_reply_without_numbers_is_empty_and_one_of_another_kind_is_not_read() {
-        assert_eq!(end(r#"{"data":[]}"#), "empty: the response is complete, but holds no embedding");
+        assert_eq!(end(r#"{"data":[]}"#), "empty: the response is complete, but has no embedding");
         assert_eq!(end(r#"{"data":[{"embedding":[1]},{"embedding":[ ]}]}"#), "empty: embedding 1 is empty");
         assert_eq!(end(r#"{"data":[{"embedding":""}]}"#), "empty: embedding 0 is empty");
         assert_eq!(end(r#"{"data":[{"embedding":[[]]}]}"#), "empty: embedding 0 is empty");

@@ -1,47 +1,47 @@
-//! The server's own words, out of an error body of any of the shapes that servers use.
+//! The server's error message, from the error body formats that servers use.
 
 use llmscen_core::outcome::Failure;
 use serde_json::Value;
 
-/// The server's own words in the body of a response that is not a success, at most [`Failure::MAX_MESSAGE`] characters.
+/// The server's message in an error response, at most [`Failure::MAX_MESSAGE`] characters.
 ///
-/// Knows OpenAI's `error` object, FastAPI's `detail` (text, or a list of faults), a plain `message`, the title of an
-/// HTML page, and plain text.
+/// Supports OpenAI's `error` object, FastAPI's `detail` (text, or a list of errors), a plain `message`, the title of an HTML
+/// page, and plain text.
 pub fn error_message(status: u16, body: &[u8]) -> String {
-    let words = words_of(body);
+    let words = error_text(body);
     match words.is_empty() {
         true => format!("status {status} with an empty body"),
         false => words,
     }
 }
 
-/// The words in an error body or an error event; empty for an empty body.
-pub fn words_of(body: &[u8]) -> String {
+/// The message in an error body or an error event; empty for an empty body.
+pub fn error_text(body: &[u8]) -> String {
     let words = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => words_in(&value).unwrap_or_else(|| value.to_string()),
-        Err(_) => words_in_text(&String::from_utf8_lossy(body)),
+        Ok(value) => find_message(&value).unwrap_or_else(|| value.to_string()),
+        Err(_) => text_or_title(&String::from_utf8_lossy(body)),
     };
     words.trim().chars().take(Failure::MAX_MESSAGE).collect()
 }
 
-/// The message in a JSON error, looked for where servers put it, outermost first.
-fn words_in(value: &Value) -> Option<String> {
+/// The message in a JSON error, searched in the fields that servers use, outermost first.
+fn find_message(value: &Value) -> Option<String> {
     match value {
         Value::String(text) if !text.trim().is_empty() => Some(text.clone()),
         Value::Object(fields) => ["error", "message", "detail", "msg"]
             .into_iter()
             .filter_map(|key| fields.get(key))
-            .find_map(|inner| words_in(inner).map(|words| located(value, words))),
+            .find_map(|inner| find_message(inner).map(|words| prefix_location(value, words))),
         Value::Array(faults) => {
-            let all: Vec<String> = faults.iter().filter_map(words_in).collect();
+            let all: Vec<String> = faults.iter().filter_map(find_message).collect();
             (!all.is_empty()).then(|| all.join("; "))
         }
         _ => None,
     }
 }
 
-/// FastAPI names the field at fault beside the message: `loc: ["body", "max_tokens"]`.
-fn located(fault: &Value, words: String) -> String {
+/// FastAPI has the path of the invalid field beside the message: `loc: ["body", "max_tokens"]`.
+fn prefix_location(fault: &Value, words: String) -> String {
     let Some(Value::Array(path)) = fault.get("loc") else {
         return words;
     };
@@ -49,9 +49,9 @@ fn located(fault: &Value, words: String) -> String {
     format!("{}: {words}", path.join("."))
 }
 
-/// Plain text as it is; of an HTML page its title.
-fn words_in_text(text: &str) -> String {
-    // ASCII lowercase keeps every byte's place.
+/// The title of an HTML page, or the text itself.
+fn text_or_title(text: &str) -> String {
+    // ASCII lowercase preserves byte positions.
     let lower = text.to_ascii_lowercase();
     let title = lower.find("<title").and_then(|start| {
         let start = start + lower.get(start..)?.find('>')? + 1;

@@ -1,4 +1,4 @@
-//! Server-sent events, as the WHATWG HTML standard reads them (section 9.2.6), from bytes split anywhere.
+//! Framing: server-sent events by the WHATWG HTML standard (section 9.2.6), and lines of JSON, from bytes split anywhere.
 
 use memchr::{memchr, memchr2};
 use std::mem;
@@ -8,95 +8,95 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// The `event:` field, empty where there was none.
+    /// The `event:` field; may be empty.
     pub name: &'a [u8],
     /// The `data:` lines, joined by line feeds.
     pub data: &'a [u8],
 }
 
-/// Splits a byte stream into events. An event that lies whole within one push is not copied.
+/// Splits a byte stream into events. An event within one push is not copied.
 ///
-/// The standard drops an event that lacks its blank line when the stream ends; here [`Sse::finish`] gives it, since
-/// servers leave out the last line ends. Fields but `data` and `event` mean nothing to a reader that never reconnects.
+/// The standard drops a last event without its blank line; [`Sse::finish`] returns it, because servers omit the last line ends.
+/// Fields other than `data` and `event` are for reconnecting and are ignored.
 #[derive(Debug)]
 pub struct Sse {
-    bound: usize,
-    /// The beginning of a line whose end has not arrived.
+    limit: usize,
+    /// The incomplete current line.
     line: Vec<u8>,
-    /// The data lines so far, of an event whose blank line has not arrived.
+    /// The data lines of the incomplete current event.
     data: Option<Vec<u8>>,
     spare: Vec<u8>,
     name: Vec<u8>,
     begun: bool,
-    /// The last byte was a CR: an LF that follows belongs to it.
+    /// The last byte was a CR, so that a following LF belongs to it.
     after_cr: bool,
-    over: bool,
+    overflowed: bool,
 }
 
 impl Sse {
-    /// A decoder of events of at most `bound` bytes; the same bound holds for one line.
-    pub fn new(bound: usize) -> Sse {
+    /// A splitter for events and lines of at most `limit` bytes.
+    pub fn new(limit: usize) -> Sse {
         let (line, data, spare, name) = (Vec::new(), None, Vec::new(), Vec::new());
-        Sse { bound, line, data, spare, name, begun: false, after_cr: false, over: false }
+        Sse { limit, line, data, spare, name, begun: false, after_cr: false, overflowed: false }
     }
 
-    /// Whether the bound was broken. Nothing is decoded or kept after that.
-    pub fn over(&self) -> bool {
-        self.over
+    /// Whether the limit was broken. Nothing is decoded or kept after that.
+    pub fn overflowed(&self) -> bool {
+        self.overflowed
     }
 
-    /// Takes further bytes and hands each event that they complete to `sink`.
+    /// Adds bytes and passes each completed event to `sink`.
     pub fn push(&mut self, bytes: &[u8], mut sink: impl FnMut(Event<'_>)) {
         let mut rest = bytes;
         if self.after_cr && !rest.is_empty() {
             self.after_cr = false;
             rest = rest.strip_prefix(b"\n").unwrap_or(rest);
         }
-        while !self.over && !rest.is_empty() {
+        while !self.overflowed && !rest.is_empty() {
             let Some(end) = memchr2(b'\n', b'\r', rest) else {
-                return self.hold(rest);
+                return self.keep_partial(rest);
             };
             let (line, tail) = rest.split_at(end);
             self.after_cr = tail == b"\r";
             rest = tail.strip_prefix(b"\r\n").unwrap_or(tail.get(1..).unwrap_or_default());
-            self.whole_line(line, rest, &mut sink);
+            self.complete_line(line, rest, &mut sink);
         }
     }
 
-    /// Ends the stream: an event that lacks its blank line is complete now.
+    /// Ends the stream: an event without its blank line is complete.
     pub fn finish(&mut self, mut sink: impl FnMut(Event<'_>)) {
-        if !self.line.is_empty() && !self.over {
-            self.whole_line(b"", b"", &mut sink);
+        if !self.line.is_empty() && !self.overflowed {
+            self.complete_line(b"", b"", &mut sink);
         }
-        if !self.over {
+        if !self.overflowed {
             self.dispatch(&mut sink);
         }
     }
 
-    /// Keeps the beginning of a line.
-    fn hold(&mut self, part: &[u8]) {
-        if self.line.len() + part.len() > self.bound {
-            return self.give_up();
+    /// Keeps an incomplete line.
+    fn keep_partial(&mut self, part: &[u8]) {
+        if self.line.len() + part.len() > self.limit {
+            return self.mark_overflowed();
         }
         self.line.extend_from_slice(part);
     }
 
-    /// Puts what was held before `part`, which ends a line, and reads that line.
-    fn whole_line(&mut self, part: &[u8], rest: &[u8], sink: &mut impl FnMut(Event<'_>)) {
-        if self.line.len() + part.len() > self.bound {
-            return self.give_up();
+    /// Reads the line that ends with `part`, after the part kept before.
+    fn complete_line(&mut self, part: &[u8], rest: &[u8], sink: &mut impl FnMut(Event<'_>)) {
+        if self.line.len() + part.len() > self.limit {
+            return self.mark_overflowed();
         }
         if self.line.is_empty() {
             return self.read(part, rest, sink);
         }
         self.line.extend_from_slice(part);
-        let mut held = mem::take(&mut self.line);
-        self.read(&held, rest, sink);
-        held.clear();
-        self.line = held;
+        let mut line = mem::take(&mut self.line);
+        self.read(&line, rest, sink);
+        line.clear();
+        self.line = line;
     }
 
-    /// Reads one line; `rest` is what follows it, as far as it is here.
+    /// Reads one line; `rest` is what follows it in this push.
     fn read(&mut self, line: &[u8], rest: &[u8], sink: &mut impl FnMut(Event<'_>)) {
         let first = !mem::replace(&mut self.begun, true);
         let line = line.strip_prefix(BOM).filter(|_| first).unwrap_or(line);
@@ -127,14 +127,14 @@ impl Sse {
             self.data = Some(data);
             return;
         };
-        if data.len() + 1 + value.len() > self.bound {
-            return self.give_up();
+        if data.len() + 1 + value.len() > self.limit {
+            return self.mark_overflowed();
         }
         data.push(b'\n');
         data.extend_from_slice(value);
     }
 
-    /// A blank line: hands on the event that was gathered, if there was data.
+    /// A blank line: passes on the current event, if it has data.
     fn dispatch(&mut self, sink: &mut impl FnMut(Event<'_>)) {
         if let Some(mut data) = self.data.take() {
             sink(Event { name: &self.name, data: &data });
@@ -144,50 +144,51 @@ impl Sse {
         self.name.clear();
     }
 
-    fn give_up(&mut self) {
-        *self = Sse { over: true, ..Sse::new(self.bound) };
+    fn mark_overflowed(&mut self) {
+        *self = Sse { overflowed: true, ..Sse::new(self.limit) };
     }
 }
 
-/// Splits a byte stream into its lines that are not blank. A line that lies whole within one push is not copied.
+/// Splits a byte stream into its non-blank lines. A line within one push is not copied.
 #[derive(Debug)]
 pub struct Lines {
-    bound: usize,
-    /// The beginning of a line whose end has not arrived.
+    limit: usize,
+    /// The incomplete current line.
     line: Vec<u8>,
-    over: bool,
+    overflowed: bool,
 }
 
 impl Lines {
-    /// A splitter of lines of at most `bound` bytes.
-    pub fn new(bound: usize) -> Lines {
-        Lines { bound, line: Vec::new(), over: false }
+    /// A splitter for lines of at most `limit` bytes.
+    pub fn new(limit: usize) -> Lines {
+        Lines { limit, line: Vec::new(), overflowed: false }
     }
 
-    /// Whether the bound was broken. Nothing is decoded or kept after that.
-    pub fn over(&self) -> bool {
-        self.over
+    /// Whether the limit was broken. Nothing is decoded or kept after that.
+    pub fn overflowed(&self) -> bool {
+        self.overflowed
     }
 
-    /// Takes further bytes and hands each line that they complete to `sink`.
+    /// Adds bytes and passes each completed line to `sink`.
     pub fn push(&mut self, bytes: &[u8], mut sink: impl FnMut(&[u8])) {
         let mut rest = bytes;
-        while !self.over && !rest.is_empty() {
+        while !self.overflowed && !rest.is_empty() {
             let end = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
             let (part, tail) = rest.split_at(end);
-            if self.line.len() + part.len() > self.bound {
-                (self.over, self.line) = (true, Vec::new());
+            if self.line.len() + part.len() > self.limit {
+                self.overflowed = true;
+                self.line = Vec::new();
                 return;
             }
             match (tail.split_first(), self.line.is_empty()) {
                 (None, _) => return self.line.extend_from_slice(part),
                 (Some((_, after)), true) => {
-                    give(part, &mut sink);
+                    emit_line(part, &mut sink);
                     rest = after;
                 }
                 (Some((_, after)), false) => {
                     self.line.extend_from_slice(part);
-                    give(&self.line, &mut sink);
+                    emit_line(&self.line, &mut sink);
                     self.line.clear();
                     rest = after;
                 }
@@ -195,39 +196,39 @@ impl Lines {
         }
     }
 
-    /// Ends the stream: a last line without its end is complete now.
+    /// Ends the stream: a line without its end is complete.
     pub fn finish(&mut self, mut sink: impl FnMut(&[u8])) {
-        give(&self.line, &mut sink);
+        emit_line(&self.line, &mut sink);
         self.line.clear();
     }
 }
 
-fn give(line: &[u8], sink: &mut impl FnMut(&[u8])) {
+fn emit_line(line: &[u8], sink: &mut impl FnMut(&[u8])) {
     let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line).trim_ascii();
     if !line.is_empty() {
         sink(line);
     }
 }
 
-/// Splits the bytes of a stream into its events.
+/// Splits a byte stream into events, in either framing.
 #[derive(Debug)]
 pub enum Framer {
     /// Server-sent events.
     Sse(Sse),
-    /// A JSON document a line; its events have no name.
+    /// One JSON document per line; events have no name.
     Lines(Lines),
 }
 
 impl Framer {
-    /// Whether the bound on one event was broken. Nothing is decoded or kept after that.
-    pub fn over(&self) -> bool {
+    /// Whether the size limit of an event was exceeded. Nothing is decoded or kept after that.
+    pub fn overflowed(&self) -> bool {
         match self {
-            Framer::Sse(sse) => sse.over(),
-            Framer::Lines(lines) => lines.over(),
+            Framer::Sse(sse) => sse.overflowed(),
+            Framer::Lines(lines) => lines.overflowed(),
         }
     }
 
-    /// Takes further bytes and hands each event that they complete to `sink`.
+    /// Adds bytes and passes each completed event to `sink`.
     pub fn push(&mut self, bytes: &[u8], mut sink: impl FnMut(Event<'_>)) {
         match self {
             Framer::Sse(sse) => sse.push(bytes, sink),
@@ -235,7 +236,7 @@ impl Framer {
         }
     }
 
-    /// Ends the stream: an event that lacks its end is complete now.
+    /// Ends the stream: an event without its end is complete.
     pub fn finish(&mut self, mut sink: impl FnMut(Event<'_>)) {
         match self {
             Framer::Sse(sse) => sse.finish(sink),
@@ -250,20 +251,20 @@ mod tests {
     use crate::replay::cut_up;
     use proptest::prelude::*;
 
-    type Seen = Vec<(String, String)>;
+    type Found = Vec<(String, String)>;
     type Rule = (&'static str, &'static [u8], &'static [(&'static str, &'static str)]);
 
-    fn decode<'a>(bound: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Seen, bool) {
-        let (mut sse, mut seen) = (Sse::new(bound), Seen::new());
+    fn decode<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Found, bool) {
+        let (mut sse, mut seen) = (Sse::new(limit), Found::new());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for piece in pieces {
             sse.push(piece, |event| seen.push((text(event.name), text(event.data))));
         }
         sse.finish(|event| seen.push((text(event.name), text(event.data))));
-        (seen, sse.over())
+        (seen, sse.overflowed())
     }
 
-    /// One case a rule: what comes in, and the (name, data) of the events that come out.
+    /// One case per rule: the input, and the (name, data) of the resulting events.
     const RULES: &[Rule] = &[
         ("LF", b"data: a\n\ndata: b\n\n", &[("", "a"), ("", "b")]),
         ("CRLF", b"data: a\r\n\r\ndata: b\r\n\r\n", &[("", "a"), ("", "b")]),
@@ -288,16 +289,16 @@ mod tests {
     ];
 
     #[test]
-    fn each_rule_holds_in_one_piece_and_byte_by_byte() {
+    fn rules_in_one_piece_and_byte_by_byte() {
         for (rule, bytes, expected) in RULES {
-            let expected: Seen = expected.iter().map(|(name, data)| (name.to_string(), data.to_string())).collect();
+            let expected: Found = expected.iter().map(|(name, data)| (name.to_string(), data.to_string())).collect();
             assert_eq!(decode(64, [*bytes]), (expected.clone(), false), "{rule}");
             assert_eq!(decode(64, bytes.chunks(1)), (expected, false), "{rule}, byte by byte");
         }
     }
 
     #[test]
-    fn the_bound_holds_for_events_lines_and_comments() {
+    fn the_limit_applies_to_events_lines_and_comments() {
         let ok = ("".to_string(), "ok".to_string());
         for long in [
             &b"data: 456789ABCDEFG\n\n"[..],
@@ -315,10 +316,10 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_bound_keeps_no_memory() {
+    fn no_memory_is_kept_beyond_the_limit() {
         let mut sse = Sse::new(1 << 16);
         (0..100).for_each(|_| sse.push(&[b'x'; 1 << 12], |_| {}));
-        assert!(sse.over());
+        assert!(sse.overflowed());
         assert_eq!(sse.line.capacity(), 0);
     }
 
@@ -342,12 +343,12 @@ mod ndjson_tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn lines<'a>(bound: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, bool) {
-        let (mut splitter, mut found) = (Lines::new(bound), Vec::new());
+    fn lines<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, bool) {
+        let (mut splitter, mut found) = (Lines::new(limit), Vec::new());
         let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
         pieces.into_iter().for_each(|piece| splitter.push(piece, |line| found.push(text(line))));
         splitter.finish(|line| found.push(text(line)));
-        (found, splitter.over())
+        (found, splitter.overflowed())
     }
 
     #[test]

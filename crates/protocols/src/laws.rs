@@ -1,10 +1,11 @@
 //! The responses of `tests/wire/spec`: what each comes to, and the laws that hold for every decoder.
 
 use crate::recordings::{self, Recording};
-use crate::replay::{cut_up, decode, told};
-use crate::{Events, Reply, Shape, shape_of};
+use crate::replay::{cut_up, decode, summarize};
+use crate::{Events, Reply, framing_of_content_type};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::request::Framing;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,8 +47,8 @@ const REPLIES: &[(&str, u32, u32, &str, &str, &str)] = &[
     ("rerank.vllm.json", 0, 0, "", "56 0 - -", ""),
 ];
 
-fn shape(made: &Recording) -> Shape {
-    shape_of(made.content_type.as_deref(), false).unwrap()
+fn shape(made: &Recording) -> Framing {
+    framing_of_content_type(made.content_type.as_deref(), false).unwrap()
 }
 
 fn read<'a>(made: &Recording, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Events, Reply) {
@@ -67,7 +68,7 @@ fn every_reply_decodes_to_what_its_description_says() {
     assert_eq!(expected, made.keys().cloned().collect());
     for &(name, seen, content, end, usage, text) in REPLIES {
         let (events, reply) = read(&made[name], [&made[name].body[..]]);
-        assert_eq!(told(&events, &reply), (seen, content, end.to_owned(), usage.to_owned()), "{name}");
+        assert_eq!(summarize(&events, &reply), (seen, content, end.to_owned(), usage.to_owned()), "{name}");
         assert_eq!(reply.text.as_deref().unwrap_or_default(), text, "{name}");
         assert_eq!(read(&made[name], made[name].body.chunks(1)), (events, reply), "{name}, byte by byte");
     }
@@ -150,7 +151,7 @@ proptest! {
     #[test]
     fn garbage_never_panics_and_its_splits_change_nothing(
         api in select(APIS.to_vec()),
-        shape in select(vec![Shape::Stream, Shape::Lines, Shape::Whole]),
+        shape in select(vec![Framing::Sse, Framing::Ndjson, Framing::Json]),
         lines in prop::collection::vec((any::<Index>(), any::<Index>(), any::<u8>(), any::<bool>()), 0..24),
         noise in prop::collection::vec(any::<u8>(), 0..40),
         cuts in prop::collection::vec(any::<Index>(), 0..10),

@@ -1,11 +1,11 @@
-//! Protocols: bytes in, events out.
+//! The APIs of LLM servers: how requests are written, and how response bytes become events.
 //!
 //! ```text
-//! bytes ── framing ── one event ── chunk (its JSON) ── accumulator (what they add up to) ── Reply
+//! bytes ── framing ── one event ── its JSON ── accumulator (state of the response) ── Reply
 //! ```
 //!
-//! A protocol is one file that implements [`Protocol`], and one line in [`protocol`]. `decoder` turns bytes into messages, the
-//! same way for all. Each protocol has an `Assembly` of its messages; `accumulator` keeps texts, reasons and counts by choice.
+//! An API is one file that implements [`Protocol`], and one line in [`protocol()`]. `decoder` turns bytes into messages for all
+//! APIs. Each API has an `Assembly` for its messages; `accumulator` collects texts, finish reasons and counts per choice.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -28,58 +28,55 @@ mod tgi;
 mod usage;
 
 #[cfg(test)]
-mod laws;
+mod every_api;
 #[cfg(test)]
-mod reasoning;
+mod laws;
 #[cfg(test)]
 mod recordings;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]
-mod silent;
-#[cfg(test)]
 mod spec;
 
 pub use custom::check_path;
-pub use decoder::{Shape, shape_of};
+use decoder::framing_of_content_type;
 pub use error::error_message;
-pub use plausible::without_absurd;
+pub use plausible::discard_implausible;
 
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, Finish, ServerTimes, Usage};
-use llmscen_core::request::Extract;
+use llmscen_core::request::{Extract, Framing};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The API of a target: how a request is written, and how a response is read.
+/// One API: how requests are written, and how responses are read.
 pub trait Protocol: Send + Sync {
-    /// The default request template, with `{{ … }}` in its string leaves. A stream asks for the token counts too.
+    /// The default request template, with `{{ … }}` in its strings. A streaming request also requests token counts.
     fn body(&self, stream: bool) -> Value;
 
-    /// The headers that carry the key, and those that the protocol asks for besides.
+    /// The headers for the API key, and other headers that the API requires.
     fn headers(&self, key: Option<&str>, _stream: bool) -> Vec<(&'static str, String)> {
         key.map(|key| ("authorization", format!("Bearer {key}"))).into_iter().collect()
     }
 
-    /// How a good response is framed, by its `content-type`.
+    /// The framing of a successful response, by its `content-type`.
     ///
-    /// # Errors
-    /// A type that is none of the protocol's.
-    fn shape(&self, content_type: Option<&str>, asked_stream: bool) -> Result<Shape, Failure> {
-        shape_of(content_type, asked_stream)
+    /// # Errors The content type is not one of the API.
+    fn framing(&self, content_type: Option<&str>, asked_stream: bool) -> Result<Framing, Failure> {
+        framing_of_content_type(content_type, asked_stream)
     }
 
-    /// A decoder for one response of this shape. With `keep_text` the generated text is kept.
-    fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder>;
+    /// A decoder for one response with this framing. `keep_text`: collect the generated text.
+    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder>;
 }
 
-/// The protocol of an API; `extract` belongs to [`Api::Custom`].
+/// The implementation of an API; `extract` is for [`Api::Custom`].
 ///
 /// # Errors
-/// What is wrong with `extract`.
+/// `extract` is invalid.
 pub fn protocol(api: Api, extract: Option<&Extract>) -> Result<Arc<dyn Protocol>, String> {
     match api {
-        // A request to a model in this process has the form of a chat and is not sent.
+        // A request to a local model has the form of a chat and is not sent.
         Api::OpenaiChat | Api::Local => Ok(Arc::new(chat::Chat)),
         Api::OpenaiCompletions => Ok(Arc::new(chat::Completions)),
         Api::OpenaiResponses => Ok(Arc::new(responses::Responses)),
@@ -93,42 +90,43 @@ pub fn protocol(api: Api, extract: Option<&Extract>) -> Result<Arc<dyn Protocol>
     }
 }
 
-/// Reads one response. However its bytes are split over calls of `push`, the events and the reply are the same.
+/// Decodes one response. The result does not depend on how the bytes are split over calls of `push`.
 pub trait Decoder: Send {
-    /// Takes the bytes of one socket read and adds what they completed to `events`.
+    /// Decodes the bytes of one socket read and adds completed events to `events`.
     ///
-    /// It never panics, whatever the bytes. Once a stream runs, an event allocates nothing, unless it carries log
-    /// probabilities, its text is kept, or the protocol is `custom`.
+    /// Never panics. In the steady state of a stream, an event allocates nothing, unless it carries log probabilities, its text
+    /// is collected, or the API is `custom`.
     fn push(&mut self, bytes: &[u8], events: &mut Events);
 
-    /// Ends the response. `broken` is what cut it short, such as a reset or a timeout; None: the body came to its end.
+    /// Ends the response. `broken` is the failure that interrupted it, such as a reset or a timeout; None: the body is complete.
     ///
-    /// A last event that lacks its blank line is added to `events` if the body came to its end. What the server said
-    /// goes before `broken`: a stream that had its end marker is good whatever happened after it, and an error inside
-    /// the response, or data that cannot be read, stays the reason.
+    /// A last event without its blank line is added to `events` if the body is complete. The response takes precedence over
+    /// `broken`: a stream with its end marker is successful whatever happened later, and an error inside the response, or
+    /// unreadable data, remains the failure.
     fn finish(self: Box<Self>, events: &mut Events, broken: Option<Failure>) -> Reply;
 }
 
-/// What was decoded so far; a decoder only adds to it. A whole (not streamed) reply has no events.
+/// The events decoded so far; a decoder only adds to them. A reply that is not streamed has no events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Events of any kind, role-only ones, usage and the end marker among them. Comments are none.
+    /// Number of all events, including role-only events, usage and the end marker, without comments.
     pub seen: u32,
-    /// Events with generated content that is not empty: text, reasoning, refusal, a tool call's name or arguments. One with
-    /// content of several choices counts once for each.
+    /// Number of events with non-empty generated content: text, reasoning, refusal, name or arguments of a tool call. An event
+    /// with content of several choices counts once per choice.
     pub content: u32,
-    /// How many of these came before the first one with more than reasoning.
+    /// Number of content events before the first one with non-reasoning content.
     pub reasoning: u32,
-    /// The choice of each of these; empty while all belong to choice 0.
+    /// The choice of each content event; empty while all belong to choice 0.
     pub choices: Vec<u32>,
-    /// The tokens in each of these, where the server's running count tells them all; otherwise empty. Filled at the end.
+    /// The tokens in each content event, if the server reports a running count with every event; otherwise empty. Filled at the
+    /// end.
     pub weights: Vec<u32>,
-    /// The protocol's own end marker is here; later bytes change nothing.
+    /// The end marker was received; later bytes are ignored.
     pub done: bool,
 }
 
 impl Events {
-    /// Adds an event with content of this choice.
+    /// Adds a content event of a choice.
     pub fn token(&mut self, choice: u32) {
         if choice > 0 && self.choices.is_empty() {
             self.choices.resize(self.content as usize, 0);
@@ -139,43 +137,43 @@ impl Events {
         self.content = self.content.saturating_add(1);
     }
 
-    /// Adds an event of this choice with content that is reasoning alone.
+    /// Adds a content event of a choice with reasoning only.
     pub fn reasoning_token(&mut self, choice: u32) {
         self.reasoning += u32::from(self.reasoning == self.content);
         self.token(choice);
     }
 }
 
-/// What one response came to. After a failure it still holds what was good before it.
+/// The result of one response. After a failure it still has what was received before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Why it ended. Failures made here are `stream_error`, `truncated`, `decode` and `empty`.
+    /// Finish reason or failure. Failures of decoding are `stream_error`, `truncated`, `decode` and `empty`.
     ///
-    /// `empty` is a complete response with neither content nor a finish reason.
+    /// `empty` is a complete response without content and without a finish reason.
     pub end: Result<Finish, Failure>,
-    /// The server's counts, over all choices.
+    /// Token counts of the server, over all choices.
     pub usage: Usage,
-    /// The server's id of the response.
+    /// Response id.
     pub id: Option<String>,
-    /// All generated text (reasoning, content, refusal, tool calls), one choice after the other; None: not kept.
+    /// All generated text (reasoning, content, refusal, tool calls), choice by choice; None: not collected.
     pub text: Option<String>,
-    /// The message of the first choice as it is fed back in the next turn, its reasoning beside it; None: not kept.
+    /// The message of the first choice, for the next turn of a conversation; None: not collected.
     pub message: Option<Message>,
-    /// What the server measured itself.
+    /// Times reported by the server.
     pub server: ServerTimes,
-    /// Inputs worked on, where a request holds several.
+    /// Number of inputs of a request with several: texts embedded, documents ranked.
     pub items: Option<u64>,
-    /// No content was generated, even if the server counts tokens.
+    /// No content was received, even if the server counts tokens.
     pub silent: bool,
 }
 
-/// A reply as the next turn of its conversation sees it.
+/// A reply, for the next turn of its conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// The answer's text.
+    /// The answer.
     pub content: String,
-    /// The reasoning in front of it.
+    /// The reasoning before the answer.
     pub reasoning: String,
-    /// The tool calls, as the server's protocol gives them whole; null: none.
+    /// The complete tool calls in the API's format; null: none.
     pub tool_calls: Value,
 }

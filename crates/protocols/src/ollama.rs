@@ -1,18 +1,19 @@
-//! Ollama's native chat and generation: lines of JSON, and the server's own times.
+//! Ollama's native chat and generation: NDJSON with times of the server.
 
 use crate::accumulator::{Accumulator, ContentKind};
-use crate::decoder::Assembly;
-use crate::error::words_of;
+use crate::decoder::{Assembly, decoder_for};
+use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, number, text_of, unreadable};
-use crate::{Decoder, Events, Protocol, Reply, Shape};
+use crate::raw_json::{Raw, decode_failure, decode_string, parse_count};
+use crate::{Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::request::Framing;
 use llmscen_core::units::Nanos;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// `POST /api/chat`; replies of `POST /api/generate` are read as well.
+/// `POST /api/chat`; replies of `POST /api/generate` are decoded too.
 pub struct Ollama;
 
 impl Protocol for Ollama {
@@ -20,13 +21,13 @@ impl Protocol for Ollama {
         json!({ "model": "{{ model }}", "messages": "{{ messages }}", "stream": stream })
     }
 
-    fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
         let messages = OllamaMessages { accumulator: Accumulator::new(keep_text), calls: Vec::new(), done: false };
-        shape.decoder(messages)
+        decoder_for(shape, messages)
     }
 }
 
-/// One line of a stream, or a whole reply.
+/// One line of a stream, or a reply.
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
@@ -65,10 +66,10 @@ struct Message<'a> {
     tool_calls: Raw<'a>,
 }
 
-/// What the lines of one response add up to.
+/// The state of one response.
 struct OllamaMessages {
     accumulator: Accumulator,
-    /// Tool calls so far, where text is kept; each arrives whole.
+    /// Tool calls so far, if text is collected; each arrives complete.
     calls: Vec<Value>,
     done: bool,
 }
@@ -76,9 +77,9 @@ struct OllamaMessages {
 impl OllamaMessages {
     fn add(&mut self, json: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(json);
-        let line: Line = serde_json::from_str(&text).map_err(|error| unreadable(&error, json))?;
+        let line: Line = serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
         if line.error.is_some() {
-            return Err(Failure::new(FailureKind::StreamError, words_of(json)));
+            return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
         self.accumulator.add_text(0, ContentKind::Reasoning, line.thinking)?;
         self.accumulator.add_text(0, ContentKind::Answer, line.response)?;
@@ -89,8 +90,8 @@ impl OllamaMessages {
         }
         self.done |= line.done.is_some_and(|done| done.get() == "true");
         if self.done {
-            let reason = line.done_reason.map(text_of).unwrap_or_default();
-            // A model that was only loaded or unloaded generated nothing.
+            let reason = line.done_reason.map(decode_string).unwrap_or_default();
+            // `load` and `unload` are not finish reasons of a generation.
             if !["load", "unload"].contains(&&*reason) {
                 self.accumulator.choice(0)?.set_finish_reason(&reason);
             }
@@ -106,7 +107,8 @@ impl OllamaMessages {
         };
         self.accumulator.mark(0, ContentKind::ToolCall)?;
         if self.accumulator.keeps_text() {
-            let calls: Vec<Value> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error, raw.get().as_bytes()))?;
+            let calls: Vec<Value> =
+                serde_json::from_str(raw.get()).map_err(|error| decode_failure(&error, raw.get().as_bytes()))?;
             for call in &calls {
                 let function = call.get("function");
                 let name = function.and_then(|function| function.get("name")).and_then(Value::as_str);
@@ -121,18 +123,18 @@ impl OllamaMessages {
     }
 }
 
-/// A list that is not empty.
+/// Whether it is a non-empty list.
 fn is_list(raw: &RawValue) -> bool {
     raw.get().strip_prefix('[').is_some_and(|rest| !rest.trim_start().starts_with(']'))
 }
 
 fn usage(line: &Line<'_>) -> Usage {
-    Usage { prompt: number(line.prompt_eval_count), output: number(line.eval_count), ..Usage::default() }
+    Usage { prompt: parse_count(line.prompt_eval_count), output: parse_count(line.eval_count), ..Usage::default() }
 }
 
 /// Ollama reports nanoseconds.
 fn times(line: &Line<'_>) -> ServerTimes {
-    let span = |raw| number(raw).map(Nanos);
+    let span = |raw| parse_count(raw).map(Nanos);
     ServerTimes {
         queue: None,
         load: span(line.load_duration),
@@ -150,14 +152,14 @@ impl Assembly for OllamaMessages {
         added
     }
 
-    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+    fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         self.add(body)
     }
 
-    /// A stream ends with a line that is `done`. Older servers give no reason there.
+    /// A stream ends with a line with `done`. Older servers send no reason in it.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed && !self.done {
-            true => Err(Failure::new(FailureKind::Truncated, "the stream ended without a line that says `\"done\": true`")),
+            true => Err(Failure::new(FailureKind::Truncated, "the stream ended without a line with `\"done\": true`")),
             false => self.accumulator.ending(),
         }
     }
@@ -225,12 +227,12 @@ mod tests {
 
     #[test]
     fn an_error_line_is_the_reason_and_a_stream_ends_with_done() {
-        let run = |body: &str| decode(Api::Ollama, Shape::Lines, [body.as_bytes()], None);
+        let run = |body: &str| decode(Api::Ollama, Framing::Ndjson, [body.as_bytes()], None);
         let (events, reply) = Spec::of("ollama.error.ndjson").read();
         let words = "an error was encountered while running the model: CUDA error";
         assert_eq!((events.content, end(&reply)), (1, format!("stream_error (event 2): {words}")));
         let hi = r#"{"message":{"content":"hi"},"done":false}"#;
-        assert_eq!(end(&run(hi).1), "truncated (after 1 events): the stream ended without a line that says `\"done\": true`");
+        assert_eq!(end(&run(hi).1), "truncated (after 1 events): the stream ended without a line with `\"done\": true`");
         let late = format!("{hi}\n{{\"done\":true}}\n{hi}\noops");
         assert_eq!((run(&late).0.seen, end(&run(&late).1)), (2, String::new()));
         assert_eq!(

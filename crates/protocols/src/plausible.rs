@@ -1,36 +1,36 @@
-//! Which counts of a server can be true of one request: a count that its bytes cannot hold is not used.
+//! Plausibility of reported counts: a token count that the transferred bytes cannot contain is discarded.
 
 use llmscen_core::outcome::{Outcome, ServerTimes, Usage};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
-/// Tokens beyond `max_tokens` that engines count in good faith: an eighth, and some stop and template tokens.
+/// Tolerated tokens beyond `max_tokens`: an eighth (divisor), plus some stop and template tokens.
 const BESIDE: (u64, u64) = (8, 64);
-/// Tokens in one event of a stream at most: servers that ignore `max_tokens` merge a few, as with speculative decoding.
+/// Maximum tokens per stream event: servers merge a few, for example with speculative decoding.
 const MERGED: u64 = 8;
-/// Tokens that a byte of a body stands for at most, and tokens without any text: special ones are not sent.
+/// Maximum tokens per body byte, and maximum tokens without text (special tokens are not sent).
 const PER_BYTE: u64 = 4;
 const SILENT: u64 = 1024;
-/// Bytes that a compressed byte can come to: deflate's greatest ratio.
+/// Maximum decompressed bytes per compressed byte: the maximum ratio of deflate.
 const UNPACKED: u64 = 1032;
-/// Reasoning that is billed and not sent: the largest budgets of the providers.
+/// Maximum reasoning tokens that are billed but not sent: the largest budgets of providers.
 const HIDDEN: u64 = 1 << 17;
-/// Prompt tokens beside those of the body's bytes: a template, a system prompt of the server's own, images and video by URL.
+/// Maximum prompt tokens that are not in the body: chat template, system prompt of the server, images and video by URL.
 const BEHIND: u64 = 10_000_000;
-/// What a server may report beyond the time that the request took: clocks differ.
+/// Tolerance for times reported by the server.
 const CLOCKS: Nanos = Nanos::from_millis(1000);
 
-/// What is used in place of output tokens.
+/// What replaces the reported output tokens.
 const COUNTED: &str = "they are counted by the tokenizer or by content events instead";
 
-/// Takes out of an outcome the counts and times that cannot be true, and says what the server reported, where there are any.
-/// `packed`: the body was compressed.
-pub fn without_absurd(outcome: &mut Outcome, packed: bool) -> Option<String> {
-    let found = [absurd_output(outcome, packed), absurd_prompt(outcome), absurd_times(outcome)];
+/// Removes implausible counts and times from an outcome; returns a note on what the server reported, if any. `packed`: the body
+/// was compressed.
+pub fn discard_implausible(outcome: &mut Outcome, packed: bool) -> Option<String> {
+    let found = [implausible_output(outcome, packed), implausible_prompt(outcome), implausible_times(outcome)];
     found.into_iter().flatten().next()
 }
 
-fn absurd_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
+fn implausible_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
     let Usage { output, reasoning, .. } = outcome.usage;
     let weighed: u64 = outcome.timeline.weights.iter().map(|weight| u64::from(*weight)).sum();
     let greatest = output.max(Some(weighed));
@@ -38,18 +38,20 @@ fn absurd_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
     let events = outcome.timeline.tokens.len() as u64;
     let shown = greatest?.saturating_sub(reasoning.filter(|tokens| *tokens <= HIDDEN).unwrap_or(0));
     let most = match outcome.max_tokens {
-        // A server that ignores `max_tokens` may merge many tokens into an event: text has about four bytes a token.
+        // A server that ignores `max_tokens` may merge many tokens into an event; text has about four bytes per token.
         Some(_) if outcome.streamed && events > 0 => events.saturating_mul(MERGED).max(received / 4),
         Some(_) => received,
-        // Gateways drop the details that say how many of them are hidden reasoning.
+        // Gateways may drop the details with the number of hidden reasoning tokens.
         None => received.saturating_mul(PER_BYTE).saturating_add(SILENT + HIDDEN),
     };
-    let asked = |choices: u64| {
+    let expected = |choices: u64| {
         let tokens = outcome.max_tokens?.saturating_mul(choices);
         Some(tokens.saturating_add(tokens / BESIDE.0).saturating_add(BESIDE.1))
     };
-    let hidden = reasoning.is_some_and(|tokens| tokens > HIDDEN && Some(tokens) > asked(1));
-    if !hidden && (shown <= most || asked(1).is_some_and(|asked| shown <= asked) || asked(choices(outcome)) >= Some(shown)) {
+    let hidden = reasoning.is_some_and(|tokens| tokens > HIDDEN && Some(tokens) > expected(1));
+    if !hidden
+        && (shown <= most || expected(1).is_some_and(|expected| shown <= expected) || expected(choices(outcome)) >= Some(shown))
+    {
         return None;
     }
     let why = match outcome.max_tokens {
@@ -61,12 +63,12 @@ fn absurd_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
     Some(format!("the server reported {reported} output tokens for a request {why}; {COUNTED}"))
 }
 
-/// The choices that a reply had.
+/// The number of choices of a reply.
 fn choices(outcome: &Outcome) -> u64 {
     outcome.timeline.choices.iter().collect::<BTreeSet<_>>().len().max(1) as u64
 }
 
-fn absurd_prompt(outcome: &mut Outcome) -> Option<String> {
+fn implausible_prompt(outcome: &mut Outcome) -> Option<String> {
     let most = outcome.bytes_out.saturating_mul(PER_BYTE).saturating_add(BEHIND);
     let Usage { prompt, cached, .. } = outcome.usage;
     let (prompt, sent) = (prompt.filter(|tokens| *tokens <= most), outcome.bytes_out);
@@ -77,11 +79,11 @@ fn absurd_prompt(outcome: &mut Outcome) -> Option<String> {
     }
     let cached = cached.filter(|tokens| *tokens > prompt.unwrap_or(most))?;
     outcome.usage.cached = None;
-    let of = prompt.map_or_else(|| format!("a request of {sent} bytes"), |prompt| format!("a prompt of {prompt} tokens"));
-    Some(format!("the server reported {cached} cached tokens for {of}"))
+    let subject = prompt.map_or_else(|| format!("a request of {sent} bytes"), |prompt| format!("a prompt of {prompt} tokens"));
+    Some(format!("the server reported {cached} cached tokens for {subject}"))
 }
 
-fn absurd_times(outcome: &mut Outcome) -> Option<String> {
+fn implausible_times(outcome: &mut Outcome) -> Option<String> {
     let began = outcome.timeline.sent.unwrap_or_default();
     let took = outcome.timeline.end.since(began);
     let most = took + took + CLOCKS;
@@ -108,8 +110,8 @@ mod tests {
     }
 
     fn judged(mut outcome: Outcome) -> (Usage, Option<String>) {
-        let said = without_absurd(&mut outcome, false);
-        (outcome.usage, said)
+        let note = discard_implausible(&mut outcome, false);
+        (outcome.usage, note)
     }
 
     #[test]
@@ -158,16 +160,16 @@ mod tests {
             (None, u64::MAX, "whose reply has 1000 bytes"),
             (None, 200_000, "whose reply has 1000 bytes"),
         ] {
-            let (usage, said) = judged(five(max_tokens, output));
+            let (usage, note) = judged(five(max_tokens, output));
             assert_eq!((usage.prompt, usage.output), (Some(20), None));
-            assert_eq!(said.unwrap(), format!("the server reported {output} output tokens for a request {why}; {COUNTED}"));
+            assert_eq!(note.unwrap(), format!("the server reported {output} output tokens for a request {why}; {COUNTED}"));
         }
         let mut reasoned = five(Some(16), u64::MAX);
         reasoned.usage.reasoning = Some(u64::MAX - 5);
         assert_eq!(judged(reasoned).0, Usage { prompt: Some(20), ..Usage::default() });
         let mut all = five(Some(16), u64::MAX);
         (all.usage.prompt, all.usage.cached, all.server.total) = (Some(u64::MAX), Some(u64::MAX), Some(Nanos(u64::MAX)));
-        assert!(without_absurd(&mut all, false).is_some_and(|said| said.contains("output tokens")));
+        assert!(discard_implausible(&mut all, false).is_some_and(|note| note.contains("output tokens")));
         assert_eq!(
             (all.usage, all.server),
             (Usage::default(), ServerTimes::default()),
@@ -175,37 +177,37 @@ mod tests {
         );
         let mut running = five(Some(16), 5);
         (running.usage.output, running.timeline.weights) = (None, vec![1, 1, 1, 1, u32::MAX]);
-        let said = without_absurd(&mut running, false).unwrap();
-        assert!(said.starts_with("the server reported 4294967299 output tokens"), "{said}");
+        let note = discard_implausible(&mut running, false).unwrap();
+        assert!(note.starts_with("the server reported 4294967299 output tokens"), "{note}");
         assert!(running.timeline.weights.is_empty());
     }
 
     #[test]
-    fn absurd_prompts_caches_and_times_are_left_out() {
+    fn implausible_prompts_caches_and_times_are_removed() {
         let of = |prompt, cached| {
             let mut outcome = five(None, 5);
             (outcome.usage.prompt, outcome.usage.cached) = (prompt, cached);
-            let (usage, said) = judged(outcome);
-            (usage.prompt, usage.cached, said.unwrap())
+            let (usage, note) = judged(outcome);
+            (usage.prompt, usage.cached, note.unwrap())
         };
         let max = u64::MAX;
-        let said = |text: &str| text.to_owned();
+        let note = |text: &str| text.to_owned();
         assert_eq!(
             of(Some(max), Some(max)),
-            (None, None, said("the server reported 18446744073709551615 prompt tokens for a request of 100 bytes"))
+            (None, None, note("the server reported 18446744073709551615 prompt tokens for a request of 100 bytes"))
         );
         assert_eq!(
             of(Some(20), Some(21)),
-            (Some(20), None, said("the server reported 21 cached tokens for a prompt of 20 tokens"))
+            (Some(20), None, note("the server reported 21 cached tokens for a prompt of 20 tokens"))
         );
         assert_eq!(of(None, Some(max)).1, None);
         let mut slow = five(None, 5);
         slow.timeline.end = Nanos::from_millis(2000);
         slow.server.total = Some(Nanos::from_millis(4900));
-        assert_eq!(without_absurd(&mut slow, false), None);
+        assert_eq!(discard_implausible(&mut slow, false), None);
         slow.server.load = Some(Nanos(u64::MAX));
         let why = "the server reported a duration of 18446744073.710 s for a request that took 2.000 s";
-        assert_eq!(without_absurd(&mut slow, false).as_deref(), Some(why));
+        assert_eq!(discard_implausible(&mut slow, false).as_deref(), Some(why));
         assert_eq!(slow.server, ServerTimes::default());
     }
 }

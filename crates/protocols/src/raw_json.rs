@@ -1,4 +1,4 @@
-//! JSON values as the raw text of a body, so that an event is read without allocation.
+//! JSON values as raw slices of the body, so that events are decoded without allocation.
 
 use llmscen_core::outcome::{Failure, FailureKind};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -8,28 +8,28 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A value as the body has it. `null` counts as absent.
+/// A raw JSON value; `null` is None.
 pub type Raw<'a> = Option<&'a RawValue>;
 
-/// A `decode` failure that shows the beginning of what cannot be read.
-pub fn unreadable(error: &serde_json::Error, json: &[u8]) -> Failure {
+/// A `decode` failure that quotes the beginning of the JSON.
+pub fn decode_failure(error: &serde_json::Error, json: &[u8]) -> Failure {
     let start: String = String::from_utf8_lossy(json).chars().take(200).collect();
     Failure::new(FailureKind::Decode, format!("the JSON cannot be read ({error}): {start}"))
 }
 
-/// A string that is not empty.
+/// Whether it is a non-empty string.
 pub fn is_text(raw: &RawValue) -> bool {
     raw.get().starts_with('"') && raw.get().len() > 2
 }
 
-/// A string or a list of content parts that is not empty.
+/// Whether it is a non-empty string or list of content parts.
 pub fn has_text(raw: &RawValue) -> bool {
     let json = raw.get();
     json.len() > 2 && (json.starts_with('"') || json.starts_with('['))
 }
 
-/// The text of a JSON string. Broken escapes stay as they are written; anything but a string is empty.
-pub fn text_of(raw: &RawValue) -> Cow<'_, str> {
+/// The text of a JSON string; empty for other values. Invalid escapes are kept verbatim.
+pub fn decode_string(raw: &RawValue) -> Cow<'_, str> {
     let Some(inner) = raw.get().strip_prefix('"').and_then(|json| json.strip_suffix('"')) else {
         return Cow::Borrowed("");
     };
@@ -39,16 +39,16 @@ pub fn text_of(raw: &RawValue) -> Cow<'_, str> {
     }
 }
 
-/// A count, if it is a whole number from 0.
-pub fn number(raw: Raw) -> Option<u64> {
+/// A count, if it is a non-negative integer.
+pub fn parse_count(raw: Raw) -> Option<u64> {
     raw?.get().parse().ok()
 }
 
-/// The most elements of a [`OneOrMany`]: above any batch of documents or vectors that a server takes.
+/// Maximum number of elements of a [`OneOrMany`]: more than any batch of documents or vectors that a server accepts.
 const MAX_ELEMENTS: usize = 1 << 16;
 
-/// A list that allocates nothing while it has at most one element, as nearly all have here. One of more than
-/// [`MAX_ELEMENTS`] elements is refused, for each takes many times the memory of its text.
+/// A list that allocates nothing for at most one element, the usual case here. More than [`MAX_ELEMENTS`] elements are an error,
+/// because each takes many times the memory of its text.
 pub struct OneOrMany<T> {
     first: Option<T>,
     rest: Vec<T>,

@@ -51,7 +51,7 @@ fn files(
 }
 
 /// The API that a recording's name tells of.
-fn asked(name: &str) -> Api {
+fn api_of_name(name: &str) -> Api {
     match name {
         _ if name.contains("completions_") => Api::OpenaiCompletions,
         _ if name.contains("responses_") => Api::OpenaiResponses,
@@ -74,7 +74,7 @@ fn parse(name: &str, file: &[u8]) -> Recording {
         None => (body.to_vec(), false),
     };
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Recording { api: asked(name), status, content_type: header("content-type"), body, cut }
+    Recording { api: api_of_name(name), status, content_type: header("content-type"), body, cut }
 }
 
 /// The data of the chunks, and whether the closing one is missing.

@@ -1,20 +1,135 @@
 //! Every recorded response of `tests/wire`, decoded in one piece, byte by byte and in arbitrary splits.
 
 use crate::recordings::{self, Recording};
-use crate::{Events, Reply, Shape, error_message, protocol, shape_of};
+use crate::{Events, Reply, error_message, framing_of_content_type, protocol};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::request::Framing;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::BTreeSet;
 
-mod expected;
-use expected::{OTHERS, REFUSALS, REPLIES};
+// The expected values were written by reading the recordings, not by running the decoder.
+
+/// Recording; events; events with content; finish reason or failure; prompt, output, reasoning and cached tokens.
+const REPLIES: &[(&str, u32, u32, &str, &str)] = &[
+    ("llama_server.chat_nonstream", 0, 0, "length", "15 5 - 14"),
+    ("llama_server.chat_stream_contusage", 9, 5, "length", "15 5 - 14"),
+    ("llama_server.chat_stream_ignore_eos", 6, 3, "length", "- - - -"),
+    ("llama_server.chat_stream_logprobs", 5, 2, "length", "- - - -"),
+    ("llama_server.chat_stream_max_completion_tokens", 7, 3, "length", "15 3 - 14"),
+    ("llama_server.chat_stream_n2", 13, 6, "length", "15 6 - 14"),
+    ("llama_server.chat_stream_nousage", 7, 4, "length", "- - - -"),
+    ("llama_server.chat_stream_usage", 9, 5, "length", "15 5 - 0"),
+    ("llama_server.completions_stream", 6, 4, "length", "2 4 - 0"),
+    ("llama_server.completions_tokenids", 4, 2, "length", "3 2 - 0"),
+    ("llama_server.err_badmodel", 6, 3, "length", "- - - -"),
+    ("llama_server.killed_midstream_kill9", 21, 20, "truncated", "- - - -"),
+    ("llama_server.ping_while_queued", 5, 2, "length", "- - - -"),
+    ("llama_server.responses_stream", 12, 4, "completed", "15 4 - 14"),
+    ("llamacpp_python.chat_nonstream", 0, 0, "length", "15 5 - -"),
+    ("llamacpp_python.chat_stream_contusage", 8, 5, "length", "- - - -"),
+    ("llamacpp_python.chat_stream_ignore_eos", 6, 3, "length", "- - - -"),
+    ("llamacpp_python.chat_stream_logprobs", 5, 2, "length", "- - - -"),
+    ("llamacpp_python.chat_stream_max_completion_tokens", 35, 34, "truncated", "- - - -"),
+    ("llamacpp_python.chat_stream_n2", 6, 3, "length", "- - - -"),
+    ("llamacpp_python.chat_stream_nousage", 8, 5, "length", "- - - -"),
+    ("llamacpp_python.chat_stream_usage", 8, 5, "length", "- - - -"),
+    ("llamacpp_python.completions_stream", 6, 3, "length", "- - - -"),
+    ("llamacpp_python.err_badmodel", 6, 3, "length", "- - - -"),
+    ("llamacpp_python.err_missing_messages", 6, 3, "length", "- - - -"),
+    ("llamacpp_python.err_negative_max", 23, 22, "truncated", "- - - -"),
+    ("llamacpp_python.err_too_long", 0, 0, "truncated", "- - - -"),
+    ("transformers_serve.chat_nonstream", 0, 0, "length", "15 5 - -"),
+    ("transformers_serve.chat_stream_contusage", 7, 5, "length", "15 5 - -"),
+    ("transformers_serve.chat_stream_logprobs", 4, 2, "length", "15 2 - -"),
+    ("transformers_serve.chat_stream_max_completion_tokens", 5, 3, "length", "15 3 - -"),
+    ("transformers_serve.chat_stream_n2", 5, 3, "length", "15 3 - -"),
+    ("transformers_serve.chat_stream_nousage", 7, 5, "length", "15 5 - -"),
+    ("transformers_serve.chat_stream_usage", 7, 5, "length", "15 5 - -"),
+    ("transformers_serve.completions_stream", 5, 4, "length", "2 4 - -"),
+    ("transformers_serve.err_negative_max", 2, 0, "stream_error", "- - - -"),
+    ("transformers_serve.err_too_long", 5, 3, "length", "24013 3 - -"),
+    ("transformers_serve.responses_stream", 12, 4, "completed", "15 4 0 0"),
+    ("transformers_serve_cb.chat_stream", 1, 0, "truncated", "- - - -"),
+    ("vllm_cpu.chat_nonstream", 0, 0, "length", "15 5 - -"),
+    ("vllm_cpu.chat_stream_contusage", 8, 5, "length", "15 5 - -"),
+    ("vllm_cpu.chat_stream_ignore_eos", 5, 3, "length", "- - - -"),
+    ("vllm_cpu.chat_stream_logprobs", 4, 2, "length", "- - - -"),
+    ("vllm_cpu.chat_stream_max_completion_tokens", 6, 3, "length", "15 3 - -"),
+    ("vllm_cpu.chat_stream_n2", 10, 6, "length", "15 6 - -"),
+    ("vllm_cpu.chat_stream_nousage", 7, 5, "length", "- - - -"),
+    ("vllm_cpu.chat_stream_usage", 8, 5, "length", "15 5 - -"),
+    ("vllm_cpu.completions_stream", 6, 4, "length", "2 4 - -"),
+    ("vllm_cpu.completions_tokenids", 3, 2, "length", "- - - -"),
+    ("vllm_cpu.killed_midstream_term", 23, 19, "stream_error", "- - - -"),
+    ("vllm_cpu.reasoning_nonstream", 0, 0, "length", "15 6 0 -"),
+    ("vllm_cpu.reasoning_stream", 9, 6, "length", "15 6 0 -"),
+    ("vllm_cpu.reasoning_then_content_stream", 62, 57, "length", "15 60 0 -"),
+    ("vllm_cpu.responses_stream", 11, 3, "max_output_tokens", "15 4 0 0"),
+];
+
+/// Recording, status, and the beginning of the server's own words.
+const REFUSALS: &[(&str, u16, &str)] = &[
+    ("llama_server.err_bad_type", 400, "Field 'max_tokens': [json.exception.type_error.302] type must be number, but is string"),
+    ("llama_server.err_badjson", 500, "[json.exception.parse_error.101] parse error at line 1, column 32: syntax error"),
+    ("llama_server.err_get_chat", 404, "File Not Found"),
+    ("llama_server.err_missing_messages", 400, "'messages' is required"),
+    ("llama_server.err_negative_max", 400, "Field 'max_tokens': Value must be between -1 <= value <= 2147483647, but got -5"),
+    ("llama_server.err_notfound", 404, "File Not Found"),
+    (
+        "llama_server.err_too_long",
+        400,
+        "request (24013 tokens) exceeds the available context size (2048 tokens), try increasing it",
+    ),
+    (
+        "llamacpp_python.completions_tokenids",
+        500,
+        "4 validation errors:\n  {'type': 'string_type', 'loc': ('body', 'prompt', 'str')",
+    ),
+    ("llamacpp_python.err_bad_type", 500, "1 validation error:\n  {'type': 'int_parsing', 'loc': ('body', 'max_tokens')"),
+    ("llamacpp_python.err_badjson", 500, "Internal Server Error"),
+    ("llamacpp_python.err_get_chat", 405, "Method Not Allowed"),
+    ("llamacpp_python.err_notfound", 404, "Not Found"),
+    ("llamacpp_python.health", 404, "Not Found"),
+    ("llamacpp_python.responses_stream", 404, "Not Found"),
+    ("transformers_serve.chat_stream_ignore_eos", 422, "Unexpected fields in the request: {'min_tokens', 'ignore_eos'}"),
+    ("transformers_serve.completions_tokenids", 400, "prompt must be a string."),
+    ("transformers_serve.err_bad_type", 500, "Internal Server Error"),
+    ("transformers_serve.err_badjson", 422, "body.54: JSON decode error"),
+    ("transformers_serve.err_badmodel", 400, "Server is pinned to '/srv/tests/model/tiny-llama'; requested 'nope'."),
+    ("transformers_serve.err_get_chat", 405, "Method Not Allowed"),
+    ("transformers_serve.err_missing_messages", 500, "Internal Server Error"),
+    ("transformers_serve.err_notfound", 404, "Not Found"),
+    ("transformers_serve.models", 500, "Internal Server Error"),
+    ("vllm_cpu.err_bad_type", 400, "1 validation error:\n  {'type': 'int_parsing', 'loc': 'body.max_tokens'"),
+    ("vllm_cpu.err_badjson", 400, "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body.31', 'msg': 'JSON decode error'"),
+    ("vllm_cpu.err_badmodel", 404, "The model `nope` does not exist. Valid aliases: tiny."),
+    ("vllm_cpu.err_get_chat", 405, "Method Not Allowed"),
+    (
+        "vllm_cpu.err_missing_messages",
+        400,
+        "1 validation error:\n  {'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required'",
+    ),
+    ("vllm_cpu.err_negative_max", 400, "max_tokens must be at least 1, got -5. (parameter=max_tokens, value=-5)"),
+    ("vllm_cpu.err_notfound", 404, "Not Found"),
+    ("vllm_cpu.err_too_long", 400, "This model's maximum context length is 2048 tokens. However, your prompt contains"),
+];
+
+/// Good answers that are no replies, as a wrong URL brings them, and what a decoder of chat says of them.
+const OTHERS: &[(&str, &str)] = &[
+    ("llama_server.health", "the reply has no choices"),
+    ("llama_server.models", "the reply has no choices"),
+    ("llamacpp_python.models", "the reply has no choices"),
+    ("transformers_serve.health", "the reply has no choices"),
+    ("vllm_cpu.health", "the JSON cannot be read (EOF while parsing a value at line 1 column 0): "),
+    ("vllm_cpu.models", "the reply has no choices"),
+];
 
 /// Decodes these pieces of one response, keeping the text.
 pub fn decode<'a>(
     api: Api,
-    shape: Shape,
+    shape: Framing,
     pieces: impl IntoIterator<Item = &'a [u8]>,
     broken: Option<Failure>,
 ) -> (Events, Reply) {
@@ -36,13 +151,13 @@ pub fn cut_up<'a>(bytes: &'a [u8], cuts: &[Index]) -> Vec<&'a [u8]> {
 
 fn replay<'a>(recording: &Recording, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Events, Reply) {
     let broken = recording.cut.then(|| Failure::new(FailureKind::Truncated, "the connection closed"));
-    let shape = shape_of(recording.content_type.as_deref(), false).unwrap();
+    let shape = framing_of_content_type(recording.content_type.as_deref(), false).unwrap();
     decode(recording.api, shape, pieces, broken)
 }
 
 /// What a table says of a reply: events; events with content; finish reason or failure; prompt, output, reasoning and
 /// cached tokens.
-pub fn told(events: &Events, reply: &Reply) -> (u32, u32, String, String) {
+pub fn summarize(events: &Events, reply: &Reply) -> (u32, u32, String, String) {
     let word = match &reply.end {
         Ok(finish) => finish.reason.clone(),
         Err(failure) => failure.kind.name().to_owned(),
@@ -64,7 +179,7 @@ fn every_reply_decodes_to_what_the_server_said() {
     for &(name, seen, content, end, usage) in REPLIES {
         let recording = &recordings[name];
         let (events, reply) = replay(recording, [&recording.body[..]]);
-        assert_eq!(told(&events, &reply), (seen, content, end.to_owned(), usage.to_owned()), "{name}");
+        assert_eq!(summarize(&events, &reply), (seen, content, end.to_owned(), usage.to_owned()), "{name}");
         assert_eq!(replay(recording, recording.body.chunks(1)), (events, reply), "{name}, byte by byte");
     }
 }

@@ -1,11 +1,12 @@
 //! Rerank, as Cohere, Jina, vLLM and Text Embeddings Inference serve it.
 
-use crate::decoder::{Assembly, whole_only};
-use crate::error::words_of;
+use crate::decoder::{Assembly, decoder_for, require_json};
+use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, number, text_of, unreadable};
-use crate::{Decoder, Events, Protocol, Reply, Shape};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, parse_count};
+use crate::{Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,16 +18,16 @@ impl Protocol for Rerank {
         json!({ "model": "{{ model }}", "query": "{{ item.query }}", "documents": "{{ item.documents }}" })
     }
 
-    fn shape(&self, content_type: Option<&str>, _asked_stream: bool) -> Result<Shape, Failure> {
-        whole_only(content_type)
+    fn framing(&self, content_type: Option<&str>, _asked_stream: bool) -> Result<Framing, Failure> {
+        require_json(content_type)
     }
 
-    fn decoder(&self, _shape: Shape, _keep_text: bool) -> Box<dyn Decoder> {
-        Shape::Whole.decoder(Ranking::default())
+    fn decoder(&self, _shape: Framing, _keep_text: bool) -> Box<dyn Decoder> {
+        decoder_for(Framing::Json, Ranking::default())
     }
 }
 
-/// A reply; TEI's is the bare list of results.
+/// A reply; TEI returns only the list of results.
 #[derive(Default, Deserialize)]
 struct Body<'a> {
     #[serde(borrow)]
@@ -44,7 +45,7 @@ struct Body<'a> {
     error: Raw<'a>,
 }
 
-/// One document; its text, if it is there, is passed over.
+/// One document; its text, if any, is ignored.
 #[derive(Deserialize)]
 struct Ranked<'a> {
     #[serde(borrow)]
@@ -53,7 +54,7 @@ struct Ranked<'a> {
     score: Raw<'a>,
 }
 
-/// Cohere's account: what was worked on, and what is charged.
+/// Cohere's token counts: processed and billed.
 #[derive(Deserialize)]
 struct Meta<'a> {
     #[serde(borrow)]
@@ -73,13 +74,13 @@ struct Tokens<'a> {
 }
 
 impl Tokens<'_> {
-    /// Nothing is generated, so the total is the prompt.
+    /// No tokens are generated, so the total is the prompt.
     fn prompt(self) -> Option<u64> {
-        number(self.prompt_tokens).or(number(self.input_tokens)).or(number(self.total_tokens))
+        parse_count(self.prompt_tokens).or(parse_count(self.input_tokens)).or(parse_count(self.total_tokens))
     }
 }
 
-/// What a reply holds.
+/// The state of one response.
 #[derive(Debug, Default)]
 struct Ranking {
     id: Option<String>,
@@ -88,21 +89,21 @@ struct Ranking {
 }
 
 impl Assembly for Ranking {
-    /// This API has no streams.
+    /// This API never streams.
     fn event(&mut self, _event: Event<'_>, _events: &mut Events) -> Result<(), Failure> {
         Err(Failure::new(FailureKind::Decode, "a ranking is never streamed"))
     }
 
-    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+    fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
         let bare = text.trim_start().starts_with('[');
         let reply = match bare {
             true => serde_json::from_str(&text).map(|results| Body { results: Some(results), ..Body::default() }),
             false => serde_json::from_str(&text),
         };
-        let reply: Body = reply.map_err(|error| unreadable(&error, body))?;
+        let reply: Body = reply.map_err(|error| decode_failure(&error, body))?;
         if reply.error.is_some() {
-            return Err(Failure::new(FailureKind::StreamError, words_of(body)));
+            return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
         let Some(results) = reply.results.or(reply.data) else {
             return Err(Failure::new(FailureKind::Decode, "the reply has no results"));
@@ -111,7 +112,7 @@ impl Assembly for Ranking {
         if let Some(place) = results.iter().position(|ranked| !scored(ranked)) {
             return Err(Failure::new(FailureKind::Decode, format!("result {place} has no score")));
         }
-        self.id = reply.id.map(|id| text_of(id).into_owned());
+        self.id = reply.id.map(|id| decode_string(id).into_owned());
         self.items = Some(results.iter().count() as u64);
         let meta =
             reply.meta.and_then(|meta| meta.tokens.and_then(Tokens::prompt).or(meta.billed_units.and_then(Tokens::prompt)));
@@ -140,7 +141,7 @@ mod tests {
     use llmscen_core::api::Api;
 
     fn run(body: &str) -> Reply {
-        let (events, reply) = decode(Api::Rerank, Shape::Whole, [body.as_bytes()], None);
+        let (events, reply) = decode(Api::Rerank, Framing::Json, [body.as_bytes()], None);
         assert_eq!(events, Events::default());
         reply
     }
@@ -156,8 +157,8 @@ mod tests {
     fn query_and_documents_are_the_items() {
         let body = json!({ "model": "{{ model }}", "query": "{{ item.query }}", "documents": "{{ item.documents }}" });
         assert_eq!((Rerank.body(true), Rerank.body(false)), (body.clone(), body));
-        assert_eq!(Rerank.shape(None, true), Ok(Shape::Whole));
-        assert_eq!(Rerank.shape(Some("application/x-ndjson"), false).unwrap_err().kind, FailureKind::Decode);
+        assert_eq!(Rerank.framing(None, true), Ok(Framing::Json));
+        assert_eq!(Rerank.framing(Some("application/x-ndjson"), false).unwrap_err().kind, FailureKind::Decode);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! OpenAI responses.
 
 use crate::accumulator::{MessageText, ToolCallText, finish};
-use crate::decoder::Assembly;
-use crate::error::words_of;
+use crate::decoder::{Assembly, decoder_for};
+use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, number, text_of, unreadable};
-use crate::usage::{latest, timings_of, usage_of};
-use crate::{Decoder, Events, Protocol, Reply, Shape};
+use crate::raw_json::{Raw, decode_failure, decode_string, parse_count};
+use crate::usage::{merge_latest, parse_timings, parse_usage};
+use crate::{Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -16,14 +17,14 @@ use serde_json::{Value, json};
 pub struct Responses;
 
 impl Protocol for Responses {
-    /// The final event holds the token counts unasked.
+    /// The final event has token counts without a request field.
     fn body(&self, stream: bool) -> Value {
         json!({ "model": "{{ model }}", "input": "{{ messages }}", "stream": stream })
     }
 
-    fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
         let steps = Steps { keep_text, ..Steps::default() };
-        shape.decoder(steps)
+        decoder_for(shape, steps)
     }
 }
 
@@ -48,7 +49,7 @@ struct Step<'a> {
     timings: Raw<'a>,
 }
 
-/// A response: of the first events little more than the id, of the final event and of a whole reply all of it.
+/// A response: in the first events little more than the id; complete in the final event and in a reply.
 #[derive(Deserialize)]
 struct Response<'a> {
     #[serde(borrow)]
@@ -73,14 +74,14 @@ struct Incomplete<'a> {
     reason: Raw<'a>,
 }
 
-/// What the events of one response add up to.
+/// The state of one response.
 #[derive(Debug, Default)]
 struct Steps {
     keep_text: bool,
     id: Option<String>,
     text: MessageText,
     content: bool,
-    /// Why it ended, once its final event is here.
+    /// The finish reason, once the final event was received.
     end: Option<String>,
     usage: Usage,
     server: ServerTimes,
@@ -88,12 +89,12 @@ struct Steps {
 
 impl Steps {
     fn step(&mut self, step: &Step, json: &[u8], events: &mut Events) -> Result<(), Failure> {
-        let kind = step.kind.map(text_of).unwrap_or_default();
+        let kind = step.kind.map(decode_string).unwrap_or_default();
         if step.error.is_some() || kind == "error" {
-            return Err(Failure::new(FailureKind::StreamError, words_of(json)));
+            return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
         if let Some(raw) = step.timings {
-            self.server = timings_of(raw);
+            self.server = parse_timings(raw);
         }
         match kind.strip_prefix("response.").unwrap_or(&kind) {
             word @ ("completed" | "incomplete" | "failed" | "cancelled") => {
@@ -101,10 +102,10 @@ impl Steps {
                 self.conclude(word, step.response, json)
             }
             "output_item.added" | "output_item.done" if self.keep_text => {
-                self.open(number(step.output_index), step.item);
+                self.open(parse_count(step.output_index), step.item);
                 Ok(())
             }
-            // The events that come before the first delta hold the response as it is then.
+            // The events before the first delta contain the response so far.
             word => {
                 let piece = step.delta.filter(|_| word.ends_with(".delta")).or(step.partial_image_b64);
                 if let Some(raw) = piece.filter(|raw| is_full(raw)) {
@@ -113,38 +114,38 @@ impl Steps {
                         true => events.reasoning_token(0),
                         false => events.token(0),
                     }
-                    self.keep(word, number(step.output_index), raw);
+                    self.keep(word, parse_count(step.output_index), raw);
                 } else if let (None, Some(raw)) = (&self.id, step.response) {
-                    self.id = read::<Response>(raw.get(), json)?.id.map(|id| text_of(id).into_owned());
+                    self.id = read::<Response>(raw.get(), json)?.id.map(|id| decode_string(id).into_owned());
                 }
                 Ok(())
             }
         }
     }
 
-    /// Takes the response of the final event or of a whole reply; `word` is what the event is called.
+    /// Reads the response of the final event or of a reply; `word` is the event type.
     fn conclude(&mut self, word: &str, raw: Raw, json: &[u8]) -> Result<(), Failure> {
         let raw = raw.map_or("{}", RawValue::get);
         let response: Response = read(raw, json)?;
         if let Some(id) = response.id {
-            self.id = Some(text_of(id).into_owned());
+            self.id = Some(decode_string(id).into_owned());
         }
-        self.usage = latest(self.usage, response.usage.map(usage_of).unwrap_or_default());
+        self.usage = merge_latest(self.usage, response.usage.map(parse_usage).unwrap_or_default());
         if let Some(raw) = response.timings {
-            self.server = timings_of(raw);
+            self.server = parse_timings(raw);
         }
         if let (false, Some(output)) = (self.content, response.output) {
             self.take_output(&serde_json::from_str(output.get()).unwrap_or_default());
         }
-        // vLLM sends `response.completed` for a response that it calls incomplete inside.
-        let status = response.status.map(text_of).unwrap_or_default();
+        // vLLM sends `response.completed` for a response with status `incomplete`.
+        let status = response.status.map(decode_string).unwrap_or_default();
         let status = match &*status {
             "" | "queued" | "in_progress" if !word.is_empty() => word,
             status => status,
         };
         match status {
             "failed" | "cancelled" => {
-                let words = response.error.map(|error| words_of(error.get().as_bytes()));
+                let words = response.error.map(|error| error_text(error.get().as_bytes()));
                 let words = words.unwrap_or_else(|| format!("the server finished with `{status}`"));
                 Err(Failure::new(FailureKind::StreamError, words))
             }
@@ -152,19 +153,19 @@ impl Steps {
                 Err(Failure::new(FailureKind::Truncated, format!("the response is not complete, but `{status}`")))
             }
             _ => {
-                let reason = response.incomplete_details.and_then(|details| details.reason).map(text_of);
+                let reason = response.incomplete_details.and_then(|details| details.reason).map(decode_string);
                 self.end = Some(reason.map_or_else(|| status.to_owned(), |reason| reason.into_owned()));
                 Ok(())
             }
         }
     }
 
-    /// Keeps one piece of text, under what its event is called.
+    /// Collects one piece of text, by its event type.
     fn keep(&mut self, word: &str, index: Option<u64>, raw: &RawValue) {
         if !self.keep_text {
             return;
         }
-        let text = text_of(raw);
+        let text = decode_string(raw);
         match word {
             "output_text.delta" | "audio.transcript.delta" | "output_audio_transcript.delta" => self.text.content.push_str(&text),
             "refusal.delta" => self.text.refusal.push_str(&text),
@@ -177,19 +178,19 @@ impl Steps {
         }
     }
 
-    /// Keeps what an item says of a call besides the deltas: its name, and its arguments where no delta brought them.
+    /// Collects the fields of a call that deltas do not have: its name, and its arguments if there were no deltas.
     fn open(&mut self, index: Option<u64>, item: Raw) {
         let item: Value = item.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        let Some(told) = call_of(&item) else {
+        let Some(item) = parse_call(&item) else {
             return;
         };
-        let known = self.text.calls.values().any(|call| !call.id.is_empty() && call.id == told.id);
+        let known = self.text.calls.values().any(|call| !call.id.is_empty() && call.id == item.id);
         let call = self.call(index, !known);
-        let input = if call.input.is_empty() { told.input } else { std::mem::take(&mut call.input) };
-        *call = ToolCallText { input, ..told };
+        let input = if call.input.is_empty() { item.input } else { std::mem::take(&mut call.input) };
+        *call = ToolCallText { input, ..item };
     }
 
-    /// The call of this number; without one, the latest or a new one.
+    /// The call with this index; without an index, the latest or a new one.
     fn call(&mut self, index: Option<u64>, new: bool) -> &mut ToolCallText {
         let latest = self.text.latest_call().map(|(latest, _)| latest);
         let next = latest.map_or(0, |latest| if new { latest.saturating_add(1) } else { latest });
@@ -197,10 +198,10 @@ impl Steps {
         self.text.calls.entry(index).or_default()
     }
 
-    /// Takes the output of a whole reply, or of a final event that no delta came before.
+    /// Reads the output of a reply, or of a final event without preceding deltas.
     fn take_output(&mut self, output: &Value) {
         let mut message = MessageText::default();
-        let mut picture = false;
+        let mut image = false;
         for (index, item) in (0..).zip(output.as_array().into_iter().flatten()) {
             let reasons = item["type"] == "reasoning";
             let pieces = [&item["summary"], &item["content"]].into_iter().filter_map(Value::as_array).flatten();
@@ -209,18 +210,18 @@ impl Steps {
                 if reasons { &mut message.reasoning } else { &mut message.content }.push_str(text);
                 message.refusal.push_str(piece["refusal"].as_str().unwrap_or_default());
             }
-            picture |= item["result"].as_str().is_some_and(|data| !data.is_empty());
-            message.calls.extend(call_of(item).map(|call| (index, call)));
+            image |= item["result"].as_str().is_some_and(|data| !data.is_empty());
+            message.calls.extend(parse_call(item).map(|call| (index, call)));
         }
-        self.content = picture || !message.is_empty();
+        self.content = image || !message.is_empty();
         if self.keep_text {
             self.text = message;
         }
     }
 }
 
-/// What an item says if it is a call.
-fn call_of(item: &Value) -> Option<ToolCallText> {
+/// Reads an item that is a call.
+fn parse_call(item: &Value) -> Option<ToolCallText> {
     let kind = item["type"].as_str().filter(|kind| kind.ends_with("_call"))?;
     let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
     let action = Some(&item["action"]).filter(|action| action.is_object()).map(Value::to_string);
@@ -229,7 +230,7 @@ fn call_of(item: &Value) -> Option<ToolCallText> {
     Some(ToolCallText { kind: kind.to_owned(), id: text("call_id"), name: text("name"), input })
 }
 
-/// A call as the next turn's input holds it; calls that the server itself carried out are not sent back.
+/// A call in the input format of the next turn; calls that the server executed are not sent back.
 fn call_json(call: ToolCallText) -> Option<Value> {
     let input = match call.kind.as_str() {
         "function_call" => "arguments",
@@ -239,17 +240,17 @@ fn call_json(call: ToolCallText) -> Option<Value> {
     Some(json!({ "type": call.kind, "call_id": call.id, "name": call.name, input: call.input }))
 }
 
-/// A text, a list or an object that is not empty.
+/// Whether it is a non-empty text, list or object.
 fn is_full(raw: &RawValue) -> bool {
     raw.get().len() > 2 && raw.get().starts_with(['"', '[', '{'])
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str, json: &[u8]) -> Result<T, Failure> {
-    serde_json::from_str(text).map_err(|error| unreadable(&error, json))
+    serde_json::from_str(text).map_err(|error| decode_failure(&error, json))
 }
 
 impl Assembly for Steps {
-    /// The final event is the end marker, and a stream without it is not complete. No recorded server sends `[DONE]`.
+    /// The final event is the end marker, which a complete stream needs. No recorded server sends `[DONE]`.
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
         if event.data == b"[DONE]" {
             events.done = true;
@@ -259,12 +260,12 @@ impl Assembly for Steps {
         self.step(&read(&text, event.data)?, event.data, events)
     }
 
-    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+    fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
         let raw: &RawValue = read(&text, body)?;
         let response: Response = read(raw.get(), body)?;
         match (response.error, response.output) {
-            (Some(_), _) => Err(Failure::new(FailureKind::StreamError, words_of(body))),
+            (Some(_), _) => Err(Failure::new(FailureKind::StreamError, error_text(body))),
             (None, None) => Err(Failure::new(FailureKind::Decode, "the reply has no output")),
             (None, Some(_)) => self.conclude("", Some(raw), body),
         }

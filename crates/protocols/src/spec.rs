@@ -1,9 +1,10 @@
 //! The bodies of `tests/wire/spec`, written after each protocol's documentation, and what holds for all of them.
 
 use crate::replay::{cut_up, decode};
-use crate::{Events, Reply, Shape};
+use crate::{Events, Reply};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::request::Framing;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::fs;
@@ -16,7 +17,7 @@ pub struct Spec {
     /// Who speaks so.
     pub api: Api,
     /// How it is framed.
-    pub shape: Shape,
+    pub shape: Framing,
     /// Its bytes.
     pub body: Vec<u8>,
 }
@@ -25,9 +26,9 @@ impl Spec {
     /// The body of that file name.
     pub fn of(name: &str) -> Spec {
         let shape = match name.rsplit('.').next().unwrap() {
-            "sse" => Shape::Stream,
-            "ndjson" => Shape::Lines,
-            _ => Shape::Whole,
+            "sse" => Framing::Sse,
+            "ndjson" => Framing::Ndjson,
+            _ => Framing::Json,
         };
         let body = fs::read(format!("{}/../../tests/wire/spec/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         Spec { name: name.to_owned(), api: Api::parse(name.split('.').next().unwrap()).unwrap(), shape, body }
@@ -67,7 +68,7 @@ fn a_body_that_is_cut_anywhere_is_never_a_success() {
             let kind = reply.end.expect_err(&format!("{} cut at {cut}", spec.name)).kind;
             let known = [FailureKind::Truncated, FailureKind::StreamError, FailureKind::Decode];
             assert!(known.contains(&kind), "{} cut at {cut}: {kind}", spec.name);
-            assert!(kind != FailureKind::Decode || spec.shape == Shape::Whole, "{} cut at {cut}", spec.name);
+            assert!(kind != FailureKind::Decode || spec.shape == Framing::Json, "{} cut at {cut}", spec.name);
             let reset = Some(Failure::new(FailureKind::TimeoutRead, "silence"));
             let (same, broken) = decode(spec.api, spec.shape, [&spec.body[..cut]], reset);
             assert!(broken.end.is_err() && same.content <= events.content, "{} cut at {cut}", spec.name);

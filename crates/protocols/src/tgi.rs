@@ -1,12 +1,13 @@
-//! Text Generation Inference's native generation: an event a token.
+//! Text Generation Inference's native generation: one event per token.
 
 use crate::accumulator::{Accumulator, ContentKind};
-use crate::decoder::Assembly;
-use crate::error::words_of;
+use crate::decoder::{Assembly, decoder_for};
+use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, number, text_of, unreadable};
-use crate::{Decoder, Events, Protocol, Reply, Shape};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, parse_count};
+use crate::{Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
+use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -15,18 +16,18 @@ use serde_json::{Value, json};
 pub struct Tgi;
 
 impl Protocol for Tgi {
-    /// The path says whether it streams; on `/`, which replies too, the field does.
+    /// The path determines streaming; on `/`, the field does.
     fn body(&self, stream: bool) -> Value {
         json!({ "inputs": "{{ prompt }}", "parameters": { "details": true }, "stream": stream })
     }
 
-    fn decoder(&self, shape: Shape, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
         let steps = Steps { accumulator: Accumulator::new(keep_text), tokens: 0, done: false };
-        shape.decoder(steps)
+        decoder_for(shape, steps)
     }
 }
 
-/// One event, or one whole generation.
+/// One event, or one generation.
 #[derive(Deserialize)]
 struct Step<'a> {
     #[serde(borrow)]
@@ -55,14 +56,14 @@ struct Details<'a> {
     generated_tokens: Raw<'a>,
     #[serde(borrow)]
     input_length: Raw<'a>,
-    /// The prompt's tokens, where they were asked for.
+    /// The prompt tokens, if requested.
     prefill: Option<Vec<IgnoredAny>>,
 }
 
-/// What the events of one response add up to.
+/// The state of one response.
 struct Steps {
     accumulator: Accumulator,
-    /// Token events so far, the special ones among them.
+    /// Token events so far, including special tokens.
     tokens: u64,
     done: bool,
 }
@@ -70,8 +71,8 @@ struct Steps {
 impl Steps {
     fn step(&mut self, json: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(json);
-        let step: Step = serde_json::from_str(&text).map_err(|error| unreadable(&error, json))?;
-        self.refused(&step, json)?;
+        let step: Step = serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
+        self.check_error(&step, json)?;
         if let Some(token) = &step.token {
             self.tokens = self.tokens.saturating_add(1);
             self.accumulator.set_output_tokens(0, self.tokens)?;
@@ -84,26 +85,27 @@ impl Steps {
         Ok(())
     }
 
-    fn refused(&self, step: &Step<'_>, json: &[u8]) -> Result<(), Failure> {
+    fn check_error(&self, step: &Step<'_>, json: &[u8]) -> Result<(), Failure> {
         match step.error {
-            Some(_) => Err(Failure::new(FailureKind::StreamError, words_of(json))),
+            Some(_) => Err(Failure::new(FailureKind::StreamError, error_text(json))),
             None => Ok(()),
         }
     }
 
-    /// Reads why a generation ended, and its counts.
+    /// Reads the finish reason and the counts of a generation.
     fn close(&mut self, choice: u32, step: &Step<'_>) -> Result<(), Failure> {
         let Some(details) = &step.details else {
             return Ok(());
         };
         let prefill = details.prefill.as_ref().map(|tokens| tokens.len() as u64).filter(|tokens| *tokens > 0);
-        let prompt = number(details.input_length).or(prefill);
-        self.accumulator.choice(choice)?.set_finish_reason(&details.finish_reason.map(text_of).unwrap_or_default());
-        self.accumulator.add_usage(Some(choice), Usage { prompt, output: number(details.generated_tokens), ..Usage::default() })
+        let prompt = parse_count(details.input_length).or(prefill);
+        self.accumulator.choice(choice)?.set_finish_reason(&details.finish_reason.map(decode_string).unwrap_or_default());
+        self.accumulator
+            .add_usage(Some(choice), Usage { prompt, output: parse_count(details.generated_tokens), ..Usage::default() })
     }
 
     fn generation(&mut self, choice: u32, step: &Step<'_>, json: &[u8]) -> Result<(), Failure> {
-        self.refused(step, json)?;
+        self.check_error(step, json)?;
         self.accumulator.choice(choice)?;
         self.accumulator.add_text(choice, ContentKind::Answer, step.generated_text)?;
         self.close(choice, step)
@@ -118,10 +120,10 @@ impl Assembly for Steps {
         added
     }
 
-    /// `/generate` replies with an object, `/` with a list of one.
-    fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+    /// `/generate` returns an object, `/` a list with one object.
+    fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
-        let read = |error| unreadable(&error, body);
+        let read = |error| decode_failure(&error, body);
         if !text.trim_start().starts_with('[') {
             return self.generation(0, &serde_json::from_str(&text).map_err(read)?, body);
         }
@@ -129,7 +131,7 @@ impl Assembly for Steps {
         (0..).zip(generations.iter()).try_for_each(|(choice, step)| self.generation(choice, step, body))
     }
 
-    /// A stream ends with the event that holds the whole text.
+    /// A stream ends with the event that has the complete text.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed && !self.done {
             true => Err(Failure::new(FailureKind::Truncated, "the stream ended without an event with `generated_text`")),
@@ -173,7 +175,7 @@ mod tests {
             );
             assert_eq!(reply.usage, Usage { prompt: Some(2), output: Some(4), ..Usage::default() }, "{name}");
         }
-        let end_of = |body: &str| end(&decode(Api::Tgi, Shape::Whole, [body.as_bytes()], None).1);
+        let end_of = |body: &str| end(&decode(Api::Tgi, Framing::Json, [body.as_bytes()], None).1);
         assert_eq!(end_of(r#"{"generated_text":"a"}"#), "");
         assert_eq!(end_of(r#"[]"#), "empty (): the response is complete, but has neither content nor a finish reason");
         assert_eq!(
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!((events.content, reply.text.as_deref()), (1, Some(" Deep")));
         assert_eq!(end(&reply), format!("stream_error (event 2): {words}"));
         let cut = "data: {\"index\":1,\"token\":{\"id\":1,\"text\":\"a\",\"special\":false},\"generated_text\":null}\n\n";
-        let (_, reply) = decode(Api::Tgi, Shape::Stream, [cut.as_bytes()], None);
+        let (_, reply) = decode(Api::Tgi, Framing::Sse, [cut.as_bytes()], None);
         assert_eq!(end(&reply), "truncated (after 1 events): the stream ended without an event with `generated_text`");
         assert_eq!(reply.usage, Usage::default(), "events are not the server's count");
     }

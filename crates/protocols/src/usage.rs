@@ -1,14 +1,14 @@
-//! Token counts and times, as the servers of the OpenAI family report them.
+//! Token counts and times of servers of the OpenAI family.
 
-use crate::raw_json::{Raw, number};
+use crate::raw_json::{Raw, parse_count};
 use llmscen_core::outcome::{ServerTimes, Usage};
 use llmscen_core::units::Nanos;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// The names differ: the responses API counts input and output, DeepSeek names the cached tokens outside of the details, and
-/// Moonshot and SGLang put what others detail beside the totals.
+/// Field names differ: the responses API counts input and output, DeepSeek reports cached tokens outside of the details, and
+/// Moonshot and SGLang report details beside the totals.
 #[derive(Deserialize)]
 struct Counts<'a> {
     #[serde(borrow)]
@@ -45,35 +45,35 @@ struct Details<'a> {
     cached_tokens: Raw<'a>,
 }
 
-/// Reads a `usage` object. What is missing, null or no whole number is absent: bad counts never fail a good response.
-pub fn usage_of(raw: &RawValue) -> Usage {
+/// Reads a `usage` object. Missing, null and non-integer counts are None: bad counts never fail a response.
+pub fn parse_usage(raw: &RawValue) -> Usage {
     let Ok(counts) = serde_json::from_str::<Counts>(raw.get()) else {
         return Usage::default();
     };
     let generated = counts.completion_tokens_details.or(counts.output_tokens_details);
     let prompt = counts.prompt_tokens_details.or(counts.input_tokens_details);
-    let reasoning = generated.and_then(|details| number(details.reasoning_tokens));
-    let cached = prompt.and_then(|details| number(details.cached_tokens));
-    let reasoning = reasoning.or(number(counts.reasoning_tokens));
-    let prompt_tokens = number(counts.prompt_tokens).or(number(counts.input_tokens));
-    let output = number(counts.completion_tokens).or(number(counts.output_tokens));
+    let reasoning = generated.and_then(|details| parse_count(details.reasoning_tokens));
+    let cached = prompt.and_then(|details| parse_count(details.cached_tokens));
+    let reasoning = reasoning.or(parse_count(counts.reasoning_tokens));
+    let prompt_tokens = parse_count(counts.prompt_tokens).or(parse_count(counts.input_tokens));
+    let output = parse_count(counts.completion_tokens).or(parse_count(counts.output_tokens));
     Usage {
         prompt: prompt_tokens,
-        output: with_reasoning(prompt_tokens, output, reasoning, number(counts.total_tokens)),
+        output: with_reasoning(prompt_tokens, output, reasoning, parse_count(counts.total_tokens)),
         reasoning,
-        cached: cached.or(number(counts.prompt_cache_hit_tokens)).or(number(counts.cached_tokens)),
+        cached: cached.or(parse_count(counts.prompt_cache_hit_tokens)).or(parse_count(counts.cached_tokens)),
     }
 }
 
-/// Tokens generated, reasoning among them: some servers (xAI) leave it out of their output count, and only the total tells.
+/// Output tokens including reasoning. Some servers (xAI) exclude reasoning from the output count, which only the total reveals.
 fn with_reasoning(prompt: Option<u64>, output: Option<u64>, reasoning: Option<u64>, total: Option<u64>) -> Option<u64> {
     let together = output?.checked_add(reasoning.filter(|&tokens| tokens > 0).unwrap_or(0))?;
     let apart = total.is_some() && prompt.and_then(|prompt| prompt.checked_add(together)) == total;
     if apart { Some(together) } else { output }
 }
 
-/// What the later report says, and the earlier one where the later is silent: running counts replace each other.
-pub fn latest(earlier: Usage, later: Usage) -> Usage {
+/// Merges two running reports: the later value, or the earlier one if it is None.
+pub fn merge_latest(earlier: Usage, later: Usage) -> Usage {
     Usage {
         prompt: later.prompt.or(earlier.prompt),
         output: later.output.or(earlier.output),
@@ -82,8 +82,8 @@ pub fn latest(earlier: Usage, later: Usage) -> Usage {
     }
 }
 
-/// The larger of two counts of one request: running counts never fall.
-pub fn most(one: Usage, other: Usage) -> Usage {
+/// The maximum of two running reports of one request.
+pub fn max_counts(one: Usage, other: Usage) -> Usage {
     Usage {
         prompt: one.prompt.max(other.prompt),
         output: one.output.max(other.output),
@@ -92,13 +92,13 @@ pub fn most(one: Usage, other: Usage) -> Usage {
     }
 }
 
-/// The counts of two choices of one request together: what they generated adds up, their prompt is the same one.
-pub fn together(one: Usage, other: Usage) -> Usage {
+/// The counts of two choices of one request: outputs are summed, the prompt is shared.
+pub fn sum_choices(one: Usage, other: Usage) -> Usage {
     let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
         (a, b) => a.or(b),
     };
-    Usage { output: sum(one.output, other.output), reasoning: sum(one.reasoning, other.reasoning), ..latest(one, other) }
+    Usage { output: sum(one.output, other.output), reasoning: sum(one.reasoning, other.reasoning), ..merge_latest(one, other) }
 }
 
 #[derive(Deserialize)]
@@ -107,8 +107,8 @@ struct Timings {
     predicted_ms: Option<f64>,
 }
 
-/// Reads a `timings` object, its times in milliseconds. What cannot be read is absent.
-pub fn timings_of(raw: &RawValue) -> ServerTimes {
+/// Reads a `timings` object with times in milliseconds. Invalid times are None.
+pub fn parse_timings(raw: &RawValue) -> ServerTimes {
     let Ok(timings) = serde_json::from_str::<Timings>(raw.get()) else {
         return ServerTimes::default();
     };
@@ -116,8 +116,8 @@ pub fn timings_of(raw: &RawValue) -> ServerTimes {
     ServerTimes { prefill: span(timings.prompt_ms), decode: span(timings.predicted_ms), ..ServerTimes::default() }
 }
 
-/// The longer times of two reports on one request: choices run side by side, and running times never fall.
-pub fn longest(one: ServerTimes, other: ServerTimes) -> ServerTimes {
+/// The maximum times of two reports on one request, whose choices run concurrently.
+pub fn max_times(one: ServerTimes, other: ServerTimes) -> ServerTimes {
     ServerTimes {
         queue: one.queue.max(other.queue),
         load: one.load.max(other.load),
@@ -127,28 +127,28 @@ pub fn longest(one: ServerTimes, other: ServerTimes) -> ServerTimes {
     }
 }
 
-/// The running count beside each event with content, as long as every one of them has one.
+/// The running token count of each content event, if all have one.
 #[derive(Debug, Default)]
 pub struct RunningCounts {
-    /// Choice and count.
-    seen: Vec<(u32, u32)>,
-    /// An event had no count: then none can be told.
+    /// Choice and count of each event.
+    counts: Vec<(u32, u32)>,
+    /// An event had no count, so that tokens per event are unknown.
     broken: bool,
 }
 
 impl RunningCounts {
-    /// Takes an event with content of this choice, and the count beside it.
+    /// Adds a content event of a choice with its running count.
     pub fn add(&mut self, choice: u32, count: Option<u64>) {
         match count.and_then(|count| u32::try_from(count).ok()).filter(|_| !self.broken) {
-            Some(count) => self.seen.push((choice, count)),
-            None => *self = RunningCounts { seen: Vec::new(), broken: true },
+            Some(count) => self.counts.push((choice, count)),
+            None => *self = RunningCounts { counts: Vec::new(), broken: true },
         }
     }
 
-    /// The tokens in each event; empty where they are not known. `total` is the final count of the request.
+    /// The tokens in each event; empty if unknown. `total` is the final count of the request.
     ///
-    /// Tokens without text of their own, such as half a character, belong to the event that brings their text; those that
-    /// follow the last text belong to none.
+    /// Tokens without text, such as half a character, belong to the next event with text; those after the last text are not
+    /// counted.
     pub fn weights(&self, total: Option<u64>) -> Vec<u32> {
         match self.count_the_request(total) {
             true => self.request_steps(),
@@ -157,31 +157,31 @@ impl RunningCounts {
         .unwrap_or_default()
     }
 
-    /// Whether the counts are those of all choices together.
+    /// Whether the running counts are of the request and not per choice.
     ///
-    /// vLLM and SGLang count each choice, others the request. Counts of a request rise with every event, which those of
-    /// choices that run side by side do not; where they do all the same, the final count tells: it is their sum.
+    /// vLLM and SGLang count per choice, others per request. Counts of a request increase with every event; counts of concurrent
+    /// choices usually do not. If they do, the final count decides: it is the sum over choices.
     pub fn count_the_request(&self, total: Option<u64>) -> bool {
-        let several = self.seen.windows(2).any(|pair| pair[0].0 != pair[1].0);
+        let several = self.counts.windows(2).any(|pair| pair[0].0 != pair[1].0);
         if !several || self.request_steps().is_none() {
             return false;
         }
-        let last: BTreeMap<u32, u32> = self.seen.iter().copied().collect();
+        let last: BTreeMap<u32, u32> = self.counts.iter().copied().collect();
         let sum: u64 = last.values().map(|count| u64::from(*count)).sum();
         total.is_none_or(|total| total < sum) || self.choice_steps().is_none()
     }
 
-    /// What each count adds to the one before it; None where one adds nothing.
+    /// The increase of each count over the previous one; None if one does not increase.
     fn request_steps(&self) -> Option<Vec<u32>> {
         let mut before = 0;
         let step = |&(_, count): &(u32, u32)| count.checked_sub(std::mem::replace(&mut before, count)).filter(|step| *step > 0);
-        self.seen.iter().map(step).collect()
+        self.counts.iter().map(step).collect()
     }
 
-    /// What each count adds to the one before it of the same choice; None where one falls.
+    /// The increase of each count over the previous one of its choice; None if one decreases.
     fn choice_steps(&self) -> Option<Vec<u32>> {
         let mut before = BTreeMap::new();
-        self.seen.iter().map(|&(choice, count)| count.checked_sub(before.insert(choice, count).unwrap_or(0))).collect()
+        self.counts.iter().map(|&(choice, count)| count.checked_sub(before.insert(choice, count).unwrap_or(0))).collect()
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> [Option<u64>; 4] {
-        let usage = usage_of(serde_json::from_str(json).unwrap());
+        let usage = parse_usage(serde_json::from_str(json).unwrap());
         [usage.prompt, usage.output, usage.reasoning, usage.cached]
     }
 
@@ -258,10 +258,10 @@ mod tests {
 
     #[test]
     fn running_counts_replace_each_other_and_choices_add_up() {
-        assert_eq!(latest(usage(15, 1, Some(1)), usage(15, 2, None)), usage(15, 2, Some(1)));
-        assert_eq!(together(usage(15, 3, Some(1)), usage(15, 4, Some(2))), usage(15, 7, Some(3)));
-        assert_eq!(together(Usage::default(), usage(15, 4, None)), usage(15, 4, None));
-        assert_eq!(most(usage(15, 3, Some(1)), usage(15, 4, None)), usage(15, 4, Some(1)));
+        assert_eq!(merge_latest(usage(15, 1, Some(1)), usage(15, 2, None)), usage(15, 2, Some(1)));
+        assert_eq!(sum_choices(usage(15, 3, Some(1)), usage(15, 4, Some(2))), usage(15, 7, Some(3)));
+        assert_eq!(sum_choices(Usage::default(), usage(15, 4, None)), usage(15, 4, None));
+        assert_eq!(max_counts(usage(15, 3, Some(1)), usage(15, 4, None)), usage(15, 4, Some(1)));
     }
 }
 
@@ -270,7 +270,7 @@ mod timings_tests {
     use super::*;
 
     fn read(json: &str) -> [Option<u64>; 2] {
-        let times = timings_of(serde_json::from_str(json).unwrap());
+        let times = parse_timings(serde_json::from_str(json).unwrap());
         [times.prefill, times.decode].map(|span| span.map(|span| span.0))
     }
 
@@ -287,14 +287,14 @@ mod timings_tests {
     }
 
     #[test]
-    fn of_two_choices_the_longer_one_counts() {
-        let of = |prefill: Option<u64>, decode: u64| ServerTimes {
+    fn the_longer_time_of_two_choices_counts() {
+        let times = |prefill: Option<u64>, decode: u64| ServerTimes {
             prefill: prefill.map(Nanos),
             decode: Some(Nanos(decode)),
             ..ServerTimes::default()
         };
-        assert_eq!(longest(of(Some(7), 1), of(Some(6), 2)), of(Some(7), 2));
-        assert_eq!(longest(of(None, 3), of(Some(6), 2)), of(Some(6), 3));
+        assert_eq!(max_times(times(Some(7), 1), times(Some(6), 2)), times(Some(7), 2));
+        assert_eq!(max_times(times(None, 3), times(Some(6), 2)), times(Some(6), 3));
     }
 }
 
@@ -317,7 +317,7 @@ mod incremental_usage_tests {
     }
 
     #[test]
-    fn counts_of_choices_and_of_the_request_are_told_apart() {
+    fn counts_per_choice_and_per_request_are_distinguished() {
         let side_by_side = [(0, 1), (1, 1), (0, 2), (1, 3)];
         assert_eq!(weights(&side_by_side, None), [1, 1, 1, 2]);
         let of_the_request = [(0, 1), (1, 3), (0, 4), (1, 6)];

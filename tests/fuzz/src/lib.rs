@@ -3,8 +3,8 @@
 
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::request::{Done, Extract, ExtractUsage};
-use llmscen_protocols::{Events, Protocol, Reply, Shape, check_path, protocol};
+use llmscen_core::request::{Done, Extract, ExtractUsage, Framing};
+use llmscen_protocols::{Events, Protocol, Reply, check_path, protocol};
 use peak_alloc::PeakAlloc;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ const CONTROL: usize = 8;
 
 /// How one input is read.
 struct Reading {
-    shape: Shape,
+    framing: Framing,
     keep_text: bool,
     broken: bool,
     cuts: [u8; CONTROL - 1],
@@ -29,8 +29,8 @@ struct Reading {
 impl Reading {
     fn new(control: [u8; CONTROL]) -> Reading {
         let [first, cuts @ ..] = control;
-        let shape = [Shape::Stream, Shape::Lines, Shape::Whole, Shape::Stream][usize::from(first & 3)];
-        Reading { shape, keep_text: first & 4 == 0, broken: first & 8 != 0, cuts }
+        let framing = [Framing::Sse, Framing::Ndjson, Framing::Json, Framing::Sse][usize::from(first & 3)];
+        Reading { framing, keep_text: first & 4 == 0, broken: first & 8 != 0, cuts }
     }
 
     /// The body in up to eight pieces; a body that is short, in pieces of some bytes each.
@@ -45,7 +45,7 @@ impl Reading {
     }
 
     fn decode(&self, protocol: &dyn Protocol, pieces: &[&[u8]]) -> (Events, Reply) {
-        let (mut decoder, mut events) = (protocol.decoder(self.shape, self.keep_text), Events::default());
+        let (mut decoder, mut events) = (protocol.decoder(self.framing, self.keep_text), Events::default());
         for piece in pieces {
             let before = events.clone();
             decoder.push(piece, &mut events);
@@ -63,12 +63,12 @@ impl Reading {
         assert!(events.choices.is_empty() || events.choices.len() == content, "{events:?}");
         assert!(events.weights.is_empty() || events.weights.len() == content, "{events:?}");
         assert!(events.content == 0 || events.seen > 0, "{events:?}");
-        assert!(self.shape != Shape::Whole || *events == Events::default(), "a whole reply has no events: {events:?}");
+        assert!(self.framing != Framing::Json || *events == Events::default(), "a whole reply has no events: {events:?}");
         assert!(self.keep_text || (reply.text.is_none() && reply.message.is_none()), "{reply:?}");
         if let Err(failure) = &reply.end {
             assert!(failure.message.chars().count() <= Failure::MAX_MESSAGE, "{failure:?}");
         }
-        if self.broken && self.shape == Shape::Whole {
+        if self.broken && self.framing == Framing::Json {
             assert!(reply.end.is_err(), "{reply:?}");
         }
     }

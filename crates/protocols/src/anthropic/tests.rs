@@ -10,19 +10,19 @@ const REASON: &str = "event: message_delta\ndata: {\"type\":\"message_delta\",\"
 const STOP: &str = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 
 fn run(stream: &[&str]) -> (Events, Reply) {
-    decode(Api::Anthropic, Shape::Stream, [stream.concat().as_bytes()], None)
+    decode(Api::Anthropic, Framing::Sse, [stream.concat().as_bytes()], None)
 }
 
 /// The end in one line: the finish reason, or kind, place and message.
 fn end(stream: &[&str]) -> String {
-    told(run(stream).1)
+    summarize(run(stream).1)
 }
 
 fn whole(body: &str) -> Reply {
-    decode(Api::Anthropic, Shape::Whole, [body.as_bytes()], None).1
+    decode(Api::Anthropic, Framing::Json, [body.as_bytes()], None).1
 }
 
-fn told(reply: Reply) -> String {
+fn summarize(reply: Reply) -> String {
     match reply.end {
         Ok(finish) => finish.reason,
         Err(failure) => format!("{} ({}): {}", failure.kind, failure.at, failure.message),
@@ -57,10 +57,10 @@ fn an_error_in_band_is_the_reason_and_the_good_part_is_kept() {
     ] {
         let (events, reply) = run(&[START, HI, error, REASON, STOP]);
         assert_eq!((events.content, reply.text.as_deref(), reply.id.as_deref()), (1, Some("hi"), Some("m")));
-        assert_eq!(told(reply), "stream_error (event 3): Overloaded");
+        assert_eq!(summarize(reply), "stream_error (event 3): Overloaded");
     }
-    let unreadable = "decode (event 2): the JSON cannot be read (expected value at line 1 column 1): oops";
-    assert_eq!(end(&[START, "data: oops\n\n", HI, REASON, STOP]), unreadable);
+    let decode_failure = "decode (event 2): the JSON cannot be read (expected value at line 1 column 1): oops";
+    assert_eq!(end(&[START, "data: oops\n\n", HI, REASON, STOP]), decode_failure);
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn what_the_server_did_itself_is_neither_content_nor_fed_back() {
 
 #[test]
 fn a_whole_reply_needs_a_list_of_content() {
-    assert_eq!(told(whole(r#"{"content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}"#)), "end_turn");
-    assert_eq!(told(whole(r#"{"content":[{"type":"text","text":""}],"stop_reason":"end_turn"}"#)), "end_turn");
-    assert_eq!(told(whole(r#"{"object":"list"}"#)), "decode (): the reply has no content");
+    assert_eq!(summarize(whole(r#"{"content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}"#)), "end_turn");
+    assert_eq!(summarize(whole(r#"{"content":[{"type":"text","text":""}],"stop_reason":"end_turn"}"#)), "end_turn");
+    assert_eq!(summarize(whole(r#"{"object":"list"}"#)), "decode (): the reply has no content");
     let (_, error) = laws::reply("anthropic.error.json");
-    assert_eq!(told(error), "stream_error (): max_tokens: Field required");
+    assert_eq!(summarize(error), "stream_error (): max_tokens: Field required");
 }

@@ -171,7 +171,7 @@ fn bytes_that_are_no_utf8_are_replaced() {
 }
 
 /// Events that come near each other in all the ways that could be taken for likeness.
-fn near() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+fn keys_fit() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
     use proptest::prelude::*;
     use proptest::sample::select;
     let text =
@@ -204,7 +204,7 @@ proptest::proptest! {
 
     #[test]
     fn what_is_taken_as_alike_comes_to_what_it_would_have_come_to(
-        events in proptest::collection::vec(near(), 0..30),
+        events in proptest::collection::vec(keys_fit(), 0..30),
         keep in proptest::prelude::any::<bool>(),
     ) {
         let (mut quick, mut slow) = (ChatMessages::new(keep), ChatMessages::new(keep));

@@ -1,9 +1,11 @@
 //! What each key of `extract` means.
 
 use super::*;
-use crate::replay::cut_up;
+use crate::protocol;
+use crate::recordings;
+use crate::replay::{cut_up, decode as decode_built_in};
 use crate::spec::end;
-use crate::{Events, Reply, protocol};
+use crate::spec::{self, Spec};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{FailureKind, Usage};
 use llmscen_core::request::{Done, ExtractUsage};
@@ -18,7 +20,7 @@ fn text(paths: &[&str]) -> Extract {
     Extract { text: paths.iter().map(|path| path.to_string()).collect(), ..Extract::default() }
 }
 
-fn decode<'a>(extract: &Extract, shape: Shape, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Events, Reply) {
+fn decode<'a>(extract: &Extract, shape: Framing, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Events, Reply) {
     let (mut decoder, mut events) = (Custom::new(Some(extract)).unwrap().decoder(shape, true), Events::default());
     pieces.into_iter().for_each(|piece| decoder.push(piece, &mut events));
     let reply = decoder.finish(&mut events, None);
@@ -26,11 +28,11 @@ fn decode<'a>(extract: &Extract, shape: Shape, pieces: impl IntoIterator<Item = 
 }
 
 fn lines(extract: &Extract, body: &str) -> (Events, Reply) {
-    decode(extract, Shape::Lines, [body.as_bytes()])
+    decode(extract, Framing::Ndjson, [body.as_bytes()])
 }
 
 fn whole(extract: &Extract, body: &str) -> Reply {
-    decode(extract, Shape::Whole, [body.as_bytes()]).1
+    decode(extract, Framing::Json, [body.as_bytes()]).1
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn an_error_is_the_reason_unless_it_is_empty() {
 fn a_stream_is_complete_by_its_marker_or_its_reasons_or_its_end() {
     let (a, f) = ("data: {\"t\":\"a\"}\n\n", "data: {\"t\":\"\",\"f\":\"stop\"}\n\n");
     let run = |extract: &Extract, body: &[&str]| {
-        let (events, reply) = decode(extract, Shape::Stream, [body.concat().as_bytes()]);
+        let (events, reply) = decode(extract, Framing::Sse, [body.concat().as_bytes()]);
         (events.seen, events.done, end(&reply))
     };
     let plain = text(&["$.t"]);
@@ -147,10 +149,10 @@ fn a_value_that_ends_a_stream_is_any_or_a_given_one() {
 
 #[test]
 fn the_framing_is_the_scenarios_or_the_servers() {
-    let shape = |framing| Custom::new(Some(&Extract { framing, ..text(&["$"]) })).unwrap().shape(Some("text/plain"), true);
-    assert_eq!(shape(Some(Framing::Sse)), Ok(Shape::Stream));
-    assert_eq!(shape(Some(Framing::Ndjson)), Ok(Shape::Lines));
-    assert_eq!(shape(Some(Framing::Json)), Ok(Shape::Whole));
+    let shape = |framing| Custom::new(Some(&Extract { framing, ..text(&["$"]) })).unwrap().framing(Some("text/plain"), true);
+    assert_eq!(shape(Some(Framing::Sse)), Ok(Framing::Sse));
+    assert_eq!(shape(Some(Framing::Ndjson)), Ok(Framing::Ndjson));
+    assert_eq!(shape(Some(Framing::Json)), Ok(Framing::Json));
     assert_eq!(shape(None).unwrap_err().kind, FailureKind::Decode);
     assert_eq!(Custom::new(Some(&text(&["$"]))).unwrap().body(true), json!({}));
 }
@@ -164,11 +166,143 @@ proptest! {
                 .prop_map(|text| text.as_bytes().to_vec()),
         ], 0..16),
         cuts in prop::collection::vec(any::<Index>(), 0..8),
-        shape in select(vec![Shape::Stream, Shape::Lines, Shape::Whole]),
+        shape in select(vec![Framing::Sse, Framing::Ndjson, Framing::Json]),
     ) {
         let done = Some(Done::Data("END".into()));
         let extract = Extract { choice: some("$..i"), finish: some("$[1]"), error: some("$.error"), done, ..text(&["$..t", "$.*"]) };
         let bytes = parts.concat();
         prop_assert_eq!(decode(&extract, shape, cut_up(&bytes, &cuts)), decode(&extract, shape, [&bytes[..]]));
+    }
+}
+
+// Built-in APIs written as `custom`: the same bytes give the same results.
+
+fn texts(paths: &[&str]) -> Vec<String> {
+    paths.iter().map(|path| path.to_string()).collect()
+}
+
+/// Chat and text completions; a message of a stream is a `delta`.
+fn openai() -> Extract {
+    let texts = texts(&[
+        "$.choices[*].text",
+        "$.choices[*]['delta','message'].reasoning",
+        "$.choices[*]['delta','message'].reasoning_content",
+        "$.choices[*]['delta','message'].content",
+        "$.choices[*]['delta','message'].refusal",
+    ]);
+    let usage = ExtractUsage {
+        prompt: some("$.usage.prompt_tokens"),
+        output: some("$.usage.completion_tokens"),
+        reasoning: some("$.usage.completion_tokens_details.reasoning_tokens"),
+        cached: some("$.usage.prompt_tokens_details.cached_tokens"),
+    };
+    Extract {
+        framing: None,
+        text: texts,
+        choice: some("$.choices[*].index"),
+        usage,
+        finish: some("$.choices[*].finish_reason"),
+        id: some("$.id"),
+        error: some("$.error"),
+        done: Some(Done::Data("[DONE]".into())),
+    }
+}
+
+fn ollama() -> Extract {
+    Extract {
+        framing: Some(Framing::Ndjson),
+        text: texts(&[
+            "$.message.thinking",
+            "$.message.content",
+            "$.response",
+            "$.message.tool_calls[*].function['name','arguments']",
+        ]),
+        usage: ExtractUsage { prompt: some("$.prompt_eval_count"), output: some("$.eval_count"), ..ExtractUsage::default() },
+        finish: some("$.done_reason"),
+        error: some("$.error"),
+        done: Some(Done::Value { path: "$.done".into(), equals: Some(json!(true)) }),
+        ..Extract::default()
+    }
+}
+
+fn tgi() -> Extract {
+    Extract {
+        text: texts(&["$[?@.special == false].text"]),
+        usage: ExtractUsage {
+            prompt: some("$.details.input_length"),
+            output: some("$.details.generated_tokens"),
+            ..ExtractUsage::default()
+        },
+        finish: some("$.details.finish_reason"),
+        error: some("$.error"),
+        done: Some(Done::Value { path: "$.generated_text".into(), equals: None }),
+        ..Extract::default()
+    }
+}
+
+/// DashScope with `incremental_output`, its text in strings.
+fn dashscope() -> Extract {
+    Extract {
+        text: texts(&["$.output.text", "$.output.choices[*].message['reasoning_content','content']"]),
+        usage: ExtractUsage {
+            prompt: some("$.usage.input_tokens"),
+            output: some("$.usage.output_tokens"),
+            reasoning: some("$.usage.output_tokens_details.reasoning_tokens"),
+            cached: some("$.usage.prompt_tokens_details.cached_tokens"),
+        },
+        finish: some("$..[?@.finish_reason != 'null'].finish_reason"),
+        id: some("$.request_id"),
+        error: some("$.code"),
+        ..Extract::default()
+    }
+}
+
+/// What of a response stands in a row, but for the server's own times.
+type Row = (u32, u32, bool, Result<String, FailureKind>, Usage, Option<String>, Option<String>);
+
+fn row((events, reply): (Events, Reply)) -> Row {
+    let end = reply.end.map(|finish| finish.reason).map_err(|failure| failure.kind);
+    (events.seen, events.content, events.done, end, reply.usage, reply.id, reply.text)
+}
+
+#[test]
+fn openai_as_custom_gives_the_rows_of_openai() {
+    let mut told_apart = 0;
+    let generated = |name: &str| !name.ends_with(".health") && !name.ends_with(".models") && !name.contains(".responses_");
+    for (name, recording) in recordings::all().iter().filter(|(name, recording)| recording.status == 200 && generated(name)) {
+        let shape = framing_of_content_type(recording.content_type.as_deref(), true).unwrap();
+        let own = decode_built_in(Api::OpenaiChat, shape, [&recording.body[..]], None);
+        let (events, reply) = decode(&openai(), shape, [&recording.body[..]]);
+        told_apart += usize::from(!events.choices.is_empty());
+        assert!(events.choices.is_empty() || events.choices.len() == events.content as usize, "{name}");
+        assert_eq!(row((events, reply)), row(own), "{name}");
+    }
+    assert_eq!(told_apart, 2, "two servers know `n`");
+}
+
+#[test]
+fn choices_and_weights_of_recordings_are_told() {
+    let recordings = recordings::all();
+    let events = |name: &str| decode(&openai(), Framing::Sse, [&recordings[name].body[..]]).0;
+    assert_eq!(events("llama_server.chat_stream_n2").choices, [1, 0, 1, 0, 1, 0]);
+    assert_eq!(events("vllm_cpu.chat_stream_n2").choices, [0, 1, 0, 1, 0, 1]);
+    assert_eq!(events("vllm_cpu.chat_stream_contusage").weights, [1, 1, 1, 1, 1]);
+    assert_eq!(events("vllm_cpu.chat_stream_usage").weights, [0u32; 0]);
+}
+
+#[test]
+fn ollama_tgi_and_dashscope_as_custom_give_the_rows_of_their_own_decoders() {
+    for (api, extract) in [("ollama", ollama()), ("tgi", tgi()), ("dashscope", dashscope())] {
+        // Lists of parts, texts so far and pieces of tool calls are more than paths can say.
+        let beyond = ["dashscope.vision.sse", "dashscope.repeated.sse", "dashscope.tools.sse"];
+        let streams = spec::all().into_iter().filter(|spec| spec.name.starts_with(api) && spec.shape != Framing::Json);
+        for Spec { name, api, shape, body } in streams.filter(|spec| !beyond.contains(&spec.name.as_str())) {
+            let (own, mut custom) = (decode_built_in(api, shape, [&body[..]], None), decode(&extract, shape, [&body[..]]));
+            if api != Api::Tgi {
+                assert_eq!(custom.0.weights, own.0.weights, "{name}");
+            }
+            custom.1.text = custom.1.text.filter(|text| !text.is_empty());
+            assert_eq!(row(custom), row(own), "{name}");
+        }
     }
 }

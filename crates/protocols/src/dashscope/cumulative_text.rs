@@ -1,17 +1,17 @@
-//! Texts that a server sends piece by piece, or from their beginning in every event.
+//! Texts that a server sends either in pieces (deltas) or cumulatively in every event.
 //!
-//! DashScope does either, as `incremental_output` says, and no event tells which. As long as each text begins with the one
-//! before it, the later is the earlier one grown; the first that does not shows that they are pieces. A text that is just
-//! the one before it is a repetition and not new, unless no text grew so far, the tokens did, and the end is not here: that
-//! looks like two equal pieces, and counts, but proves nothing.
+//! DashScope does either, depending on `incremental_output`, and the events do not show which. While each text starts with the
+//! previous one, texts are treated as cumulative; the first that does not proves that they are pieces. A text equal to the
+//! previous one is a repetition without new content, except if no text has grown so far, the token count has, and the response is
+//! not at its end: then it is treated as a second equal piece, without deciding the mode.
 
-/// The texts of one response, by their place in it.
+/// The texts of one response, by position.
 #[derive(Debug)]
-pub struct Growth<P> {
+pub struct CumulativeTexts<P> {
     keep: bool,
-    /// Texts are pieces.
+    /// Texts are known to be pieces.
     pieces: bool,
-    /// A text was seen to grow.
+    /// A text has grown cumulatively.
     grew: bool,
     texts: Vec<Text<P>>,
 }
@@ -20,29 +20,29 @@ pub struct Growth<P> {
 struct Text<P> {
     place: P,
     text: String,
-    /// The lengths at which it was seen, for the case that these were pieces after all.
-    seen: Vec<usize>,
+    /// Its length after each event, in case these were pieces.
+    lengths: Vec<usize>,
 }
 
-impl<P: Copy + PartialEq> Growth<P> {
-    /// No text yet. Without `keep` nothing is held once texts are known to be pieces.
-    pub fn new(keep: bool) -> Growth<P> {
-        Growth { keep, pieces: false, grew: false, texts: Vec::new() }
+impl<P: Copy + PartialEq> CumulativeTexts<P> {
+    /// No texts. Without `keep`, nothing is stored once texts are known to be pieces.
+    pub fn new(keep: bool) -> CumulativeTexts<P> {
+        CumulativeTexts { keep, pieces: false, grew: false, texts: Vec::new() }
     }
 
-    /// Whether a text that is not empty need not be looked at: it is new, and not kept.
+    /// Whether every non-empty text is new and not stored, so that it need not be decoded.
     pub fn is_blind(&self) -> bool {
         self.pieces && !self.keep
     }
 
-    /// Takes the text of this place in one event and says whether it brings new text. `more`: the server counts more
-    /// tokens than in the event before, and goes on.
+    /// Adds the text of a position in one event; returns whether it has new content. `more`: the token count increased since the
+    /// previous event, and this is not the last event.
     pub fn take(&mut self, place: P, text: &str, more: bool) -> bool {
         if text.is_empty() {
             return false;
         }
         let known = self.texts.iter().position(|known| known.place == place).unwrap_or_else(|| {
-            self.texts.push(Text { place, text: String::new(), seen: Vec::new() });
+            self.texts.push(Text { place, text: String::new(), lengths: Vec::new() });
             self.texts.len() - 1
         });
         let before = &mut self.texts[known];
@@ -50,7 +50,7 @@ impl<P: Copy + PartialEq> Growth<P> {
             Some(new) => {
                 let first = before.text.is_empty();
                 before.text.push_str(new);
-                before.seen.push(before.text.len());
+                before.lengths.push(before.text.len());
                 self.grew |= !first && !new.is_empty();
                 !new.is_empty() || (more && !self.grew)
             }
@@ -64,20 +64,20 @@ impl<P: Copy + PartialEq> Growth<P> {
         }
     }
 
-    /// From now on texts are pieces, and those so far were.
+    /// Switches to pieces, including the texts so far.
     fn split(&mut self) {
         if self.pieces {
             return;
         }
         self.pieces = true;
         for known in &mut self.texts {
-            let seen = std::mem::take(&mut known.seen);
-            let pieces = seen.into_iter().filter(|_| self.keep).filter_map(|length| known.text.get(..length));
+            let lengths = std::mem::take(&mut known.lengths);
+            let pieces = lengths.into_iter().filter(|_| self.keep).filter_map(|length| known.text.get(..length));
             known.text = pieces.collect();
         }
     }
 
-    /// The texts, each whole.
+    /// The complete texts.
     pub fn texts(&self) -> impl Iterator<Item = (P, &str)> {
         self.texts.iter().map(|known| (known.place, known.text.as_str()))
     }
@@ -89,7 +89,7 @@ mod tests {
 
     /// Which of these texts were new, and what they came to. A `+` in front: the server counts more tokens.
     fn run(texts: &[&str]) -> (Vec<bool>, String) {
-        let mut growth = Growth::new(true);
+        let mut growth = CumulativeTexts::new(true);
         let new = texts.iter().map(|text| growth.take(0, text.trim_start_matches('+'), text.starts_with('+'))).collect();
         let whole = growth.texts().map(|(_, text)| text).collect();
         (new, whole)
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_one_text_shows_holds_for_all() {
-        let mut growth = Growth::new(true);
+        let mut growth = CumulativeTexts::new(true);
         let new = [(0, "a"), (0, "ab"), (1, "x"), (1, "x"), (0, "ab")].map(|(place, text)| growth.take(place, text, true));
         assert_eq!(new, [true, true, true, false, false]);
         assert!(growth.take(1, "y", true) && growth.take(0, "ab", true));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn pieces_that_are_not_kept_hold_no_memory() {
-        let mut growth = Growth::new(false);
+        let mut growth = CumulativeTexts::new(false);
         assert!(growth.take(0, "a", true) && growth.take(0, "b", true) && growth.is_blind());
         assert_eq!(growth.texts().collect::<Vec<_>>(), [(0, "")]);
     }

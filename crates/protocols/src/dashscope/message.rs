@@ -1,109 +1,108 @@
-//! The JSON of DashScope: one event of a stream, or one whole reply.
+//! The JSON of DashScope: one event of a stream, or one reply.
 
-use crate::raw_json::{OneOrMany, Raw, number, unreadable};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, parse_count};
 use llmscen_core::outcome::{Failure, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// One event, or one whole reply.
+/// One event, or one reply.
 #[derive(Deserialize)]
 pub struct Packet<'a> {
-    /// What was generated.
+    /// Generated content.
     #[serde(borrow)]
     pub output: Option<Output<'a>>,
     /// Token counts.
     #[serde(borrow)]
     pub usage: Raw<'a>,
-    /// The response's id.
+    /// Response id.
     #[serde(borrow)]
     pub request_id: Raw<'a>,
-    /// An error, where it is not empty; its words are in `message`.
+    /// An error code, if not empty; its text is in `message`.
     #[serde(borrow)]
     pub code: Raw<'a>,
 }
 
-/// What was generated: choices, or one text with `result_format: text`.
+/// Generated content: choices, or one text with `result_format: text`.
 #[derive(Deserialize)]
 pub struct Output<'a> {
     /// The choices.
     #[serde(borrow)]
     pub choices: Option<OneOrMany<Choice<'a>>>,
-    /// The one text.
+    /// The text.
     #[serde(borrow)]
     pub text: Raw<'a>,
-    /// Why the text ended.
+    /// Finish reason of the text.
     #[serde(borrow)]
     pub finish_reason: Raw<'a>,
 }
 
-/// One of `n` answers.
+/// One of `n` choices.
 #[derive(Deserialize)]
 pub struct Choice<'a> {
-    /// Its number; absent where there is one.
+    /// Index; absent with a single choice.
     pub index: Option<u32>,
-    /// What it says.
+    /// The message.
     #[serde(borrow)]
     pub message: Option<Message<'a>>,
-    /// Why it ended.
+    /// Finish reason.
     #[serde(borrow)]
     pub finish_reason: Raw<'a>,
 }
 
-/// What an answer says.
+/// The message of a choice.
 #[derive(Deserialize)]
 pub struct Message<'a> {
     /// A text, or a list of parts.
     #[serde(borrow)]
     pub content: Raw<'a>,
-    /// The reasoning in front of it.
+    /// Reasoning before the answer.
     #[serde(borrow)]
     pub reasoning_content: Raw<'a>,
-    /// Tool calls, or pieces of them.
+    /// Tool calls, or parts of them.
     #[serde(borrow)]
     pub tool_calls: Option<OneOrMany<Call<'a>>>,
 }
 
 impl<'a> Message<'a> {
-    /// The parts of a content that is a list, as models that see pictures answer.
+    /// The parts of a content list, as sent by vision models.
     ///
-    /// # Errors
-    /// `decode`: the list holds something else.
+    /// # Errors `decode`: the list has elements of another type.
     pub fn parts(&self) -> Result<Option<OneOrMany<Piece<'a>>>, Failure> {
         let Some(list) = self.content.map(RawValue::get).filter(|json| json.starts_with('[')) else {
             return Ok(None);
         };
-        serde_json::from_str(list).map(Some).map_err(|error| unreadable(&error, list.as_bytes()))
+        serde_json::from_str(list).map(Some).map_err(|error| decode_failure(&error, list.as_bytes()))
     }
 }
 
-/// A part of a content: a text, or something else.
+/// A part of a content list.
 #[derive(Deserialize)]
 pub struct Piece<'a> {
-    /// The text.
+    /// The text, if it is a text part.
     #[serde(borrow)]
     pub text: Raw<'a>,
 }
 
-/// A tool call, or a piece of one.
+/// A tool call, or a part of one.
 #[derive(Deserialize)]
 pub struct Call<'a> {
-    /// Its number.
+    /// Index.
     pub index: Option<u32>,
-    /// Its id.
+    /// Call id.
     #[serde(borrow)]
     pub id: Raw<'a>,
-    /// What is called.
+    /// The called function.
     #[serde(borrow)]
     pub function: Option<Function<'a>>,
 }
 
-/// What a tool call calls.
+/// The function of a tool call.
 #[derive(Clone, Copy, Default, Deserialize)]
 pub struct Function<'a> {
-    /// Its name.
+    /// Name.
     #[serde(borrow)]
     pub name: Raw<'a>,
-    /// Its arguments as JSON, a piece of them where they are streamed.
+    /// Arguments as JSON, in parts if streamed.
     #[serde(borrow)]
     pub arguments: Raw<'a>,
 }
@@ -128,15 +127,15 @@ struct Details<'a> {
     reasoning_tokens: Raw<'a>,
 }
 
-/// Reads a `usage` object. What is missing, null or no whole number is absent: bad counts never fail a good response.
-pub fn usage_of(raw: &RawValue) -> Usage {
+/// Reads a `usage` object. Missing, null and non-integer counts are None: bad counts never fail a response.
+pub fn parse_usage(raw: &RawValue) -> Usage {
     let Ok(counts) = serde_json::from_str::<Counts>(raw.get()) else {
         return Usage::default();
     };
     Usage {
-        prompt: number(counts.input_tokens),
-        output: number(counts.output_tokens),
-        reasoning: counts.output_tokens_details.and_then(|details| number(details.reasoning_tokens)),
-        cached: counts.prompt_tokens_details.and_then(|details| number(details.cached_tokens)),
+        prompt: parse_count(counts.input_tokens),
+        output: parse_count(counts.output_tokens),
+        reasoning: counts.output_tokens_details.and_then(|details| parse_count(details.reasoning_tokens)),
+        cached: counts.prompt_tokens_details.and_then(|details| parse_count(details.cached_tokens)),
     }
 }

@@ -11,7 +11,7 @@ const ID: Option<&str> = Some("6bf2c2f8-7c62-9d8f-a3a1-5a2b0f6f8b10");
 
 fn run(events: &[&str]) -> (Events, Reply) {
     let stream: String = events.iter().map(|event| format!("data:{event}\n\n")).collect();
-    decode(Api::Dashscope, Shape::Stream, [stream.as_bytes()], None)
+    decode(Api::Dashscope, Framing::Sse, [stream.as_bytes()], None)
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn the_text_form_and_lists_of_parts_are_read_as_well() {
     assert_eq!(events, Events { seen: 4, content: 2, weights: vec![1, 2], ..Events::default() });
     assert_eq!((reply.text.as_deref(), reply.usage.prompt), (Some("A dog."), Some(1281)));
     let picture = r#"{"output":{"choices":[{"message":{"content":[{"image":"https://x/y.png"}]},"finish_reason":"stop"}]}}"#;
-    let (events, reply) = decode(Api::Dashscope, Shape::Whole, [picture.as_bytes()], None);
+    let (events, reply) = decode(Api::Dashscope, Framing::Json, [picture.as_bytes()], None);
     assert_eq!((events.seen, end(&reply).as_str(), reply.text.as_deref()), (0, "stop", Some("")));
 }
 
@@ -63,9 +63,9 @@ fn a_whole_reply_is_read() {
     assert_eq!(reply.text.as_deref(), Some("A haiku.Spring rain."));
     assert_eq!(reply.usage, Usage { prompt: Some(22), output: Some(9), reasoning: Some(3), cached: Some(0) });
     let refused = r#"{"code":"InvalidApiKey","message":"Invalid API-key provided.","request_id":"r"}"#;
-    let (_, reply) = decode(Api::Dashscope, Shape::Whole, [refused.as_bytes()], None);
+    let (_, reply) = decode(Api::Dashscope, Framing::Json, [refused.as_bytes()], None);
     assert_eq!(end(&reply), "stream_error (): Invalid API-key provided.");
-    let (_, reply) = decode(Api::Dashscope, Shape::Whole, [&b"{}"[..]], None);
+    let (_, reply) = decode(Api::Dashscope, Framing::Json, [&b"{}"[..]], None);
     assert_eq!(end(&reply), "decode (): the reply has no `output`");
 }
 

@@ -10,19 +10,19 @@ const HI: &str = "event: response.output_text.delta\ndata: {\"type\":\"response.
 const DONE: &str = "data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"status\":\"completed\",\"usage\":{\"input_tokens\":3,\"output_tokens\":1}}}\n\n";
 
 fn run(stream: &[&str]) -> (Events, Reply) {
-    decode(Api::OpenaiResponses, Shape::Stream, [stream.concat().as_bytes()], None)
+    decode(Api::OpenaiResponses, Framing::Sse, [stream.concat().as_bytes()], None)
 }
 
 /// The end in one line: the finish reason, or kind, place and message.
 fn end(stream: &[&str]) -> String {
-    told(run(stream).1)
+    summarize(run(stream).1)
 }
 
 fn whole(body: Value) -> Reply {
-    decode(Api::OpenaiResponses, Shape::Whole, [body.to_string().as_bytes()], None).1
+    decode(Api::OpenaiResponses, Framing::Json, [body.to_string().as_bytes()], None).1
 }
 
-fn told(reply: Reply) -> String {
+fn summarize(reply: Reply) -> String {
     match reply.end {
         Ok(finish) => finish.reason,
         Err(failure) => format!("{} ({}): {}", failure.kind, failure.at, failure.message),
@@ -129,15 +129,15 @@ fn output_that_no_delta_brought_is_in_the_final_event() {
 #[test]
 fn whole_replies_say_whether_they_are_complete() {
     let picture = json!([{ "type": "image_generation_call", "result": "iVBORw0=" }]);
-    assert_eq!(told(whole(json!({ "status": "completed", "output": picture }))), "completed");
+    assert_eq!(summarize(whole(json!({ "status": "completed", "output": picture }))), "completed");
     assert_eq!(
-        told(whole(json!({ "status": "queued", "output": [] }))),
+        summarize(whole(json!({ "status": "queued", "output": [] }))),
         "truncated (): the response is not complete, but `queued`"
     );
     let failed = json!({ "status": "failed", "output": [], "error": { "code": "server_error", "message": "died" } });
-    assert_eq!(told(whole(failed)), "stream_error (): died");
+    assert_eq!(summarize(whole(failed)), "stream_error (): died");
     let cancelled = json!({ "status": "cancelled", "output": [] });
-    assert_eq!(told(whole(cancelled)), "stream_error (): the server finished with `cancelled`");
-    assert_eq!(told(whole(json!({ "status": "completed", "output": [] }))), "completed");
-    assert_eq!(told(whole(json!({ "object": "list" }))), "decode (): the reply has no output");
+    assert_eq!(summarize(whole(cancelled)), "stream_error (): the server finished with `cancelled`");
+    assert_eq!(summarize(whole(json!({ "status": "completed", "output": [] }))), "completed");
+    assert_eq!(summarize(whole(json!({ "object": "list" }))), "decode (): the reply has no output");
 }
