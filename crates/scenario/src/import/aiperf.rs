@@ -1,10 +1,9 @@
 //! `aiperf profile`, after the options of AIPerf 0.13.
 
-mod flags;
-
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, about, endpoint, name, per_second, seconds};
 use crate::import::{ImportError, number};
-pub(super) use flags::FLAGS;
+use Takes::{Many, Nothing, One, Secret, Truth};
 use serde_json::{Map, Value, json};
 
 /// Puts the scenario together.
@@ -45,8 +44,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("target/api", api);
     draft.put("target/url", endpoint(&base, custom.as_deref().unwrap_or(route), known));
     draft.account("--endpoint-type", &["target/api"]);
-    draft.account("--url", &["target/url"]);
-    draft.account("--endpoint", &["target/url"]);
+    draft.account("--url --endpoint", &["target/url"]);
     if urls.len() > 1 {
         draft.note("--url", "the first alone: a scenario has one target");
     }
@@ -63,8 +61,11 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.headers("--header")?;
     draft.carry_seconds("--request-timeout-seconds", "target/timeouts/total")?;
     if let Some(strategy) = draft.text("--connection-reuse-strategy") {
-        draft.put("target/http/pool", if strategy == "never" { "per-request" } else { "keep-alive" });
-        draft.account("--connection-reuse-strategy", &["target/http/pool"]);
+        draft.carry_value(
+            "--connection-reuse-strategy",
+            "target/http/pool",
+            if strategy == "never" { "per-request" } else { "keep-alive" },
+        );
     }
     if !matches!(api, "openai-embeddings" | "rerank") {
         draft.put("request/stream", draft.truth("--streaming"));
@@ -112,23 +113,20 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     }
     ends(draft)?;
     if let Some(rounds) = draft.number("--num-profile-runs")? {
-        draft.put("rounds", number(rounds));
-        draft.account("--num-profile-runs", &["rounds"]);
+        draft.carry_value("--num-profile-runs", "rounds", number(rounds));
     }
     draft.carry_seconds("--profile-run-cooldown-seconds", "pause")?;
     cancel(draft)
 }
 
 fn replay(draft: &mut Draft) -> Result<(), ImportError> {
-    draft.put("load/trace", json!({}));
-    draft.account("--fixed-schedule", &["load/trace"]);
+    draft.carry_value("--fixed-schedule", "load/trace", json!({}));
     draft.carry_number("--replay-speedup", "load/trace/speed")?;
     for (flag, path) in
         [("--fixed-schedule-start-offset", "dataset/trace/start"), ("--fixed-schedule-end-offset", "dataset/trace/end")]
     {
         if let Some(offset) = draft.number(flag)? {
-            draft.put(path, seconds(offset / 1e3));
-            draft.account(flag, &[path]);
+            draft.carry_value(flag, path, seconds(offset / 1e3));
         }
     }
     Ok(())
@@ -146,8 +144,7 @@ fn open(draft: &mut Draft, rates: Vec<f64>) -> Result<(), ImportError> {
         }
         _ => {}
     }
-    draft.account("--arrival-pattern", &["load/arrivals"]);
-    draft.account("--arrival-smoothness", &["load/arrivals"]);
+    draft.account("--arrival-pattern --arrival-smoothness", &["load/arrivals"]);
     Ok(())
 }
 
@@ -158,8 +155,7 @@ fn ends(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(count) = draft.number("--num-conversations")? {
         let path = if draft.get("dataset/turns").is_some() { "load/sessions" } else { "load/requests" };
         if draft.get("load/requests").is_none() {
-            draft.put(path, number(count));
-            draft.account("--num-conversations", &[path]);
+            draft.carry_value("--num-conversations", path, number(count));
         }
     }
     let endless = ["load/duration", "load/requests", "load/sessions", "load/trace"].iter().all(|path| draft.get(path).is_none());
@@ -220,9 +216,7 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn search(draft: &mut Draft) -> Result<(), ImportError> {
     if !draft.has("--search-recipe") {
-        for flag in ["--concurrency-min", "--concurrency-max"] {
-            draft.note(flag, "it belongs to a search recipe");
-        }
+        draft.note("--concurrency-min --concurrency-max", "it belongs to a search recipe");
         return Ok(());
     }
     let low = draft.number("--concurrency-min")?.unwrap_or(1.0);
@@ -230,8 +224,7 @@ fn search(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("search", json!({ "vary": "load.concurrency", "range": [number(low), number(high)] }));
     draft.put("load/concurrency", number(low));
     draft.account("--search-recipe", &["search"]);
-    draft.account("--concurrency-min", &["search/range"]);
-    draft.account("--concurrency-max", &["search/range"]);
+    draft.account("--concurrency-min --concurrency-max", &["search/range"]);
     draft.note("--search-recipe", "the largest number of users at which every limit of `slo` holds");
     if draft.get("slo").is_none() {
         return Err(ImportError::Missing("limit for its search recipe, such as --ttft-sla-ms"));
@@ -248,8 +241,11 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "random" => random(draft)?,
         "images" => {
             let [width, height] = [draft.number("--image-width-mean")?, draft.number("--image-height-mean")?];
-            draft.put("dataset/sizes", json!([format!("{}x{}", width.unwrap_or(512.0), height.unwrap_or(512.0))]));
-            draft.account("--image-width-mean", &["dataset/sizes"]);
+            draft.carry_value(
+                "--image-width-mean",
+                "dataset/sizes",
+                json!([format!("{}x{}", width.unwrap_or(512.0), height.unwrap_or(512.0))]),
+            );
             draft.account("--image-height-mean", &["dataset/sizes"]);
             draft.carry_number("--image-batch-size", "dataset/count")?;
         }
@@ -259,8 +255,7 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     }
     turns(draft)?;
     if let Some(length) = draft.number("--osl")? {
-        draft.put("request/max_tokens", about(length, draft.number("--osl-stddev")?.unwrap_or(0.0)));
-        draft.account("--osl", &["request/max_tokens"]);
+        draft.carry_value("--osl", "request/max_tokens", about(length, draft.number("--osl-stddev")?.unwrap_or(0.0)));
         draft.account("--osl-stddev", &["request/max_tokens"]);
     } else {
         draft.note("--osl-stddev", "it goes with --osl");
@@ -269,15 +264,13 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     match draft.text("--dataset-sampling-strategy").as_deref() {
         None | Some("sequential") => draft.account("--dataset-sampling-strategy", &["dataset/order"]),
         Some(_) => {
-            draft.put("dataset/order", "shuffle");
-            draft.account("--dataset-sampling-strategy", &["dataset/order"]);
+            draft.carry_value("--dataset-sampling-strategy", "dataset/order", "shuffle");
         }
     }
     if draft.truth("--no-allow-dataset-wrap") {
         draft.put("dataset/on_exhausted", "stop");
     }
-    draft.account("--no-allow-dataset-wrap", &["dataset/on_exhausted"]);
-    draft.account("--allow-dataset-wrap", &["dataset/on_exhausted"]);
+    draft.account("--no-allow-dataset-wrap --allow-dataset-wrap", &["dataset/on_exhausted"]);
     if let Some(place) = draft.text("--cache-bust") {
         if place != "none" {
             draft.put("dataset/cache_bust", true);
@@ -311,8 +304,7 @@ fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
         }
         return Ok(kind);
     };
-    draft.put("dataset/path", path);
-    draft.account("--input-file", &["dataset/path"]);
+    draft.carry_value("--input-file", "dataset/path", path);
     draft.account("--custom-dataset-type", &["dataset/kind"]);
     Ok(match draft.text("--custom-dataset-type").as_deref() {
         Some("mooncake_trace") => {
@@ -340,8 +332,7 @@ fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
 
 fn random(draft: &mut Draft) -> Result<(), ImportError> {
     let (mean, sd) = (draft.number("--isl")?.unwrap_or(550.0), draft.number("--isl-stddev")?.unwrap_or(0.0));
-    draft.account("--isl", &["dataset/tokens"]);
-    draft.account("--isl-stddev", &["dataset/tokens"]);
+    draft.account("--isl --isl-stddev", &["dataset/tokens"]);
     draft.put("dataset/tokens", about(mean, sd));
     let pool = draft.number("--num-prefix-prompts")?.unwrap_or(0.0);
     let shared =
@@ -356,9 +347,7 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
     } else {
         draft.put("dataset/shared_prefix", number(shared));
         draft.put("dataset/tokens", about(mean + shared, sd));
-        for flag in ["--prefix-prompt-length", "--shared-system-prompt-length", "--num-prefix-prompts"] {
-            draft.account(flag, &["dataset/shared_prefix"]);
-        }
+        draft.account("--prefix-prompt-length --shared-system-prompt-length --num-prefix-prompts", &["dataset/shared_prefix"]);
     }
     Ok(())
 }
@@ -368,17 +357,231 @@ fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     let mean = draft.number("--session-turns-mean")?.unwrap_or(1.0);
     let made_up = draft.get("dataset/kind").and_then(Value::as_str) == Some("random");
     if mean > 1.0 && !made_up {
-        draft.put("dataset/turns/max", number(mean));
-        draft.account("--session-turns-mean", &["dataset/turns/max"]);
+        draft.carry_value("--session-turns-mean", "dataset/turns/max", number(mean));
     } else {
         draft.note("--session-turns-mean", "conversations come from data: `dataset: { kind: sharegpt, turns: {} }`");
     }
     let wait = draft.number("--session-turn-delay-mean")?.filter(|wait| *wait > 0.0);
     if let Some(wait) = wait.filter(|_| draft.get("dataset/turns").is_some()) {
         // AIPerf counts these in milliseconds.
-        draft.put("dataset/turns/think_time", seconds(wait / 1e3));
-        draft.account("--session-turn-delay-mean", &["dataset/turns/think_time"]);
+        draft.carry_value("--session-turn-delay-mean", "dataset/turns/think_time", seconds(wait / 1e3));
     }
     draft.note("--session-turn-delay-stddev", "write a distribution into `dataset.turns.think_time`");
     Ok(())
 }
+
+const INNER: &str = "an inner matter of its processes; here one program does all of it";
+const MEDIA: &str = "audio and video are not sent; see `dataset: { kind: images }`";
+const TRACE: &str = "a log is replayed as it is: see `load.trace` and `dataset.trace`";
+const SYNTH: &str = "a log is not made up anew: change the log itself";
+const SEARCH: &str = "the search is another one: see `search`";
+const AXES: &str = "see `matrix`";
+const JUDGE: &str = "answers are not graded";
+const OUTPUT: &str = "every run is kept whole in a folder of its own; see `report`";
+const METRICS: &str = "see `target.metrics`";
+const TRACKER: &str = "see `report.track`";
+const WARMUP: &str = "the warm-up has the load of the run; see `load.warmup`";
+const AGENT: &str = "see `dataset.turns`: real replies are fed back";
+const SHOWN: &str = "see `--progress`, `--live` and `--quiet`";
+
+/// Every flag.
+pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
+    translated(Many, "--model|--model-names|-m --url|-u --extra-inputs --header|-H --goodput --concurrency --request-rate"),
+    translated(
+        One,
+        "--model-selection-strategy --endpoint|--custom-endpoint --endpoint-type --request-timeout-seconds \
+             --connection-reuse-strategy --tokenizer --input-file --public-dataset --custom-dataset-type \
+             --dataset-sampling-strategy --random-seed --fixed-schedule-start-offset --fixed-schedule-end-offset \
+             --num-conversations|--conversation-num|--num-sessions --session-turns-mean|--conversation-turn-mean \
+             --session-turn-delay-mean|--conversation-turn-delay-mean \
+             --session-turn-delay-stddev|--conversation-turn-delay-stddev --replay-speedup --cache-bust \
+             --system-prompt --batch-size|--prompt-batch-size|--batch-size-text|-b \
+             --num-prefix-prompts|--prompt-prefix-pool-size|--prefix-prompt-pool-size \
+             --prefix-prompt-length|--prompt-prefix-length --shared-system-prompt-length \
+             --isl|--prompt-input-tokens-mean|--synthetic-input-tokens-mean \
+             --isl-stddev|--prompt-input-tokens-stddev|--synthetic-input-tokens-stddev \
+             --osl|--prompt-output-tokens-mean|--output-tokens-mean \
+             --osl-stddev|--prompt-output-tokens-stddev|--output-tokens-stddev --image-width-mean \
+             --image-height-mean --image-batch-size|--batch-size-image --rankings-passages-mean \
+             --benchmark-duration --benchmark-grace-period --arrival-pattern|--request-rate-mode \
+             --arrival-smoothness|--vllm-burstiness --request-count|--num-requests --concurrency-ramp-duration \
+             --warmup-request-count|--num-warmup-requests --warmup-duration --request-cancellation-rate \
+             --request-cancellation-delay --num-profile-runs --profile-run-cooldown-seconds \
+             --artifact-dir|--output-artifact-dir --search-recipe --ttft-sla-ms --itl-sla-ms --tpot-sla-ms \
+             --e2e-sla-ms --error-rate-sla --concurrency-min --concurrency-max",
+    ),
+    translated(Truth, "--streaming --allow-dataset-wrap --no-allow-dataset-wrap --fixed-schedule"),
+    translated(Secret, "--api-key"),
+    dropped(One, "--url-strategy", "a scenario has one target; run it once for each URL, or put a balancer in front"),
+    dropped(
+        One,
+        "--wait-for-model-timeout --wait-for-model-mode --wait-for-model-interval",
+        "a server that is not there is said at once",
+    ),
+    dropped(
+        Truth,
+        "--reset-kv-cache --server-profiler",
+        "the server is not driven; `dataset.cache_bust` makes prompts that no cache knows",
+    ),
+    dropped(
+        One,
+        "--reset-kv-cache-timeout-seconds --reset-kv-cache-path --server-profiler-timeout-seconds \
+             --server-profiler-start-path --server-profiler-stop-path",
+        "the server is not driven",
+    ),
+    dropped(One, "--transport --transport-type", "HTTP is what is spoken"),
+    dropped(Truth, "--use-legacy-max-tokens", "`max_tokens` is what is sent; put another name into `request.extra`"),
+    dropped(Truth, "--use-server-token-count --per-chunk-usage", "the server's own count is taken wherever it tells one"),
+    dropped(Truth, "--download-video-content --uuid-and-strip", MEDIA),
+    dropped(One, "--request-content-type", "bodies are JSON"),
+    dropped(One, "--session-header", "see `target.request_id`"),
+    dropped(One, "--tokenizer-revision", "put the revision's folder into `dataset.tokenizer`"),
+    dropped(Truth, "--tokenizer-trust-remote-code", "no code of a model is run"),
+    dropped(Truth, "--apply-chat-template", "the server applies it to messages"),
+    dropped(One, "--hf-subset --hf-weka-dataset", "data come from a file"),
+    dropped(Many, "--dataset-filter", "filter the file itself; `dataset.prompt_tokens` takes lengths"),
+    dropped(
+        Truth,
+        "--ignore-trace-delays --use-think-time-only --omit-kv-hints --no-fixed-schedule \
+             --fixed-schedule-auto-offset --open-loop-replay --no-open-loop-replay --open-loop-strict",
+        TRACE,
+    ),
+    dropped(One, "--max-context-length", "see `dataset.prompt_tokens.max`"),
+    dropped(
+        One,
+        "--trace-session-sample-ratio --trajectory-start-min-ratio --trajectory-start-max-ratio \
+             --trace-idle-gap-cap-seconds --system-idle-gap-cap-seconds",
+        TRACE,
+    ),
+    dropped(One, "--config -f --scenario", "put what the file says on the command line, or into the scenario by hand"),
+    dropped(Truth, "--unsafe-override", "nothing here is locked"),
+    dropped(One, "--num-dataset-entries --num-prompts", "every prompt is drawn when it is needed, so that none is sent twice"),
+    dropped(One, "--session-turns-stddev --conversation-turn-stddev", "the data say how many turns a conversation has"),
+    dropped(
+        One,
+        "--session-delay-ratio --conversation-turn-delay-ratio --inter-turn-delay-cap-seconds \
+             --max-idle-gap-cap-seconds",
+        AGENT,
+    ),
+    dropped(Truth, "--force-min-tokens --no-force-min-tokens", "see `dataset.trace.match_output_length`"),
+    dropped(One, "--system-prompt-file", "put the text into `dataset.system`"),
+    dropped(One, "--prompt-corpus --random-corpus-style", "random prompts are tokens drawn from the vocabulary"),
+    dropped(One, "--user-context-prompt-length", "see `dataset: { kind: prefix }`"),
+    dropped(
+        One,
+        "--isl-block-size --prompt-input-tokens-block-size --synthetic-input-tokens-block-size \
+             --synthesis-speedup-ratio --synthesis-prefix-len-multiplier --synthesis-prefix-root-multiplier \
+             --synthesis-prompt-len-multiplier --synthesis-output-len-multiplier --synthesis-max-isl \
+             --synthesis-max-osl",
+        SYNTH,
+    ),
+    dropped(One, "--seq-dist --sequence-distribution", "see `mix`: an entry for each pair of lengths, with its weight"),
+    dropped(One, "--random-range-ratio", "write the range itself: `dataset: { tokens: { uniform: [a, b] } }`"),
+    dropped(
+        One,
+        "--audio-batch-size --batch-size-audio --audio-length-mean --audio-length-stddev --audio-format \
+             --audio-num-channels --video-batch-size --batch-size-video --video-duration --video-fps --video-width \
+             --video-height --video-synth-type --video-format --video-codec --video-audio-sample-rate \
+             --video-audio-num-channels --video-audio-codec --video-audio-depth",
+        MEDIA,
+    ),
+    dropped(Many, "--audio-depths --audio-sample-rates", MEDIA),
+    dropped(One, "--image-width-stddev --image-height-stddev", "name several `dataset.sizes`: they are taken in turn"),
+    dropped(
+        One,
+        "--image-format --image-source --image-source-sampling",
+        "pictures are generated as PNG, or those of the folder `dataset.path`",
+    ),
+    dropped(
+        One,
+        "--rankings-passages-stddev --rankings-passages-prompt-token-mean \
+             --rankings-passages-prompt-token-stddev --rankings-query-prompt-token-mean \
+             --rankings-query-prompt-token-stddev",
+        "the rows of the file say it",
+    ),
+    dropped(
+        One,
+        "--prefill-concurrency --prefill-concurrency-ramp-duration",
+        "users are not told apart by what the server does for them",
+    ),
+    dropped(One, "--request-rate-ramp-duration --request-rate-series", "see `load.stages`"),
+    dropped(One, "--failed-request-threshold", "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`"),
+    dropped(
+        Truth,
+        "--burst-phase-starts",
+        "users of a closed loop start at once; `load.spread` lets them start one after another",
+    ),
+    dropped(
+        One,
+        "--agentic-cache-warmup-duration --agentic-warmup-grace-period --num-warmup-sessions \
+             --warmup-concurrency --warmup-prefill-concurrency --warmup-request-rate --warmup-arrival-pattern \
+             --warmup-grace-period --warmup-concurrency-ramp-duration --warmup-prefill-concurrency-ramp-duration \
+             --warmup-request-rate-ramp-duration",
+        WARMUP,
+    ),
+    dropped(One, "--user-centric-rate --num-users", "an open loop of conversations: `load.rate` with `dataset.turns`"),
+    dropped(One, "--confidence-level", "see `slo[].confidence`"),
+    dropped(
+        Truth,
+        "--profile-run-disable-warmup-after-first --no-profile-run-disable-warmup-after-first",
+        "every round has its warm-up",
+    ),
+    dropped(
+        Truth,
+        "--set-consistent-seed --no-set-consistent-seed --vary-seed-per-trial --no-vary-seed-per-trial",
+        "each round draws its own requests from the one seed",
+    ),
+    dropped(
+        One,
+        "--convergence-metric --convergence-stat --convergence-threshold --convergence-mode",
+        "an INCONCLUSIVE limit says how many requests it needs",
+    ),
+    dropped(One, "--profile-export-prefix --profile-export-file --export-level --profile-export-level --slice-duration", OUTPUT),
+    dropped(
+        Truth,
+        "--auto-plot --no-auto-plot --plot-required --export-outputs-json --export-http-trace \
+             --show-trace-timing",
+        OUTPUT,
+    ),
+    dropped(One, "--otel-url --gen-ai-provider", "see `--metrics-addr`"),
+    dropped(Many, "--stream --otel-resource-attributes", "see `--metrics-addr`"),
+    dropped(
+        One,
+        "--mlflow-tracking-uri --mlflow-experiment --mlflow-run-name --mlflow-parent-run-id --wandb-project \
+             --wandb-entity --wandb-run-name",
+        TRACKER,
+    ),
+    dropped(Many, "--mlflow-tag --mlflow-artifact-glob --wandb-tag", TRACKER),
+    dropped(Many, "--server-metrics --server-metrics-formats --gpu-telemetry", METRICS),
+    dropped(Truth, "--no-server-metrics --no-gpu-telemetry --network-latency-automatic", METRICS),
+    dropped(One, "--network-latency-mean --network-latency-ping-interval", "nothing is subtracted from what was measured"),
+    dropped(One, "--ui-type --ui --log-level --stats-interval", SHOWN),
+    dropped(Nothing, "--verbose -v --extra-verbose -vv --no-sweep-table", SHOWN),
+    dropped(
+        One,
+        "--parameter-sweep-cooldown-seconds --parameter-sweep-mode --sweep-type --isl-osl-pairs --isl-min \
+             --isl-max --isl-steps --osl-min --osl-max --osl-steps",
+        AXES,
+    ),
+    dropped(Truth, "--parameter-sweep-same-seed --no-parameter-sweep-same-seed", AXES),
+    dropped(Many, "--variant --sweep-variant --search-space --search-sla --search-sla-tier", SEARCH),
+    dropped(
+        One,
+        "--search-metric --search-stat --search-direction --search-max-iterations --search-initial-points \
+             --search-random-seed --search-planner --optuna-sampler --optuna-acquisition --optuna-terminator \
+             --search-percentile-pooling --bo-constraint-mode --search-style --degradation-threshold \
+             --degradation-metric-tag --degradation-stat --concurrency-steps",
+        SEARCH,
+    ),
+    dropped(One, "--slo-attainment-fraction", "write it into `goodput(…) >= 99%`"),
+    dropped(One, "--accuracy-benchmark --accuracy-n-shots --accuracy-grader --accuracy-system-prompt", JUDGE),
+    dropped(Many, "--accuracy-tasks", JUDGE),
+    dropped(Truth, "--accuracy-enable-cot --accuracy-no-enable-cot --accuracy-verbose", JUDGE),
+    dropped(
+        One,
+        "--record-processor-service-count --record-processors --workers-max --max-workers --api-port --api-host \
+             --zmq-host --zmq-ipc-path",
+        INNER,
+    ),
+    dropped(Truth, "--zmq-dual-bind", INNER),
+]];

@@ -1,6 +1,6 @@
 //! What `sglang.bench_serving`, `vllm bench serve` and LMDeploy's `profile_restful_api.py` have in common.
 
-use crate::import::command::{Flag, Takes, left, taken};
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, between, join, per_second, seconds};
 use crate::import::{ImportError, number};
 use Takes::{Nothing, One};
@@ -9,31 +9,18 @@ use serde_json::{Value, json};
 const KEPT: &str = "every run is kept in a folder of its own";
 
 /// The flags that both have.
-pub(super) const FLAGS: &[Flag] = &[
-    taken(&["--backend"], One),
-    taken(&["--base-url"], One),
-    taken(&["--host"], One),
-    taken(&["--port"], One),
-    taken(&["--dataset-name"], One),
-    taken(&["--dataset-path"], One),
-    taken(&["--model"], One),
-    taken(&["--tokenizer"], One),
-    taken(&["--num-prompts"], One),
-    taken(&["--sharegpt-output-len"], One),
-    taken(&["--random-input-len"], One),
-    taken(&["--random-output-len"], One),
-    taken(&["--random-range-ratio"], One),
-    taken(&["--image-count"], One),
-    taken(&["--image-resolution"], One),
-    left(&["--image-format"], One, "generated pictures are PNG"),
-    left(&["--image-content"], One, "generated pictures are drawn from the seed"),
-    taken(&["--request-rate"], One),
-    taken(&["--seed"], One),
-    left(&["--output-file"], One, KEPT),
-    left(&["--disable-tqdm"], Nothing, "see `--quiet` and `--progress`"),
-    taken(&["--disable-stream"], Nothing),
-    taken(&["--disable-ignore-eos"], Nothing),
-    taken(&["--extra-request-body"], One),
+pub(super) const FLAGS: &[FlagGroup] = &[
+    translated(
+        One,
+        "--backend --base-url --host --port --dataset-name --dataset-path --model --tokenizer --num-prompts \
+             --sharegpt-output-len --random-input-len --random-output-len --random-range-ratio --image-count \
+             --image-resolution --request-rate --seed --extra-request-body",
+    ),
+    translated(Nothing, "--disable-stream --disable-ignore-eos"),
+    dropped(One, "--image-format", "generated pictures are PNG"),
+    dropped(One, "--image-content", "generated pictures are drawn from the seed"),
+    dropped(One, "--output-file", KEPT),
+    dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
 ];
 
 /// What differs between the two.
@@ -80,8 +67,7 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry("--served-model-name", "target/model");
     let adapters = draft.texts("--lora-name");
     if !adapters.is_empty() {
-        draft.put("target/model", adapters);
-        draft.account("--lora-name", &["target/model"]);
+        draft.carry_value("--lora-name", "target/model", adapters);
     }
     draft.headers("--header")?;
     // Both wait for a response for six hours.
@@ -93,14 +79,12 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// What the requests ask for.
 pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportError> {
-    draft.put("seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
-    draft.account("--seed", &["seed"]);
+    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
     draft.fill("--seed", "seed", script.seed);
     if draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings") {
         return draft.extra("--extra-request-body");
     }
-    draft.fill("--temperature", "request/temperature", 0);
-    draft.carry_number("--temperature", "request/temperature")?;
+    draft.carry_number_or("--temperature", "request/temperature", 0.0)?;
     draft.carry_number("--top-p", "request/top_p")?;
     draft.fill("--disable-ignore-eos", "request/ignore_eos", true);
     draft.account("--disable-ignore-eos", &["request/ignore_eos"]);
@@ -108,8 +92,7 @@ pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportEr
         draft.put("request/ignore_eos", false);
     }
     if draft.has("--disable-stream") {
-        draft.put("request/stream", false);
-        draft.account("--disable-stream", &["request/stream"]);
+        draft.carry_value("--disable-stream", "request/stream", false);
     }
     draft.extra("--extra-request-body")
 }
@@ -134,8 +117,7 @@ pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) 
             ));
         }
     };
-    draft.put("dataset/kind", kind);
-    draft.account("--dataset-name", &["dataset/kind"]);
+    draft.carry_value("--dataset-name", "dataset/kind", kind);
     draft.carry("--tokenizer", "dataset/tokenizer");
     match kind {
         "random" | "images" => drawn(draft, kind, script)?,
@@ -167,8 +149,7 @@ fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), Impor
             draft.put("dataset/trace/layout", "mooncake");
             draft.put("load/trace", json!({}));
             if let Some(slower) = draft.number("--mooncake-slowdown-factor")?.filter(|slower| *slower > 0.0) {
-                draft.put("load/trace/speed", number(1.0 / slower));
-                draft.account("--mooncake-slowdown-factor", &["load/trace/speed"]);
+                draft.carry_value("--mooncake-slowdown-factor", "load/trace/speed", number(1.0 / slower));
             }
             draft.account("--use-trace-timestamps", &["load/trace"]);
         }
@@ -198,8 +179,7 @@ fn drawn(draft: &mut Draft, kind: &str, script: &Script) -> Result<(), ImportErr
         let given = draft.number(flag)?;
         let length = given.or(script.length).ok_or(ImportError::Missing(flag))?;
         draft.fill(flag, path, ranged(length, ratio));
-        draft.put(path, ranged(length, ratio));
-        draft.account(flag, &[path]);
+        draft.carry_value(flag, path, ranged(length, ratio));
         draft.account("--random-range-ratio", &[path]);
     }
     if kind == "random" {
@@ -248,8 +228,7 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
         ("--gsp-prompts-per-group", "dataset/per_group", 16.0),
         ("--gsp-system-prompt-len", "dataset/prefix_tokens", 2048.0),
     ] {
-        draft.fill(flag, path, number(default));
-        draft.carry_number(flag, path)?;
+        draft.carry_number_or(flag, path, default)?;
     }
     let ratio = draft.number("--gsp-range-ratio")?.unwrap_or(1.0);
     for (flag, path, default) in
@@ -257,8 +236,7 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
     {
         let length = draft.number(flag)?.unwrap_or(default);
         draft.fill(flag, path, ranged(length, ratio));
-        draft.put(path, ranged(length, ratio));
-        draft.account(flag, &[path]);
+        draft.carry_value(flag, path, ranged(length, ratio));
         draft.account("--gsp-range-ratio", &[path]);
     }
     Ok(())
@@ -269,17 +247,14 @@ pub(super) fn base(draft: &mut Draft, port: f64) -> Result<String, ImportError> 
     let host = draft.text("--host").filter(|host| host != "0.0.0.0").unwrap_or_else(|| "127.0.0.1".into());
     let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
     let port = draft.number("--port")?.unwrap_or(port);
-    for flag in ["--base-url", "--host", "--port"] {
-        draft.account(flag, &["target/url"]);
-    }
+    draft.account("--base-url --host --port", &["target/url"]);
     Ok(draft.text("--base-url").unwrap_or_else(|| format!("http://{host}:{port}")))
 }
 
 /// `--num-prompts`.
 pub(super) fn requests(draft: &mut Draft) -> Result<f64, ImportError> {
     let amount = draft.number("--num-prompts")?.unwrap_or(1000.0);
-    draft.put("load/requests", number(amount));
-    draft.account("--num-prompts", &["load/requests"]);
+    draft.carry_value("--num-prompts", "load/requests", number(amount));
     Ok(amount)
 }
 
@@ -290,21 +265,18 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
     requests(draft)?;
     match (rate, users) {
         (Some(rate), users) => {
-            draft.put("load/rate", per_second(rate));
-            draft.account("--request-rate", &["load/rate"]);
+            draft.carry_value("--request-rate", "load/rate", per_second(rate));
             burstiness(draft)?;
             if users.is_some() {
                 draft.note("--max-concurrency", "an open loop sends when a request is due; a cap that holds requests back would hide the wait from every latency");
             }
         }
         (None, Some(users)) => {
-            draft.put("load/concurrency", number(users));
-            draft.account("--max-concurrency", &["load/concurrency"]);
+            draft.carry_value("--max-concurrency", "load/concurrency", number(users));
             draft.note("--request-rate", "no limit: a closed loop");
         }
         (None, None) => {
-            draft.put("load/rate", "burst");
-            draft.account("--request-rate", &["load/rate"]);
+            draft.carry_value("--request-rate", "load/rate", "burst");
         }
     }
     Ok(())
@@ -313,8 +285,7 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
 /// The shape of arrivals: 1 is Poisson.
 pub(super) fn burstiness(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(shape) = draft.number("--burstiness")?.filter(|shape| *shape != 1.0) {
-        draft.put("load/arrivals", json!({ "gamma": number(shape) }));
-        draft.account("--burstiness", &["load/arrivals"]);
+        draft.carry_value("--burstiness", "load/arrivals", json!({ "gamma": number(shape) }));
     }
     Ok(())
 }

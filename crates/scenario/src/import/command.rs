@@ -11,11 +11,18 @@ pub(super) struct Command {
     /// Spellings of its name after the tool's own, longer ones first. A script may have a folder in front.
     pub names: &'static [&'static [&'static str]],
     /// Values without a flag, in their order.
-    pub positional: &'static [Flag],
+    pub positional: &'static [&'static str],
     /// Its flags.
-    pub flags: &'static [&'static [Flag]],
+    pub flags: &'static [&'static [FlagGroup]],
     /// Puts the scenario together.
     pub translate: fn(&mut Draft) -> Result<(), ImportError>,
+}
+
+impl Command {
+    /// Its flags.
+    pub fn flags(&self) -> impl Iterator<Item = Flag> {
+        self.flags.iter().flat_map(|groups| groups.iter()).flat_map(|group| group.flags())
+    }
 }
 
 /// A command line in its parts.
@@ -98,32 +105,60 @@ pub(super) enum Takes {
     Truth,
 }
 
+/// Flags of a tool, separated by spaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlagGroup {
+    names: &'static str,
+    takes: Takes,
+    reason: &'static str,
+}
+
+/// Flags that are translated. The spellings of one flag are separated by `|`; translations use the first.
+pub(super) const fn translated(takes: Takes, names: &'static str) -> FlagGroup {
+    FlagGroup { names, takes, reason: "" }
+}
+
+/// Flags that have no counterpart, and why.
+pub(super) const fn dropped(takes: Takes, names: &'static str, reason: &'static str) -> FlagGroup {
+    FlagGroup { names, takes, reason }
+}
+
+impl FlagGroup {
+    /// The flags of the group. Those without a counterpart are one flag with many names.
+    pub fn flags(self) -> impl Iterator<Item = Flag> {
+        let is_split = self.reason.is_empty();
+        let names = self.names.split(move |c| is_split && c == ' ');
+        names.map(move |names| Flag { names, takes: self.takes, reason: self.reason })
+    }
+}
+
 /// A flag that a tool has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flag {
-    /// Its names; the first is the one that translations ask for.
-    pub names: &'static [&'static str],
+    names: &'static str,
     /// What follows it.
     pub takes: Takes,
-    /// Why nothing stands for it; empty where the translation takes it up.
-    pub left: &'static str,
+    /// Why it has no counterpart; empty where it is translated.
+    pub reason: &'static str,
 }
 
-/// A flag that is translated.
-pub(super) const fn taken(names: &'static [&'static str], takes: Takes) -> Flag {
-    Flag { names, takes, left: "" }
-}
+impl Flag {
+    /// Its spellings.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        self.names.split([' ', '|'])
+    }
 
-/// A flag for which nothing stands.
-pub(super) const fn left(names: &'static [&'static str], takes: Takes, why: &'static str) -> Flag {
-    Flag { names, takes, left: why }
+    /// Whether one of `flags`, which are separated by spaces, is a spelling of it.
+    pub fn is_among(self, flags: &str) -> bool {
+        self.names().any(|name| flags.split(' ').any(|flag| flag == name))
+    }
 }
 
 /// A flag as it was given.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     /// The flag.
-    pub flag: &'static Flag,
+    pub flag: Flag,
     /// As it was written.
     pub written: String,
     /// Its values.
@@ -262,7 +297,8 @@ impl Line {
         let mut positional = invocation.command.positional.iter();
         while let Some(word) = words.next() {
             if !is_flag(word) {
-                let flag = positional.next().ok_or_else(|| ImportError::Stray(word.clone()))?;
+                let names = positional.next().ok_or_else(|| ImportError::Stray(word.clone()))?;
+                let flag = Flag { names, takes: Takes::One, reason: "" };
                 given.push(Given { flag, written: String::new(), values: vec![word.clone()], keys: Vec::new(), note: None });
                 continue;
             }
@@ -270,7 +306,7 @@ impl Line {
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
                 None => (word.clone(), None),
             };
-            let flag = known(tool, invocation.command, &written)?;
+            let flag = find_flag(tool, invocation.command, &written)?;
             let mut values: Vec<String> = inline.into_iter().collect();
             let most = match flag.takes {
                 Takes::Nothing => 0,
@@ -284,7 +320,7 @@ impl Line {
             if values.is_empty() && !matches!(flag.takes, Takes::Nothing | Takes::Truth) {
                 return Err(ImportError::Bare(written));
             }
-            let note = Some(flag.left).filter(|why| !why.is_empty()).map(str::to_owned);
+            let note = Some(flag.reason).filter(|why| !why.is_empty()).map(str::to_owned);
             given.push(Given { flag, written, values, keys: Vec::new(), note });
         }
         Ok(Line { variables: invocation.variables.iter().map(variable).collect(), given })
@@ -296,20 +332,20 @@ fn is_flag(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_alphabetic()))
 }
 
-fn known(tool: Tool, command: &'static Command, written: &str) -> Result<&'static Flag, ImportError> {
+/// The flag of a spelling, or of the beginning of one where the tool's parser takes that.
+fn find_flag(tool: Tool, command: &'static Command, written: &str) -> Result<Flag, ImportError> {
     let wanted = written.replace('_', "-");
-    let all = || command.flags.iter().flat_map(|part| part.iter());
-    if let Some(found) = all().find(|flag| flag.names.contains(&wanted.as_str())) {
+    if let Some(found) = command.flags().find(|flag| flag.names().any(|name| name == wanted)) {
         return Ok(found);
     }
-    let begins = |flag: &&Flag| flag.names.iter().any(|name| name.starts_with(&wanted));
-    let mut meant = all().filter(begins).filter(|_| tool.abbreviates() && wanted.len() > 3 && wanted.starts_with("--"));
+    let begins = |flag: &Flag| flag.names().any(|name| name.starts_with(&wanted));
+    let mut meant = command.flags().filter(begins).filter(|_| tool.abbreviates() && wanted.len() > 3 && wanted.starts_with("--"));
     match (meant.next(), meant.next()) {
         (Some(only), None) => Ok(only),
         _ => Err(ImportError::Unknown {
             tool: tool.name(),
             flag: written.to_owned(),
-            near: near(written, all().flat_map(|flag| flag.names.iter().copied())),
+            near: near(written, command.flags().flat_map(Flag::names)),
         }),
     }
 }

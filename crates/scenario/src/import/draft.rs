@@ -22,7 +22,7 @@ impl Draft {
     }
 
     fn last(&self, flag: &str) -> Option<&Given> {
-        self.line.given.iter().rev().find(|given| given.flag.names.contains(&flag))
+        self.line.given.iter().rev().find(|given| given.flag.is_among(flag))
     }
 
     /// Whether the flag was given.
@@ -42,7 +42,7 @@ impl Draft {
 
     /// The values of a flag, over every time it was given; those of a list in one word are told apart by commas.
     pub fn texts(&self, flag: &str) -> Vec<String> {
-        let own = self.line.given.iter().filter(|given| given.flag.names.contains(&flag));
+        let own = self.line.given.iter().filter(|given| given.flag.is_among(flag));
         own.flat_map(|given| given.values.iter().cloned()).collect()
     }
 
@@ -125,47 +125,61 @@ impl Draft {
         }
     }
 
-    /// Says that these keys are what a flag said; a `/` in a key is shown as a dot.
-    pub fn account(&mut self, flag: &str, keys: &[&str]) {
-        for given in self.line.given.iter_mut().filter(|given| given.flag.names.contains(&flag)) {
+    /// Records that these keys hold what the flags (separated by spaces) set; a `/` in a key is shown as a dot.
+    pub fn account(&mut self, flags: &str, keys: &[&str]) {
+        for given in self.line.given.iter_mut().filter(|given| given.flag.is_among(flags)) {
             let new = keys.iter().map(|key| key.replace('/', ".")).filter(|key| !given.keys.contains(key)).collect::<Vec<_>>();
             given.keys.extend(new);
         }
     }
 
-    /// Says what differs of a flag, or why nothing stands for it.
-    pub fn note(&mut self, flag: &str, note: impl Into<String>) {
+    /// Records how the flags (separated by spaces) differ here, or why nothing corresponds to them.
+    pub fn note(&mut self, flags: &str, note: impl Into<String>) {
         let note = note.into();
-        for given in self.line.given.iter_mut().filter(|given| given.flag.names.contains(&flag)) {
+        for given in self.line.given.iter_mut().filter(|given| given.flag.is_among(flags)) {
             given.note = Some(match given.note.take() {
-                Some(said) if said != note => format!("{said}; {note}"),
+                Some(earlier) if earlier != note => format!("{earlier}; {note}"),
                 _ => note.clone(),
             });
         }
     }
 
-    /// Puts a flag's value under a key, if it was given.
+    /// Sets a key to a value that comes from a flag, and records it.
+    pub fn carry_value(&mut self, flag: &str, path: &str, value: impl Into<Value>) {
+        self.put(path, value);
+        self.account(flag, &[path]);
+    }
+
+    /// Sets a key to the text of a flag, where that was given.
     pub fn carry(&mut self, flag: &str, path: &str) {
         if let Some(text) = self.text(flag) {
-            self.put(path, text);
-            self.account(flag, &[path]);
+            self.carry_value(flag, path, text);
         }
     }
 
-    /// Likewise as a number.
+    /// Sets a key to the number of a flag, where that was given.
     pub fn carry_number(&mut self, flag: &str, path: &str) -> Result<(), ImportError> {
         if let Some(value) = self.number(flag)? {
-            self.put(path, number(value));
-            self.account(flag, &[path]);
+            self.carry_value(flag, path, number(value));
         }
         Ok(())
     }
 
-    /// Likewise as a number of seconds.
+    /// [`Draft::carry_number`] for pairs of a flag and a key.
+    pub fn carry_numbers(&mut self, pairs: &[(&str, &str)]) -> Result<(), ImportError> {
+        pairs.iter().try_for_each(|(flag, path)| self.carry_number(flag, path))
+    }
+
+    /// Sets a key to the number of a flag, or to the tool's default.
+    pub fn carry_number_or(&mut self, flag: &str, path: &'static str, default: f64) -> Result<(), ImportError> {
+        self.fill(flag, path, number(default));
+        self.carry_number(flag, path)
+    }
+
+    /// Sets a key to the seconds of a flag, where that was given.
     pub fn carry_seconds(&mut self, flag: &str, path: &str) -> Result<(), ImportError> {
         if let Some(value) = self.number(flag)? {
-            self.put(path, seconds(value));
-            self.account(flag, &[path]);
+            self.carry_value(flag, path, seconds(value));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 mod load;
 
-use crate::import::command::{Flag, Takes, left, taken};
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, api_of, between, endpoint, name, seconds};
 use crate::import::{ImportError, number};
 use Takes::{Many, Nothing, One, Secret};
@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 /// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let title = draft.text("--name").or_else(|| draft.text("--alias"));
-    draft.put("name", name(title.as_deref().unwrap_or_default(), "evalscope-perf"));
-    draft.account("--name", &["name"]);
+    draft.carry_value("--name", "name", name(title.as_deref().unwrap_or_default(), "evalscope-perf"));
     draft.account("--alias", &["name"]);
     target(draft)?;
     request(draft)?;
@@ -49,14 +48,12 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
         [least, most, ..] => draft.put("request/max_tokens", between(*least, *most)),
     }
     draft.account("--max-tokens", &["request/max_tokens"]);
-    for (flag, path) in [
+    draft.carry_numbers(&[
         ("--temperature", "request/temperature"),
         ("--top-p", "request/top_p"),
         ("--top-k", "request/top_k"),
         ("--repetition-penalty", "request/repetition_penalty"),
-    ] {
-        draft.carry_number(flag, path)?;
-    }
+    ])?;
     if let Some(seed) = draft.number("--seed")? {
         draft.put("seed", number(seed.max(0.0)));
         draft.put("request/seed", number(seed));
@@ -64,8 +61,7 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
     }
     let stops = draft.texts("--stop");
     if !stops.is_empty() {
-        draft.put("request/stop", stops);
-        draft.account("--stop", &["request/stop"]);
+        draft.carry_value("--stop", "request/stop", stops);
     }
     if api == "local" {
         in_process(draft)?;
@@ -77,25 +73,20 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// What only servers take.
 fn served(draft: &mut Draft) -> Result<(), ImportError> {
-    for (flag, path) in [
+    draft.carry_numbers(&[
         ("--min-tokens", "request/min_tokens"),
         ("--frequency-penalty", "request/frequency_penalty"),
         ("--n-choices", "request/n"),
-    ] {
-        draft.carry_number(flag, path)?;
-    }
+    ])?;
     if draft.truth("--logprobs") {
-        draft.put("request/logprobs", true);
-        draft.account("--logprobs", &["request/logprobs"]);
+        draft.carry_value("--logprobs", "request/logprobs", true);
     }
     let ids = draft.numbers("--stop-token-ids")?;
     if !ids.is_empty() {
-        draft.put("request/stop_token_ids", ids.into_iter().map(number).collect::<Vec<_>>());
-        draft.account("--stop-token-ids", &["request/stop_token_ids"]);
+        draft.carry_value("--stop-token-ids", "request/stop_token_ids", ids.into_iter().map(number).collect::<Vec<_>>());
     }
     if draft.has("--stream") || draft.has("--no-stream") {
-        draft.put("request/stream", !draft.has("--no-stream"));
-        draft.account("--stream", &["request/stream"]);
+        draft.carry_value("--stream", "request/stream", !draft.has("--no-stream"));
         draft.account("--no-stream", &["request/stream"]);
     }
     Ok(())
@@ -105,14 +96,11 @@ fn served(draft: &mut Draft) -> Result<(), ImportError> {
 fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
     let most = draft.numbers("--max-tokens")?.last().copied().unwrap_or(2048.0);
     if draft.number("--min-tokens")?.is_some_and(|least| least >= most) {
-        draft.put("request/ignore_eos", true);
-        draft.account("--min-tokens", &["request/ignore_eos"]);
+        draft.carry_value("--min-tokens", "request/ignore_eos", true);
     } else {
         draft.note("--min-tokens", "a model inside llmscen does not take it");
     }
-    for flag in ["--frequency-penalty", "--n-choices", "--logprobs", "--stop-token-ids"] {
-        draft.note(flag, "a model inside llmscen does not take it");
-    }
+    draft.note("--frequency-penalty --n-choices --logprobs --stop-token-ids", "a model inside llmscen does not take it");
     draft.note("--stream", "every token is reported as it is made");
     draft.note("--no-stream", "every token is reported as it is made");
     Ok(())
@@ -120,15 +108,12 @@ fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// Embeddings and rankings: nothing is generated.
 fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
-    for flag in ["--max-tokens", "--min-tokens", "--temperature", "--top-p", "--top-k", "--stream", "--no-stream", "--seed"] {
-        draft.note(flag, "nothing is generated");
-    }
+    draft.note("--max-tokens --min-tokens --temperature --top-p --top-k --stream --no-stream --seed", "nothing is generated");
     let Some(value) = draft.json("--extra-args")? else { return Ok(()) };
     let Value::Object(mut fields) = value else { return Err(draft.wrong("--extra-args", "", "a JSON object")) };
     if api == "rerank" {
         if let Some(count) = fields.shift_remove("num_documents") {
-            draft.put("dataset/documents", count);
-            draft.account("--extra-args", &["dataset/documents"]);
+            draft.carry_value("--extra-args", "dataset/documents", count);
         }
         if fields.shift_remove("document_length_ratio").is_some() {
             draft.note("--extra-args", "`document_length_ratio`: the data have lengths of their own");
@@ -176,9 +161,7 @@ fn in_process_target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry("--model", "target/model");
     draft.note("--api", "llmscen's own implementation of the model, not transformers");
     draft.note("--model", "a folder, a .gguf file, or the name of a model on the hub (`org/name`)");
-    for flag in ["--url", "--port", "--api-key", "--headers", "--connect-timeout", "--read-timeout"] {
-        draft.note(flag, NO_SERVER);
-    }
+    draft.note("--url --port --api-key --headers --connect-timeout --read-timeout", NO_SERVER);
     Ok(())
 }
 
@@ -190,8 +173,7 @@ fn managed(draft: &mut Draft) -> Result<(), ImportError> {
     let path = if raw(draft) { "completions" } else { "chat/completions" };
     let port = draft.number("--port")?.unwrap_or(8877.0);
     draft.put("target/api", if raw(draft) { "openai-completions" } else { "openai-chat" });
-    draft.put("target/url", format!("http://127.0.0.1:{port}/v1/{path}"));
-    draft.account("--port", &["target/url"]);
+    draft.carry_value("--port", "target/url", format!("http://127.0.0.1:{port}/v1/{path}"));
     draft.carry("--model", "target/model");
     draft.note("--url", "the run starts its own server, at --port");
     draft.put(
@@ -282,100 +264,39 @@ const SWANLAB: &str = "llmscen has no tracker for swanlab; `report.track` has ML
 const TUNING: &str = "an inner matter of its queues; requests are rendered ahead and rows are written as they come";
 
 /// Every flag.
-pub(super) const FLAGS: &[&[Flag]] = &[
-    &[
-        taken(&["--model"], One),
-        left(&["--attn-implementation"], One, "it belongs to the server; `--api local` has one implementation"),
-        taken(&["--api"], One),
-        taken(&["--tokenizer-path"], One),
-        taken(&["--url"], One),
-        taken(&["--port"], One),
-        taken(&["--headers"], Many),
-        taken(&["--api-key"], Secret),
-        taken(&["--connect-timeout"], One),
-        taken(&["--read-timeout"], One),
-        taken(&["--total-timeout"], One),
-        left(&["--no-test-connection"], Nothing, "no request is sent that is not measured"),
-        taken(&["--scenario"], One),
-    ],
-    &[
-        taken(&["--number", "-n"], Many),
-        taken(&["--parallel"], Many),
-        taken(&["--rate"], Many),
-        taken(&["--warmup-num"], One),
-        left(&["--enable-pd-metrics"], Nothing, "the first gap is in the ITL over token position"),
-        taken(&["--open-loop"], Nothing),
-        taken(&["--sleep-interval"], One),
-        taken(&["--duration"], One),
-        taken(&["--sla-auto-tune"], Nothing),
-        taken(&["--sla-variable"], One),
-        taken(&["--sla-params"], One),
-        taken(&["--sla-num-runs"], One),
-        taken(&["--sla-upper-bound"], One),
-        taken(&["--sla-lower-bound"], One),
-        left(&["--sla-fixed-parallel"], One, "an open loop has no users; `load.max_in_flight` drops what does not fit"),
-        taken(&["--sla-number-multiplier"], One),
-        left(&["--db-commit-interval"], One, TUNING),
-        left(&["--queue-size-multiplier"], One, TUNING),
-        left(&["--in-flight-task-multiplier"], One, TUNING),
-        left(&["--num-workers"], One, TUNING),
-        left(&["--log-every-n-query"], One, SHOWN),
-        left(&["--debug"], Nothing, "`llmscen plan` shows the first request"),
-        left(&["--enable-progress-tracker"], Nothing, SHOWN),
-    ],
-    &[
-        taken(&["--visualizer"], One),
-        taken(&["--wandb-api-key"], Secret),
-        left(&["--swanlab-api-key"], Secret, SWANLAB),
-        left(&["--swanlab-host"], One, SWANLAB),
-        taken(&["--name", "--wandb-name"], One),
-        taken(&["--alias"], One),
-        taken(&["--outputs-dir"], One),
-        left(&["--no-timestamp"], Nothing, "`--output DIR` names the run folder itself"),
-    ],
-    &[
-        taken(&["--max-prompt-length"], One),
-        taken(&["--min-prompt-length"], One),
-        taken(&["--prefix-length"], One),
-        taken(&["--prefix-count"], One),
-        taken(&["--prompt"], One),
-        taken(&["--query-template"], One),
-        left(
-            &["--apply-chat-template", "--no-apply-chat-template"],
-            Nothing,
-            "the server applies it to messages, and nothing does to a text",
-        ),
-        taken(&["--image-width"], One),
-        taken(&["--image-height"], One),
-        left(&["--image-format"], One, "pictures are PNG"),
-        taken(&["--image-num"], One),
-        left(&["--image-patch-size"], One, "the server counts the tokens of pictures"),
-        taken(&["--dataset"], One),
-        taken(&["--dataset-path"], One),
-        left(&["--data-source"], One, "a file, or the hub that LLMSCEN_HUB names"),
-        left(&["--dataset-offset"], One, "every prompt is drawn anew from the seed, so that no prefix cache knows it"),
-        taken(&["--dataset-args"], One),
-    ],
-    &[
-        taken(&["--frequency-penalty"], One),
-        taken(&["--repetition-penalty"], One),
-        taken(&["--logprobs"], Nothing),
-        taken(&["--max-tokens"], Many),
-        taken(&["--min-tokens"], One),
-        taken(&["--n-choices"], One),
-        taken(&["--seed"], One),
-        taken(&["--stop"], Many),
-        taken(&["--stop-token-ids"], Many),
-        taken(&["--stream"], Nothing),
-        taken(&["--no-stream"], Nothing),
-        taken(&["--temperature"], One),
-        taken(&["--top-p"], One),
-        taken(&["--top-k"], One),
-        taken(&["--extra-args"], One),
-        taken(&["--tokenize-prompt"], Nothing),
-        taken(&["--multi-turn"], Nothing),
-        left(&["--min-turns"], One, "the data say how many turns a conversation has"),
-        taken(&["--max-turns"], One),
-        taken(&["--multi-turn-args"], One),
-    ],
-];
+pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
+    translated(
+        One,
+        "--model --api --tokenizer-path --url --port --connect-timeout --read-timeout --total-timeout \
+             --scenario --warmup-num --sleep-interval --duration --sla-variable --sla-params --sla-num-runs \
+             --sla-upper-bound --sla-lower-bound --sla-number-multiplier --visualizer --name|--wandb-name --alias \
+             --outputs-dir --max-prompt-length --min-prompt-length --prefix-length --prefix-count --prompt \
+             --query-template --image-width --image-height --image-num --dataset --dataset-path --dataset-args \
+             --frequency-penalty --repetition-penalty --min-tokens --n-choices --seed --temperature --top-p --top-k \
+             --extra-args --max-turns --multi-turn-args",
+    ),
+    translated(Many, "--headers --number|-n --parallel --rate --max-tokens --stop --stop-token-ids"),
+    translated(Secret, "--api-key --wandb-api-key"),
+    translated(Nothing, "--open-loop --sla-auto-tune --logprobs --stream --no-stream --tokenize-prompt --multi-turn"),
+    dropped(One, "--attn-implementation", "it belongs to the server; `--api local` has one implementation"),
+    dropped(Nothing, "--no-test-connection", "no request is sent that is not measured"),
+    dropped(Nothing, "--enable-pd-metrics", "the first gap is in the ITL over token position"),
+    dropped(One, "--sla-fixed-parallel", "an open loop has no users; `load.max_in_flight` drops what does not fit"),
+    dropped(One, "--db-commit-interval --queue-size-multiplier --in-flight-task-multiplier --num-workers", TUNING),
+    dropped(One, "--log-every-n-query", SHOWN),
+    dropped(Nothing, "--debug", "`llmscen plan` shows the first request"),
+    dropped(Nothing, "--enable-progress-tracker", SHOWN),
+    dropped(Secret, "--swanlab-api-key", SWANLAB),
+    dropped(One, "--swanlab-host", SWANLAB),
+    dropped(Nothing, "--no-timestamp", "`--output DIR` names the run folder itself"),
+    dropped(
+        Nothing,
+        "--apply-chat-template --no-apply-chat-template",
+        "the server applies it to messages, and nothing does to a text",
+    ),
+    dropped(One, "--image-format", "pictures are PNG"),
+    dropped(One, "--image-patch-size", "the server counts the tokens of pictures"),
+    dropped(One, "--data-source", "a file, or the hub that LLMSCEN_HUB names"),
+    dropped(One, "--dataset-offset", "every prompt is drawn anew from the seed, so that no prefix cache knows it"),
+    dropped(One, "--min-turns", "the data say how many turns a conversation has"),
+]];

@@ -1,6 +1,6 @@
 //! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and `guidellm benchmark` with flags, as before it.
 
-use crate::import::command::{Flag, Takes, left, taken};
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, about, api_of, endpoint, name, per_second, seconds};
 use crate::import::{ImportError, number};
 use Takes::{Many, Nothing, One};
@@ -44,8 +44,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     };
     let url = endpoint(&base, route, &["/completions", "/responses", "/embeddings"]);
     draft.put("target/api", api_of(&url));
-    draft.put("target/url", url);
-    draft.account("--target", &["target/url"]);
+    draft.carry_value("--target", "target/url", url);
     draft.account("--request-type", &["target/url"]);
     match backend.text("model") {
         Some(model) => draft.put("target/model", model),
@@ -113,8 +112,7 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     }
     data.done(draft, &["dataset"]);
     if draft.text("--data-sampler").is_some_and(|sampler| sampler == "random" || sampler == "shuffle") {
-        draft.put("dataset/order", "shuffle");
-        draft.account("--data-sampler", &["dataset/order"]);
+        draft.carry_value("--data-sampler", "dataset/order", "shuffle");
     }
     Ok(())
 }
@@ -202,8 +200,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     }
     if let Some(span) = profile.number(draft, "rampup_duration")?.or(draft.number("--rampup")?).filter(|span| *span > 0.0) {
         if draft.get("load/concurrency").is_some() {
-            draft.put("load/spread", seconds(span));
-            draft.account("--rampup", &["load/spread"]);
+            draft.carry_value("--rampup", "load/spread", seconds(span));
         } else {
             draft.note("--rampup", "see `load.stages` for a rate that grows");
         }
@@ -211,9 +208,7 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
     if kind != "concurrent" {
         draft.note("--override", "see `matrix`");
     }
-    for flag in ["--profile", "--rate-type", "--rate"] {
-        draft.account(flag, &["load"]);
-    }
+    draft.account("--profile --rate-type --rate", &["load"]);
     profile.done(draft, &[]);
     Ok(())
 }
@@ -236,19 +231,16 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
         match fields.text("kind").unwrap_or_default().as_str() {
             "max_duration" => {
                 if let Some(span) = fields.number(draft, "seconds")? {
-                    draft.put("load/duration", seconds(span));
-                    draft.account("--constraint", &["load/duration"]);
+                    draft.carry_value("--constraint", "load/duration", seconds(span));
                 }
             }
             "max_requests" => {
                 if let Some(count) = fields.number(draft, "count")? {
-                    draft.put("load/requests", number(count));
-                    draft.account("--constraint", &["load/requests"]);
+                    draft.carry_value("--constraint", "load/requests", number(count));
                 }
             }
             "over_saturation" => {
-                draft.put("load/stop_when_saturated", true);
-                draft.account("--constraint", &["load/stop_when_saturated"]);
+                draft.carry_value("--constraint", "load/stop_when_saturated", true);
             }
             _ => draft.note("--constraint", "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`"),
         }
@@ -256,12 +248,10 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(share) = draft.number("--warmup")? {
         match draft.get("load/duration").and_then(Value::as_str).and_then(|span| span.strip_suffix('s')?.parse::<f64>().ok()) {
             Some(span) if share < 1.0 => {
-                draft.put("load/warmup", seconds((share * span).max(0.001)));
-                draft.account("--warmup", &["load/warmup"]);
+                draft.carry_value("--warmup", "load/warmup", seconds((share * span).max(0.001)));
             }
             _ => {
-                draft.put("load/warmup", number(share.ceil()));
-                draft.account("--warmup", &["load/warmup"]);
+                draft.carry_value("--warmup", "load/warmup", number(share.ceil()));
             }
         }
     }
@@ -351,54 +341,37 @@ impl Fields {
 const OUTPUT: &str = "every run is kept whole in a folder of its own; see `report.formats`";
 
 /// Every flag.
-pub(super) const FLAGS: &[&[Flag]] = &[
-    &[
-        left(&["--config", "--scenario", "-c"], One, "put what the file says on the command line, or into the scenario by hand"),
-        left(&["--label", "-l"], One, "`description` holds a line"),
-        taken(&["--backend"], One),
-        taken(&["--profile"], One),
-        taken(&["--constraint"], Many),
-        taken(&["--tokenizer"], One),
-        taken(&["--data"], One),
-        left(&["--data-column-mapper"], One, "see `dataset.columns`"),
-        left(&["--data-preprocessor", "--data-finalizer"], One, "what a row becomes is said by `dataset` and `request`"),
-        left(&["--data-loader"], One, "rows are read as they are needed"),
-        taken(&["--seed"], One),
-        left(&["--output"], One, OUTPUT),
-        left(&["--metrics"], One, "every metric is reported"),
-        taken(&["--override"], Many),
-        left(&["--disable-console", "--disable-console-outputs"], Nothing, "see `--quiet`"),
-        left(&["--disable-console-interactive", "--disable-progress"], Nothing, "see `--progress`"),
-    ],
-    &[
-        taken(&["--target"], One),
-        taken(&["--model"], One),
-        taken(&["--request-type", "--request-format"], One),
-        left(&["--backend-type", "--backend-kwargs", "--backend-args"], One, "see `target`"),
-        taken(&["--rate-type"], One),
-        taken(&["--rate"], Many),
-        taken(&["--processor"], One),
-        left(&["--processor-args"], One, "a tokenizer.json says itself what it is"),
-        left(&["--data-args", "--data-samples", "--data-num-workers", "--data-request-formatter"], One, "see `dataset`"),
-        taken(&["--data-sampler"], One),
-        taken(&["--max-seconds"], One),
-        taken(&["--max-requests"], One),
-        left(
-            &["--max-errors", "--max-error-rate", "--max-global-error-rate"],
-            One,
-            "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
-        ),
-        taken(&["--warmup", "--warmup-percent"], One),
-        left(
-            &["--cooldown", "--cooldown-percent"],
-            One,
-            "the last requests are measured to their end; the steady figures leave the tail out",
-        ),
-        taken(&["--rampup"], One),
-        taken(&["--random-seed"], One),
-        left(&["--over-saturation", "--detect-saturation"], Nothing, "see `load.stop_when_saturated`"),
-        left(&["--output-path", "--output-dir", "--outputs", "--output-extras"], One, OUTPUT),
-        left(&["--sample-requests"], One, "every request is a row of requests.parquet"),
-        left(&["--display-scheduler-stats"], Nothing, "the self-audit is in every report"),
-    ],
-];
+pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
+    translated(
+        One,
+        "--backend --profile --tokenizer --data --seed --target --model --request-type|--request-format \
+             --rate-type --processor --data-sampler --max-seconds --max-requests --warmup|--warmup-percent --rampup \
+             --random-seed",
+    ),
+    translated(Many, "--constraint --override --rate"),
+    dropped(One, "--config --scenario -c", "put what the file says on the command line, or into the scenario by hand"),
+    dropped(One, "--label -l", "`description` holds a line"),
+    dropped(One, "--data-column-mapper", "see `dataset.columns`"),
+    dropped(One, "--data-preprocessor --data-finalizer", "what a row becomes is said by `dataset` and `request`"),
+    dropped(One, "--data-loader", "rows are read as they are needed"),
+    dropped(One, "--output --output-path --output-dir --outputs --output-extras", OUTPUT),
+    dropped(One, "--metrics", "every metric is reported"),
+    dropped(Nothing, "--disable-console --disable-console-outputs", "see `--quiet`"),
+    dropped(Nothing, "--disable-console-interactive --disable-progress", "see `--progress`"),
+    dropped(One, "--backend-type --backend-kwargs --backend-args", "see `target`"),
+    dropped(One, "--processor-args", "a tokenizer.json says itself what it is"),
+    dropped(One, "--data-args --data-samples --data-num-workers --data-request-formatter", "see `dataset`"),
+    dropped(
+        One,
+        "--max-errors --max-error-rate --max-global-error-rate",
+        "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
+    ),
+    dropped(
+        One,
+        "--cooldown --cooldown-percent",
+        "the last requests are measured to their end; the steady figures leave the tail out",
+    ),
+    dropped(Nothing, "--over-saturation --detect-saturation", "see `load.stop_when_saturated`"),
+    dropped(One, "--sample-requests", "every request is a row of requests.parquet"),
+    dropped(Nothing, "--display-scheduler-stats", "the self-audit is in every report"),
+]];

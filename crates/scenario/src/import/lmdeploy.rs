@@ -1,7 +1,7 @@
 //! LMDeploy's benchmark scripts, after its release 0.18.
 
 use crate::import::bench_serving::Script;
-use crate::import::command::{Command, Flag, Takes, left, taken};
+use crate::import::command::{Command, FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, per_second};
 use crate::import::{ImportError, bench_serving, number};
 use Takes::{Many, Nothing, One};
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         names: &[&["profile_generation.py"], &["profile_generation"]],
-        positional: &[taken(&["MODEL_PATH"], Takes::One)],
+        positional: &["MODEL_PATH"],
         flags: GENERATION_FLAGS,
         translate: translate_generation,
     },
     Command {
         names: &[&["profile_throughput.py"], &["profile_throughput"]],
-        positional: &[taken(&["DATASET"], Takes::One), taken(&["MODEL_PATH"], Takes::One)],
+        positional: &["DATASET", "MODEL_PATH"],
         flags: THROUGHPUT_FLAGS,
         translate: translate_throughput,
     },
@@ -30,14 +30,9 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 /// Every flag.
-const RESTFUL_FLAGS: &[&[Flag]] = &[
+const RESTFUL_FLAGS: &[&[FlagGroup]] = &[
     bench_serving::FLAGS,
-    &[
-        taken(&["--model-path"], One),
-        taken(&["--multi"], Nothing),
-        taken(&["--request-rate-range"], One),
-        taken(&["--disable-warmup"], Nothing),
-    ],
+    &[translated(One, "--model-path --request-rate-range"), translated(Nothing, "--multi --disable-warmup")],
 ];
 
 const RESTFUL_SCRIPT: Script = Script { name: "lmdeploy-restful", seed: 1, length: None };
@@ -58,8 +53,7 @@ fn translate_restful(draft: &mut Draft) -> Result<(), ImportError> {
     if draft.has("--multi") {
         let rates = rates(draft)?;
         draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
-        draft.account("--multi", &["matrix/load.rate"]);
-        draft.account("--request-rate-range", &["matrix/load.rate"]);
+        draft.account("--multi --request-rate-range", &["matrix/load.rate"]);
         draft.note("--request-rate", "`--multi` takes the rates of --request-rate-range");
     } else {
         draft.note("--request-rate-range", "it goes with --multi");
@@ -81,16 +75,12 @@ fn rates(draft: &Draft) -> Result<Vec<f64>, ImportError> {
 }
 
 /// Every flag.
-const GENERATION_FLAGS: &[&[Flag]] = &[
-    &[
-        taken(&["--concurrency", "-c"], Many),
-        taken(&["--prompt-tokens", "-pt"], Many),
-        taken(&["--completion-tokens", "-ct"], Many),
-        taken(&["--test-round", "-tr"], One),
-        taken(&["--warmup-round", "-w"], One),
-        taken(&["--rope-scaling-factor"], One),
-    ],
+const GENERATION_FLAGS: &[&[FlagGroup]] = &[
     ENGINE_FLAGS,
+    &[
+        translated(Many, "--concurrency|-c --prompt-tokens|-pt --completion-tokens|-ct"),
+        translated(One, "--test-round|-tr --warmup-round|-w --rope-scaling-factor"),
+    ],
 ];
 
 /// The lengths that the script pairs without flags.
@@ -115,13 +105,11 @@ fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
     let room = draft.number("--session-len")?.unwrap_or(2048.0).max(longest);
     draft.put("target/server/args/session_len", number(room));
     // The script starts its engine anew for every case; a server keeps it, which changes no case.
-    draft.fill("--test-round", "load/static/rounds", 3);
-    draft.carry_number("--test-round", "load/static/rounds")?;
+    draft.carry_number_or("--test-round", "load/static/rounds", 3.0)?;
     draft.put("load/static/barrier", "none");
     let warmup = draft.number("--warmup-round")?.unwrap_or(1.0);
     draft.fill("--warmup-round", "load/warmup", "1x");
-    draft.put("load/warmup", if warmup > 0.0 { json!(format!("{warmup}x")) } else { json!(0) });
-    draft.account("--warmup-round", &["load/warmup"]);
+    draft.carry_value("--warmup-round", "load/warmup", if warmup > 0.0 { json!(format!("{warmup}x")) } else { json!(0) });
     axes(draft, [("dataset.tokens", prompts), ("request.max_tokens", replies)]);
     draft.one_or_axis("load/static/batch", batches.into_iter().map(number).collect());
     draft.account("--concurrency", &["load/static/batch"]);
@@ -145,30 +133,24 @@ fn axes(draft: &mut Draft, lists: [(&str, Vec<f64>); 2]) {
 const DIFFUSION: &str = "put it into `target.server.args`";
 
 /// Every flag.
-const THROUGHPUT_FLAGS: &[&[Flag]] = &[
-    &[
-        taken(&["--concurrency", "-c"], One),
-        taken(&["--num-prompts", "-n"], One),
-        taken(&["--no-stream-output"], Nothing),
-        left(&["--skip-tokenize", "--skip-detokenize"], Nothing, "the server tokenizes: requests and replies are text"),
-        taken(&["--cancel-rate"], One),
-        left(&["--use-uvloop"], Nothing, "llmscen is the client"),
-        taken(&["--seed"], One),
-        taken(&["--distributed-executor-backend"], One),
-        taken(&["--dataset-name"], One),
-        taken(&["--sharegpt-output-len"], One),
-        taken(&["--random-input-len"], One),
-        taken(&["--random-output-len"], One),
-        taken(&["--random-range-ratio"], One),
-        taken(&["--dp"], One),
-        taken(&["--quant-policy"], One),
-        taken(&["--num-tokens-per-iter"], One),
-        taken(&["--max-prefill-iters"], One),
-        taken(&["--communicator"], One),
-        left(&["--dllm-block-length", "--dllm-unmasking-strategy"], One, DIFFUSION),
-        left(&["--dllm-denoising-steps", "--dllm-confidence-threshold"], One, DIFFUSION),
-    ],
+const THROUGHPUT_FLAGS: &[&[FlagGroup]] = &[
     ENGINE_FLAGS,
+    &[
+        translated(
+            One,
+            "--concurrency|-c --num-prompts|-n --cancel-rate --seed --distributed-executor-backend --dataset-name \
+             --sharegpt-output-len --random-input-len --random-output-len --random-range-ratio --dp --quant-policy \
+             --num-tokens-per-iter --max-prefill-iters --communicator",
+        ),
+        translated(Nothing, "--no-stream-output"),
+        dropped(Nothing, "--skip-tokenize --skip-detokenize", "the server tokenizes: requests and replies are text"),
+        dropped(Nothing, "--use-uvloop", "llmscen is the client"),
+        dropped(
+            One,
+            "--dllm-block-length --dllm-unmasking-strategy --dllm-denoising-steps --dllm-confidence-threshold",
+            DIFFUSION,
+        ),
+    ],
 ];
 
 const THROUGHPUT_SCRIPT: Script = Script { name: "lmdeploy-throughput", seed: 0, length: None };
@@ -176,23 +158,18 @@ const THROUGHPUT_SCRIPT: Script = Script { name: "lmdeploy-throughput", seed: 0,
 /// Puts the scenario together.
 fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
     draft.put("name", THROUGHPUT_SCRIPT.name);
-    draft.put("seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
-    draft.account("--seed", &["seed"]);
+    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
     target(draft)?;
     sampling(draft)?;
     if draft.has("--no-stream-output") {
-        draft.put("request/stream", false);
-        draft.account("--no-stream-output", &["request/stream"]);
+        draft.carry_value("--no-stream-output", "request/stream", false);
     }
     bench_serving::dataset(draft, &THROUGHPUT_SCRIPT, "DATASET")?;
-    draft.fill("--concurrency", "load/concurrency", 256);
-    draft.carry_number("--concurrency", "load/concurrency")?;
-    draft.fill("--num-prompts", "load/requests", 5000);
-    draft.carry_number("--num-prompts", "load/requests")?;
+    draft.carry_number_or("--concurrency", "load/concurrency", 256.0)?;
+    draft.carry_number_or("--num-prompts", "load/requests", 5000.0)?;
     let users = draft.number("--concurrency")?.unwrap_or(256.0);
     let engines = draft.number("--dp")?.unwrap_or(1.0).max(1.0);
-    draft.put("target/server/args/max_batch_size", number((users / engines).floor().max(1.0)));
-    draft.account("--concurrency", &["target/server/args/max_batch_size"]);
+    draft.carry_value("--concurrency", "target/server/args/max_batch_size", number((users / engines).floor().max(1.0)));
     if let Some(share) = draft.number("--cancel-rate")?.filter(|share| *share > 0.0) {
         draft.put("request/cancel/share", number(share));
         draft.put("request/cancel/tokens", cancelled_after(draft));
@@ -216,20 +193,14 @@ fn cancelled_after(draft: &Draft) -> serde_json::Value {
 }
 
 /// The flags of the engine, and of sampling.
-const ENGINE_FLAGS: &[Flag] = &[
-    taken(&["--top-p"], One),
-    taken(&["--top-k"], One),
-    taken(&["--temperature", "-temp"], One),
-    taken(&["--backend"], One),
-    taken(&["--tp"], One),
-    taken(&["--session-len"], One),
-    taken(&["--cache-max-entry-count"], One),
-    taken(&["--cache-block-seq-len"], One),
-    taken(&["--enable-prefix-caching"], Nothing),
-    taken(&["--dtype"], One),
-    taken(&["--eager-mode"], Nothing),
-    taken(&["--model-format"], One),
-    left(&["--csv"], One, "cases.csv is written anyway; `report.compat: [lmdeploy]` writes the script's own form"),
+const ENGINE_FLAGS: &[FlagGroup] = &[
+    translated(
+        One,
+        "--top-p --top-k --temperature|-temp --backend --tp --session-len --cache-max-entry-count \
+             --cache-block-seq-len --dtype --model-format",
+    ),
+    translated(Nothing, "--enable-prefix-caching --eager-mode"),
+    dropped(One, "--csv", "cases.csv is written anyway; `report.compat: [lmdeploy]` writes the script's own form"),
 ];
 
 /// The flags that `lmdeploy serve api_server` has by the same name.
@@ -287,8 +258,7 @@ fn sampling(draft: &mut Draft) -> Result<(), ImportError> {
     for (flag, path, default) in
         [("--temperature", "request/temperature", 0.8), ("--top-p", "request/top_p", 0.8), ("--top-k", "request/top_k", 1.0)]
     {
-        draft.fill(flag, path, number(default));
-        draft.carry_number(flag, path)?;
+        draft.carry_number_or(flag, path, default)?;
     }
     draft.put("request/ignore_eos", true);
     Ok(())

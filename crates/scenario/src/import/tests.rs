@@ -237,21 +237,21 @@ fn every_flag_of_every_tool_is_known_with_its_reason_or_its_key() {
     ];
     let commands = Tool::ALL.into_iter().flat_map(|tool| tool.commands().iter().map(move |command| (tool, command)));
     for (tool, command) in commands {
-        let names: Vec<&str> = command.flags.iter().copied().flatten().flat_map(|flag| flag.names.iter().copied()).collect();
+        let names: Vec<&str> = command.flags().flat_map(command::Flag::names).collect();
         let own =
             |more: &&&str| words(more).iter().filter(|word| word.starts_with("--")).all(|word| names.contains(&word.as_str()));
         let beside: Vec<&&str> = beside.iter().filter(own).collect();
         let spelling: Vec<String> = command.names[0].iter().map(|word| (*word).to_owned()).collect();
-        for flag in command.flags.iter().flat_map(|part| part.iter()) {
+        for flag in command.flags() {
             // Names of a flag that is left out may be those of many.
-            for name in if flag.left.is_empty() { &flag.names[..1] } else { flag.names } {
+            for name in flag.names().take(if flag.reason.is_empty() { 1 } else { usize::MAX }) {
                 let tried =
                     beside.iter().flat_map(|more| samples.iter().map(move |sample| (more, sample))).find_map(|(more, sample)| {
                         let value =
                             if matches!(flag.takes, command::Takes::Nothing | command::Takes::Truth) { "" } else { sample };
                         let base = words(base(tool, command));
-                        let line = [spelling.clone(), base, words(more), vec![(*name).to_owned()], words(&format!("'{value}'"))]
-                            .concat();
+                        let line =
+                            [spelling.clone(), base, words(more), vec![name.to_owned()], words(&format!("'{value}'"))].concat();
                         let line: Vec<String> = line.into_iter().filter(|word| !word.is_empty()).collect();
                         let mut draft = Draft::new(Line::parse(tool, &command::recognize(tool, &line).ok()?).ok()?);
                         (command.translate)(&mut draft).ok()?;

@@ -1,6 +1,6 @@
 //! `vllm bench serve`, after its arguments of late 2026.
 
-use crate::import::command::{Flag, Takes, left, taken};
+use crate::import::command::{FlagGroup, Takes, dropped, translated};
 use crate::import::draft::{Draft, api_of, between, join, name};
 use crate::import::{ImportError, bench_serving, number};
 use crate::source::is_hub_name;
@@ -10,10 +10,8 @@ use serde_json::{Map, Value, json};
 /// Puts the scenario together.
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let label = draft.text("--label").unwrap_or_default();
-    draft.put("name", name(&label, "vllm-bench"));
-    draft.account("--label", &["name"]);
-    draft.put("seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
-    draft.account("--seed", &["seed"]);
+    draft.carry_value("--label", "name", name(&label, "vllm-bench"));
+    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
     target(draft)?;
     request(draft)?;
     translate_dataset(draft)?;
@@ -49,27 +47,24 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry("--served-model-name", "target/model");
     let modules = draft.texts("--lora-modules");
     if !modules.is_empty() {
-        draft.put("target/model", modules);
-        draft.account("--lora-modules", &["target/model"]);
+        draft.carry_value("--lora-modules", "target/model", modules);
         draft.account("--lora-assignment", &["target/model"]);
         draft.note("--lora-assignment", "each request draws one of them on the seed");
     }
     draft.api_key("--api-key");
     draft.headers("--header")?;
     if draft.has("--insecure") {
-        draft.put("target/tls/insecure", true);
-        draft.account("--insecure", &["target/tls/insecure"]);
+        draft.carry_value("--insecure", "target/tls/insecure", true);
     }
     if draft.has("--request-id-prefix") {
-        draft.put("target/request_id", "X-Request-Id");
-        draft.account("--request-id-prefix", &["target/request_id"]);
+        draft.carry_value("--request-id-prefix", "target/request_id", "X-Request-Id");
         draft.note("--request-id-prefix", "ids are unique by themselves and stand in every row");
     }
     Ok(())
 }
 
 fn request(draft: &mut Draft) -> Result<(), ImportError> {
-    for (flag, path) in [
+    draft.carry_numbers(&[
         ("--temperature", "request/temperature"),
         ("--top-p", "request/top_p"),
         ("--top-k", "request/top_k"),
@@ -77,9 +72,7 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
         ("--presence-penalty", "request/presence_penalty"),
         ("--repetition-penalty", "request/repetition_penalty"),
         ("--logprobs", "request/logprobs"),
-    ] {
-        draft.carry_number(flag, path)?;
-    }
+    ])?;
     if let Some(share) = draft.number("--min-p")? {
         draft.merge_extra(Map::from_iter([("min_p".to_owned(), number(share))]));
         draft.account("--min-p", &["request/extra"]);
@@ -108,9 +101,7 @@ fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportErro
     // So long does it take until so many requests have been due on a straight line.
     let span = (2.0 * amount / (from + to).max(1e-9)).ceil();
     draft.put("load/stages", json!([{ "rate": format!("{from}/s -> {to}/s"), "for": format!("{span}s") }]));
-    for flag in ["--ramp-up-strategy", "--ramp-up-start-rps", "--ramp-up-end-rps"] {
-        draft.account(flag, &["load/stages"]);
-    }
+    draft.account("--ramp-up-strategy --ramp-up-start-rps --ramp-up-end-rps", &["load/stages"]);
     draft.note("--max-concurrency", "an open loop sends when a request is due");
     let differs = match strategy {
         "exponential" => "a straight line; several stages come nearer to the exponential one",
@@ -145,8 +136,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         "txt-slices" | "sonnet" => "line_by_line",
         other => return Err(draft.wrong("--dataset-name", other, "random, random-mm, random-rerank, prefix_repetition, sharegpt, burstgpt, custom or sonnet; other data come as `kind: rows` of a file")),
     };
-    draft.put("dataset/kind", kind);
-    draft.account("--dataset-name", &["dataset/kind"]);
+    draft.carry_value("--dataset-name", "dataset/kind", kind);
     draft.carry("--dataset-path", "dataset/path");
     draft.carry("--tokenizer", "dataset/tokenizer");
     if matches!(kind, "random" | "prefix") {
@@ -184,8 +174,7 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         draft.put("request/max_tokens", ranged(length, ratio));
     }
     if matches!(kind, "random" | "images") || draft.has("--ignore-eos") {
-        draft.put("request/ignore_eos", true);
-        draft.account("--ignore-eos", &["request/ignore_eos"]);
+        draft.carry_value("--ignore-eos", "request/ignore_eos", true);
     }
     rows(draft, kind)
 }
@@ -239,8 +228,7 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
         ("--prefix-repetition-prefix-len", "dataset/prefix_tokens", 256.0),
         ("--prefix-repetition-suffix-len", "dataset/tokens", 256.0),
     ] {
-        draft.put(path, number(draft.number(flag)?.unwrap_or(unsaid)));
-        draft.account(flag, &[path]);
+        draft.carry_value(flag, path, number(draft.number(flag)?.unwrap_or(unsaid)));
     }
     Ok(())
 }
@@ -256,8 +244,7 @@ fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
     }
     draft.account("--disable-shuffle", &["dataset/order"]);
     if draft.has("--no-oversample") {
-        draft.put("dataset/on_exhausted", "stop");
-        draft.account("--no-oversample", &["dataset/on_exhausted"]);
+        draft.carry_value("--no-oversample", "dataset/on_exhausted", "stop");
     }
     Ok(())
 }
@@ -268,99 +255,59 @@ const PICTURES: &str = "see `dataset: { kind: images }` with `sizes` and `count`
 const DRAWN: &str = "requests.parquet and the report have it";
 
 /// Every flag.
-pub(super) const FLAGS: &[&[Flag]] = &[
-    &[
-        taken(&["--seed"], One),
-        taken(&["--num-prompts"], One),
-        taken(&["--dataset-name"], One),
-        left(&["--no-stream"], Nothing, "it is about loading data from the hub, which is read whole"),
-        taken(&["--dataset-path"], One),
-        taken(&["--no-oversample"], Nothing),
-        left(
-            &["--skip-chat-template"],
-            Nothing,
-            "the protocol decides: completions take a text as it is, chat has the server's template",
-        ),
-        taken(&["--disable-shuffle"], Nothing),
-        taken(&["--custom-output-len"], One),
-        left(&["--spec-bench-output-len", "--spec-bench-category"], One, DATA),
-        left(&["--sonnet-input-len", "--sonnet-output-len", "--sonnet-prefix-len"], One, DATA),
-        taken(&["--sharegpt-output-len"], One),
-        left(&["--blazedit-min-distance", "--blazedit-max-distance"], One, DATA),
-        taken(&["--random-input-len"], One),
-        taken(&["--random-output-len"], One),
-        taken(&["--random-range-ratio"], One),
-        taken(&["--random-prefix-len"], One),
-        taken(&["--random-batch-size"], One),
-        left(&["--no-reranker"], Nothing, "a server that does not rank is no target of `api: rerank`"),
-        left(&["--random-mm-base-items-per-request", "--random-mm-num-mm-items-range-ratio"], One, PICTURES),
-        left(&["--random-mm-limit-mm-per-prompt", "--random-mm-bucket-config"], One, PICTURES),
-        left(&["--hf-subset", "--hf-split", "--hf-name", "--hf-output-len"], One, DATA),
-        taken(&["--prefix-repetition-prefix-len"], One),
-        taken(&["--prefix-repetition-suffix-len"], One),
-        taken(&["--prefix-repetition-num-prefixes"], One),
-        taken(&["--prefix-repetition-output-len"], One),
-        left(&["--trust-remote-code"], Nothing, "no code of a model is run"),
-    ],
-    &[
-        taken(&["--label"], One),
-        taken(&["--backend", "--endpoint-type"], One),
-        taken(&["--base-url"], One),
-        taken(&["--host"], One),
-        taken(&["--port"], One),
-        taken(&["--endpoint"], One),
-        taken(&["--header"], Many),
-        taken(&["--api-key"], Secret),
-        taken(&["--max-concurrency"], One),
-        taken(&["--model", "-m"], One),
-        taken(&["--served-model-name"], One),
-        taken(&["--input-len"], One),
-        taken(&["--output-len"], One),
-        taken(&["--tokenizer"], One),
-        left(&["--tokenizer-mode"], One, "a tokenizer.json says itself what it is"),
-        left(&["--skip-tokenizer-init"], Nothing, "without `dataset.tokenizer` a small one that ships with the tool counts"),
-        left(&["--use-beam-search"], Nothing, "put the server's own field into `request.extra`"),
-        taken(&["--logprobs"], One),
-        taken(&["--request-rate"], One),
-        taken(&["--burstiness"], One),
-        left(&["--probe-request-rate"], One, "see `mix`: a second entry with a rate of its own"),
-        taken(&["--num-warmups"], One),
-        taken(&["--ignore-eos"], Nothing),
-        left(&["--self-timed", "--no-self-timed"], Nothing, "see `load: { trace: {} }` with `dataset: { kind: trace }`"),
-        taken(&["--goodput"], Many),
-        taken(&["--request-id-prefix"], One),
-        taken(&["--lora-modules"], Many),
-        taken(&["--lora-assignment"], One),
-        taken(&["--ramp-up-strategy"], One),
-        taken(&["--ramp-up-start-rps"], One),
-        taken(&["--ramp-up-end-rps"], One),
-        left(&["--ready-check-timeout-sec"], One, "a server that is not there is said at once"),
-        left(
-            &["--chat-template-kwargs"],
-            One,
-            "prompts are not rendered here: put it into `request.extra` as `chat_template_kwargs`",
-        ),
-        taken(&["--extra-body"], One),
-        taken(&["--insecure"], Nothing),
-    ],
-    &[
-        taken(&["--top-p"], One),
-        taken(&["--top-k"], One),
-        taken(&["--min-p"], One),
-        taken(&["--temperature"], One),
-        taken(&["--frequency-penalty"], One),
-        taken(&["--presence-penalty"], One),
-        taken(&["--repetition-penalty"], One),
-    ],
-    &[
-        left(&["--disable-tqdm"], Nothing, "see `--quiet` and `--progress`"),
-        left(&["--profile"], Nothing, "the server's profiler is not driven"),
-        left(&["--save-result", "--save-detailed", "--append-result"], Nothing, ALWAYS),
-        left(&["--metadata"], Many, "`description` holds a line, and the manifest the rest"),
-        left(&["--result-filename"], One, ALWAYS),
-        taken(&["--result-dir"], One),
-        left(&["--percentile-metrics", "--metric-percentiles"], One, "every metric has p1 to p99.9"),
-        left(&["--plot-timeline", "--plot-dataset-stats"], Nothing, DRAWN),
-        left(&["--timeline-itl-thresholds"], One, DRAWN),
-    ],
-];
+pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
+    translated(
+        One,
+        "--seed --num-prompts --dataset-name --dataset-path --custom-output-len --sharegpt-output-len \
+             --random-input-len --random-output-len --random-range-ratio --random-prefix-len --random-batch-size \
+             --prefix-repetition-prefix-len --prefix-repetition-suffix-len --prefix-repetition-num-prefixes \
+             --prefix-repetition-output-len --label --backend|--endpoint-type --base-url --host --port --endpoint \
+             --max-concurrency --model|-m --served-model-name --input-len --output-len --tokenizer --logprobs \
+             --request-rate --burstiness --num-warmups --request-id-prefix --lora-assignment --ramp-up-strategy \
+             --ramp-up-start-rps --ramp-up-end-rps --extra-body --top-p --top-k --min-p --temperature \
+             --frequency-penalty --presence-penalty --repetition-penalty --result-dir",
+    ),
+    translated(Nothing, "--no-oversample --disable-shuffle --ignore-eos --insecure"),
+    translated(Many, "--header --goodput --lora-modules"),
+    translated(Secret, "--api-key"),
+    dropped(Nothing, "--no-stream", "it is about loading data from the hub, which is read whole"),
+    dropped(
+        Nothing,
+        "--skip-chat-template",
+        "the protocol decides: completions take a text as it is, chat has the server's template",
+    ),
+    dropped(
+        One,
+        "--spec-bench-output-len --spec-bench-category --sonnet-input-len --sonnet-output-len \
+             --sonnet-prefix-len --blazedit-min-distance --blazedit-max-distance --hf-subset --hf-split --hf-name \
+             --hf-output-len",
+        DATA,
+    ),
+    dropped(Nothing, "--no-reranker", "a server that does not rank is no target of `api: rerank`"),
+    dropped(
+        One,
+        "--random-mm-base-items-per-request --random-mm-num-mm-items-range-ratio \
+             --random-mm-limit-mm-per-prompt --random-mm-bucket-config",
+        PICTURES,
+    ),
+    dropped(Nothing, "--trust-remote-code", "no code of a model is run"),
+    dropped(One, "--tokenizer-mode", "a tokenizer.json says itself what it is"),
+    dropped(Nothing, "--skip-tokenizer-init", "without `dataset.tokenizer` a small one that ships with the tool counts"),
+    dropped(Nothing, "--use-beam-search", "put the server's own field into `request.extra`"),
+    dropped(One, "--probe-request-rate", "see `mix`: a second entry with a rate of its own"),
+    dropped(Nothing, "--self-timed --no-self-timed", "see `load: { trace: {} }` with `dataset: { kind: trace }`"),
+    dropped(One, "--ready-check-timeout-sec", "a server that is not there is said at once"),
+    dropped(
+        One,
+        "--chat-template-kwargs",
+        "prompts are not rendered here: put it into `request.extra` as `chat_template_kwargs`",
+    ),
+    dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
+    dropped(Nothing, "--profile", "the server's profiler is not driven"),
+    dropped(Nothing, "--save-result --save-detailed --append-result", ALWAYS),
+    dropped(Many, "--metadata", "`description` holds a line, and the manifest the rest"),
+    dropped(One, "--result-filename", ALWAYS),
+    dropped(One, "--percentile-metrics --metric-percentiles", "every metric has p1 to p99.9"),
+    dropped(Nothing, "--plot-timeline --plot-dataset-stats", DRAWN),
+    dropped(One, "--timeline-itl-thresholds", DRAWN),
+]];

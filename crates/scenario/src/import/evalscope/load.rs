@@ -59,8 +59,7 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
 fn say(draft: &mut Draft, open: bool, dial: &str, amount: &str) {
     draft.account("--number", &[amount]);
     if open {
-        draft.account("--rate", &[dial]);
-        draft.account("--open-loop", &[dial]);
+        draft.account("--rate --open-loop", &[dial]);
         draft.note("--parallel", "an open loop sends when a request is due; a cap that holds requests back would hide the wait");
         if !draft.has("--open-loop") {
             draft.note(
@@ -69,8 +68,7 @@ fn say(draft: &mut Draft, open: bool, dial: &str, amount: &str) {
             );
         }
     } else {
-        draft.account("--parallel", &[dial]);
-        draft.account("--rate", &[dial]);
+        draft.account("--parallel --rate", &[dial]);
         draft.note(
             "--rate",
             "no rate limit: evalscope submits all requests at once and keeps --parallel of them in flight, a closed loop",
@@ -86,9 +84,7 @@ fn replay(draft: &mut Draft) -> Result<(), ImportError> {
     }
     draft.carry_number("--number", "load/requests")?;
     draft.account("--open-loop", &["load/trace"]);
-    for flag in ["--rate", "--parallel"] {
-        draft.note(flag, "the log says when its requests arrive");
-    }
+    draft.note("--rate --parallel", "the log says when its requests arrive");
     bounds(draft)
 }
 
@@ -106,13 +102,11 @@ fn bounds(draft: &mut Draft) -> Result<(), ImportError> {
     match draft.number("--warmup-num")? {
         Some(share) if share > 0.0 && share < 1.0 => {
             let number_of = draft.numbers("--number")?.first().copied().unwrap_or(1000.0);
-            draft.put("load/warmup", number((share * number_of).floor().max(1.0)));
-            draft.account("--warmup-num", &["load/warmup"]);
+            draft.carry_value("--warmup-num", "load/warmup", number((share * number_of).floor().max(1.0)));
             draft.note("--warmup-num", "a share of the first --number");
         }
         Some(count) => {
-            draft.put("load/warmup", number(count.max(0.0).floor()));
-            draft.account("--warmup-num", &["load/warmup"]);
+            draft.carry_value("--warmup-num", "load/warmup", number(count.max(0.0).floor()));
         }
         None => {}
     }
@@ -145,8 +139,7 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
     draft.account(if rate { "--rate" } else { "--parallel" }, &["load"]);
     draft.note(if rate { "--rate" } else { "--parallel" }, "where the search begins");
     draft.note("--number", "a probe's length goes with its load");
-    draft.account("--sla-lower-bound", &["search/range"]);
-    draft.account("--sla-upper-bound", &["search/range"]);
+    draft.account("--sla-lower-bound --sla-upper-bound", &["search/range"]);
     draft.account("--sla-num-runs", &["search/confirm"]);
     limits(draft)?;
     bounds(draft)
@@ -304,8 +297,7 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     }
     if let Some(prompt) = draft.text("--prompt") {
         draft.put("dataset", json!({ "kind": "prompt" }));
-        draft.put("dataset/text", prompt);
-        draft.account("--prompt", &["dataset/text"]);
+        draft.carry_value("--prompt", "dataset/text", prompt);
         draft.note("--dataset", "`--prompt` takes its place");
         draft.carry("--tokenizer-path", "dataset/tokenizer");
         return Ok(());
@@ -315,8 +307,7 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
         return Err(draft.wrong("--dataset", &wanted, EXPECTED));
     };
     draft.fill("--dataset", "dataset/kind", *kind);
-    draft.put("dataset/kind", *kind);
-    draft.account("--dataset", &["dataset/kind"]);
+    draft.carry_value("--dataset", "dataset/kind", *kind);
     if !differs.is_empty() {
         draft.note("--dataset", *differs);
     }
@@ -332,8 +323,7 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     lengths(draft, kind, &wanted)?;
     if *kind == "images" {
         let [width, height] = [draft.number("--image-width")?, draft.number("--image-height")?].map(|side| side.unwrap_or(224.0));
-        draft.put("dataset/sizes", json!([format!("{width}x{height}")]));
-        draft.account("--image-width", &["dataset/sizes"]);
+        draft.carry_value("--image-width", "dataset/sizes", json!([format!("{width}x{height}")]));
         draft.account("--image-height", &["dataset/sizes"]);
         draft.carry_number("--image-num", "dataset/count")?;
     }
@@ -362,13 +352,10 @@ fn lengths(draft: &mut Draft, kind: &str, wanted: &str) -> Result<(), ImportErro
     if kind == "random" {
         return random(draft, least, most);
     }
-    for flag in ["--prefix-length", "--prefix-count"] {
-        draft.note(flag, "it is about `--dataset random` alone");
-    }
+    draft.note("--prefix-length --prefix-count", "it is about `--dataset random` alone");
     if wanted.starts_with("random_") && kind == "embeddings" && (least.is_some() || most.is_some()) {
         draft.put("dataset/shape/tokens", between(least.unwrap_or(0.0).max(1.0), most.unwrap_or(131_072.0)));
-        draft.account("--min-prompt-length", &["dataset/shape"]);
-        draft.account("--max-prompt-length", &["dataset/shape"]);
+        draft.account("--min-prompt-length --max-prompt-length", &["dataset/shape"]);
         return Ok(());
     }
     if matches!(kind, "images" | "rerank" | "trace" | "speed_benchmark" | "speed_benchmark_long") || wanted.starts_with("random_")
@@ -399,8 +386,7 @@ fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<()
     let shared = draft.number("--prefix-length")?.unwrap_or(0.0);
     let prefixes = draft.number("--prefix-count")?.unwrap_or(1.0);
     draft.fill("--max-prompt-length", "dataset/tokens", between(least, most));
-    draft.put("dataset/tokens", between(least, most));
-    draft.account("--min-prompt-length", &["dataset/tokens"]);
+    draft.carry_value("--min-prompt-length", "dataset/tokens", between(least, most));
     draft.account("--max-prompt-length", &["dataset/tokens"]);
     if prefixes > 1.0 && shared > 0.0 {
         draft.put("dataset/kind", "prefix");
@@ -450,7 +436,6 @@ fn arguments(draft: &mut Draft, wanted: &str) -> Result<(), ImportError> {
 
 fn move_to(draft: &mut Draft, flag: &str, given: &mut Map<String, Value>, key: &str, path: &str) {
     if let Some(value) = given.shift_remove(key) {
-        draft.put(path, value);
-        draft.account(flag, &[path]);
+        draft.carry_value(flag, path, value);
     }
 }
