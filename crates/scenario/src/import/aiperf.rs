@@ -41,10 +41,8 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let custom = draft.text("--endpoint");
     let known: &[&str] = &["/completions", "/responses", "/embeddings", "/rerank", "/generate_stream"];
     let base = base.trim_end_matches('/').trim_end_matches("/v1").to_owned();
-    draft.put("target/api", api);
-    draft.put("target/url", endpoint(&base, custom.as_deref().unwrap_or(route), known));
-    draft.account("--endpoint-type", &["target/api"]);
-    draft.account("--url --endpoint", &["target/url"]);
+    draft.carry_value("--endpoint-type", "target/api", api);
+    draft.carry_value("--url --endpoint", "target/url", endpoint(&base, custom.as_deref().unwrap_or(route), known));
     if urls.len() > 1 {
         draft.note("--url", "the first alone: a scenario has one target");
     }
@@ -170,10 +168,9 @@ fn ends(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn cancel(draft: &mut Draft) -> Result<(), ImportError> {
     let Some(share) = draft.number("--request-cancellation-rate")?.filter(|share| *share > 0.0) else { return Ok(()) };
-    draft.put("request/cancel/share", format!("{share}%"));
-    draft.put("request/cancel/after", seconds(draft.number("--request-cancellation-delay")?.unwrap_or(0.0).max(0.001)));
-    draft.account("--request-cancellation-rate", &["request/cancel/share"]);
-    draft.account("--request-cancellation-delay", &["request/cancel/after"]);
+    let delay = draft.number("--request-cancellation-delay")?.unwrap_or(0.0).max(0.001);
+    draft.carry_value("--request-cancellation-rate", "request/cancel/share", format!("{share}%"));
+    draft.carry_value("--request-cancellation-delay", "request/cancel/after", seconds(delay));
     Ok(())
 }
 
@@ -338,15 +335,11 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
     let shared =
         draft.number("--prefix-prompt-length")?.or(draft.number("--shared-system-prompt-length")?).filter(|shared| *shared > 0.0);
     let Some(shared) = shared else { return Ok(()) };
+    draft.shared_prefix(pool, shared, about(mean + shared, sd));
     if pool > 1.0 {
-        draft.put("dataset/kind", "prefix");
-        draft.put("dataset/groups", number(pool));
-        draft.put("dataset/prefix_tokens", number(shared));
         draft.account("--num-prefix-prompts", &["dataset/groups"]);
         draft.account("--prefix-prompt-length", &["dataset/prefix_tokens"]);
     } else {
-        draft.put("dataset/shared_prefix", number(shared));
-        draft.put("dataset/tokens", about(mean + shared, sd));
         draft.account("--prefix-prompt-length --shared-system-prompt-length --num-prefix-prompts", &["dataset/shared_prefix"]);
     }
     Ok(())

@@ -57,9 +57,8 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
         _ => 30_000.0,
     };
     let base = base(draft, port)?;
-    draft.put("target/api", api);
+    draft.carry_value("--backend", "target/api", api);
     draft.put("target/url", join(&base, endpoint));
-    draft.account("--backend", &["target/api"]);
     if native {
         draft.note("--backend", format!("the server's /{endpoint} in place of its /generate"));
     }
@@ -91,9 +90,7 @@ pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportEr
     if draft.has("--disable-ignore-eos") {
         draft.put("request/ignore_eos", false);
     }
-    if draft.has("--disable-stream") {
-        draft.carry_value("--disable-stream", "request/stream", false);
-    }
+    draft.carry_switch("--disable-stream", "request/stream", false);
     draft.extra("--extra-request-body")
 }
 

@@ -109,6 +109,18 @@ impl Draft {
         keys.try_fold(first, |value, key| value.get(key))
     }
 
+    /// Prompts that share a prefix: one that is the same in all of them, or several groups.
+    pub fn shared_prefix(&mut self, groups: f64, prefix: f64, tokens: Value) {
+        if groups > 1.0 {
+            self.put("dataset/kind", "prefix");
+            self.put("dataset/groups", number(groups));
+            self.put("dataset/prefix_tokens", number(prefix));
+        } else {
+            self.put("dataset/shared_prefix", number(prefix));
+            self.put("dataset/tokens", tokens);
+        }
+    }
+
     /// Adds a limit.
     pub fn limit(&mut self, expr: String) {
         self.objective(Value::from(expr));
@@ -148,6 +160,13 @@ impl Draft {
     pub fn carry_value(&mut self, flag: &str, path: &str, value: impl Into<Value>) {
         self.put(path, value);
         self.account(flag, &[path]);
+    }
+
+    /// Sets a key to `value` where a switch was given.
+    pub fn carry_switch(&mut self, flag: &str, path: &str, value: impl Into<Value>) {
+        if self.has(flag) {
+            self.carry_value(flag, path, value);
+        }
     }
 
     /// Sets a key to the text of a flag, where that was given.

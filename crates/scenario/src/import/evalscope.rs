@@ -78,9 +78,7 @@ fn served(draft: &mut Draft) -> Result<(), ImportError> {
         ("--frequency-penalty", "request/frequency_penalty"),
         ("--n-choices", "request/n"),
     ])?;
-    if draft.truth("--logprobs") {
-        draft.carry_value("--logprobs", "request/logprobs", true);
-    }
+    draft.carry_switch("--logprobs", "request/logprobs", true);
     let ids = draft.numbers("--stop-token-ids")?;
     if !ids.is_empty() {
         draft.carry_value("--stop-token-ids", "request/stop_token_ids", ids.into_iter().map(number).collect::<Vec<_>>());

@@ -131,14 +131,7 @@ fn synthetic(draft: &mut Draft, data: &mut Fields) -> Result<(), ImportError> {
     }
     if let Some(shared) = data.number(draft, "prefix_tokens")?.filter(|shared| *shared > 0.0) {
         let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
-        if groups > 1.0 {
-            draft.put("dataset/kind", "prefix");
-            draft.put("dataset/groups", number(groups));
-            draft.put("dataset/prefix_tokens", number(shared));
-        } else {
-            draft.put("dataset/shared_prefix", number(shared));
-            draft.put("dataset/tokens", about(prompt + shared, sd));
-        }
+        draft.shared_prefix(groups, shared, about(prompt + shared, sd));
     }
     Ok(())
 }

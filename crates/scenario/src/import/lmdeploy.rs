@@ -161,9 +161,7 @@ fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
     target(draft)?;
     sampling(draft)?;
-    if draft.has("--no-stream-output") {
-        draft.carry_value("--no-stream-output", "request/stream", false);
-    }
+    draft.carry_switch("--no-stream-output", "request/stream", false);
     bench_serving::dataset(draft, &THROUGHPUT_SCRIPT, "DATASET")?;
     draft.carry_number_or("--concurrency", "load/concurrency", 256.0)?;
     draft.carry_number_or("--num-prompts", "load/requests", 5000.0)?;

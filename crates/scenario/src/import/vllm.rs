@@ -39,10 +39,8 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
             ));
         }
     };
-    draft.put("target/api", api);
-    draft.put("target/url", url);
-    draft.account("--backend", &["target/api"]);
-    draft.account("--endpoint", &["target/url"]);
+    draft.carry_value("--backend", "target/api", api);
+    draft.carry_value("--endpoint", "target/url", url);
     draft.carry("--model", "target/model");
     draft.carry("--served-model-name", "target/model");
     let modules = draft.texts("--lora-modules");
@@ -53,9 +51,7 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     }
     draft.api_key("--api-key");
     draft.headers("--header")?;
-    if draft.has("--insecure") {
-        draft.carry_value("--insecure", "target/tls/insecure", true);
-    }
+    draft.carry_switch("--insecure", "target/tls/insecure", true);
     if draft.has("--request-id-prefix") {
         draft.carry_value("--request-id-prefix", "target/request_id", "X-Request-Id");
         draft.note("--request-id-prefix", "ids are unique by themselves and stand in every row");
@@ -243,9 +239,7 @@ fn rows(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
         draft.put("dataset/order", "shuffle");
     }
     draft.account("--disable-shuffle", &["dataset/order"]);
-    if draft.has("--no-oversample") {
-        draft.carry_value("--no-oversample", "dataset/on_exhausted", "stop");
-    }
+    draft.carry_switch("--no-oversample", "dataset/on_exhausted", "stop");
     Ok(())
 }
 

@@ -388,15 +388,13 @@ fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<()
     draft.fill("--max-prompt-length", "dataset/tokens", between(least, most));
     draft.carry_value("--min-prompt-length", "dataset/tokens", between(least, most));
     draft.account("--max-prompt-length", &["dataset/tokens"]);
+    if shared > 0.0 {
+        draft.shared_prefix(prefixes, shared, between(least + shared, most + shared));
+    }
     if prefixes > 1.0 && shared > 0.0 {
-        draft.put("dataset/kind", "prefix");
-        draft.put("dataset/groups", number(prefixes));
-        draft.put("dataset/prefix_tokens", number(shared));
         draft.account("--prefix-count", &["dataset/groups"]);
         draft.account("--prefix-length", &["dataset/prefix_tokens"]);
     } else if shared > 0.0 {
-        draft.put("dataset/tokens", between(least + shared, most + shared));
-        draft.put("dataset/shared_prefix", number(shared));
         draft.account("--prefix-length", &["dataset/shared_prefix", "dataset/tokens"]);
     } else {
         draft.account("--prefix-length", &["dataset/tokens"]);
